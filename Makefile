@@ -1,0 +1,36 @@
+# `make` alone lists what there is. Variables set by the caller win: MEDALLION_HOME=/x make nightly
+#   PYTHON       which Python builds .venv (3.11 or newer)
+#   PYTEST_ARGS  more arguments for pytest: make test PYTEST_ARGS='-m "not slow"'
+PYTHON ?= python3
+BIN := .venv/bin
+# In front of what starts Spark: the machine's Java where it suits, else the one in .venv/java
+WITH_JAVA := . tools/java.sh && use_java &&
+
+.DEFAULT_GOAL := help
+.PHONY: help setup nightly test check format clean
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# A default must not replace an environment that another Python built, so only a choice is passed on.
+setup: ## install what is missing: packages, Java, Delta's jars
+	@PYTHON='$(if $(filter file,$(origin PYTHON)),,$(PYTHON))' tools/setup.sh
+
+nightly: setup ## the sample files the first time, then the nightly batch
+	@$(WITH_JAVA) $(BIN)/medallion land --sample && $(BIN)/medallion nightly
+
+test: setup ## the whole test suite
+	@$(WITH_JAVA) $(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: setup ## lint, formatting and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: setup ## put the code into the common format
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+clean: ## remove the environment and all caches, never data
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache spark-warehouse metastore_db derby.log build dist
+	find jobs src tests tools -type d \( -name __pycache__ -o -name '*.egg-info' \) -prune -exec rm -rf {} +

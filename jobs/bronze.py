@@ -1,0 +1,8 @@
+"""Bronze under Spark's own launcher: spark-submit jobs/bronze.py [--trigger "4 seconds"]"""
+
+import sys
+
+from medallion.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main(["run", "bronze", *sys.argv[1:]]))

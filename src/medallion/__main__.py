@@ -1,0 +1,8 @@
+"""`python -m medallion` is `medallion`."""
+
+import sys
+
+from medallion.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

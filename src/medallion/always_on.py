@@ -1,0 +1,68 @@
+"""Queries that stay on: watched, settled as they go, and ended cleanly on a signal."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from medallion.pipeline import Pipeline
+from medallion.streams import Run, StreamError, stop_all
+
+SETTLE_SECONDS = 30.0
+
+
+def serve(pipeline: Pipeline, layers: Sequence[str], trigger: str) -> None:
+    """Run the layers at an interval until SIGTERM or Ctrl-C; a batch cut off runs again later.
+
+    Raises:
+        StreamError: queries had failed, which is also said when it happens; the others went on.
+    """
+    with _signals() as stop:
+        running: dict[str, list[Run]] = {}
+        try:
+            for layer in layers:
+                running[layer] = pipeline.start(layer, trigger)
+            pipeline.say(f"on: {', '.join(layers)} every {trigger}; Ctrl-C or SIGTERM ends it")
+            _watch(pipeline, running, stop)
+        finally:
+            everyone = [run for runs in running.values() for run in runs]
+            # From the end to the start of the chain, so that nothing waits for a reader.
+            stop_all(reversed(everyone))
+            for layer, runs in running.items():
+                pipeline.settle(layer, runs)
+    failures = [f"{run.name}: {error}" for run in everyone if (error := run.error())]
+    if failures:
+        raise StreamError("; ".join(failures))
+    pipeline.say("ended: the next run goes on from here")
+
+
+def _watch(pipeline: Pipeline, running: dict[str, list[Run]], stop: threading.Event) -> None:
+    everyone = [run for runs in running.values() for run in runs]
+    told: set[str] = set()
+    settled = time.monotonic()
+    while not stop.wait(0.2) and any(run.query.isActive for run in everyone):
+        for run in everyone:
+            run.collect()
+            if not run.query.isActive and run.name not in told:
+                told.add(run.name)
+                pipeline.say(f"{run.name} stopped: {run.error()}; the others go on")
+        is_late = any(batch.late for run in everyone for batch in run.batches.values())
+        if is_late or time.monotonic() - settled > SETTLE_SECONDS:
+            for layer, runs in running.items():
+                pipeline.settle(layer, runs)
+            settled = time.monotonic()
+
+
+@contextmanager
+def _signals() -> Iterator[threading.Event]:
+    """An event that SIGTERM and SIGINT set, instead of what they did before."""
+    stop = threading.Event()
+    before = {s: signal.signal(s, lambda *_: stop.set()) for s in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,17 @@
+"""The one family of errors that medallion shows to people without a stack trace."""
+
+
+class MedallionError(Exception):
+    """Something a person can put right; the message says what it is and what to do."""
+
+    exit_status = 1
+
+
+class UsageError(MedallionError):
+    """Wrong use of a command, or a state of things in which it must not run."""
+
+    exit_status = 2
+
+
+class ConfigError(UsageError):
+    """A setting is missing, unknown or not of its kind; the message names the key."""

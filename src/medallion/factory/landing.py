@@ -1,0 +1,109 @@
+"""The data factory: believable input files, as many as wanted, the same for the same seed."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from medallion.errors import UsageError
+from medallion.factory.plan import SOURCE_NAMES, BatchPlan
+from medallion.factory.report import LandReport
+from medallion.factory.state import Progress, StateFile
+from medallion.factory.writing import batch_files, land_batch
+
+
+@dataclass(frozen=True)
+class DataFactory:
+    """Lands the next batches of activity and event files.
+
+    >>> DataFactory("data/lakehouse/landing", seed=7, dirty=True).land(batches=2, rows=10_000)
+
+    Time goes on from batch to batch, however many processes and days lie between them, and never
+    follows the machine's clock: a batch covers about an hour, and begins at least two hours after
+    the one before. What a batch holds depends on the seed, the arguments, and the batches before.
+    How far each source has come is kept in `_factory/state.json`, beside the landing zone.
+
+    With `dirty`, some lines have one defect each, all counted. Its late rows (from a source's
+    second batch on) lie more than an hour before every row of the previous batch; the pipeline
+    counts them as late only if it took in that batch in an earlier run.
+    """
+
+    landing: str | os.PathLike[str]
+    seed: int = 1
+    dirty: bool = False
+
+    @property
+    def state_path(self) -> Path:
+        """Where the factory remembers what it has landed."""
+        return self._landing.parent / "_factory" / "state.json"
+
+    def land(
+        self, batches: int = 1, files: int = 2, rows: int = 1000, source: str | None = None
+    ) -> dict[str, LandReport]:
+        """Land the next batches, of all sources or of one, and say what was landed.
+
+        `files` and `rows` are those of each batch and source; there is no file without a row. A
+        batch that was interrupted is finished first, as it was begun, and counts as one of
+        `batches`.
+        """
+        sources = _checked(batches=batches, files=files, rows=rows, source=source)
+        state = StateFile(self.state_path)
+        reports = dict.fromkeys(sources, LandReport())
+        with state.locked():
+            for name in [name for _ in range(batches) for name in sources]:
+                reports[name] += self._land_next(state, name, rows, min(files, rows))
+        return reports
+
+    def _land_next(self, state: StateFile, source: str, rows: int, files: int) -> LandReport:
+        progress = state.load(source)
+        plan = progress.begun or self._plan_next(progress.done, source, rows, files)
+        if progress.begun is None:
+            self._refuse_used_names(plan)
+            state.save(source, Progress(done=progress.done, begun=plan))
+        report = land_batch(self._landing / source, plan, progress.done)
+        state.save(source, Progress(done=plan))
+        return report
+
+    def _plan_next(self, done: BatchPlan | None, source: str, rows: int, files: int) -> BatchPlan:
+        if done is None:
+            plan = BatchPlan(source, 1, self.seed, self.dirty, rows, files)
+        else:
+            plan = done.following(seed=self.seed, dirty=self.dirty, rows=rows, files=files)
+        # The clock decides nothing but this: rows of the future would all be quarantined.
+        if plan.end > time.time():
+            raise UsageError(
+                f"Batch {plan.number} of {source} would be dated in the future, because the data "
+                "factory's calendar has caught up with today: land on a new root."
+            )
+        return plan
+
+    def _refuse_used_names(self, plan: BatchPlan) -> None:
+        for file in batch_files(plan, None):
+            path = self._landing / plan.source / file.name
+            if path.exists():
+                raise UsageError(
+                    f"{path} is there already, though {self.state_path} does not know of it: "
+                    "put the right state back, or land on a new root."
+                )
+
+    @property
+    def _landing(self) -> Path:
+        text = os.fspath(self.landing)
+        if "://" in text:
+            raise UsageError(f"The data factory lands in local folders only, not in {text}.")
+        return Path(text).absolute()
+
+
+def _checked(*, batches: int, files: int, rows: int, source: str | None) -> tuple[str, ...]:
+    """The sources to land; wrong arguments are errors that name them."""
+    for name, value in (("batches", batches), ("files", files), ("rows", rows)):
+        if value < 1:
+            raise UsageError(f"The number of {name} must be at least 1, not {value}.")
+    if source is None:
+        return SOURCE_NAMES
+    if source not in SOURCE_NAMES:
+        known = " or ".join(SOURCE_NAMES)
+        raise UsageError(f"There is no source {source!r} for the data factory: {known}.")
+    return (source,)

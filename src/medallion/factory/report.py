@@ -1,0 +1,99 @@
+"""What was landed, in figures that the pipeline's own can be held against."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+
+@dataclass(frozen=True)
+class LandReport:
+    """The lines landed for one source, each counted once.
+
+    `lines` (all but blank ones) = `expected_silver` + `malformed` + `invalid` + `duplicates`.
+    `late` and `unknown_fields` rows are valid, and part of `expected_silver`. Late rows are late
+    for the pipeline only if an earlier run of it took in the batch before them.
+    """
+
+    files: int = 0
+    lines: int = 0
+    malformed: int = 0
+    invalid: int = 0
+    duplicates: int = 0
+    late: int = 0
+    unknown_fields: int = 0
+    blank_lines: int = 0
+    batches: int = 0
+    invalid_by_rule: dict[str, int] = field(default_factory=dict)
+    """The invalid rows by the one rule that each of them breaks. Malformed lines are not here."""
+    expected_quarantine: dict[str, int] = field(default_factory=dict)
+    """For each rule, the rows that name it: invalid ones, and malformed lines, which break many."""
+    duplicates_by_origin: dict[str, int] = field(default_factory=dict)
+    """Where the repeated row had been: `same_file`, `same_batch` or `earlier_batch`."""
+
+    @property
+    def expected_silver(self) -> int:
+        """The rows that belong in silver once every landed line is processed."""
+        return self.lines - self.malformed - self.invalid - self.duplicates
+
+    @property
+    def expected_quarantined(self) -> int:
+        """The rows that belong in quarantine."""
+        return self.malformed + self.invalid
+
+    def __add__(self, other: LandReport) -> LandReport:
+        """Both together."""
+        total: dict[str, Any] = {}
+        for each in fields(self):
+            mine, theirs = getattr(self, each.name), getattr(other, each.name)
+            if isinstance(mine, dict):
+                total[each.name] = dict(sorted((Counter(mine) + Counter(theirs)).items()))
+            else:
+                total[each.name] = mine + theirs
+        return LandReport(**total)
+
+    def as_json(self) -> dict[str, Any]:
+        """The contract's figures first, then the factory's own."""
+        return {
+            **asdict(self),
+            "expected_silver": self.expected_silver,
+            "expected_quarantined": self.expected_quarantined,
+        }
+
+
+def reports_as_json(reports: Mapping[str, LandReport]) -> dict[str, Any]:
+    """The document that `medallion land --json` prints."""
+    return {source: report.as_json() for source, report in reports.items()}
+
+
+def render_reports(reports: Mapping[str, LandReport]) -> str:
+    """The same figures as a table for people: a line a figure, a column a source."""
+    documents = reports_as_json(reports)
+    columns = [_flat(document) for document in documents.values()]
+    order = list(LandReport().as_json())
+    names = {name for column in columns for name in column}
+    table = [["", *documents]]
+    for name in sorted(names, key=lambda name: (order.index(name.partition(".")[0]), name)):
+        # A source without such a rule has an empty place, not a nought.
+        table.append([name, *(f"{c[name]:,}" if name in c else "" for c in columns)])
+    widths = [max(len(row[place]) for row in table) for place in range(len(table[0]))]
+    return "\n".join(
+        "  ".join(
+            [row[0].ljust(widths[0])]
+            + [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        ).rstrip()
+        for row in table
+    )
+
+
+def _flat(document: dict[str, Any]) -> dict[str, int]:
+    """A nested figure becomes one for each part, such as `invalid_by_rule.missing_x`."""
+    flat: dict[str, int] = {}
+    for name, value in document.items():
+        if isinstance(value, dict):
+            flat |= {f"{name}.{part}": count for part, count in value.items()}
+        else:
+            flat[name] = value
+    return flat

@@ -1,0 +1,82 @@
+"""What the factory remembers between two calls: for each source, its last batch's plan.
+
+A batch is noted as begun before its first file is written, and as done after its last. One that
+was interrupted is therefore known, and is finished as it was begun: no name ever gets other bytes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from medallion.errors import UsageError
+from medallion.factory.plan import BatchPlan
+
+GENERATOR = 1
+"""To be raised with every change that gives a plan other bytes."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a source has come: the last batch done, and the one begun and not finished."""
+
+    done: BatchPlan | None = None
+    begun: BatchPlan | None = None
+
+
+class StateFile:
+    """The factory's memory, a small JSON file that is replaced as a whole."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Wait for other processes that land into the same root, and keep them waiting."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.with_name("lock").open("w") as lock:
+            # The kernel lets go of it when the process ends, however it ends.
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def load(self, source: str) -> Progress:
+        """A source's progress; none when it never landed."""
+        plans = self._read().get(source, {})
+        try:
+            return Progress(**{when: BatchPlan(**plan) for when, plan in plans.items() if plan})
+        except TypeError as error:
+            raise self._unreadable(error) from error
+
+    def save(self, source: str, progress: Progress) -> None:
+        """Remember a source's progress; the others' stays."""
+        sources = {**self._read(), source: asdict(progress)}
+        document = {"generator": GENERATOR, "sources": sources}
+        temporary = self.path.with_name(f".{self.path.name}.tmp")
+        temporary.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        temporary.replace(self.path)
+
+    def _read(self) -> dict[str, Any]:
+        if not self.path.exists():
+            return {}
+        try:
+            document = json.loads(self.path.read_text(encoding="utf-8"))
+            generator, sources = document["generator"], dict(document["sources"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._unreadable(error) from error
+        if generator != GENERATOR:
+            raise UsageError(
+                f"{self.path} was written by generator {generator} of the data factory, "
+                f"this is generator {GENERATOR}: land on a new root."
+            )
+        return sources
+
+    def _unreadable(self, error: Exception) -> UsageError:
+        return UsageError(
+            f"{self.path} is not the data factory's state ({error}): "
+            "put it back, or land on a new root."
+        )

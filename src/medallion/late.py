@@ -1,0 +1,117 @@
+"""Late rows: what silver's watermark dropped is found again in bronze, and admitted once.
+
+The engine only counts what it drops. Its rule is known, though: batch N drops the rows whose event
+time is not after the watermark of batch N-1. (Source: Spark's IncrementalExecution; each count
+is held against the engine's own.) Which versions of bronze a batch read is in its checkpoint.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from medallion import checkpoints, schemas
+from medallion.config import Config, Source
+from medallion.errors import MedallionError
+from medallion.layers.silver import checked
+from medallion.transforms import silver as transforms
+
+_FEED = ("_change_type", "_commit_version", "_commit_timestamp")
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What became of the rows of one batch that silver's query did not write."""
+
+    late: int
+    duplicates: int
+
+
+def settle(
+    spark: SparkSession, config: Config, source: Source, batch: int, dropped: int | None
+) -> Settled:
+    """Admit the late rows of one batch of `silver.<source>`; safe to repeat.
+
+    Args:
+        dropped: how many rows the engine dropped as late; None where its record is lost, and then
+            the duplicates that it met on time are counted again too.
+
+    Returns:
+        Rows admitted to silver, and rows found to be duplicates.
+
+    Raises:
+        MedallionError: other rows are found than the engine dropped.
+    """
+    rows = _identified(spark, config, source, batch)
+    watermark = checkpoints.watermark(_checkpoint(config, source), batch - 1) or 0
+    is_late = F.col(source.event_time) <= F.timestamp_millis(F.lit(watermark))
+    late = rows.where(is_late).persist()
+    try:
+        found = late.count()
+        if dropped is not None and found != dropped:
+            raise MedallionError(
+                f"silver.{source.name} batch {batch}: the watermark dropped {dropped} rows, "
+                f"but {found} late rows are in bronze; run medallion audit."
+            )
+        admitted = 0
+        if found:
+            _insert(spark, config, source, late)
+            admitted = _came_into_silver(spark, config, source, late)
+        duplicates = found - admitted
+    finally:
+        late.unpersist()
+    if dropped is None:
+        on_time = rows.where(~is_late)
+        duplicates += on_time.count() - _came_into_silver(spark, config, source, on_time)
+    return Settled(admitted, duplicates)
+
+
+def rows_of_batch(spark: SparkSession, config: Config, source: Source, batch: int) -> DataFrame:
+    """The rows of bronze that one batch of silver read."""
+    checkpoint = _checkpoint(config, source)
+    start = checkpoints.delta_offset(checkpoint, batch - 1)
+    end = checkpoints.delta_offset(checkpoint, batch)
+    if not (start.is_whole and end.is_whole):
+        raise MedallionError(f"{checkpoint}: batch {batch} does not end with a version of bronze.")
+    bronze = spark.read.format("delta").option("readChangeFeed", "true")
+    path = str(config.layout.table(f"bronze.{source.name}"))
+    if end.version <= start.version:  # a batch without data, which only evicts state
+        return spark.read.format("delta").load(path).limit(0)
+    bounds = {"startingVersion": str(start.version), "endingVersion": str(end.version - 1)}
+    return bronze.options(**bounds).load(path).drop(*_FEED)
+
+
+def _checkpoint(config: Config, source: Source) -> Path:
+    return config.layout.checkpoint(f"silver.{source.name}")
+
+
+def _identified(spark: SparkSession, config: Config, source: Source, batch: int) -> DataFrame:
+    rows = checked(rows_of_batch(spark, config, source, batch), config, source)
+    identified, _ = transforms.split(rows, source.keys)
+    return transforms.good(identified, source.silver)
+
+
+def _insert(spark: SparkSession, config: Config, source: Source, late: DataFrame) -> None:
+    """Insert rows whose keys silver does not have; the bounds let Delta skip files."""
+    time = source.event_time
+    first, last = late.agg(F.min(time).cast("string"), F.max(time).cast("string")).collect()[0]
+    within = f"old.`{time}` between timestamp'{first}' and timestamp'{last}'"
+    same = " and ".join(f"old.`{key}` = new.`{key}`" for key in source.keys)
+    silver = DeltaTable.forPath(spark, str(config.layout.table(f"silver.{source.name}")))
+    (
+        silver.alias("old")
+        .merge(late.dropDuplicates(list(source.keys)).alias("new"), f"{within} and {same}")
+        .whenNotMatchedInsertAll()
+        .execute()
+    )
+
+
+def _came_into_silver(spark: SparkSession, config: Config, source: Source, rows: DataFrame) -> int:
+    """How many of these rows silver took: of rows with one key it can only have taken one."""
+    silver = spark.read.format("delta").load(str(config.layout.table(f"silver.{source.name}")))
+    on = [*source.keys, schemas.SOURCE_FILE, schemas.INGESTED_AT]
+    return rows.select(on).distinct().join(silver.select(on), on=on, how="left_semi").count()

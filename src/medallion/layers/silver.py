@@ -1,0 +1,97 @@
+"""Silver: one query a source, from `bronze.<source>` to `silver.<source>` and quarantine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from medallion import checkpoints, schemas, tables
+from medallion.config import Config, Source
+from medallion.errors import ConfigError
+from medallion.quality.rules import failed_rules, load_rules
+from medallion.streams import Run
+from medallion.transforms import silver as transforms
+
+# Rows that break these never reach the watermark: one time in 2099 would make all later rows late.
+GUARDS = ("missing_event_time", "future_event_time")
+
+
+def start(spark: SparkSession, config: Config, source: Source, trigger: dict[str, Any]) -> Run:
+    """Start the query; its observed metrics are `identified.rows` and `others.rows`."""
+    name = f"silver.{source.name}"
+    bronze = config.layout.table(f"bronze.{source.name}")
+    rows = checked(
+        spark.readStream.format("delta")
+        # From the log and not from a snapshot, and whole versions a batch: so the rows of a batch
+        # can be found again, by their versions, when the watermark has dropped some of them.
+        .option("startingVersion", "0")
+        .option("maxFilesPerTrigger", 2**31 - 1)
+        .load(str(bronze)),
+        config,
+        source,
+    )
+    identified, others = transforms.split(rows, source.keys)
+    once = transforms.deduplicated(
+        identified.observe("identified", F.count(F.lit(1)).alias("rows")),
+        source.keys,
+        source.event_time,
+        source.watermark,
+    )
+    silver, quarantine = config.layout.table(name), config.layout.table(f"quarantine.{source.name}")
+    tables.create(silver, transforms.good(rows, source.silver).schema.json())
+    tables.create(quarantine, tables.schema_json(schemas.quarantine(source.schema)))
+    checkpoint = config.layout.checkpoint(name)
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        # The query's id changes with a new checkpoint: its batches are not taken for old ones.
+        once_only = {"txnAppId": checkpoints.query_id(checkpoint), "txnVersion": str(batch_id)}
+        batch.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            is_good = transforms.is_good()
+            counts = batch.agg(F.count_if(is_good), F.count_if(~is_good)).collect()[0]
+            # An empty commit would be news to gold.
+            if counts[0]:
+                good = transforms.good(batch, source.silver)
+                good.write.format("delta").mode("append").options(**once_only).save(str(silver))
+            if counts[1]:
+                broken = transforms.broken(batch)
+                broken.write.format("delta").mode("append").options(**once_only).save(
+                    str(quarantine)
+                )
+        finally:
+            batch.unpersist()
+
+    others = others.observe("others", F.count(F.lit(1)).alias("rows"))
+    query = (
+        once.unionByName(others)
+        .writeStream.queryName(name)
+        .foreachBatch(write)
+        .outputMode("append")
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(**trigger)
+        .start()
+    )
+    return Run(name, query)
+
+
+def checked(bronze: DataFrame, config: Config, source: Source) -> DataFrame:
+    """`transforms.silver.checked` with the rules of both tables' suites.
+
+    Raises:
+        ConfigError: the suite of the silver table does not guard the watermark.
+    """
+    in_bronze = load_rules(config.conf_dir, f"bronze.{source.name}")
+    in_silver = load_rules(config.conf_dir, f"silver.{source.name}")
+    missing = [guard for guard in GUARDS if guard not in {rule.name for rule in in_silver}]
+    if missing:
+        raise ConfigError(
+            f"{config.expectations}: the suite of silver.{source.name} has no quarantine "
+            f"expectation named {' and '.join(missing)}; without it one wrong time makes every "
+            "later row late."
+        )
+    return transforms.checked(
+        bronze, source.silver, failed_rules(in_bronze), failed_rules(in_silver)
+    )

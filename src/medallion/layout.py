@@ -1,0 +1,35 @@
+"""Where everything lies under one root: the only place that spells a folder's name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The folders of one lakehouse, `MEDALLION_HOME`."""
+
+    root: Path
+
+    def landing(self, source: str) -> Path:
+        """Where the files of a source land."""
+        return self.root / "landing" / source
+
+    def table(self, name: str) -> Path:
+        """The Delta table `layer.table`."""
+        return self.root / name.replace(".", "/")
+
+    def checkpoint(self, query: str) -> Path:
+        """The checkpoint of one streaming query, never shared."""
+        return self.root / "_checkpoints" / query
+
+    @property
+    def quality(self) -> Path:
+        """Great Expectations' validation results and Data Docs."""
+        return self.root / "_quality"
+
+    @property
+    def locks(self) -> Path:
+        """One lock file a layer: one writer process a table."""
+        return self.root / "_locks"

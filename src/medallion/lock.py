@@ -1,0 +1,53 @@
+"""One writer process a layer: two drivers that append to one Delta table can lose rows."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+
+from medallion.errors import UsageError
+from medallion.layout import Layout
+
+
+@contextmanager
+def hold(layout: Layout, layers: Iterable[str], command: str) -> Iterator[None]:
+    """Hold the layers for this process; the system frees them when it ends, however it ends.
+
+    Raises:
+        UsageError: another process holds one of them; the message has its pid and start.
+    """
+    with ExitStack() as stack:
+        for layer in layers:
+            stack.enter_context(_one(layout, layer, command))
+        yield
+
+
+@contextmanager
+def _one(layout: Layout, layer: str, command: str) -> Iterator[None]:
+    layout.locks.mkdir(parents=True, exist_ok=True)
+    path = layout.locks / f"{layer}.lock"
+    with path.open("a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(_held(path.read_text(encoding="utf-8"), layer, layout)) from None
+        file.truncate(0)
+        started = datetime.now(UTC).isoformat(timespec="seconds")
+        json.dump({"command": command, "pid": os.getpid(), "started": started}, file)
+        file.flush()
+        yield
+
+
+def _held(text: str, layer: str, layout: Layout) -> str:
+    try:
+        holder = json.loads(text)
+    except ValueError:  # between the lock and its text
+        return f"{layer} of {layout.root} is being written by another process; wait until it ends."
+    return (
+        f"{layer} of {layout.root} is being written by medallion {holder['command']}, "
+        f"pid {holder['pid']}, started {holder['started']}; wait until it ends, or stop it."
+    )

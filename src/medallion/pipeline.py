@@ -1,0 +1,115 @@
+"""The layers in order: what `run`, `nightly`, `stream` and the jobs have in common."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from medallion import accounting, runs
+from medallion.config import Config
+from medallion.errors import MedallionError, UsageError
+from medallion.layers import bronze, gold, silver
+from medallion.streams import AVAILABLE_NOW, Batch, Run, StreamError, await_all, trigger
+
+LAYERS = ("bronze", "silver", "gold")
+Say = Callable[[str], None]
+
+
+@dataclass
+class Pipeline:
+    """One session's work on one lakehouse; the caller holds the locks."""
+
+    spark: SparkSession
+    config: Config
+    command: str
+    say: Say
+    run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def start(self, layer: str, trigger_text: str = AVAILABLE_NOW) -> list[Run]:
+        """Start the queries of a layer, side by side."""
+        how = trigger(trigger_text)
+        started = []
+        if layer == "gold":
+            self._refuse_held()
+            for table in self.config.gold.values():
+                self._need("silver", table.source)
+                started.append(gold.start(self.spark, self.config, table, how))
+        else:
+            for source in self.config.sources.values():
+                if layer == "silver":
+                    self._need("bronze", source.name)
+                start = bronze.start if layer == "bronze" else silver.start
+                started.append(start(self.spark, self.config, source, how))
+        for run in started:
+            run.on_batch = self._tell
+        return started
+
+    def run(self, layer: str) -> None:
+        """Run a layer on all that is available, settle it and record it.
+
+        Raises:
+            StreamError: a query failed; the others have ended, and all are on record.
+        """
+        started = self.start(layer)
+        failure: StreamError | None = None
+        try:
+            await_all(started)
+        except StreamError as error:
+            failure = error
+        self.settle(layer, started)
+        if failure:
+            raise failure
+
+    def settle(self, layer: str, started: Sequence[Run]) -> None:
+        """Account for every batch that is not on record yet, a cut-off run's among them."""
+        before = runs.last_batches(self.config.layout)
+        rows = []
+        for run in started:
+            run.collect()
+            since = before.get(run.name, -1)
+            figures = self._figures(layer, run, since)
+            if run.batches or run.error() or figures["last_batch"] > since:
+                row = accounting.row_of(self.config, run, figures)
+                rows.append({**row, "run_id": self.run_id, "command": self.command})
+        runs.write(self.config.layout, rows)
+        for run in started:
+            run.settled()
+
+    def _figures(self, layer: str, run: Run, since: int) -> dict[str, Any]:
+        if layer == "gold":
+            ids = list(run.batches)
+            read = sum(batch.rows for batch in run.batches.values())
+            return {
+                "rows_in": read,
+                "first_batch": min(ids, default=None),
+                "last_batch": max(ids, default=since),
+            }
+        source = self.config.sources[run.name.split(".")[1]]
+        settle = accounting.settle_bronze if layer == "bronze" else accounting.settle_silver
+        return settle(self.spark, self.config, source, run, since)
+
+    def _tell(self, name: str, batch: Batch) -> None:
+        # Silver reads each row twice, once on the way around the watermark: it counts them itself.
+        rows = sum(metric["rows"] for metric in batch.observed.values()) or batch.rows
+        if rows:
+            self.say(f"  {name} batch {batch.id}: {rows:,} rows, {batch.seconds:.1f} s")
+
+    def _need(self, layer: str, name: str) -> None:
+        table = self.config.layout.table(f"{layer}.{name}")
+        if not (table / "_delta_log").is_dir():
+            raise UsageError(f"{layer}.{name} is not there yet: run medallion run {layer} first.")
+
+    def _refuse_held(self) -> None:
+        gates = runs.gates(self.config.layout)
+        held = {table: failed for table, (state, _, failed) in gates.items() if state == "held"}
+        held = {t: f for t, f in held.items() if not t.startswith("gold.")}
+        if held:
+            names = "; ".join(f"{failed} on {table}" for table, failed in held.items())
+            raise MedallionError(
+                f"gold is held back: {names} failed and has not passed since. Run medallion "
+                "nightly, with --accept EXPECTATION to let the rows through as they are."
+            )

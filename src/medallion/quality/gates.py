@@ -1,0 +1,224 @@
+"""Gates: whole tables against their suites, judged by Great Expectations itself."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import shutil
+import threading
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlparse
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from medallion.errors import ConfigError
+from medallion.quality.rules import where_condition
+from medallion.quality.suites import BY_QUERY, Expectation, fail, read_suite, suite_path
+from medallion.quality.verdicts import EXAMPLES, Verdict, failure_of
+
+if TYPE_CHECKING:
+    from great_expectations.core import (
+        ExpectationSuiteValidationResult,
+        ExpectationValidationResult,
+    )
+    from great_expectations.core.batch_definition import BatchDefinition
+    from great_expectations.data_context.data_context.ephemeral_data_context import (
+        EphemeralDataContext,
+    )
+    from great_expectations.data_context.types.resource_identifiers import (
+        ExpectationSuiteIdentifier,
+        ValidationResultIdentifier,
+    )
+    from great_expectations.datasource.fluent.interfaces import Batch
+    from great_expectations.datasource.fluent.spark_datasource import SparkDatasource
+    from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
+
+_TO_BE_NULL = "expect_column_values_to_be_null"
+_QUERY_VIEW = "tmp_view"  # what Great Expectations registers a batch as, to query it
+
+
+def preload() -> threading.Thread:
+    """Import Great Expectations in the background, for instance while the JVM starts."""
+    thread = threading.Thread(
+        target=importlib.import_module, args=("medallion.quality.counted",), daemon=True
+    )
+    thread.start()
+    return thread
+
+
+class Gates:
+    """The gates of all tables, in one Great Expectations context that writes to `results_dir`.
+
+    `conf_dir` is the folder that holds great_expectations/; nothing is ever written there. Only the
+    last result of each table is kept: the history is not for Data Docs, whose build would grow
+    with it.
+    """
+
+    def __init__(self, conf_dir: Path, results_dir: Path) -> None:
+        self._conf_dir = conf_dir.resolve()
+        self._results_dir = results_dir.resolve()
+        self._stored: list[ValidationResultIdentifier] = []
+
+    def validate(self, table: str, batch: DataFrame) -> Verdict | None:
+        """Judge a batch DataFrame of the active session; None when the table has no suite.
+
+        Raises ConfigError when the suite is not valid.
+        """
+        expectations = read_suite(self._conf_dir, table)
+        if not expectations:
+            return None
+        outcome = self._judge(table, batch, expectations)
+        rows = batch.count()  # of a Delta table this reads the log alone
+        failures = []
+        for i, expectation in enumerate(expectations):
+            if not outcome.results[i].success:
+                outcome.results[i] = _explain(self._batch(table, batch), expectation)
+                failures.append(failure_of(table, rows, expectation, outcome.results[i]))
+            outcome.results[i].expectation_config = _configuration(expectation)
+        self._store(table, outcome)
+        batch.sparkSession.catalog.dropTempView(_QUERY_VIEW)
+        return Verdict(table, rows, len(expectations), tuple(failures))
+
+    def build_docs(self) -> Path | None:
+        """Render what was judged since the last call; the index page, None when that is nothing."""
+        if not self._stored:
+            return None
+        for key in self._stored:
+            suite = key.expectation_suite_identifier
+            shutil.rmtree(self._folder("data_docs/validations", suite), ignore_errors=True)
+        (url,) = self._context.build_data_docs(resource_identifiers=self._stored).values()
+        self._stored = []
+        return Path(unquote(urlparse(url).path))
+
+    @cached_property
+    def _context(self) -> EphemeralDataContext:
+        """The project in conf, but held in memory: a file context saves its data sources to it."""
+        import great_expectations as gx
+        from ruamel.yaml import YAML
+
+        logging.getLogger("great_expectations").setLevel(logging.ERROR)
+        project = self._conf_dir / "great_expectations"
+        try:
+            config = YAML(typ="safe").load(project / "great_expectations.yml")
+            store = config["stores"]["expectations_store"]["store_backend"]
+            store["base_directory"] = str(project / store["base_directory"])
+        except (OSError, KeyError, TypeError) as error:
+            raise ConfigError(
+                f"{project / 'great_expectations.yml'} is not a Great Expectations project with an"
+                f" expectations_store in a folder ({type(error).__name__}: {error})."
+            ) from error
+        config.pop("config_variables_file_path", None)
+        return gx.get_context(
+            mode="ephemeral",
+            project_config=config,
+            runtime_environment={"MEDALLION_QUALITY": str(self._results_dir)},
+        )
+
+    @cached_property
+    def _source(self) -> SparkDatasource:
+        # Caching a table costs more than the few scans of its columns that a suite needs.
+        return self._context.data_sources.add_spark("medallion", persist=False)
+
+    def _batch(self, table: str, batch: DataFrame) -> Batch:
+        name = "whole table"
+        if table not in self._source.get_asset_names():
+            self._source.add_dataframe_asset(table).add_batch_definition_whole_dataframe(name)
+        definition: BatchDefinition[Any] = self._source.get_asset(table).get_batch_definition(name)
+        return definition.get_batch({"dataframe": batch})
+
+    def _judge(
+        self, table: str, batch: DataFrame, expectations: tuple[Expectation, ...]
+    ) -> ExpectationSuiteValidationResult:
+        """Which expectations hold, in their order, without counts and examples.
+
+        Most tables are good, and one job decides everything but the queries over several rows:
+        a query for single rows becomes a column that is null where the row is good, so that it is
+        counted together with the other columns.
+        """
+        from great_expectations.core import ExpectationSuite
+
+        from medallion.quality.counted import CountedRowsExpectation
+
+        asked = []
+        for i, e in enumerate(expectations):
+            self._refuse_what_gx_would_drop(table, e)
+            if e.kind == BY_QUERY:
+                cheaper = replace(e, kind=str(CountedRowsExpectation.expectation_type))
+                condition = where_condition(e.kwargs["unexpected_rows_query"])
+                # A condition that Spark does not understand is left for the query to report.
+                with suppress(AnalysisException):
+                    if condition is not None:
+                        broken = F.expr(f"nullif({condition}, false)")
+                        batch = batch.withColumn(f"_condition_{i}", broken)
+                        cheaper = replace(e, kind=_TO_BE_NULL, kwargs={"column": f"_condition_{i}"})
+                e = cheaper
+            asked.append(_configuration(e))
+        suite = ExpectationSuite(name=table, expectations=asked)
+        outcome = self._batch(table, batch).validate(suite, result_format="BOOLEAN_ONLY")
+        order = [e.name for e in expectations]
+        outcome.results.sort(key=lambda result: order.index(_name(result)))
+        return outcome
+
+    def _refuse_what_gx_would_drop(self, table: str, expectation: Expectation) -> None:
+        """Great Expectations leaves an expectation that it does not know out, with a log line."""
+        from great_expectations.exceptions.exceptions import GreatExpectationsError
+
+        try:
+            _configuration(expectation).to_domain_obj()
+        except (GreatExpectationsError, ValueError) as error:
+            path = suite_path(self._conf_dir, table)
+            fail(path, f'"{expectation.name}"', f"is refused by Great Expectations: {error}")
+
+    def _store(self, table: str, outcome: ExpectationSuiteValidationResult) -> None:
+        from great_expectations.core import RunIdentifier
+        from great_expectations.data_context.types.resource_identifiers import (
+            ExpectationSuiteIdentifier,
+            ValidationResultIdentifier,
+        )
+
+        now = datetime.now(UTC)
+        suite = ExpectationSuiteIdentifier(table)
+        key = ValidationResultIdentifier(suite, RunIdentifier(run_time=now), outcome.batch_id)
+        outcome.meta |= {"run_id": key.run_id, "validation_time": now}
+        shutil.rmtree(self._folder("validations", suite), ignore_errors=True)
+        self._context.validation_results_store.store_validation_results(outcome, key, suite)
+        self._stored = [k for k in self._stored if k.expectation_suite_identifier != suite] + [key]
+
+    def _folder(self, below: str, suite: ExpectationSuiteIdentifier) -> Path:
+        return self._results_dir.joinpath(below, *suite.name.split("."))
+
+
+def _name(result: ExpectationValidationResult) -> str:
+    assert result.expectation_config is not None, "GE fills it in for each result of a suite"
+    return str(result.expectation_config.meta["name"])
+
+
+def _configuration(expectation: Expectation) -> ExpectationConfiguration:
+    from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
+
+    return ExpectationConfiguration(
+        type=expectation.kind,
+        kwargs=expectation.kwargs,
+        meta={"name": expectation.name, "on_failure": expectation.on_failure},
+        notes=expectation.notes,
+    )
+
+
+def _explain(batch: Batch, expectation: Expectation) -> ExpectationValidationResult:
+    """Run one failed expectation again, the stock way and with examples."""
+    by_query = expectation.kind == BY_QUERY
+    return batch.validate(
+        _configuration(expectation).to_domain_obj(),
+        result_format={
+            "result_format": "COMPLETE" if by_query else "BASIC",
+            "partial_unexpected_count": EXAMPLES,
+            "include_unexpected_rows": True,
+        },
+    )

@@ -1,0 +1,229 @@
+"""Row rules: the quarantine expectations of a suite, as Spark SQL conditions.
+
+A rule is broken by exactly the rows that Great Expectations 1.24 counts as unexpected on Spark;
+tests/quality/test_rules.py holds the two against each other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import reduce
+from operator import or_
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from medallion.quality.suites import BY_QUERY, Expectation, fail, read_suite, suite_path
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A name, and a Spark SQL condition that is true for the rows which break it, never NULL."""
+
+    name: str
+    broken: str
+
+
+def load_rules(conf_dir: Path, table: str) -> tuple[Rule, ...]:
+    """The quarantine rules of a table, in the order of its suite; none when it has no suite.
+
+    Raises ConfigError when the suite is not valid, or a quarantine expectation cannot be decided
+    by looking at one row.
+    """
+    path = suite_path(conf_dir, table)
+    return tuple(
+        Rule(e.name, f"coalesce({_broken(path, e)}, false)")
+        for e in read_suite(conf_dir, table)
+        if e.on_failure == "quarantine"
+    )
+
+
+def failed_rules(rules: Sequence[Rule]) -> Column:
+    """The names of the rules that a row breaks, in order: `array<string>`, empty for a good row."""
+    none_failed = F.array().cast("array<string>")
+    if not rules:
+        return none_failed
+    broken = [F.expr(rule.broken) for rule in rules]
+    names = [
+        F.when(is_broken, F.lit(rule.name)) for rule, is_broken in zip(rules, broken, strict=True)
+    ]
+    # Nearly every row is good: the array is built, and searched for NULLs, for the others only.
+    return F.when(reduce(or_, broken), F.array_compact(F.array(*names))).otherwise(none_failed)
+
+
+def where_condition(query: str) -> str | None:
+    """The condition of "SELECT * FROM {batch} WHERE ..."; None for any other query."""
+    match = _ROW_QUERY.fullmatch(query.strip().rstrip("; \t\r\n\v\f"))
+    if match is None or _NOT_A_CONDITION.search(_QUOTED.sub("''", match["condition"])):
+        return None
+    # Great Expectations fills in {batch} by str.format, where doubled braces stand for one.
+    return match["condition"].replace("{{", "{").replace("}}", "}")
+
+
+_ROW_QUERY = re.compile(
+    r"SELECT\s+\*\s+FROM\s+\{batch\}\s+WHERE\s+(?P<condition>.+)", re.IGNORECASE | re.DOTALL
+)
+_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`", re.DOTALL)
+_NOT_A_CONDITION = re.compile(
+    r"\b(SELECT|GROUP\s+BY|HAVING|ORDER\s+BY|SORT\s+BY|LIMIT|OFFSET|UNION|INTERSECT|EXCEPT)\b"
+    r"|\{batch\}|--|/\*",
+    re.IGNORECASE,
+)
+
+
+def _column(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _literal(value: Any) -> str:
+    """A value of JSON as Spark SQL, of the type that PySpark's lit() would give it."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return f"double('{value!r}')"
+    if isinstance(value, str):
+        # ${name} is a variable to Spark's parser, so its dollar is written as a code point.
+        escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace("${", "\\u0024{")
+        return f"'{escaped}'"
+    raise TypeError(f"the value {value!r} is neither a string, a number, a boolean nor null")
+
+
+def _bound(value: Any) -> str:
+    """A bound of values, of the type that Great Expectations gives it: a number is a double."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return _literal(float(value))
+    try:
+        moment = datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        moment = None
+    if moment and moment.tzinfo:
+        return f"timestamp'{moment.isoformat()}'"
+    if moment and len(value) == len("2000-12-31"):
+        return f"date'{value}'"
+    # A time without a zone would be in the zone of the Python process there, of the session here.
+    raise ValueError(f"has the bound {value!r}, which must be a number, a date or a time with zone")
+
+
+def _length_bound(value: Any) -> str:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"has the bound {value!r}, which must be a whole number")
+    return str(value)
+
+
+def _outside(of: str, kwargs: Mapping[str, Any], bound: Callable[[Any], str]) -> str:
+    """True outside the bounds; Spark holds NaN to be above every number."""
+    lowest, highest = kwargs.get("min_value"), kwargs.get("max_value")
+    outside = []
+    if lowest is not None:
+        outside.append(f"{of} {'<=' if kwargs.get('strict_min') else '<'} {bound(lowest)}")
+    if highest is not None:
+        outside.append(f"{of} {'>=' if kwargs.get('strict_max') else '>'} {bound(highest)}")
+    if not outside:
+        raise ValueError('needs "min_value" or "max_value"')
+    if lowest is not None and highest is not None and lowest > highest:
+        raise ValueError('has a "min_value" above its "max_value"')
+    return f"({' OR '.join(outside)})"
+
+
+def _in_set(kwargs: Mapping[str, Any]) -> str:
+    values = kwargs["value_set"]
+    if not isinstance(values, list):
+        raise TypeError('needs a list as "value_set"')
+    # Spark SQL has no empty list, in which nothing ever is.
+    inside = f"{_column(kwargs['column'])} IN ({', '.join(map(_literal, values))})"
+    return inside if values else f"({_column(kwargs['column'])} IS NULL AND NULL)"
+
+
+def _not_greater(kwargs: Mapping[str, Any]) -> str:
+    # A NULL on either side is never unexpected, whatever ignore_row_if says: no comparison.
+    operator = "<" if kwargs.get("or_equal") else "<="
+    return f"{_column(kwargs['column_A'])} {operator} {_column(kwargs['column_B'])}"
+
+
+def _row_query(kwargs: Mapping[str, Any]) -> str:
+    condition = where_condition(kwargs["unexpected_rows_query"])
+    if condition is None:
+        raise ValueError(
+            'needs "unexpected_rows_query" of the form SELECT * FROM {batch} WHERE <condition>'
+        )
+    return f"({condition})"
+
+
+def _text(kwargs: Mapping[str, Any], key: str) -> str:
+    if not isinstance(kwargs[key], str):
+        raise TypeError(f'needs a string as "{key}"')
+    return _literal(kwargs[key])
+
+
+_RANGE = frozenset({"column", "min_value", "max_value", "strict_min", "strict_max"})
+_PAIR = frozenset({"column_A", "column_B", "or_equal", "ignore_row_if"})
+
+# Kind of expectation: the arguments it may have, and the condition that a row breaks it.
+_KINDS: dict[str, tuple[frozenset[str], Callable[[Mapping[str, Any]], str]]] = {
+    "expect_column_values_to_not_be_null": (
+        frozenset({"column"}),
+        lambda k: f"{_column(k['column'])} IS NULL",
+    ),
+    "expect_column_values_to_be_null": (
+        frozenset({"column"}),
+        lambda k: f"{_column(k['column'])} IS NOT NULL",
+    ),
+    "expect_column_values_to_be_between": (
+        _RANGE,
+        lambda k: _outside(_column(k["column"]), k, _bound),
+    ),
+    "expect_column_value_lengths_to_be_between": (
+        _RANGE,
+        lambda k: _outside(f"length({_column(k['column'])})", k, _length_bound),
+    ),
+    "expect_column_values_to_be_in_set": (
+        frozenset({"column", "value_set"}),
+        lambda k: f"NOT ({_in_set(k)})",
+    ),
+    "expect_column_values_to_not_be_in_set": (frozenset({"column", "value_set"}), _in_set),
+    "expect_column_values_to_match_regex": (
+        frozenset({"column", "regex"}),
+        lambda k: f"NOT rlike({_column(k['column'])}, {_text(k, 'regex')})",
+    ),
+    "expect_column_values_to_not_match_regex": (
+        frozenset({"column", "regex"}),
+        lambda k: f"rlike({_column(k['column'])}, {_text(k, 'regex')})",
+    ),
+    "expect_column_pair_values_a_to_be_greater_than_b": (_PAIR, _not_greater),
+    BY_QUERY: (frozenset({"unexpected_rows_query"}), _row_query),
+}
+
+
+def _broken(path: Path, expectation: Expectation) -> str:
+    name = f'"{expectation.name}"'
+    kind = expectation.kind
+    if kind not in _KINDS:
+        fail(
+            path,
+            name,
+            f'cannot have "on_failure": "quarantine", as {kind} does not judge single rows: '
+            f"use warn or stop, or one of {', '.join(_KINDS)}",
+        )
+    if expectation.kwargs.get("mostly", 1) != 1:
+        fail(path, name, 'has "mostly", but every row that breaks a quarantine rule is set aside')
+    allowed, to_sql = _KINDS[kind]
+    unknown = expectation.kwargs.keys() - allowed - {"mostly"}
+    if unknown:
+        fail(
+            path, name, f"has {sorted(unknown)}, but a quarantine rule takes only {sorted(allowed)}"
+        )
+    try:
+        return to_sql(expectation.kwargs)
+    except KeyError as missing:
+        fail(path, name, f"lacks {missing} among its kwargs")
+    except (TypeError, ValueError, AttributeError) as error:
+        fail(path, name, str(error))

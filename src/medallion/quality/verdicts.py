@@ -1,0 +1,87 @@
+"""What a gate found, and how a result of Great Expectations is put in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from medallion.quality.suites import BY_QUERY, Expectation
+
+if TYPE_CHECKING:
+    from great_expectations.core import ExpectationValidationResult
+
+EXAMPLES = 5
+EXAMPLE_LENGTH = 200
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An expectation that a table does not meet, and what that does to the run."""
+
+    table: str
+    expectation: str
+    on_failure: str
+    unexpected_count: int | None
+    element_count: int | None
+    examples: tuple[str, ...]
+    detail: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the gate of one table found."""
+
+    table: str
+    rows: int
+    evaluated: int
+    failures: tuple[Failure, ...]
+
+    @property
+    def stops(self) -> bool:
+        """Whether the run must end as failed."""
+        return any(failure.on_failure == "stop" for failure in self.failures)
+
+
+def failure_of(
+    table: str, rows: int, expectation: Expectation, result: ExpectationValidationResult
+) -> Failure:
+    """What a failed result of Great Expectations says, in the words of a report."""
+    found = dict(result.result)
+    raised = _exception(result)
+    on_failure = expectation.on_failure
+    count = found.get("unexpected_count")
+    examples = found.pop("unexpected_rows", None) or found.get("partial_unexpected_list") or []
+    detail = f"{count} of {rows} rows do not meet {expectation.kind}"
+    if expectation.kind == BY_QUERY:
+        count = found.get("observed_value")
+        examples = found.get("details", {}).pop("unexpected_rows", [])
+        detail = f"its query found {count} rows"
+    elif count is None:
+        detail = f"{expectation.kind} observed {found.get('observed_value')}"
+    if raised:
+        on_failure, detail = "stop", f"it could not be evaluated: {raised}"
+    elif on_failure == "quarantine" and not table.startswith("bronze."):
+        on_failure = "stop"
+        detail += ", which quarantine should have kept out: the rule and the gate disagree"
+    shown = tuple(_example(row, expectation) for row in list(examples)[:EXAMPLES])
+    return Failure(table, expectation.name, on_failure, count, rows, shown, detail)
+
+
+def _example(row: Any, expectation: Expectation) -> str:
+    """A row as "column=value" with the column in question first, or a single value, cut short."""
+    if isinstance(row, dict):
+        asked = [c for c in map(expectation.kwargs.get, ("column", "column_A", "column_B")) if c]
+        order = asked + [column for column in row if column not in asked]
+        text = ", ".join(f"{column}={row.get(column)}" for column in order)
+    else:
+        text = str(row)
+    return text if len(text) <= EXAMPLE_LENGTH else text[: EXAMPLE_LENGTH - 3] + "..."
+
+
+def _exception(result: ExpectationValidationResult) -> str | None:
+    """The first line of what an expectation raised: at the top level, or one for each metric."""
+    info = result.exception_info or {}
+    for part in (info, *info.values()):
+        if isinstance(part, dict) and part.get("raised_exception"):
+            return str(part.get("exception_message")).strip().splitlines()[0]
+    return None

@@ -1,0 +1,155 @@
+"""Triggers, and streaming queries watched until they end."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+from medallion.config import seconds
+from medallion.errors import MedallionError, UsageError
+
+AVAILABLE_NOW = "available-now"
+
+
+class StreamError(MedallionError):
+    """A streaming query stopped with an error."""
+
+
+def trigger(text: str) -> dict[str, Any]:
+    """The arguments of `DataStreamWriter.trigger` for `available-now` or an interval.
+
+    Raises:
+        UsageError: the text is neither.
+    """
+    if text == AVAILABLE_NOW:
+        return {"availableNow": True}
+    try:
+        seconds(text)
+    except ValueError:
+        raise UsageError(
+            f"--trigger {text!r} is neither {AVAILABLE_NOW} nor an interval such as '4 seconds'."
+        ) from None
+    return {"processingTime": text}
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The engine's record of one micro-batch."""
+
+    id: int
+    rows: int
+    observed: dict[str, Any]
+    duplicates: int
+    late: int
+    watermark: str | None
+    seconds: float
+
+    @classmethod
+    def of(cls, progress: Any) -> Batch:
+        """From a progress record of Spark."""
+        record = json.loads(progress.json)
+        operators = record.get("stateOperators") or []
+        return cls(
+            id=record["batchId"],
+            rows=record["numInputRows"],
+            observed=record.get("observedMetrics") or {},
+            duplicates=sum(
+                op.get("customMetrics", {}).get("numDroppedDuplicateRows", 0) for op in operators
+            ),
+            late=sum(op.get("numRowsDroppedByWatermark", 0) for op in operators),
+            watermark=(record.get("eventTime") or {}).get("watermark"),
+            seconds=record["durationMs"].get("triggerExecution", 0) / 1000,
+        )
+
+
+@dataclass
+class Run:
+    """One streaming query, with the records of those of its batches that are not settled yet."""
+
+    name: str
+    query: StreamingQuery
+    started: float = field(default_factory=time.time)
+    ended: float | None = None
+    batches: dict[int, Batch] = field(default_factory=dict)
+    last_batch: int = -1
+    on_batch: Callable[[str, Batch], None] | None = None
+
+    def collect(self) -> None:
+        """Take up the records of the batches that have ended since the last call."""
+        last = self.query.lastProgress
+        if last is None or last["batchId"] <= self.last_batch:
+            return
+        for progress in self.query.recentProgress:
+            ran = "addBatch" in progress["durationMs"]  # an idle trigger leaves a record as well
+            if ran and progress["batchId"] > self.last_batch:
+                batch = Batch.of(progress)
+                self.batches[batch.id] = batch
+                self.last_batch = batch.id
+                if self.on_batch:
+                    self.on_batch(self.name, batch)
+
+    def settled(self) -> None:
+        """Forget the batches that are on record now."""
+        self.batches = {}
+        self.started = time.time()
+
+    def watermark(self) -> int | None:
+        """The watermark of the last batch, in microseconds since 1970."""
+        return moment(self.batches[max(self.batches)].watermark) if self.batches else None
+
+    def error(self) -> str | None:
+        """What stopped the query, in one line; None where it runs or ended well."""
+        exception = self.query.exception()
+        return one_line(str(exception)) if exception else None
+
+
+def await_all(runs: Iterable[Run]) -> None:
+    """Wait until every query has ended; one that fails does not stop the others.
+
+    Raises:
+        StreamError: at least one failed; the message names each with its cause.
+    """
+    waiting = list(runs)
+    everyone = list(waiting)
+    while waiting:
+        for run in list(waiting):
+            active = run.query.isActive
+            run.collect()
+            if not active:
+                run.ended = time.time()
+                waiting.remove(run)
+        if waiting:
+            time.sleep(0.05)
+    failures = [f"{run.name}: {error}" for run in everyone if (error := run.error())]
+    if failures:
+        raise StreamError("; ".join(failures))
+
+
+def stop_all(runs: Iterable[Run]) -> None:
+    """Stop queries where they are: a batch that is cut off runs again at the next start."""
+    for run in runs:
+        run.query.stop()
+        run.collect()
+        run.ended = time.time()
+
+
+def one_line(text: str) -> str:
+    """An exception of Spark without its stack traces."""
+    lines = [line.strip() for line in text.splitlines()]
+    caused = [line for line in lines if line.startswith("Caused by:")]
+    first = next((line for line in lines if line), "unknown error")
+    cause = caused[-1].removeprefix("Caused by:").strip() if caused else ""
+    return f"{first} ({cause})" if cause and cause not in first else first
+
+
+def moment(text: str | None) -> int | None:
+    """Microseconds since 1970 of a time as Spark's records spell it."""
+    if not text or text.startswith("1970-01-01"):
+        return None
+    return int(datetime.fromisoformat(text).timestamp() * 1_000_000)

@@ -1,0 +1,1 @@
+"""Pure functions from DataFrame to DataFrame, the same for batch and stream."""

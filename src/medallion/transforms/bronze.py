@@ -1,0 +1,90 @@
+"""From lines of text to bronze's columns: every line is kept, whatever it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from medallion import schemas
+
+# RFC 8259 only: what Spark would let pass besides is not JSON to the next reader.
+_STRICT = {
+    "columnNameOfCorruptRecord": "_conflict",
+    "allowSingleQuotes": "false",
+    "allowNonNumericNumbers": "false",
+}
+
+
+def parsed(lines: DataFrame, schema: Mapping[str, str]) -> DataFrame:
+    """Parse each line as one JSON object of the declared schema.
+
+    Args:
+        lines: `value` (the line), `_source_file`, `_source_modified_at`.
+        schema: bronze's own columns with their Spark types.
+
+    Returns:
+        The columns of `schema`, then the technical ones. A line that is not one whole JSON object
+        is in `_corrupt_record` as it came, its columns null. Fields that the schema does not know,
+        values that are not of their column's type, and lines that name a field twice are in
+        `_rescued_data` as JSON.
+    """
+    declared = ", ".join(f"`{name}` {kind}" for name, kind in schema.items())
+    known = _strings(schema)
+    # `odd` lines alone pay for the exact look: they are few, and VARIANT is dear.
+    odd = (
+        "_keys is null or _row._conflict is not null"
+        f" or size(array_intersect(_keys, {known})) < size(_keys)"
+        " or locate('}', value) < length(rtrim(' \t\r', value))"
+    )
+    rows = (
+        lines.withColumn("_row", F.from_json("value", f"{declared}, _conflict string", _STRICT))
+        .withColumn("_keys", F.expr("json_object_keys(value)"))
+        .withColumn("_odd", F.expr(odd))
+        .withColumn("_variant", F.expr("case when _odd then try_parse_json(value) end"))
+        .withColumn(schemas.CORRUPT, F.expr(f"case when _odd and ({_NOT_JSON}) then value end"))
+        .withColumn(schemas.RESCUED, F.expr(_rescued(schema, known)))
+    )
+    return rows.select(
+        *(_if_whole(name) for name in schema),
+        schemas.RESCUED,
+        schemas.CORRUPT,
+        schemas.SOURCE_FILE,
+        schemas.SOURCE_MODIFIED_AT,
+        F.current_timestamp().alias(schemas.INGESTED_AT),
+    )
+
+
+# Spark's parser stops at the end of the first object and ignores the rest of the line. As the first
+# of two items of an array, followed by a string that the line cannot hold, it must read it all.
+_NOT_JSON = (
+    "_keys is null or (_row._conflict is not null and _variant is null) or not coalesce("
+    "size(from_json(concat('[', value, ',\"', md5(value), '\"]'), 'array<string>')) = 2 and "
+    "element_at(from_json(concat('[', value, ',\"', md5(value), '\"]'), 'array<string>'), 2)"
+    " = md5(value), false)"
+)
+
+
+def _rescued(schema: Mapping[str, str], known: str) -> str:
+    empty = ", ".join(f"case when _row.`{name}` is null then '{name}' end" for name in schema)
+    unfit = (
+        f"not array_contains({known}, key)"
+        f" or (array_contains(array({empty}), key) and not is_variant_null(val))"
+    )
+    fields = f"to_json(map_filter(cast(_variant as map<string, variant>), (key, val) -> {unfit}))"
+    return (
+        f"case when _odd and {schemas.CORRUPT} is null then nullif("
+        # A field named twice has two values, and no map keeps both: the line is kept whole.
+        f"case when size(array_distinct(_keys)) < size(_keys) then value"
+        # Valid JSON that VARIANT refuses (a lone surrogate, over 16 MiB) is kept whole as well.
+        f" else coalesce({fields}, value) end, '{{}}') end"
+    )
+
+
+def _if_whole(name: str) -> Column:
+    return F.expr(f"case when {schemas.CORRUPT} is null then _row.`{name}` end").alias(name)
+
+
+def _strings(names: Iterable[str]) -> str:
+    return "array(" + ", ".join(f"'{name}'" for name in names) + ")"

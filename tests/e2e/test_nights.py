@@ -1,0 +1,135 @@
+"""Three dirty nights against the factory's own figures, and gold against another engine."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from conftest import Lakehouse
+
+from medallion import tables
+from medallion.audit import audit
+from medallion.factory import DataFactory, LandReport
+
+ROWS = 35_000  # a source and night: 210,000 lines in all
+
+
+@pytest.fixture(scope="module")
+def nights(
+    spark: Any, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Lakehouse, dict[str, LandReport]]:
+    lakehouse = Lakehouse(spark, tmp_path_factory.mktemp("nights") / "lakehouse")
+    factory = DataFactory(lakehouse.root / "landing", seed=11, dirty=True)
+    landed: dict[str, LandReport] = {}
+    for _ in range(3):
+        for source, report in factory.land(files=4, rows=ROWS).items():
+            landed[source] = landed[source] + report if source in landed else report
+        report = lakehouse.nightly()
+        assert report.is_good, report
+    return lakehouse, landed
+
+
+@pytest.mark.parametrize("source", ["activity", "event"])
+def test_every_row_is_where_the_factory_says(nights: Any, source: str) -> None:
+    lakehouse, landed = nights
+    expected = landed[source]
+    found = audit(lakehouse.config)
+    balance = found.balances[source]
+    assert expected.lines == 3 * ROWS
+    assert expected.duplicates > 0
+    assert expected.late > 0
+    assert balance.landed_lines == balance.bronze_rows == expected.lines
+    assert balance.silver_rows == expected.expected_silver
+    assert balance.quarantined_rows == expected.malformed + expected.invalid
+    assert balance.duplicate_rows == expected.duplicates
+    assert balance.late_rows == expected.late
+    assert found.is_balanced
+
+
+@pytest.mark.parametrize("source", ["activity", "event"])
+def test_quarantine_by_rule(nights: Any, source: str) -> None:
+    lakehouse, landed = nights
+    rules = lakehouse.rows(f"quarantine.{source}", "_failed_rules")
+    found = Counter(rule for (broken,) in rules for rule in broken)
+    assert found == Counter(landed[source].expected_quarantine)
+
+
+@pytest.mark.parametrize("source", ["activity", "event"])
+def test_unknown_fields_are_rescued(nights: Any, source: str) -> None:
+    lakehouse, landed = nights
+    rescued = [
+        json.loads(text)
+        for text, *declared in lakehouse.rows(f"bronze.{source}", "_rescued_data")
+        if text
+    ]
+    schema = lakehouse.config.sources[source].schema
+    unknown = [fields for fields in rescued if not set(fields) & set(schema)]
+    assert len(unknown) == landed[source].unknown_fields
+
+
+def strict(file: Path) -> list[dict[str, Any]]:
+    """The JSON objects of a file by Python's own parser."""
+    objects = []
+    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            found = json.loads(line, parse_constant=lambda _: 1 / 0)
+        except (ValueError, ZeroDivisionError):
+            continue
+        if isinstance(found, dict):
+            objects.append(found)
+    return objects
+
+
+def test_gold_equals_a_recount_by_another_engine(nights: Any, tmp_path: Path) -> None:
+    """From the landed files: Python reads them, DuckDB types, deduplicates and counts them."""
+    lakehouse, _ = nights
+    files = sorted((lakehouse.root / "landing/activity").glob("*.json"))
+    rows = [
+        (r.get("Recorded_At"), r.get("Device"), r.get("Index"), r.get("x"), r.get("y"), r.get("z"))
+        for file in files
+        for r in strict(file)
+    ]
+    listed = tmp_path / "rows.jsonl"
+    listed.write_text("".join(json.dumps([*map(json.dumps, row)]) + "\n" for row in rows))
+    duck = duckdb.connect()
+    duck.execute("set timezone = 'UTC'")
+    duck.execute(
+        f"""create table silver as
+        select distinct try_cast(r[1]->>'$' as timestamptz) as at, r[2]->>'$' as device,
+               try_cast(r[3] as bigint) as n
+        from (select json::json[] as r
+              from read_json_objects('{listed}', format='newline_delimited'))
+        where trim(coalesce(r[2]->>'$', '')) <> ''
+          and try_cast(r[1]->>'$' as timestamptz) < timestamptz '2090-01-01'
+          and json_type(r[3]) in ('UBIGINT', 'BIGINT')
+          and json_type(r[4]) in ('DOUBLE', 'UBIGINT', 'BIGINT')
+          and json_type(r[5]) in ('DOUBLE', 'UBIGINT', 'BIGINT')
+          and json_type(r[6]) in ('DOUBLE', 'UBIGINT', 'BIGINT')"""
+    )
+    counted = duck.execute(
+        """select strftime(time_bucket(interval 10 minutes, at), '%Y-%m-%d %H:%M:%S'), device,
+                  count(*)
+        from silver group by all"""
+    ).fetchall()
+    gold = lakehouse.rows("gold.device_counts", "window_start", "device", "total_recordings")
+    assert gold == sorted(counted, key=repr)
+    totals = duck.execute("select device, count(*) from silver group by all").fetchall()
+    assert lakehouse.rows("gold.device_totals") == sorted(totals, key=repr)
+
+
+def test_a_night_without_files_changes_no_table(nights: Any) -> None:
+    lakehouse, _ = nights
+    names = [
+        f"{layer.parent.name}.{layer.name}"
+        for layer in sorted(lakehouse.root.glob("*/*"))
+        if (layer / "_delta_log").is_dir()
+    ]
+    before = {name: tables.version(lakehouse.config.layout.table(name)) for name in names}
+    report = lakehouse.nightly()
+    assert report.is_good
+    assert len(before) >= 11
+    assert {n: tables.version(lakehouse.config.layout.table(n)) for n in names} == before

@@ -1,0 +1,140 @@
+"""A second opinion on landed files: recounts them from their bytes, by rules written anew."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HOUR = timedelta(hours=1)
+KNOWN = {
+    "activity": {"Recorded_At", "Device", "Index", "Model", "User", "gt", "x", "y", "z"},
+    "event": {"id", "action", "ts", "time"},
+}
+
+
+@dataclass
+class Recount:
+    """The figures of a source's folder, and the rows that would reach silver."""
+
+    figures: Counter[str] = field(default_factory=Counter)
+    invalid_by_rule: Counter[str] = field(default_factory=Counter)
+    quarantine: Counter[str] = field(default_factory=Counter)
+    silver: list[tuple[int, datetime, dict[str, Any]]] = field(default_factory=list)
+    """Batch number, event time and row, in the order of landing."""
+
+    def times(self) -> dict[int, list[datetime]]:
+        """The event times of each batch, in the order of landing."""
+        found: dict[int, list[datetime]] = defaultdict(list)
+        for batch, moment, _ in self.silver:
+            found[batch].append(moment)
+        return found
+
+
+def _moment(source: str, row: dict[str, Any]) -> datetime | None:
+    value = row.get("Recorded_At") if source == "activity" else row.get("ts", row.get("time"))
+    if isinstance(value, int):
+        return datetime.fromtimestamp(value, UTC)
+    try:
+        return datetime.fromisoformat(str(value)).replace(tzinfo=UTC)
+    except ValueError:
+        return None
+
+
+def _broken_rules(source: str, row: dict[str, Any]) -> Iterator[str]:
+    moment = _moment(source, row)
+    if moment is None:
+        yield "missing_event_time"
+    elif moment > datetime.now(UTC) + timedelta(days=1):
+        yield "future_event_time"
+    if source == "event":
+        if row.get("action") is None:
+            yield "missing_action"
+        return
+    if not str(row.get("Device") or "").strip():
+        yield "missing_device"
+    if not isinstance(row.get("Index"), int):
+        yield "missing_index"
+    for axis in "xyz":
+        if not isinstance(row.get(axis), float):
+            yield f"missing_{axis}"
+
+
+def _key(source: str, row: dict[str, Any]) -> tuple[Any, ...] | None:
+    if source == "activity":
+        return row["Device"], row["Index"], row["Recorded_At"]
+    return (row["id"], row["action"].lower(), row["ts"]) if row.get("id") else None
+
+
+def _lines(folder: Path, count: Recount) -> Iterator[tuple[int, str]]:
+    for path in sorted(folder.iterdir()):
+        found = re.fullmatch(rf"{folder.name}-(\d{{6}})-\d{{5}}\.json", path.name)
+        assert found, path
+        data = path.read_bytes().decode()
+        assert data.endswith("\n")
+        count.figures["files"] += 1
+        for line in data[:-1].split("\n"):
+            if line.strip():
+                count.figures["lines"] += 1
+                yield int(found[1]), line
+            else:
+                count.figures["blank_lines"] += 1
+
+
+def _all_missing(source: str) -> tuple[str, ...]:
+    return tuple(rule for rule in _broken_rules(source, {}))
+
+
+def recount_folder(folder: Path) -> Recount:
+    """Count everything again that a report tells."""
+    source, count = folder.name, Recount()
+    seen: set[tuple[Any, ...]] = set()
+    latest: dict[int, datetime] = {}
+    for batch, line in _lines(folder, count):
+        try:
+            row = json.loads(line)
+        except ValueError:
+            row = None
+        if not isinstance(row, dict):
+            count.figures["malformed"] += 1
+            count.quarantine.update(("malformed_line", *_all_missing(source)))
+            continue
+        unknown = row.keys() - KNOWN[source]
+        count.figures["unknown_fields"] += bool(unknown)
+        broken = list(_broken_rules(source, row))
+        if broken:
+            assert len(broken) == 1, line
+            assert not unknown, line
+            count.figures["invalid"] += 1
+            count.invalid_by_rule.update(broken)
+            count.quarantine.update(broken)
+            continue
+        key = _key(source, row)
+        if key is not None and key in seen:
+            assert not unknown, line
+            count.figures["duplicates"] += 1
+            continue
+        if key is not None:
+            seen.add(key)
+        moment = _moment(source, row)
+        assert moment is not None
+        before = max((last for number, last in latest.items() if number < batch), default=None)
+        if before is not None and moment < before - HOUR:
+            assert not unknown, line
+            count.figures["late"] += 1
+        latest[batch] = max(moment, latest.get(batch, moment))
+        count.silver.append((batch, moment, row))
+    return count
+
+
+@pytest.fixture
+def recount() -> Callable[[Path], Recount]:
+    """Recounts a source's folder in a landing zone."""
+    return recount_folder

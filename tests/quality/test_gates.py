@@ -1,0 +1,246 @@
+"""Gates over the project's own suites, with tables that meet them and tables that do not."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from medallion.errors import ConfigError
+from medallion.quality.gates import Gates
+from medallion.quality.suites import suite_path
+from medallion.quality.verdicts import Failure, Verdict
+
+CONF = Path(__file__).parents[2] / "conf"
+
+ACTIVITY = """
+    SELECT timestamp_millis(1424686734958 + id * 4) recorded_at, 'nexus4_2' device, id user_id,
+        'nexus4' model, 'g' user, 'stand' gt, 0.1D x, 0.2D y, 9.8D z,
+        'file' _source_file, timestamp'2026-01-01' _ingested_at
+    FROM range({rows})
+"""
+
+
+def tree(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """Every file below a folder, with when it changed and what is in it."""
+    return {
+        str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes())
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.fixture(scope="module")
+def conf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The project's suites, in a folder that cannot be written to."""
+    conf = tmp_path_factory.mktemp("conf")
+    shutil.copytree(CONF / "great_expectations", conf / "great_expectations")
+    for folder in (*conf.rglob("*"), conf):
+        folder.chmod(folder.stat().st_mode & ~(stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH))
+    yield conf
+    for folder in (conf, *conf.rglob("*")):
+        folder.chmod(folder.stat().st_mode | stat.S_IWUSR)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("quality results")
+
+
+@pytest.fixture(scope="module")
+def gates(conf: Path, results: Path) -> Gates:
+    return Gates(conf, results)
+
+
+def validate(gates: Gates, table: str, batch: DataFrame) -> Verdict:
+    verdict = gates.validate(table, batch)
+    assert verdict is not None
+    return verdict
+
+
+def only(verdict: Verdict, name: str) -> Failure:
+    (failure,) = (f for f in verdict.failures if f.expectation == name)
+    return failure
+
+
+def test_a_good_table_passes(spark: SparkSession, gates: Gates) -> None:
+    verdict = validate(gates, "silver.activity", spark.sql(ACTIVITY.format(rows=10)))
+    assert verdict == Verdict("silver.activity", 10, 11, ())
+    assert not verdict.stops
+
+
+@pytest.mark.parametrize("layer", ["bronze", "silver", "gold"])
+def test_an_empty_table_passes(spark: SparkSession, gates: Gates, layer: str) -> None:
+    frames = {
+        "bronze.activity": "_corrupt_record string",
+        "silver.activity": "recorded_at timestamp, device string, user_id long, x double, y double,"
+        " z double, _ingested_at timestamp",
+        "gold.device_totals": "device string, total_recordings long",
+    }
+    ((table, schema),) = ((t, s) for t, s in frames.items() if t.startswith(layer))
+    verdict = validate(gates, table, spark.createDataFrame([], schema))
+    assert (verdict.rows, verdict.failures) == (0, ())
+
+
+def test_duplicates_and_rows_that_quarantine_should_have_stop_silver(
+    spark: SparkSession, gates: Gates
+) -> None:
+    good = spark.sql(ACTIVITY.format(rows=20))
+    late = "recorded_at + INTERVAL 20 YEARS AS recorded_at"
+    rest = [c for c in good.columns if c != "recorded_at"]
+    batch = good.union(good.limit(2)).union(
+        good.where("user_id >= 13").selectExpr(late, *rest).select(good.columns)
+    )
+    verdict = validate(gates, "silver.activity", batch)
+    assert (verdict.rows, verdict.stops) == (29, True)
+    assert {f.expectation for f in verdict.failures} == {"unique_recordings", "future_event_time"}
+
+    twins = only(verdict, "unique_recordings")
+    assert (twins.on_failure, twins.unexpected_count, twins.element_count) == ("stop", 2, 29)
+    assert len(twins.examples) == 2
+    assert all("device=nexus4_2" in e and "copies=2" in e for e in twins.examples)
+
+    future = only(verdict, "future_event_time")
+    assert (future.on_failure, future.unexpected_count) == ("stop", 7)
+    assert len(future.examples) == 5
+    assert "disagree" in future.detail
+    assert not any("_condition" in example for example in future.examples)
+
+
+def test_implausible_values_are_a_warning_with_examples(spark: SparkSession, gates: Gates) -> None:
+    batch = spark.sql(ACTIVITY.format(rows=3)).selectExpr(
+        "* EXCEPT (x)", "CASE user_id WHEN 1 THEN 161D WHEN 2 THEN 160D END AS x"
+    )
+    verdict = validate(gates, "silver.activity", batch.where("user_id > 0"))
+    assert not verdict.stops
+    (failure,) = verdict.failures
+    assert failure.expectation == "implausible_x"
+    assert failure.on_failure == "warn"
+    assert (failure.unexpected_count, failure.element_count) == (1, 2)
+    assert failure.examples[0].startswith("x=161.0, ")
+    assert len(failure.examples[0]) <= 200
+
+
+@pytest.mark.parametrize(
+    ("broken", "names"), [(5, ["malformed_line"]), (6, ["malformed_line", "malformed_share"])]
+)
+def test_malformed_lines_of_bronze_are_reported_and_stop_nothing(
+    spark: SparkSession, gates: Gates, broken: int, names: list[str]
+) -> None:
+    batch = spark.sql(
+        f"SELECT CASE WHEN id < {broken} THEN '{{bad' END _corrupt_record FROM range(100)"
+    )
+    verdict = validate(gates, "bronze.event", batch)
+    assert [f.expectation for f in verdict.failures] == names
+    assert [f.on_failure for f in verdict.failures] == ["quarantine", "warn"][: len(names)]
+    assert verdict.failures[0].unexpected_count == broken
+    assert verdict.failures[0].examples == ("_corrupt_record={bad",) * 5
+    assert not verdict.stops
+
+
+def test_events_without_a_device_are_never_duplicates(spark: SparkSession, gates: Gates) -> None:
+    event = (
+        "SELECT timestamp'2018-03-02' event_at, {} device, 'open' action,"
+        " timestamp'2026-01-01' _ingested_at"
+    )
+    strangers = spark.sql(f"{event} UNION ALL {event}".format("NULL", "NULL"))
+    twins = spark.sql(f"{event} UNION ALL {event}".format("'p'", "'p'"))
+    assert validate(gates, "silver.event", strangers).failures == ()
+    (failure,) = validate(gates, "silver.event", twins).failures
+    assert (failure.expectation, failure.unexpected_count) == ("unique_events", 1)
+
+
+def test_gold_is_checked(spark: SparkSession, gates: Gates) -> None:
+    batch = spark.sql("""
+        SELECT * FROM VALUES
+            (timestamp'2018-03-02 10:00', timestamp'2018-03-02 10:10', 'open', 3L),
+            (timestamp'2018-03-02 10:00', timestamp'2018-03-02 10:10', 'open', 0L),
+            (timestamp'2018-03-02 10:10', timestamp'2018-03-02 10:10', 'close', 1L)
+        AS v(window_start, window_end, action, total_events)
+    """)
+    for table in ("gold.action_counts", "gold.user_activity"):
+        verdict = validate(gates, table, batch)
+        assert {f.expectation: f.unexpected_count for f in verdict.failures} == {
+            "window_ends_after_start": 1,
+            "positive_total": 1,
+            "unique_groups": 1,
+        }
+        assert verdict.stops
+
+
+def test_an_expectation_that_cannot_be_evaluated_stops(spark: SparkSession, gates: Gates) -> None:
+    batch = spark.sql(ACTIVITY.format(rows=2)).drop("x", "_ingested_at")
+    verdict = validate(gates, "silver.activity", batch)
+    assert {f.expectation: f.on_failure for f in verdict.failures} == dict.fromkeys(
+        ["missing_x", "implausible_x", "future_event_time"], "stop"
+    )
+    assert "x" in only(verdict, "missing_x").detail
+    assert "_ingested_at" in only(verdict, "future_event_time").detail
+
+
+def test_a_table_without_a_suite_has_no_gate(spark: SparkSession, gates: Gates) -> None:
+    assert gates.validate("ops.files", spark.range(1)) is None
+
+
+def test_a_suite_that_great_expectations_refuses_is_a_config_error(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    shutil.copytree(CONF / "great_expectations", tmp_path / "great_expectations")
+    path = suite_path(tmp_path, "gold.device_totals")
+    path.write_text(path.read_text().replace("expect_column_values_to_be_between", "expect_magic"))
+    with pytest.raises(ConfigError, match="expect_magic"):
+        Gates(tmp_path, tmp_path / "results").validate("gold.device_totals", spark.range(1))
+
+
+def test_data_docs_show_the_last_result_of_each_table(
+    spark: SparkSession, gates: Gates, results: Path
+) -> None:
+    batch = spark.sql(ACTIVITY.format(rows=3))
+    for _ in range(2):
+        validate(gates, "silver.activity", batch)
+        index = gates.build_docs()
+    assert index == results / "data_docs" / "index.html"
+    for site, suffix in (("validations", "json"), ("data_docs/validations", "html")):
+        found = list((results / site / "silver" / "activity").rglob(f"*.{suffix}"))
+        assert len(found) == 1, found
+        assert "future_event_time" in found[0].read_text() or suffix == "html"
+    assert "silver.activity" in index.read_text()
+    assert gates.build_docs() is None
+
+
+def test_the_project_and_home_stay_untouched(conf: Path, results: Path, tmp_path: Path) -> None:
+    """A process of its own: the home folder is looked up when Great Expectations is imported."""
+    before = tree(conf)
+    script = tmp_path / "script.py"  # with python -c, PySpark takes itself for a doctest
+    script.write_text(f"""
+from pathlib import Path
+from medallion.quality.gates import Gates, preload
+preload().join()
+gates = Gates(Path({str(conf)!r}), Path({str(tmp_path / "results")!r}))
+assert gates._context.suites.get("silver.activity").name == "silver.activity"
+assert len(list(gates._context.suites.all())) == 8
+""")
+    home = tmp_path / "home"
+    home.mkdir()
+    environment = {**os.environ, "HOME": str(home), "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, str(script)], env=environment, cwd=home, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert tree(home) == {}
+    assert tree(conf) == before == tree_of_copy(before)
+
+
+def tree_of_copy(before: dict[str, tuple[int, bytes]]) -> dict[str, tuple[int, bytes]]:
+    original = tree(CONF / "great_expectations")
+    return {
+        name: (when, original[name.removeprefix("great_expectations/")][1])
+        for name, (when, _) in before.items()
+    }

@@ -1,0 +1,309 @@
+"""Rules against Great Expectations: both must find the same rows."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from medallion.errors import ConfigError
+from medallion.quality.rules import Rule, failed_rules, load_rules
+from medallion.quality.suites import suite_path
+
+CONF = Path(__file__).parents[2] / "conf"
+
+ROWS = """
+    (0, NULL, NULL, NULL, NULL, NULL, NULL),
+    (1, 1, 1.0D, 'abc', timestamp'2020-01-01', timestamp'2020-01-02', 'x'),
+    (2, 2, 2.5D, '', timestamp'2020-01-02', timestamp'2020-01-02', 'y'),
+    (3, 10, double('NaN'), 'it''s \\\\d+ "so"', timestamp'2020-01-03', timestamp'2020-01-02', ''),
+    (4, -1, double('-Infinity'), 'ABC\\nabc', NULL, timestamp'2020-01-02', 'a.b'),
+    (5, 9007199254740993, double('Infinity'), '\\u00e9\\u0024{x}', timestamp'2020-01-01', NULL, '`')
+"""
+
+NOT_NULL, NULL = "expect_column_values_to_not_be_null", "expect_column_values_to_be_null"
+BETWEEN = "expect_column_values_to_be_between"
+LENGTHS = "expect_column_value_lengths_to_be_between"
+IN_SET, NOT_IN_SET = "expect_column_values_to_be_in_set", "expect_column_values_to_not_be_in_set"
+REGEX, NOT_REGEX = "expect_column_values_to_match_regex", "expect_column_values_to_not_match_regex"
+PAIR = "expect_column_pair_values_a_to_be_greater_than_b"
+QUERY = "unexpected_rows_expectation"
+SELECT = "SELECT * FROM {batch} WHERE "
+
+# An expectation, and the ids of the rows that break it.
+CASES: list[tuple[str, dict[str, Any], set[int]]] = [
+    (NOT_NULL, {"column": "s"}, {0}),
+    (NOT_NULL, {"column": "odd name"}, {0}),
+    (NULL, {"column": "t"}, {1, 2, 3, 5}),
+    (BETWEEN, {"column": "n", "min_value": 1, "max_value": 10}, {4, 5}),
+    (BETWEEN, {"column": "n", "min_value": 1, "strict_min": True}, {1, 4}),
+    (BETWEEN, {"column": "n", "max_value": 9007199254740992}, set()),  # both as doubles
+    (
+        BETWEEN,
+        {"column": "d", "min_value": 1.0, "max_value": 2.5, "strict_max": True},
+        {2, 3, 4, 5},
+    ),
+    (BETWEEN, {"column": "d", "max_value": 1e300}, {3, 5}),
+    (BETWEEN, {"column": "t", "min_value": "2020-01-02"}, {1, 5}),
+    (
+        BETWEEN,
+        {"column": "t", "max_value": "2020-01-02T02:00:00+02:00", "strict_max": True},
+        {2, 3},
+    ),
+    (LENGTHS, {"column": "s", "min_value": 1, "max_value": 3}, {2, 3, 4, 5}),
+    (LENGTHS, {"column": "s", "min_value": 3, "strict_min": True}, {1, 2}),
+    (IN_SET, {"column": "s", "value_set": ["abc", 'it\'s \\d+ "so"', "\u00e9${x}"]}, {2, 4}),
+    (IN_SET, {"column": "n", "value_set": [1, 2]}, {3, 4, 5}),
+    (IN_SET, {"column": "n", "value_set": [1, None]}, set()),
+    (IN_SET, {"column": "n", "value_set": []}, {1, 2, 3, 4, 5}),
+    (NOT_IN_SET, {"column": "d", "value_set": [1.0, 2.5]}, {1, 2}),
+    (NOT_IN_SET, {"column": "n", "value_set": [1, None]}, {1}),
+    (REGEX, {"column": "s", "regex": "^[a-z]*$"}, {3, 4, 5}),
+    (REGEX, {"column": "s", "regex": "'s \\\\d\\+ \""}, {1, 2, 4, 5}),
+    (NOT_REGEX, {"column": "s", "regex": "(?m)^abc$"}, {1, 4}),
+    (NOT_REGEX, {"column": "s", "regex": "[${]x|\\bso\\b"}, {3, 5}),
+    (NOT_REGEX, {"column": "odd name", "regex": "\\."}, {4}),
+    (PAIR, {"column_A": "u", "column_B": "t"}, {2, 3}),
+    (PAIR, {"column_A": "u", "column_B": "t", "or_equal": True}, {3}),
+    (
+        PAIR,
+        {"column_A": "u", "column_B": "t", "ignore_row_if": "either_value_is_missing"},
+        {2, 3},
+    ),
+    (PAIR, {"column_A": "u", "column_B": "t", "ignore_row_if": "neither"}, {2, 3}),
+    (QUERY, {"unexpected_rows_query": SELECT + "t > u - INTERVAL 1 DAY"}, {2, 3}),
+    (QUERY, {"unexpected_rows_query": SELECT + "s rlike '^.{{3}}$' OR n = 2 ;"}, {1, 2}),
+]
+
+
+def entry(kind: str, kwargs: dict[str, Any], name: str, on_failure: str) -> dict[str, Any]:
+    return {"type": kind, "kwargs": kwargs, "meta": {"name": name, "on_failure": on_failure}}
+
+
+def write_suite(conf: Path, table: str, *entries: dict[str, Any]) -> Path:
+    path = suite_path(conf, table)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"name": table, "expectations": entries}), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def frame(spark: SparkSession) -> DataFrame:
+    names = "id, n, d, s, t, u, `odd name`"
+    return spark.sql(f"SELECT * FROM VALUES {ROWS} AS v({names})").coalesce(1).cache()
+
+
+@pytest.fixture(scope="module")
+def rules(tmp_path_factory: pytest.TempPathFactory) -> tuple[Rule, ...]:
+    conf = tmp_path_factory.mktemp("conf")
+    entries = [entry(kind, kw, f"case {i}", "quarantine") for i, (kind, kw, _) in enumerate(CASES)]
+    write_suite(conf, "any.table", *entries)
+    return load_rules(conf, "any.table")
+
+
+@pytest.fixture(scope="module")
+def flagged(frame: DataFrame, rules: tuple[Rule, ...]) -> dict[str, set[int]]:
+    rows = frame.select("id", failed_rules(rules).alias("failed")).collect()
+    return {rule.name: {row.id for row in rows if rule.name in row.failed} for rule in rules}
+
+
+@pytest.fixture(scope="module")
+def unexpected(frame: DataFrame) -> Callable[[str, dict[str, Any]], set[int]]:
+    """The ids of the rows that Great Expectations finds unexpected."""
+    import great_expectations as gx
+    from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
+
+    source = gx.get_context(mode="ephemeral").data_sources.add_spark("test", persist=False)
+    definition = source.add_dataframe_asset("frame").add_batch_definition_whole_dataframe("all")
+    batch = definition.get_batch({"dataframe": frame})
+
+    def ask(kind: str, kwargs: dict[str, Any]) -> set[int]:
+        expectation = ExpectationConfiguration(type=kind, kwargs=kwargs).to_domain_obj()
+        form = "COMPLETE" if kind == QUERY else "BASIC"
+        result = batch.validate(
+            expectation, result_format={"result_format": form, "include_unexpected_rows": True}
+        )
+        assert not any(
+            isinstance(info, dict) and info.get("raised_exception")
+            for info in (result.exception_info, *result.exception_info.values())
+        ), result.exception_info
+        found = result.result
+        rows = found["details"] if kind == QUERY else found
+        count = found["observed_value" if kind == QUERY else "unexpected_count"]
+        ids = {row["id"] for row in rows["unexpected_rows"]}
+        assert len(ids) == count
+        return ids
+
+    return ask
+
+
+@pytest.mark.parametrize("case", range(len(CASES)))
+def test_a_rule_flags_the_rows_that_great_expectations_counts(
+    case: int,
+    flagged: dict[str, set[int]],
+    unexpected: Callable[[str, dict[str, Any]], set[int]],
+) -> None:
+    kind, kwargs, expected = CASES[case]
+    assert flagged[f"case {case}"] == expected
+    assert unexpected(kind, kwargs) == expected
+
+
+def test_a_rule_is_never_null(frame: DataFrame, rules: tuple[Rule, ...]) -> None:
+    broken = [F.expr(rule.broken).isNull().cast("int") for rule in rules]
+    for row in frame.select(*broken).collect():
+        assert not any(row)
+
+
+def test_failed_rules_are_named_in_order_and_good_rows_have_an_empty_array(
+    spark: SparkSession,
+) -> None:
+    frame = spark.range(4)
+    rules = (Rule("big", "id > 1"), Rule("odd", "id % 2 = 1"), Rule("it's", "id = 3"))
+    found = frame.select(failed_rules(rules)).collect()
+    assert [row[0] for row in found] == [[], ["odd"], ["big"], ["big", "odd", "it's"]]
+    assert frame.select(failed_rules(())).first()[0] == []  # type: ignore[index]
+    for some in (rules, ()):
+        assert frame.select(failed_rules(some)).dtypes[0][1] == "array<string>"
+
+
+def test_a_column_name_may_hold_dots_and_backticks(spark: SparkSession, tmp_path: Path) -> None:
+    # Great Expectations has no way to name such a column, so this has no second opinion.
+    name = "a.b`c"
+    write_suite(tmp_path, "t", entry(NOT_NULL, {"column": name}, "r", "quarantine"))
+    frame = spark.range(2).select(F.when(F.col("id") == 1, 1).alias(name))
+    found = frame.select(failed_rules(load_rules(tmp_path, "t"))).collect()
+    assert [row[0] for row in found] == [["r"], []]
+
+
+def test_only_quarantine_expectations_are_rules(tmp_path: Path) -> None:
+    write_suite(
+        tmp_path,
+        "t",
+        entry(NOT_NULL, {"column": "a"}, "w", "warn"),
+        entry(NOT_NULL, {"column": "a", "mostly": 1}, "q", "quarantine"),
+        entry(NOT_NULL, {"column": "a"}, "s", "stop"),
+    )
+    assert load_rules(tmp_path, "t") == (Rule("q", "coalesce(`a` IS NULL, false)"),)
+    assert load_rules(tmp_path, "no.suite") == ()
+
+
+COMPOUND = "expect_compound_columns_to_be_unique"
+GOOD = entry(NOT_NULL, {"column": "a"}, "r", "quarantine")
+
+
+@pytest.mark.parametrize(
+    ("entries", "says"),
+    [
+        ([entry(COMPOUND, {"column_list": ["a", "b"]}, "r", "quarantine")], "single rows"),
+        ([entry(NOT_NULL, {"column": "a", "mostly": 0.9}, "r", "quarantine")], "mostly"),
+        ([entry(NOT_NULL, {"column": "a", "row_condition": "b"}, "r", "quarantine")], "takes only"),
+        ([entry(NOT_NULL, {}, "r", "quarantine")], "'column'"),
+        ([entry(BETWEEN, {"column": "a"}, "r", "quarantine")], "min_value"),
+        (
+            [entry(BETWEEN, {"column": "a", "min_value": 2, "max_value": 1}, "r", "quarantine")],
+            "above",
+        ),
+        ([entry(BETWEEN, {"column": "a", "min_value": {}}, "r", "quarantine")], "bound {}"),
+        (
+            [entry(BETWEEN, {"column": "a", "min_value": "2020-01-01T00:00"}, "r", "quarantine")],
+            "zone",
+        ),
+        ([entry(LENGTHS, {"column": "a", "min_value": 1.5}, "r", "quarantine")], "whole"),
+        ([entry(IN_SET, {"column": "a", "value_set": "abc"}, "r", "quarantine")], "list"),
+        ([entry(REGEX, {"column": "a", "regex": 1}, "r", "quarantine")], "string"),
+        (
+            [entry(QUERY, {"unexpected_rows_query": "SELECT a FROM {batch}"}, "r", "quarantine")],
+            "WHERE <condition>",
+        ),
+        (
+            [
+                entry(
+                    QUERY,
+                    {"unexpected_rows_query": SELECT + "a > 1 GROUP BY ALL"},
+                    "r",
+                    "quarantine",
+                )
+            ],
+            "WHERE <condition>",
+        ),
+        ([GOOD, GOOD], "twice"),
+        ([entry(NOT_NULL, {"column": "a"}, "", "warn")], "no name"),
+        ([{"type": NOT_NULL, "kwargs": {"column": "a"}}], "number 1"),
+        ([entry(NOT_NULL, {"column": "a"}, "r", "explode")], "warn, quarantine, stop"),
+    ],
+)
+def test_a_suite_that_cannot_be_meant_is_refused(
+    tmp_path: Path, entries: list[dict[str, Any]], says: str
+) -> None:
+    path = write_suite(tmp_path, "silver.t", *entries)
+    with pytest.raises(ConfigError, match=re.escape(says)) as error:
+        load_rules(tmp_path, "silver.t")
+    assert str(path) in str(error.value)
+    assert '"r"' in str(error.value) or "number 1" in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"expectations": [1]}', '{"expectations": [{}]}'])
+def test_a_file_that_is_no_suite_is_refused(tmp_path: Path, text: str) -> None:
+    path = write_suite(tmp_path, "t")
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=re.escape(str(path))):
+        load_rules(tmp_path, "t")
+
+
+def test_words_of_a_query_inside_quotes_are_no_query(spark: SparkSession, tmp_path: Path) -> None:
+    query = SELECT + "s = 'group by -- {{x}}' OR `limit` = 1"
+    write_suite(tmp_path, "t", entry(QUERY, {"unexpected_rows_query": query}, "r", "quarantine"))
+    frame = spark.sql("SELECT 'group by -- {x}' AS s, 0 AS `limit` UNION ALL SELECT 'b', 0")
+    found = frame.select(failed_rules(load_rules(tmp_path, "t"))).collect()
+    assert sorted(row[0] for row in found) == [[], ["r"]]
+
+
+def names(table: str) -> list[str]:
+    return [rule.name for rule in load_rules(CONF, table)]
+
+
+def test_the_rules_of_the_project() -> None:
+    assert names("bronze.activity") == names("bronze.event") == ["malformed_line"]
+    assert names("silver.activity") == [
+        "missing_event_time",
+        "future_event_time",
+        "missing_device",
+        "missing_index",
+        "missing_x",
+        "missing_y",
+        "missing_z",
+    ]
+    assert names("silver.event") == ["missing_event_time", "future_event_time", "missing_action"]
+    assert names("gold.device_counts") == []
+
+
+def test_the_rules_of_activity_on_a_typed_frame(spark: SparkSession) -> None:
+    frame = spark.sql("""
+        SELECT * FROM VALUES
+            (timestamp'2026-01-02 00:00:00', 'p', 1L, 1D, 1D, 1D, NULL),
+            (timestamp'2026-01-02 00:00:01', 'p', 1L, 1D, 1D, 1D, NULL),
+            (NULL, NULL, NULL, NULL, NULL, NULL, '{"broken'),
+            (timestamp'2015-01-01', NULL, 1L, 1D, NULL, 1000D, NULL)
+        AS v(recorded_at, device, user_id, x, y, z, _corrupt_record)
+    """).withColumn("_ingested_at", F.lit("2026-01-01").cast("timestamp"))
+    rules = load_rules(CONF, "bronze.activity") + load_rules(CONF, "silver.activity")
+    assert [row[0] for row in frame.select(failed_rules(rules)).collect()] == [
+        [],
+        ["future_event_time"],
+        [
+            "malformed_line",
+            "missing_event_time",
+            "missing_device",
+            "missing_index",
+            "missing_x",
+            "missing_y",
+            "missing_z",
+        ],
+        ["missing_device", "missing_y"],
+    ]

@@ -1,0 +1,126 @@
+"""Wrong configuration is one sentence that names the key and what would be right."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import PROJECT
+
+from medallion.config import load, seconds
+from medallion.errors import ConfigError
+
+
+def edited(tmp_path: Path, *path: str, value: Any) -> Path:
+    """A copy of the project's pipeline.yaml with one value changed; `...` takes it away."""
+    (tmp_path / "conf").mkdir(exist_ok=True)
+    document = yaml.safe_load((PROJECT / "conf/pipeline.yaml").read_text())
+    node = document
+    for key in path[:-1]:
+        node = node[key]
+    if value is ...:
+        del node[path[-1]]
+    else:
+        node[path[-1]] = value
+    (tmp_path / "conf/pipeline.yaml").write_text(yaml.safe_dump(document))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        (("sorces",), {}, ["sorces is not a known key", "sources, gold"]),
+        (("sources", "event", "watermrk"), "1 hour", ["sources.event.watermrk", "watermark"]),
+        (
+            ("sources", "event", "watermark"),
+            "1 our",
+            ["sources.event.watermark", "'1 hour'", "'1 our'"],
+        ),
+        (("sources", "event", "watermark"), "0 hours", ["sources.event.watermark"]),
+        (("sources", "event", "keys"), ["event_at", "devise"], ["keys", "'devise'"]),
+        (("sources", "event", "keys"), ["device"], ["keys", "'event_at'"]),
+        (("sources", "event", "event_time"), "at", ["'at'"]),
+        (
+            ("sources", "event", "schema"),
+            {"id": "text"},
+            ["sources.event.schema", "string, timestamp"],
+        ),
+        (("sources", "event", "schema"), {"id": "string", "ID": "string"}, ["no name twice"]),
+        (("sources", "event", "schema"), ..., ["sources.event.schema is missing"]),
+        (("sources", "event", "silver"), {"Event": "ts"}, ["sources.event.silver", "snake_case"]),
+        (("sources", "event", "max_files_per_trigger"), 0, ["max_files_per_trigger", "above 0"]),
+        (
+            ("sources", "event", "max_bytes_per_trigger"),
+            "1 GB",
+            ["max_bytes_per_trigger", "'1 GiB'"],
+        ),
+        (("sources", "Event"), {}, ["sources.Event", "lower-case"]),
+        (("sources",), {}, ["at least one source"]),
+        (
+            ("gold", "device_counts", "source"),
+            "silver.activty",
+            ["silver.activity", "silver.activty"],
+        ),
+        (("gold", "device_counts", "window"), "ten minutes", ["gold.device_counts.window"]),
+        (("gold", "device_counts", "slide"), "1 hour", ["gold.device_counts.slide", "window"]),
+        (("gold", "device_counts", "group_by"), ["devise"], ["'devise'", "silver.activity"]),
+        (("gold", "device_counts", "output_mode"), "append", ["output_mode", "complete or update"]),
+        (("gold", "device_counts", "measure"), {}, ["gold.device_counts.measure"]),
+        (("gold", "device_counts"), "count", ["gold.device_counts", "mapping"]),
+    ],
+)
+def test_mistakes(tmp_path: Path, path: tuple[str, ...], value: Any, words: list[str]) -> None:
+    with pytest.raises(ConfigError) as error:
+        load({}, edited(tmp_path, *path, value=value))
+    message = str(error.value)
+    assert "pipeline.yaml" in message
+    assert all(word in message for word in words), message
+    assert "\n" not in message
+
+
+def test_missing_folder(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"nowhere/pipeline.yaml: no such file; set MEDALLION_CONF"
+    ):
+        load({"MEDALLION_CONF": "nowhere"}, tmp_path)
+
+
+def test_not_yaml(tmp_path: Path) -> None:
+    (tmp_path / "pipeline.yaml").write_text("sources:\n  event: [\n")
+    with pytest.raises(ConfigError, match=r"pipeline.yaml line \d: not readable as YAML"):
+        load({"MEDALLION_CONF": str(tmp_path)}, tmp_path)
+
+
+def test_unreadable(tmp_path: Path) -> None:
+    (tmp_path / "pipeline.yaml").mkdir()
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load({"MEDALLION_CONF": str(tmp_path)}, tmp_path)
+
+
+def test_an_address_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="MEDALLION_HOME"):
+        load({"MEDALLION_HOME": "s3a://bucket/key"}, PROJECT)
+
+
+def test_who_wins(tmp_path: Path) -> None:
+    shutil.copytree(PROJECT / "conf", tmp_path / "conf")
+    assert load({}, tmp_path).layout.root == tmp_path / "data/lakehouse"
+    (tmp_path / ".env").write_text("MEDALLION_HOME=from_env_file\nMEDALLION_MASTER=local[1]\n")
+    assert load({}, tmp_path).layout.root == tmp_path / "from_env_file"
+    caller = load({"MEDALLION_HOME": "from_caller"}, tmp_path)
+    assert (caller.layout.root, caller.master) == (tmp_path / "from_caller", "local[1]")
+
+
+def test_durations() -> None:
+    assert [seconds(text) for text in ("1 second", "10 minutes", "2 hours", "3 days")] == [
+        1,
+        600,
+        7200,
+        259200,
+    ]
+    for wrong in ("", "10", "minutes", "-1 hour", "0 days", "1.5 hours", "1 week"):
+        with pytest.raises(ValueError, match="is not a duration"):
+            seconds(wrong)

@@ -1,0 +1,123 @@
+"""Every line is kept: what each kind of line becomes."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+
+import pytest
+from pyspark.sql import SparkSession
+
+from medallion.transforms.bronze import parsed
+
+SCHEMA = {"id": "string", "n": "long", "x": "double", "ts": "timestamp"}
+FITS, RESCUED, CORRUPT = "fits", "rescued", "corrupt"
+
+# line, what becomes of it, the values of id, n, x, and what is rescued
+LINES = [
+    ('{"id": "a", "n": 1, "x": 0.5}', FITS, ("a", 1, 0.5), None),
+    ('{"id":"a"}', FITS, ("a", None, None), None),
+    ("{}", FITS, (None, None, None), None),
+    ('{"id": null, "n": null}', FITS, (None, None, None), None),
+    ('  {"id": "a"} \t', FITS, ("a", None, None), None),
+    ('{"id": "a}b{"}', FITS, ("a}b{", None, None), None),
+    ('{"id": "}"} ', FITS, ("}", None, None), None),
+    ('{"id": {"deep": [1, 2]}}', FITS, ('{"deep":[1,2]}', None, None), None),
+    (
+        '{"id": "a", "extra": {"v": [1, "2"]}}',
+        RESCUED,
+        ("a", None, None),
+        {"extra": {"v": [1, "2"]}},
+    ),
+    ('{"id": "a", "n": "one"}', RESCUED, ("a", None, None), {"n": "one"}),
+    ('{"id": "a", "n": 1.5}', RESCUED, ("a", None, None), {"n": 1.5}),
+    (
+        '{"id": "a", "n": 99999999999999999999}',
+        RESCUED,
+        ("a", None, None),
+        {"n": 99999999999999999999},
+    ),
+    ('{"id": "a", "x": "fast", "n": 3}', RESCUED, ("a", 3, None), {"x": "fast"}),
+    ('{"id": "a", "x": true, "new": null}', RESCUED, ("a", None, None), {"x": True, "new": None}),
+    ('{"ID": "a"}', RESCUED, (None, None, None), {"ID": "a"}),
+    ('{"id": "a", "ts": "no time"}', RESCUED, ("a", None, None), {"ts": "no time"}),
+    ('{"id": "a", "_rescued_data": 1}', RESCUED, ("a", None, None), {"_rescued_data": 1}),
+    ('{"id": "a"', CORRUPT, (None, None, None), None),
+    ('{"id": "a", "n": 1', CORRUPT, (None, None, None), None),
+    ('{"id": "a"} and more', CORRUPT, (None, None, None), None),
+    ('{"id": "a"}{"id": "b"}', CORRUPT, (None, None, None), None),
+    ('{"id": "a"},{"id": "b"}', CORRUPT, (None, None, None), None),
+    ('{"id": "a"}]', CORRUPT, (None, None, None), None),
+    ('{"id": "a"}], [{"id": "b"}', CORRUPT, (None, None, None), None),
+    ('{"id": "a"}}', CORRUPT, (None, None, None), None),
+    ('[{"id": "a"}]', CORRUPT, (None, None, None), None),
+    ("{'id': 'a'}", CORRUPT, (None, None, None), None),
+    ('{"id": "a",}', CORRUPT, (None, None, None), None),
+    ('{"x": NaN}', CORRUPT, (None, None, None), None),
+    ("42", CORRUPT, (None, None, None), None),
+    ('"text"', CORRUPT, (None, None, None), None),
+    ("null", CORRUPT, (None, None, None), None),
+    ("not json at all", CORRUPT, (None, None, None), None),
+    ("\ufeff{}", CORRUPT, (None, None, None), None),
+]
+
+
+@pytest.fixture(scope="module")
+def outcomes(spark: SparkSession) -> dict[str, tuple[object, ...]]:
+    """Line to (id, n, x, rescued, corrupt)."""
+    rows = [(i, line, "f") for i, (line, *_) in enumerate(LINES)]
+    lines = spark.createDataFrame(rows, "i int, value string, _source_file string").selectExpr(
+        "value", "concat(_source_file, i) as _source_file", "now() as _source_modified_at"
+    )
+    found = parsed(lines, SCHEMA).collect()
+    by_number = {int(row["_source_file"][1:]): row for row in found}
+    return {
+        line: (row.id, row.n, row.x, row["_rescued_data"], row["_corrupt_record"])
+        for i, (line, *_) in enumerate(LINES)
+        if (row := by_number[i])
+    }
+
+
+@pytest.mark.parametrize(("line", "kind", "values", "rescued"), LINES, ids=[x[0] for x in LINES])
+def test_line(
+    outcomes: dict[str, tuple[object, ...]],
+    line: str,
+    kind: str,
+    values: tuple[object, ...],
+    rescued: object,
+) -> None:
+    *found, found_rescued, corrupt = outcomes[line]
+    assert tuple(found) == values
+    assert corrupt == (line if kind == CORRUPT else None)
+    if kind == RESCUED:
+        assert isinstance(found_rescued, str)
+        assert json.loads(found_rescued) == rescued
+    else:
+        assert found_rescued is None
+
+
+def test_a_field_named_twice_keeps_both_values(spark: SparkSession) -> None:
+    line = '{"id": "a", "id": "b"}'
+    frame = spark.createDataFrame([(line, "f")], "value string, _source_file string")
+    row = parsed(frame.selectExpr("*", "now() as _source_modified_at"), SCHEMA).collect()[0]
+    assert row["_rescued_data"] == line
+    assert row["_corrupt_record"] is None
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "2018-03-02T10:02:33Z",
+        "2018-03-02T10:02:33",
+        "2018-03-02T11:02:33+01:00",
+        "2018-03-02T10:02:33.000+0000",
+        "2018-03-02 10:02:33",
+        1519984953,
+    ],
+)
+def test_times(spark: SparkSession, written: object) -> None:
+    line = json.dumps({"ts": written})
+    frame = spark.createDataFrame([(line, "f")], "value string, _source_file string")
+    rows = parsed(frame.selectExpr("*", "now() as _source_modified_at"), SCHEMA)
+    assert rows.selectExpr("unix_seconds(ts)").collect()[0][0] == 1519984953
+    assert datetime.fromtimestamp(1519984953).minute == 2

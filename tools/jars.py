@@ -1,0 +1,172 @@
+"""Put Delta's jars into this environment's PySpark, once, at set-up.
+
+There every launcher of Spark finds them, and no start of a session resolves anything. Ivy, which
+PySpark carries, fetches them; its cache stays inside .venv.
+"""
+
+import hashlib
+import os
+import shutil
+import ssl
+import subprocess
+import sys
+import warnings
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import getproxies
+
+ROOT = Path(__file__).resolve().parents[1]
+LIST = ROOT / "conf" / "jars.txt"
+WORK = ROOT / ".venv" / "ivy"
+
+
+@dataclass(frozen=True)
+class Jar:
+    group: str
+    artifact: str
+    version: str
+    sha256: str
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.group}_{self.artifact}-{self.version}.jar"
+
+    def is_in(self, folder: Path) -> bool:
+        path = folder / self.file_name
+        return path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == self.sha256
+
+
+def listed_jars() -> list[Jar]:
+    jars = []
+    for line in LIST.read_text().splitlines():
+        if line and not line.startswith("#"):
+            coordinates, sha256 = line.split()
+            group, artifact, revision = coordinates.split(":")
+            jars.append(Jar(group, artifact, revision, sha256))
+    return jars
+
+
+def check_versions(jars: list[Jar]) -> None:
+    """The Python side of Delta and its jar are one release."""
+    package = version("delta-spark")
+    for jar in jars:
+        if jar.artifact.startswith("delta-spark") and jar.version != package:
+            sys.exit(f"conf/jars.txt names Delta {jar.version}, but pip installed {package}.")
+
+
+def spark_jars() -> Path:
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        sys.exit("PySpark is not installed in this environment.")
+    return Path(spec.origin).parent / "jars"
+
+
+def ivy_file(jars: list[Jar]) -> Path:
+    """Ivy's own list: the main artifact of each module and nothing that it depends on."""
+    dependencies = "\n".join(
+        f'<dependency org="{jar.group}" name="{jar.artifact}" rev="{jar.version}"'
+        ' conf="default->master" transitive="false"/>'
+        for jar in jars
+    )
+    path = WORK / "ivy.xml"
+    path.write_text(
+        '<ivy-module version="2.0"><info organisation="medallion" module="jars"/>\n'
+        f"<dependencies>\n{dependencies}\n</dependencies></ivy-module>\n"
+    )
+    return path
+
+
+def proxy_options() -> list[str]:
+    """Java does not look at https_proxy, as pip does."""
+    proxy = urlsplit(getproxies().get("https", ""))
+    if not proxy.hostname:
+        return []
+    return [f"-Dhttps.proxyHost={proxy.hostname}", f"-Dhttps.proxyPort={proxy.port or 443}"]
+
+
+def trust_options() -> list[str]:
+    """A Java trust store with the authorities that this machine's Python and pip trust.
+
+    A Java that did not come with the machine knows nothing of an authority of its owner's.
+    """
+    from cryptography import x509
+    from cryptography.hazmat.primitives.serialization import NoEncryption, pkcs12
+
+    bundle = os.environ.get("PIP_CERT") or ssl.get_default_verify_paths().cafile
+    if not bundle:
+        return []
+    entries = []
+    for number, der in enumerate(ssl.create_default_context(cafile=bundle).get_ca_certs(True)):
+        with warnings.catch_warnings(), suppress(ValueError):  # some authorities bend the standard
+            warnings.simplefilter("ignore")
+            certificate = x509.load_der_x509_certificate(der)
+            entries.append(pkcs12.PKCS12Certificate(certificate, str(number).encode()))
+    store = WORK / "authorities.p12"
+    store.write_bytes(pkcs12.serialize_java_truststore(entries, NoEncryption()))
+    return [f"-Djavax.net.ssl.trustStore={store}", "-Djavax.net.ssl.trustStoreType=PKCS12"]
+
+
+def run_ivy(jars: list[Jar], ivy: Path, options: list[str]) -> subprocess.CompletedProcess[str]:
+    java_home = os.environ.get("JAVA_HOME")
+    settings = os.environ.get("MEDALLION_IVY_SETTINGS")
+    return subprocess.run(
+        [
+            f"{java_home}/bin/java" if java_home else "java",
+            f"-Divy.default.ivy.user.dir={WORK}",
+            *proxy_options(),
+            *options,
+            *("-jar", str(ivy)),
+            *(("-settings", settings) if settings else ()),
+            *("-ivy", str(ivy_file(jars)), "-cache", str(WORK / "cache"), "-confs", "default"),
+            *("-retrieve", str(WORK / "jars" / "[organisation]_[artifact]-[revision].[ext]")),
+        ],
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )
+
+
+def resolve(jars: list[Jar], ivy: Path) -> Path:
+    """The folder with the jars, each one checked."""
+    shutil.rmtree(WORK, ignore_errors=True)
+    WORK.mkdir()
+    run = run_ivy(jars, ivy, [])
+    if run.returncode and "PKIX path building failed" in run.stdout:
+        run = run_ivy(jars, ivy, trust_options())
+    if run.returncode:
+        print(run.stdout, file=sys.stderr)
+        sys.exit(
+            "Ivy could not fetch Delta's jars; check the network, or let MEDALLION_IVY_SETTINGS "
+            "name an ivysettings.xml with your mirror."
+        )
+    for jar in jars:
+        if not jar.is_in(WORK / "jars"):
+            sys.exit(f"{jar.file_name} is not the file that conf/jars.txt describes.")
+    return WORK / "jars"
+
+
+def main() -> None:
+    jars = listed_jars()
+    check_versions(jars)
+    target = spark_jars()
+    missing = [jar for jar in jars if not jar.is_in(target)]
+    if missing:
+        (ivy,) = target.glob("ivy-*.jar")
+        fetched = resolve(missing, ivy)
+        for jar in missing:
+            shutil.copy(fetched / jar.file_name, target)
+        shutil.rmtree(WORK)
+    names = {jar.file_name for jar in jars}
+    for group in {jar.group for jar in jars}:
+        for path in target.glob(f"{group}_*.jar"):
+            if path.name not in names:  # of an earlier version
+                path.unlink()
+
+
+if __name__ == "__main__":
+    main()

