@@ -35,16 +35,22 @@ def parsed(lines: DataFrame, schema: Mapping[str, str]) -> DataFrame:
     # `odd` lines alone pay for the exact look: they are few, and VARIANT is dear.
     odd = (
         "_keys is null or _row._conflict is not null"
-        f" or size(array_intersect(_keys, {known})) < size(_keys)"
-        " or locate('}', value) < length(rtrim(' \t\r', value))"
+        # Nearly all lines have just the declared keys in their order: the set is for the others.
+        f" or (not (_keys <=> {known}) and size(array_intersect(_keys, {known})) < size(_keys))"
+        # Something may follow the object, unless its first brace is the last thing on the line.
+        " or octet_length(substring_index(value, '}', 1)) + 1 < octet_length(rtrim(value))"
     )
+    # Each dear step is a CASE of its own: what stands behind an AND or OR is no help, because
+    # Spark computes ahead whatever occurs twice there.
     rows = (
         lines.withColumn("_row", F.from_json("value", f"{declared}, _conflict string", _STRICT))
         .withColumn("_keys", F.expr("json_object_keys(value)"))
         .withColumn("_odd", F.expr(odd))
         .withColumn("_variant", F.expr("case when _odd then try_parse_json(value) end"))
+        .withColumn("_seal", F.expr("case when _odd then md5(value) end"))
+        .withColumn("_sealed", F.expr(f"case when _odd then {_SEALED} end"))
         .withColumn(schemas.CORRUPT, F.expr(f"case when _odd and ({_NOT_JSON}) then value end"))
-        .withColumn(schemas.RESCUED, F.expr(_rescued(schema, known)))
+        .withColumn(schemas.RESCUED, F.expr(f"case when _odd then {_rescued(schema, known)} end"))
     )
     return rows.select(
         *(_if_whole(name) for name in schema),
@@ -57,12 +63,11 @@ def parsed(lines: DataFrame, schema: Mapping[str, str]) -> DataFrame:
 
 
 # Spark's parser stops at the end of the first object and ignores the rest of the line. As the first
-# of two items of an array, followed by a string that the line cannot hold, it must read it all.
+# of two items of an array, sealed by a text that the line cannot hold, it has to be read whole.
+_SEALED = "from_json(concat('[', value, ',\"', _seal, '\"]'), 'array<string>')"
 _NOT_JSON = (
-    "_keys is null or (_row._conflict is not null and _variant is null) or not coalesce("
-    "size(from_json(concat('[', value, ',\"', md5(value), '\"]'), 'array<string>')) = 2 and "
-    "element_at(from_json(concat('[', value, ',\"', md5(value), '\"]'), 'array<string>'), 2)"
-    " = md5(value), false)"
+    "_keys is null or (_row._conflict is not null and _variant is null)"
+    " or size(_sealed) <> 2 or coalesce(_sealed[1], '') <> _seal"
 )
 
 
@@ -74,7 +79,7 @@ def _rescued(schema: Mapping[str, str], known: str) -> str:
     )
     fields = f"to_json(map_filter(cast(_variant as map<string, variant>), (key, val) -> {unfit}))"
     return (
-        f"case when _odd and {schemas.CORRUPT} is null then nullif("
+        f"case when {schemas.CORRUPT} is null then nullif("
         # A field named twice has two values, and no map keeps both: the line is kept whole.
         f"case when size(array_distinct(_keys)) < size(_keys) then value"
         # Valid JSON that VARIANT refuses (a lone surrogate, over 16 MiB) is kept whole as well.
