@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from medallion import accounting, runs
 from medallion.config import Config
-from medallion.errors import MedallionError, UsageError
+from medallion.errors import ConfigError, MedallionError, UsageError
 from medallion.layers import bronze, gold, silver
-from medallion.streams import AVAILABLE_NOW, Batch, Run, StreamError, await_all, trigger
+from medallion.streams import AVAILABLE_NOW, Batch, Run, StreamError, await_all, one_line, trigger
 
 LAYERS = ("bronze", "silver", "gold")
 Say = Callable[[str], None]
@@ -32,21 +33,33 @@ class Pipeline:
     def start(self, layer: str, trigger_text: str = AVAILABLE_NOW) -> list[Run]:
         """Start the queries of a layer, side by side."""
         how = trigger(trigger_text)
-        started = []
         if layer == "gold":
             self._refuse_held()
-            for table in self.config.gold.values():
-                self._need("silver", table.source)
-                started.append(gold.start(self.spark, self.config, table, how))
-        else:
-            for source in self.config.sources.values():
-                if layer == "silver":
-                    self._need("bronze", source.name)
-                start = bronze.start if layer == "bronze" else silver.start
-                started.append(start(self.spark, self.config, source, how))
+        names = self.config.gold if layer == "gold" else self.config.sources
+        started = []
+        for name in names:
+            try:
+                started.append(self._start(layer, name, how))
+            except AnalysisException as error:
+                # Spark's first words name the column or the function that it does not know.
+                where = f"{self.config.conf_dir / 'pipeline.yaml'}: {layer}.{name}"
+                raise ConfigError(
+                    f"{where} is not SQL that Spark can run: {one_line(str(error))}"
+                ) from None
         for run in started:
             run.on_batch = self._tell
         return started
+
+    def _start(self, layer: str, name: str, how: dict[str, Any]) -> Run:
+        if layer == "gold":
+            table = self.config.gold[name]
+            self._need("silver", table.source)
+            return gold.start(self.spark, self.config, table, how)
+        source = self.config.sources[name]
+        if layer == "bronze":
+            return bronze.start(self.spark, self.config, source, how)
+        self._need("bronze", name)
+        return silver.start(self.spark, self.config, source, how)
 
     def run(self, layer: str) -> None:
         """Run a layer on all that is available, settle it and record it.

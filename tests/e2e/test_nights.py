@@ -108,7 +108,8 @@ def test_gold_equals_a_recount_by_another_engine(nights: Any, tmp_path: Path) ->
     duck.execute("set timezone = 'UTC'")
     duck.execute(
         f"""create table silver as
-        select distinct try_cast(json ->> 0 as timestamptz) as moment, json ->> 1 as device, json ->> 2
+        select distinct
+            try_cast(json ->> 0 as timestamptz) as moment, json ->> 1 as device, json ->> 2
         from read_json_objects('{listed}', format = 'newline_delimited')"""
     )
     duck.execute("delete from silver where moment is null or moment > '2090-01-01'")

@@ -1,0 +1,65 @@
+"""Silver and gold on plain DataFrames: no stream, no files."""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from medallion.transforms import gold, silver
+
+COLUMNS = {"at": "ts", "device": "lower(id)"}
+KEYS = ("at", "device")
+
+
+def frame(spark: SparkSession, *rows: tuple[str | None, str | None]):  # type: ignore[no-untyped-def]
+    """Rows of (ts, id) with technical columns."""
+    text = spark.createDataFrame(list(rows), "ts string, id string")
+    return text.selectExpr(
+        "cast(ts as timestamp) as ts", "id", "'f' as _source_file", "now() as _ingested_at"
+    )
+
+
+def names(rule: str, condition: str):  # type: ignore[no-untyped-def]
+    """One rule's name where its condition holds."""
+    return F.when(F.expr(condition), F.array(F.lit(rule))).otherwise(
+        F.array().cast("array<string>")
+    )
+
+
+def test_rows_are_typed_checked_and_parted(spark: SparkSession) -> None:
+    bronze = frame(spark, ("2020-01-01 00:00:00", "A"), (None, "B"), ("2020-01-01 00:00:00", None))
+    rows = silver.checked(
+        bronze, COLUMNS, names("lower_case", "id = 'B'"), names("missing", "at is null")
+    )
+    identified, others = silver.split(rows, KEYS)
+    assert [r.device for r in identified.collect()] == ["a"]
+    bad = silver.broken(others).collect()
+    assert [(r.id, r._failed_rules) for r in bad] == [("B", ["lower_case", "missing"])]
+    assert silver.broken(others).columns == [*bronze.columns, "_failed_rules"]
+    good = silver.good(others, COLUMNS)
+    assert good.columns == ["at", "device", "_source_file", "_ingested_at"]
+    assert [r.device for r in good.collect()] == [None]
+
+
+def test_the_first_of_each_key_stays(spark: SparkSession) -> None:
+    noon, later = "2020-01-01 12:00:00", "2020-01-01 12:00:01"
+    rows = frame(spark, (noon, "A"), (noon, "A"), (noon, "B"), (later, "A"))
+    once = silver.deduplicated(rows.selectExpr("ts as at", "id as device"), KEYS, "at", "1 hour")
+    assert sorted((str(r["at"]), r.device) for r in once.collect()) == [
+        (noon, "A"),
+        (noon, "B"),
+        (later, "A"),
+    ]
+
+
+def test_windows_that_overlap_count_a_row_twice(spark: SparkSession) -> None:
+    rows = frame(spark, ("2020-01-01 12:07:00", "A"), ("2020-01-01 12:01:00", "A"))
+    every_five = gold.windowed(rows, "ts", "10 minutes", "5 minutes")
+    counted = gold.aggregated(every_five, ("window_start", "window_end"), {"n": "count(*)"})
+    found = {str(r.window_start)[11:16]: (str(r.window_end)[11:16], r.n) for r in counted.collect()}
+    assert found == {"11:55": ("12:05", 1), "12:00": ("12:10", 2), "12:05": ("12:15", 1)}
+
+
+def test_no_group_is_one_row(spark: SparkSession) -> None:
+    rows = frame(spark, ("2020-01-01 12:07:00", "A"), (None, None))
+    assert [tuple(r) for r in gold.aggregated(rows, (), {"n": "count(*)"}).collect()] == [(2,)]
