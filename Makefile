@@ -7,7 +7,7 @@ BIN := .venv/bin
 WITH_JAVA := . tools/java.sh && use_java &&
 
 .DEFAULT_GOAL := help
-.PHONY: help setup nightly test check format clean
+.PHONY: help setup nightly test check format bench clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ check: setup ## lint, formatting and types
 format: setup ## put the code into the common format
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+bench: setup ## time the first night of 1.56 million rows beside plain Spark
+	@$(WITH_JAVA) $(BIN)/python tools/bench.py
 
 clean: ## remove the environment and all caches, never data
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache spark-warehouse metastore_db derby.log build dist

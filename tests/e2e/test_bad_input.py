@@ -1,0 +1,161 @@
+"""Whatever lands, each row is somewhere, and the balance adds up."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+from conftest import Lakehouse
+
+from medallion import tables
+from medallion.audit import audit
+
+GOOD = {
+    "Recorded_At": "2015-02-23T10:18:54.958+0000",
+    "Device": "phone",
+    "Index": 1,
+    "Model": "nexus4",
+    "User": "g",
+    "gt": "stand",
+    "x": 0.1,
+    "y": 0.2,
+    "z": 9.8,
+}
+
+
+def but(**fields: Any) -> str:
+    return json.dumps({**GOOD, **fields})
+
+
+def without(*fields: str) -> str:
+    return json.dumps({name: value for name, value in GOOD.items() if name not in fields})
+
+
+# One file each. The lines, the rows that come to silver, and the rules that the others break.
+# The Device is the file's name, so that no row is a duplicate of another file's.
+AXES = ["missing_x", "missing_y", "missing_z"]
+NOTHING = ["missing_event_time", "missing_device", "missing_index", *AXES]
+MALFORMED = ["malformed_line", *NOTHING]
+ACTIVITY: dict[str, tuple[list[str], int, list[list[str]]]] = {
+    "cut short": ([but()[:40], but()], 1, [MALFORMED]),
+    "no JSON at all": (["hello", "\x00", "<a/>"], 0, [MALFORMED] * 3),
+    "two on a line": ([but() + but()], 0, [MALFORMED]),
+    "not an object": (["[]", "1", '"text"', "null"], 0, [MALFORMED] * 4),
+    "empty object": (["{}"], 0, [NOTHING]),
+    "text for a number": ([but(x="high")], 0, [["missing_x"]]),
+    "number for a time": ([but(Recorded_At="yesterday")], 0, [["missing_event_time"]]),
+    "fraction for a whole": ([but(Index=1.5)], 0, [["missing_index"]]),
+    "null device": ([but(Device=None)], 0, [["missing_device"]]),
+    "unknown field": ([but(battery=0.5), but(Index=2)], 2, []),
+    "no time": ([without("Recorded_At")], 0, [["missing_event_time"]]),
+    "no device": ([without("Device")], 0, [["missing_device"]]),
+    "no axes": ([without("x", "y", "z")], 0, [AXES]),
+    "no model": ([without("Model", "User", "gt")], 1, []),
+    "null key": ([but(Index=None)], 0, [["missing_index"]]),
+    "blank device": ([but(Device="  ")], 0, [["missing_device"]]),
+    "future": ([but(Recorded_At="2999-01-01T00:00:00Z")], 0, [["future_event_time"]]),
+    "blank lines": (["", but(), "   ", "\t", "", but(Index=2), ""], 2, []),
+    "only blank lines": (["", "  ", ""], 0, []),
+    "empty": ([], 0, []),
+    "carriage returns": ([but() + "\r", "\r", but(Index=2) + "\r"], 2, []),
+    "twice": ([but(), but()], 1, []),
+}
+EVENTS: dict[str, tuple[list[str], int, list[list[str]]]] = {
+    "both shapes": (
+        ['{"id": "p", "action": "open", "ts": "2018-03-02T10:02:33"}']
+        + ['{"time": 1520000000, "action": "Open"}'] * 2,
+        3,  # without a device there are no duplicates
+        [],
+    ),
+    "no action": (['{"id": "p", "ts": "2018-03-02T10:02:34"}'], 0, [["missing_action"]]),
+    "no time": (['{"id": "p", "action": "open"}'], 0, [["missing_event_time"]]),
+    "malformed": (["{]"], 0, [["malformed_line", "missing_event_time", "missing_action"]]),
+}
+OWN_DEVICE = json.dumps(GOOD["Device"])
+
+
+@pytest.fixture(scope="module")
+def lakehouse(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
+    """After one nightly run over all the files."""
+    lakehouse = Lakehouse(spark, tmp_path_factory.mktemp("bad input") / "lakehouse")
+    for name, (lines, _, _) in ACTIVITY.items():
+        own = [line.replace(OWN_DEVICE, json.dumps(name)) for line in lines]
+        lakehouse.land("activity", f"{name}.json", *own)
+    for name, (lines, _, _) in EVENTS.items():
+        lakehouse.land("event", f"{name}.json", *lines)
+    report = lakehouse.nightly()
+    assert report.is_good, report
+    return lakehouse
+
+
+def of_file(lakehouse: Lakehouse, table: str, name: str, *columns: str) -> list[tuple[Any, ...]]:
+    rows = lakehouse.rows(table, "_source_file", *columns)
+    return [tuple(row) for file, *row in rows if Path(unquote(file)).stem == name]
+
+
+def in_order(rules: list[list[str]]) -> Counter[tuple[str, ...]]:
+    return Counter(tuple(sorted(broken)) for broken in rules)
+
+
+@pytest.mark.parametrize("name", ACTIVITY)
+def test_where_each_recording_is(lakehouse: Lakehouse, name: str) -> None:
+    _, good, broken = ACTIVITY[name]
+    assert len(of_file(lakehouse, "silver.activity", name)) == good
+    found = of_file(lakehouse, "quarantine.activity", name, "_failed_rules")
+    assert in_order([rules for (rules,) in found]) == in_order(broken)
+
+
+@pytest.mark.parametrize("name", EVENTS)
+def test_where_each_event_is(lakehouse: Lakehouse, name: str) -> None:
+    _, good, broken = EVENTS[name]
+    assert len(of_file(lakehouse, "silver.event", name)) == good
+    found = of_file(lakehouse, "quarantine.event", name, "_failed_rules")
+    assert in_order([rules for (rules,) in found]) == in_order(broken)
+
+
+@pytest.mark.parametrize(("source", "files"), [("activity", ACTIVITY), ("event", EVENTS)])
+def test_the_balance_adds_up(lakehouse: Lakehouse, source: str, files: dict[str, Any]) -> None:
+    balance = audit(lakehouse.config).balances[source]
+    lines = sum(bool(line.strip()) for listed, _, _ in files.values() for line in listed)
+    assert balance.is_even
+    assert balance.landed_lines == balance.bronze_rows == lines
+    assert balance.silver_rows == sum(good for _, good, _ in files.values())
+    assert balance.quarantined_rows == sum(len(broken) for _, _, broken in files.values())
+    assert balance.duplicate_rows == (1 if source == "activity" else 0)
+    assert balance.late_rows == 0
+
+
+def test_nothing_of_a_broken_line_is_lost(lakehouse: Lakehouse) -> None:
+    """The line itself, or what did not fit, is in bronze and in quarantine."""
+    for table in ("bronze.activity", "quarantine.activity"):
+        raw = of_file(lakehouse, table, "no JSON at all", "_corrupt_record")
+        assert Counter(raw) == Counter([("hello",), ("\x00",), ("<a/>",)])
+        ((rescued, x),) = of_file(lakehouse, table, "text for a number", "_rescued_data", "x")
+        assert (json.loads(rescued), x) == ({"x": "high"}, None)
+    rescued = of_file(lakehouse, "bronze.activity", "unknown field", "_rescued_data")
+    assert [json.loads(text) for (text,) in rescued if text] == [{"battery": 0.5}]
+
+
+@pytest.mark.parametrize("folders", [False, True], ids=["no folder", "empty folders"])
+def test_a_first_night_without_files(spark: Any, tmp_path: Path, folders: bool) -> None:
+    lakehouse = Lakehouse(spark, tmp_path / "lakehouse")
+    if folders:
+        for source in lakehouse.config.sources:
+            lakehouse.config.layout.landing(source).mkdir(parents=True)
+    report = lakehouse.nightly()
+    assert report.is_good, report
+    assert audit(lakehouse.config).is_balanced
+    names = [f"{a}.{b}" for a in ("bronze", "silver", "quarantine") for b in ("activity", "event")]
+    names += [f"gold.{name}" for name in lakehouse.config.gold]
+    for name in names:
+        table = lakehouse.config.layout.table(name)
+        assert tables.version(table) >= 0, name
+        assert tables.row_count(table) == 0, name
+    # And the tables made then are those that later nights fill.
+    lakehouse.land("activity", "1.json", but())
+    assert lakehouse.nightly().is_good
+    assert lakehouse.rows("gold.device_totals") == [("phone", 1)]

@@ -1,0 +1,135 @@
+"""A failed gate holds gold back until the rows are put right or let through by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Lakehouse
+
+from medallion import nightly, runs, tables
+from medallion.errors import MedallionError, UsageError
+from medallion.nightly import Report
+
+SUITE = "great_expectations/expectations/silver/activity.json"
+GOLD = ("device_counts", "device_totals", "action_counts", "user_activity")
+
+
+def recording(second: int, x: float, device: str = "phone") -> str:
+    at = f"2015-02-23T10:10:{second:02}.000Z"
+    axes = {"x": x, "y": 0.0, "z": 0.0}
+    return json.dumps({"Recorded_At": at, "Device": device, "Index": second, **axes})
+
+
+def expect_small_x(lakehouse: Lakehouse, to: Path, on_failure: str) -> None:
+    """An expectation of the test's own, that x is at most 0.5."""
+    file = lakehouse.copy_of_conf(to) / SUITE
+    suite = json.loads(file.read_text(encoding="utf-8"))
+    suite["expectations"].append(
+        {
+            "type": "expect_column_values_to_be_between",
+            "kwargs": {"column": "x", "max_value": 0.5},
+            "meta": {"name": "x_small", "on_failure": on_failure},
+        }
+    )
+    file.write_text(json.dumps(suite), encoding="utf-8")
+
+
+def gold(lakehouse: Lakehouse) -> dict[str, tuple[int, list[tuple[Any, ...]]]]:
+    """Version and rows of every table of gold."""
+    names = [f"gold.{name}" for name in GOLD]
+    return {n: (tables.version(lakehouse.config.layout.table(n)), lakehouse.rows(n)) for n in names}
+
+
+def held_by(report: Report) -> list[tuple[str, str, int | None]]:
+    return [
+        (failure.table, failure.expectation, failure.unexpected_count)
+        for gate in report.gates
+        for failure in gate.stops
+    ]
+
+
+def accepted(lakehouse: Lakehouse) -> list[tuple[str, str]]:
+    """The gates on record that passed because of --accept: table and expectations."""
+    rows = lakehouse.rows("ops.runs", "query", "state", "accepted_expectations")
+    return [(query, names) for query, state, names in rows if names and state == "passed"]
+
+
+def test_a_stop_holds_gold_back_until_it_is_accepted(lakehouse: Lakehouse, tmp_path: Path) -> None:
+    expect_small_x(lakehouse, tmp_path, "stop")
+    lakehouse.land("activity", "1.json", recording(0, 0.1), recording(1, 0.2))
+    assert lakehouse.nightly().is_good
+    before = gold(lakehouse)
+    assert lakehouse.rows("gold.device_totals") == [("phone", 2)]
+
+    # Two of three new rows are bad: they are in silver, and gold stays as it is.
+    lines = [recording(2, 7.25), recording(3, 8.5), recording(4, 0.3)]
+    lakehouse.land("activity", "2.json", *lines)
+    report = lakehouse.nightly()
+    assert not report.is_good
+    assert not report.errors
+    assert held_by(report) == [("silver.activity", "x_small", 2)]
+    told = nightly.failures(report)
+    assert "x_small failed on silver.activity: 2 of 3 rows" in told[0]
+    assert [line.split(",")[0].strip() for line in told[1:3]] == ["x=7.25", "x=8.5"]
+    assert "--accept" in told[-1]
+    assert nightly.as_json(report)["ok"] is False
+    assert tables.row_count(lakehouse.config.layout.table("silver.activity")) == 5
+    assert gold(lakehouse) == before
+    assert runs.gates(lakehouse.config.layout)["silver.activity"][0] == "held"
+    with pytest.raises(MedallionError, match=r"x_small on silver\.activity"):
+        lakehouse.pipeline().run("gold")
+    assert gold(lakehouse) == before
+
+    # Neither a night of good rows nor one of none lets the bad rows in by the back door.
+    lakehouse.land("activity", "3.json", recording(5, 0.4))
+    report = lakehouse.nightly()
+    assert held_by(report) == [("silver.activity", "x_small", 2)]
+    assert held_by(lakehouse.nightly()) == [("silver.activity", "x_small", 2)]
+    assert gold(lakehouse) == before
+
+    with pytest.raises(UsageError, match="no_such_rule"):
+        lakehouse.nightly("no_such_rule")
+    assert gold(lakehouse) == before
+
+    # By name the rows are let through, all of them, and that is on record.
+    assert accepted(lakehouse) == []
+    report = lakehouse.nightly("x_small")
+    assert report.is_good
+    assert nightly.failures(report) == []
+    assert lakehouse.rows("gold.device_totals") == [("phone", 6)]
+    assert accepted(lakehouse) == [("silver.activity", "x_small")]
+    assert runs.gates(lakehouse.config.layout)["silver.activity"][0] == "passed"
+    lakehouse.pipeline().run("gold")
+
+    # What was accepted is not asked again, and later rows need no acceptance.
+    lakehouse.land("activity", "4.json", recording(6, 0.5))
+    report = lakehouse.nightly()
+    assert report.is_good
+    assert held_by(report) == []
+    assert lakehouse.rows("gold.device_totals") == [("phone", 7)]
+
+    # The acceptance was for those rows alone, and another name does not do.
+    lakehouse.land("activity", "5.json", recording(7, 9.0))
+    report = lakehouse.nightly("unique_recordings")
+    assert held_by(report) == [("silver.activity", "x_small", 1)]
+    assert lakehouse.rows("gold.device_totals") == [("phone", 7)]
+    assert lakehouse.nightly("silver.activity.x_small").is_good
+    assert lakehouse.rows("gold.device_totals") == [("phone", 8)]
+
+
+def test_a_warning_stops_nothing(lakehouse: Lakehouse, tmp_path: Path) -> None:
+    expect_small_x(lakehouse, tmp_path, "warn")
+    lakehouse.land("activity", "1.json", recording(0, 0.1), recording(1, 9.0))
+    report = lakehouse.nightly()
+    assert report.is_good
+    assert nightly.failures(report) == []
+    (failure,) = (f for gate in report.gates for f in gate.verdict.failures)
+    assert (failure.expectation, failure.on_failure, failure.unexpected_count) == (
+        "x_small",
+        "warn",
+        1,
+    )
+    assert lakehouse.rows("gold.device_totals") == [("phone", 2)]

@@ -1,0 +1,183 @@
+"""The commands and the jobs as processes: the same tables, clean ends, and exit statuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import PROJECT, Cli
+
+from medallion import analyst, lock
+from medallion.errors import MedallionError
+from medallion.layout import Layout
+
+SPARK_SUBMIT = Path(sys.executable).parent / "spark-submit"
+SOURCES = ("activity", "event")
+TABLES = (
+    *(f"{layer}.{source}" for layer in ("silver", "quarantine") for source in SOURCES),
+    *(f"gold.{n}" for n in ("device_counts", "device_totals", "action_counts", "user_activity")),
+)
+# When and where a row was read, which two roots cannot share.
+OWN_TO_A_ROOT = {"_ingested_at", "_source_file"}
+
+
+def content(cli: Cli, table: str) -> list[str]:
+    """A table's rows as text, in order, by the command."""
+    found = cli.json("sql", f"select * from {table} order by 1, 2, 3")
+    columns = [n for n, name in enumerate(found["columns"]) if name not in OWN_TO_A_ROOT]
+    return sorted(json.dumps([row[n] for n in columns]) for row in found["rows"])
+
+
+def test_jobs_by_spark_submit_equal_nightly(cli: Cli, tmp_path: Path) -> None:
+    landed = cli.json("land", "--dirty", "--rows", "400", "--seed", "5")
+    other = Cli(tmp_path / "other")
+    # Modification times are copied as well.
+    shutil.copytree(tmp_path / "lakehouse/landing", tmp_path / "other/landing")
+    for job in ("bronze", "silver", "gold"):
+        done = subprocess.run(
+            [str(SPARK_SUBMIT), f"jobs/{job}.py"],
+            env=cli.environment,
+            cwd=PROJECT,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stderr
+    assert other.json("nightly")["ok"]
+    for table in TABLES:
+        rows = content(cli, table)
+        assert rows, table
+        assert rows == content(other, table), table
+    audits = [each.json("audit") for each in (cli, other)]
+    assert audits[0] == audits[1]
+    assert audits[0]["balanced"]
+    assert {s: audits[0]["sources"][s]["landed_lines"] for s in SOURCES} == {
+        s: landed[s]["lines"] for s in SOURCES
+    }
+
+
+def in_gold(root: Path) -> dict[str, int]:
+    """The rows that gold counts of each source; 0 before there is a table."""
+    asked = {
+        "activity": "select sum(total_recordings) from gold.device_counts",
+        "event": "select sum(total_events) from gold.action_counts",
+    }
+    found = {}
+    for source, statement in asked.items():
+        try:
+            found[source] = int(analyst.query(str(root), statement).rows[0][0] or 0)
+        except MedallionError:
+            found[source] = 0
+    return found
+
+
+def await_gold(root: Path, process: subprocess.Popen[str], expected: dict[str, int]) -> None:
+    deadline = time.monotonic() + 300  # seconds on an idle machine, minutes on a crowded one
+    while in_gold(root) != expected:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, (in_gold(root), expected)
+        time.sleep(0.5)
+
+
+def total(landed: list[dict[str, Any]], figure: str) -> dict[str, int]:
+    return {source: sum(each[source][figure] for each in landed) for source in SOURCES}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_stream_ends_cleanly_and_nightly_goes_on(cli: Cli, tmp_path: Path, number: int) -> None:
+    root = tmp_path / "lakehouse"
+    land = ("land", "--dirty", "--rows", "300", "--seed", "7")
+    process = cli.start("stream", "--trigger", "1 seconds", start_new_session=True)
+    try:
+        landed = [cli.json(*land)]
+        await_gold(root, process, total(landed, "expected_silver"))
+        landed.append(cli.json(*land))  # late rows and repeats of the first among them
+        await_gold(root, process, total(landed, "expected_silver"))
+        if number == signal.SIGINT:
+            os.killpg(process.pid, number)  # as a terminal does for Ctrl-C
+        else:
+            process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    assert process.returncode == 0, err
+    assert out.splitlines()[-1] == "ended: the next run goes on from here"
+    assert "Traceback" not in err
+
+    landed.append(cli.json(*land))
+    assert cli.json("nightly")["ok"]
+    assert in_gold(root) == total(landed, "expected_silver")
+    found = cli.json("audit")
+    assert found["balanced"]
+    figures = {
+        "landed_lines": "lines",
+        "bronze_rows": "lines",
+        "silver_rows": "expected_silver",
+        "quarantined_rows": "expected_quarantined",
+        "duplicate_rows": "duplicates",
+    }
+    for ours, factory in figures.items():
+        balance = {source: found["sources"][source][ours] for source in SOURCES}
+        assert balance == total(landed, factory), ours
+
+
+def refused(done: subprocess.CompletedProcess[str]) -> str:
+    """The one sentence of a command that was wrongly used."""
+    assert done.returncode == 2, done
+    assert "Traceback" not in done.stderr
+    told = [line for line in done.stderr.splitlines() if line.startswith("medallion: ")]
+    assert len(told) == 1, done.stderr
+    assert done.stderr.splitlines()[-1] == told[0]
+    return told[0]
+
+
+def test_second_nightly_names_who_holds_the_lock(cli: Cli, tmp_path: Path) -> None:
+    layout = Layout(tmp_path / "lakehouse")
+    with lock.hold(layout, ["bronze"], "stream"):
+        started = json.loads((layout.locks / "bronze.lock").read_text())["started"]
+        told = refused(cli("nightly"))
+    assert f"pid {os.getpid()}, started {started}" in told
+    assert "medallion stream" in told
+
+
+def test_unknown_command(cli: Cli) -> None:
+    done = cli("polish")
+    assert done.returncode == 2
+    assert "polish" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_gold_before_silver(cli: Cli) -> None:
+    told = refused(cli("run", "gold"))
+    assert "silver." in told
+    assert "run medallion run silver first" in told
+
+
+def test_missing_configuration(cli: Cli, tmp_path: Path) -> None:
+    cli.environment["MEDALLION_CONF"] = str(tmp_path / "nowhere")
+    assert str(tmp_path / "nowhere/pipeline.yaml") in refused(cli("audit"))
+
+
+@pytest.mark.parametrize(
+    "statement", ["selec 1", "select * from gold.nothing", "drop table gold.x"]
+)
+def test_wrong_sql(cli: Cli, statement: str) -> None:
+    refused(cli("sql", statement, "--json"))
+
+
+def test_land_prints_the_contracts_figures(cli: Cli) -> None:
+    landed = cli.json("land", "--rows", "50", "--files", "3", "--source", "event")
+    contract = {"files", "lines", "malformed", "invalid", "duplicates", "late", "unknown_fields"}
+    assert set(landed) == {"event"}
+    assert contract <= set(landed["event"])
+    assert (landed["event"]["files"], landed["event"]["lines"]) == (3, 50)
