@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import PROJECT
+from support import PROJECT
 
 from medallion.config import load, seconds
 from medallion.errors import ConfigError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from conftest import Lakehouse
+from support import Lakehouse
 
 from medallion.errors import ConfigError, UsageError
 from medallion.layers.bronze import files_per_trigger

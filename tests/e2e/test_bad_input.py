@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
-from conftest import Lakehouse
+from support import Lakehouse
 
 from medallion import tables
 from medallion.audit import audit

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Lakehouse
+from support import Lakehouse
 
 from medallion import nightly, runs, tables
 from medallion.errors import MedallionError, UsageError

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import PROJECT, Cli
+from support import PROJECT, Cli
 
 from medallion import analyst, lock
 from medallion.errors import MedallionError

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 
-from conftest import Lakehouse
 from delta.tables import DeltaTable
+from support import Lakehouse
 
 from medallion import streams
 from medallion.accounting import Balance

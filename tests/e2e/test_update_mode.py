@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from conftest import Lakehouse
+from support import Lakehouse
 
 EVENTS = ("action_counts", "user_activity")
 ACTIVITY = ("device_counts", "device_totals")
