@@ -83,6 +83,18 @@ def test_update_mode_equals_complete_mode(in_update_mode: Lakehouse) -> None:
             assert lakehouse.rows(f"gold.{name}_updated") == complete, name
         counts.append(dict(lakehouse.rows("gold.device_totals_updated")))
     assert counts == [{"a": 1, "b": 1}, {"a": 2, "b": 2, "c": 1}, {"a": 3, "b": 2, "c": 1}]
-    # Rows without a device go around the watermark and do not move it: 08:00 alone is late.
+    # Rows without a device go around the watermark and do not move it from 09:02: the rows of
+    # 08:00:00 and 08:00:01 are late, once each.
     assert report.balances["event"].late_rows == 2
     assert report.balances["event"].duplicate_rows == 2
+    assert report.balances["activity"].late_rows == 3
+    assert report.balances["activity"].duplicate_rows == 1
+    windows = "window_start", "action", "total_events"
+    assert lakehouse.rows("gold.action_counts_updated", *windows) == [
+        ("2018-03-02 08:00:00", "open", 2),
+        ("2018-03-02 10:00:00", "close", 1),
+        ("2018-03-02 10:00:00", "open", 2),
+        ("2018-03-02 10:00:00", "other", 1),
+        ("2018-03-02 13:00:00", "close", 1),
+        ("2018-03-02 13:00:00", "open", 2),
+    ]
