@@ -8,7 +8,6 @@ import pytest
 from support import Lakehouse
 
 from medallion.errors import ConfigError, UsageError
-from medallion.layers.bronze import files_per_trigger
 from medallion.streams import moment, one_line, trigger
 
 
@@ -30,19 +29,6 @@ def test_an_exception_in_one_line() -> None:
 def test_a_watermark_that_is_not_set_is_none() -> None:
     assert moment("1970-01-01T00:00:00.000Z") is None
     assert moment("1970-01-02T00:00:00.000Z") == 86_400_000_000
-
-
-def test_a_batch_stays_within_files_and_bytes(lakehouse: Lakehouse) -> None:
-    source = lakehouse.config.sources["event"]
-    landing = lakehouse.config.layout.landing("event")
-    few = replace(source, max_files_per_trigger=3, max_bytes_per_trigger=1000)
-    assert files_per_trigger(landing, few) == 3  # nothing has landed
-    for number, size in enumerate((10, 400, 500, 300)):
-        file = lakehouse.land("event", f"{number}.json")
-        file.write_bytes(b" " * size)
-    assert files_per_trigger(landing, few) == 2  # the largest two make 900 bytes, three 1200
-    assert files_per_trigger(landing, replace(few, max_bytes_per_trigger=9)) == 1
-    assert files_per_trigger(landing, replace(few, max_bytes_per_trigger=10_000)) == 3
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,7 @@ def plain(root: Path) -> None:
         for query in queries:
             query.awaitTermination()
 
-    declared = ", ".join(f"`{name}` {kind}" for name, kind in source.schema.items())
+    declared = ", ".join(f"`{name}` {kind}" for name, kind in (source.schema or {}).items())
     lines = spark.readStream.schema(declared).json(str(layout.landing(SOURCE)))
     landed = lines.withColumn("_source_file", F.col("_metadata.file_path"))
     finish(write(landed.withColumn("_ingested_at", F.current_timestamp()), f"bronze.{SOURCE}"))

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from medallion.config import seconds
 from medallion.pipeline import Pipeline
 from medallion.streams import Run, StreamError, stop_all
 
@@ -26,7 +27,7 @@ def serve(pipeline: Pipeline, layers: Sequence[str], trigger: str) -> None:
             for layer in layers:
                 running[layer] = pipeline.start(layer, trigger)
             pipeline.say(f"on: {', '.join(layers)} every {trigger}; Ctrl-C or SIGTERM ends it")
-            _watch(pipeline, running, stop)
+            _watch(pipeline, running, stop, seconds(trigger))
         finally:
             everyone = [run for runs in running.values() for run in runs]
             # From the end to the start of the chain, so that nothing waits for a reader.
@@ -39,16 +40,23 @@ def serve(pipeline: Pipeline, layers: Sequence[str], trigger: str) -> None:
     pipeline.say("ended: the next run goes on from here")
 
 
-def _watch(pipeline: Pipeline, running: dict[str, list[Run]], stop: threading.Event) -> None:
+def _watch(
+    pipeline: Pipeline, running: dict[str, list[Run]], stop: threading.Event, interval: int
+) -> None:
     everyone = [run for runs in running.values() for run in runs]
     told: set[str] = set()
-    settled = time.monotonic()
+    settled = polled = time.monotonic()
     while not stop.wait(0.2) and any(run.query.isActive for run in everyone):
         for run in everyone:
             run.collect()
             if not run.query.isActive and run.name not in told:
                 told.add(run.name)
                 pipeline.say(f"{run.name} stopped: {run.error()}; the others go on")
+        if time.monotonic() - polled > interval:
+            polled = time.monotonic()
+            for run in everyone:
+                if run.intake and run.query.isActive:
+                    run.intake.poll()
         is_late = any(batch.late for run in everyone for batch in run.batches.values())
         if is_late or time.monotonic() - settled > SETTLE_SECONDS:
             for layer, runs in running.items():

@@ -92,7 +92,17 @@ def _parser() -> argparse.ArgumentParser:
     sql = add("sql", _sql, "ask the tables in SQL, read-only, as layer.table")
     sql.add_argument("statement", help='such as "SELECT * FROM gold.device_counts"')
     sql.add_argument("--csv", action="store_true", help="print CSV with a header")
-    add("audit", _audit, "balance the rows of every source")
+    audit = add("audit", _audit, "balance the rows of every source")
+    audit.add_argument(
+        "--deep", action="store_true", help="count every file and table again, by another engine"
+    )
+    add("status", _status, "how each query stands, and what waits for it")
+    files = add("files", _files, "the ledger: every file that ever landed, and what became of it")
+    files.add_argument("pattern", nargs="?", default="*", help="paths to show, such as '*x.json'")
+    files.add_argument("--source", help="of this source only")
+    files.add_argument("--state", help="in this state only: pending, ingested, rejected, ...")
+    schema = add("schema", _schema, "the versions of a source's schema, and their differences")
+    schema.add_argument("source")
     return parser
 
 
@@ -138,7 +148,7 @@ def _run(config: Config, options: argparse.Namespace) -> int:
     from medallion import always_on, streams
 
     streams.trigger(options.trigger)  # before Spark starts
-    with _pipeline(config, f"run {options.layer}", [options.layer]) as pipeline:
+    with _pipeline(config, options, f"run {options.layer}", [options.layer]) as pipeline:
         if options.trigger == streams.AVAILABLE_NOW:
             pipeline.run(options.layer)
         else:
@@ -153,7 +163,7 @@ def _stream(config: Config, options: argparse.Namespace) -> int:
     streams.trigger(options.trigger)
     if options.trigger == streams.AVAILABLE_NOW:
         raise UsageError("medallion stream stays on: give an interval, or run medallion nightly.")
-    with _pipeline(config, "stream", pipeline.LAYERS) as work:
+    with _pipeline(config, options, "stream", pipeline.LAYERS) as work:
         always_on.serve(work, pipeline.LAYERS, options.trigger)
     return 0
 
@@ -165,7 +175,7 @@ def _nightly(config: Config, options: argparse.Namespace) -> int:
     started = time.monotonic()
     gates.preload()
     quiet = bool(options.json)
-    with _pipeline(config, "nightly", pipeline.LAYERS, quiet=quiet) as work:
+    with _pipeline(config, options, "nightly", pipeline.LAYERS, quiet=quiet) as work:
         report = nightly.Nightly(work, options.accept).run()
     report.seconds["all"] = time.monotonic() - started
     if quiet:
@@ -199,16 +209,46 @@ def _sql(config: Config, options: argparse.Namespace) -> int:
 def _audit(config: Config, options: argparse.Namespace) -> int:
     from medallion.audit import audit
 
-    found = audit(config)
+    found = audit(config, options.deep)
     print(json.dumps(found.as_json()) if options.json else found.as_text())
     return 0 if found.is_balanced else 1
 
 
-def _pipeline(config: Config, command: str, layers: Sequence[str], quiet: bool = False) -> Any:
+def _status(config: Config, options: argparse.Namespace) -> int:
+    from medallion import status
+
+    found = status.status(config)
+    print(json.dumps(status.as_json(found)) if options.json else status.as_text(found))
+    return 0
+
+
+def _files(config: Config, options: argparse.Namespace) -> int:
+    from medallion import listing
+
+    found = listing.files(config, options.pattern, options.source, options.state)
+    print(listing.files_as_json(found) if options.json else listing.files_as_text(found))
+    return 0
+
+
+def _schema(config: Config, options: argparse.Namespace) -> int:
+    from medallion import listing
+
+    found = listing.schema(config, options.source)
+    print(listing.schema_as_json(found) if options.json else listing.schema_as_text(found))
+    return 0
+
+
+def _pipeline(
+    config: Config,
+    options: argparse.Namespace,
+    command: str,
+    layers: Sequence[str],
+    quiet: bool = False,
+) -> Any:
     """The layers' locks and a Spark session around a `Pipeline`, as a context manager."""
     from medallion.opening import open_pipeline
 
     def say(text: str) -> None:
         print(text, file=sys.stderr if quiet else sys.stdout, flush=True)
 
-    return open_pipeline(config, command, layers, say)
+    return open_pipeline(config, command, layers, say, options.debug)

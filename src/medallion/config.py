@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeVar
@@ -21,24 +21,44 @@ from medallion.layout import Layout
 
 PROJECT = Path(__file__).resolve().parents[2]
 TYPES = ("string", "timestamp", "long", "double", "boolean", "date")
+NESTED = ("struct<...>", "array<...>")
+FORMATS = ("json", "csv", "parquet", "text")
+EVOLUTION = ("addNewColumns", "rescue", "failOnNewColumns", "none")
+CLEANING = ("archive", "delete", "off")
+LATE = ("admit", "quarantine")
 OutputMode = Literal["complete", "update"]
 T = TypeVar("T")
 
 _UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
 _BYTES = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
+_NESTED = re.compile(r"(struct|array)<.+>", re.DOTALL)  # Spark reads the rest of it
 
 
 @dataclass(frozen=True)
 class Source:
-    """One folder of landing files, and what bronze and silver make of them."""
+    """One folder of landing files, and what bronze and silver make of them.
+
+    `schema` is None where it is to be inferred, and `hints` give types that then win.
+    """
 
     name: str
-    schema: Mapping[str, str]
+    schema: Mapping[str, str] | None
+    hints: Mapping[str, str]
+    schema_evolution: str
     silver: Mapping[str, str]
     event_time: str
     keys: tuple[str, ...]
     watermark: str
+    late: str
+    format: str
+    multi_line: bool
+    pattern: str
+    folders: tuple[str, ...]
+    allow_overwrites: bool
+    quiet_period: str | None
+    clean_source: str
+    clean_after: str | None
     max_files_per_trigger: int
     max_bytes_per_trigger: int
 
@@ -193,11 +213,21 @@ def _silver_columns(value: Any) -> Mapping[str, str]:
 
 def _schema(value: Any) -> Mapping[str, str]:
     columns = _columns(value)
-    if any(kind not in TYPES for kind in columns.values()):
+    if not all(kind in TYPES or _NESTED.fullmatch(kind) for kind in columns.values()):
         raise ValueError
     if len({name.lower() for name in columns}) < len(columns):
         raise ValueError
     return columns
+
+
+def _declared(node: _Node, columns: str) -> Mapping[str, str] | None:
+    if node.value.get("schema", "infer") == "infer":
+        return None
+    return node.get("schema", _schema, f"infer, or columns with {columns}, no name twice")
+
+
+def _hints(node: _Node, columns: str) -> Mapping[str, str]:
+    return node.get("hints", _schema, f"columns with {columns}") if "hints" in node.value else {}
 
 
 def _duration(value: Any) -> str:
@@ -225,18 +255,66 @@ def _output_mode(value: Any) -> OutputMode:
     raise ValueError
 
 
+def _bool(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError
+    return value
+
+
+def _one_of(choices: Sequence[str]) -> Callable[[Any], str]:
+    def kind(value: Any) -> str:
+        if value is False and "off" in choices:  # YAML reads off as false
+            return "off"
+        if value not in choices:
+            raise ValueError
+        return str(value)
+
+    return kind
+
+
 def _source(name: str, node: _Node) -> Source:
     node.only(*(f for f in Source.__dataclass_fields__ if f != "name"))
+    duration, columns = "a duration such as '1 hour'", f"types of {', '.join((*TYPES, *NESTED))}"
+
+    def choice(key: str, choices: Sequence[str]) -> str:
+        return node.get(key, _one_of(choices), f"one of {', '.join(choices)}", choices[0])
+
+    def maybe(key: str) -> str | None:
+        return node.get(key, _duration, duration) if key in node.value else None
+
     source = Source(
-        name,
-        node.get("schema", _schema, f"columns with types of {', '.join(TYPES)}, no name twice"),
-        node.get("silver", _silver_columns, "snake_case columns with their Spark SQL expressions"),
-        node.get("event_time", _text, "the name of a silver column"),
-        node.get("keys", _texts, "a list of silver columns"),
-        node.get("watermark", _duration, "a duration such as '1 hour'", "1 hour"),
-        node.get("max_files_per_trigger", _count, "a whole number above 0", 1000),
-        node.get("max_bytes_per_trigger", _size, "a size such as '1 GiB'", "1 GiB"),
+        name=name,
+        schema=_declared(node, columns),
+        hints=node.get("hints", _schema, f"columns with {columns}")
+        if "hints" in node.value
+        else {},
+        schema_evolution=choice("schema_evolution", EVOLUTION),
+        silver=node.get(
+            "silver", _silver_columns, "snake_case columns with their Spark SQL expressions"
+        ),
+        event_time=node.get("event_time", _text, "the name of a silver column"),
+        keys=node.get("keys", _texts, "a list of silver columns"),
+        watermark=node.get("watermark", _duration, duration, "1 hour"),
+        late=choice("late", LATE),
+        format=choice("format", FORMATS),
+        multi_line=node.get("multi_line", _bool, "true or false", False),
+        pattern=node.get("pattern", _text, "a pattern of names such as '*.json'", "*"),
+        folders=node.get("folders", _texts, "a list of folders", []),
+        allow_overwrites=node.get("allow_overwrites", _bool, "true or false", False),
+        quiet_period=maybe("quiet_period"),
+        clean_source=choice("clean_source", CLEANING),
+        clean_after=maybe("clean_after"),
+        max_files_per_trigger=node.get(
+            "max_files_per_trigger", _count, "a whole number above 0", 1000
+        ),
+        max_bytes_per_trigger=node.get(
+            "max_bytes_per_trigger", _size, "a size such as '1 GiB'", "1 GiB"
+        ),
     )
+    if source.schema is not None and source.hints:
+        node.fail("hints", "is for a schema that is inferred: give the types in schema")
+    if source.multi_line and source.format != "json":
+        node.fail("multi_line", f"is for the format json, not {source.format}")
     for key in (source.event_time, *source.keys):
         if key not in source.silver:
             node.fail("keys", f"names {key!r}, which is not a column of silver")

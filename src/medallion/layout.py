@@ -16,6 +16,27 @@ class Layout:
         """Where the files of a source land."""
         return self.root / "landing" / source
 
+    def archive(self, source: str) -> Path:
+        """Where the files of a source lie after their rows are committed."""
+        return self.root / "archive" / source
+
+    def rejected(self, source: str) -> Path:
+        """Where files lie that cannot be read, each with its reason beside it."""
+        return self.root / "rejected" / source
+
+    def intake(self, source: str) -> Path:
+        """The table of paths that bronze's stream of a source reads."""
+        return self.root / "_intake" / source
+
+    def schemas(self, source: str) -> Path:
+        """The versions of a source's schema."""
+        return self.root / "_schemas" / source
+
+    def relative(self, path: str | Path) -> str:
+        """A path as tables spell it: from the root on if below it, so that a root may move."""
+        text, root = str(path), f"{self.root}/"
+        return text.removeprefix(root)
+
     def table(self, name: str) -> Path:
         """The Delta table `layer.table`."""
         return self.root / name.replace(".", "/")

@@ -42,6 +42,24 @@ def _one(layout: Layout, layer: str, command: str) -> Iterator[None]:
         yield
 
 
+def holder(layout: Layout, layer: str) -> str | None:
+    """The command that writes a layer now, with its pid; None where nobody does."""
+    path = layout.locks / f"{layer}.lock"
+    try:
+        with path.open(encoding="utf-8") as file:
+            # A shared lock is refused where somebody writes, and hinders no other onlooker.
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return None
+    except BlockingIOError:
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            return f"medallion {found['command']}, pid {found['pid']}"
+        except ValueError:  # between the lock and its text
+            return "medallion"
+    return None
+
+
 def _held(text: str, layer: str, layout: Layout) -> str:
     try:
         holder = json.loads(text)

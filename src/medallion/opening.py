@@ -14,7 +14,7 @@ from medallion.session import spark_session
 
 @contextmanager
 def open_pipeline(
-    config: Config, command: str, layers: Sequence[str], say: Say
+    config: Config, command: str, layers: Sequence[str], say: Say, debug: bool = False
 ) -> Iterator[Pipeline]:
     """A pipeline on a session of its own, with the layers' locks held.
 
@@ -25,7 +25,7 @@ def open_pipeline(
     with lock.hold(config.layout, layers, command):
         say(f"medallion {command} on {config.layout.root}")
         started = time.monotonic()
-        spark = spark_session(config, f"medallion {command}")
+        spark = spark_session(config, f"medallion {command}", debug)
         say(f"session   {time.monotonic() - started:5.1f} s  (Spark {spark.version})")
         try:
             yield Pipeline(spark, config, command, say)

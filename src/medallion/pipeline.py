@@ -57,7 +57,7 @@ class Pipeline:
             return gold.start(self.spark, self.config, table, how)
         source = self.config.sources[name]
         if layer == "bronze":
-            return bronze.start(self.spark, self.config, source, how)
+            return bronze.start(self.spark, self.config, source, how, self.say)
         self._need("bronze", name)
         return silver.start(self.spark, self.config, source, how)
 
@@ -91,6 +91,8 @@ class Pipeline:
         runs.write(self.config.layout, rows)
         for run in started:
             run.settled()
+            if run.intake:  # not before its rows are on record, for they might be counted again
+                run.intake.clean(runs.last_batches(self.config.layout).get(run.name, -1))
 
     def _figures(self, layer: str, run: Run, since: int) -> dict[str, Any]:
         if layer == "gold":
@@ -105,11 +107,15 @@ class Pipeline:
         settle = accounting.settle_bronze if layer == "bronze" else accounting.settle_silver
         return settle(self.spark, self.config, source, run, since)
 
-    def _tell(self, name: str, batch: Batch) -> None:
+    def _tell(self, run: Run, batch: Batch) -> None:
         # Silver reads each row twice, once on the way around the watermark: it counts them itself.
+        name = run.name
         rows = sum(metric["rows"] for metric in batch.observed.values()) or batch.rows
+        what = f"{rows:,} rows"
+        if run.intake:  # bronze, whose query streams paths
+            what = f"{batch.rows:,} files, {run.intake.lines.get(batch.id, 0):,} rows"
         if rows:
-            self.say(f"  {name} batch {batch.id}: {rows:,} rows, {batch.seconds:.1f} s")
+            self.say(f"  {name} batch {batch.id}: {what}, {batch.seconds:.1f} s")
 
     def _need(self, layer: str, name: str) -> None:
         table = self.config.layout.table(f"{layer}.{name}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from medallion import analyst, schemas, tables
@@ -61,6 +62,39 @@ def passed_versions(layout: Layout) -> dict[str, int]:
         "where kind = 'gate' and state = 'passed' group by query",
     )
     return {query: int(version) for query, version in rows}
+
+
+@dataclass(frozen=True)
+class LastRun:
+    """What a query's last run left on record; times in microseconds since 1970."""
+
+    state: str
+    error: str | None
+    started_at: int
+    seconds: float
+    rows_in: int | None
+    rows_out: int | None
+    first_batch: int | None
+    last_batch: int | None
+
+
+_LAST_RUN = (
+    "query, state, error, arrow_cast(started_at, 'Int64'), seconds, rows_in, rows_out, first_batch,"
+    " last_batch"
+)
+
+
+def last_runs(layout: Layout) -> dict[str, LastRun]:
+    """The last run of each query."""
+    rows = _select(layout, _LAST_RUN, "where kind = 'query' order by started_at")
+    return {row[0]: LastRun(*row[1:]) for row in rows}
+
+
+def last_busy(layout: Layout, query: str) -> LastRun | None:
+    """The last run of a query that had rows."""
+    where = f"where query = '{query}' and kind = 'query' and rows_in > 0"
+    rows = _select(layout, _LAST_RUN, f"{where} order by started_at desc limit 1")
+    return LastRun(*rows[0][1:]) if rows else None
 
 
 def _select(layout: Layout, what: str, rest: str) -> list[tuple[Any, ...]]:

@@ -45,12 +45,25 @@ RUNS: Columns = {
     "accepted_expectations": "string",
 }
 
+# The ledger: one row a version of a file; sizes in bytes, times in UTC.
+FILES: Columns = {
+    "source": "string",
+    "path": "string",
+    "version": "long",
+    "size": "long",
+    "modified_at": "timestamp",
+    "first_seen_at": "timestamp",
+    "state": "string",
+    "why": "string",
+    "batch": "long",
+    "committed_at": "timestamp",
+    "rows": "long",
+    "corrupt_rows": "long",
+    "rescued_rows": "long",
+    "moved_to": "string",
+}
+
 
 def bronze(schema: Columns) -> Columns:
     """Bronze: the source's own columns, then the technical ones."""
     return {**schema, **TECHNICAL}
-
-
-def quarantine(schema: Columns) -> Columns:
-    """Quarantine: bronze's columns and the names of the rules that the row broke."""
-    return {**bronze(schema), FAILED_RULES: "array<string>"}

@@ -12,7 +12,7 @@ from medallion.config import Config
 from medallion.errors import ConfigError
 
 
-def spark_session(config: Config, name: str) -> SparkSession:
+def spark_session(config: Config, name: str, debug: bool = False) -> SparkSession:
     """Start Spark, or join the one that spark-submit has started.
 
     Settings come from `conf/spark/spark-defaults.conf`; what spark-submit was given wins.
@@ -37,7 +37,8 @@ def spark_session(config: Config, name: str) -> SparkSession:
             builder = builder.config(key, value)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
+    # What fails is told in a sentence, and much of it is dealt with: no stack traces unless asked.
+    session.sparkContext.setLogLevel("ERROR" if debug else "FATAL")
     return session
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -68,6 +68,19 @@ class Batch:
         )
 
 
+class Intake(Protocol):
+    """Bronze's side of a run: it reads its files inside of a batch, where no record sees them."""
+
+    lines: dict[int, int]  # rows that the engine read in each batch
+    failure: MedallionError | None  # what stopped the last batch
+
+    def poll(self) -> None:
+        """Look for new files."""
+
+    def clean(self, batch: int) -> None:
+        """Put away what the batches up to this one took in: they are accounted for."""
+
+
 @dataclass
 class Run:
     """One streaming query, with the records of those of its batches that are not settled yet."""
@@ -78,7 +91,8 @@ class Run:
     ended: float | None = None
     batches: dict[int, Batch] = field(default_factory=dict)
     last_batch: int = -1
-    on_batch: Callable[[str, Batch], None] | None = None
+    on_batch: Callable[[Run, Batch], None] | None = None
+    intake: Intake | None = None
 
     def collect(self) -> None:
         """Take up the records of the batches that have ended since the last call."""
@@ -92,7 +106,7 @@ class Run:
                 self.batches[batch.id] = batch
                 self.last_batch = batch.id
                 if self.on_batch:
-                    self.on_batch(self.name, batch)
+                    self.on_batch(self, batch)
 
     def settled(self) -> None:
         """Forget the batches that are on record now."""
@@ -106,7 +120,10 @@ class Run:
     def error(self) -> str | None:
         """What stopped the query, in one line; None where it runs or ended well."""
         exception = self.query.exception()
-        return one_line(str(exception)) if exception else None
+        if exception is None:
+            return None
+        failure = self.intake.failure if self.intake else None
+        return str(failure) if failure else one_line(str(exception))
 
 
 def await_all(runs: Iterable[Run]) -> None:

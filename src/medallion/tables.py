@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,13 +80,62 @@ def rows_written(table: Path, after: int, until: int | None = None) -> int:
 
 def append(table: Path, columns: Columns, rows: Iterable[Mapping[str, Any]]) -> None:
     """Append a few rows in one commit; times are given as microseconds since 1970."""
-    import arro3.core as arrow
     from deltalake import write_deltalake
 
     create(table, schema_json(columns))
     listed = list(rows)
-    if not listed:
-        return
+    if listed:
+        write_deltalake(table, _arrow(columns, listed), mode="append")
+
+
+def upsert(
+    table: Path, columns: Columns, rows: Sequence[Mapping[str, Any]], keys: Sequence[str]
+) -> None:
+    """Put rows in the place of those with the same keys, or add them, in one commit."""
+    from deltalake import DeltaTable
+
+    same = " and ".join(f"old.{key} = new.{key}" for key in keys)
+    (
+        DeltaTable(table)
+        .merge(_arrow(columns, rows), same, source_alias="new", target_alias="old")
+        .when_matched_update_all()
+        .when_not_matched_insert_all()
+        .execute()
+    )
+
+
+def compact(table: Path, files: int) -> None:
+    """Put a table of many small files into few, once it has more than `files` of them."""
+    from deltalake import DeltaTable
+
+    delta = DeltaTable(table)
+    if len(delta.file_uris()) > files:
+        delta.optimize.compact()
+
+
+def committed_version(table: Path, application: str, transaction: int) -> int | None:
+    """The version that one idempotent write of an application made; None where it made none.
+
+    The log's commits are read from the newest back: the write is among the last ones, or is not.
+    """
+    log = table / "_delta_log"
+    number = version(table)
+    while number >= 0 and (commit := log / f"{number:020}.json").is_file():
+        for line in commit.read_text(encoding="utf-8").splitlines():
+            txn = json.loads(line).get("txn") if '"txn"' in line else None
+            if txn and txn["appId"] == application:
+                found = int(txn["version"])
+                if found == transaction:
+                    return number
+                if found < transaction:
+                    return None
+        number -= 1
+    return None
+
+
+def _arrow(columns: Columns, rows: Sequence[Mapping[str, Any]]) -> Any:
+    import arro3.core as arrow
+
     types = {
         "string": arrow.DataType.string(),
         "long": arrow.DataType.int64(),
@@ -94,12 +143,10 @@ def append(table: Path, columns: Columns, rows: Iterable[Mapping[str, Any]]) -> 
     }
     data = {}
     for name, kind in columns.items():
-        values = [row.get(name) for row in listed]
+        values = [row.get(name) for row in rows]
         if kind == "timestamp":
             utc = arrow.DataType.timestamp("us", tz="UTC")
             data[name] = arrow.Array(values, arrow.DataType.int64()).cast(utc)
         else:
             data[name] = arrow.Array(values, types[kind])
-    write_deltalake(
-        table, arrow.Table.from_arrays(list(data.values()), names=list(data)), mode="append"
-    )
+    return arrow.Table.from_arrays(list(data.values()), names=list(data))

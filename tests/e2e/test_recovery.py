@@ -135,7 +135,7 @@ def test_audit_names_the_file_of_a_row_lost_from_bronze(lakehouse: Lakehouse) ->
     assert not found.is_balanced
     assert found.balances["activity"].bronze_rows == 2
     (told,) = (finding for finding in found.findings if "with loss.json has 2 lines" in finding)
-    assert told.endswith("2 lines and 1 rows.")
+    assert told.endswith("2 lines, 2 rows in the ledger and 1 in bronze.")
     assert not any("whole.json" in finding for finding in found.findings)
     assert found.as_json()["balanced"] is False
 

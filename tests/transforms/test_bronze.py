@@ -11,6 +11,8 @@ from pyspark.sql import SparkSession
 from medallion.transforms.bronze import parsed
 
 SCHEMA = {"id": "string", "n": "long", "x": "double", "ts": "timestamp"}
+NESTED = {"id": "string", "at": "struct<lat:double,tags:array<string>,in:struct<n:bigint>>"}
+NESTED["ways"] = "array<struct<x:double>>"
 FITS, RESCUED, CORRUPT = "fits", "rescued", "corrupt"
 
 # line, what becomes of it, the values of id, n, x, and what is rescued
@@ -121,3 +123,48 @@ def test_times(spark: SparkSession, written: object) -> None:
     rows = parsed(frame.selectExpr("*", "now() as _source_modified_at"), SCHEMA)
     assert rows.selectExpr("unix_seconds(ts)").collect()[0][0] == 1519984953
     assert datetime.fromtimestamp(1519984953).minute == 2
+
+
+@pytest.mark.parametrize(
+    ("value", "is_kept"),
+    [
+        ({}, False),
+        ({"at": None}, False),
+        ({"at": {"lat": 1, "tags": ["a", None], "in": {"n": 1}}}, False),
+        ({"at": {"in": {"n": None}, "lat": None, "tags": None}}, False),
+        ({"at": {"tags": []}, "ways": []}, False),
+        ({"ways": [{"x": 1.5}, None, {"x": None}, {}]}, False),
+        ({"at": {"lat": "north"}}, True),
+        ({"at": {"alt": 1}}, True),
+        ({"at": {"in": {"n": 1.5}}}, True),
+        ({"at": {"in": {"m": 1}}}, True),
+        ({"at": {"tags": "a"}}, True),
+        ({"at": [1]}, True),
+        ({"at": "here"}, True),
+        ({"ways": [{"x": 1}, {"x": "far"}]}, True),
+        ({"ways": [{"x": 1, "y": 2}]}, True),
+        ({"ways": {"x": 1}}, True),
+        ({"ways": [1]}, True),
+    ],
+    ids=str,
+)
+def test_a_nested_value_is_taken_whole_or_kept(
+    spark: SparkSession, value: dict[str, object], is_kept: bool
+) -> None:
+    line = json.dumps(value)
+    frame = spark.createDataFrame([(line, "f")], "value string, _source_file string")
+    row = parsed(frame.selectExpr("*", "now() as _source_modified_at"), NESTED).collect()[0]
+    assert row["_corrupt_record"] is None
+    kept = json.loads(row["_rescued_data"] or "{}")
+    assert kept == (value if is_kept else {})
+
+
+def test_a_line_that_is_not_utf8_loses_no_byte(spark: SparkSession) -> None:
+    raw = b'{"id": "caf\xe9"}'
+    frame = spark.createDataFrame([(bytearray(raw), "f")], "raw binary, _source_file string")
+    lines = frame.selectExpr(
+        "cast(raw as string) as value", "_source_file", "now() as _source_modified_at"
+    )
+    row = parsed(lines, SCHEMA).collect()[0]
+    assert row.id is None
+    assert row["_corrupt_record"].encode("latin-1") == raw

@@ -8,7 +8,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from medallion import checkpoints, schemas, tables
+from medallion import checkpoints, tables
 from medallion.config import Config, Source
 from medallion.errors import ConfigError
 from medallion.quality.rules import failed_rules, load_rules
@@ -42,7 +42,7 @@ def start(spark: SparkSession, config: Config, source: Source, trigger: dict[str
     )
     silver, quarantine = config.layout.table(name), config.layout.table(f"quarantine.{source.name}")
     tables.create(silver, transforms.good(rows, source.silver).schema.json())
-    tables.create(quarantine, tables.schema_json(schemas.quarantine(source.schema)))
+    tables.create(quarantine, transforms.broken(rows).schema.json())
     checkpoint = config.layout.checkpoint(name)
 
     def write(batch: DataFrame, batch_id: int) -> None:
@@ -58,9 +58,8 @@ def start(spark: SparkSession, config: Config, source: Source, trigger: dict[str
                 good.write.format("delta").mode("append").options(**once_only).save(str(silver))
             if counts[1]:
                 broken = transforms.broken(batch)
-                broken.write.format("delta").mode("append").options(**once_only).save(
-                    str(quarantine)
-                )
+                wider = {**once_only, "mergeSchema": "true"}  # bronze may have new columns
+                broken.write.format("delta").mode("append").options(**wider).save(str(quarantine))
         finally:
             batch.unpersist()
 

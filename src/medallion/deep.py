@@ -1,0 +1,196 @@
+"""Everything counted again: files by plain Python, tables by DataFusion, neither of them Spark."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from medallion import analyst, checkpoints, tables
+from medallion.config import Config, GoldTable, Source, seconds
+from medallion.errors import UsageError
+from medallion.ingest import ledger
+from medallion.ingest.ledger import REJECTED, TAKEN, Entry
+from medallion.ingest.recount import rows_of
+
+_SHOWN = 20
+Key = tuple[str, int]  # a file's path and its modification time: one version of a file
+
+
+@dataclass
+class Recount:
+    """What was found, and what could not be looked at, a line each."""
+
+    findings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def recount(config: Config, source: Source) -> Recount:
+    """Count the files of a source and their rows in every table; name those that differ."""
+    found = Recount()
+    entries = ledger.read(config.layout, source.name)
+    in_bronze = _rows_by_file(config, f"bronze.{source.name}")
+    known = {_key(entry): entry for entry in entries if entry.state in TAKEN}
+    unread = 0
+    for key, entry in known.items():
+        lines, problem = _lines(config, source, entry)
+        if problem:
+            found.findings.append(f"{source.name}: {entry.path}: {problem}")
+        elif lines is None:
+            unread += 1
+            lines = entry.rows
+        if not problem and not lines == entry.rows == in_bronze[key]:
+            found.findings.append(
+                f"{source.name}: {entry.path} has {lines or 0:,} lines, {entry.rows or 0:,} rows "
+                f"in the ledger and {in_bronze[key]:,} in bronze."
+            )
+    found.findings += [
+        f"{source.name}: bronze has {in_bronze[key]:,} rows of {key[0]}, which the ledger does "
+        "not have as taken in."
+        for key in in_bronze
+        if key not in known
+    ]
+    found.findings += _gone_from_rejected(config, source, entries)
+    found.findings += _beyond_bronze(config, source, in_bronze)
+    found.findings += _twice_in_silver(config, source)
+    if unread:
+        found.notes.append(
+            f"{source.name}: {unread:,} files cannot be counted again (deleted, overwritten, or of "
+            "a format that only Spark reads): the ledger's figures stand for them."
+        )
+    if len(found.findings) > _SHOWN:
+        more = len(found.findings) - _SHOWN
+        found.findings[_SHOWN:] = [f"{source.name}: and {more:,} more."]
+    return found
+
+
+def _key(entry: Entry) -> Key:
+    return entry.path, entry.modified_at
+
+
+def _lines(config: Config, source: Source, entry: Entry) -> tuple[int | None, str | None]:
+    """Rows in a file that was taken in, and what is wrong with it."""
+    is_gone = entry.state == ledger.ARCHIVED and entry.moved_to is None  # deleted, as configured
+    if is_gone or (entry.state == ledger.REPLACED and entry.moved_to is None):
+        return None, None
+    place = entry.moved_to or entry.path
+    try:
+        return rows_of(config.layout.root / place, source), None
+    except FileNotFoundError:
+        return None, f"it was taken in, and {place} is not there any more."
+    except OSError as error:
+        return None, f"{place} cannot be read: {error.strerror or error}."
+
+
+def _gone_from_rejected(config: Config, source: Source, entries: list[Entry]) -> list[str]:
+    """Rejected files may be repaired and land anew; gone without that, they are lost."""
+    newest = {entry.path: entry.version for entry in entries}
+    return [
+        f"{source.name}: {entry.path} was rejected, and {entry.moved_to} is not there any more."
+        for entry in entries
+        if entry.state == REJECTED
+        and entry.moved_to
+        and newest[entry.path] == entry.version
+        and not (config.layout.root / entry.moved_to).is_symlink()
+        and not (config.layout.root / entry.moved_to).exists()
+    ]
+
+
+def _beyond_bronze(config: Config, source: Source, in_bronze: Counter[Key]) -> list[str]:
+    """Files with more rows in silver and quarantine than in bronze."""
+    bronze: Counter[str] = Counter()
+    for (path, _), rows in in_bronze.items():
+        bronze[path] += rows
+    carried: Counter[str] = Counter()
+    for table in (f"silver.{source.name}", f"quarantine.{source.name}"):
+        for path, rows in _rows(config, table, "_source_file, count(*)", "group by 1"):
+            carried[path] += rows
+    return [
+        f"{source.name}: {path} has {bronze[path]:,} rows in bronze, and {rows:,} in silver and "
+        "quarantine."
+        for path, rows in carried.items()
+        if rows > bronze[path]
+    ]
+
+
+def _twice_in_silver(config: Config, source: Source) -> list[str]:
+    keys = ", ".join(f'"{key}"' for key in source.keys)
+    known = " and ".join(f'"{key}" is not null' for key in source.keys)
+    sql = f"where {known} group by {keys} having count(*) > 1 limit {_SHOWN}"
+    return [
+        f"{source.name}: silver has {row[-1]} rows of {dict(zip(source.keys, row, strict=False))}."
+        for row in _rows(config, f"silver.{source.name}", f"{keys}, count(*)", sql)
+    ]
+
+
+def _rows_by_file(config: Config, table: str) -> Counter[Key]:
+    what = "_source_file, arrow_cast(_source_modified_at, 'Int64'), count(*)"
+    rows = _rows(config, table, what, "group by _source_file, _source_modified_at")
+    return Counter({(path, at): int(count) for path, at, count in rows})
+
+
+def _rows(config: Config, table: str, what: str, rest: str) -> list[tuple[Any, ...]]:
+    if tables.version(config.layout.table(table)) < 0:
+        return []
+    return analyst.query(str(config.layout.root), f"select {what} from {table} {rest}").rows
+
+
+def recount_gold(config: Config) -> Recount:
+    """Aggregate silver anew, and compare each gold table that has read all of it."""
+    found = Recount()
+    for table in config.gold.values():
+        name, silver = f"gold.{table.name}", config.layout.table(f"silver.{table.source}")
+        if tables.version(config.layout.table(name)) < 0:
+            continue
+        checkpoint = config.layout.checkpoint(name)
+        read = checkpoints.delta_offset(checkpoint, checkpoints.last_committed(checkpoint))
+        if read.version <= tables.version(silver) and tables.version(silver) > 0:
+            found.notes.append(f"{name}: not compared, for it has not read all of silver yet.")
+            continue
+        try:
+            differing = _gold_differences(config, table)
+        except UsageError as error:
+            found.notes.append(f"{name}: not compared ({error}).")
+            continue
+        if differing:
+            found.findings.append(f"{name}: {differing:,} groups differ from silver's rows.")
+    return found
+
+
+def _gold_differences(config: Config, table: GoldTable) -> int:
+    """Groups that only one of the two has, or with other measures."""
+    columns = [f'"{c}"' for c in (*(_WINDOW if table.window else ()), *table.group_by)]
+    columns += [f'"{name}"' for name in table.measure]
+    listed = ", ".join(columns)
+    again = _aggregate(config, table)
+    root = str(config.layout.root)
+    total = 0
+    for left, right in ((f"select {listed} from gold.{table.name}", again), (again, "")):
+        right = right or f"select {listed} from gold.{table.name}"
+        sql = f"select count(*) from (({left}) except ({right})) differing"
+        total += int(analyst.query(root, sql).rows[0][0])
+    return total
+
+
+_WINDOW = ("window_start", "window_end")
+
+
+def _aggregate(config: Config, table: GoldTable) -> str:
+    """The table's aggregate as DataFusion would write it; a slide is as many shifted windows."""
+    measures = [f'{sql} as "{name}"' for name, sql in table.measure.items()]
+    groups = [f'"{column}"' for column in table.group_by]
+    source = f"silver.{table.source}"
+    if table.window:
+        width, step = seconds(table.window), seconds(table.slide or table.window)
+        time = f'"{config.sources[table.source].event_time}"'
+        shifts = ", ".join(f"(interval '{at} seconds')" for at in range(0, width, step))
+        start = f"date_bin(interval '{step} seconds', {time}) - shift"
+        source = (
+            f"(select *, {start} as window_start,"
+            f" {start} + interval '{width} seconds' as window_end"
+            f" from {source} cross join (values {shifts}) shifts(shift)) windowed"
+            f" where {time} < window_end"
+        )
+        groups = [*_WINDOW, *groups]
+    by = f" group by {', '.join(groups)}" if groups else ""
+    return f"select {', '.join([*groups, *measures])} from {source}{by}"

@@ -1,0 +1,1 @@
+"""How files come in: listed, handed over in order, read, and accounted for."""

@@ -1,0 +1,90 @@
+"""A source's schema while it is being read: declared or inferred, and widened as fields come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from medallion import schemas
+from medallion.config import Config, Source
+from medallion.errors import ConfigError, MedallionError
+from medallion.ingest import versions
+from medallion.ingest.inference import LINES, infer
+from medallion.streams import one_line
+
+_NAMES_SHOWN = 10
+
+
+class Schema:
+    """The columns of one source. See the configuration's `schema_evolution`."""
+
+    def __init__(self, spark: SparkSession, config: Config, source: Source) -> None:
+        self._spark, self._source = spark, source
+        self._folder = config.layout.schemas(source.name)
+        if source.schema is not None:
+            versions.declare(self._folder, source.name, source.schema)
+        known = versions.read(self._folder)
+        self.columns: Mapping[str, str] = known[-1].columns if known else source.hints
+        self.is_known = bool(known)
+        self._check()
+
+    def table_json(self) -> str:
+        """Bronze's columns as Delta and Spark spell them."""
+        return _struct(schemas.bronze(self.columns)).json()
+
+    def infer(self, rows: DataFrame, files: int) -> None:
+        """Make the first version from the first rows, with JSON text in `value`, of some files."""
+        lines = [row.value for row in rows.select("value").limit(LINES).collect()]
+        found = {**infer(self._spark, lines), **self._source.hints}
+        columns = {**self._source.hints, **versions.acceptable(found, self._source.hints)}
+        self._add(columns, f"inferred from {len(lines):,} rows of {files} files")
+
+    def refuse_new(self, rows: DataFrame) -> None:
+        """In the mode failOnNewColumns, raise MedallionError where rows have unknown fields."""
+        if self._source.schema_evolution != "failOnNewColumns":
+            return
+        new = self._unknown(rows)
+        if new:
+            named = ", ".join(new[:_NAMES_SHOWN])
+            raise MedallionError(
+                f"bronze.{self._source.name} stops at new fields ({named}), as schema_evolution "
+                "failOnNewColumns asks for: declare them in the schema, or choose another mode. "
+                "Nothing of this batch was written."
+            )
+
+    def learn(self, rows: DataFrame, batch: int) -> list[str]:
+        """In the mode addNewColumns, make columns of the fields that a batch had to rescue."""
+        if self._source.schema_evolution != "addNewColumns":
+            return []
+        rescued = [r[0] for r in rows.select(schemas.RESCUED).limit(LINES).collect()]
+        new = versions.acceptable(infer(self._spark, rescued), self.columns)
+        if new:
+            self._add(new, f"new fields in batch {batch}")
+        return list(new)
+
+    def _unknown(self, rows: DataFrame) -> list[str]:
+        keys = F.explode(F.expr(f"json_object_keys({schemas.RESCUED})"))
+        found = rows.select(keys.alias("key")).distinct().collect()
+        return sorted(row.key for row in found if row.key not in self.columns)
+
+    def _add(self, columns: Mapping[str, str], why: str) -> None:
+        self.columns = versions.add(self._folder, columns, why).columns
+        self.is_known = True
+
+    def _check(self) -> None:
+        try:
+            _struct(self.columns)
+        except PySparkException as error:
+            key = f"sources.{self._source.name}.schema"
+            raise ConfigError(f"{key}: not types of Spark: {one_line(str(error))}") from None
+
+
+def _struct(columns: Mapping[str, str]) -> T.StructType:
+    found = T.StructType()
+    for name, kind in columns.items():
+        found.add(name, T.DataType.fromDDL(kind))
+    return found

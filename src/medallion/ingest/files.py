@@ -1,0 +1,153 @@
+"""The files of a source's folders, as they are now."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import IO, cast
+
+from medallion.config import Source
+from medallion.layout import Layout
+
+# A folder with such a name is taken for a file that somebody failed to write.
+_LIKE_A_FILE = (".json", ".ndjson", ".jsonl", ".csv", ".parquet", ".txt")
+CODECS = (".gz", ".bz2", ".deflate", ".zst", ".lz4", ".snappy")
+
+
+@dataclass(frozen=True)
+class File:
+    """One file as it was seen: its path as the ledger spells it, bytes, microseconds since 1970."""
+
+    path: str
+    size: int
+    modified_at: int
+
+
+@dataclass(frozen=True)
+class Unfit:
+    """Something in a folder that is no file to read, and why."""
+
+    path: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What lies in a source's folders."""
+
+    files: tuple[File, ...]
+    hidden: tuple[File, ...]
+    unfit: tuple[Unfit, ...]
+
+
+def folders(layout: Layout, source: Source) -> tuple[Path, ...]:
+    """The source's folder of landing, and the others that its configuration names."""
+    return (layout.landing(source.name), *(layout.root / folder for folder in source.folders))
+
+
+def list_files(layout: Layout, source: Source) -> Listing:
+    """List every folder of a source, and the folders below; nothing is left out without a word."""
+    files: list[File] = []
+    hidden: list[File] = []
+    unfit: list[Unfit] = []
+    for folder in folders(layout, source):
+        for path, problem in _walk(folder, set()):
+            name = Path(path).name
+            key = layout.relative(path)
+            problem = problem or _unspeakable(key)
+            if problem:
+                unfit.append(Unfit(key, problem))
+            elif not fnmatchcase(name.lstrip("._"), source.pattern):
+                continue
+            elif file := stat(layout, key):
+                # Spark passes over such names; they are mostly files that are still being written.
+                (hidden if name[0] in "._" else files).append(file)
+    return Listing(tuple(files), tuple(hidden), tuple(unfit))
+
+
+def stat(layout: Layout, path: str) -> File | None:
+    """A file as it is now; None where it has gone. Spark knows times to the millisecond."""
+    try:
+        found = (layout.root / path).stat()
+    except OSError:
+        return None
+    return File(path, found.st_size, found.st_mtime_ns // 1_000_000 * 1000)
+
+
+def in_order(files: Iterable[File]) -> list[File]:
+    """Files in the order in which they came."""
+    return sorted(files, key=lambda file: (file.modified_at, file.path))
+
+
+def _walk(folder: Path | str, above: set[tuple[int, int]]) -> Iterator[tuple[str, str | None]]:
+    """Each entry that is not a folder to go into, with what is wrong about it."""
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        here = Path(folder).stat()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        yield os.fspath(folder), f"cannot be listed: {error.strerror}"
+        return
+    trail = {*above, (here.st_dev, here.st_ino)}
+    for entry in entries:
+        try:
+            is_folder = entry.is_dir()
+            if is_folder and _is_like_a_file(entry.name):
+                yield entry.path, "a directory that is named like a file"
+            elif is_folder:
+                found = entry.stat()
+                if (found.st_dev, found.st_ino) not in trail:  # a link to a folder above
+                    yield from _walk(entry.path, trail)
+            elif entry.is_file():
+                yield entry.path, None
+            elif entry.is_symlink():
+                yield entry.path, "a link to something that is not there"
+            else:
+                yield entry.path, "neither a file nor a directory"
+        except OSError as error:
+            yield entry.path, f"cannot be looked at: {error.strerror}"
+
+
+def _is_like_a_file(name: str) -> bool:
+    return name.lower().endswith((*_LIKE_A_FILE, *CODECS))
+
+
+def _unspeakable(path: str) -> str | None:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return "its name is not UTF-8"
+    if ":" in path:
+        return "its name has a colon, which Hadoop cannot open"
+    return "its name has a line break" if "\n" in path or "\r" in path else None
+
+
+def opened(path: Path) -> IO[bytes]:
+    """A file's bytes without its compression, as far as Python's own library knows it."""
+    suffix = path.suffix.lower()
+    if suffix == ".gz":
+        return cast(IO[bytes], gzip.open(path, "rb"))
+    return cast(IO[bytes], bz2.open(path, "rb")) if suffix == ".bz2" else path.open("rb")
+
+
+def below_folder(layout: Layout, source: Source, path: Path) -> Path | None:
+    """A file's path below the folder of the source that it lies in; None where it lies in none."""
+    for folder in folders(layout, source):
+        if path.is_relative_to(folder):
+            return path.relative_to(folder)
+    return None
+
+
+def free_name(path: Path) -> Path:
+    """The path itself, or the first of its numbered namesakes that is not taken."""
+    number, found = 1, path
+    while os.path.lexists(found):
+        number += 1
+        found = path.with_name(f"{number}~{path.name}")
+    return found

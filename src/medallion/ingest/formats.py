@@ -1,0 +1,167 @@
+"""Files of any format as rows of JSON text, so that one parser keeps what does not fit."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from medallion import schemas
+from medallion.config import Config, Source
+from medallion.ingest.files import opened
+
+# What Python's bytes.strip takes away: a line of nothing else is blank, and no row.
+_BLANK = " \t\r\n\v\f"
+_PATTERN = re.compile(r"[\[\]{}*?\\]")
+_BROKEN_CSV = "_broken_csv"
+
+
+def rows(
+    spark: SparkSession,
+    config: Config,
+    source: Source,
+    paths: Sequence[str],
+    schema: Mapping[str, str],
+) -> DataFrame:
+    """The rows of some files: `value` (JSON text), `_source_file`, `_source_modified_at`.
+
+    Args:
+        paths: files as the ledger spells them.
+        schema: the columns that are known; a CSV field of such a column that looks like a number
+            is one, unless the column is a string.
+    """
+    # A [ in a name would be a pattern to Spark. (Without patterns, by its own option for that, it
+    # reads the other files twice.)
+    files = [_PATTERN.sub(r"\\\g<0>", str(config.layout.root / path)) for path in paths]
+    reader = _documents if source.multi_line else _READERS[source.format]
+    read = reader(spark, source, files, schema)
+    # An address with %20 for a blank; Spark knows no decoder that leaves a + alone.
+    address = F.expr("url_decode(replace(_file, '+', '%2B'))")
+    path = F.regexp_replace(address, "^file:/+", "/")
+    root = f"{config.layout.root}/"
+    name = F.when(path.startswith(root), F.substr(path, F.lit(len(root) + 1))).otherwise(path)
+    return read.select(
+        "value",
+        name.alias(schemas.SOURCE_FILE),
+        F.col("_modified").alias(schemas.SOURCE_MODIFIED_AT),
+    )
+
+
+def _lines(
+    spark: SparkSession, source: Source, files: list[str], schema: Mapping[str, str]
+) -> DataFrame:
+    lines = _located(spark.read.text(files), F.col("value"))
+    return lines.where(F.length(F.btrim("value", F.lit(_BLANK))) > 0)
+
+
+def _documents(
+    spark: SparkSession, source: Source, files: list[str], schema: Mapping[str, str]
+) -> DataFrame:
+    """One row an item of an array, or one for a file that is anything else than an array."""
+    whole = _located(spark.read.option("wholetext", "true").text(files), F.col("value"))
+    whole = whole.where(F.length(F.btrim("value", F.lit(_BLANK))) > 0)
+    # Spark's parser ignores what follows the array: see transforms.bronze.
+    sealed = "from_json(concat('[', value, ',\"', md5(value), '\"]'), 'array<string>')"
+    is_array = (
+        "is_valid_utf8(value) and btrim(value) like '[%'"
+        " and size(_sealed) = 2 and _sealed[1] = md5(value)"
+    )
+    items = "transform(from_json(_sealed[0], 'array<string>'), item -> coalesce(item, 'null'))"
+    return (
+        whole.withColumn("_sealed", F.expr(sealed))
+        .withColumn("_items", F.expr(f"case when {is_array} then {items} else array(value) end"))
+        .select(F.explode("_items").alias("value"), "_file", "_modified")
+    )
+
+
+def _text(
+    spark: SparkSession, source: Source, files: list[str], schema: Mapping[str, str]
+) -> DataFrame:
+    lines = _lines(spark, source, files, schema)
+    return lines.withColumn("value", F.to_json(F.struct("value")))
+
+
+def _csv(
+    spark: SparkSession, source: Source, files: list[str], schema: Mapping[str, str]
+) -> DataFrame:
+    """Files with one header are read together: Spark would take the first one's for all."""
+    by_header: dict[tuple[str, ...], list[str]] = {}
+    for file in files:
+        by_header.setdefault(_header(Path(file)), []).append(file)
+    parts = [_csv_of(spark, header, some, schema) for header, some in by_header.items() if header]
+    if not parts:
+        return _lines(spark, source, files, schema).limit(0)
+    return reduce(DataFrame.unionByName, parts)
+
+
+def _csv_of(
+    spark: SparkSession, header: tuple[str, ...], files: list[str], schema: Mapping[str, str]
+) -> DataFrame:
+    names = [f"_{i}" for i in range(len(header))]  # as they stand: a name may be there twice
+    declared = ", ".join(f"{name} string" for name in (*names, _BROKEN_CSV))
+    read = (
+        spark.read.schema(declared)
+        .option("header", "true")
+        .option("multiLine", "true")
+        .option("escape", '"')
+        .option("columnNameOfCorruptRecord", _BROKEN_CSV)
+        .csv(files)
+    )
+    fields = F.struct(
+        *(
+            _csv_field(name, schema.get(title, "string")).alias(title or name)
+            for name, title in zip(names, header, strict=True)
+        )
+    )
+    value = F.when(F.col(_BROKEN_CSV).isNotNull(), F.col(_BROKEN_CSV)).otherwise(F.to_json(fields))
+    return _located(read, value)
+
+
+def _csv_field(name: str, kind: str) -> Column:
+    if kind == "string":
+        return F.col(name)
+    text = f"to_variant_object(named_struct('v', {name}))"
+    return F.expr(f"coalesce(try_parse_json({name}), variant_get({text}, '$.v', 'variant'))")
+
+
+def _header(file: Path) -> tuple[str, ...]:
+    with io.TextIOWrapper(opened(file), "utf-8-sig", errors="replace", newline="") as lines:
+        return tuple(next(csv.reader(lines), []))
+
+
+def _parquet(
+    spark: SparkSession, source: Source, files: list[str], schema: Mapping[str, str]
+) -> DataFrame:
+    try:
+        return _parquet_of(spark.read.option("mergeSchema", "true").parquet(*files))
+    except PySparkException:  # their types differ: each by its own
+        parts = [_parquet_of(spark.read.parquet(file)) for file in files]
+        return reduce(DataFrame.unionByName, parts)
+
+
+def _parquet_of(read: DataFrame) -> DataFrame:
+    return _located(read, F.to_json(F.struct(*(f"`{name}`" for name in read.columns))))
+
+
+def _located(read: DataFrame, value: Column) -> DataFrame:
+    return read.select(
+        value.alias("value"),
+        F.col("_metadata.file_path").alias("_file"),
+        F.col("_metadata.file_modification_time").alias("_modified"),
+    )
+
+
+Reader = Callable[[SparkSession, Source, list[str], Mapping[str, str]], DataFrame]
+_READERS: dict[str, Reader] = {
+    "json": _lines,
+    "csv": _csv,
+    "parquet": _parquet,
+    "text": _text,
+}

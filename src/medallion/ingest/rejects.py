@@ -1,0 +1,89 @@
+"""Files that cannot be read at all: found out, and put aside with their reason."""
+
+from __future__ import annotations
+
+import shutil
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from medallion.config import Source
+from medallion.ingest.files import CODECS, below_folder, free_name, opened
+from medallion.layout import Layout
+
+REASON = ".reason.txt"
+_CHUNK = 1 << 20
+# The first bytes of what people land by mistake. (Source: the formats' own specifications.)
+_BINARY = {
+    b"\x1f\x8b": "gzip data without .gz in its name",
+    b"BZh": "bzip2 data without .bz2 in its name",
+    b"\x28\xb5\x2f\xfd": "zstandard data without .zst in its name",
+    b"PK\x03\x04": "a zip archive",
+    b"PAR1": "a Parquet file",
+    b"ORC": "an ORC file",
+    b"Obj\x01": "an Avro file",
+    b"\x89PNG": "a PNG picture",
+    b"\xff\xd8\xff": "a JPEG picture",
+    b"%PDF": "a PDF document",
+    b"\x7fELF": "a program",
+    b"\xff\xfe": "UTF-16 or UTF-32 text; write it as UTF-8",
+    b"\xfe\xff": "UTF-16 text; write it as UTF-8",
+}
+
+
+def why_not_text(path: Path) -> str | None:
+    """Why a file is not text at all, by its first bytes; None where it may be."""
+    if path.suffix.lower() in CODECS:
+        return None
+    try:
+        with path.open("rb") as file:
+            start = file.read(8)
+    except OSError as error:
+        return f"cannot be opened: {error.strerror}"
+    return next(
+        (f"not text: {what}" for magic, what in _BINARY.items() if start.startswith(magic)), None
+    )
+
+
+def why_unreadable(path: Path) -> str | None:
+    """Why a file cannot be read to its end; None where it can be."""
+    suffix = path.suffix.lower()
+    try:
+        if suffix == ".deflate":
+            return _inflate(path)
+        with opened(path) as file:
+            while file.read(_CHUNK):
+                pass
+    except EOFError:
+        return f"torn: its {suffix[1:]} data ends too soon"
+    except (OSError, zlib.error) as error:
+        return f"cannot be read: {getattr(error, 'strerror', None) or error}"
+    return None
+
+
+def _inflate(path: Path) -> str | None:
+    stream = zlib.decompressobj()
+    for chunk in _chunks(path):
+        stream.decompress(chunk)
+    return None if stream.eof else "torn: its deflate data ends too soon"
+
+
+def _chunks(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            yield chunk
+
+
+def move(layout: Layout, source: Source, path: str, why: str) -> str | None:
+    """Move a file to `rejected/<source>/`, its reason beside it; where to, None if it stays."""
+    below = below_folder(layout, source, layout.root / path)
+    if below is None:  # a backfill's file is where its owner keeps it
+        return None
+    target = free_name(layout.rejected(source.name) / below)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(layout.root / path, target)
+        target.with_name(target.name + REASON).write_text(f"{path}: {why}\n", errors="replace")
+    except OSError:
+        return None
+    return layout.relative(target)

@@ -1,0 +1,108 @@
+"""The versions of a source's schema: `_schemas/<source>/<version>.json`, for people to read.
+
+A version is never changed: a new one has the columns of the one before, and others after them. So
+bronze's table only widens, and the rows already there keep what they have.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from medallion import schemas
+from medallion.errors import ConfigError, MedallionError
+
+# A file whose field names are data, one to a row, must not make a table of as many columns.
+MOST_COLUMNS = 500
+# Delta refuses some of these, and the rest would have to be quoted wherever the column is named.
+_REFUSED = re.compile(r"[\s,;{}()=`'\"\\.<>:]")
+_RESERVED = {
+    *schemas.TECHNICAL,
+    schemas.FAILED_RULES,
+    "_conflict",
+    "_change_type",  # Delta's change data feed has these three
+    "_commit_version",
+    "_commit_timestamp",
+}
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version: its columns with their Spark types, when it was made, and why."""
+
+    version: int
+    created_at: str
+    why: str
+    columns: Mapping[str, str]
+
+
+def read(folder: Path) -> list[Version]:
+    """All versions, the oldest first; none where the source has not been read yet.
+
+    Raises:
+        MedallionError: a file there is not a version.
+    """
+    found = []
+    for file in sorted(folder.glob("*.json"), key=lambda file: int(file.stem)):
+        try:
+            found.append(Version(**json.loads(file.read_text(encoding="utf-8"))))
+        except (OSError, ValueError, TypeError) as error:
+            raise MedallionError(f"{file} is not a version of a schema ({error}).") from None
+    return found
+
+
+def add(folder: Path, columns: Mapping[str, str], why: str) -> Version:
+    """Write the next version with these columns after those of the last one; it appears whole."""
+    known = read(folder)
+    before = dict(known[-1].columns) if known else {}
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    version = Version(len(known) + 1, now, why, {**before, **columns})
+    folder.mkdir(parents=True, exist_ok=True)
+    unfinished = folder / f".{version.version}.tmp"
+    unfinished.write_text(json.dumps(asdict(version), indent=2) + "\n", encoding="utf-8")
+    unfinished.replace(folder / f"{version.version}.json")
+    return version
+
+
+def declare(folder: Path, name: str, declared: Mapping[str, str]) -> Version:
+    """The newest version, after the configuration's columns have been added to it.
+
+    Raises:
+        ConfigError: the configuration gives a column another type than bronze's table has.
+    """
+    known = read(folder)
+    columns = known[-1].columns if known else {}
+    for column, kind in declared.items():
+        if columns.get(column, kind).lower() != kind.lower():
+            raise ConfigError(
+                f"sources.{name}.schema.{column} must be {columns[column]}, not {kind}: bronze's "
+                "table has that type, and its rows keep it; take the value under another name in "
+                "silver."
+            )
+    new = {column: kind for column, kind in declared.items() if column not in columns}
+    if new or not known:
+        return add(folder, new, "declared in the configuration")
+    return known[-1]
+
+
+def acceptable(columns: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
+    """Those of the columns that a table can have beside the known ones; the rest stays rescued."""
+    taken = {name.lower() for name in (*known, *_RESERVED)}
+    room = MOST_COLUMNS - len(list(known))
+    found: dict[str, str] = {}
+    for name, kind in columns.items():
+        is_good = name and len(name) <= 128 and not _REFUSED.search(name) and name.isprintable()
+        if is_good and name.lower() not in taken and len(found) < room:
+            found[name] = kind
+            taken.add(name.lower())
+    return found
+
+
+def differences(before: Version | None, after: Version) -> list[str]:
+    """What a version has that the one before has not, a column a line."""
+    old = before.columns if before else {}
+    return [f"+ {name} {kind}" for name, kind in after.columns.items() if name not in old]

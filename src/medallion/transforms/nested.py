@@ -1,0 +1,62 @@
+"""What a nested column loses of a JSON value, which Spark's parser does not tell."""
+
+from __future__ import annotations
+
+from pyspark.sql import types as T
+
+
+def is_nested(kind: str) -> bool:
+    """Whether a Spark type holds fields or items of its own."""
+    return kind.startswith(("struct<", "array<"))
+
+
+def unfit(json: str, typed: str, kind: T.DataType, depth: int = 0) -> str:
+    """SQL: whether some of a JSON text is not in the value that was parsed from it.
+
+    Args:
+        json: SQL of the value's JSON text (of a string: without its quotes), null for a null.
+        typed: SQL of the parsed value.
+        kind: the type of `typed`.
+
+    True for a field that the type does not know or that is there twice, a value of another kind,
+    and an object or array where the type has none, at any depth.
+    """
+    if isinstance(kind, T.StructType):
+        known = ", ".join(_text(field.name) for field in kind.fields)
+        keys = f"json_object_keys({json})"
+        lost = [
+            f"{keys} is null",
+            f"size(array_except({keys}, array({known}))) > 0",
+            f"size(array_distinct({keys})) < size({keys})",
+            *(
+                unfit(
+                    f"get_json_object({json}, {member(field.name)})",
+                    f"{typed}.`{field.name}`",
+                    field.dataType,
+                    depth,
+                )
+                for field in kind.fields
+            ),
+        ]
+        return f"({json} is not null and ({' or '.join(lost)}))"
+    if isinstance(kind, T.ArrayType):
+        items = f"from_json({json}, 'array<string>')"
+        at = f"i{depth}"
+        item = unfit(f"get({items}, {at})", f"get({typed}, {at})", kind.elementType, depth + 1)
+        lost = [
+            f"{items} is null",
+            f"not (size({items}) <=> size({typed}))",
+            f"(size({items}) > 0 and exists(sequence(0, size({items}) - 1), {at} -> {item}))",
+        ]
+        return f"({json} is not null and ({' or '.join(lost)}))"
+    return f"({json} is not null and {typed} is null)"
+
+
+def member(field: str) -> str:
+    """SQL: the path of one field of an object, as get_json_object takes it."""
+    return _text(f"$['{field}']")
+
+
+def _text(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
