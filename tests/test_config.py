@@ -10,8 +10,9 @@ import pytest
 import yaml
 from support import PROJECT
 
-from medallion.config import load, seconds
+from medallion.config import load
 from medallion.errors import ConfigError
+from medallion.kinds import seconds
 
 
 def edited(tmp_path: Path, *path: str, value: Any) -> Path:
@@ -49,7 +50,15 @@ def edited(tmp_path: Path, *path: str, value: Any) -> Path:
             ["sources.event.schema", "string, timestamp"],
         ),
         (("sources", "event", "schema"), {"id": "string", "ID": "string"}, ["no name twice"]),
-        (("sources", "event", "schema"), ..., ["sources.event.schema is missing"]),
+        (("sources", "event", "silver"), ..., ["sources.event.silver is missing"]),
+        (("sources", "event", "hints"), {"id": "string"}, ["hints", "inferred"]),
+        (("sources", "event", "schema_evolution"), "grow", ["schema_evolution", "addNewColumns"]),
+        (("sources", "event", "clean_source"), True, ["clean_source", "archive, delete, off"]),
+        (("sources", "event", "late"), "drop", ["late", "admit, quarantine"]),
+        (("sources", "event", "format"), "xml", ["format", "json, csv, parquet, text"]),
+        (("sources", "event", "quiet_period"), "soon", ["quiet_period", "'1 hour'"]),
+        (("sources", "event", "folders"), "/data", ["folders", "a list of folders"]),
+        (("sources", "event", "allow_overwrites"), "yes", ["allow_overwrites", "true or false"]),
         (("sources", "event", "silver"), {"Event": "ts"}, ["sources.event.silver", "snake_case"]),
         (("sources", "event", "max_files_per_trigger"), 0, ["max_files_per_trigger", "above 0"]),
         (

@@ -8,11 +8,12 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from medallion.config import seconds
+from medallion.kinds import seconds
 from medallion.pipeline import Pipeline
 from medallion.streams import Run, StreamError, stop_all
 
 SETTLE_SECONDS = 30.0
+_SCHEMA_CHANGED = "DELTA_SCHEMA_CHANGED"
 
 
 def serve(pipeline: Pipeline, layers: Sequence[str], trigger: str) -> None:
@@ -27,7 +28,7 @@ def serve(pipeline: Pipeline, layers: Sequence[str], trigger: str) -> None:
             for layer in layers:
                 running[layer] = pipeline.start(layer, trigger)
             pipeline.say(f"on: {', '.join(layers)} every {trigger}; Ctrl-C or SIGTERM ends it")
-            _watch(pipeline, running, stop, seconds(trigger))
+            _watch(pipeline, running, stop, trigger)
         finally:
             everyone = [run for runs in running.values() for run in runs]
             # From the end to the start of the chain, so that nothing waits for a reader.
@@ -41,18 +42,23 @@ def serve(pipeline: Pipeline, layers: Sequence[str], trigger: str) -> None:
 
 
 def _watch(
-    pipeline: Pipeline, running: dict[str, list[Run]], stop: threading.Event, interval: int
+    pipeline: Pipeline, running: dict[str, list[Run]], stop: threading.Event, trigger: str
 ) -> None:
     everyone = [run for runs in running.values() for run in runs]
     told: set[str] = set()
     settled = polled = time.monotonic()
     while not stop.wait(0.2) and any(run.query.isActive for run in everyone):
+        for layer, runs in running.items():
+            for at, run in enumerate(runs):
+                if not run.query.isActive and _SCHEMA_CHANGED in (run.error() or ""):
+                    runs[at] = _again(pipeline, layer, run, trigger)
+        everyone = [run for runs in running.values() for run in runs]
         for run in everyone:
             run.collect()
             if not run.query.isActive and run.name not in told:
                 told.add(run.name)
                 pipeline.say(f"{run.name} stopped: {run.error()}; the others go on")
-        if time.monotonic() - polled > interval:
+        if time.monotonic() - polled > seconds(trigger):
             polled = time.monotonic()
             for run in everyone:
                 if run.intake and run.query.isActive:
@@ -62,6 +68,15 @@ def _watch(
             for layer, runs in running.items():
                 pipeline.settle(layer, runs)
             settled = time.monotonic()
+
+
+def _again(pipeline: Pipeline, layer: str, run: Run, trigger: str) -> Run:
+    """A query that Delta stopped because the table it reads has new columns goes on with them."""
+    run.ended = time.time()
+    run.is_renewed = True
+    pipeline.settle(layer, [run])
+    pipeline.say(f"  {run.name} goes on with new columns")
+    return pipeline.start(layer, trigger, only=[run.name.split(".")[1]])[0]
 
 
 @contextmanager

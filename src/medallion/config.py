@@ -7,32 +7,25 @@ one sentence that names the key and what would be right.
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import Any, Literal
 
 import yaml
 from dotenv import dotenv_values
 
+from medallion import kinds
 from medallion.errors import ConfigError
+from medallion.kinds import NESTED, TYPES, Node, seconds
 from medallion.layout import Layout
 
 PROJECT = Path(__file__).resolve().parents[2]
-TYPES = ("string", "timestamp", "long", "double", "boolean", "date")
-NESTED = ("struct<...>", "array<...>")
 FORMATS = ("json", "csv", "parquet", "text")
 EVOLUTION = ("addNewColumns", "rescue", "failOnNewColumns", "none")
 CLEANING = ("archive", "delete", "off")
 LATE = ("admit", "quarantine")
 OutputMode = Literal["complete", "update"]
-T = TypeVar("T")
-
-_UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
-_BYTES = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
-_NAME = re.compile(r"[a-z][a-z0-9_]*")
-_NESTED = re.compile(r"(struct|array)<.+>", re.DOTALL)  # Spark reads the rest of it
 
 
 @dataclass(frozen=True)
@@ -92,14 +85,6 @@ class Config:
         return self.conf_dir / "great_expectations"
 
 
-def seconds(duration: str) -> int:
-    """Seconds in a duration such as `10 minutes`; raises ValueError for anything else."""
-    match = re.fullmatch(r"([1-9]\d*) (second|minute|hour|day)s?", duration.strip())
-    if not match:
-        raise ValueError(f"{duration!r} is not a duration such as '10 minutes' or '1 hour'")
-    return int(match[1]) * _UNITS[match[2]]
-
-
 def load(environ: Mapping[str, str] | None = None, cwd: Path | None = None) -> Config:
     """Read the configuration as a process started in `cwd` with `environ` would see it.
 
@@ -115,7 +100,7 @@ def load(environ: Mapping[str, str] | None = None, cwd: Path | None = None) -> C
     root = cwd / home if home else project / (dotenv.get("MEDALLION_HOME") or "data/lakehouse")
     if "://" in (home or dotenv.get("MEDALLION_HOME") or ""):
         raise ConfigError("MEDALLION_HOME: only a local path can be used, not an address.")
-    document = _Node(_read_yaml(conf_dir / "pipeline.yaml"), conf_dir / "pipeline.yaml")
+    document = Node(_read_yaml(conf_dir / "pipeline.yaml"), conf_dir / "pipeline.yaml")
     document.only("sources", "gold")
     sources = {n: _source(n, node) for n, node in document.children("sources").items()}
     if not sources:
@@ -148,106 +133,6 @@ def _read_yaml(file: Path) -> Any:
         raise ConfigError(f"{file}{line}: not readable as YAML ({problem}).") from None
 
 
-class _Node:
-    """A mapping of the YAML file that knows where it stands, so that errors can say it."""
-
-    def __init__(self, value: Any, file: Path, path: str = "") -> None:
-        self.file, self.path = file, path
-        if not isinstance(value, dict) or not all(isinstance(k, str) for k in value):
-            self.fail("", "must be a mapping of names to settings")
-        self.value: dict[str, Any] = value
-
-    def fail(self, key: str, what: str) -> NoReturn:
-        where = ".".join(p for p in (self.path, key) if p) or "the document"
-        raise ConfigError(f"{self.file}: {where} {what}.")
-
-    def only(self, *known: str) -> None:
-        for key in self.value:
-            if key not in known:
-                self.fail(key, f"is not a known key; known here: {', '.join(known)}")
-
-    def children(self, key: str) -> dict[str, _Node]:
-        path = f"{self.path}.{key}".strip(".")
-        node = _Node(self.value.get(key) or {}, self.file, path)
-        for name in node.value:
-            if not _NAME.fullmatch(name):
-                node.fail(
-                    name, "is not a table name: lower-case letters, digits and _, a letter first"
-                )
-        return {n: _Node(v, self.file, f"{path}.{n}") for n, v in node.value.items()}
-
-    def get(self, key: str, kind: Callable[[Any], T], what: str, default: Any = ...) -> T:
-        value = self.value.get(key, default)
-        if value is ...:
-            self.fail(key, f"is missing: it must be {what}")
-        try:
-            return kind(value)
-        except (ValueError, TypeError):
-            self.fail(key, f"must be {what}, not {value!r}")
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError
-    return value
-
-
-def _texts(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list):
-        raise TypeError
-    return tuple(_text(v) for v in value)
-
-
-def _columns(value: Any) -> Mapping[str, str]:
-    if not isinstance(value, dict) or not value:
-        raise ValueError
-    return {_text(k): _text(v) for k, v in value.items()}
-
-
-def _silver_columns(value: Any) -> Mapping[str, str]:
-    columns = _columns(value)
-    if not all(_NAME.fullmatch(name) for name in columns):
-        raise ValueError
-    return columns
-
-
-def _schema(value: Any) -> Mapping[str, str]:
-    columns = _columns(value)
-    if not all(kind in TYPES or _NESTED.fullmatch(kind) for kind in columns.values()):
-        raise ValueError
-    if len({name.lower() for name in columns}) < len(columns):
-        raise ValueError
-    return columns
-
-
-def _declared(node: _Node, columns: str) -> Mapping[str, str] | None:
-    if node.value.get("schema", "infer") == "infer":
-        return None
-    return node.get("schema", _schema, f"infer, or columns with {columns}, no name twice")
-
-
-def _hints(node: _Node, columns: str) -> Mapping[str, str]:
-    return node.get("hints", _schema, f"columns with {columns}") if "hints" in node.value else {}
-
-
-def _duration(value: Any) -> str:
-    seconds(_text(value))
-    return str(value).strip()
-
-
-def _count(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError
-    return value
-
-
-def _size(value: Any) -> int:
-    match = re.fullmatch(r"([1-9]\d*) (KiB|MiB|GiB)", _text(value))
-    if not match:
-        raise ValueError
-    return int(match[1]) * _BYTES[match[2]]
-
-
 def _output_mode(value: Any) -> OutputMode:
     if value == "complete" or value == "update":
         mode: OutputMode = value
@@ -255,60 +140,57 @@ def _output_mode(value: Any) -> OutputMode:
     raise ValueError
 
 
-def _bool(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError
-    return value
+def _declared(node: Node, columns: str) -> Mapping[str, str] | None:
+    if node.value.get("schema", "infer") == "infer":
+        return None
+    return node.get("schema", kinds.schema_of, f"infer, or columns with {columns}, no name twice")
 
 
-def _one_of(choices: Sequence[str]) -> Callable[[Any], str]:
-    def kind(value: Any) -> str:
-        if value is False and "off" in choices:  # YAML reads off as false
-            return "off"
-        if value not in choices:
-            raise ValueError
-        return str(value)
-
-    return kind
+def _hints(node: Node, columns: str) -> Mapping[str, str]:
+    return (
+        node.get("hints", kinds.schema_of, f"columns with {columns}")
+        if "hints" in node.value
+        else {}
+    )
 
 
-def _source(name: str, node: _Node) -> Source:
+def _source(name: str, node: Node) -> Source:
     node.only(*(f for f in Source.__dataclass_fields__ if f != "name"))
     duration, columns = "a duration such as '1 hour'", f"types of {', '.join((*TYPES, *NESTED))}"
 
     def choice(key: str, choices: Sequence[str]) -> str:
-        return node.get(key, _one_of(choices), f"one of {', '.join(choices)}", choices[0])
+        return node.get(key, kinds.one_of(choices), f"one of {', '.join(choices)}", choices[0])
 
     def maybe(key: str) -> str | None:
-        return node.get(key, _duration, duration) if key in node.value else None
+        return node.get(key, kinds.duration, duration) if key in node.value else None
 
     source = Source(
         name=name,
         schema=_declared(node, columns),
-        hints=node.get("hints", _schema, f"columns with {columns}")
+        hints=node.get("hints", kinds.schema_of, f"columns with {columns}")
         if "hints" in node.value
         else {},
         schema_evolution=choice("schema_evolution", EVOLUTION),
         silver=node.get(
-            "silver", _silver_columns, "snake_case columns with their Spark SQL expressions"
+            "silver", kinds.named_columns, "snake_case columns with their Spark SQL expressions"
         ),
-        event_time=node.get("event_time", _text, "the name of a silver column"),
-        keys=node.get("keys", _texts, "a list of silver columns"),
-        watermark=node.get("watermark", _duration, duration, "1 hour"),
+        event_time=node.get("event_time", kinds.text, "the name of a silver column"),
+        keys=node.get("keys", kinds.texts, "a list of silver columns"),
+        watermark=node.get("watermark", kinds.duration, duration, "1 hour"),
         late=choice("late", LATE),
         format=choice("format", FORMATS),
-        multi_line=node.get("multi_line", _bool, "true or false", False),
-        pattern=node.get("pattern", _text, "a pattern of names such as '*.json'", "*"),
-        folders=node.get("folders", _texts, "a list of folders", []),
-        allow_overwrites=node.get("allow_overwrites", _bool, "true or false", False),
+        multi_line=node.get("multi_line", kinds.truth, "true or false", False),
+        pattern=node.get("pattern", kinds.text, "a pattern of names such as '*.json'", "*"),
+        folders=node.get("folders", kinds.texts, "a list of folders", []),
+        allow_overwrites=node.get("allow_overwrites", kinds.truth, "true or false", False),
         quiet_period=maybe("quiet_period"),
         clean_source=choice("clean_source", CLEANING),
         clean_after=maybe("clean_after"),
         max_files_per_trigger=node.get(
-            "max_files_per_trigger", _count, "a whole number above 0", 1000
+            "max_files_per_trigger", kinds.count, "a whole number above 0", 1000
         ),
         max_bytes_per_trigger=node.get(
-            "max_bytes_per_trigger", _size, "a size such as '1 GiB'", "1 GiB"
+            "max_bytes_per_trigger", kinds.size, "a size such as '1 GiB'", "1 GiB"
         ),
     )
     if source.schema is not None and source.hints:
@@ -324,23 +206,23 @@ def _source(name: str, node: _Node) -> Source:
     return source
 
 
-def _gold(name: str, node: _Node, sources: Mapping[str, Source]) -> GoldTable:
+def _gold(name: str, node: Node, sources: Mapping[str, Source]) -> GoldTable:
     node.only(*(f for f in GoldTable.__dataclass_fields__ if f != "name"))
-    layer, _, source = node.get("source", _text, "a silver table").partition(".")
+    layer, _, source = node.get("source", kinds.text, "a silver table").partition(".")
     if layer != "silver" or source not in sources:
         tables = ", ".join(f"silver.{s}" for s in sources)
         node.fail("source", f"must be one of {tables}, not {layer}.{source}")
     duration = "a duration such as '10 minutes'"
-    window = node.get("window", _duration, duration) if "window" in node.value else None
-    slide = node.get("slide", _duration, duration) if "slide" in node.value else None
+    window = node.get("window", kinds.duration, duration) if "window" in node.value else None
+    slide = node.get("slide", kinds.duration, duration) if "slide" in node.value else None
     if slide and (not window or seconds(slide) > seconds(window)):
         node.fail("slide", "needs a window that is at least as long")
-    group_by = node.get("group_by", _texts, "a list of silver columns")
+    group_by = node.get("group_by", kinds.texts, "a list of silver columns")
     for column in group_by:
         if column not in sources[source].silver:
             node.fail("group_by", f"names {column!r}, which is not a column of silver.{source}")
     measure = node.get(
-        "measure", _silver_columns, "snake_case columns with their Spark SQL aggregates"
+        "measure", kinds.named_columns, "snake_case columns with their Spark SQL aggregates"
     )
     mode = node.get("output_mode", _output_mode, "complete or update", "complete")
     return GoldTable(name, source, window, slide, group_by, measure, mode)

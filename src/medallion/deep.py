@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from medallion import analyst, checkpoints, tables
-from medallion.config import Config, GoldTable, Source, seconds
+from medallion.config import Config, GoldTable, Source
 from medallion.errors import UsageError
 from medallion.ingest import ledger
 from medallion.ingest.ledger import REJECTED, TAKEN, Entry
 from medallion.ingest.recount import rows_of
+from medallion.kinds import seconds
 
 _SHOWN = 20
 Key = tuple[str, int]  # a file's path and its modification time: one version of a file

@@ -20,6 +20,7 @@ from medallion.errors import MedallionError
 from medallion.layers.silver import checked
 from medallion.transforms import silver as transforms
 
+RULE = "late"  # what late rows have broken, where they are to be set aside
 _FEED = ("_change_type", "_commit_version", "_commit_timestamp")
 
 
@@ -35,6 +36,8 @@ def settle(
     spark: SparkSession, config: Config, source: Source, batch: int, dropped: int | None
 ) -> Settled:
     """Admit the late rows of one batch of `silver.<source>`; safe to repeat.
+
+    Where the configuration says `late: quarantine`, they are set aside under the rule `late`.
 
     Args:
         dropped: how many rows the engine dropped as late; None where its record is lost, and then
@@ -58,10 +61,13 @@ def settle(
                 f"but {found} late rows are in bronze; run medallion audit."
             )
         admitted = 0
-        if found:
-            _insert(spark, config, source, late)
+        duplicates = 0
+        if found and source.late == "quarantine":
+            duplicates = found - _set_aside(spark, config, source, late, batch)
+        elif found:
+            _insert(spark, config, source, transforms.good(late, source.silver))
             admitted = _came_into_silver(spark, config, source, late)
-        duplicates = found - admitted
+            duplicates = found - admitted
     finally:
         late.unpersist()
     if dropped is None:
@@ -90,9 +96,9 @@ def _checkpoint(config: Config, source: Source) -> Path:
 
 
 def _identified(spark: SparkSession, config: Config, source: Source, batch: int) -> DataFrame:
-    rows = checked(rows_of_batch(spark, config, source, batch), config, source)
-    identified, _ = transforms.split(rows, source.keys)
-    return transforms.good(identified, source.silver)
+    bronze = rows_of_batch(spark, config, source, batch)
+    rows = checked(bronze, config, source, keep_all=source.late == "quarantine")
+    return transforms.split(rows, source.keys)[0]
 
 
 def _insert(spark: SparkSession, config: Config, source: Source, late: DataFrame) -> None:
@@ -108,6 +114,26 @@ def _insert(spark: SparkSession, config: Config, source: Source, late: DataFrame
         .whenNotMatchedInsertAll()
         .execute()
     )
+
+
+def _set_aside(
+    spark: SparkSession, config: Config, source: Source, late: DataFrame, batch: int
+) -> int:
+    """Append rows whose keys silver does not have to quarantine, once; how many they are."""
+    silver = spark.read.format("delta").load(str(config.layout.table(f"silver.{source.name}")))
+    keys = list(source.keys)
+    new = late.dropDuplicates(keys).join(silver.select(keys), on=keys, how="left_anti")
+    rows = new.withColumn(schemas.FAILED_RULES, F.array(F.lit(RULE)))
+    once_only = {
+        "txnAppId": f"{checkpoints.query_id(_checkpoint(config, source))}-late",
+        "txnVersion": str(batch),
+    }
+    count = rows.count()
+    if count:
+        table = str(config.layout.table(f"quarantine.{source.name}"))
+        broken = transforms.broken(rows).write.format("delta").mode("append")
+        broken.options(**once_only, mergeSchema="true").save(table)
+    return count
 
 
 def _came_into_silver(spark: SparkSession, config: Config, source: Source, rows: DataFrame) -> int:

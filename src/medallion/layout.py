@@ -28,6 +28,10 @@ class Layout:
         """The table of paths that bronze's stream of a source reads."""
         return self.root / "_intake" / source
 
+    def requests(self, source: str) -> Path:
+        """What `medallion backfill` asks of whoever runs bronze."""
+        return self.root / "_requests" / source
+
     def schemas(self, source: str) -> Path:
         """The versions of a source's schema."""
         return self.root / "_schemas" / source

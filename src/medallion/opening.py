@@ -6,8 +6,9 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from medallion import lock
+from medallion import lock, refresh
 from medallion.config import Config
+from medallion.errors import UsageError
 from medallion.pipeline import Pipeline, Say
 from medallion.session import spark_session
 
@@ -19,7 +20,8 @@ def open_pipeline(
     """A pipeline on a session of its own, with the layers' locks held.
 
     Raises:
-        UsageError: another process writes one of the layers.
+        UsageError: another process writes one of the layers, or one layer alone is to be run
+            where a refresh of several was cut off.
         ConfigError: Spark's settings cannot be read.
     """
     with lock.hold(config.layout, layers, command):
@@ -28,6 +30,18 @@ def open_pipeline(
         spark = spark_session(config, f"medallion {command}", debug)
         say(f"session   {time.monotonic() - started:5.1f} s  (Spark {spark.version})")
         try:
-            yield Pipeline(spark, config, command, say)
+            pipeline = Pipeline(spark, config, command, say)
+            if refresh.cut_off(config.layout):
+                _finish_refresh(pipeline, layers)
+            yield pipeline
         finally:
             spark.stop()
+
+
+def _finish_refresh(pipeline: Pipeline, layers: Sequence[str]) -> None:
+    if list(layers) == ["bronze"]:
+        return
+    if not {"silver", "gold"} <= set(layers):
+        table = refresh.cut_off(pipeline.config.layout)
+        raise UsageError(f"a refresh of {table} was cut off: medallion nightly finishes it.")
+    refresh.finish(pipeline)

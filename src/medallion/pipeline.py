@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from medallion import accounting, runs
 from medallion.config import Config
 from medallion.errors import ConfigError, MedallionError, UsageError
+from medallion.ingest import versions
 from medallion.layers import bronze, gold, silver
 from medallion.streams import AVAILABLE_NOW, Batch, Run, StreamError, await_all, one_line, trigger
 
@@ -30,14 +31,19 @@ class Pipeline:
     say: Say
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
-    def start(self, layer: str, trigger_text: str = AVAILABLE_NOW) -> list[Run]:
-        """Start the queries of a layer, side by side."""
+    def start(
+        self, layer: str, trigger_text: str = AVAILABLE_NOW, only: Sequence[str] | None = None
+    ) -> list[Run]:
+        """Start the queries of a layer, or some of them, side by side."""
         how = trigger(trigger_text)
         if layer == "gold":
-            self._refuse_held()
+            self.refuse_held()
         names = self.config.gold if layer == "gold" else self.config.sources
         started = []
-        for name in names:
+        for name in names if only is None else only:
+            if self._waits(layer, name):
+                self.say(f"  {layer}.{name} waits: nothing has landed that tells its schema")
+                continue
             try:
                 started.append(self._start(layer, name, how))
             except AnalysisException as error:
@@ -51,14 +57,12 @@ class Pipeline:
         return started
 
     def _start(self, layer: str, name: str, how: dict[str, Any]) -> Run:
+        self.need(f"{layer}.{name}")
         if layer == "gold":
-            table = self.config.gold[name]
-            self._need("silver", table.source)
-            return gold.start(self.spark, self.config, table, how)
+            return gold.start(self.spark, self.config, self.config.gold[name], how)
         source = self.config.sources[name]
         if layer == "bronze":
             return bronze.start(self.spark, self.config, source, how, self.say)
-        self._need("bronze", name)
         return silver.start(self.spark, self.config, source, how)
 
     def run(self, layer: str) -> None:
@@ -117,12 +121,28 @@ class Pipeline:
         if rows:
             self.say(f"  {name} batch {batch.id}: {what}, {batch.seconds:.1f} s")
 
-    def _need(self, layer: str, name: str) -> None:
-        table = self.config.layout.table(f"{layer}.{name}")
-        if not (table / "_delta_log").is_dir():
-            raise UsageError(f"{layer}.{name} is not there yet: run medallion run {layer} first.")
+    def _waits(self, layer: str, name: str) -> bool:
+        """Whether a schema that is inferred is not known yet: no SQL could name its columns."""
+        if layer == "bronze":
+            return False
+        source = self.config.sources[self.config.gold[name].source if layer == "gold" else name]
+        return source.schema is None and not versions.read(self.config.layout.schemas(source.name))
 
-    def _refuse_held(self) -> None:
+    def need(self, table: str) -> None:
+        """Raise UsageError where the table that another one is made of is not there yet."""
+        layer, _, name = table.partition(".")
+        if layer == "bronze":
+            return
+        source, before = (
+            (name, "bronze") if layer == "silver" else (self.config.gold[name].source, "silver")
+        )
+        if not (self.config.layout.table(f"{before}.{source}") / "_delta_log").is_dir():
+            raise UsageError(
+                f"{before}.{source} is not there yet: run medallion run {before} first."
+            )
+
+    def refuse_held(self) -> None:
+        """Raise MedallionError where a gate holds rows back from gold."""
         gates = runs.gates(self.config.layout)
         held = {table: failed for table, (state, _, failed) in gates.items() if state == "held"}
         held = {t: f for t, f in held.items() if not t.startswith("gold.")}

@@ -18,9 +18,23 @@ def write(layout: Layout, rows: Iterable[Mapping[str, Any]]) -> None:
     tables.append(layout.table(TABLE), schemas.RUNS, rows)
 
 
+# A refresh begins a query's record anew: what was counted before was of the table that it replaced.
+_SINCE_REFRESH = (
+    "(select runs.* from ops.runs runs left join (select query as again, max(started_at) as since"
+    " from ops.runs where state = 'refreshed' group by query) on query = again"
+    " where since is null or started_at >= since) runs"
+)
+
+
+def refreshed(layout: Layout, query: str) -> set[str]:
+    """The runs that have refreshed a query's table."""
+    rows = _select(layout, "run_id", f"where query = '{query}' and state = 'refreshed'")
+    return {row[0] for row in rows}
+
+
 def last_batches(layout: Layout) -> dict[str, int]:
     """The last batch of each query that is on record; batches after it still have to be settled."""
-    rows = _select(
+    rows = _select_since_refresh(
         layout, "query, max(last_batch)", "where kind = 'query' and last_batch >= 0 group by query"
     )
     return {query: int(batch) for query, batch in rows}
@@ -28,7 +42,7 @@ def last_batches(layout: Layout) -> dict[str, int]:
 
 def last_versions(layout: Layout) -> dict[str, tuple[int, int]]:
     """The versions of each query's table and of its quarantine, as the last run left them."""
-    rows = _select(
+    rows = _select_since_refresh(
         layout,
         "query, coalesce(max(table_version), 0), coalesce(max(quarantine_version), 0)",
         "where kind = 'query' group by query",
@@ -40,7 +54,7 @@ def totals(layout: Layout) -> dict[str, dict[str, int]]:
     """Sums over all runs of `rows_in`, `duplicate_rows` and `late_rows`, by query."""
     columns = ("rows_in", "duplicate_rows", "late_rows")
     sums = ", ".join(f"coalesce(sum({column}), 0)" for column in columns)
-    rows = _select(layout, f"query, {sums}", "where kind = 'query' group by query")
+    rows = _select_since_refresh(layout, f"query, {sums}", "where kind = 'query' group by query")
     return {row[0]: dict(zip(columns, map(int, row[1:]), strict=True)) for row in rows}
 
 
@@ -97,10 +111,14 @@ def last_busy(layout: Layout, query: str) -> LastRun | None:
     return LastRun(*rows[0][1:]) if rows else None
 
 
-def _select(layout: Layout, what: str, rest: str) -> list[tuple[Any, ...]]:
+def _select_since_refresh(layout: Layout, what: str, rest: str) -> list[tuple[Any, ...]]:
+    return _select(layout, what, rest, _SINCE_REFRESH)
+
+
+def _select(layout: Layout, what: str, rest: str, source: str = TABLE) -> list[tuple[Any, ...]]:
     if tables.version(layout.table(TABLE)) < 0:
         return []
-    return analyst.query(str(layout.root), f"select {what} from {TABLE} {rest}").rows
+    return analyst.query(str(layout.root), f"select {what} from {source} {rest}").rows
 
 
 def now() -> int:

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from medallion.config import seconds
 from medallion.errors import MedallionError, UsageError
+from medallion.kinds import seconds
 
 AVAILABLE_NOW = "available-now"
 
@@ -93,6 +93,7 @@ class Run:
     last_batch: int = -1
     on_batch: Callable[[Run, Batch], None] | None = None
     intake: Intake | None = None
+    is_renewed: bool = False  # it stopped for new columns, which is no failure
 
     def collect(self) -> None:
         """Take up the records of the batches that have ended since the last call."""
@@ -120,7 +121,7 @@ class Run:
     def error(self) -> str | None:
         """What stopped the query, in one line; None where it runs or ended well."""
         exception = self.query.exception()
-        if exception is None:
+        if exception is None or self.is_renewed:
             return None
         failure = self.intake.failure if self.intake else None
         return str(failure) if failure else one_line(str(exception))

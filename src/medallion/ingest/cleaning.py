@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
-from medallion.config import Config, Source, seconds
+from medallion.config import Config, Source
 from medallion.ingest.files import below_folder, free_name, stat
 from medallion.ingest.ledger import ARCHIVED, INGESTED, Entry, Ledger
+from medallion.kinds import seconds
+from medallion.layout import Layout
 
 _DELETED = "deleted, as clean_source asks for"
 
@@ -25,7 +30,7 @@ def clean(config: Config, source: Source, ledger: Ledger, batch: int) -> None:
         if entry.state == INGESTED
         and (entry.batch or 0) <= batch
         and (entry.committed_at or 0) <= latest
-        and (cleaned := _cleaned(config, source, entry))
+        and (cleaned := _cleaned(config, source, entry)) not in (None, entry)
     ]
     ledger.write(done)
 
@@ -39,16 +44,36 @@ def _cleaned(config: Config, source: Source, entry: Entry) -> Entry | None:
     found = stat(layout, entry.path)
     target = layout.archive(source.name) / below
     if found is None:
-        # A run may have been cut off between the move and its record.
-        moved = stat(layout, layout.relative(target))
-        is_there = moved is not None and entry.file == replace(moved, path=entry.path)
-        return replace(entry, state=ARCHIVED, moved_to=moved.path) if moved and is_there else None
+        return _cleaned_before(layout, source, entry, target)
     if found != entry.file:  # another file has come under this name: discovery tells of it
         return None
+    try:
+        if source.clean_source == "delete":
+            (layout.root / entry.path).unlink()
+            return replace(entry, state=ARCHIVED, why=_DELETED)
+        target = free_name(target)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(layout.root / entry.path, target)
+    except OSError as error:  # the other files are no worse for it; the next run tries again
+        return replace(entry, why=f"cannot be moved: {error.strerror or error}")
+    return replace(entry, state=ARCHIVED, why=None, moved_to=layout.relative(target))
+
+
+def _cleaned_before(layout: Layout, source: Source, entry: Entry, target: Path) -> Entry | None:
+    """The new row of a file that a run moved which was cut off before it put that on record."""
     if source.clean_source == "delete":
-        (layout.root / entry.path).unlink()
         return replace(entry, state=ARCHIVED, why=_DELETED)
-    target = free_name(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.move(layout.root / entry.path, target)
-    return replace(entry, state=ARCHIVED, moved_to=layout.relative(target))
+    for place in _namesakes(target):
+        moved = stat(layout, layout.relative(place))
+        if moved is not None and entry.file == replace(moved, path=entry.path):
+            return replace(entry, state=ARCHIVED, why=None, moved_to=moved.path)
+    return None
+
+
+def _namesakes(path: Path) -> Iterator[Path]:
+    """The path itself and its numbered namesakes, as far as there are any: see `free_name`."""
+    number, found = 1, path
+    while os.path.lexists(found):
+        yield found
+        number += 1
+        found = path.with_name(f"{number}~{path.name}")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
-from medallion.config import Config, Source, seconds
-from medallion.ingest import intake, rejects
-from medallion.ingest.files import File, Unfit, in_order, list_files
-from medallion.ingest.ledger import PENDING, REJECTED, TAKEN, VANISHED, Entry, Ledger
+from medallion.config import Config, Source
+from medallion.ingest import intake, rejects, requests
+from medallion.ingest.files import File, Unfit, free_name, in_order, list_files, stat
+from medallion.ingest.ledger import PENDING, REJECTED, VANISHED, Entry, Ledger
+from medallion.kinds import seconds
 
 # A hidden file is mostly one that is being written, and is shown under its name within moments.
 HIDDEN_FOR = 60_000_000
@@ -32,10 +34,13 @@ class Discovery:
     def poll(self) -> int:
         """Hand over the new files, put on record what became of the others; how many are new."""
         layout, now = self._config.layout, time.time_ns() // 1000
+        asked = requests.waiting(layout, self._source.name)
         listing = list_files(layout, self._source)
+        if asked:
+            listing += list_files(layout, self._source, [request.path for request in asked])
         fresh: list[Entry] = []
         told: list[Entry] = []
-        for file in listing.files:
+        for file in dict.fromkeys(listing.files):  # folders may lie in one another
             entry = self._judge(file, now)
             if entry is not None:
                 (fresh if _is_to_hand_over(entry) else told).append(entry)
@@ -52,34 +57,43 @@ class Discovery:
         changed = [entry for entry in told if self.ledger.newest(entry.path) != entry]
         for entry in changed:
             if entry.why:
-                self._say(f"  {self._source.name}: {entry.path}: {entry.state}: {entry.why}")
+                told_of = _printable(entry.path)
+                self._say(f"  {self._source.name}: {told_of}: {entry.state}: {entry.why}")
         self.ledger.write([*fresh, *changed])
+        for request in asked:
+            request.done()
         return len(fresh)
 
     def backlog(self) -> list[File]:
         """The files that wait to be taken in, seen before or not; nothing is written."""
         now = time.time_ns() // 1000
-        waiting = {e.path: e.file for e in self.ledger.all_newest() if _is_to_hand_over(e)}
-        for file in list_files(self._config.layout, self._source).files:
+        layout = self._config.layout
+        entries = {e.path: e for e in self.ledger.all_newest()}
+        for file in list_files(layout, self._source).files:
             entry = self._judge(file, now)
-            if entry is not None and _is_to_hand_over(entry):
-                waiting[entry.path] = entry.file
-        return list(waiting.values())
+            if entry is not None:
+                entries[entry.path] = entry
+        waiting = [entry.path for entry in entries.values() if _is_to_hand_over(entry)]
+        return [found for path in waiting if (found := stat(layout, path))]
 
     def _judge(self, file: File, now: int) -> Entry | None:
         """The new row of a listed file; None where there is nothing new about it."""
         known = self.ledger.newest(file.path)
-        waits = self._is_being_written(file, now)
-        if known is None:
-            return self._seen(file, now, waits)
-        is_same = known.file == file
-        if is_same and not (known.state == PENDING and known.why):
-            return None if known.state not in (VANISHED,) else self._seen(file, now, waits)
-        if known.state == PENDING and waits:
-            return replace(known, size=file.size, modified_at=file.modified_at, why=waits)
-        if known.state in TAKEN and not self._source.allow_overwrites:
-            return replace(self._seen(file, now, _NOT_AGAIN), state=REJECTED)
-        return self._seen(file, now, waits)
+        seen = self._seen(file, now, self._is_being_written(file, now))
+        if known is not None and known.file == file and not self._is_open(known):
+            return None
+        # Not only the newest version counts: the one before may be a refused namesake, too.
+        if not self._source.allow_overwrites and self.ledger.before(seen):
+            return replace(seen, state=REJECTED, why=_NOT_AGAIN)
+        return seen
+
+    def _is_open(self, known: Entry) -> bool:
+        """Whether a file that is as the ledger has it is to be looked at once more."""
+        if known.state == REJECTED:
+            # Somebody has put it back, or has done what its reason told.
+            allowed = known.why == _NOT_AGAIN and self._source.allow_overwrites
+            return known.moved_to is not None or allowed
+        return known.state == VANISHED or (known.state == PENDING and known.why is not None)
 
     def _seen(self, file: File, now: int, why: str | None) -> Entry:
         """A row for a file that is to be taken in, or waits with a reason."""
@@ -104,12 +118,25 @@ class Discovery:
         return now - hidden.modified_at > HIDDEN_FOR and (known is None or known.file != hidden)
 
     def _rejected(self, unfit: Unfit, now: int) -> Entry:
-        moved = rejects.move(self._config.layout, self._source, unfit.path, unfit.why)
-        known = self.ledger.newest(unfit.path)
+        path = self._renamed(unfit.path)
+        moved = rejects.move(self._config.layout, self._source, path, unfit.why)
+        known = self.ledger.newest(path)
         if known is not None and known.state == REJECTED and moved is None:
             return known
-        entry = self._seen(File(unfit.path, 0, now), now, unfit.why)
+        entry = self._seen(File(path, 0, now), now, unfit.why)
         return replace(entry, state=REJECTED, moved_to=moved)
+
+    def _renamed(self, path: str) -> str:
+        """A path that a table can hold; where it is none, its file gets one."""
+        spelled = path.encode(errors="backslashreplace").decode()
+        if spelled == path:
+            return path
+        root = self._config.layout.root
+        target = free_name(root / spelled)
+        with suppress(OSError):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            (root / path).rename(target)
+        return self._config.layout.relative(target)
 
     def _vanished(self, listed: set[str]) -> list[Entry]:
         """Files that were never taken in, and are not there any more."""
@@ -125,3 +152,7 @@ class Discovery:
 
 def _is_to_hand_over(entry: Entry) -> bool:
     return entry.state == PENDING and entry.why is None
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -44,18 +44,30 @@ class Listing:
     hidden: tuple[File, ...]
     unfit: tuple[Unfit, ...]
 
+    def __add__(self, other: Listing) -> Listing:
+        """Both, each file once."""
+        return Listing(
+            tuple(dict.fromkeys((*self.files, *other.files))),
+            tuple(dict.fromkeys((*self.hidden, *other.hidden))),
+            tuple(dict.fromkeys((*self.unfit, *other.unfit))),
+        )
+
 
 def folders(layout: Layout, source: Source) -> tuple[Path, ...]:
     """The source's folder of landing, and the others that its configuration names."""
     return (layout.landing(source.name), *(layout.root / folder for folder in source.folders))
 
 
-def list_files(layout: Layout, source: Source) -> Listing:
-    """List every folder of a source, and the folders below; nothing is left out without a word."""
+def list_files(layout: Layout, source: Source, of: Iterable[Path] | None = None) -> Listing:
+    """List every folder of a source, and the folders below; nothing is left out without a word.
+
+    Args:
+        of: files and folders to list instead.
+    """
     files: list[File] = []
     hidden: list[File] = []
     unfit: list[Unfit] = []
-    for folder in folders(layout, source):
+    for folder in folders(layout, source) if of is None else of:
         for path, problem in _walk(folder, set()):
             name = Path(path).name
             key = layout.relative(path)
@@ -86,6 +98,9 @@ def in_order(files: Iterable[File]) -> list[File]:
 
 def _walk(folder: Path | str, above: set[tuple[int, int]]) -> Iterator[tuple[str, str | None]]:
     """Each entry that is not a folder to go into, with what is wrong about it."""
+    if Path(folder).is_file():
+        yield str(folder), None
+        return
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
         here = Path(folder).stat()

@@ -79,12 +79,13 @@ class Ledger:
 
     def before(self, entry: Entry) -> Entry | None:
         """The last version of the same path before this one whose rows are in bronze."""
-        older = [e for v, e in self._versions.get(entry.path, {}).items() if v < entry.version]
+        versions = list(self._versions.get(entry.path, {}).items())  # others may add to it
+        older = [e for v, e in versions if v < entry.version]
         return max((e for e in older if e.state in TAKEN), key=lambda e: e.version, default=None)
 
     def of_batch(self, batch: int) -> list[Entry]:
         """What one batch took in."""
-        every = (e for versions in self._versions.values() for e in versions.values())
+        every = (e for versions in list(self._versions.values()) for e in list(versions.values()))
         return [entry for entry in every if entry.batch == batch]
 
     def all_newest(self) -> list[Entry]:

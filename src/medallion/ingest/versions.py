@@ -47,20 +47,31 @@ def read(folder: Path) -> list[Version]:
         MedallionError: a file there is not a version.
     """
     found = []
-    for file in sorted(folder.glob("*.json"), key=lambda file: int(file.stem)):
+    for file in folder.glob("*.json"):
         try:
-            found.append(Version(**json.loads(file.read_text(encoding="utf-8"))))
+            found.append(_version(int(file.stem), file))
         except (OSError, ValueError, TypeError) as error:
             raise MedallionError(f"{file} is not a version of a schema ({error}).") from None
-    return found
+    return sorted(found, key=lambda version: version.version)
+
+
+def _version(number: int, file: Path) -> Version:
+    version = Version(**json.loads(file.read_text(encoding="utf-8")))
+    columns = version.columns
+    if version.version != number:
+        raise ValueError(f"its version is {version.version}")
+    if not isinstance(columns, dict) or not all(isinstance(k, str) for k in columns.values()):
+        raise TypeError("columns must be names with their types")
+    return version
 
 
 def add(folder: Path, columns: Mapping[str, str], why: str) -> Version:
     """Write the next version with these columns after those of the last one; it appears whole."""
     known = read(folder)
     before = dict(known[-1].columns) if known else {}
+    number = known[-1].version + 1 if known else 1
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    version = Version(len(known) + 1, now, why, {**before, **columns})
+    version = Version(number, now, why, {**before, **columns})
     folder.mkdir(parents=True, exist_ok=True)
     unfinished = folder / f".{version.version}.tmp"
     unfinished.write_text(json.dumps(asdict(version), indent=2) + "\n", encoding="utf-8")
@@ -72,12 +83,20 @@ def declare(folder: Path, name: str, declared: Mapping[str, str]) -> Version:
     """The newest version, after the configuration's columns have been added to it.
 
     Raises:
-        ConfigError: the configuration gives a column another type than bronze's table has.
+        ConfigError: the configuration gives a column another type than bronze's table has, or
+            spells its name otherwise.
     """
     known = read(folder)
     columns = known[-1].columns if known else {}
+    spelled = {column.lower(): column for column in columns}
     for column, kind in declared.items():
-        if columns.get(column, kind).lower() != kind.lower():
+        there = spelled.get(column.lower(), column)
+        if there != column:
+            raise ConfigError(
+                f"sources.{name}.schema.{column} must be spelled {there}: bronze's table has that "
+                "column, and cannot have two whose names differ in case alone."
+            )
+        if not _is_same(columns.get(column, kind), kind):
             raise ConfigError(
                 f"sources.{name}.schema.{column} must be {columns[column]}, not {kind}: bronze's "
                 "table has that type, and its rows keep it; take the value under another name in "
@@ -89,10 +108,16 @@ def declare(folder: Path, name: str, declared: Mapping[str, str]) -> Version:
     return known[-1]
 
 
+def _is_same(kind: str, other: str) -> bool:
+    """Blanks mean nothing in a type, nor does its case."""
+    return "".join(kind.split()).lower() == "".join(other.split()).lower()
+
+
 def acceptable(columns: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
     """Those of the columns that a table can have beside the known ones; the rest stays rescued."""
-    taken = {name.lower() for name in (*known, *_RESERVED)}
-    room = MOST_COLUMNS - len(list(known))
+    before = {name.lower() for name in known}
+    taken = {*before, *_RESERVED}
+    room = MOST_COLUMNS - len(before)
     found: dict[str, str] = {}
     for name, kind in columns.items():
         is_good = name and len(name) <= 128 and not _REFUSED.search(name) and name.isprintable()

@@ -76,7 +76,7 @@ def start(spark: SparkSession, config: Config, source: Source, trigger: dict[str
     return Run(name, query)
 
 
-def checked(bronze: DataFrame, config: Config, source: Source) -> DataFrame:
+def checked(bronze: DataFrame, config: Config, source: Source, keep_all: bool = False) -> DataFrame:
     """`transforms.silver.checked` with the rules of both tables' suites.
 
     Raises:
@@ -92,5 +92,5 @@ def checked(bronze: DataFrame, config: Config, source: Source) -> DataFrame:
             "later row late."
         )
     return transforms.checked(
-        bronze, source.silver, failed_rules(in_bronze), failed_rules(in_silver)
+        bronze, source.silver, failed_rules(in_bronze), failed_rules(in_silver), keep_all
     )

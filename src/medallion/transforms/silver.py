@@ -14,7 +14,11 @@ BRONZE = "_bronze"
 
 
 def checked(
-    bronze: DataFrame, silver: Mapping[str, str], bronze_rules: Column, silver_rules: Column
+    bronze: DataFrame,
+    silver: Mapping[str, str],
+    bronze_rules: Column,
+    silver_rules: Column,
+    keep_all: bool = False,
 ) -> DataFrame:
     """Silver's columns beside the rules that each row breaks.
 
@@ -26,7 +30,7 @@ def checked(
 
     Returns:
         The columns of `silver`, `_source_file`, `_ingested_at`, `_failed_rules` (empty for a good
-        row) and `_bronze`, the row as it was, null for a good row.
+        row) and `_bronze`, the row as it was, null for a good row unless `keep_all`.
     """
     columns = bronze.columns
     typed = bronze.select(
@@ -42,7 +46,7 @@ def checked(
         schemas.SOURCE_FILE,
         schemas.INGESTED_AT,
         schemas.FAILED_RULES,
-        F.when(F.size(schemas.FAILED_RULES) > 0, F.col(BRONZE)).alias(BRONZE),
+        F.when(F.lit(keep_all) | ~is_good(), F.col(BRONZE)).alias(BRONZE),
     )
 
 

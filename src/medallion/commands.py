@@ -1,0 +1,173 @@
+"""The commands, one function each: options in, exit status out. The work is in other modules.
+
+Imports of Spark, Delta and Great Expectations wait until a command needs them, so that the others
+start at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from medallion.config import Config
+
+
+def land(config: Config, options: argparse.Namespace) -> int:
+    if options.sample:
+        return _land_sample(config, options)
+    from medallion.factory import DataFactory, render_reports, reports_as_json
+
+    landing = config.layout.root / "landing"
+    factory = DataFactory(landing, seed=options.seed, dirty=options.dirty)
+    reports = factory.land(options.batches, options.files, options.rows, options.source)
+    print(json.dumps(reports_as_json(reports)) if options.json else render_reports(reports))
+    return 0
+
+
+def _land_sample(config: Config, options: argparse.Namespace) -> int:
+    from medallion import sample
+
+    files = sample.land(config)
+    if options.json:
+        print(json.dumps({name: {"files": count} for name, count in files.items()}))
+    elif files:
+        landed = ", ".join(f"{count} files of {name}" for name, count in files.items())
+        print(f"landed the sample under {config.layout.root}: {landed}")
+    else:
+        print(f"the landing zone of {config.layout.root} has been filled before: no sample landed")
+    return 0
+
+
+def run(config: Config, options: argparse.Namespace) -> int:
+    from medallion import always_on, streams
+
+    streams.trigger(options.trigger)  # before Spark starts
+    with _pipeline(config, options, f"run {options.layer}", [options.layer]) as pipeline:
+        if options.trigger == streams.AVAILABLE_NOW:
+            pipeline.run(options.layer)
+        else:
+            always_on.serve(pipeline, [options.layer], options.trigger)
+    return 0
+
+
+def stream(config: Config, options: argparse.Namespace) -> int:
+    from medallion import always_on, pipeline, streams
+    from medallion.errors import UsageError
+
+    streams.trigger(options.trigger)
+    if options.trigger == streams.AVAILABLE_NOW:
+        raise UsageError("medallion stream stays on: give an interval, or run medallion nightly.")
+    with _pipeline(config, options, "stream", pipeline.LAYERS) as work:
+        always_on.serve(work, pipeline.LAYERS, options.trigger)
+    return 0
+
+
+def nightly(config: Config, options: argparse.Namespace) -> int:
+    from medallion import nightly, pipeline
+    from medallion.quality import gates
+
+    started = time.monotonic()
+    gates.preload()
+    quiet = bool(options.json)
+    with _pipeline(config, options, "nightly", pipeline.LAYERS, quiet=quiet) as work:
+        report = nightly.Nightly(work, options.accept).run()
+    report.seconds["all"] = time.monotonic() - started
+    if quiet:
+        print(json.dumps(nightly.as_json(report)))
+    else:
+        print(nightly.as_text(report, config))
+    for line in nightly.failures(report):
+        print(f"medallion: {line}", file=sys.stderr)
+    return 0 if report.is_good else 1
+
+
+def sql(config: Config, options: argparse.Namespace) -> int:
+    from medallion import analyst
+
+    started = time.monotonic()
+    root = str(config.layout.root)
+    if options.csv:
+        columns, rows = analyst.stream(root, options.statement)
+        sys.stdout.writelines(analyst.csv_lines(columns, rows))
+        return 0
+    result = analyst.query(root, options.statement)
+    if options.json:
+        print(analyst.as_json(result))
+    else:
+        rows_text = "1 row" if len(result.rows) == 1 else f"{len(result.rows):,} rows"
+        print(analyst.as_table(result))
+        print(f"({rows_text}, {time.monotonic() - started:.2f} s)")
+    return 0
+
+
+def audit(config: Config, options: argparse.Namespace) -> int:
+    from medallion.audit import audit
+
+    found = audit(config, options.deep)
+    print(json.dumps(found.as_json()) if options.json else found.as_text())
+    return 0 if found.is_balanced else 1
+
+
+def backfill(config: Config, options: argparse.Namespace) -> int:
+    from medallion import backfill
+
+    say = _say(bool(options.json))
+    found = backfill.backfill(config, options.source, Path(options.path), say, options.debug)
+    print(json.dumps(found.as_json()) if options.json else found.as_text())
+    return 1 if found.refused else 0
+
+
+def refresh(config: Config, options: argparse.Namespace) -> int:
+    from medallion import refresh
+
+    layers = refresh.layers_of(config, options.table)
+    with _pipeline(config, options, "refresh", layers) as pipeline:
+        refresh.refresh(pipeline, options.table)
+    return 0
+
+
+def status(config: Config, options: argparse.Namespace) -> int:
+    from medallion import status
+
+    found = status.status(config)
+    print(json.dumps(status.as_json(found)) if options.json else status.as_text(found))
+    return 0
+
+
+def files(config: Config, options: argparse.Namespace) -> int:
+    from medallion import listing
+
+    found = listing.files(config, options.pattern, options.source, options.state)
+    print(listing.files_as_json(found) if options.json else listing.files_as_text(found))
+    return 0
+
+
+def schema(config: Config, options: argparse.Namespace) -> int:
+    from medallion import listing
+
+    found = listing.schema(config, options.source)
+    print(listing.schema_as_json(found) if options.json else listing.schema_as_text(found))
+    return 0
+
+
+def _pipeline(
+    config: Config,
+    options: argparse.Namespace,
+    command: str,
+    layers: Sequence[str],
+    quiet: bool = False,
+) -> Any:
+    """The layers' locks and a Spark session around a `Pipeline`, as a context manager."""
+    from medallion.opening import open_pipeline
+
+    return open_pipeline(config, command, layers, _say(quiet), options.debug)
+
+
+def _say(quiet: bool) -> Callable[[str], None]:
+    """Progress goes to standard output, unless that is for one JSON document."""
+    return lambda text: print(text, file=sys.stderr if quiet else sys.stdout, flush=True)

@@ -1,0 +1,116 @@
+"""A source that the project has never heard of, added in conf alone: CSV, its schema inferred."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support import PROJECT, Lakehouse
+
+from medallion.audit import audit
+from medallion.config import load
+from medallion.ingest import versions
+
+SOURCE: dict[str, Any] = {
+    "format": "csv",
+    "pattern": "*.csv*",
+    "schema": "infer",
+    "hints": {"celsius": "double"},
+    "silver": {"measured_at": "taken_at", "sensor": "sensor", "celsius": "celsius", "note": "note"},
+    "event_time": "measured_at",
+    "keys": ["sensor", "measured_at"],
+    "clean_source": "off",
+}
+RULES = [
+    ("missing_event_time", "expect_column_values_to_not_be_null", {"column": "measured_at"}),
+    (
+        "future_event_time",
+        "unexpected_rows_expectation",
+        {
+            "unexpected_rows_query": "SELECT * FROM {batch} "
+            "WHERE measured_at > _ingested_at + INTERVAL 1 DAY"
+        },
+    ),
+    ("too_hot", "expect_column_values_to_be_between", {"column": "celsius", "max_value": 60}),
+]
+FIRST = """sensor,taken_at,celsius,note
+s1,2024-01-01T10:00:00Z,20,"fine, ""so far""
+and on"
+s1,2024-01-01T10:00:00Z,20,again
+s2,2024-01-01T10:00:01Z,61.5,
+s2,2024-01-01T10:00:02Z,warm,
+s3,2024-01-01T10:00:03Z,21,one,field too many
+"""
+# The same columns in another order, and one more.
+SECOND = """celsius,sensor,battery,taken_at,note
+19.5,s1,80,2024-01-01T10:00:05Z,
+"""
+
+
+@pytest.fixture
+def lakehouse(spark: Any, tmp_path: Path) -> Lakehouse:
+    lakehouse = Lakehouse(spark, tmp_path / "lakehouse")
+    conf = lakehouse.copy_of_conf(tmp_path)
+    pipeline = yaml.safe_load((conf / "pipeline.yaml").read_text())
+    pipeline["sources"] = {"sensor": SOURCE}
+    pipeline["gold"] = {
+        "warmth": {
+            "source": "silver.sensor",
+            "window": "1 hour",
+            "group_by": ["sensor"],
+            "measure": {"mean_celsius": "avg(celsius)"},
+        }
+    }
+    (conf / "pipeline.yaml").write_text(yaml.safe_dump(pipeline))
+    suite = {
+        "name": "silver.sensor",
+        "expectations": [
+            {"type": kind, "kwargs": kwargs, "meta": {"name": name, "on_failure": "quarantine"}}
+            for name, kind, kwargs in RULES
+        ],
+    }
+    expectations = conf / "great_expectations" / "expectations"
+    (expectations / "silver" / "sensor.json").write_text(json.dumps(suite))
+    environment = {"MEDALLION_CONF": str(conf), "MEDALLION_HOME": str(lakehouse.root)}
+    lakehouse.config = load(environment, PROJECT)
+    return lakehouse
+
+
+def test_from_a_file_to_gold(lakehouse: Lakehouse) -> None:
+    report = lakehouse.nightly()  # nothing has landed that tells the schema
+    assert report.is_good, report
+    landing = lakehouse.config.layout.landing("sensor")
+    (landing / "1.csv").write_text(FIRST)
+    report = lakehouse.nightly()
+    assert report.is_good, report
+    balance = report.balances["sensor"]
+    # A quoted line break makes no row of its own.
+    assert (balance.bronze_rows, balance.silver_rows, balance.duplicate_rows) == (5, 2, 1)
+    rules = lakehouse.rows("quarantine.sensor", "sensor", "_failed_rules")
+    assert rules == [("s2", ["too_hot"]), (None, ["missing_event_time"])]
+    rows = lakehouse.rows("bronze.sensor", "sensor", "celsius", "note", "_rescued_data")
+    assert ("s1", 20.0, 'fine, "so far"\nand on', None) in rows
+    assert ("s2", None, None, '{"celsius":"warm"}') in rows
+    (broken,) = (row for row in lakehouse.rows("bronze.sensor", "_corrupt_record") if row[0])
+    assert broken == ("s3,2024-01-01T10:00:03Z,21,one,field too many",)
+
+    (landing / "2.csv").write_text(SECOND)
+    assert lakehouse.nightly().is_good
+    (landing / "3.csv").write_text(SECOND.replace("05Z", "06Z"))
+    assert lakehouse.nightly().is_good
+    rows = lakehouse.rows("bronze.sensor", "_source_file", "battery", "celsius", "_rescued_data")
+    assert ("landing/sensor/2.csv", None, 19.5, '{"battery":"80"}') in rows
+    found = [row for row in rows if row[0].endswith("3.csv")]
+    assert [row[2] for row in found] == [19.5]
+    assert [str(row[1]) for row in found] == ["80"]
+    kinds = versions.read(lakehouse.config.layout.schemas("sensor"))[-1].columns
+    assert list(kinds) == ["celsius", "note", "sensor", "taken_at", "battery"]
+    assert kinds["taken_at"] == "timestamp"
+    # 20 and 19.5 and 19.5 of s1; of s2 the row without a number, whose mean is null.
+    means = lakehouse.rows("gold.warmth", "sensor", "mean_celsius")
+    assert means == [("s1", (20 + 19.5 + 19.5) / 3), ("s2", None)]
+    assert sorted(f.name for f in landing.iterdir()) == ["1.csv", "2.csv", "3.csv"]
+    assert audit(lakehouse.config, everything=True).findings == ()
