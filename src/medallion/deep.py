@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -79,8 +80,8 @@ def _lines(config: Config, source: Source, entry: Entry) -> tuple[int | None, st
         return rows_of(config.layout.root / place, source), None
     except FileNotFoundError:
         return None, f"it was taken in, and {place} is not there any more."
-    except OSError as error:
-        return None, f"{place} cannot be read: {error.strerror or error}."
+    except (OSError, EOFError, zlib.error) as error:
+        return None, f"{place} cannot be read: {getattr(error, 'strerror', None) or error}."
 
 
 def _gone_from_rejected(config: Config, source: Source, entries: list[Entry]) -> list[str]:
@@ -159,21 +160,37 @@ def recount_gold(config: Config) -> Recount:
 
 
 def _gold_differences(config: Config, table: GoldTable) -> int:
-    """Groups that only one of the two has, or with other measures."""
-    columns = [f'"{c}"' for c in (*(_WINDOW if table.window else ()), *table.group_by)]
-    columns += [f'"{name}"' for name in table.measure]
-    listed = ", ".join(columns)
-    again = _aggregate(config, table)
-    root = str(config.layout.root)
-    total = 0
-    for left, right in ((f"select {listed} from gold.{table.name}", again), (again, "")):
-        right = right or f"select {listed} from gold.{table.name}"
-        sql = f"select count(*) from (({left}) except ({right})) differing"
-        total += int(analyst.query(root, sql).rows[0][0])
-    return total
+    """Groups that only one of the two has, or has twice, or with other measures."""
+    groups = ["one", *(f'"{c}"' for c in (*(_WINDOW if table.window else ()), *table.group_by))]
+    listed = ", ".join([*groups[1:], *(f'"{name}"' for name in table.measure)])
+    differ = " or ".join(_differs(name, kind) for name, kind in _measures(config, table).items())
+    sql = (
+        f"select count(*) from (select 1 from (select 1 as one, 1 as side, {listed} from"
+        f" gold.{table.name} union all select 1 as one, -1 as side, {listed} from"
+        f" ({_aggregate(config, table)}) again) compared group by {', '.join(groups)}"
+        f" having count(*) <> 2 or sum(side) <> 0 or {differ}) differing"
+    )
+    return int(analyst.query(str(config.layout.root), sql).rows[0][0])
+
+
+def _measures(config: Config, table: GoldTable) -> dict[str, str]:
+    from deltalake import DeltaTable
+
+    found = DeltaTable(config.layout.table(f"gold.{table.name}")).schema().fields
+    return {field.name: str(field.type.type) for field in found if field.name in table.measure}
+
+
+def _differs(name: str, kind: str) -> str:
+    """SQL: whether the two values of a group are not the same; sums depend on their order."""
+    column, high, low = f'"{name}"', f'max("{name}")', f'min("{name}")'
+    other = f"{high} <> {low}"
+    if kind in ("double", "float"):
+        other += f" and not {high} - {low} <= {_NEAR} * greatest(abs({high}), abs({low}))"
+    return f"count({column}) = 1 or ({other})"
 
 
 _WINDOW = ("window_start", "window_end")
+_NEAR = "1e-9"
 
 
 def _aggregate(config: Config, table: GoldTable) -> str:
@@ -193,5 +210,5 @@ def _aggregate(config: Config, table: GoldTable) -> str:
             f" where {time} < window_end"
         )
         groups = [*_WINDOW, *groups]
-    by = f" group by {', '.join(groups)}" if groups else ""
+    by = f" group by {', '.join(groups)}" if groups else " having count(*) > 0"
     return f"select {', '.join([*groups, *measures])} from {source}{by}"

@@ -5,12 +5,16 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
+from typing import IO
 
 from medallion.errors import UsageError
 from medallion.layout import Layout
+
+_TRIES, _PAUSE = 20, 0.01
 
 
 @contextmanager
@@ -31,15 +35,24 @@ def _one(layout: Layout, layer: str, command: str) -> Iterator[None]:
     layout.locks.mkdir(parents=True, exist_ok=True)
     path = layout.locks / f"{layer}.lock"
     with path.open("a+", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UsageError(_held(path.read_text(encoding="utf-8"), layer, layout)) from None
+        if not _is_ours(file):
+            raise UsageError(_held(path.read_text(encoding="utf-8"), layer, layout))
         file.truncate(0)
         started = datetime.now(UTC).isoformat(timespec="seconds")
         json.dump({"command": command, "pid": os.getpid(), "started": started}, file)
         file.flush()
         yield
+
+
+def _is_ours(file: IO[str]) -> bool:
+    """Take the lock; an onlooker that asks for its holder has it for a moment at most."""
+    for _ in range(_TRIES):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            time.sleep(_PAUSE)
+    return False
 
 
 def holder(layout: Layout, layer: str) -> str | None:

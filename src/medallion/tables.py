@@ -11,9 +11,11 @@ from medallion.schemas import Columns
 
 # Change data feed: a quality gate reads just the rows of the versions that it has not seen. The
 # log is kept for ten years: a stream that was switched off for longer than the log is kept could
-# not go on where it stopped.
+# not go on where it stopped. A checkpoint every ten commits is Spark's own default, and not that of
+# the writer here: opening a table reads all the commits since the last one.
 _CONFIGURATION: dict[str, str | None] = {
     "delta.enableChangeDataFeed": "true",
+    "delta.checkpointInterval": "10",
     "delta.logRetentionDuration": "interval 3650 days",
 }
 

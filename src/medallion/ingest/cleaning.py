@@ -53,10 +53,18 @@ def _cleaned(config: Config, source: Source, entry: Entry) -> Entry | None:
             return replace(entry, state=ARCHIVED, why=_DELETED)
         target = free_name(target)
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.move(layout.root / entry.path, target)
+        _move(layout.root / entry.path, target)
     except OSError as error:  # the other files are no worse for it; the next run tries again
         return replace(entry, why=f"cannot be moved: {error.strerror or error}")
     return replace(entry, state=ARCHIVED, why=None, moved_to=layout.relative(target))
+
+
+def _move(path: Path, target: Path) -> None:
+    if path.is_symlink():  # what it points to from here, it would not from there
+        target.symlink_to(path.resolve())
+        path.unlink()
+    else:
+        shutil.move(path, target)
 
 
 def _cleaned_before(layout: Layout, source: Source, entry: Entry, target: Path) -> Entry | None:

@@ -45,7 +45,7 @@ class Discovery:
             if entry is not None:
                 (fresh if _is_to_hand_over(entry) else told).append(entry)
         told += [self._seen(f, now, _HIDDEN) for f in listing.hidden if self._is_left(f, now)]
-        told += [self._rejected(unfit, now) for unfit in listing.unfit]
+        unfit = [self._rejected(unfit, now) for unfit in listing.unfit]
         listed = {file.path for file in (*listing.files, *listing.hidden)}
         told += self._vanished(listed)
         versions = {entry.path: entry.version for entry in fresh}
@@ -55,11 +55,13 @@ class Discovery:
         # known, and never come.
         intake.hand_over(layout.intake(self._source.name), self._source, handed)
         changed = [entry for entry in told if self.ledger.newest(entry.path) != entry]
-        for entry in changed:
+        unfit = [entry for entry in unfit if self.ledger.newest(entry.path) != entry]
+        for entry in (*changed, *unfit):
             if entry.why:
                 told_of = _printable(entry.path)
                 self._say(f"  {self._source.name}: {told_of}: {entry.state}: {entry.why}")
         self.ledger.write([*fresh, *changed])
+        rejects.put_aside(layout, self._source, self.ledger, unfit)
         for request in asked:
             request.done()
         return len(fresh)
@@ -79,9 +81,9 @@ class Discovery:
     def _judge(self, file: File, now: int) -> Entry | None:
         """The new row of a listed file; None where there is nothing new about it."""
         known = self.ledger.newest(file.path)
-        seen = self._seen(file, now, self._is_being_written(file, now))
         if known is not None and known.file == file and not self._is_open(known):
             return None
+        seen = self._seen(file, now, self._is_being_written(file, now))
         # Not only the newest version counts: the one before may be a refused namesake, too.
         if not self._source.allow_overwrites and self.ledger.before(seen):
             return replace(seen, state=REJECTED, why=_NOT_AGAIN)
@@ -119,12 +121,10 @@ class Discovery:
 
     def _rejected(self, unfit: Unfit, now: int) -> Entry:
         path = self._renamed(unfit.path)
-        moved = rejects.move(self._config.layout, self._source, path, unfit.why)
         known = self.ledger.newest(path)
-        if known is not None and known.state == REJECTED and moved is None:
-            return known
-        entry = self._seen(File(path, 0, now), now, unfit.why)
-        return replace(entry, state=REJECTED, moved_to=moved)
+        if known is not None and known.state == REJECTED and known.moved_to is None:
+            return known  # it could not be moved
+        return replace(self._seen(File(path, 0, now), now, unfit.why), state=REJECTED)
 
     def _renamed(self, path: str) -> str:
         """A path that a table can hold; where it is none, its file gets one."""

@@ -41,7 +41,8 @@ class Schema:
         lines = [row.value for row in rows.select("value").limit(LINES).collect()]
         found = {**infer(self._spark, lines), **self._source.hints}
         columns = {**self._source.hints, **versions.acceptable(found, self._source.hints)}
-        self._add(columns, f"inferred from {len(lines):,} rows of {files} files")
+        if columns:  # files without a single field say nothing: the next ones may
+            self._add(columns, f"inferred from {len(lines):,} rows of {files} files")
 
     def refuse_new(self, rows: DataFrame) -> None:
         """In the mode failOnNewColumns, raise MedallionError where rows have unknown fields."""
@@ -68,8 +69,8 @@ class Schema:
 
     def _unknown(self, rows: DataFrame) -> list[str]:
         keys = F.explode(F.expr(f"json_object_keys({schemas.RESCUED})"))
-        found = rows.select(keys.alias("key")).distinct().collect()
-        return sorted(row.key for row in found if row.key not in self.columns)
+        new = rows.select(keys.alias("key")).where(~F.col("key").isin(list(self.columns)))
+        return sorted({row.key for row in new.limit(LINES).collect()})
 
     def _add(self, columns: Mapping[str, str], why: str) -> None:
         self.columns = versions.add(self._folder, columns, why).columns

@@ -69,6 +69,7 @@ def list_files(layout: Layout, source: Source, of: Iterable[Path] | None = None)
     unfit: list[Unfit] = []
     for folder in folders(layout, source) if of is None else of:
         for path, problem in _walk(folder, set()):
+            below = Path(path).relative_to(folder).parts
             name = Path(path).name
             key = layout.relative(path)
             problem = problem or _unspeakable(key)
@@ -77,8 +78,10 @@ def list_files(layout: Layout, source: Source, of: Iterable[Path] | None = None)
             elif not fnmatchcase(name.lstrip("._"), source.pattern):
                 continue
             elif file := stat(layout, key):
-                # Spark passes over such names; they are mostly files that are still being written.
-                (hidden if name[0] in "._" else files).append(file)
+                # Spark passes over such names; they are mostly files that are still being written,
+                # and so are those in such folders: its own writers have a _temporary.
+                is_hidden = any(part[0] in "._" for part in (*below, name))
+                (hidden if is_hidden else files).append(file)
     return Listing(tuple(files), tuple(hidden), tuple(unfit))
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -17,10 +19,13 @@ from medallion import schemas
 from medallion.config import Config, Source
 from medallion.ingest.files import opened
 
+# On the threads that call back from a stream, PySpark leaves some of the JVM's errors as they are.
+SPARK_ERRORS = (PySparkException, Py4JError)
 # What Python's bytes.strip takes away: a line of nothing else is blank, and no row.
 _BLANK = " \t\r\n\v\f"
 _PATTERN = re.compile(r"[\[\]{}*?\\]")
 _BROKEN_CSV = "_broken_csv"
+csv.field_size_limit(sys.maxsize)  # a header may be long
 
 
 def rows(
@@ -65,7 +70,7 @@ def _documents(
     spark: SparkSession, source: Source, files: list[str], schema: Mapping[str, str]
 ) -> DataFrame:
     """One row an item of an array, or one for a file that is anything else than an array."""
-    whole = _located(spark.read.option("wholetext", "true").text(files), F.col("value"))
+    whole = _located(spark.read.text(files, wholetext=True), F.col("value"))
     whole = whole.where(F.length(F.btrim("value", F.lit(_BLANK))) > 0)
     # Spark's parser ignores what follows the array: see transforms.bronze.
     sealed = "from_json(concat('[', value, ',\"', md5(value), '\"]'), 'array<string>')"
@@ -141,7 +146,7 @@ def _parquet(
 ) -> DataFrame:
     try:
         return _parquet_of(spark.read.option("mergeSchema", "true").parquet(*files))
-    except PySparkException:  # their types differ: each by its own
+    except SPARK_ERRORS:  # their types differ: each by its own
         parts = [_parquet_of(spark.read.parquet(file)) for file in files]
         return reduce(DataFrame.unionByName, parts)
 

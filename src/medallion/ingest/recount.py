@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from medallion.ingest.files import opened
 # What a line may consist of and still be blank; Python's own idea of it is wider.
 _BLANK = " \t\r\n\v\f"
 _BOM = "\ufeff"
+csv.field_size_limit(sys.maxsize)
 _UNKNOWN = (".zst", ".lz4", ".snappy")
 
 
@@ -30,7 +32,7 @@ def rows_of(path: Path, source: Source) -> int | None:
         if source.multi_line:
             return _items(lines.read())
         if source.format == "csv":
-            rows = (row for row in csv.reader(lines) if any(row))
+            rows = (row for row in csv.reader(lines) if row)
             return max(sum(1 for _ in rows) - 1, 0)
         return sum(1 for line in _without_bom(lines) if line.strip(_BLANK))
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shutil
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from medallion.config import Source
 from medallion.ingest.files import CODECS, below_folder, free_name, opened
+from medallion.ingest.ledger import Entry, Ledger
 from medallion.layout import Layout
 
 REASON = ".reason.txt"
@@ -74,16 +76,31 @@ def _chunks(path: Path) -> Iterator[bytes]:
             yield chunk
 
 
-def move(layout: Layout, source: Source, path: str, why: str) -> str | None:
-    """Move a file to `rejected/<source>/`, its reason beside it; where to, None if it stays."""
+def put_aside(layout: Layout, source: Source, ledger: Ledger, rejected: Sequence[Entry]) -> None:
+    """Put files on record as rejected, and move them to `rejected/<source>/`, reasons beside them.
+
+    The record comes first, with the place: cut off in between, a file is still where it landed,
+    and is met again. A file that cannot be moved stays.
+    """
+    placed = [replace(entry, moved_to=_place(layout, source, entry.path)) for entry in rejected]
+    ledger.write(placed)
+    ledger.write([replace(e, moved_to=None) for e in placed if e.moved_to and not _move(layout, e)])
+
+
+def _place(layout: Layout, source: Source, path: str) -> str | None:
     below = below_folder(layout, source, layout.root / path)
     if below is None:  # a backfill's file is where its owner keeps it
         return None
-    target = free_name(layout.rejected(source.name) / below)
+    return layout.relative(free_name(layout.rejected(source.name) / below))
+
+
+def _move(layout: Layout, entry: Entry) -> bool:
+    target = layout.root / (entry.moved_to or "")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.move(layout.root / path, target)
-        target.with_name(target.name + REASON).write_text(f"{path}: {why}\n", errors="replace")
+        shutil.move(layout.root / entry.path, target)
+        reason = target.with_name(target.name + REASON)
+        reason.write_text(f"{entry.path}: {entry.why}\n", errors="replace")
     except OSError:
-        return None
-    return layout.relative(target)
+        return False
+    return True

@@ -18,8 +18,9 @@ from medallion.errors import ConfigError, MedallionError
 
 # A file whose field names are data, one to a row, must not make a table of as many columns.
 MOST_COLUMNS = 500
-# Delta refuses some of these, and the rest would have to be quoted wherever the column is named.
-_REFUSED = re.compile(r"[\s,;{}()=`'\"\\.<>:]")
+# Delta refuses some of these, the rest would have to be quoted wherever the column is named, and
+# ? and * mean something else in the paths that Spark reads JSON by.
+_REFUSED = re.compile(r"[\s,;{}()=`'\"\\.<>:?*]")
 _RESERVED = {
     *schemas.TECHNICAL,
     schemas.FAILED_RULES,
@@ -120,11 +121,15 @@ def acceptable(columns: Mapping[str, str], known: Iterable[str]) -> dict[str, st
     room = MOST_COLUMNS - len(before)
     found: dict[str, str] = {}
     for name, kind in columns.items():
-        is_good = name and len(name) <= 128 and not _REFUSED.search(name) and name.isprintable()
-        if is_good and name.lower() not in taken and len(found) < room:
+        if is_plain(name) and name.lower() not in taken and len(found) < room:
             found[name] = kind
             taken.add(name.lower())
     return found
+
+
+def is_plain(name: str) -> bool:
+    """Whether a column, or a field within one, can have this name."""
+    return bool(name) and len(name) <= 128 and not _REFUSED.search(name) and name.isprintable()
 
 
 def differences(before: Version | None, after: Version) -> list[str]:

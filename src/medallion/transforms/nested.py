@@ -1,4 +1,4 @@
-"""What a nested column loses of a JSON value, which Spark's parser does not tell."""
+"""What a column loses of a JSON value, which Spark's parser does not tell."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def unfit(json: str, typed: str, kind: T.DataType, depth: int = 0) -> str:
         typed: SQL of the parsed value.
         kind: the type of `typed`.
 
-    True for a field that the type does not know or that is there twice, a value of another kind,
-    and an object or array where the type has none, at any depth.
+    True for a field that the type does not know or that is there twice, a value of another kind
+    or beyond what it can say, and an object or array where the type has none, at any depth.
     """
     if isinstance(kind, T.StructType):
         known = ", ".join(_text(field.name) for field in kind.fields)
@@ -49,7 +49,27 @@ def unfit(json: str, typed: str, kind: T.DataType, depth: int = 0) -> str:
             f"(size({items}) > 0 and exists(sequence(0, size({items}) - 1), {at} -> {item}))",
         ]
         return f"({json} is not null and ({' or '.join(lost)}))"
-    return f"({json} is not null and {typed} is null)"
+    lost = [f"{typed} is null", astray(json, typed, kind.simpleString()) or "false"]
+    return f"({json} is not null and ({' or '.join(lost)}))"
+
+
+def astray(json: str, typed: str, kind: str) -> str | None:
+    """SQL: whether a plain value became another one than the text says; None where none does."""
+    if kind in ("double", "float"):
+        return f"abs({typed}) = double('infinity')"  # 1e400: JSON has no infinite numbers
+    if kind == "string":
+        return f"contains({typed}, 'Infinity')"  # a number like that, written out again as text
+    if kind == "timestamp":
+        # Seconds whose microseconds are beyond a long come out as any time at all, and a time of
+        # day as one of today.
+        return f"(abs(try_cast({json} as decimal(38))) > {_MOST_SECONDS} or {json} rlike {_CLOCK})"
+    return f"trim({json}) rlike '[T ]'" if kind == "date" else None
+
+
+# SQL: whether a line may hold a time that goes astray. It costs less than a look at each field.
+MAYBE_NO_TIME = r"""value rlike r':\s*(-?[0-9]{13}|"[\sTt]*[0-9]{1,2}:)'"""
+_MOST_SECONDS = (2**63 - 1) // 1_000_000
+_CLOCK = r"r'^[\sTt]*[0-9]{1,2}:'"
 
 
 def member(field: str) -> str:

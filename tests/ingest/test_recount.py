@@ -1,0 +1,124 @@
+"""Rows of a file counted by plain Python, as bronze should have them."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ingesting import a_source
+
+from medallion.ingest.recount import rows_of
+
+BOM = b"\xef\xbb\xbf"
+
+
+def count(file: Path, data: bytes, **settings: Any) -> int | None:
+    file.write_bytes(data)
+    return rows_of(file, a_source(**settings))
+
+
+LINES: dict[str, tuple[bytes, int]] = {
+    "none": (b"", 0),
+    "one": (b"{}\n", 1),
+    "without a last line end": (b"{}\n{}", 2),
+    "blank lines": (b"\n{}\n\n \t\n{}\n\n", 2),
+    "only blank lines": (b" \n\n\t\n", 0),
+    "vertical blanks": (b"\v\n\f\n{}\n", 1),
+    "CRLF": (b"{}\r\n\r\n{}\r\n", 2),
+    "CR alone": (b"{}\r{}\r", 2),
+    "all of them": (b"{}\r{}\r\n{}\n", 3),
+    "a BOM": (BOM + b"{}\n{}\n", 2),
+    "nothing but a BOM": (BOM, 0),
+    "a BOM and a line end": (BOM + b"\n{}\n", 1),
+    "no BOM, in the second line": (b"{}\n" + BOM + b"\n", 2),
+    "not UTF-8": (b"\xff\n\xe4\xf6\n", 2),
+    "separators that end no line": ("{}\u2028{}\u0085\x1c\x1d{}\n".encode(), 1),
+    "a next-line byte": (b"a\x85b\n", 1),
+    "a no-break space is something": ("\u00a0\n{}\n".encode(), 2),
+    "a NUL": (b"\x00\n", 1),
+    "anything at all": (b"{broken\n[]\nnull\n", 3),
+}
+
+
+@pytest.mark.parametrize("kind", ["json", "text"])
+@pytest.mark.parametrize("name", LINES)
+def test_lines(tmp_path: Path, name: str, kind: str) -> None:
+    data, rows = LINES[name]
+    assert count(tmp_path / "a.json", data, format=kind) == rows
+
+
+@pytest.mark.parametrize(
+    ("name", "pack"), [("a.json.gz", gzip.compress), ("a.json.bz2", bz2.compress)]
+)
+def test_packed_lines(tmp_path: Path, name: str, pack: Callable[[bytes], bytes]) -> None:
+    assert count(tmp_path / name, pack(b"{}\n\n{}\n{}")) == 3
+    assert count(tmp_path / name.upper(), pack(b"{}\n")) == 1
+    assert count(tmp_path / name, pack(b"{}\n") + pack(b"{}\n")) == 2  # as `cat a b` makes them
+    assert count(tmp_path / name, pack(b"")) == 0
+
+
+CSV: dict[str, tuple[bytes, int]] = {
+    "none": (b"", 0),
+    "only a header": (b"a,b\n", 0),
+    "rows": (b"a,b\n1,2\n3,4", 2),
+    "a quoted line break": (b'a,b\n"1\n2",3\n4,5\n', 2),
+    "a quoted blank line": (b'a,b\n"1\n\n2",3\n', 1),
+    "quotes in quotes": (b'a,b\n"say ""hi""\n",3\n', 1),
+    "blank lines": (b"a,b\n\n1,2\n\n\n3,4\n\n", 2),
+    "too many fields and too few": (b"a,b\n1,2,3\n1\n", 2),
+    "CRLF": (b"a,b\r\n1,2\r\n3,4\r\n", 2),
+    "a BOM": (BOM + b"a,b\n1,2\n", 1),
+    "not UTF-8": (b"a,b\n\xff,\xe4\n", 1),
+    "a header alone with a BOM": (BOM + b"a,b", 0),
+}
+
+
+@pytest.mark.parametrize("name", CSV)
+def test_csv(tmp_path: Path, name: str) -> None:
+    data, rows = CSV[name]
+    assert count(tmp_path / "a.csv", data, format="csv") == rows
+    assert count(tmp_path / "a.csv.gz", gzip.compress(data), format="csv") == rows
+
+
+@pytest.mark.parametrize("size", [200_000, 1_000_000])
+def test_a_csv_field_of_any_length(tmp_path: Path, size: int) -> None:
+    data = b"a,b\n1," + b"x" * size + b"\n"
+    assert count(tmp_path / "a.csv", data, format="csv") == 1
+
+
+DOCUMENTS: dict[str, tuple[bytes, int]] = {
+    "none": (b"", 0),
+    "blanks": (b" \n\t\n", 0),
+    "an array": (b'[\n {"a": 1},\n {"a": 2}\n]\n', 2),
+    "an empty array": (b"[]", 0),
+    "an object": (b'{\n "a": [1, 2, 3]\n}\n', 1),
+    "something else": (b"null", 1),
+    "broken": (b'[{"a": 1}, {"a":', 1),
+    "two documents": (b'{"a": 1}\n{"a": 2}\n', 1),
+    "a BOM": (BOM + b"[1, 2, 3]", 3),
+    "not UTF-8": (b'["\xff", 2]', 1),
+    "items of all kinds": (b'[1, null, "a", [1, 2], {}]', 5),
+}
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_documents(tmp_path: Path, name: str) -> None:
+    data, rows = DOCUMENTS[name]
+    assert count(tmp_path / "a.json", data, multi_line=True) == rows
+    assert count(tmp_path / "a.json.gz", gzip.compress(data), multi_line=True) == rows
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("a.parquet", "parquet"), ("a.json.zst", "json"), ("a.csv.snappy", "csv")]
+)
+def test_what_python_cannot_read_is_not_guessed(tmp_path: Path, name: str, kind: str) -> None:
+    assert count(tmp_path / name, b"anything\n", format=kind) is None
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        rows_of(tmp_path / "a.json", a_source())
