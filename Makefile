@@ -1,16 +1,17 @@
 # `make` alone lists what there is. Variables set by the caller win: MEDALLION_HOME=/x make nightly
 #   PYTHON       which Python builds .venv (3.11 or newer)
 #   PYTEST_ARGS  more arguments for pytest: make test PYTEST_ARGS='-m "not slow"'
+#   BENCH_ARGS   arguments for the benchmarks: make bench BENCH_ARGS=--short
 PYTHON ?= python3
 BIN := .venv/bin
 # In front of what starts Spark: the machine's Java where it suits, else the one in .venv/java
 WITH_JAVA := . tools/java.sh && use_java &&
 
 .DEFAULT_GOAL := help
-.PHONY: help setup nightly test check format bench clean
+.PHONY: help setup nightly test check format bench bench-ingestion clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # A default must not replace an environment that another Python built, so only a choice is passed on.
 setup: ## install what is missing: packages, Java, Delta's jars
@@ -31,8 +32,12 @@ format: setup ## put the code into the common format
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: setup ## time the first night of 1.56 million rows beside plain Spark
-	@$(WITH_JAVA) $(BIN)/python tools/bench.py
+bench: setup ## time the first night of 1.56 million rows, and ingestion, beside plain Spark
+	@$(WITH_JAVA) $(BIN)/python tools/bench.py $(BENCH_ARGS)
+	@$(WITH_JAVA) $(BIN)/python tools/bench_ingestion.py $(BENCH_ARGS)
+
+bench-ingestion: setup ## time only how files come in: wide rows, 20,000 files, night after night
+	@$(WITH_JAVA) $(BIN)/python tools/bench_ingestion.py $(BENCH_ARGS)
 
 clean: ## remove the environment and all caches, never data
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache spark-warehouse metastore_db derby.log build dist

@@ -13,14 +13,12 @@ import argparse
 import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
+from measure import NIGHTLY, PROJECT, plain_bronze, timed, write
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
@@ -30,7 +28,6 @@ from medallion.config import load
 from medallion.factory import DataFactory
 from medallion.session import spark_session
 
-PROJECT = Path(__file__).resolve().parents[1]
 SOURCE = "activity"
 GOLD = ("device_counts", "device_totals")
 FULL = (1_560_000, 20, 2)  # rows, files, runs of each
@@ -58,7 +55,7 @@ def compare(folder: Path, rows: int, files: int, runs: int) -> int:
     print(f"{rows:,} rows, {files} files, {size:,.0f} MiB, {os.cpu_count()} cores", flush=True)
     commands: dict[str, Callable[[Path], list[str]]] = {
         "plain": lambda root: [__file__, "--plain", str(root)],
-        "medallion": lambda root: ["-m", "medallion", "nightly"],
+        "medallion": lambda root: [*NIGHTLY],
     }
     seconds: dict[str, list[float]] = {name: [] for name in commands}
     totals = {}
@@ -82,56 +79,6 @@ def compare(folder: Path, rows: int, files: int, runs: int) -> int:
     return 0
 
 
-def timed(arguments: list[str], root: Path) -> tuple[float, int]:
-    """Seconds from start to exit of one process, and the most KiB that it and its children held."""
-    log = root / "output.txt"
-    peak, ended = [0], threading.Event()
-    with log.open("w") as output:
-        started = time.monotonic()
-        process = subprocess.Popen(
-            [sys.executable, *arguments],
-            env={**os.environ, "MEDALLION_HOME": str(root)},
-            cwd=PROJECT,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-
-        def watch() -> None:
-            while not ended.wait(0.5):
-                peak[0] = max(peak[0], resident(process.pid))
-
-        watcher = threading.Thread(target=watch)
-        watcher.start()
-        status = process.wait()
-        taken = time.monotonic() - started
-        ended.set()
-        watcher.join()
-    if status:
-        raise SystemExit(f"{arguments} ended with {status}:\n{log.read_text()}")
-    return taken, peak[0]
-
-
-def resident(parent: int) -> int:
-    """KiB of memory that a process and all below it hold (Linux; 0 elsewhere)."""
-    held: dict[int, int] = {}
-    children: dict[int, list[int]] = {}
-    for status in Path("/proc").glob("[0-9]*/status"):
-        try:
-            lines = status.read_text().splitlines()
-        except OSError:  # it has ended
-            continue
-        fields = dict(line.split(":", 1) for line in lines if ":" in line)
-        pid = int(fields["Pid"])
-        held[pid] = int(fields.get("VmRSS", "0 kB").split()[0])
-        children.setdefault(int(fields["PPid"]), []).append(pid)
-    total, waiting = 0, [parent]
-    while waiting:
-        pid = waiting.pop()
-        total += held.get(pid, 0)
-        waiting += children.get(pid, [])
-    return total
-
-
 def counted(root: Path) -> dict[str, int]:
     """The sum of the counts of each gold table."""
     return {
@@ -148,15 +95,6 @@ def plain(root: Path) -> None:
     source, layout = config.sources[SOURCE], config.layout
     spark = spark_session(config, "plain")
 
-    def write(rows: DataFrame, table: str, mode: str = "append") -> StreamingQuery:
-        return (
-            rows.writeStream.format("delta")
-            .outputMode(mode)
-            .option("checkpointLocation", str(layout.checkpoint(table)))
-            .trigger(availableNow=True)
-            .start(str(layout.table(table)))
-        )
-
     def stream(table: str) -> DataFrame:
         return spark.readStream.format("delta").load(str(layout.table(table)))
 
@@ -164,15 +102,12 @@ def plain(root: Path) -> None:
         for query in queries:
             query.awaitTermination()
 
-    declared = ", ".join(f"`{name}` {kind}" for name, kind in (source.schema or {}).items())
-    lines = spark.readStream.schema(declared).json(str(layout.landing(SOURCE)))
-    landed = lines.withColumn("_source_file", F.col("_metadata.file_path"))
-    finish(write(landed.withColumn("_ingested_at", F.current_timestamp()), f"bronze.{SOURCE}"))
+    finish(plain_bronze(spark, config, SOURCE))
 
     columns = [F.expr(sql).alias(name) for name, sql in source.silver.items()]
     typed = stream(f"bronze.{SOURCE}").select(*columns, "_source_file", "_ingested_at")
     once = typed.withWatermark(source.event_time, source.watermark)
-    finish(write(once.dropDuplicates(list(source.keys)), f"silver.{SOURCE}"))
+    finish(write(config, once.dropDuplicates(list(source.keys)), f"silver.{SOURCE}"))
 
     silver = stream(f"silver.{SOURCE}")
     count = F.count(F.lit(1)).alias("total_recordings")
@@ -185,8 +120,8 @@ def plain(root: Path) -> None:
         "total_recordings",
     )
     finish(
-        write(by_window, "gold.device_counts", "complete"),
-        write(silver.groupBy("device").agg(count), "gold.device_totals", "complete"),
+        write(config, by_window, "gold.device_counts", "complete"),
+        write(config, silver.groupBy("device").agg(count), "gold.device_totals", "complete"),
     )
     spark.stop()
 

@@ -11,7 +11,7 @@ import duckdb
 import pytest
 from support import Lakehouse
 
-from medallion import tables
+from medallion import schemas, tables
 from medallion.audit import audit
 from medallion.factory import DataFactory, LandReport
 
@@ -59,16 +59,21 @@ def test_quarantine_by_rule(nights: Any, source: str) -> None:
 
 
 @pytest.mark.parametrize("source", ["activity", "event"])
-def test_unknown_fields_are_rescued(nights: Any, source: str) -> None:
+def test_unknown_fields_are_rescued_and_then_columns(nights: Any, source: str) -> None:
     lakehouse, landed = nights
-    rescued = [
-        json.loads(text)
-        for text, *declared in lakehouse.rows(f"bronze.{source}", "_rescued_data")
-        if text
-    ]
-    schema = lakehouse.config.sources[source].schema
-    unknown = [fields for fields in rescued if not set(fields) & set(schema)]
-    assert len(unknown) == landed[source].unknown_fields
+    declared = lakehouse.config.sources[source].schema
+    table = lakehouse.spark.read.format("delta").load(
+        str(lakehouse.config.layout.table(f"bronze.{source}"))
+    )
+    new = [name for name in table.columns if name not in {*declared, *schemas.TECHNICAL}]
+    assert new
+    rescued = columns = 0
+    for row in table.select("_rescued_data", *new).collect():
+        columns += any(row[name] is not None for name in new)
+        rescued += row[0] is not None and not set(json.loads(row[0])) & set(declared)
+    assert rescued
+    assert columns
+    assert rescued + columns == landed[source].unknown_fields
 
 
 def strict(file: Path) -> list[dict[str, Any]]:
@@ -101,7 +106,7 @@ def test_gold_equals_a_recount_by_another_engine(nights: Any, tmp_path: Path) ->
     lakehouse, _ = nights
     listed = tmp_path / "recordings.jsonl"
     with listed.open("w") as out:
-        for file in sorted((lakehouse.root / "landing/activity").glob("*.json")):
+        for file in sorted((lakehouse.root / "archive/activity").glob("*.json")):
             for row in filter(is_recording, strict(file)):
                 out.write(json.dumps([row["Recorded_At"], row["Device"], row["Index"]]) + "\n")
     duck = duckdb.connect()

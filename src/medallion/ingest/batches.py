@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, Observation, Row, SparkSession
@@ -24,6 +24,7 @@ from medallion.streams import one_line
 from medallion.transforms.bronze import parsed
 
 Say = Callable[[str], None]
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FEED = ("_change_type", "_commit_version", "_commit_timestamp")
 
 
@@ -162,7 +163,9 @@ class Batches:
                 self.lines[batch] = int(read.get["rows"])
                 return entries
             except formats.SPARK_ERRORS as error:
-                good = self._put_aside(entries, self._why_unreadable)
+                good = self._put_aside(entries, rejects.why_unreadable)
+                if len(good) == len(entries):  # a query for each file, where nothing less tells
+                    good = self._put_aside(entries, self._why_unreadable)
                 if len(good) == len(entries):
                     raise MedallionError(
                         f"{self._name} batch {batch}: {one_line(str(error))}"
@@ -172,9 +175,6 @@ class Batches:
         return entries
 
     def _why_unreadable(self, path: Any) -> str | None:
-        why = rejects.why_unreadable(path)
-        if why:
-            return why
         try:
             self._rows_of([self._config.layout.relative(path)]).count()
         except formats.SPARK_ERRORS as error:
@@ -245,4 +245,5 @@ def _rows_of_version(spark: SparkSession, table: str, version: int | None) -> Da
 
 
 def _micros(time_: datetime) -> int:
-    return int(time_.timestamp() * 1000) * 1000
+    # Not by way of a float, which is a millisecond off for some years' times.
+    return (time_.astimezone(UTC) - _EPOCH) // timedelta(milliseconds=1) * 1000

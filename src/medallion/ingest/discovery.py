@@ -15,7 +15,10 @@ from medallion.kinds import seconds
 
 # A hidden file is mostly one that is being written, and is shown under its name within moments.
 HIDDEN_FOR = 60_000_000
-_HIDDEN = "hidden: its name begins with . or _; rename it to have it taken in"
+_HIDDEN = (
+    "hidden: its name or its folder's begins with . or _, or it ends with ._COPYING_; rename it to "
+    "have it taken in"
+)
 _NOT_AGAIN = (
     "a file of this name was taken in before, and this is another one: give it a name of its own, "
     "or set allow_overwrites"

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import os
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, TYPE_CHECKING, cast
 
 from medallion.config import Source
 from medallion.layout import Layout
 
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
 # A folder with such a name is taken for a file that somebody failed to write.
 _LIKE_A_FILE = (".json", ".ndjson", ".jsonl", ".csv", ".parquet", ".txt")
+_CHUNK = 1 << 20
 CODECS = (".gz", ".bz2", ".deflate", ".zst", ".lz4", ".snappy")
 
 
@@ -80,7 +86,9 @@ def list_files(layout: Layout, source: Source, of: Iterable[Path] | None = None)
             elif file := stat(layout, key):
                 # Spark passes over such names; they are mostly files that are still being written,
                 # and so are those in such folders: its own writers have a _temporary.
-                is_hidden = any(part[0] in "._" for part in (*below, name))
+                is_hidden = name.endswith("._COPYING_") or any(
+                    part[0] in "._" for part in (*below, name)
+                )
                 (hidden if is_hidden else files).append(file)
     return Listing(tuple(files), tuple(hidden), tuple(unfit))
 
@@ -146,9 +154,44 @@ def _unspeakable(path: str) -> str | None:
     return "its name has a line break" if "\n" in path or "\r" in path else None
 
 
+class _Inflated(io.RawIOBase):
+    """The bytes of a .deflate file: zlib's format, one stream after the other."""
+
+    def __init__(self, path: Path) -> None:
+        self._file, self._stream = path.open("rb"), zlib.decompressobj()
+        self._left, self._is_empty = b"", True
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        room = memoryview(buffer)
+        while True:
+            if self._stream.eof:
+                self._left = self._stream.unused_data
+                self._stream, self._is_empty = zlib.decompressobj(), True
+            given = self._left or self._file.read(_CHUNK)
+            found = self._stream.decompress(given, len(room))
+            self._left = self._stream.unconsumed_tail
+            self._is_empty = self._is_empty and not given
+            if found:
+                room[: len(found)] = found
+                return len(found)
+            if not given and not self._stream.eof:
+                if self._is_empty:
+                    return 0
+                raise EOFError("its deflate data ends too soon")
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
 def opened(path: Path) -> IO[bytes]:
     """A file's bytes without its compression, as far as Python's own library knows it."""
     suffix = path.suffix.lower()
+    if suffix == ".deflate":
+        return io.BufferedReader(_Inflated(path))
     if suffix == ".gz":
         return cast(IO[bytes], gzip.open(path, "rb"))
     return cast(IO[bytes], bz2.open(path, "rb")) if suffix == ".bz2" else path.open("rb")

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +28,13 @@ def rows_of(path: Path, source: Source) -> int | None:
     """
     if source.format == "parquet" or path.suffix.lower() in _UNKNOWN:
         return None
+    try:
+        return _counted(path, source)
+    except (EOFError, zlib.error) as error:  # torn, or spoilt
+        raise OSError(str(error)) from error
+
+
+def _counted(path: Path, source: Source) -> int:
     # Latin-1 gives a text for any bytes, and only \n, \r\n and \r end a line, as they do for Spark.
     with io.TextIOWrapper(opened(path), "latin-1") as lines:
         if source.multi_line:

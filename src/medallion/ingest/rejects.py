@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,8 +51,6 @@ def why_unreadable(path: Path) -> str | None:
     """Why a file cannot be read to its end; None where it can be."""
     suffix = path.suffix.lower()
     try:
-        if suffix == ".deflate":
-            return _inflate(path)
         with opened(path) as file:
             while file.read(_CHUNK):
                 pass
@@ -61,19 +59,6 @@ def why_unreadable(path: Path) -> str | None:
     except (OSError, zlib.error) as error:
         return f"cannot be read: {getattr(error, 'strerror', None) or error}"
     return None
-
-
-def _inflate(path: Path) -> str | None:
-    stream = zlib.decompressobj()
-    for chunk in _chunks(path):
-        stream.decompress(chunk)
-    return None if stream.eof else "torn: its deflate data ends too soon"
-
-
-def _chunks(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            yield chunk
 
 
 def put_aside(layout: Layout, source: Source, ledger: Ledger, rejected: Sequence[Entry]) -> None:
@@ -94,12 +79,17 @@ def _place(layout: Layout, source: Source, path: str) -> str | None:
     return layout.relative(free_name(layout.rejected(source.name) / below))
 
 
+def _cut(name: str) -> str:
+    """As much of a name as leaves room for the reason's ending: 255 bytes are the most."""
+    return name.encode()[: 255 - len(REASON)].decode(errors="ignore")
+
+
 def _move(layout: Layout, entry: Entry) -> bool:
     target = layout.root / (entry.moved_to or "")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(layout.root / entry.path, target)
-        reason = target.with_name(target.name + REASON)
+        reason = free_name(target.with_name(_cut(target.name) + REASON))
         reason.write_text(f"{entry.path}: {entry.why}\n", errors="replace")
     except OSError:
         return False

@@ -72,10 +72,13 @@ def parsed(lines: DataFrame, schema: Mapping[str, str]) -> DataFrame:
 
 # Spark's parser stops at the end of the first object and ignores the rest of the line. As the first
 # of two items of an array, sealed by a text that the line cannot hold, it has to be read whole.
-_SEALED = "from_json(concat('[', value, ',\"', _seal, '\"]'), 'array<string>')"
+_SEALED = (
+    "from_json(concat('[', value, ',\"', _seal, '\"]'), 'array<string>',"
+    " map('allowSingleQuotes', 'false', 'allowNonNumericNumbers', 'false'))"
+)
 _NOT_JSON = (
-    "_keys is null or (_row._conflict is not null and _variant is null)"
-    " or not is_valid_utf8(value) or size(_sealed) <> 2 or coalesce(_sealed[1], '') <> _seal"
+    "_keys is null or not is_valid_utf8(value)"
+    " or size(_sealed) <> 2 or coalesce(_sealed[1], '') <> _seal"
 )
 
 

@@ -1,0 +1,245 @@
+"""The catalogue of hostile contents: what a file may hold, and what must become of it.
+
+By RFC 8259, RFC 3339 and arithmetic. The source is `activity`, of which these columns tell most:
+`Device` (string), `Index` (long), `x` (double), `Recorded_At` (timestamp, or seconds since 1970).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from medallion.ingest.ledger import INGESTED, REJECTED
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One file, and what bronze and the ledger must say of it.
+
+    `sees` are values of columns, `kept` is what was rescued (as JSON), `raw` the corrupt lines.
+    """
+
+    name: str
+    content: bytes = b'{"Device":"d"}\n'
+    rows: int = 1
+    corrupt: int = 0
+    rescued: int = 0
+    state: str | None = INGESTED
+    why: str = ""
+    file: str = ""
+    source: str = "activity"
+    sees: Mapping[str, list[Any]] = field(default_factory=dict)
+    kept: list[str] | None = None
+    raw: list[str] | None = None
+    modified_at: float | None = None
+    make: Callable[[Path], object] | None = None
+
+    @property
+    def path(self) -> str:
+        """Where it lands, as the ledger spells it."""
+        return f"landing/{self.source}/{self.file or f'{self.name}.json'}"
+
+
+def text(written: str) -> bytes:
+    return written.encode("utf-8", "surrogatepass")
+
+
+def good(name: str, content: str | bytes, *devices: str, rows: int = 1, **more: Any) -> Kind:
+    """Lines that fit the schema."""
+    content = text(content) if isinstance(content, str) else content
+    sees = {"Device": list(devices)} if devices else {}
+    return Kind(name, content, rows=len(devices) or rows, sees=sees, **more)
+
+
+def value(name: str, column: str, written: str, seen: Any) -> Kind:
+    """A value that its column can say."""
+    return Kind(name, text(f'{{"{column}":{written}}}'), sees={column: [seen]}, kept=[])
+
+
+def kept(name: str, line: str, **seen: Any) -> Kind:
+    """A line of JSON whose only field, or all of which, is rescued."""
+    sees = {column: [found] for column, found in seen.items()}
+    return Kind(name, text(line), rescued=1, kept=[line], sees=sees)
+
+
+def bad(name: str, line: str | bytes) -> Kind:
+    """One line that is not a JSON object: kept as it came, what is not UTF-8 as Latin-1."""
+    content = text(line) if isinstance(line, str) else line
+    try:
+        raw = content.decode()
+    except UnicodeDecodeError:
+        raw = content.decode("latin-1")
+    return Kind(name, content + b"\n", corrupt=1, raw=[raw])
+
+
+def not_text(name: str, content: bytes, why: str) -> Kind:
+    return Kind(name, content, rows=0, state=REJECTED, why=why)
+
+
+def at(seconds: int) -> str:
+    """A time as Spark writes it; the calendar repeats every 400 years of 146,097 days."""
+    cycles, rest = divmod(seconds, 146_097 * 86_400)
+    time = datetime(1970, 1, 1) + timedelta(seconds=rest)
+    year = time.year + 400 * cycles
+    return f"{'+' if year > 9999 else ''}{year:04}{time:-%m-%d %H:%M:%S}"
+
+
+def time(name: str, written: str, seconds: int = 1_519_984_953) -> Kind:
+    return value(f"time {name}", "Recorded_At", written, at(seconds))
+
+
+def no_time(name: str, written: str) -> Kind:
+    return kept(f"time {name}", f'{{"Recorded_At":{written}}}', Recorded_At=None)
+
+
+A, B, C, D = (f'{{"Device":"{name}"}}' for name in "abcd")
+NESTED_100 = "[" * 100 + "]" * 100
+MEGABYTES = "m" * 5_000_000
+
+ENCODINGS = [
+    good("UTF-8 with BOM", f"\ufeff{A}\n{B}\n", "a", "b"),
+    good("BOM alone", "\ufeff", rows=0),
+    good("BOM and a blank line", f"\ufeff \n{A}\n", "a"),
+    bad("BOM within a line", f" \ufeff{A}"),
+    not_text("UTF-16 LE with BOM", f"\ufeff{A}\n".encode("utf-16-le"), "UTF-16"),
+    not_text("UTF-16 BE with BOM", f"\ufeff{A}\n".encode("utf-16-be"), "UTF-16"),
+    # Cut at the byte 0A: two lines, and the last line end's other half.
+    Kind("UTF-16 LE without BOM", f"{A}\n{B}\n".encode("utf-16-le"), rows=3, corrupt=3),
+    bad("Latin-1", '{"Device":"café"}'.encode("latin-1")),
+    bad("invalid UTF-8", b'{"Device":"\x80\xfe"}'),
+    bad("overlong", b'{"Device":"\xc0\xaf"}'),
+    bad("surrogate as UTF-8", b'{"Device":"\xed\xa0\x80"}'),
+    bad("UTF-8 cut within a character", b'{"Device":"\xf0\x9f\x98'),
+    bad("one byte", b"\xf0"),
+    good("beyond the BMP", '{"Device":"😀\\ud83d\\ude00"}', "😀😀"),
+    good("replacement character", '{"Device":"\ufffd?"}', "\ufffd?"),
+    good(
+        "line ends of Unicode only", '{"Device":"a\u2028b\u2029c\u0085d"}', "a\u2028b\u2029c\u0085d"
+    ),
+    kept("half a character", r'{"Device":"\ud800"}', Device=None),
+    kept("half a character unknown", r'{"half":"\udfff","whole":"?"}'),
+]
+LINE_ENDS = [
+    good("LF", f"{A}\n{B}\n", "a", "b"),
+    good("CR LF", f"{A}\r\n{B}\r\n", "a", "b"),
+    good("lone CR", f"{A}\r{B}\r", "a", "b"),
+    good("none at the end", f"{A}\n{B}", "a", "b"),
+    good("mixed ends", f"{A}\r\n{B}\n{C}\r{D}\n\r", "a", "b", "c", "d"),
+    good("blank lines", f"\n \n\t\n\v\n\f\n \t\r\n{A}\n\n\r\r", "a"),
+    good("only blank lines", "\n\r\n \n\t", rows=0),
+    Kind("blanks of Unicode", text("\u00a0\n\u3000\n\u2003\n\u200b\n\u0085"), rows=5, corrupt=5),
+    Kind("separators of ASCII", b"\x1c\n\x1d\n\x1e\n\x1f\n", rows=4, corrupt=4),
+    Kind("NUL lines", b"\0\n\0\0\n", rows=2, corrupt=2, raw=["\0", "\0\0"]),
+    bad("two objects in one line", A + B),
+    Kind("an object over lines", b'{"Device":\n"a"\n}\n', rows=3, corrupt=3),
+]
+LONE = [
+    *(bad(f"lone {one}", one) for one in ("42", '"text"', "null", "true", "[]", "{")),
+    bad("array of an object", f"[{A}]"),
+    good("empty object", "{}", kept=[]),
+]
+NOT_JSON = [
+    *(
+        bad(f"number {written}", f'{{"x":{written}}}')
+        for written in ("007", "+1", ".5", "5.", "0x10", "1e", "--1", "1_000", "NaN", "-Infinity")
+    ),
+    bad("comment", f"{A}//"),
+    bad("comment within", '{"Device":/**/"a"}'),
+    bad("single quotes", "{'Device':'a'}"),
+    bad("no quotes", "{Device:1}"),
+    bad("comma at the end", '{"Device":"a",}'),
+    bad("wrong escape", r'{"Device":"\x41"}'),
+    bad("NUL in a text", '{"Device":"a\0b"}'),
+    bad("tab in a text", '{"Device":"a\tb"}'),
+    bad("escape sequence of a terminal", '{"Device":"\x1b[31m"}'),
+]
+VALUES = [
+    value("NUL escaped", "Device", r'"a\u0000b"', "a\0b"),
+    value("DEL", "Device", '"\x7f"', "\x7f"),
+    value("-0 for a whole", "Index", "-0", 0),
+    value("-0 for a fraction", "x", "-0", 0.0),
+    value("largest long", "Index", "9223372036854775807", 9_223_372_036_854_775_807),
+    value("too small for a double", "x", "1e-400", 0.0),
+    value("whole for a fraction", "x", "1E+2", 100.0),
+    value("megabytes", "Device", f'"{MEGABYTES}"', MEGABYTES),
+    value("100 levels in a text", "Device", NESTED_100, NESTED_100),
+    kept("beyond long", '{"Index":9223372036854775808}', Index=None),
+    kept("fraction for a whole", '{"Index":1.5}', Index=None),
+    kept("1e400", '{"x":1e400}', x=None),
+    kept("-1e400", '{"x":-1e400}', x=None),
+    kept("400 digits", f'{{"x":{"9" * 400}}}', x=None),
+    kept("1e400 for a text", '{"Device":1e400}', Device=None),
+    kept("1e400 unknown", '{"huge":[1e400]}'),
+    kept("38 digits unknown", f'{{"long":{"1234567890" * 4:.38}}}'),
+    kept("NaN as text", '{"x":"NaN"}', x=None),
+    kept("number as text", '{"x":"1.5"}', x=None),
+    kept("empty text for a number", '{"x":""}', x=None),
+    kept("100 levels", f'{{"deep":{NESTED_100}}}'),
+    kept("megabytes unknown", f'{{"long":"{MEGABYTES}"}}'),
+    # Allowed by RFC 8259, section 9: a parser may have limits. What is beyond them is kept whole.
+    bad("1,001 levels", f'{{"deep":{"[" * 1001}{"]" * 1001}}}'),
+    bad("100,000 levels", '{"deep":' * 100_000),
+    bad("number of 2,000 digits", f'{{"x":{"9" * 2000}}}'),
+]
+TIMES = [
+    time("with Z", '"2018-03-02T10:02:33Z"'),
+    time("without zone", '"2018-03-02T10:02:33"'),
+    time("with a blank", '"2018-03-02 10:02:33"'),
+    time("offset", '"2018-03-02T11:02:33+01:00"'),
+    time("offset without colon", '"2018-03-02T11:02:33+0100"'),
+    time("epoch seconds", "1519984953"),
+    time("before 1970", "-1", -1),
+    time("zero", "0", 0),
+    time("date only", '"2018-03-02"', 1_519_984_953 - 36_153),  # 10:02:33 is second 36,153
+    time("leap day", '"2016-02-29T00:00:00Z"', 1_456_704_000),
+    time("year 10000", '"10000-01-01T00:00:00Z"', 253_402_300_800),
+    time("epoch milliseconds", "1519984953000", 1_519_984_953_000),  # as documented: seconds
+    no_time("epoch microseconds", "1519984953000000"),  # as seconds, beyond what a time can be
+    no_time("first second too far", "9223372036855"),
+    no_time("epoch with a fraction", "1519984953.5"),
+    no_time("epoch as text", '"1519984953"'),
+    no_time("leap second", '"2016-12-31T23:59:60Z"'),
+    no_time("29 February", '"2018-02-29T10:02:33Z"'),
+    no_time("month 13", '"2018-13-01T10:02:33Z"'),
+    no_time("offset beyond a day", '"2018-03-02T10:02:33+25:00"'),
+    no_time("nonsense", '"yesterday"'),
+    no_time("now", '"now"'),
+    no_time("blank", '" "'),
+    no_time("of day only", '"10:02:33"'),  # must not become one of the day of the run
+    no_time("true", "true"),
+]
+ODD_FIELDS = [
+    "",
+    " ",
+    "a b",
+    "a,b",
+    "a;b",
+    "a=b",
+    "a\tb",
+    "a\nb",
+    "{a}",
+    "(a)",
+    "a.b",
+    "a`b",
+    'a"b',
+]
+ODD_FIELDS += ["a'b", "a\\b", "<a>", "a:b", "a?b", "*", "$.a", "\0", "😀", "k" * 1000]
+OURS = ["_rescued_data", "_corrupt_record", "_source_file", "_ingested_at", "_failed_rules"]
+OURS += ["_change_type", "_commit_version", "_conflict", "_row", "_keys", "_metadata", "value"]
+FIELDS = [
+    kept("key twice", '{"Device":"a","Device":"b"}'),
+    kept("key twice within", '{"new":{"a":1,"a":2}}'),
+    kept("keys by case", '{"device":"a","DEVICE":"b"}', Device=None),
+    kept("new keys by case", '{"level":1,"LEVEL":"two"}'),
+    kept("new keys by case within", '{"inner":{"a":1,"A":2}}'),
+    *(kept(f"field {n}", json.dumps({f: n})) for n, f in enumerate(ODD_FIELDS)),
+    *(kept(f"field {n} within", json.dumps({f"in{n}": {f: n}})) for n, f in enumerate(ODD_FIELDS)),
+    *(kept(f"our {name}", json.dumps({name: 1})) for name in OURS),
+    kept("5,000 fields", json.dumps({f"field_{n}": n for n in range(5000)})),
+    kept("5,000 fields within", json.dumps({"wide": {f"field_{n}": n for n in range(5000)}})),
+]
+CONTENTS = [*ENCODINGS, *LINE_ENDS, *LONE, *NOT_JSON, *VALUES, *TIMES, *FIELDS]

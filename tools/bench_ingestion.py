@@ -1,0 +1,348 @@
+"""What taking files in costs, each figure beside what it is to be held against, in one run.
+
+    .venv/bin/python tools/bench_ingestion.py [--short] [rescue] [files] [nights]
+
+rescue  bronze, which keeps what does not fit the schema, beside Spark's own JSON stream
+files   many files of one row: bronze beside Spark's own stream of files, and then a nightly that
+        finds nothing new, beside one on a landing zone that never had more than one file
+nights  the same few files every night: a late night beside an early one, by layer
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import yaml
+from measure import NIGHTLY, PROJECT, plain_bronze, timed
+from pyspark.sql import SparkSession
+
+from medallion import accounting, tables
+from medallion.config import Config, load
+from medallion.factory import DataFactory
+from medallion.nightly import Nightly
+from medallion.pipeline import LAYERS, Pipeline
+from medallion.session import spark_session
+
+FIGURES = ("rescue", "files", "nights")
+STEPS = (*LAYERS, "balance")
+FILES_A_TRIGGER = {"maxFilesPerTrigger": "1000"}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is measured."""
+
+    rows: int  # rescue: rows of the landing
+    parts: int  # and its files
+    runs: int  # runs of each side
+    files: int  # files of one row
+    idle_runs: int  # nightly processes of each kind
+    thorough: bool  # as processes, with clean_source archive as well, early nights beside late ones
+    early: range  # the nights that are held against each other
+    late: range
+    processes: int  # nights after those, as processes
+
+
+FULL = Scale(1_560_000, 20, 3, 20_000, 3, True, range(3, 8), range(198, 203), 3)
+SHORT = Scale(78_000, 2, 1, 300, 0, False, range(3, 6), range(10, 13), 0)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One line of the table at the end: seconds of medallion, and of what stands beside it."""
+
+    name: str
+    ours: float
+    beside: float
+    target: float | None = None
+    note: str = ""
+
+    def __str__(self) -> str:
+        ratio = self.ours / self.beside
+        target = f"{self.target:.2f}" if self.target else "-"
+        verdict = "" if self.target is None else "met" if ratio <= self.target else "MISSED"
+        cells = f"{self.ours:9.2f} {self.beside:9.2f} {ratio:7.2f} {target:>7} {verdict:<7}"
+        return f"{self.name:<46}{cells}{self.note}".rstrip()
+
+
+def main() -> int:
+    """Measure what is asked for, and print it as one table."""
+    parser = argparse.ArgumentParser(description="what taking files in costs")
+    parser.add_argument("--short", action="store_true", help="little of each, in about a minute")
+    parser.add_argument("figures", nargs="*", metavar="FIGURE", help=f"of {', '.join(FIGURES)}")
+    options = parser.parse_args()
+    unknown = set(options.figures) - set(FIGURES)
+    if unknown:
+        parser.error(f"there is no figure {', '.join(sorted(unknown))}")
+    scale = SHORT if options.short else FULL
+    measure = {"rescue": rescue, "files": many_files, "nights": nights}
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start", flush=True)
+    with tempfile.TemporaryDirectory(prefix="medallion-bench-") as name:
+        folder = Path(name)
+        spark = spark_session(configured(folder), "bench ingestion")
+        found: list[Figure] = []
+        for figure in options.figures or FIGURES:
+            found += measure[figure](spark, folder / figure, scale)
+        spark.stop()
+    head = f"{'medallion':>9} {'beside':>9} {'ratio':>7} {'target':>7}"
+    print(f"\n{'medians of seconds':<46}{head}")
+    print("\n".join(map(str, found)))
+    return 0
+
+
+def rescue(spark: SparkSession, folder: Path, scale: Scale) -> list[Figure]:
+    """Bronze of a large landing, in turn with Spark's own JSON stream."""
+    sides: dict[str, Callable[[SparkSession, Config, str], float]] = {
+        "plain": plain,
+        "medallion": bronze,
+    }
+    for name, rows, files in (("warm", 20_000, 2), ("large", scale.rows, scale.parts)):
+        DataFactory(folder / name / "landing").land(rows=rows, files=files, source="activity")
+    seconds: dict[str, list[float]] = {side: [] for side in sides}
+    for number in range(scale.runs + 1):
+        landing = folder / ("large" if number else "warm") / "landing"
+        for side, take_in in sides.items():
+            root = folder / side
+            shutil.copytree(landing, root / "landing", copy_function=os.link)
+            taken = take_in(spark, configured(root), "activity")
+            if number:
+                expect(root, "activity", scale.rows)
+                seconds[side].append(taken)
+                say(f"rescue    run {number}: {side:<9} {taken:6.2f} s")
+            shutil.rmtree(root)
+    ours, beside = (statistics.median(seconds[side]) for side in ("medallion", "plain"))
+    note = f"{scale.rows:,} rows, {scale.parts} files"
+    return [Figure("bronze | plain JSON stream", ours, beside, 1.5, note)]
+
+
+def many_files(spark: SparkSession, folder: Path, scale: Scale) -> list[Figure]:
+    """Files of one row, and then nights that find nothing new."""
+    off = conf_without_cleaning(folder / "conf")
+    lies: dict[str, dict[str, str]] = {
+        "archived": {},
+        "lying": {"MEDALLION_CONF": str(off)},
+        "empty": {},
+    }
+    if not scale.thorough:
+        del lies["archived"]
+    land_small(folder / "warm", scale.files // 10)  # the first batches of a session are slow
+    bronze(spark, configured(folder / "warm"), "event")
+    shutil.rmtree(folder / "warm/bronze")
+    shutil.copytree(folder / "warm/archive", folder / "warm/landing", dirs_exist_ok=True)
+    shutil.rmtree(folder / "warm/_checkpoints")
+    plain(spark, configured(folder / "warm"), "event", FILES_A_TRIGGER)
+
+    seconds: dict[str, float] = {}
+    for side in ("plain", *lies):
+        root = folder / side
+        if side == "empty":
+            continue
+        land_small(root, scale.files)
+        config = configured(root, **lies.get(side, {}))
+        if side == "plain":
+            seconds[side] = plain(spark, config, "event", FILES_A_TRIGGER)
+        else:
+            seconds[side] = bronze(spark, config, "event")
+        expect(root, "event", scale.files)
+        rate = scale.files / seconds[side]
+        say(f"files     {side:<9} {seconds[side]:6.2f} s, {rate:7,.0f} files/s")
+    names = {"archived": "clean_source archive", "lying": "clean_source off"}
+    found = []
+    for side in (side for side in names if side in seconds):
+        rates = " | ".join(f"{scale.files / seconds[name]:,.0f}" for name in (side, "plain"))
+        note = f"{scale.files:,} files: {rates} a second"
+        name = f"bronze, {names[side]} | plain files"
+        found.append(Figure(name, seconds[side], seconds["plain"], None, note))
+    if scale.idle_runs:
+        idle = idle_nights(spark, folder, lies, scale)
+        for side, name in names.items():
+            found.append(Figure(f"idle nightly, {name} | empty", idle[side], idle["empty"], 1.2))
+    return found
+
+
+def idle_nights(
+    spark: SparkSession, folder: Path, lies: dict[str, dict[str, str]], scale: Scale
+) -> dict[str, float]:
+    """Seconds of whole processes that find nothing new."""
+    land_small(folder / "empty", 1)
+    for side, environment in lies.items():  # once before, so that there is nothing new
+        settle(spark, configured(folder / side, **environment))
+    seconds: dict[str, list[float]] = {side: [] for side in lies}
+    for number in range(1, scale.idle_runs + 1):
+        for side, environment in lies.items():
+            taken, _ = timed([*NIGHTLY], folder / side, **environment)
+            seconds[side].append(taken)
+            say(f"files     idle nightly {number}: {side:<9} {taken:6.2f} s")
+    return {side: statistics.median(taken) for side, taken in seconds.items()}
+
+
+def nights(spark: SparkSession, folder: Path, scale: Scale) -> list[Figure]:
+    """Night after night in one session, without gates. Early nights are timed beside the late
+    ones, on a root of their own: so both run in a warm session, under the same load."""
+    old, young = Nights(spark, folder / "old"), Nights(spark, folder / "young")
+    cold, late, early = [], [], []
+    for number in range(1, scale.late.start):
+        taken = old.next()
+        if number in scale.early:
+            cold.append(taken)
+        if number % 20 == 0 or number in scale.early:
+            say(f"nights    night {number:3}: {told(taken)}")
+    if scale.thorough:
+        for _ in range(1, scale.early.start):
+            young.next()
+    for number, other in zip(scale.late, scale.early, strict=True):
+        late.append(old.next())
+        say(f"nights    night {number:3}: {told(late[-1])}")
+        if scale.thorough:
+            early.append(young.next())
+            say(f"nights    night {other:3}: {told(early[-1])} (other root)")
+    first = medians(cold)
+    say(f"nights    as they came, nights {named(scale.early)}: {told(first)}")
+    ours, beside = medians(late), medians(early or cold)
+    name = f"night {named(scale.late)} | {named(scale.early)}"
+    found = [Figure(f"{name}, {step}", ours[step], beside[step]) for step in STEPS]
+    note = "5 files of 200 rows a night, no gates"
+    found.append(Figure(f"{name}, all", sum(ours.values()), sum(beside.values()), None, note))
+    if scale.processes:
+        found.append(as_processes(spark, old, young, scale.processes))
+    return found
+
+
+def as_processes(spark: SparkSession, old: Nights, young: Nights, count: int) -> Figure:
+    """The nights after those, as whole `medallion nightly` processes: session, gates, documents."""
+    seconds: dict[Nights, list[float]] = {old: [], young: []}
+    for some in seconds:
+        settle(spark, configured(some.root))
+    for _ in range(count):
+        for some, taken in seconds.items():
+            some.land()
+            taken.append(timed([*NIGHTLY], some.root)[0])
+            say(f"nights    nightly process on {some.root.name:<5} {taken[-1]:6.2f} s")
+    ours, beside = (statistics.median(taken) for taken in seconds.values())
+    return Figure("the nights after these, as processes", ours, beside, None, "with gates")
+
+
+class Nights:
+    """One root that gets files of activity each night."""
+
+    def __init__(self, spark: SparkSession, root: Path) -> None:
+        self.spark, self.root = spark, root
+
+    def land(self) -> None:
+        """The files of one night."""
+        DataFactory(self.root / "landing").land(rows=1000, files=5, source="activity")
+
+    def next(self) -> dict[str, float]:
+        """Land and run one night; the seconds of each step."""
+        self.land()
+        return layers(self.spark, configured(self.root), "activity")
+
+
+def layers(spark: SparkSession, config: Config, source: str) -> dict[str, float]:
+    """A night of one source without gates; the seconds of each step."""
+    gold = {name: table for name, table in config.gold.items() if table.source == source}
+    pipeline = Pipeline(spark, replace(only(config, source), gold=gold), "bench", lambda _: None)
+    taken = {layer: clocked(lambda: pipeline.run(layer)) for layer in LAYERS}  # noqa: B023
+    taken["balance"] = clocked(lambda: accounting.balances(pipeline.config))
+    return taken
+
+
+def bronze(spark: SparkSession, config: Config, source: str) -> float:
+    """Seconds of medallion's bronze, with all that it does besides the query."""
+    pipeline = Pipeline(spark, only(config, source), "bench", lambda _: None)
+    return clocked(lambda: pipeline.run("bronze"))
+
+
+def plain(
+    spark: SparkSession, config: Config, source: str, options: dict[str, str] | None = None
+) -> float:
+    """Seconds of Spark's own stream of files."""
+    return clocked(lambda: plain_bronze(spark, config, source, options).awaitTermination())
+
+
+def settle(spark: SparkSession, config: Config) -> None:
+    """A nightly that is not timed."""
+    report = Nightly(Pipeline(spark, config, "bench", lambda _: None)).run()
+    if not report.is_good:
+        raise SystemExit(f"{config.layout.root}: {report.errors or report.balances}")
+
+
+def configured(root: Path, **environment: str) -> Config:
+    """The project's configuration on a root."""
+    return load({"MEDALLION_HOME": str(root), **environment}, PROJECT)
+
+
+def only(config: Config, source: str) -> Config:
+    """A configuration with one source."""
+    return replace(config, sources={source: config.sources[source]})
+
+
+def conf_without_cleaning(conf: Path) -> Path:
+    """A copy of conf/ where the files of all sources stay in landing."""
+    shutil.copytree(PROJECT / "conf", conf)
+    file = conf / "pipeline.yaml"
+    document = yaml.safe_load(file.read_text())
+    for source in document["sources"].values():
+        source["clean_source"] = "off"
+    file.write_text(yaml.safe_dump(document, sort_keys=False))
+    return conf
+
+
+def land_small(root: Path, files: int) -> None:
+    """Files of one event each, a second apart."""
+    landing = root / "landing/event"
+    landing.mkdir(parents=True)
+    start = datetime(2024, 1, 1, tzinfo=UTC)
+    for number in range(files):
+        at = (start + timedelta(seconds=number)).isoformat(timespec="seconds")[:19]
+        line = f'{{"id":"phone{number % 5}","action":"open","ts":"{at}"}}\n'
+        (landing / f"{number:05}.json").write_text(line)
+
+
+def expect(root: Path, source: str, rows: int) -> None:
+    """Both sides must have done the same work."""
+    found = tables.row_count(root / "bronze" / source)
+    if found != rows:
+        raise SystemExit(f"{root}: bronze.{source} has {found:,} rows, not {rows:,}")
+
+
+def clocked(work: Callable[[], object]) -> float:
+    """Seconds that something takes."""
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def medians(some: Sequence[dict[str, float]]) -> dict[str, float]:
+    """The median of each step."""
+    return {step: statistics.median(taken[step] for taken in some) for step in STEPS}
+
+
+def told(taken: dict[str, float]) -> str:
+    """Steps with their seconds."""
+    steps = ", ".join(f"{step} {seconds:.2f}" for step, seconds in taken.items())
+    return f"{sum(taken.values()):.2f} s ({steps})"
+
+
+def named(some: range) -> str:
+    """`3-7`."""
+    return f"{some[0]}-{some[-1]}"
+
+
+def say(text: str) -> None:
+    """Progress, at once."""
+    print(text, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
