@@ -94,7 +94,7 @@ NAMES = [
     rejected("line break", "a\nb.json", why="line break"),
     rejected("carriage return", "a\rb.json", why="line break"),
     *(waits(file, HIDDEN_SINCE) for file in HIDDEN),
-    *(waits(file, time.time() + 60) for file in (".fresh.json", "_fresh.json")),
+    *(waits(file, time.time() + 86_400) for file in (".fresh.json", "_fresh.json")),
 ]
 # The ledger cannot spell its name.
 NOT_UTF8 = rejected("name not UTF-8", "bytes\udcff.json")

@@ -22,7 +22,7 @@ from medallion.ingest.files import opened
 # On the threads that call back from a stream, PySpark leaves some of the JVM's errors as they are.
 SPARK_ERRORS = (PySparkException, Py4JError)
 # What Python's bytes.strip takes away: a line of nothing else is blank, and no row.
-_BLANK = " \t\r\n\v\f"
+_NOT_BLANK = r"[^ \t\r\n\x0B\f]"
 _PATTERN = re.compile(r"[\[\]{}*?\\]")
 _BROKEN_CSV = "_broken_csv"
 csv.field_size_limit(sys.maxsize)  # a header may be long
@@ -47,11 +47,7 @@ def rows(
     files = [_PATTERN.sub(r"\\\g<0>", str(config.layout.root / path)) for path in paths]
     reader = _documents if source.multi_line else _READERS[source.format]
     read = reader(spark, source, files, schema)
-    # An address with %20 for a blank; Spark knows no decoder that leaves a + alone.
-    address = F.expr("url_decode(replace(_file, '+', '%2B'))")
-    path = F.regexp_replace(address, "^file:/+", "/")
-    root = f"{config.layout.root}/"
-    name = F.when(path.startswith(root), F.substr(path, F.lit(len(root) + 1))).otherwise(path)
+    name = _relative(F.col("_file"), config.layout.root)
     return read.select(
         "value",
         name.alias(schemas.SOURCE_FILE),
@@ -59,11 +55,25 @@ def rows(
     )
 
 
+def _relative(address: Column, root: Path) -> Column:
+    """The path of a file below the root, from its address, where a blank is %20."""
+    start = f"{root.as_uri()}/"
+    rest = F.substr(address, F.lit(len(start) + 1))
+    # Spark knows no decoder that leaves a + alone.
+    path = F.url_decode(F.replace(address, F.lit("+"), F.lit("%2B")))
+    path = F.regexp_replace(path, "^file:/+", "/")
+    decoded = F.when(
+        path.startswith(f"{root}/"), F.substr(path, F.lit(len(str(root)) + 2))
+    ).otherwise(path)
+    # Decoding costs as much as parsing, so only names that need it pay for it.
+    return F.when(address.startswith(start) & ~rest.contains("%"), rest).otherwise(decoded)
+
+
 def _lines(
     spark: SparkSession, source: Source, files: list[str], schema: Mapping[str, str]
 ) -> DataFrame:
     lines = _located(spark.read.text(files), F.col("value"))
-    return lines.where(F.length(F.btrim("value", F.lit(_BLANK))) > 0)
+    return lines.where(F.col("value").rlike(_NOT_BLANK))
 
 
 def _documents(
@@ -71,7 +81,7 @@ def _documents(
 ) -> DataFrame:
     """One row an item of an array, or one for a file that is anything else than an array."""
     whole = _located(spark.read.text(files, wholetext=True), F.col("value"))
-    whole = whole.where(F.length(F.btrim("value", F.lit(_BLANK))) > 0)
+    whole = whole.where(F.col("value").rlike(_NOT_BLANK))
     # Spark's parser ignores what follows the array: see transforms.bronze.
     sealed = "from_json(concat('[', value, ',\"', md5(value), '\"]'), 'array<string>')"
     is_array = (

@@ -66,8 +66,6 @@ def astray(json: str, typed: str, kind: str) -> str | None:
     return f"trim({json}) rlike '[T ]'" if kind == "date" else None
 
 
-# SQL: whether a line may hold a time that goes astray. It costs less than a look at each field.
-MAYBE_NO_TIME = r"""value rlike r':\s*(-?[0-9]{13}|"[\sTt]*[0-9]{1,2}:)'"""
 _MOST_SECONDS = (2**63 - 1) // 1_000_000
 _CLOCK = r"r'^[\sTt]*[0-9]{1,2}:'"
 

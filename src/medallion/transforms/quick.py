@@ -1,0 +1,81 @@
+"""The quick look at a line: parsed once, and surely whole, as nearly all lines are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from medallion.transforms.exact import lossy, parsed_as
+from medallion.transforms.nested import is_nested
+
+# Before the name of a column: its value, if the line is not odd.
+QUICK = "_quick_"
+_TIMES = ("timestamp", "date")
+
+
+def quick(lines: DataFrame, schema: Mapping[str, str]) -> DataFrame:
+    """Parse lines that hold nothing unusual, and tell which do.
+
+    Args:
+        lines: with `value`, a line of text.
+        schema: columns with their Spark types.
+
+    Returns:
+        The columns of `lines`; `_keys`, the fields of the object, null where there is none;
+        `_quick_<column>` for each of the schema; and `_odd`: false if the line is one object of
+        fields that the schema knows, each of them once, and the columns say all that it says.
+    """
+    # Times are parsed from their text: whether a time is what the line says is plain there.
+    as_text = {name: "string" if kind in _TIMES else kind for name, kind in schema.items()}
+    values = (
+        F.expr(_value(f"_text.`{name}`", kind)).alias(QUICK + name) for name, kind in schema.items()
+    )
+    return (
+        lines.withColumn("_text", F.expr(parsed_as(as_text)))
+        .withColumn("_keys", F.expr("json_object_keys(value)"))
+        .select("*", *values)
+        .withColumn("_odd", F.expr(f"not coalesce({_is_whole(schema)}, false)"))
+        .drop("_text")
+    )
+
+
+def _value(text: str, kind: str) -> str:
+    """SQL: a column's value, null for a time that is not of the plainest form."""
+    if kind == "date":
+        plain = f"length({text}) = 10 and instr({text}, '-') = 5"
+        return f"case when {plain} then try_cast({text} as date) end"
+    if kind == "timestamp":
+        # A number counts seconds; the same digits between quotes would be a year.
+        seconds = f"{text} rlike '^[0-9]{{1,12}}$' and not contains(value, concat('\"', {text}))"
+        return (
+            f"case when instr({text}, '-') = 5 then try_cast({text} as timestamp)"
+            f" when {seconds} then timestamp_seconds(cast({text} as bigint)) end"
+        )
+    return text
+
+
+def _is_whole(schema: Mapping[str, str]) -> str:
+    """SQL: whether the columns say all that the line says."""
+    known = "array(" + ", ".join(f"'{name}'" for name in schema) + ")"
+    tests = [
+        "_text._conflict is null and is_valid_utf8(value)",
+        # Nearly all lines have just the schema's keys in their order: the set is for the others.
+        f"(_keys <=> {known} or size(array_intersect(_keys, {known})) = size(_keys))",
+        # Spark's parser ignores what follows the object, and takes one out of an array.
+        "startswith(value, '{') and endswith(value, '}')",
+        "octet_length(substring_index(value, '}', 2)) = octet_length(value)",
+        # Half a character, which UTF-8 has no bytes for, is always written so.
+        r"not (contains(value, r'\u') and (contains(value, r'\ud') or contains(value, r'\uD')))",
+    ]
+    for name, kind in schema.items():
+        if kind in _TIMES:
+            tests.append(f"(_text.`{name}` is null or `{QUICK}{name}` is not null)")
+        elif kind == "double":  # 1e400: JSON has no infinite numbers
+            tests.append(f"(abs(_text.`{name}`) < double('infinity')) is not false")
+        elif kind == "string":  # a number like that, written out again as text
+            tests.append(f"contains(_text.`{name}`, 'Infinity') is not true")
+        elif is_nested(kind):
+            tests.append(f"not {lossy({name: kind}, '_text')}")
+    return " and ".join(tests)
