@@ -20,8 +20,15 @@ _CONFIGURATION: dict[str, str | None] = {
 }
 
 
-def create(table: Path, schema_json: str) -> None:
-    """Make an empty table unless it is there, so that it can be asked before its first row."""
+def create(table: Path, schema_json: str, skipping: bool = True) -> None:
+    """Make an empty table unless it is there, so that it can be asked before its first row.
+
+    Args:
+        table: its folder.
+        schema_json: its columns.
+        skipping: keep the least and greatest value of each file's columns, so that a query can
+            skip files. The count of rows is always kept.
+    """
     from deltalake import DeltaTable, Schema
 
     if (table / "_delta_log").is_dir():
@@ -29,8 +36,13 @@ def create(table: Path, schema_json: str) -> None:
     fields = json.loads(schema_json)
     for field in fields["fields"]:
         field["nullable"] = True  # a count is never null to Spark, a table's column may be
+    # Of a text of megabytes, Delta's writer makes a copy for each row that comes after it.
+    statistics = {} if skipping else {"delta.dataSkippingNumIndexedCols": "0"}
     DeltaTable.create(
-        table, Schema.from_json(json.dumps(fields)), "ignore", configuration=_CONFIGURATION
+        table,
+        Schema.from_json(json.dumps(fields)),
+        "ignore",
+        configuration={**_CONFIGURATION, **statistics},
     )
 
 

@@ -50,7 +50,7 @@ class Batches:
         if not self._schema.is_known:
             waiting = [e for e in self._ledger.all_newest() if e.state == PENDING and not e.why]
             self._infer(self._fit_to_read(waiting)[: self._source.max_files_per_trigger])
-        tables.create(self._table, self._schema.table_json())
+        tables.create(self._table, self._schema.table_json(), skipping=False)
 
     def _settle_cut_off(self) -> None:
         """Put a batch on record whose rows are in bronze, before its files are looked at anew.

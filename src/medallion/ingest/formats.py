@@ -57,15 +57,14 @@ def rows(
 
 def _relative(address: Column, root: Path) -> Column:
     """The path of a file below the root, from its address, where a blank is %20."""
-    start = f"{root.as_uri()}/"
+    start = f"{root.as_uri()}/".replace("///", "/", 1)  # as Hadoop writes it
     rest = F.substr(address, F.lit(len(start) + 1))
     # Spark knows no decoder that leaves a + alone.
     path = F.url_decode(F.replace(address, F.lit("+"), F.lit("%2B")))
     path = F.regexp_replace(path, "^file:/+", "/")
-    decoded = F.when(
-        path.startswith(f"{root}/"), F.substr(path, F.lit(len(str(root)) + 2))
-    ).otherwise(path)
-    # Decoding costs as much as parsing, so only names that need it pay for it.
+    decoded = F.regexp_replace(path, f"^\\Q{root}/\\E", "")
+    # Decoding costs as much as parsing, so only names that need it pay for it: `path` is there just
+    # once, as Spark would compute ahead what is there twice.
     return F.when(address.startswith(start) & ~rest.contains("%"), rest).otherwise(decoded)
 
 

@@ -55,7 +55,7 @@ def _with(steps: Mapping[str, str], then: str) -> str:
     Columns would do as well. But lambdas Spark interprets, and columns it compiles: this much code
     for seconds, in each session, although few lines need it or none.
     """
-    for name, value in reversed(steps.items()):
+    for name, value in reversed(list(steps.items())):
         then = f"transform(array({value}), {name} -> {then})[0]"
     return then
 
