@@ -69,14 +69,11 @@ def resident(parent: int) -> int:
     return total
 
 
-def plain_bronze(
-    spark: SparkSession, config: Config, source: str, options: dict[str, str] | None = None
-) -> StreamingQuery:
+def plain_bronze(spark: SparkSession, config: Config, source: str) -> StreamingQuery:
     """Spark's own file stream to Delta, by the declared schema: no rescue, ledger, or archive."""
     schema = config.sources[source].schema or {}
     declared = ", ".join(f"`{name}` {kind}" for name, kind in schema.items())
-    reader = spark.readStream.schema(declared).options(**(options or {}))
-    lines = reader.json(str(config.layout.landing(source)))
+    lines = spark.readStream.schema(declared).json(str(config.layout.landing(source)))
     landed = lines.withColumn("_source_file", F.col("_metadata.file_path"))
     return write(
         config, landed.withColumn("_ingested_at", F.current_timestamp()), f"bronze.{source}"

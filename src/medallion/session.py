@@ -11,6 +11,8 @@ from pyspark.sql import SparkSession
 from medallion.config import Config
 from medallion.errors import ConfigError
 
+_JAVA = "spark.driver.extraJavaOptions"
+
 
 def spark_session(config: Config, name: str, debug: bool = False) -> SparkSession:
     """Start Spark, or join the one that spark-submit has started.
@@ -22,17 +24,17 @@ def spark_session(config: Config, name: str, debug: bool = False) -> SparkSessio
     """
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # set by spark-submit, whose JVM runs already
     given = dict(SparkConf().getAll()) if submitted else {}
+    wanted = settings(config)
     builder = SparkSession.builder.appName(name)
     if not submitted:
         log4j = (config.conf_dir / "spark/log4j2.properties").as_uri()
-        builder = builder.master(config.master or "local[*]").config(
-            "spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={log4j}"
-        )
+        wanted[_JAVA] = f"{wanted.get(_JAVA, '')} -Dlog4j2.configurationFile={log4j}".strip()
+        builder = builder.master(config.master or "local[*]")
         if (config.master or "local").startswith("local"):
             # A laptop's host name need not resolve, and nobody else has to reach this driver.
             builder = builder.config("spark.driver.host", "127.0.0.1")
             builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
-    for key, value in settings(config).items():
+    for key, value in wanted.items():
         if key not in given:
             builder = builder.config(key, value)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

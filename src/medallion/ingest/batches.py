@@ -152,7 +152,7 @@ class Batches:
             try:
                 rows = self._rows(entries)
                 counted = rows.observe(read, F.count(F.lit(1)).alias("rows"))
-                self._schema.refuse_new(parsed(rows, self._schema.columns))
+                self._schema.refuse_new(rows)
                 frame = parsed(counted, self._schema.columns)
                 (
                     frame.write.format("delta")

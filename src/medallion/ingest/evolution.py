@@ -15,6 +15,7 @@ from medallion.errors import ConfigError, MedallionError
 from medallion.ingest import versions
 from medallion.ingest.inference import LINES, infer
 from medallion.streams import one_line
+from medallion.transforms.bronze import parsed
 
 _NAMES_SHOWN = 10
 
@@ -44,11 +45,11 @@ class Schema:
         if columns:  # files without a single field say nothing: the next ones may
             self._add(columns, f"inferred from {len(lines):,} rows of {files} files")
 
-    def refuse_new(self, rows: DataFrame) -> None:
-        """In the mode failOnNewColumns, raise MedallionError where rows have unknown fields."""
+    def refuse_new(self, lines: DataFrame) -> None:
+        """In the mode failOnNewColumns, raise MedallionError where lines have unknown fields."""
         if self._source.schema_evolution != "failOnNewColumns":
             return
-        new = self._unknown(rows)
+        new = self._unknown(parsed(lines, self.columns))
         if new:
             named = ", ".join(new[:_NAMES_SHOWN])
             raise MedallionError(
