@@ -33,7 +33,6 @@ def exact(schema: Mapping[str, str]) -> str:
     steps = {
         "_row": parsed_as(schema),
         "_variant": "try_parse_json(value)",
-        "_seal": "md5(value)",
         "_sealed": _SEALED,
         "_astray": _astray(schema),
         schemas.CORRUPT: f"case when {_NOT_JSON} then {raw} end",
@@ -66,10 +65,11 @@ def _options(**more: str) -> str:
 
 # Spark's parser stops at the end of the first object and ignores the rest of the line. As the first
 # of two items of an array, sealed by a text that the line cannot hold, it has to be read whole.
-_SEALED = f"from_json(concat('[', value, ',\"', _seal, '\"]'), 'array<string>', {_options()})"
+_SEALED = f"from_json(concat('[', value, ',\"', md5(value), '\"]'), 'array<string>', {_options()})"
+ALONE = f"get({_SEALED}, 1) <=> md5(value)"
 _NOT_JSON = (
-    "_keys is null or not is_valid_utf8(value)"
-    " or size(_sealed) <> 2 or coalesce(_sealed[1], '') <> _seal"
+    "json_object_keys(value) is null or not is_valid_utf8(value)"
+    " or not get(_sealed, 1) <=> md5(value)"
 )
 
 

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from medallion.transforms.exact import lossy, parsed_as
+from medallion.transforms.exact import ALONE, lossy, parsed_as
 from medallion.transforms.nested import is_nested
 
 # Before the name of a column: its value, if the line is not odd.
 QUICK = "_quick_"
 _TIMES = ("timestamp", "date")
+_ONE_BRACE = "octet_length(substring_index(value, '}', 2)) = octet_length(value)"
 
 
 def quick(lines: DataFrame, schema: Mapping[str, str]) -> DataFrame:
@@ -65,7 +66,7 @@ def _is_whole(schema: Mapping[str, str]) -> str:
         f"(_keys <=> {known} or size(array_intersect(_keys, {known})) = size(_keys))",
         # Spark's parser ignores what follows the object, and takes one out of an array.
         "startswith(value, '{') and endswith(value, '}')",
-        "octet_length(substring_index(value, '}', 2)) = octet_length(value)",
+        ALONE if any(map(is_nested, schema.values())) else _ONE_BRACE,
         # Half a character, which UTF-8 has no bytes for, is always written so.
         r"not (contains(value, r'\u') and (contains(value, r'\ud') or contains(value, r'\uD')))",
     ]
@@ -74,8 +75,10 @@ def _is_whole(schema: Mapping[str, str]) -> str:
             tests.append(f"(_text.`{name}` is null or `{QUICK}{name}` is not null)")
         elif kind == "double":  # 1e400: JSON has no infinite numbers
             tests.append(f"(abs(_text.`{name}`) < double('infinity')) is not false")
-        elif kind == "string":  # a number like that, written out again as text
-            tests.append(f"contains(_text.`{name}`, 'Infinity') is not true")
+        elif kind == "string":  # a number like that, or an object, written out again as text
+            text = f"_text.`{name}`"
+            rewritten = "contains({0}, 'Infinity') or startswith({0}, '{{') or startswith({0}, '[')"
+            tests.append(f"({rewritten.format(text)}) is not true")
         elif is_nested(kind):
-            tests.append(f"not {lossy({name: kind}, '_text')}")
+            tests.append(f"{lossy({name: kind}, '_text')} is not true")
     return " and ".join(tests)

@@ -1,0 +1,86 @@
+"""The quick look says of a line that it is whole only where the exact look finds nothing more."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from medallion.transforms.exact import exact
+from medallion.transforms.quick import QUICK, quick
+
+FLAT = {"id": "string", "n": "long", "x": "double", "ts": "timestamp", "day": "date"}
+FLAT["yes"] = "boolean"
+NESTED = FLAT | {"tags": "array<string>", "at": "struct<lat:double,since:timestamp>"}
+
+VALUES = [
+    *("null", "true", "0", "-0", "7", "-7", "1.5", "1e3", "1e400", "-1e400", "1E-400", "007"),
+    *("1519984953", "-1519984953", "9223372036854775807", "9223372036854775808", "1519984953000"),
+    *("9223372036854", "999999999999", "1000000000000", "1519984953000000000", "1519984953.5"),
+    *('""', '" "', '"a"', '"é😀"', r'"é\\"', r'"\ud83d\ude00"', r'"\ud800"', '"?"', '":"', '"}"'),
+    *('"Infinity"', '"7"', '"1519984953"', '"2018"', '"2018-03"', '"2018-03-02"', '"2018-3-2"'),
+    *('"2018-03-02T10:02:33"', '"2018-03-02 10:02:33.123456789Z"', '"2018-03-02T10:02:33+0100"'),
+    *('" 2018-03-02"', '"2018-03-02 "', '"2018-02-30"', '"0000-00-00"', '"9999-12-31T23:59:60"'),
+    *('"10:02"', '"T10:02:33"', '"1:2:3"', '"-2018-03-02"', '"+10000-01-01"', '"12345-01-01"'),
+    *('"2018-03-02T"', '"2018-03-02x"', '"now"', '"epoch"', '"2018-W09-5"', "NaN", "Infinity"),
+    *("[]", "[1]", '["a"]', '["a",null]', '["a",{"b":1}]', "{}", '{"lat":1}', '{"lat":"x"}'),
+    *('{"lat":1,"lat":2}', '{"lon":1}', '{"since":"10:02"}', '{"since":"2018-03-02"}', '[["a"]]'),
+]
+SHAPES = [
+    '{{"{0}":{1}}}',
+    '{{"{0}":{1}}}, {{"{0}":{1}}}',
+    '{{"{0}":{1}}}], [{{}}',
+    '{{"{0}" : {1}}}',
+    '{{ "{0}"\t:{1} }} ',
+    ' {{"{0}":{1}}}',
+    '{{"{0}":{1},"{0}":{1}}}',
+    '{{"{0}":null,"{0}":{1}}}',
+    '{{"{0}":{1},"more":{1}}}',
+    '{{"{0}":{1}}}}}',
+    '{{"{0}":{1}}} {{}}',
+    '[{{"{0}":{1}}}]',
+    '{{"{0}":{1},}}',
+    '{{"{0}":{1}',
+]
+PLAIN = [
+    '{"id": "nexus4_1", "n": 0, "x": -5.958191, "ts": "2018-03-02T10:02:33.000+0000", "yes": true}',
+    '{"ts":1519984953,"id":"phone 2"}',
+    '{"day":"2018-03-02","x":1,"tags":["a","b"],"at":{"lat":1.5,"since":"2018-03-02T10:02:33Z"}}',
+    '{"id":null,"n":null}',
+    '{"id":"Zoë 😀: {","x":1e-3}',
+    "{}",
+]
+
+
+Schema = dict[str, str]
+
+
+def looked_at(spark: SparkSession, lines: list[str], schema: Schema) -> DataFrame:
+    rows = quick(spark.createDataFrame([(line,) for line in lines], "value string"), schema)
+    return rows.withColumn("exact", F.expr(exact(schema)))
+
+
+@pytest.mark.parametrize("schema", [FLAT, NESTED], ids=["flat", "nested"])
+def test_what_is_not_odd_is_the_same_to_the_exact_look(spark: SparkSession, schema: Schema) -> None:
+    lines = [s.format(name, value) for s in SHAPES for name in NESTED for value in VALUES]
+    rows = looked_at(spark, lines, schema)
+    same = " and ".join(f"exact.`{name}` <=> `{QUICK}{name}`" for name in schema)
+    nothing_more = "exact._corrupt_record is null and exact._rescued_data is null"
+    wrong = rows.where(f"not _odd and not ({same} and {nothing_more})")
+    assert [row.value for row in wrong.select("value").collect()] == []
+
+
+def test_lines_as_they_should_be_are_not_odd(spark: SparkSession) -> None:
+    """Otherwise all would be right still, but slow."""
+    odd = looked_at(spark, PLAIN, NESTED).where("_odd").select("value").collect()
+    assert [row.value for row in odd] == []
+
+
+def test_the_values_are_those_of_the_line(spark: SparkSession) -> None:
+    """By Python's own parser, for the types that JSON has."""
+    for row in looked_at(spark, PLAIN, NESTED).collect():
+        line = json.loads(row.value)
+        for name in ("id", "n", "x", "yes", "tags"):
+            assert row[QUICK + name] == line.get(name), row.value
