@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -193,3 +194,22 @@ def test_a_schema_is_inferred_later_where_the_first_files_have_no_fields(
         ("2.json", 1): (INGESTED, 1, 1, 0, counts(home)["2.json", 1][4]),
     }
     assert types(home) == {"n": "long"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        ({"it's": "string"}, "schema.it's: \"it's\" cannot be"),
+        ({"_Rescued_data": "string"}, "schema._Rescued_data: '_Rescued_data' cannot be"),
+        ({"at": "struct<ok:double,`b*`:array<struct<`c?`:int>>>"}, "schema.at: 'b*' cannot be"),
+        ({"at": "struct<lat:>"}, "schema: not types of Spark"),
+    ],
+)
+def test_what_no_table_can_have_is_refused_by_name(
+    lakehouse: Lakehouse, schema: dict[str, str], told: str
+) -> None:
+    home = only(lakehouse, schema=schema)
+    home.land("activity", "1.json", "{}")
+    with pytest.raises(ConfigError, match=re.escape(f"sources.activity.{told}")):
+        home.pipeline().run("bronze")
+    assert not list(home.config.layout.schemas("activity").glob("*"))

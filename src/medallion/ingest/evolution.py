@@ -26,12 +26,12 @@ class Schema:
     def __init__(self, spark: SparkSession, config: Config, source: Source) -> None:
         self._spark, self._source = spark, source
         self._folder = config.layout.schemas(source.name)
+        self._check()
         if source.schema is not None:
             versions.declare(self._folder, source.name, source.schema)
         known = versions.read(self._folder)
         self.columns: Mapping[str, str] = known[-1].columns if known else source.hints
         self.is_known = bool(known)
-        self._check()
 
     def table_json(self) -> str:
         """Bronze's columns as Delta and Spark spell them."""
@@ -78,11 +78,30 @@ class Schema:
         self.is_known = True
 
     def _check(self) -> None:
-        try:
-            _struct(self.columns)
-        except PySparkException as error:
-            key = f"sources.{self._source.name}.schema"
-            raise ConfigError(f"{key}: not types of Spark: {one_line(str(error))}") from None
+        """Raise ConfigError for a type or a name that is written down and no table can have."""
+        for key, columns in (("schema", self._source.schema or {}), ("hints", self._source.hints)):
+            where = f"sources.{self._source.name}.{key}"
+            for column, kind in columns.items():
+                try:
+                    names = [column, *_fields(T.DataType.fromDDL(kind))]
+                except PySparkException as error:
+                    told = one_line(str(error))
+                    raise ConfigError(f"{where}: not types of Spark: {told}") from None
+                refused = [name for name in names if not versions.is_plain(name)]
+                if refused or column.lower() in versions.RESERVED:
+                    raise ConfigError(
+                        f"{where}.{column}: {(refused or [column])[0]!r} cannot be the name of a "
+                        "column here. Leave it out: such a field is kept in _rescued_data."
+                    )
+
+
+def _fields(kind: T.DataType) -> list[str]:
+    """The names of all fields within a type."""
+    if isinstance(kind, T.ArrayType):
+        return _fields(kind.elementType)
+    if isinstance(kind, T.StructType):
+        return [name for f in kind.fields for name in (f.name, *_fields(f.dataType))]
+    return []
 
 
 def _struct(columns: Mapping[str, str]) -> T.StructType:

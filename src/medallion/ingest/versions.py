@@ -21,7 +21,7 @@ MOST_COLUMNS = 500
 # Delta refuses some of these, the rest would have to be quoted wherever the column is named, and
 # ? and * mean something else in the paths that Spark reads JSON by.
 _REFUSED = re.compile(r"[\s,;{}()=`'\"\\.<>:?*]")
-_RESERVED = {
+RESERVED = {
     *schemas.TECHNICAL,
     schemas.FAILED_RULES,
     "_conflict",
@@ -117,7 +117,7 @@ def _is_same(kind: str, other: str) -> bool:
 def acceptable(columns: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
     """Those of the columns that a table can have beside the known ones; the rest stays rescued."""
     before = {name.lower() for name in known}
-    taken = {*before, *_RESERVED}
+    taken = {*before, *RESERVED}
     room = MOST_COLUMNS - len(before)
     found: dict[str, str] = {}
     for name, kind in columns.items():
