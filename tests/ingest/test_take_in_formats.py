@@ -133,12 +133,14 @@ def test_parquet_files_of_different_types(lakehouse: Lakehouse) -> None:
 def test_parquet_that_cannot_be_read_among_good_files(lakehouse: Lakehouse) -> None:
     home = only(lakehouse, format="parquet", schema=SCHEMA)
     land_parquet(home, one=ONE, torn=ONE)
-    torn = home.config.layout.landing("activity") / "torn.parquet"
-    land(home, {"torn.parquet": torn.read_bytes()[:-40], "x.parquet": b"{}\n"})
+    whole = (home.config.layout.landing("activity") / "torn.parquet").read_bytes()
+    land(home, {"torn.parquet": whole[:-40], "x.parquet": b"{}\n"})
+    land(home, {"rotten.parquet": whole[:4] + bytes(60) + whole[64:]})  # its footer is as it was
     home.pipeline().run("bronze")
     assert list(found(home, "Index")) == ["one.parquet"]
     assert {name: entry.state for (name, _), entry in book(home).items()} == {
         "one.parquet": INGESTED,
+        "rotten.parquet": REJECTED,
         "torn.parquet": REJECTED,
         "x.parquet": REJECTED,
     }

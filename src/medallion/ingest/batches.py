@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 from pyspark.sql import DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as F
@@ -164,8 +165,9 @@ class Batches:
                 return entries
             except formats.SPARK_ERRORS as error:
                 good = self._put_aside(entries, rejects.why_unreadable)
-                if len(good) == len(entries):  # a query for each file, where nothing less tells
-                    good = self._put_aside(entries, self._why_unreadable)
+                if len(good) == len(entries):
+                    told = self._unreadable(entries)
+                    good = self._put_aside(entries, told.get)
                 if len(good) == len(entries):
                     raise MedallionError(
                         f"{self._name} batch {batch}: {one_line(str(error))}"
@@ -174,12 +176,18 @@ class Batches:
         self.lines[batch] = 0
         return entries
 
-    def _why_unreadable(self, path: Any) -> str | None:
+    def _unreadable(self, entries: list[Entry]) -> dict[Path, str]:
+        """What Spark says of those files that it cannot read; by halves, for each try is a job."""
         try:
-            self._rows_of([self._config.layout.relative(path)]).count()
+            # To count would not do: of Parquet it reads no values.
+            self._rows(entries).write.format("noop").mode("overwrite").save()
         except formats.SPARK_ERRORS as error:
-            return f"cannot be read: {one_line(str(error))}"
-        return None
+            if len(entries) > 1:
+                half = len(entries) // 2
+                return {**self._unreadable(entries[:half]), **self._unreadable(entries[half:])}
+            file = self._config.layout.root / entries[0].path
+            return {file: f"cannot be read: {one_line(str(error))}"}
+        return {}
 
     def _infer(self, entries: list[Entry]) -> None:
         if entries and not self._schema.is_known:
