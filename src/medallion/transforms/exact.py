@@ -26,8 +26,8 @@ def exact(schema: Mapping[str, str]) -> str:
         schema: columns with their Spark types.
 
     Returns:
-        An expression over `value`, the line, and `_keys`, the fields of its object or null. It is
-        a struct of the columns of `schema`, `_corrupt_record` and `_rescued_data`.
+        An expression over `value`, the line. It is a struct of the columns of `schema`,
+        `_corrupt_record` and `_rescued_data`.
     """
     raw = "if(is_valid_utf8(value), value, decode(cast(value as binary), 'ISO-8859-1'))"
     steps = {
