@@ -32,11 +32,11 @@ format: setup ## put the code into the common format
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: setup ## time the first night of 1.56 million rows, and ingestion, beside plain Spark
+bench: setup ## time the first night and ingestion beside plain Spark (half an hour)
 	@$(WITH_JAVA) $(BIN)/python tools/bench.py $(BENCH_ARGS)
 	@$(WITH_JAVA) $(BIN)/python tools/bench_ingestion.py $(BENCH_ARGS)
 
-bench-ingestion: setup ## time only how files come in: wide rows, 20,000 files, night after night
+bench-ingestion: setup ## time only how files come in: wide rows, 20,000 files, 205 nights
 	@$(WITH_JAVA) $(BIN)/python tools/bench_ingestion.py $(BENCH_ARGS)
 
 clean: ## remove the environment and all caches, never data

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -121,10 +122,12 @@ def upsert(
 def compact(table: Path, files: int) -> None:
     """Put a table of many small files into few, once it has more than `files` of them."""
     from deltalake import DeltaTable
+    from deltalake.exceptions import CommitFailedError
 
     delta = DeltaTable(table)
     if len(delta.file_uris()) > files:
-        delta.optimize.compact()
+        with suppress(CommitFailedError):  # another process has just done the same
+            delta.optimize.compact()
 
 
 def committed_version(table: Path, application: str, transaction: int) -> int | None:

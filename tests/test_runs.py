@@ -1,0 +1,25 @@
+"""The record of runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from deltalake import DeltaTable
+
+from medallion import runs
+from medallion.layout import Layout
+
+
+def test_a_long_record_stays_few_files(tmp_path: Path) -> None:
+    """Each question opens all of them: a year of nights must not make every night slower."""
+    layout = Layout(tmp_path)
+    for number in range(60):
+        runs.write(layout, [{"query": "bronze.a", "kind": "query", "rows_in": number}])
+    assert len(DeltaTable(layout.table("ops.runs")).file_uris()) <= 25
+    assert runs.totals(layout)["bronze.a"]["rows_in"] == 59 * 60 // 2
+
+
+def test_nothing_to_write_is_no_table(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    runs.write(layout, [])
+    assert runs.totals(layout) == {}
