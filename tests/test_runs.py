@@ -19,7 +19,7 @@ def test_a_long_record_stays_few_files(tmp_path: Path) -> None:
     assert runs.totals(layout)["bronze.a"]["rows_in"] == 59 * 60 // 2
 
 
-def test_nothing_to_write_is_no_table(tmp_path: Path) -> None:
+def test_nothing_to_write_is_an_empty_record(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
     runs.write(layout, [])
     assert runs.totals(layout) == {}

@@ -11,14 +11,12 @@ from medallion import analyst, schemas, tables
 from medallion.layout import Layout
 
 TABLE = "ops.runs"
-# Each layer of each night adds a file, and asks the table several times.
-_FILES_TO_COMPACT = 24
 
 
 def write(layout: Layout, rows: Iterable[Mapping[str, Any]]) -> None:
     """Append rows of `schemas.RUNS`, all in one commit."""
     tables.append(layout.table(TABLE), schemas.RUNS, rows)
-    tables.compact(layout.table(TABLE), _FILES_TO_COMPACT)
+    tables.compact(layout.table(TABLE))
 
 
 # A refresh begins a query's record anew: what was counted before was of the table that it replaced.

@@ -19,6 +19,7 @@ _CONFIGURATION: dict[str, str | None] = {
     "delta.checkpointInterval": "10",
     "delta.logRetentionDuration": "interval 3650 days",
 }
+_MOST_FILES = 24
 
 
 def create(table: Path, schema_json: str, skipping: bool = True) -> None:
@@ -119,13 +120,13 @@ def upsert(
     )
 
 
-def compact(table: Path, files: int) -> None:
-    """Put a table of many small files into few, once it has more than `files` of them."""
+def compact(table: Path) -> None:
+    """Put a table of many small files into few: who asks it, opens all of them."""
     from deltalake import DeltaTable
     from deltalake.exceptions import CommitFailedError
 
     delta = DeltaTable(table)
-    if len(delta.file_uris()) > files:
+    if len(delta.file_uris()) > _MOST_FILES:
         with suppress(CommitFailedError):  # another process has just done the same
             delta.optimize.compact()
 

@@ -120,7 +120,7 @@ CODECS = [
     rejected("text as .gz", "text.gz", ONE, "cannot"),
     rejected("text as .bz2", "text.bz2", ONE, "cannot"),
     rejected("text as .deflate", "text.deflate", ONE, "cannot"),
-    # Of another source: where Python cannot tell, each file of the batch is read by itself.
+    # Of another source: where Python cannot tell, Spark reads the files of the batch again.
     rejected("text as .zst", "text.zst", ONE, "cannot", source="event"),
     rejected("gzip and garbage", "garbage.gz", gzip.compress(ONE) + b"garbage" * 9, "cannot"),
     rejected("gzip as .json", "gzip.json", gzip.compress(ONE), "gzip"),

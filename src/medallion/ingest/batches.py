@@ -194,9 +194,7 @@ class Batches:
             self._schema.infer(self._rows(entries), len(entries))
 
     def _rows(self, entries: list[Entry]) -> DataFrame:
-        return self._rows_of([entry.path for entry in entries])
-
-    def _rows_of(self, paths: list[str]) -> DataFrame:
+        paths = [entry.path for entry in entries]
         return formats.rows(self._spark, self._config, self._source, paths, self._schema.columns)
 
     def _put_on_record(self, entries: list[Entry], batch: int, version: int | None) -> None:

@@ -13,7 +13,7 @@ from medallion import schemas
 from medallion.config import Config, Source
 from medallion.errors import ConfigError, MedallionError
 from medallion.ingest import versions
-from medallion.ingest.inference import LINES, infer
+from medallion.ingest.inference import LINES, infer, inner
 from medallion.streams import one_line
 from medallion.transforms.bronze import parsed
 
@@ -97,11 +97,8 @@ class Schema:
 
 def _fields(kind: T.DataType) -> list[str]:
     """The names of all fields within a type."""
-    if isinstance(kind, T.ArrayType):
-        return _fields(kind.elementType)
-    if isinstance(kind, T.StructType):
-        return [name for f in kind.fields for name in (f.name, *_fields(f.dataType))]
-    return []
+    names = kind.names if isinstance(kind, T.StructType) else []
+    return [*names, *(name for within in inner(kind) for name in _fields(within))]
 
 
 def _struct(columns: Mapping[str, str]) -> T.StructType:

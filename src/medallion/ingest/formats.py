@@ -81,7 +81,7 @@ def _documents(
     """One row an item of an array, or one for a file that is anything else than an array."""
     whole = _located(spark.read.text(files, wholetext=True), F.col("value"))
     whole = whole.where(F.col("value").rlike(_NOT_BLANK))
-    # Spark's parser ignores what follows the array: see transforms.bronze.
+    # Spark's parser ignores what follows the array: see transforms.exact.
     sealed = "from_json(concat('[', value, ',\"', md5(value), '\"]'), 'array<string>')"
     is_array = (
         "is_valid_utf8(value) and btrim(value) like '[%'"

@@ -63,12 +63,13 @@ def _is_fit(kind: T.DataType) -> bool:
     """Whether a column can be of this type."""
     levels, names = 0, 0
     below = [kind]
-    while below := [inner for outer in below for inner in _inner(outer)]:
+    while below := [within for outer in below for within in inner(outer)]:
         levels, names = levels + 1, names + len(below)
     return levels <= MOST_LEVELS and names <= MOST_COLUMNS and _has_plain_names(kind)
 
 
-def _inner(kind: T.DataType) -> list[T.DataType]:
+def inner(kind: T.DataType) -> list[T.DataType]:
+    """The types right within a type."""
     if isinstance(kind, T.ArrayType):
         return [kind.elementType]
     return [field.dataType for field in kind.fields] if isinstance(kind, T.StructType) else []
@@ -77,7 +78,7 @@ def _inner(kind: T.DataType) -> list[T.DataType]:
 def _has_plain_names(kind: T.DataType) -> bool:
     names = kind.names if isinstance(kind, T.StructType) else []
     are_plain = all(map(is_plain, names)) and len({n.lower() for n in names}) == len(names)
-    return are_plain and all(map(_has_plain_names, _inner(kind)))
+    return are_plain and all(map(_has_plain_names, inner(kind)))
 
 
 def _ddl(kind: T.DataType) -> str:

@@ -23,7 +23,6 @@ STATES = (PENDING, INGESTED, REJECTED, REPLACED, VANISHED, ARCHIVED)
 # The rows of a file in one of these states are in bronze.
 TAKEN = (INGESTED, ARCHIVED, REPLACED)
 
-_FILES_TO_COMPACT = 24
 # All sources share one table, and their batches end on threads of their own.
 _WRITING = threading.Lock()
 
@@ -106,7 +105,7 @@ class Ledger:
                 [asdict(entry) for entry in listed.values()],
                 keys=("source", "path", "version"),
             )
-            tables.compact(self._layout.table(TABLE), _FILES_TO_COMPACT)
+            tables.compact(self._layout.table(TABLE))
         for entry in listed.values():
             self._remember(entry)
 

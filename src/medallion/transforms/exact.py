@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pyspark.sql import types as T
 
 from medallion import schemas
-from medallion.transforms.nested import astray, is_nested, member, unfit
+from medallion.transforms.nested import astray, is_nested, member, texts, unfit
 
 # RFC 8259 only: what Spark would let pass besides is not JSON to the next reader.
 _STRICT = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
@@ -75,15 +75,14 @@ _NOT_JSON = (
 
 def _rescued(schema: Mapping[str, str]) -> str:
     """SQL: the fields that the columns do not hold, as JSON; null where there are none."""
-    known = ", ".join(f"'{name}'" for name in schema)
     empty = ", ".join(f"case when _row.`{name}` is null then '{name}' end" for name in schema)
     lost = ", ".join(
-        f"case when {lossy({name: kind}, '_row')} then '{name}' end"
+        f"case when {lossy(name, kind, '_row')} then '{name}' end"
         for name, kind in schema.items()
         if is_nested(kind)
     )
     not_taken = (
-        f"not array_contains(array({known}), key)"
+        f"not array_contains({texts(schema)}, key)"
         f" or (array_contains(array({empty}), key) and not is_variant_null(val))"
         f" or array_contains(array({lost}), key) or array_contains(_astray, key)"
     )
@@ -104,6 +103,8 @@ def _rescued(schema: Mapping[str, str]) -> str:
 
 # How many fields a JSON text without blanks names at any depth; a quote in a text counts as well.
 _NAMES = "regexp_count({}, '\":')"
+# Half a character, which UTF-8 has no bytes for, is always written so; and so may a whole one be.
+HALVES = r"(contains(value, r'\ud') or contains(value, r'\uD'))"
 # A number that may be too large for a double.
 _HUGE = r"value rlike r'[:,\[]\s*-?([0-9]+(\.[0-9]+)?[eE]\+?0*[0-9]{3}|[0-9]{309})'"
 
@@ -116,18 +117,13 @@ def _astray(schema: Mapping[str, str]) -> str:
         how = astray(f"get_json_object(value, {member(name)})", typed, kind)
         if kind == "string":
             # A lone half of a character becomes a question mark, and VARIANT refuses it.
-            half = r"(contains(value, r'\ud') or contains(value, r'\uD'))"
-            how = f"{how} and {_HUGE} or contains({typed}, '?') and _variant is null and {half}"
+            how = f"{how} and {_HUGE} or contains({typed}, '?') and _variant is null and {HALVES}"
         if how:
             found.append(f"case when {how} then '{name}' end")
     return f"array_compact(array({', '.join(found)}))"
 
 
-def lossy(schema: Mapping[str, str], typed: str) -> str:
-    """SQL: whether a nested column of the struct `typed` lacks some of the line's value."""
-    nested = {name: T.DataType.fromDDL(kind) for name, kind in schema.items() if is_nested(kind)}
-    lost = [
-        unfit(f"get_json_object(value, {member(name)})", f"{typed}.`{name}`", kind)
-        for name, kind in nested.items()
-    ]
-    return f"({' or '.join(lost) or 'false'})"
+def lossy(name: str, kind: str, typed: str) -> str:
+    """SQL: whether a nested column, in the struct `typed`, lacks some of the line's value."""
+    json = f"get_json_object(value, {member(name)})"
+    return unfit(json, f"{typed}.`{name}`", T.DataType.fromDDL(kind))

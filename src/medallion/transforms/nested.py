@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pyspark.sql import types as T
 
 
@@ -22,11 +24,10 @@ def unfit(json: str, typed: str, kind: T.DataType, depth: int = 0) -> str:
     or beyond what it can say, and an object or array where the type has none, at any depth.
     """
     if isinstance(kind, T.StructType):
-        known = ", ".join(_text(field.name) for field in kind.fields)
         keys = f"json_object_keys({json})"
         lost = [
             f"{keys} is null",
-            f"size(array_except({keys}, array({known}))) > 0",
+            f"size(array_except({keys}, {texts(kind.names)})) > 0",
             f"size(array_distinct({keys})) < size({keys})",
             *(
                 unfit(
@@ -73,6 +74,11 @@ _CLOCK = r"r'^[\sTt]*[0-9]{1,2}:'"
 def member(field: str) -> str:
     """SQL: the path of one field of an object, as get_json_object takes it."""
     return _text(f"$['{field}']")
+
+
+def texts(some: Iterable[str]) -> str:
+    """SQL: an array of texts."""
+    return f"array({', '.join(map(_text, some))})"
 
 
 def _text(text: str) -> str:

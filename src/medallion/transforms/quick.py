@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from medallion.transforms.exact import ALONE, lossy, parsed_as
-from medallion.transforms.nested import is_nested
+from medallion.transforms.exact import ALONE, HALVES, lossy, parsed_as
+from medallion.transforms.nested import astray, is_nested, texts
 
 # Before the name of a column: its value, if the line is not odd.
 QUICK = "_quick_"
@@ -38,12 +38,13 @@ def quick(lines: DataFrame, schema: Mapping[str, str]) -> DataFrame:
     values = (
         F.expr(_value(f"_text.`{name}`", kind)).alias(QUICK + name) for name, kind in schema.items()
     )
+    whole = f"{_fits(schema)} and (_same or {_is_whole(schema)})"
     return (
         lines.withColumn("_text", F.expr(parsed_as(as_text)))
         .select("*", *values, *(F.expr(sql).alias(name) for name, sql in _STYLE.items()))
-        .withColumn("_same", F.expr(f"coalesce({_is_same(schema)}, false)"))
+        .withColumn("_same", F.expr(_is_same(schema)))
         .withColumn("_keys", F.expr("case when not _same then json_object_keys(value) end"))
-        .withColumn("_odd", F.expr(f"not coalesce(_same or {_is_whole(schema)}, false)"))
+        .withColumn("_odd", F.expr(f"not coalesce({whole}, false)"))
         .drop("_text", "_same", "_keys", *_STYLE)
     )
 
@@ -63,6 +64,16 @@ def _value(text: str, kind: str) -> str:
     return text
 
 
+def _fits(schema: Mapping[str, str]) -> str:
+    """SQL: whether each field that has a column has a value that fits it."""
+    times = (
+        f"(_text.`{name}` is null or `{QUICK}{name}` is not null)"
+        for name, kind in schema.items()
+        if kind in _TIMES
+    )
+    return " and ".join(["_text._conflict is null", *times])
+
+
 def _is_same(schema: Mapping[str, str]) -> str:
     """SQL: whether the columns, written again as JSON, are the line.
 
@@ -70,14 +81,12 @@ def _is_same(schema: Mapping[str, str]) -> str:
     no other way. This costs a third of a parser, and holds for most lines of most writers, whether
     they put blanks after commas and colons or not.
     """
-    fields, tests = [], ["_text._conflict is null", r"not contains(value, r'\')"]
+    fields, tests = [], [r"not contains(value, r'\')"]
     for name, kind in schema.items():
         text = f"_text.`{name}`"
         if is_nested(kind):
             tests.append(f"{text} is null")
             continue
-        if kind in _TIMES:
-            tests.append(f"({text} is null or `{QUICK}{name}` is not null)")
         quote = "'\"'" if kind in ("string", "date") else "''"
         if kind == "timestamp":  # or it is a number
             quote = f"if(instr({text}, '-') = 5, '\"', '')"
@@ -88,26 +97,22 @@ def _is_same(schema: Mapping[str, str]) -> str:
 
 def _is_whole(schema: Mapping[str, str]) -> str:
     """SQL: whether the columns say all that the line says."""
-    known = "array(" + ", ".join(f"'{name}'" for name in schema) + ")"
+    known = texts(schema)
     tests = [
-        "_text._conflict is null and is_valid_utf8(value)",
+        "is_valid_utf8(value)",
         # Nearly all lines have just the schema's keys in their order: the set is for the others.
         f"(_keys <=> {known} or size(array_intersect(_keys, {known})) = size(_keys))",
         # Spark's parser ignores what follows the object, and takes one out of an array.
         "startswith(value, '{') and endswith(value, '}')",
         ALONE if any(map(is_nested, schema.values())) else _ONE_BRACE,
-        # Half a character, which UTF-8 has no bytes for, is always written so.
-        r"not (contains(value, r'\u') and (contains(value, r'\ud') or contains(value, r'\uD')))",
+        rf"not (contains(value, r'\u') and {HALVES})",
     ]
     for name, kind in schema.items():
-        if kind in _TIMES:
-            tests.append(f"(_text.`{name}` is null or `{QUICK}{name}` is not null)")
-        elif kind == "double":  # 1e400: JSON has no infinite numbers
-            tests.append(f"(abs(_text.`{name}`) < double('infinity')) is not false")
-        elif kind == "string":  # a number like that, or an object, written out again as text
-            text = f"_text.`{name}`"
-            rewritten = "contains({0}, 'Infinity') or startswith({0}, '{{') or startswith({0}, '[')"
-            tests.append(f"({rewritten.format(text)}) is not true")
-        elif is_nested(kind):
-            tests.append(f"{lossy({name: kind}, '_text')} is not true")
+        text = f"_text.`{name}`"
+        if is_nested(kind):
+            tests.append(f"{lossy(name, kind, '_text')} is not true")
+        elif kind not in _TIMES and (how := astray(text, text, kind)):
+            if kind == "string":  # an object or a list, written out again as text
+                how += f" or startswith({text}, '{{') or startswith({text}, '[')"
+            tests.append(f"({how}) is not true")
     return " and ".join(tests)
