@@ -98,6 +98,7 @@ DOCUMENTS: dict[str, tuple[bytes, int]] = {
     "an object": (b'{\n "a": [1, 2, 3]\n}\n', 1),
     "something else": (b"null", 1),
     "broken": (b'[{"a": 1}, {"a":', 1),
+    "no JSON, though Python reads it": (b'[{"a": NaN}, {"a": -Infinity}]', 1),
     "two documents": (b'{"a": 1}\n{"a": 2}\n', 1),
     "a BOM": (BOM + b"[1, 2, 3]", 3),
     "not UTF-8": (b'["\xff", 2]', 1),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import codecs
 import gzip
 import json
 from typing import Any
@@ -162,6 +163,7 @@ def test_json_documents(lakehouse: Lakehouse) -> None:
     home = only(lakehouse, multi_line=True, schema=SCHEMA)
     broken = b'[{"Index": 6},\n {"Index":'
     two = b'{"Index": 7}\n{"Index": 8}\n'
+    not_json = {"quotes.json": b"[{'Index': 1}, {'Index': 2}]", "nan.json": b'[{"x": NaN}, {}]'}
     land(
         home,
         {
@@ -173,6 +175,8 @@ def test_json_documents(lakehouse: Lakehouse) -> None:
             "empty.json": b" \n",
             "none.json": b"[]",
             "mixed.json": b'[{"Index": 9}, 10, null]',
+            "bom.json": codecs.BOM_UTF8 + b'[{"Index": 11}, {"Index": 12}]',
+            **not_json,
         },
     )
     home.pipeline().run("bronze")
@@ -184,6 +188,8 @@ def test_json_documents(lakehouse: Lakehouse) -> None:
         "broken.json": [(None, None, broken.decode())],
         "two.json": [(None, None, two.decode())],
         "mixed.json": [(9, None, None), (None, None, "10"), (None, None, "null")],
+        "bom.json": [(11, None, None), (12, None, None)],
+        **{name: [(None, None, data.decode())] for name, data in not_json.items()},
     }
     assert {name: entry.rows for (name, _), entry in book(home).items()} == {
         **{name: len(listed) for name, listed in rows.items()},

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from medallion import schemas
 from medallion.config import Config, Source
 from medallion.ingest.files import opened
+from medallion.transforms.exact import SEALED
 
 # On the threads that call back from a stream, PySpark leaves some of the JVM's errors as they are.
 SPARK_ERRORS = (PySparkException, Py4JError)
@@ -81,15 +82,13 @@ def _documents(
     """One row an item of an array, or one for a file that is anything else than an array."""
     whole = _located(spark.read.text(files, wholetext=True), F.col("value"))
     whole = whole.where(F.col("value").rlike(_NOT_BLANK))
-    # Spark's parser ignores what follows the array: see transforms.exact.
-    sealed = "from_json(concat('[', value, ',\"', md5(value), '\"]'), 'array<string>')"
     is_array = (
         "is_valid_utf8(value) and btrim(value) like '[%'"
         " and size(_sealed) = 2 and _sealed[1] = md5(value)"
     )
     items = "transform(from_json(_sealed[0], 'array<string>'), item -> coalesce(item, 'null'))"
     return (
-        whole.withColumn("_sealed", F.expr(sealed))
+        whole.withColumn("_sealed", F.expr(SEALED))
         .withColumn("_items", F.expr(f"case when {is_array} then {items} else array(value) end"))
         .select(F.explode("_items").alias("value"), "_file", "_modified")
     )

@@ -55,7 +55,12 @@ def _items(text: str) -> int:
     if not text.strip(_BLANK):
         return 0
     try:
-        document = json.loads(text.encode("latin-1").decode("utf-8-sig"))
+        decoded = text.encode("latin-1").decode("utf-8-sig")
+        document = json.loads(decoded, parse_constant=_refuse)
     except ValueError:
         return 1  # kept whole, as one line that is not JSON
     return len(document) if isinstance(document, list) else 1
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")  # but Python's parser takes NaN and Infinity

@@ -33,7 +33,7 @@ def exact(schema: Mapping[str, str]) -> str:
     steps = {
         "_row": parsed_as(schema),
         "_variant": "try_parse_json(value)",
-        "_sealed": _SEALED,
+        "_sealed": SEALED,
         "_astray": _astray(schema),
         schemas.CORRUPT: f"case when {_NOT_JSON} then {raw} end",
         schemas.RESCUED: _rescued(schema),
@@ -65,8 +65,8 @@ def _options(**more: str) -> str:
 
 # Spark's parser stops at the end of the first object and ignores the rest of the line. As the first
 # of two items of an array, sealed by a text that the line cannot hold, it has to be read whole.
-_SEALED = f"from_json(concat('[', value, ',\"', md5(value), '\"]'), 'array<string>', {_options()})"
-ALONE = f"get({_SEALED}, 1) <=> md5(value)"
+SEALED = f"from_json(concat('[', value, ',\"', md5(value), '\"]'), 'array<string>', {_options()})"
+ALONE = f"get({SEALED}, 1) <=> md5(value)"
 _NOT_JSON = (
     "json_object_keys(value) is null or not is_valid_utf8(value)"
     " or not get(_sealed, 1) <=> md5(value)"
