@@ -8,11 +8,14 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.transforms.exact import exact
-from medallion.transforms.quick import QUICK, quick
+from medallion.transforms.exact import QUICK, exact
+from medallion.transforms.quick import quick
 
 FLAT = {"id": "string", "n": "long", "x": "double", "ts": "timestamp", "day": "date"}
 FLAT["yes"] = "boolean"
+# Where the quick look leaves a column's value.
+VALUE = {name: f"_text.`{name}`" for name in (*FLAT, "tags", "at")}
+VALUE |= {name: f"{QUICK}{name}" for name in ("ts", "day")}
 NESTED = FLAT | {"tags": "array<string>", "at": "struct<lat:double,since:timestamp>"}
 
 VALUES = [
@@ -24,6 +27,7 @@ VALUES = [
     *('"2018-03-02T10:02:33"', '"2018-03-02 10:02:33.123456789Z"', '"2018-03-02T10:02:33+0100"'),
     *('" 2018-03-02"', '"2018-03-02 "', '"2018-02-30"', '"0000-00-00"', '"9999-12-31T23:59:60"'),
     *('"10:02"', '"T10:02:33"', '"1:2:3"', '"-2018-03-02"', '"+10000-01-01"', '"12345-01-01"'),
+    *('"2018-3-2 10"', '"2018-3-2T1"', '"2018-3-2 x"', '"2018-03-02 "'),
     *('"2018-03-02T"', '"2018-03-02x"', '"now"', '"epoch"', '"2018-W09-5"', "NaN", "Infinity"),
     *("[]", "[1]", '["a"]', '["a",null]', '["a",{"b":1}]', "{}", '{"lat":1}', '{"lat":"x"}'),
     *('{"lat":1,"lat":2}', '{"lon":1}', '{"since":"10:02"}', '{"since":"2018-03-02"}', '[["a"]]'),
@@ -70,8 +74,9 @@ def looked_at(spark: SparkSession, lines: list[str], schema: Schema) -> DataFram
 @pytest.mark.parametrize("schema", [FLAT, NESTED], ids=["flat", "nested"])
 def test_what_is_not_odd_is_the_same_to_the_exact_look(spark: SparkSession, schema: Schema) -> None:
     lines = [s.format(name, value) for s in SHAPES for name in NESTED for value in VALUES]
+    lines += ["", "null", "[]", "]", "],[", "{", "}", '"']
     rows = looked_at(spark, lines, schema)
-    same = " and ".join(f"exact.`{name}` <=> `{QUICK}{name}`" for name in schema)
+    same = " and ".join(f"exact.`{name}` <=> {VALUE[name]}" for name in schema)
     nothing_more = "exact._corrupt_record is null and exact._rescued_data is null"
     wrong = rows.where(f"not _odd and not ({same} and {nothing_more})")
     assert [row.value for row in wrong.select("value").collect()] == []
@@ -88,4 +93,4 @@ def test_the_values_are_those_of_the_line(spark: SparkSession) -> None:
     for row in looked_at(spark, PLAIN, NESTED).collect():
         line = json.loads(row.value)
         for name in ("id", "n", "x", "yes", "tags"):
-            assert row[QUICK + name] == line.get(name), row.value
+            assert row._text[name] == line.get(name), row.value

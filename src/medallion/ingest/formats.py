@@ -73,7 +73,8 @@ def _lines(
     spark: SparkSession, source: Source, files: list[str], schema: Mapping[str, str]
 ) -> DataFrame:
     lines = _located(spark.read.text(files), F.col("value"))
-    return lines.where(F.col("value").rlike(_NOT_BLANK))
+    # Most lines need no pattern.
+    return lines.where(F.col("value").startswith("{") | F.col("value").rlike(_NOT_BLANK))
 
 
 def _documents(

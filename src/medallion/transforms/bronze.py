@@ -8,8 +8,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from medallion import schemas
-from medallion.transforms.exact import exact
-from medallion.transforms.quick import QUICK, quick
+from medallion.transforms.exact import QUICK, exact, times_of
+from medallion.transforms.quick import quick
 
 
 def parsed(lines: DataFrame, schema: Mapping[str, str]) -> DataFrame:
@@ -26,12 +26,15 @@ def parsed(lines: DataFrame, schema: Mapping[str, str]) -> DataFrame:
         field twice are in `_rescued_data` as JSON. A line that is not UTF-8 is kept as Latin-1,
         which loses no byte.
     """
-    # The exact look is dear: it is for the few lines that need it.
-    kept = F.expr(f"case when _odd then {exact(schema)} end")
-    rows = quick(lines, schema).withColumn("_exact", kept)
+    rows = quick(lines, schema)
+    # The exact look is dear: it is for the few lines that need it, and only they are carried there.
+    rows = rows.withColumn("value", F.expr("case when _odd then value end"))
+    rows = rows.withColumn("_exact", F.expr(f"case when _odd then {exact(schema)} end"))
+    times = times_of(schema)
+    plain = {name: f"`{QUICK}{name}`" if name in times else f"_text.`{name}`" for name in schema}
     return rows.select(
         *(
-            F.expr(f"case when _odd then _exact.`{name}` else `{QUICK}{name}` end").alias(name)
+            F.expr(f"case when _odd then _exact.`{name}` else {plain[name]} end").alias(name)
             for name in schema
         ),
         f"_exact.{schemas.RESCUED}",

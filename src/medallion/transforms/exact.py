@@ -9,8 +9,16 @@ from pyspark.sql import types as T
 from medallion import schemas
 from medallion.transforms.nested import astray, is_nested, member, texts, unfit
 
+TIMES = ("timestamp", "date")
+# Before the name of a column of times: its value, if it is of the plainest form.
+QUICK = "_quick_"
 # RFC 8259 only: what Spark would let pass besides is not JSON to the next reader.
 _STRICT = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
+
+
+def times_of(schema: Mapping[str, str]) -> dict[str, str]:
+    """The columns of a schema that hold times."""
+    return {name: kind for name, kind in schema.items() if kind in TIMES}
 
 
 def parsed_as(columns: Mapping[str, str]) -> str:
@@ -26,36 +34,58 @@ def exact(schema: Mapping[str, str]) -> str:
         schema: columns with their Spark types.
 
     Returns:
-        An expression over `value`, the line. It is a struct of the columns of `schema`,
-        `_corrupt_record` and `_rescued_data`.
+        An expression over `value`, the line, and what the quick look found in it: `_text` and
+        `_quick_<column>`. It is a struct of the columns of `schema`, `_corrupt_record` and
+        `_rescued_data`.
     """
     raw = "if(is_valid_utf8(value), value, decode(cast(value as binary), 'ISO-8859-1'))"
+    times = times_of(schema)
+    unread = [f"(_text.`{name}` is not null and `{QUICK}{name}` is null)" for name in times]
+    # Of a field named twice, Spark's parser may take either value, and the text be the other one.
+    unclear = f"({' or '.join(unread) or 'false'}) and not {_TWICE}"
+    typed = {name: f"_text.`{name}`" for name in schema} | {
+        name: f"coalesce(`{QUICK}{name}`, _times.`{name}`)" for name in times
+    }
     steps = {
-        "_row": parsed_as(schema),
-        "_variant": "try_parse_json(value)",
-        "_sealed": SEALED,
-        "_astray": _astray(schema),
+        "_keys": "json_object_keys(value)",
+        "_flat": f"coalesce({FLAT} and _text._conflict is null, false)",
+        "_sealed": f"case when not _flat then {SEALED} end",
         schemas.CORRUPT: f"case when {_NOT_JSON} then {raw} end",
-        schemas.RESCUED: _rescued(schema),
+        "_variant": f"case when {schemas.CORRUPT} is null then try_parse_json(value) end",
+        "_times": f"case when {unclear} then {parsed_as(times)} end",
+        "_astray": _astray(typed, schema),
+        "_taken": _taken(typed, schema),
+        "_fields": _fields(schema),
+        "_kept": _KEPT,
+        schemas.RESCUED: "case when _kept <> '{}' then _kept end",
     }
+    # Each step costs time on each line, and those where a column is astray are few.
+    sound = f"{schemas.CORRUPT} is null and size(_astray) = 0"
     whole = f"{schemas.CORRUPT} is null and not array_contains(_astray, '{{0}}')"
-    columns = {
-        **{name: f"case when {whole.format(name)} then _row.`{name}` end" for name in schema},
-        schemas.CORRUPT: schemas.CORRUPT,
-        schemas.RESCUED: schemas.RESCUED,
-    }
-    found = ", ".join(f"'{name}', {value}" for name, value in columns.items())
-    return _with(steps, f"named_struct({found})")
+    some = {n: f"case when {whole.format(n)} then {value} end" for n, value in typed.items()}
+    return _with(steps, f"if({sound}, {_struct(typed)}, {_struct(some)})", _struct_of(schema))
 
 
-def _with(steps: Mapping[str, str], then: str) -> str:
-    """SQL: an expression that may use each step by its name, as each step may those before.
+def _struct_of(schema: Mapping[str, str]) -> str:
+    both = {**schema, schemas.CORRUPT: "string", schemas.RESCUED: "string"}
+    return f"struct<{', '.join(f'`{name}`: {kind}' for name, kind in both.items())}>"
+
+
+def _struct(columns: Mapping[str, str]) -> str:
+    both = {**columns, schemas.CORRUPT: schemas.CORRUPT, schemas.RESCUED: schemas.RESCUED}
+    found = (f"'{name}', {value}" for name, value in both.items())
+    return f"named_struct({', '.join(found)})"
+
+
+def _with(steps: Mapping[str, str], then: str, kind: str) -> str:
+    """SQL: an expression of some type that may use each step by its name, as each may those before.
 
     Columns would do as well. But lambdas Spark interprets, and columns it compiles: this much code
-    for seconds, in each session, although few lines need it or none.
+    for seconds, in each session, although few lines need it or none. (`transform` would read nicer,
+    but it works out its type, and so that of all within, anew for each line.)
     """
     for name, value in reversed(list(steps.items())):
-        then = f"transform(array({value}), {name} -> {then})[0]"
+        then = f"aggregate(array({value}), cast(null as {kind}), (nothing, {name}) -> {then})"
     return then
 
 
@@ -67,37 +97,23 @@ def _options(**more: str) -> str:
 # of two items of an array, sealed by a text that the line cannot hold, it has to be read whole.
 SEALED = f"from_json(concat('[', value, ',\"', md5(value), '\"]'), 'array<string>', {_options()})"
 ALONE = f"get({SEALED}, 1) <=> md5(value)"
+# With one brace that closes, at its end, a line holds no second object, and none within the first.
+FLAT = (
+    "(startswith(value, '{') and endswith(value, '}')"
+    " and octet_length(substring_index(value, '}', 2)) = octet_length(value))"
+)
+_TWICE = "size(array_distinct(_keys)) < size(_keys)"
 _NOT_JSON = (
-    "json_object_keys(value) is null or not is_valid_utf8(value)"
-    " or not get(_sealed, 1) <=> md5(value)"
+    "_keys is null or not is_valid_utf8(value) or not (_flat or get(_sealed, 1) <=> md5(value))"
 )
 
 
-def _rescued(schema: Mapping[str, str]) -> str:
-    """SQL: the fields that the columns do not hold, as JSON; null where there are none."""
-    empty = ", ".join(f"case when _row.`{name}` is null then '{name}' end" for name in schema)
-    lost = ", ".join(
-        f"case when {lossy(name, kind, '_row')} then '{name}' end"
-        for name, kind in schema.items()
-        if is_nested(kind)
-    )
-    not_taken = (
-        f"not array_contains({texts(schema)}, key)"
-        f" or (array_contains(array({empty}), key) and not is_variant_null(val))"
-        f" or array_contains(array({lost}), key) or array_contains(_astray, key)"
-    )
-    fields = (
-        f"to_json(map_filter(cast(_variant as map<string, variant>), (key, val) -> {not_taken}))"
-    )
+def _fields(schema: Mapping[str, str]) -> str:
+    """SQL: the fields that the columns do not hold, as JSON."""
+    known = f"(is_variant_null(val) and array_contains({texts(schema)}, key))"
+    fields = "cast(_variant as map<string, variant>)"
     return (
-        f"case when {schemas.CORRUPT} is null then nullif("
-        # A field named twice has two values, and no VARIANT keeps both: the line is kept whole.
-        f"case when {_NAMES.format('_sealed[0]')} <> {_NAMES.format('to_json(_variant)')}"
-        " then value"
-        # So is one with a number that is infinite to VARIANT,
-        f" when {_HUGE} and contains({fields}, 'Infinity') then value"
-        # and valid JSON that VARIANT refuses (a lone surrogate, over 16 MiB).
-        f" else coalesce({fields}, value) end, '{{}}') end"
+        f"to_json(map_filter({fields}, (key, val) -> not (array_contains(_taken, key) or {known})))"
     )
 
 
@@ -107,23 +123,45 @@ _NAMES = "regexp_count({}, '\":')"
 HALVES = r"(contains(value, r'\ud') or contains(value, r'\uD'))"
 # A number that may be too large for a double.
 _HUGE = r"value rlike r'[:,\[]\s*-?([0-9]+(\.[0-9]+)?[eE]\+?0*[0-9]{3}|[0-9]{309})'"
+_KEPT = (
+    # A field named twice has two values, and no VARIANT keeps both: the line is kept whole.
+    f"case when {schemas.CORRUPT} is not null then null when if(_flat, {_TWICE},"
+    f" {_NAMES.format('get(_sealed, 0)')} <> {_NAMES.format('to_json(_variant)')}) then value"
+    # So is one with a number that is infinite to VARIANT,
+    f" when contains(_fields, 'Infinity') and {_HUGE} then value"
+    # and valid JSON that VARIANT refuses (a lone surrogate, over 16 MiB).
+    " else coalesce(_fields, value) end"
+)
 
 
-def _astray(schema: Mapping[str, str]) -> str:
+def _taken(typed: Mapping[str, str], schema: Mapping[str, str]) -> str:
+    """SQL: the columns that hold all of the line's value."""
+    found = []
+    for name, kind in schema.items():
+        tests = [f"{typed[name]} is not null"]
+        if is_nested(kind):
+            tests.append(f"{lossy(name, kind)} is not true")
+        found.append(f"case when {' and '.join(tests)} then '{name}' end")
+    return f"array_except(array_compact(array({', '.join(found)})), _astray)"
+
+
+def _astray(typed: Mapping[str, str], schema: Mapping[str, str]) -> str:
     """SQL: the plain columns that hold another value than the line; it is rescued instead."""
     found = []
     for name, kind in schema.items():
-        typed = f"_row.`{name}`"
-        how = astray(f"get_json_object(value, {member(name)})", typed, kind)
+        how = astray(f"_text.`{name}`", typed[name], kind)
         if kind == "string":
             # A lone half of a character becomes a question mark, and VARIANT refuses it.
-            how = f"{how} and {_HUGE} or contains({typed}, '?') and _variant is null and {HALVES}"
+            half = f"_variant is null and contains({typed[name]}, '?') and {HALVES}"
+            how = f"{how} and {_HUGE} or {half}"
+        elif kind in TIMES:  # of the plainest form it cannot be
+            how = f"`{QUICK}{name}` is null and {how}"
         if how:
             found.append(f"case when {how} then '{name}' end")
     return f"array_compact(array({', '.join(found)}))"
 
 
-def lossy(name: str, kind: str, typed: str) -> str:
-    """SQL: whether a nested column, in the struct `typed`, lacks some of the line's value."""
+def lossy(name: str, kind: str) -> str:
+    """SQL: whether a nested column of `_text` lacks some of the line's value."""
     json = f"get_json_object(value, {member(name)})"
-    return unfit(json, f"{typed}.`{name}`", T.DataType.fromDDL(kind))
+    return unfit(json, f"_text.`{name}`", T.DataType.fromDDL(kind))
