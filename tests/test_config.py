@@ -121,6 +121,7 @@ def test_who_wins(tmp_path: Path) -> None:
     assert load({}, tmp_path).layout.root == tmp_path / "from_env_file"
     caller = load({"MEDALLION_HOME": "from_caller"}, tmp_path)
     assert (caller.layout.root, caller.master) == (tmp_path / "from_caller", "local[1]")
+    assert load({"MEDALLION_HOME": "conf/../there"}, tmp_path).layout.root == tmp_path / "there"
 
 
 def test_durations() -> None:

@@ -13,6 +13,7 @@ from medallion.errors import UsageError
 from medallion.ingest import ledger, requests
 from medallion.ingest.files import list_files
 from medallion.ingest.ledger import PENDING, REJECTED, TAKEN, VANISHED, Entry
+from medallion.layout import plain
 from medallion.opening import open_pipeline
 from medallion.pipeline import LAYERS, Say
 
@@ -55,7 +56,7 @@ def backfill(config: Config, name: str, path: Path, say: Say, debug: bool = Fals
         UsageError: there is no such source or path.
     """
     source = _source(config, name)
-    path = path.absolute()
+    path = plain(path)
     if not path.exists():
         raise UsageError(f"{path}: there is no such file or folder.")
     listed = list_files(config.layout, source, [path])

@@ -18,7 +18,7 @@ from dotenv import dotenv_values
 from medallion import kinds
 from medallion.errors import ConfigError
 from medallion.kinds import NESTED, TYPES, Node, seconds
-from medallion.layout import Layout
+from medallion.layout import Layout, plain
 
 PROJECT = Path(__file__).resolve().parents[2]
 FORMATS = ("json", "csv", "parquet", "text")
@@ -107,7 +107,7 @@ def load(environ: Mapping[str, str] | None = None, cwd: Path | None = None) -> C
         raise ConfigError(f"{document.file}: sources must name at least one source.")
     gold = {n: _gold(n, node, sources) for n, node in document.children("gold").items()}
     master = environ.get("MEDALLION_MASTER") or dotenv.get("MEDALLION_MASTER")
-    return Config(conf_dir, master, Layout(root.absolute()), sources, gold)
+    return Config(conf_dir, master, Layout(plain(root)), sources, gold)
 
 
 def _conf_dir(environ: Mapping[str, str], cwd: Path) -> Path:

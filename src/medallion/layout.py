@@ -6,6 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 
+def plain(path: Path) -> Path:
+    """An absolute path without `..`: Spark takes those out of the names that it tells."""
+    return path.resolve() if ".." in path.parts else path.absolute()
+
+
 @dataclass(frozen=True)
 class Layout:
     """The folders of one lakehouse, `MEDALLION_HOME`."""

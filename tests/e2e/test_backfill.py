@@ -44,7 +44,7 @@ def test_a_backfill_with_nothing_running(cli: Cli, tmp_path: Path) -> None:
     assert "PNG" in refused["why"]
     # They are their owner's: each lies where it lay.
     assert sorted(f.name for f in folder.rglob("*.json")) == ["a.json", "b.json", "c.json"]
-    again = cli("backfill", "event", str(folder), "--json")
+    again = cli("backfill", "event", str(folder / ".." / "elsewhere"), "--json")
     assert json.loads(again.stdout)["new_files"] == 0
     balance = cli.json("audit", "--deep")["sources"]["event"]
     assert balance["bronze_rows"] == 5

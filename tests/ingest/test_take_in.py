@@ -232,3 +232,14 @@ def test_a_torn_file_among_good_ones_is_put_aside_and_comes_again_repaired(
     assert counts(home)["torn.json.gz", 2] == (INGESTED, 1, 1, 0, 0)
     shutil.rmtree(home.config.layout.rejected("activity"))  # it is repaired, and no more needed
     assert audit(home.config, everything=True).findings == ()
+
+
+def test_a_folder_named_by_way_of_another(lakehouse: Lakehouse) -> None:
+    """Spark tells `a/../b` as `b`: the rows must find their file in the ledger."""
+    home = only(lakehouse, folders=("../outside",))
+    outside = home.root.parent / "outside"
+    outside.mkdir()
+    (outside / "a b.json").write_text(row(1) + "\n")
+    run(home)
+    assert home.rows("bronze.activity", "_source_file", "Index") == [(f"{outside}/a b.json", 1)]
+    assert book(home)["a b.json", 1].rows == 1

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
 from medallion.config import Source
-from medallion.layout import Layout
+from medallion.layout import Layout, plain
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -61,7 +61,7 @@ class Listing:
 
 def folders(layout: Layout, source: Source) -> tuple[Path, ...]:
     """The source's folder of landing, and the others that its configuration names."""
-    return (layout.landing(source.name), *(layout.root / folder for folder in source.folders))
+    return (layout.landing(source.name), *(plain(layout.root / f) for f in source.folders))
 
 
 def list_files(layout: Layout, source: Source, of: Iterable[Path] | None = None) -> Listing:

@@ -25,6 +25,7 @@ SPARK_ERRORS = (PySparkException, Py4JError)
 # What Python's bytes.strip takes away: a line of nothing else is blank, and no row.
 _NOT_BLANK = r"[^ \t\r\n\x0B\f]"
 _PATTERN = re.compile(r"[\[\]{}*?\\]")
+_AS_IT_STANDS = re.compile(r"[A-Za-z0-9_./=-]*")  # in an address
 _BROKEN_CSV = "_broken_csv"
 csv.field_size_limit(sys.maxsize)  # a header may be long
 
@@ -48,7 +49,7 @@ def rows(
     files = [_PATTERN.sub(r"\\\g<0>", str(config.layout.root / path)) for path in paths]
     reader = _documents if source.multi_line else _READERS[source.format]
     read = reader(spark, source, files, schema)
-    name = _relative(F.col("_file"), config.layout.root)
+    name = _relative(F.col("_file"), config.layout.root, paths)
     return read.select(
         "value",
         name.alias(schemas.SOURCE_FILE),
@@ -56,10 +57,12 @@ def rows(
     )
 
 
-def _relative(address: Column, root: Path) -> Column:
+def _relative(address: Column, root: Path, paths: Sequence[str]) -> Column:
     """The path of a file below the root, from its address, where a blank is %20."""
     start = f"{root.as_uri()}/".replace("///", "/", 1)  # as Hadoop writes it
     rest = F.substr(address, F.lit(len(start) + 1))
+    if all(map(_AS_IT_STANDS.fullmatch, (str(root), *paths))):
+        return rest
     # Spark knows no decoder that leaves a + alone.
     path = F.url_decode(F.replace(address, F.lit("+"), F.lit("%2B")))
     path = F.regexp_replace(path, "^file:/+", "/")
