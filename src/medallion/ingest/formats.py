@@ -84,7 +84,10 @@ def _documents(
     spark: SparkSession, source: Source, files: list[str], schema: Mapping[str, str]
 ) -> DataFrame:
     """One row an item of an array, or one for a file that is anything else than an array."""
-    whole = _located(spark.read.text(files, wholetext=True), F.col("value"))
+    # Of lines Spark takes the byte-order mark away, of whole files it does not.
+    mark, value = "\ufeff", F.col("value")
+    value = F.when(value.startswith(mark), F.substr(value, F.lit(2))).otherwise(value)
+    whole = _located(spark.read.text(files, wholetext=True), value)
     whole = whole.where(F.col("value").rlike(_NOT_BLANK))
     is_array = (
         "is_valid_utf8(value) and btrim(value) like '[%'"
