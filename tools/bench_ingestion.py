@@ -2,7 +2,7 @@
 
     .venv/bin/python tools/bench_ingestion.py [--short] [rescue] [files] [nights]
 
-rescue  bronze, which keeps what does not fit the schema, beside Spark's own JSON stream
+rescue  what bronze does to keep all of a line, beside Spark's own JSON source: see bench_rescue
 files   many files of one row: bronze beside Spark's own stream of files, and then a nightly that
         finds nothing new, beside one on a landing zone that never had more than one file
 nights  the same few files every night: a late night beside an early one, by layer
@@ -16,18 +16,30 @@ import shutil
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import yaml
-from measure import NIGHTLY, PROJECT, plain_bronze, timed
+from bench_rescue import rescue
+from measure import (
+    NIGHTLY,
+    PROJECT,
+    Figure,
+    bronze,
+    clocked,
+    configured,
+    expect,
+    only,
+    plain,
+    say,
+    timed,
+)
 from pyspark.sql import SparkSession
 
-from medallion import accounting, tables
-from medallion.config import Config, load
+from medallion import accounting
+from medallion.config import Config
 from medallion.factory import DataFactory
 from medallion.nightly import Nightly
 from medallion.pipeline import LAYERS, Pipeline
@@ -35,13 +47,6 @@ from medallion.session import spark_session
 
 FIGURES = ("rescue", "files", "nights")
 STEPS = (*LAYERS, "balance")
-# What conf/spark sets to write and list faster; the plain side runs with Spark's own defaults.
-SPARKS_OWN = {
-    "spark.sql.files.openCostInBytes": "4194304",
-    "spark.sql.sources.parallelPartitionDiscovery.threshold": "32",
-    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "10000",
-    "spark.sql.parquet.outputTimestampType": "INT96",
-}
 
 
 @dataclass(frozen=True)
@@ -63,24 +68,6 @@ FULL = Scale(1_560_000, 20, 3, 20_000, 3, True, range(3, 8), range(198, 203), 3)
 SHORT = Scale(78_000, 2, 1, 300, 0, False, range(3, 6), range(10, 13), 0)
 
 
-@dataclass(frozen=True)
-class Figure:
-    """One line of the table at the end: seconds of medallion, and of what stands beside it."""
-
-    name: str
-    ours: float
-    beside: float
-    target: float | None = None
-    note: str = ""
-
-    def __str__(self) -> str:
-        ratio = self.ours / self.beside
-        target = f"{self.target:.2f}" if self.target else "-"
-        verdict = "" if self.target is None else "met" if ratio <= self.target else "MISSED"
-        cells = f"{self.ours:9.2f} {self.beside:9.2f} {ratio:7.2f} {target:>7} {verdict:<7}"
-        return f"{self.name:<46}{cells}{self.note}".rstrip()
-
-
 def main() -> int:
     """Measure what is asked for, and print it as one table."""
     parser = argparse.ArgumentParser(description="what taking files in costs")
@@ -91,7 +78,11 @@ def main() -> int:
     if unknown:
         parser.error(f"there is no figure {', '.join(sorted(unknown))}")
     scale = SHORT if options.short else FULL
-    measure = {"rescue": rescue, "files": many_files, "nights": nights}
+    measure: dict[str, Callable[[SparkSession, Path, Scale], list[Figure]]] = {
+        "rescue": lambda spark, folder, s: rescue(spark, folder, s.rows, s.parts, s.runs),
+        "files": many_files,
+        "nights": nights,
+    }
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start", flush=True)
     with tempfile.TemporaryDirectory(prefix="medallion-bench-") as name:
         folder = Path(name)
@@ -104,31 +95,6 @@ def main() -> int:
     print(f"\n{'medians of seconds':<46}{head}")
     print("\n".join(map(str, found)))
     return 0
-
-
-def rescue(spark: SparkSession, folder: Path, scale: Scale) -> list[Figure]:
-    """Bronze of a large landing, in turn with Spark's own JSON stream."""
-    sides: dict[str, Callable[[SparkSession, Config, str], float]] = {
-        "plain": plain,
-        "medallion": bronze,
-    }
-    for name, rows, files in (("warm", 20_000, 2), ("large", scale.rows, scale.parts)):
-        DataFactory(folder / name / "landing").land(rows=rows, files=files, source="activity")
-    seconds: dict[str, list[float]] = {side: [] for side in sides}
-    for number in range(scale.runs + 1):
-        landing = folder / ("large" if number else "warm") / "landing"
-        for side, take_in in sides.items():
-            root = folder / side
-            shutil.copytree(landing, root / "landing", copy_function=os.link)
-            taken = take_in(spark, configured(root), "activity")
-            if number:
-                expect(root, "activity", scale.rows)
-                seconds[side].append(taken)
-                say(f"rescue    run {number}: {side:<9} {taken:6.2f} s")
-            shutil.rmtree(root)
-    ours, beside = (statistics.median(seconds[side]) for side in ("medallion", "plain"))
-    note = f"{scale.rows:,} rows, {scale.parts} files"
-    return [Figure("bronze | plain JSON stream", ours, beside, 1.5, note)]
 
 
 def many_files(spark: SparkSession, folder: Path, scale: Scale) -> list[Figure]:
@@ -263,38 +229,11 @@ def layers(spark: SparkSession, config: Config, source: str) -> dict[str, float]
     return taken
 
 
-def bronze(spark: SparkSession, config: Config, source: str) -> float:
-    """Seconds of medallion's bronze, with all that it does besides the query."""
-    pipeline = Pipeline(spark, only(config, source), "bench", lambda _: None)
-    return clocked(lambda: pipeline.run("bronze"))
-
-
-def plain(spark: SparkSession, config: Config, source: str) -> float:
-    """Seconds of Spark's own stream of files, by Spark's own defaults."""
-    ours = {key: str(spark.conf.get(key)) for key in SPARKS_OWN}
-    for key, value in SPARKS_OWN.items():
-        spark.conf.set(key, value)
-    seconds = clocked(lambda: plain_bronze(spark, config, source).awaitTermination())
-    for key, value in ours.items():
-        spark.conf.set(key, value)
-    return seconds
-
-
 def settle(spark: SparkSession, config: Config) -> None:
     """A nightly that is not timed."""
     report = Nightly(Pipeline(spark, config, "bench", lambda _: None)).run()
     if not report.is_good:
         raise SystemExit(f"{config.layout.root}: {report.errors or report.balances}")
-
-
-def configured(root: Path, **environment: str) -> Config:
-    """The project's configuration on a root."""
-    return load({"MEDALLION_HOME": str(root), **environment}, PROJECT)
-
-
-def only(config: Config, source: str) -> Config:
-    """A configuration with one source."""
-    return replace(config, sources={source: config.sources[source]})
 
 
 def conf_without_cleaning(conf: Path) -> Path:
@@ -319,20 +258,6 @@ def land_small(root: Path, files: int) -> None:
         (landing / f"{number:05}.json").write_text(line)
 
 
-def expect(root: Path, source: str, rows: int) -> None:
-    """Both sides must have done the same work."""
-    found = tables.row_count(root / "bronze" / source)
-    if found != rows:
-        raise SystemExit(f"{root}: bronze.{source} has {found:,} rows, not {rows:,}")
-
-
-def clocked(work: Callable[[], object]) -> float:
-    """Seconds that something takes."""
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
-
-
 def medians(some: Sequence[dict[str, float]]) -> dict[str, float]:
     """The median of each step."""
     return {step: statistics.median(taken[step] for taken in some) for step in STEPS}
@@ -347,11 +272,6 @@ def told(taken: dict[str, float]) -> str:
 def named(some: range) -> str:
     """`3-7`."""
     return f"{some[0]}-{some[-1]}"
-
-
-def say(text: str) -> None:
-    """Progress, at once."""
-    print(text, flush=True)
 
 
 if __name__ == "__main__":

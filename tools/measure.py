@@ -1,4 +1,4 @@
-"""What the benchmarks share: processes that are timed, and bronze as plain Spark would write it."""
+"""What the benchmarks share: what is timed, and bronze as plain Spark would write it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,48 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from medallion.config import Config
+from medallion import tables
+from medallion.config import Config, load
+from medallion.pipeline import Pipeline
 
 PROJECT = Path(__file__).resolve().parents[1]
 NIGHTLY = ("-m", "medallion", "nightly")
+
+
+# What conf/spark sets to write and list faster; the plain side runs with Spark's own defaults.
+SPARKS_OWN = {
+    "spark.sql.files.openCostInBytes": "4194304",
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "32",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "10000",
+    "spark.sql.parquet.outputTimestampType": "INT96",
+}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One line of the table at the end: seconds of medallion, and of what stands beside it."""
+
+    name: str
+    ours: float
+    beside: float
+    target: float | None = None
+    note: str = ""
+
+    def __str__(self) -> str:
+        ratio = self.ours / self.beside
+        target = f"{self.target:.2f}" if self.target else "-"
+        verdict = "" if self.target is None else "met" if ratio <= self.target else "MISSED"
+        cells = f"{self.ours:9.2f} {self.beside:9.2f} {ratio:7.2f} {target:>7} {verdict:<7}"
+        return f"{self.name:<46}{cells}{self.note}".rstrip()
 
 
 def timed(arguments: list[str], root: Path, **environment: str) -> tuple[float, int]:
@@ -89,3 +121,55 @@ def write(config: Config, rows: DataFrame, table: str, mode: str = "append") -> 
         .trigger(availableNow=True)
         .start(str(config.layout.table(table)))
     )
+
+
+def bronze(spark: SparkSession, config: Config, source: str) -> float:
+    """Seconds of medallion's bronze, with all that it does besides the query."""
+    pipeline = Pipeline(spark, only(config, source), "bench", lambda _: None)
+    return clocked(lambda: pipeline.run("bronze"))
+
+
+@contextmanager
+def sparks_own(spark: SparkSession) -> Iterator[None]:
+    """Spark's own defaults, for as long as this lasts."""
+    ours = {key: str(spark.conf.get(key)) for key in SPARKS_OWN}
+    for key, value in SPARKS_OWN.items():
+        spark.conf.set(key, value)
+    yield
+    for key, value in ours.items():
+        spark.conf.set(key, value)
+
+
+def plain(spark: SparkSession, config: Config, source: str) -> float:
+    """Seconds of Spark's own stream of files, by Spark's own defaults."""
+    with sparks_own(spark):
+        return clocked(lambda: plain_bronze(spark, config, source).awaitTermination())
+
+
+def configured(root: Path, **environment: str) -> Config:
+    """The project's configuration on a root."""
+    return load({"MEDALLION_HOME": str(root), **environment}, PROJECT)
+
+
+def only(config: Config, source: str) -> Config:
+    """A configuration with one source."""
+    return replace(config, sources={source: config.sources[source]})
+
+
+def expect(root: Path, source: str, rows: int) -> None:
+    """Both sides must have done the same work."""
+    found = tables.row_count(root / "bronze" / source)
+    if found != rows:
+        raise SystemExit(f"{root}: bronze.{source} has {found:,} rows, not {rows:,}")
+
+
+def clocked(work: Callable[[], object]) -> float:
+    """Seconds that something takes."""
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def say(text: str) -> None:
+    """Progress, at once."""
+    print(text, flush=True)
