@@ -71,12 +71,12 @@ def looked_at(spark: SparkSession, lines: list[str], schema: Schema) -> DataFram
     return rows.withColumn("exact", F.expr(exact(schema)))
 
 
-@pytest.mark.parametrize("schema", [FLAT, NESTED], ids=["flat", "nested"])
+@pytest.mark.parametrize("schema", [FLAT, NESTED, {}], ids=["flat", "nested", "no columns"])
 def test_what_is_not_odd_is_the_same_to_the_exact_look(spark: SparkSession, schema: Schema) -> None:
     lines = [s.format(name, value) for s in SHAPES for name in NESTED for value in VALUES]
     lines += ["", "null", "[]", "]", "],[", "{", "}", '"']
     rows = looked_at(spark, lines, schema)
-    same = " and ".join(f"exact.`{name}` <=> {VALUE[name]}" for name in schema)
+    same = " and ".join(["true", *(f"exact.`{name}` <=> {VALUE[name]}" for name in schema)])
     nothing_more = "exact._corrupt_record is null and exact._rescued_data is null"
     wrong = rows.where(f"not _odd and not ({same} and {nothing_more})")
     assert [row.value for row in wrong.select("value").collect()] == []

@@ -69,7 +69,7 @@ def _is_same(schema: Mapping[str, str]) -> str:
     what it stands for, so a line that has one is not the same. This costs a third of a parser, and
     holds for most lines of most writers, whether they put blanks after commas and colons or not.
     """
-    parts, before = [], "{"
+    parts, before = ["'{'"], ""
     for name, kind in schema.items():
         text = f"_text.`{name}`"
         quote = '"' if kind in ("string", "date") else ""
