@@ -234,12 +234,13 @@ def test_a_torn_file_among_good_ones_is_put_aside_and_comes_again_repaired(
     assert audit(home.config, everything=True).findings == ()
 
 
-def test_a_folder_named_by_way_of_another(lakehouse: Lakehouse) -> None:
+@pytest.mark.parametrize("name", ["a.json", "a b.json"])
+def test_a_folder_named_by_way_of_another(lakehouse: Lakehouse, name: str) -> None:
     """Spark tells `a/../b` as `b`: the rows must find their file in the ledger."""
     home = only(lakehouse, folders=("../outside",))
     outside = home.root.parent / "outside"
     outside.mkdir()
-    (outside / "a b.json").write_text(row(1) + "\n")
+    (outside / name).write_text(row(1) + "\n")
     run(home)
-    assert home.rows("bronze.activity", "_source_file", "Index") == [(f"{outside}/a b.json", 1)]
-    assert book(home)["a b.json", 1].rows == 1
+    assert home.rows("bronze.activity", "_source_file", "Index") == [(f"{outside}/{name}", 1)]
+    assert book(home)[name, 1].rows == 1

@@ -25,7 +25,8 @@ SPARK_ERRORS = (PySparkException, Py4JError)
 # What Python's bytes.strip takes away: a line of nothing else is blank, and no row.
 _NOT_BLANK = r"[^ \t\r\n\x0B\f]"
 _PATTERN = re.compile(r"[\[\]{}*?\\]")
-_AS_IT_STANDS = re.compile(r"[A-Za-z0-9_./=-]*")  # in an address
+# Below the root, and in an address as in the ledger.
+_AS_IT_STANDS = re.compile(r"(?!/)[A-Za-z0-9_./=-]*")
 _BROKEN_CSV = "_broken_csv"
 csv.field_size_limit(sys.maxsize)  # a header may be long
 
@@ -61,7 +62,7 @@ def _relative(address: Column, root: Path, paths: Sequence[str]) -> Column:
     """The path of a file below the root, from its address, where a blank is %20."""
     start = f"{root.as_uri()}/".replace("///", "/", 1)  # as Hadoop writes it
     rest = F.substr(address, F.lit(len(start) + 1))
-    if all(map(_AS_IT_STANDS.fullmatch, (str(root), *paths))):
+    if all(map(_AS_IT_STANDS.fullmatch, (str(root)[1:], *paths))):
         return rest
     # Spark knows no decoder that leaves a + alone.
     path = F.url_decode(F.replace(address, F.lit("+"), F.lit("%2B")))
