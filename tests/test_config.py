@@ -43,13 +43,18 @@ def edited(tmp_path: Path, *path: str, value: Any) -> Path:
         (("sources", "event", "watermark"), "0 hours", ["sources.event.watermark"]),
         (("sources", "event", "keys"), ["event_at", "devise"], ["keys", "'devise'"]),
         (("sources", "event", "keys"), ["device"], ["keys", "'event_at'"]),
-        (("sources", "event", "event_time"), "at", ["'at'"]),
+        (("sources", "event", "event_time"), "at", ["sources.event.event_time", "'at'"]),
         (
             ("sources", "event", "schema"),
             {"id": "text"},
-            ["sources.event.schema", "string, timestamp"],
+            ["sources.event.schema.id", "string, timestamp", "'text'"],
         ),
-        (("sources", "event", "schema"), {"id": "string", "ID": "string"}, ["no name twice"]),
+        (
+            ("sources", "event", "schema"),
+            {"id": "string", "ID": "string"},
+            ["sources.event.schema.", "over again", "case"],
+        ),
+        (("sources", "event", "schema"), {"id": 7}, ["sources.event.schema.id", "text, not 7"]),
         (("sources", "event", "silver"), ..., ["sources.event.silver is missing"]),
         (("sources", "event", "hints"), {"id": "string"}, ["hints", "inferred"]),
         (("sources", "event", "schema_evolution"), "grow", ["schema_evolution", "addNewColumns"]),
@@ -59,7 +64,11 @@ def edited(tmp_path: Path, *path: str, value: Any) -> Path:
         (("sources", "event", "quiet_period"), "soon", ["quiet_period", "'1 hour'"]),
         (("sources", "event", "folders"), "/data", ["folders", "a list of folders"]),
         (("sources", "event", "allow_overwrites"), "yes", ["allow_overwrites", "true or false"]),
-        (("sources", "event", "silver"), {"Event": "ts"}, ["sources.event.silver", "snake_case"]),
+        (
+            ("sources", "event", "silver"),
+            {"Event": "ts"},
+            ["sources.event.silver.Event", "snake_case"],
+        ),
         (("sources", "event", "max_files_per_trigger"), 0, ["max_files_per_trigger", "above 0"]),
         (
             ("sources", "event", "max_bytes_per_trigger"),
@@ -78,6 +87,12 @@ def edited(tmp_path: Path, *path: str, value: Any) -> Path:
         (("gold", "device_counts", "group_by"), ["devise"], ["'devise'", "silver.activity"]),
         (("gold", "device_counts", "output_mode"), "append", ["output_mode", "complete or update"]),
         (("gold", "device_counts", "measure"), {}, ["gold.device_counts.measure"]),
+        (
+            ("gold", "device_counts", "measure"),
+            {"device": "count(*)"},
+            ["gold.device_counts.measure", "'device'", "group"],
+        ),
+        (("gold", "device_counts", "source"), "activity", ["silver.activity", "not activity."]),
         (("gold", "device_counts"), "count", ["gold.device_counts", "mapping"]),
     ],
 )
@@ -103,6 +118,12 @@ def test_not_yaml(tmp_path: Path) -> None:
         load({"MEDALLION_CONF": str(tmp_path)}, tmp_path)
 
 
+def test_a_key_twice(tmp_path: Path) -> None:
+    (tmp_path / "pipeline.yaml").write_text("sources:\n  event: {}\n  sensor: {}\n  event: {}\n")
+    with pytest.raises(ConfigError, match=r"pipeline.yaml line 4: .* key event stands twice"):
+        load({"MEDALLION_CONF": str(tmp_path)}, tmp_path)
+
+
 def test_unreadable(tmp_path: Path) -> None:
     (tmp_path / "pipeline.yaml").mkdir()
     with pytest.raises(ConfigError, match="cannot be read"):
@@ -122,6 +143,37 @@ def test_who_wins(tmp_path: Path) -> None:
     caller = load({"MEDALLION_HOME": "from_caller"}, tmp_path)
     assert (caller.layout.root, caller.master) == (tmp_path / "from_caller", "local[1]")
     assert load({"MEDALLION_HOME": "conf/../there"}, tmp_path).layout.root == tmp_path / "there"
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"MEDALLION_HOEM=/x\n", "line 1: MEDALLION_HOEM is not a known key"),
+        (b"# a comment\n\nMEDALLION_CONF=other\n", "line 3: .* in the environment"),
+        (b"A=1\n\nthis is not a setting\n", "line 3: must be KEY=value, not 'this is not a s"),
+        (b"MEDALLION_HOME\n", "line 1: must be KEY=value"),
+        (b"MEDALLION_HOME=\xff\n", "cannot be read"),
+        (b"MEDALLION_HOME=s3://bucket\n", "only a local path"),
+    ],
+)
+def test_mistakes_in_dotenv(tmp_path: Path, content: bytes, told: str) -> None:
+    shutil.copytree(PROJECT / "conf", tmp_path / "conf")
+    (tmp_path / ".env").write_bytes(content)
+    with pytest.raises(ConfigError, match=told):
+        load({}, tmp_path)
+
+
+def test_dotenv_is_shared_with_others(tmp_path: Path) -> None:
+    shutil.copytree(PROJECT / "conf", tmp_path / "conf")
+    (tmp_path / ".env").write_text("AWS_REGION=here\nexport MEDALLION_HOME='a b'  # ours\n\n")
+    assert load({}, tmp_path).layout.root == tmp_path / "a b"
+
+
+def test_home_of_a_person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert load({"MEDALLION_HOME": "~/lake"}, PROJECT).layout.root == tmp_path / "lake"
+    with pytest.raises(ConfigError, match="~nobody-here"):
+        load({"MEDALLION_HOME": "~nobody-here/lake"}, PROJECT)
 
 
 def test_durations() -> None:

@@ -53,7 +53,10 @@ def audit(config: Config, everything: bool = False) -> Audit:
         f"{name}: a run was cut off before it was put on record; the next run settles it."
         for name in accounting.unsettled(config)
     ]
-    notes: list[str] = []
+    notes = [
+        f"{table}: the configuration has no source of that name; its rows are not balanced here."
+        for table in _of_no_source(config)
+    ]
     for name, balance in found.items():
         findings += _equations(name, balance)
         if everything or not balance.is_even:
@@ -67,6 +70,12 @@ def audit(config: Config, everything: bool = False) -> Audit:
         findings += deeper.findings
         notes += deeper.notes
     return Audit(found, tuple(findings), tuple(notes))
+
+
+def _of_no_source(config: Config) -> list[str]:
+    logs = sorted((config.layout.root / "bronze").glob("*/_delta_log"))
+    names = [log.parent.name for log in logs]
+    return [f"bronze.{name}" for name in names if name not in config.sources]
 
 
 def _equations(name: str, balance: Balance) -> list[str]:

@@ -72,6 +72,7 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
     from medallion.quality import gates
 
     started = time.monotonic()
+    nightly.check_accepted(config, options.accept)
     gates.preload()
     quiet = bool(options.json)
     with _pipeline(config, options, "nightly", pipeline.LAYERS, quiet=quiet) as work:
@@ -108,7 +109,7 @@ def sql(config: Config, options: argparse.Namespace) -> int:
 def audit(config: Config, options: argparse.Namespace) -> int:
     from medallion.audit import audit
 
-    found = audit(config, options.deep)
+    found = audit(_there(config, options), options.deep)
     print(json.dumps(found.as_json()) if options.json else found.as_text())
     return 0 if found.is_balanced else 1
 
@@ -134,7 +135,7 @@ def refresh(config: Config, options: argparse.Namespace) -> int:
 def status(config: Config, options: argparse.Namespace) -> int:
     from medallion import status
 
-    found = status.status(config)
+    found = status.status(_there(config, options))
     print(json.dumps(status.as_json(found)) if options.json else status.as_text(found))
     return 0
 
@@ -142,7 +143,7 @@ def status(config: Config, options: argparse.Namespace) -> int:
 def files(config: Config, options: argparse.Namespace) -> int:
     from medallion import listing
 
-    found = listing.files(config, options.pattern, options.source, options.state)
+    found = listing.files(_there(config, options), options.pattern, options.source, options.state)
     print(listing.files_as_json(found) if options.json else listing.files_as_text(found))
     return 0
 
@@ -150,9 +151,21 @@ def files(config: Config, options: argparse.Namespace) -> int:
 def schema(config: Config, options: argparse.Namespace) -> int:
     from medallion import listing
 
-    found = listing.schema(config, options.source)
+    found = listing.schema(_there(config, options), options.source)
     print(listing.schema_as_json(found) if options.json else listing.schema_as_text(found))
     return 0
+
+
+def _there(config: Config, options: argparse.Namespace) -> Config:
+    """For commands that only look: a misspelled root is told, and not shown as an empty one."""
+    from medallion.errors import UsageError
+
+    root = config.layout.root
+    if not root.is_dir():
+        raise UsageError(f"there is no lakehouse at {root}: no such folder; a first run makes it.")
+    if not options.json:
+        print(f"lakehouse {root}")
+    return config
 
 
 def _pipeline(

@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-from dotenv import dotenv_values
-
-from medallion import kinds
+from medallion import dotenv_file, kinds
 from medallion.errors import ConfigError
-from medallion.kinds import NESTED, TYPES, Node, seconds
+from medallion.kinds import Node, seconds
 from medallion.layout import Layout, plain
+from medallion.schemas import WINDOW
 
 PROJECT = Path(__file__).resolve().parents[2]
 FORMATS = ("json", "csv", "parquet", "text")
@@ -95,19 +93,16 @@ def load(environ: Mapping[str, str] | None = None, cwd: Path | None = None) -> C
     cwd = cwd or Path.cwd()
     conf_dir = _conf_dir(environ, cwd)
     project = conf_dir.parent
-    dotenv = {k: v for k, v in dotenv_values(project / ".env").items() if v}
-    home = environ.get("MEDALLION_HOME")
-    root = cwd / home if home else project / (dotenv.get("MEDALLION_HOME") or "data/lakehouse")
-    if "://" in (home or dotenv.get("MEDALLION_HOME") or ""):
-        raise ConfigError("MEDALLION_HOME: only a local path can be used, not an address.")
-    document = Node(_read_yaml(conf_dir / "pipeline.yaml"), conf_dir / "pipeline.yaml")
+    dotenv = dotenv_file.read(project / ".env")
+    root = _root(environ.get("MEDALLION_HOME"), cwd, dotenv.get("MEDALLION_HOME"), project)
+    document = Node(kinds.read_yaml(conf_dir / "pipeline.yaml"), conf_dir / "pipeline.yaml")
     document.only("sources", "gold")
     sources = {n: _source(n, node) for n, node in document.children("sources").items()}
     if not sources:
         raise ConfigError(f"{document.file}: sources must name at least one source.")
     gold = {n: _gold(n, node, sources) for n, node in document.children("gold").items()}
     master = environ.get("MEDALLION_MASTER") or dotenv.get("MEDALLION_MASTER")
-    return Config(conf_dir, master, Layout(plain(root)), sources, gold)
+    return Config(conf_dir, master, Layout(root), sources, gold)
 
 
 def _conf_dir(environ: Mapping[str, str], cwd: Path) -> Path:
@@ -117,20 +112,15 @@ def _conf_dir(environ: Mapping[str, str], cwd: Path) -> Path:
     return (cwd if (cwd / "conf/pipeline.yaml").is_file() else PROJECT) / "conf"
 
 
-def _read_yaml(file: Path) -> Any:
+def _root(caller: str | None, cwd: Path, dotenv: str | None, project: Path) -> Path:
+    """The caller's path counts from where the caller is, others from the project."""
+    named, start = (caller, cwd) if caller else (dotenv or "data/lakehouse", project)
+    if "://" in named:
+        raise ConfigError("MEDALLION_HOME: only a local path can be used, not an address.")
     try:
-        return yaml.safe_load(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(
-            f"{file}: no such file; set MEDALLION_CONF to the folder that holds pipeline.yaml."
-        ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file}: cannot be read ({error}).") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f" line {mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or "not YAML"
-        raise ConfigError(f"{file}{line}: not readable as YAML ({problem}).") from None
+        return plain(start / Path(named).expanduser())
+    except RuntimeError:  # ~ of somebody unknown
+        raise ConfigError(f"MEDALLION_HOME: there is no home folder for {named}.") from None
 
 
 def _output_mode(value: Any) -> OutputMode:
@@ -143,20 +133,18 @@ def _output_mode(value: Any) -> OutputMode:
 def _declared(node: Node, columns: str) -> Mapping[str, str] | None:
     if node.value.get("schema", "infer") == "infer":
         return None
-    return node.get("schema", kinds.schema_of, f"infer, or columns with {columns}, no name twice")
+    return node.get("schema", kinds.schema_of, f"infer, or {columns}")
 
 
 def _hints(node: Node, columns: str) -> Mapping[str, str]:
-    return (
-        node.get("hints", kinds.schema_of, f"columns with {columns}")
-        if "hints" in node.value
-        else {}
-    )
+    if "hints" not in node.value:
+        return {}
+    return node.get("hints", kinds.schema_of, columns)
 
 
 def _source(name: str, node: Node) -> Source:
     node.only(*(f for f in Source.__dataclass_fields__ if f != "name"))
-    duration, columns = "a duration such as '1 hour'", f"types of {', '.join((*TYPES, *NESTED))}"
+    duration, columns = "a duration such as '1 hour'", "columns with their types"
 
     def choice(key: str, choices: Sequence[str]) -> str:
         return node.get(key, kinds.one_of(choices), f"one of {', '.join(choices)}", choices[0])
@@ -167,9 +155,7 @@ def _source(name: str, node: Node) -> Source:
     source = Source(
         name=name,
         schema=_declared(node, columns),
-        hints=node.get("hints", kinds.schema_of, f"columns with {columns}")
-        if "hints" in node.value
-        else {},
+        hints=_hints(node, columns),
         schema_evolution=choice("schema_evolution", EVOLUTION),
         silver=node.get(
             "silver", kinds.named_columns, "snake_case columns with their Spark SQL expressions"
@@ -197,9 +183,10 @@ def _source(name: str, node: Node) -> Source:
         node.fail("hints", "is for a schema that is inferred: give the types in schema")
     if source.multi_line and source.format != "json":
         node.fail("multi_line", f"is for the format json, not {source.format}")
-    for key in (source.event_time, *source.keys):
-        if key not in source.silver:
-            node.fail("keys", f"names {key!r}, which is not a column of silver")
+    for key, named in (("event_time", (source.event_time,)), ("keys", source.keys)):
+        for column in named:
+            if column not in source.silver:
+                node.fail(key, f"names {column!r}, which is not a column of silver")
     if source.event_time not in source.keys:
         # Spark would never evict the state of such a deduplication.
         node.fail("keys", f"must hold the event time {source.event_time!r}")
@@ -208,10 +195,11 @@ def _source(name: str, node: Node) -> Source:
 
 def _gold(name: str, node: Node, sources: Mapping[str, Source]) -> GoldTable:
     node.only(*(f for f in GoldTable.__dataclass_fields__ if f != "name"))
-    layer, _, source = node.get("source", kinds.text, "a silver table").partition(".")
+    silver = node.get("source", kinds.text, "a silver table")
+    layer, _, source = silver.partition(".")
     if layer != "silver" or source not in sources:
         tables = ", ".join(f"silver.{s}" for s in sources)
-        node.fail("source", f"must be one of {tables}, not {layer}.{source}")
+        node.fail("source", f"must be one of {tables}, not {silver}")
     duration = "a duration such as '10 minutes'"
     window = node.get("window", kinds.duration, duration) if "window" in node.value else None
     slide = node.get("slide", kinds.duration, duration) if "slide" in node.value else None
@@ -224,5 +212,8 @@ def _gold(name: str, node: Node, sources: Mapping[str, Source]) -> GoldTable:
     measure = node.get(
         "measure", kinds.named_columns, "snake_case columns with their Spark SQL aggregates"
     )
+    for column in measure:
+        if column in (*group_by, *(WINDOW if window else ())):
+            node.fail("measure", f"names {column!r}, which the table has as a group")
     mode = node.get("output_mode", _output_mode, "complete or update", "complete")
     return GoldTable(name, source, window, slide, group_by, measure, mode)

@@ -14,6 +14,7 @@ from medallion.ingest import ledger
 from medallion.ingest.ledger import REJECTED, TAKEN, Entry
 from medallion.ingest.recount import rows_of
 from medallion.kinds import seconds
+from medallion.schemas import WINDOW
 
 _SHOWN = 20
 Key = tuple[str, int]  # a file's path and its modification time: one version of a file
@@ -161,7 +162,7 @@ def recount_gold(config: Config) -> Recount:
 
 def _gold_differences(config: Config, table: GoldTable) -> int:
     """Groups that only one of the two has, or has twice, or with other measures."""
-    groups = ["one", *(f'"{c}"' for c in (*(_WINDOW if table.window else ()), *table.group_by))]
+    groups = ["one", *(f'"{c}"' for c in (*(WINDOW if table.window else ()), *table.group_by))]
     listed = ", ".join([*groups[1:], *(f'"{name}"' for name in table.measure)])
     differ = " or ".join(_differs(name, kind) for name, kind in _measures(config, table).items())
     sql = (
@@ -189,7 +190,6 @@ def _differs(name: str, kind: str) -> str:
     return f"count({column}) = 1 or ({other})"
 
 
-_WINDOW = ("window_start", "window_end")
 _NEAR = "1e-9"
 
 
@@ -209,6 +209,6 @@ def _aggregate(config: Config, table: GoldTable) -> str:
             f" from {source} cross join (values {shifts}) shifts(shift)) windowed"
             f" where {time} < window_end"
         )
-        groups = [*_WINDOW, *groups]
+        groups = [*WINDOW, *groups]
     by = f" group by {', '.join(groups)}" if groups else " having count(*) > 0"
     return f"select {', '.join([*groups, *measures])} from {source}{by}"

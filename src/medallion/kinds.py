@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
+import yaml
+
 from medallion.errors import ConfigError
 
 TYPES = ("string", "timestamp", "long", "double", "boolean", "date")
@@ -28,6 +30,44 @@ def seconds(duration: str) -> int:
     if not match:
         raise ValueError(f"{duration!r} is not a duration such as '10 minutes' or '1 hour'")
     return int(match[1]) * _UNITS[match[2]]
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which a key that stands twice is a mistake, instead of the second one winning."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(
+                    problem=f"the key {key.value} stands twice", problem_mark=key.start_mark
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def read_yaml(file: Path) -> Any:
+    try:
+        return yaml.load(file.read_text(encoding="utf-8"), _Loader)
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{file}: no such file; set MEDALLION_CONF to the folder that holds pipeline.yaml."
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file}: cannot be read ({error}).") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" line {mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "not YAML"
+        raise ConfigError(f"{file}{line}: not readable as YAML ({problem}).") from None
+
+
+class WrongColumnError(ValueError):
+    """One column of several is wrong: its name, and what it must be."""
+
+    def __init__(self, name: str, what: str) -> None:
+        super().__init__(name, what)
+        self.name, self.what = name, what
 
 
 class Node:
@@ -64,6 +104,8 @@ class Node:
             self.fail(key, f"is missing: it must be {what}")
         try:
             return kind(value)
+        except WrongColumnError as error:
+            self.fail(f"{key}.{error.name}", error.what)
         except (ValueError, TypeError):
             self.fail(key, f"must be {what}, not {value!r}")
 
@@ -83,22 +125,32 @@ def texts(value: Any) -> tuple[str, ...]:
 def columns_of(value: Any) -> Mapping[str, str]:
     if not isinstance(value, dict) or not value:
         raise ValueError
-    return {text(k): text(v) for k, v in value.items()}
+    for name, spelled in value.items():
+        if not isinstance(spelled, str) or not spelled.strip():
+            raise WrongColumnError(str(name), f"must be text, not {spelled!r}")
+    return {text(name): spelled for name, spelled in value.items()}
 
 
 def named_columns(value: Any) -> Mapping[str, str]:
     columns = columns_of(value)
-    if not all(_NAME.fullmatch(name) for name in columns):
-        raise ValueError
+    for name in columns:
+        if not _NAME.fullmatch(name):
+            raise WrongColumnError(
+                name, "is not snake_case: lower-case letters, digits and _, a letter first"
+            )
     return columns
 
 
 def schema_of(value: Any) -> Mapping[str, str]:
     columns = columns_of(value)
-    if not all(kind in TYPES or _NESTED.fullmatch(kind) for kind in columns.values()):
-        raise ValueError
-    if len({name.lower() for name in columns}) < len(columns):
-        raise ValueError
+    seen: dict[str, str] = {}
+    for name, kind in columns.items():
+        if kind not in TYPES and not _NESTED.fullmatch(kind):
+            known = ", ".join((*TYPES, *NESTED))
+            raise WrongColumnError(name, f"must be one of the types {known}, not {kind!r}")
+        if other := seen.get(name.lower()):
+            raise WrongColumnError(name, f"is {other} over again: case does not tell columns apart")
+        seen[name.lower()] = name
     return columns
 
 

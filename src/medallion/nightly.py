@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from medallion import accounting, analyst, runs, tables
+from medallion import accounting, analyst, refresh, runs, tables
 from medallion.audit import Audit
 from medallion.config import Config
 from medallion.errors import UsageError
@@ -68,16 +68,12 @@ class Nightly:
         self.config = pipeline.config
         self.gates = Gates(self.config.conf_dir, self.config.layout.quality)
         self.report = Report()
+        self.refreshed = runs.refreshed_versions(self.config.layout)
         # Great Expectations judges one table at a time, beside the queries of the next layer.
         self.worker = ThreadPoolExecutor(1)
 
     def run(self) -> Report:
-        """Run the layers; gold only if nothing holds it back.
-
-        Raises:
-            UsageError: `accept` names an expectation that no suite has.
-        """
-        self._check_accepted()
+        """Run the layers; gold only if nothing holds it back."""
         with self.worker:
             waiting = self._layer("bronze")
             waiting += self._layer("silver")
@@ -85,6 +81,7 @@ class Nightly:
             if any(gate.stops for gate in self.report.gates):
                 self._say("gold      held back: it is as the last good run left it")
             else:
+                refresh.finish(self.pipeline)  # a silver table rebuilt while gold was held back
                 self._collect(self._layer("gold"))
             self._timed("docs", self._build_docs)
         self.report.balances = accounting.balances(self.config)
@@ -123,13 +120,14 @@ class Nightly:
 
     def _batch(self, table: str, since: int, version: int) -> DataFrame:
         spark, path = self.pipeline.spark, str(self.config.layout.table(table))
-        if table.startswith("gold."):  # complete mode writes the whole table
+        # Complete mode writes the whole table, and so does a refresh: of what is in the feed then,
+        # there is no telling which rows it took away again.
+        is_whole = table.startswith("gold.") or self.refreshed.get(table, -1) > since
+        if is_whole:
             return spark.read.format("delta").load(path)
         feed = spark.read.format("delta").option("readChangeFeed", "true")
         bounds = {"startingVersion": str(since + 1), "endingVersion": str(version)}
-        rows = feed.options(**bounds).load(path)
-        # A refresh overwrites the table: what it took away is nothing to judge.
-        rows = rows.where("_change_type = 'insert'")
+        rows = feed.options(**bounds).load(path).where("_change_type = 'insert'")
         return rows.drop("_change_type", "_commit_version", "_commit_timestamp")
 
     def _collect(self, waiting: list[Future[Gate | None]]) -> None:
@@ -161,20 +159,6 @@ class Nightly:
         names = {failure.expectation, f"{failure.table}.{failure.expectation}"}
         return failure.on_failure == "stop" and bool(names & set(self.accept))
 
-    def _check_accepted(self) -> None:
-        known = set()
-        for layer, names in (
-            ("bronze", self.config.sources),
-            ("silver", self.config.sources),
-            ("gold", self.config.gold),
-        ):
-            for name in names:
-                for expectation in read_suite(self.config.conf_dir, f"{layer}.{name}"):
-                    known |= {expectation.name, f"{layer}.{name}.{expectation.name}"}
-        for name in self.accept:
-            if name not in known:
-                raise UsageError(f"--accept {name}: no suite has an expectation of that name.")
-
     def _build_docs(self) -> None:
         docs = self.gates.build_docs()
         self.report.docs = str(docs) if docs else None
@@ -188,6 +172,18 @@ class Nightly:
 
     def _say(self, text: str) -> None:
         self.pipeline.say(text)
+
+
+def check_accepted(config: Config, accept: Sequence[str]) -> None:
+    """Raise UsageError where `accept` names an expectation that no suite has."""
+    known = set()
+    tables_ = [f"{layer}.{name}" for layer in ("bronze", "silver") for name in config.sources]
+    for table in (*tables_, *(f"gold.{name}" for name in config.gold)):
+        for expectation in read_suite(config.conf_dir, table):
+            known |= {expectation.name, f"{table}.{expectation.name}"}
+    for name in accept:
+        if name not in known:
+            raise UsageError(f"--accept {name}: no suite has an expectation of that name.")
 
 
 def failures(report: Report) -> list[str]:

@@ -21,7 +21,7 @@ def open_pipeline(
 
     Raises:
         UsageError: another process writes one of the layers, or one layer alone is to be run
-            where a refresh of several was cut off.
+            where a refresh of several has work left.
         ConfigError: Spark's settings cannot be read.
     """
     with lock.hold(config.layout, layers, command):
@@ -43,5 +43,5 @@ def _finish_refresh(pipeline: Pipeline, layers: Sequence[str]) -> None:
         return
     if not {"silver", "gold"} <= set(layers):
         table = refresh.cut_off(pipeline.config.layout)
-        raise UsageError(f"a refresh of {table} was cut off: medallion nightly finishes it.")
+        raise UsageError(f"a refresh of {table} has work left: medallion nightly does it.")
     refresh.finish(pipeline)

@@ -88,7 +88,7 @@ class Pipeline:
         for run in started:
             run.collect()
             since = before.get(run.name, -1)
-            figures = self._figures(layer, run, since)
+            figures = self.figures(layer, run, since)
             if run.batches or run.error() or figures["last_batch"] > since:
                 row = accounting.row_of(self.config, run, figures)
                 rows.append({**row, "run_id": self.run_id, "command": self.command})
@@ -98,7 +98,8 @@ class Pipeline:
             if run.intake:  # not before its rows are on record, for they might be counted again
                 run.intake.clean(runs.last_batches(self.config.layout).get(run.name, -1))
 
-    def _figures(self, layer: str, run: Run, since: int) -> dict[str, Any]:
+    def figures(self, layer: str, run: Run, since: int) -> dict[str, Any]:
+        """What `ops.runs` says of the batches after `since`."""
         if layer == "gold":
             ids = list(run.batches)
             read = sum(batch.rows for batch in run.batches.values())
@@ -141,12 +142,15 @@ class Pipeline:
                 f"{before}.{source} is not there yet: run medallion run {before} first."
             )
 
-    def refuse_held(self) -> None:
-        """Raise MedallionError where a gate holds rows back from gold."""
+    def held(self) -> dict[str, str]:
+        """The tables whose gate holds rows back from gold, with the names that failed."""
         gates = runs.gates(self.config.layout)
         held = {table: failed for table, (state, _, failed) in gates.items() if state == "held"}
-        held = {t: f for t, f in held.items() if not t.startswith("gold.")}
-        if held:
+        return {t: failed for t, failed in held.items() if not t.startswith("gold.")}
+
+    def refuse_held(self) -> None:
+        """Raise MedallionError where a gate holds rows back from gold."""
+        if held := self.held():
             names = "; ".join(f"{failed} on {table}" for table, failed in held.items())
             raise MedallionError(
                 f"gold is held back: {names} failed and has not passed since. Run medallion "

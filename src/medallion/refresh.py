@@ -13,15 +13,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 from medallion import accounting, runs, tables
 from medallion.config import Config
 from medallion.errors import UsageError
-from medallion.layers import gold, silver
 from medallion.layout import Layout
 from medallion.pipeline import Pipeline
-from medallion.streams import AVAILABLE_NOW, Run, await_all, trigger
+from medallion.streams import await_all
 
 REFRESHED = "refreshed"
 
@@ -59,33 +56,48 @@ def layers_of(config: Config, table: str) -> tuple[str, ...]:
 def refresh(pipeline: Pipeline, table: str) -> None:
     """Rebuild a table, and with a silver table the gold tables that read it.
 
+    While a gate holds rows back from gold, silver can be rebuilt (it may be what puts the rows
+    right); its gold tables then wait for the nightly batch in which they pass.
+
     Raises:
-        MedallionError: a gate holds rows back from gold.
+        MedallionError: the table is gold's, and a gate holds rows back from gold.
     """
-    layers_of(pipeline.config, table)
-    pipeline.refuse_held()
     layer, _, name = table.partition(".")
-    steps = [table]
+    layers_of(pipeline.config, table)
+    if layer == "gold":
+        pipeline.refuse_held()
+    finish(pipeline)
+    plan = _plan(pipeline.config.layout)
+    then = list(plan["then"]) if plan else []  # what an earlier refresh has left to do
     if layer == "silver":
-        steps += [f"gold.{g.name}" for g in pipeline.config.gold.values() if g.source == name]
-    for number, step in enumerate(steps):
-        _rebuild(pipeline, step, steps[number + 1 :])
+        tables_ = [f"gold.{g.name}" for g in pipeline.config.gold.values() if g.source == name]
+        then = [*tables_, *(step for step in then if step not in tables_)]
+    _rebuild(pipeline, table, [step for step in then if step != table])
+    finish(pipeline)
 
 
 def finish(pipeline: Pipeline) -> None:
-    """Do what a refresh that was cut off has left to do; nothing where there is none."""
-    plan = _plan(pipeline.config.layout)
-    if plan is None:
-        return
-    pipeline.say(f"refresh   {plan['table']}: goes on where it was cut off")
-    _swap(pipeline, plan)
-    later: list[str] = plan["then"]
-    for number, step in enumerate(later):
-        _rebuild(pipeline, step, later[number + 1 :])
+    """Do what a refresh has left to do: nothing where there is none, or while gold is held."""
+    layout = pipeline.config.layout
+    plan = _plan(layout)
+    if plan and plan["built"]:
+        pipeline.say(f"refresh   {plan['table']}: goes on where it was cut off")
+        _swap(pipeline, plan)
+        plan = _plan(layout)
+    while plan:
+        if pipeline.held():
+            pipeline.say(f"refresh   {', '.join(plan['then'])}: when gold is no longer held back")
+            return
+        first, *later = plan["then"]
+        if first.partition(".")[2] in pipeline.config.gold:
+            _rebuild(pipeline, first, later)
+        else:  # the configuration has given it up
+            _write_plan(layout, {**plan, "then": later})
+        plan = _plan(layout)
 
 
 def cut_off(layout: Layout) -> str | None:
-    """The table that a refresh was putting in its place when it was cut off; mostly None."""
+    """The table of a refresh that has something left to do; mostly None."""
     plan = _plan(layout)
     return plan["table"] if plan else None
 
@@ -103,6 +115,18 @@ def _plan(layout: Layout) -> dict[str, Any] | None:
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
 
 
+def _write_plan(layout: Layout, plan: dict[str, Any]) -> None:
+    """The plan is there whole, or as it was; with nothing left to do it goes before the rest."""
+    file = _plan_file(layout)
+    if plan["built"] or plan["then"]:
+        unfinished = file.with_suffix(".tmp")
+        unfinished.write_text(json.dumps(plan), encoding="utf-8")
+        unfinished.replace(file)
+    else:
+        file.unlink(missing_ok=True)
+        shutil.rmtree(_area(layout))
+
+
 def _rebuild(pipeline: Pipeline, table: str, then: list[str]) -> None:
     """Build one table beside the old one, and put it in its place."""
     layout = pipeline.config.layout
@@ -112,39 +136,22 @@ def _rebuild(pipeline: Pipeline, table: str, then: list[str]) -> None:
     area = Beside(layout.root, built)
     for leftover in (*map(area.table, built), area.checkpoint(table)):
         shutil.rmtree(leftover, ignore_errors=True)
-    beside = replace(pipeline.config, layout=area)
-    run = _start(pipeline.spark, beside, layer, name)
-    await_all([run])
-    figures = _figures(pipeline.spark, beside, layer, name, run)
-    row = accounting.row_of(beside, run, figures)
+    beside = replace(pipeline, config=replace(pipeline.config, layout=area))
+    started = beside.start(layer, only=[name])
+    if not started:
+        raise UsageError(
+            f"{table} cannot be rebuilt yet: nothing has landed that tells its schema."
+        )
+    await_all(started)
+    figures = beside.figures(layer, started[0], -1)
+    row = accounting.row_of(beside.config, started[0], figures)
     row |= {"run_id": pipeline.run_id, "command": f"refresh {table}", "state": REFRESHED}
     before = tables.row_count(layout.table(table))
     plan = {"table": table, "built": built, "row": row, "then": then}
-    unfinished = _plan_file(layout).with_suffix(".tmp")
-    unfinished.write_text(json.dumps(plan), encoding="utf-8")
-    unfinished.replace(_plan_file(layout))
+    _write_plan(layout, plan)
     _swap(pipeline, plan)
     now = tables.row_count(layout.table(table))
     pipeline.say(f"refresh   {table}: {before:,} rows before, {now:,} now")
-
-
-def _start(spark: SparkSession, config: Config, layer: str, name: str) -> Run:
-    how = trigger(AVAILABLE_NOW)
-    if layer == "gold":
-        return gold.start(spark, config, config.gold[name], how)
-    return silver.start(spark, config, config.sources[name], how)
-
-
-def _figures(
-    spark: SparkSession, config: Config, layer: str, name: str, run: Run
-) -> dict[str, Any]:
-    if layer == "silver":
-        return accounting.settle_silver(spark, config, config.sources[name], run, -1)
-    return {
-        "rows_in": sum(batch.rows for batch in run.batches.values()),
-        "first_batch": min(run.batches, default=None),
-        "last_batch": max(run.batches, default=-1),
-    }
 
 
 def _swap(pipeline: Pipeline, plan: dict[str, Any]) -> None:
@@ -168,8 +175,4 @@ def _swap(pipeline: Pipeline, plan: dict[str, Any]) -> None:
         row["quarantine_version"] = tables.version(layout.table(plan["built"][1]))
     if row["run_id"] not in runs.refreshed(layout, table):
         runs.write(layout, [row])
-    if plan["then"]:  # gold's streams cannot go on from a table that was overwritten
-        rest = {"table": plan["table"], "built": [], "row": row, "then": plan["then"]}
-        _plan_file(layout).write_text(json.dumps(rest), encoding="utf-8")
-    else:
-        shutil.rmtree(_area(layout))
+    _write_plan(layout, {**plan, "built": [], "row": {}})

@@ -33,6 +33,13 @@ def refreshed(layout: Layout, query: str) -> set[str]:
     return {row[0] for row in rows}
 
 
+def refreshed_versions(layout: Layout) -> dict[str, int]:
+    """The version that the last refresh of each query's table made of it."""
+    what = "query, max(table_version)"
+    rows = _select(layout, what, "where state = 'refreshed' group by query")
+    return {query: int(version) for query, version in rows}
+
+
 def last_batches(layout: Layout) -> dict[str, int]:
     """The last batch of each query that is on record; batches after it still have to be settled."""
     rows = _select_since_refresh(

@@ -17,10 +17,13 @@ def land(config: Config) -> dict[str, int]:
         UsageError: the sample files are not there.
     """
     sample = config.conf_dir.parent / "data/sample"
-    if not sample.is_dir():
-        raise UsageError(f"{sample}: there are no sample files beside this configuration.")
     if _was_filled(config):
         return {}
+    if not sample.is_dir():
+        raise UsageError(
+            f"{sample}: there are no sample files beside this configuration; land files in "
+            f"{config.layout.root / 'landing'}, a folder a source, and run medallion nightly."
+        )
     return {name: _copy(sample / name, config.layout.landing(name)) for name in config.sources}
 
 

@@ -10,6 +10,8 @@ Columns = Mapping[str, str]
 RESCUED, CORRUPT = "_rescued_data", "_corrupt_record"
 SOURCE_FILE, SOURCE_MODIFIED_AT, INGESTED_AT = "_source_file", "_source_modified_at", "_ingested_at"
 FAILED_RULES = "_failed_rules"
+# The first and the first later moment of a window of gold.
+WINDOW = ("window_start", "window_end")
 
 TECHNICAL: Columns = {
     RESCUED: "string",

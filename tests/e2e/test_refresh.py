@@ -127,6 +127,81 @@ def test_cut_off_while_it_swaps(
     the_next_night_has_no_seam(filled)
 
 
+@pytest.mark.parametrize("nth", [1, 2])
+def test_cut_off_while_gold_is_rebuilt(
+    filled: Lakehouse, monkeypatch: pytest.MonkeyPatch, nth: int
+) -> None:
+    """Between two tables nothing is half done: what is in place already is left alone."""
+    whole = refresh._rebuild
+    gold: list[str] = []
+
+    def die(pipeline: Any, table: str, then: list[str]) -> None:
+        if table.startswith("gold."):
+            gold.append(table)
+            if len(gold) == nth:
+                raise KeyboardInterrupt
+        whole(pipeline, table, then)
+
+    before = filled.rows("silver.event")
+    monkeypatch.setattr(refresh, "_rebuild", die)
+    with pytest.raises(KeyboardInterrupt):
+        refresh.refresh(filled.pipeline(), "silver.event")
+    monkeypatch.undo()
+    refresh.finish(filled.pipeline())
+    assert not (filled.root / "_refresh").exists()
+    assert filled.rows("silver.event") == before
+    the_next_night_has_no_seam(filled)
+
+
+def test_rows_are_judged_as_they_are_after_refreshes(filled: Lakehouse) -> None:
+    """What lies between two gates is not judged twice over: the table holds no row twice."""
+    filled.land("event", "after.json", *AFTER)
+    for layer in LAYERS:  # no gates
+        filled.pipeline().run(layer)
+    for _ in range(2):
+        refresh.refresh(filled.pipeline(), "silver.event")
+    report = filled.nightly()
+    assert report.is_good, report
+    assert times(filled) == SILVER
+
+
+def test_silver_is_rebuilt_while_gold_is_held_back(filled: Lakehouse, tmp_path: Path) -> None:
+    """A rule of silver that stops, put right by a refresh under another one."""
+    gold = filled.rows("gold.action_counts")
+    suite = filled.copy_of_conf(tmp_path) / "great_expectations/expectations/silver/event.json"
+    document = json.loads(suite.read_text())
+    rule = {
+        "type": "expect_column_values_to_not_be_null",
+        "kwargs": {"column": "device"},
+        "meta": {"name": "no_device", "on_failure": "stop"},
+    }
+    plain_rules = list(document["expectations"])
+    document["expectations"] = [*plain_rules, rule]
+    suite.write_text(json.dumps(document))
+    filled.land("event", "after.json", event("16:30:00", None), event("16:31:00"))
+    report = filled.nightly()
+    assert not report.is_good
+    with pytest.raises(MedallionError, match="gold is held back: no_device"):
+        refresh.refresh(filled.pipeline(), "gold.action_counts")
+
+    rule["meta"] = {"name": "no_device", "on_failure": "quarantine"}
+    document["expectations"] = [*plain_rules, rule]
+    suite.write_text(json.dumps(document))
+    refresh.refresh(filled.pipeline(), "silver.event")
+    assert filled.rows("gold.action_counts") == gold
+    assert refresh.cut_off(filled.config.layout) == "silver.event"
+    report = filled.nightly()
+    assert report.is_good, report
+    assert refresh.cut_off(filled.config.layout) is None
+    # Two of the first nights and one of this have no device.
+    balance = report.balances["event"]
+    assert (balance.bronze_rows, balance.silver_rows, balance.quarantined_rows) == (10, 5, 4)
+    (total,) = analyst.query(
+        str(filled.root), "select sum(total_events) from gold.action_counts"
+    ).rows
+    assert total == (5,)
+
+
 def test_gold_rebuilt_with_another_measure(filled: Lakehouse) -> None:
     table = replace(
         filled.config.gold["action_counts"],

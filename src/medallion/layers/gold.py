@@ -14,8 +14,9 @@ from pyspark.sql import functions as F
 
 from medallion import tables
 from medallion.config import Config, GoldTable
+from medallion.schemas import WINDOW
 from medallion.streams import Run
-from medallion.transforms.gold import WINDOW, aggregated, windowed
+from medallion.transforms.gold import aggregated, windowed
 
 
 def start(spark: SparkSession, config: Config, table: GoldTable, trigger: dict[str, Any]) -> Run:

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-WINDOW = ("window_start", "window_end")
-
 
 def windowed(rows: DataFrame, event_time: str, window: str, slide: str | None) -> DataFrame:
     """Each row once for every window it falls in, with `window_start` and `window_end` (UTC)."""

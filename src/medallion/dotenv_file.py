@@ -1,0 +1,45 @@
+"""`.env`, beside the folder of the configuration: what a machine sets once, and not every shell."""
+
+from __future__ import annotations
+
+from io import StringIO
+from pathlib import Path
+
+from dotenv import dotenv_values
+from dotenv.parser import parse_stream
+
+from medallion.errors import ConfigError
+
+KEYS = ("MEDALLION_HOME", "MEDALLION_MASTER")
+_PREFIX = "MEDALLION_"
+
+
+def read(file: Path) -> dict[str, str]:
+    """The settings of a `.env`; empty where there is no such file. Other programs' keys are theirs.
+
+    Raises:
+        ConfigError: the file cannot be read, a line of it sets nothing, or a key is unknown.
+    """
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file}: cannot be read ({error}).") from None
+    for binding in parse_stream(StringIO(text)):
+        written = binding.original.string
+        line = binding.original.line + len(written) - len(written.lstrip("\n"))
+        if binding.error or (binding.key and binding.value is None):
+            raise ConfigError(f"{file} line {line}: must be KEY=value, not {written.strip()!r}.")
+        if binding.key == f"{_PREFIX}CONF":
+            raise ConfigError(
+                f"{file} line {line}: MEDALLION_CONF names the folder that this file lies beside, "
+                "so it can only be set in the environment."
+            )
+        if (binding.key or "").startswith(_PREFIX) and binding.key not in KEYS:
+            raise ConfigError(
+                f"{file} line {line}: {binding.key} is not a known key; known here: "
+                f"{', '.join(KEYS)}."
+            )
+    found = dotenv_values(stream=StringIO(text))
+    return {key: value for key, value in found.items() if value}
