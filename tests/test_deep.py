@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import shutil
 import uuid
 from collections.abc import Callable
@@ -204,3 +205,21 @@ def test_gold_that_has_not_read_all_of_silver_is_not_compared(config: Config) ->
         "gold.device_totals",
         "gold.axes",
     ]
+
+
+def test_versions_of_a_file_that_share_a_time(lakehouse: Lakehouse) -> None:
+    """A file replaced by a longer one whose time was kept, as `cp -p` and `rsync -t` do."""
+    config = lakehouse.config
+    source = replace(config.sources["event"], allow_overwrites=True, clean_source="off")
+    lakehouse.config = replace(config, sources={"event": source}, gold={})
+    for actions in (("open",), ("open", "close")):
+        lines = [event(f"10:0{n}:00", action) for n, action in enumerate(actions)]
+        file = lakehouse.land("event", "day.json", *lines)
+        os.utime(file, (1_700_000_000, 1_700_000_000))
+        for layer in ("bronze", "silver"):
+            lakehouse.pipeline().run(layer)
+    found = audit(lakehouse.config, everything=True)
+    assert (found.balances["event"].bronze_rows, found.findings) == (3, ())
+    DeltaTable(config.layout.table("bronze.event")).delete("action = 'close'")
+    found = audit(lakehouse.config, everything=True)
+    assert told(found, "day.json has 3 lines, 3 rows in the ledger and 2 in bronze")

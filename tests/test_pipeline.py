@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 from support import Lakehouse
 
+from medallion import refresh
 from medallion.errors import ConfigError, UsageError
-from medallion.streams import moment, one_line, trigger
+from medallion.streams import Run, moment, one_line, trigger
 
 
 def test_triggers() -> None:
@@ -31,6 +34,54 @@ def test_a_watermark_that_is_not_set_is_none() -> None:
     assert moment("1970-01-02T00:00:00.000Z") == 86_400_000_000
 
 
+class Progress:
+    """A record of Spark: of a batch, or of an idle trigger, which has the next batch's number."""
+
+    def __init__(self, batch: int, ran: bool = True) -> None:
+        self.record = {
+            "batchId": batch,
+            "numInputRows": 7,
+            "durationMs": {"addBatch": 5} if ran else {},
+        }
+        self.json = json.dumps(self.record)
+
+    def __getitem__(self, key: str) -> Any:
+        return self.record[key]
+
+
+class Query:
+    """A query of Spark, as far as its records go; fetching all of them is counted."""
+
+    def __init__(self) -> None:
+        self.records: list[Progress] = []
+        self.fetched = 0
+
+    @property
+    def lastProgress(self) -> Progress | None:
+        return self.records[-1] if self.records else None
+
+    @property
+    def recentProgress(self) -> list[Progress]:
+        self.fetched += 1
+        return self.records
+
+
+def test_records_are_taken_up_once_each_and_fetched_only_if_missed() -> None:
+    query = Query()
+    run = Run("silver.event", cast(Any, query), 4)  # as its checkpoint was
+    told: list[int] = []
+    run.on_batch = lambda _, batch: told.append(batch.id)
+    run.collect()
+    for record in (Progress(5, ran=False), Progress(5), Progress(6, ran=False), Progress(6)):
+        query.records.append(record)
+        run.collect()
+        run.collect()
+    assert (told, query.fetched) == ([5, 6], 0)
+    query.records += [Progress(7), Progress(8), Progress(9, ran=False)]
+    run.collect()
+    assert (told, query.fetched, run.last_batch) == ([5, 6, 7, 8], 1, 8)
+
+
 @pytest.mark.parametrize(
     ("layer", "column"), [("silver", "Devise"), ("silver", "nosuch(id)"), ("gold", "sum(acton)")]
 )
@@ -46,6 +97,35 @@ def test_wrong_sql_names_its_table(lakehouse: Lakehouse, layer: str, column: str
         table = replace(config.gold["action_counts"], measure={"n": column})
         lakehouse.config = replace(config, gold={"action_counts": table})
     with pytest.raises(
-        ConfigError, match=rf"pipeline.yaml: {layer}\.\w+ is not SQL.*(Devise|nosuch|acton)"
+        ConfigError, match=rf"pipeline.yaml: {layer}\.\w+.* is not SQL.*(Devise|nosuch|acton)"
     ):
         lakehouse.pipeline().run(layer)
+
+
+def test_a_gold_table_is_not_made_by_two_definitions(lakehouse: Lakehouse) -> None:
+    """Its counts of 10 minutes would go on as counts of 5; and the other tables go on."""
+    config = lakehouse.config
+    line = '{"id": "p", "action": "open", "ts": "2018-03-02T10:07:00"}'
+    lakehouse.land("event", "1.json", line)
+    sources = {"event": config.sources["event"]}
+    gold = {name: t for name, t in config.gold.items() if t.source == "event"}
+    lakehouse.config = replace(config, sources=sources, gold=gold)
+    for layer in ("bronze", "silver", "gold"):
+        lakehouse.pipeline().run(layer)
+    before = lakehouse.rows("gold.action_counts")
+    other = replace(gold["action_counts"], window="5 minutes")
+    lakehouse.config = replace(lakehouse.config, gold={**gold, "action_counts": other})
+    lakehouse.land("event", "2.json", line.replace("07", "08"))
+    for layer in ("bronze", "silver"):
+        lakehouse.pipeline().run(layer)
+    told = r"gold.action_counts was made with window '10 minutes': .* refresh gold.action_counts"
+    with pytest.raises(ConfigError, match=told):
+        lakehouse.pipeline().run("gold")
+    assert lakehouse.rows("gold.action_counts") == before
+    assert sum(row[-1] for row in lakehouse.rows("gold.user_activity", "total_events")) == 4
+    refresh.refresh(lakehouse.pipeline(), "gold.action_counts")
+    columns = ("window_start", "window_end", "total_events")
+    assert lakehouse.rows("gold.action_counts", *columns) == [
+        ("2018-03-02 10:05:00", "2018-03-02 10:10:00", 2)
+    ]
+    lakehouse.pipeline().run("gold")

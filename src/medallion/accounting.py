@@ -113,7 +113,10 @@ def settle_silver(
 
 
 def _last_batch(config: Config, run: Run) -> int:
-    """Up to which batch to settle: of a running query, the record of its last may be to come."""
+    """Up to which batch to settle: of a running query, the record of its last may be to come.
+
+    Those that a cut-off run has left are among them: Spark keeps the offsets of 100 batches only.
+    """
     if run.ended is None:
         return run.last_batch
     return checkpoints.last_committed(config.layout.checkpoint(run.name))

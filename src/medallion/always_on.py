@@ -8,20 +8,27 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from medallion.errors import MedallionError
 from medallion.kinds import seconds
 from medallion.pipeline import Pipeline
 from medallion.streams import Run, StreamError, stop_all
 
 SETTLE_SECONDS = 30.0
+SETTLE_BATCHES = 50
 _SCHEMA_CHANGED = "DELTA_SCHEMA_CHANGED"
 
 
 def serve(pipeline: Pipeline, layers: Sequence[str], trigger: str) -> None:
     """Run the layers at an interval until SIGTERM or Ctrl-C; a batch cut off runs again later.
 
+    A source that has no schema yet is taken up as soon as files have told it.
+
     Raises:
+        MedallionError: a gate holds rows back from gold.
         StreamError: queries had failed, which is also said when it happens; the others went on.
     """
+    if "gold" in layers:
+        pipeline.refuse_held()
     with _signals() as stop:
         running: dict[str, list[Run]] = {}
         try:
@@ -46,28 +53,56 @@ def _watch(
 ) -> None:
     everyone = [run for runs in running.values() for run in runs]
     told: set[str] = set()
-    settled = polled = time.monotonic()
+    settled, polled = -SETTLE_SECONDS, time.monotonic()
     while not stop.wait(0.2) and any(run.query.isActive for run in everyone):
         for layer, runs in running.items():
             for at, run in enumerate(runs):
                 if not run.query.isActive and _SCHEMA_CHANGED in (run.error() or ""):
                     runs[at] = _again(pipeline, layer, run, trigger)
+        if time.monotonic() - polled > seconds(trigger):
+            polled = time.monotonic()
+            for runs in running.values():
+                _poll(runs)
+            _take_up(pipeline, running, told, trigger)
         everyone = [run for runs in running.values() for run in runs]
         for run in everyone:
             run.collect()
             if not run.query.isActive and run.name not in told:
                 told.add(run.name)
                 pipeline.say(f"{run.name} stopped: {run.error()}; the others go on")
-        if time.monotonic() - polled > seconds(trigger):
-            polled = time.monotonic()
-            for run in everyone:
-                if run.intake and run.query.isActive:
-                    run.intake.poll()
-        is_late = any(batch.late for run in everyone for batch in run.batches.values())
-        if is_late or time.monotonic() - settled > SETTLE_SECONDS:
+        # Late rows wait for nobody, and the offsets that settling reads are not kept for ever.
+        is_due = any(batch.late for run in everyone for batch in run.batches.values())
+        is_due = is_due or any(len(run.batches) >= SETTLE_BATCHES for run in everyone)
+        if is_due or time.monotonic() - settled > SETTLE_SECONDS:
             for layer, runs in running.items():
                 pipeline.settle(layer, runs)
             settled = time.monotonic()
+
+
+def _poll(runs: Sequence[Run]) -> None:
+    """Look for new files; layers but bronze have none."""
+    for run in runs:
+        if run.intake and run.query.isActive:
+            run.intake.poll()
+
+
+def _take_up(
+    pipeline: Pipeline, running: dict[str, list[Run]], told: set[str], trigger: str
+) -> None:
+    """Start the queries that waited for a schema, when there is one; one that fails is told once.
+
+    In the order of the layers: a table of silver is there before gold reads it.
+    """
+    for layer, runs in running.items():
+        names = {run.name.partition(".")[2] for run in runs}
+        for name in pipeline.ready(layer):
+            if name in names or f"{layer}.{name}" in told:
+                continue
+            try:
+                runs += pipeline.start(layer, trigger, only=[name])
+            except MedallionError as error:
+                told.add(f"{layer}.{name}")
+                pipeline.say(f"{layer}.{name} cannot start: {error}; the others go on")
 
 
 def _again(pipeline: Pipeline, layer: str, run: Run, trigger: str) -> Run:

@@ -59,7 +59,11 @@ def stream(root: str, statement: str, storage_options: Options = None) -> tuple[
     about_all = words[0] == "show" or "information_schema" in words
     engine = _engine(set(tables) if about_all else mentioned, tables, storage_options)
     listed = "" if "://" in root else f"; the tables are {', '.join(sorted(tables))}"
-    rows = _rows(engine, sql, f"under {root}{listed if tables else ', no nightly has run yet'}")
+    rows = _rows(
+        engine,
+        sql,
+        f"under {root}{listed if tables else '; no nightly has run yet: run medallion nightly'}",
+    )
     return next(rows), rows
 
 
@@ -74,7 +78,8 @@ def _rows(engine: QueryBuilder, sql: str, hint: str) -> Rows:
         line = _BREAKS.sub(" ", str(error))
         if missing := re.search(r"table '(?:datafusion\.)?(?:public\.)?(.+?)' not found", line):
             line = f"there is no table {missing[1]} {hint}"
-        raise UsageError(line) from error
+        # A piece of advice that is followed already: names are taken as they are written.
+        raise UsageError(_ADVICE.sub("", line)) from error
 
 
 def _values(column: Array) -> list[Any]:
@@ -107,6 +112,7 @@ _SETTINGS = {
     "datafusion.sql_parser.enable_ident_normalization": "false",
 }
 _BREAKS = re.compile(r"(?:\s|\x1b\[\d*m)+")  # object stores' errors come in colour
+_ADVICE = re.compile(r"\s*You can use double quotes .*?enable_ident_normalization\S* configuration")
 _READS = {"SELECT", "WITH", "VALUES"}
 _WRITES = {"INSERT", "UPDATE", "DELETE", "MERGE", "COPY"}
 

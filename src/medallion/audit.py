@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from medallion import accounting, analyst, deep
+from medallion import accounting, analyst, deep, lock
 from medallion.accounting import Balance
 from medallion.config import Config
 from medallion.ingest import ledger
+
+Say = Callable[[str], None]
+PATIENCE = 35.0  # seconds; a stream settles every 30
 
 
 @dataclass(frozen=True)
 class Audit:
     """The balance of each source, and what to look at where something does not add up.
 
-    `notes` say what could not be looked at; they are no faults.
+    `notes` say what could not be looked at; they are no faults. The sources of `unjudged` are being
+    written, and their last batches are not on record yet.
     """
 
     balances: dict[str, Balance]
     findings: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    unjudged: tuple[str, ...] = ()
 
     @property
     def is_balanced(self) -> bool:
-        """Whether every source's balance adds up, and nothing else was found."""
-        return not self.findings and not accounting.uneven(self.balances.items())
+        """Whether the balance of every source that was judged adds up, and nothing was found."""
+        return not self.findings and not set(accounting.uneven(self.balances.items())).difference(
+            self.unjudged
+        )
 
     def as_json(self) -> dict[str, Any]:
         """The contract's document."""
@@ -39,25 +48,35 @@ class Audit:
         columns = ("source", *Balance.__dataclass_fields__)
         rows = [(name, *asdict(balance).values()) for name, balance in self.balances.items()]
         verdict = "balanced" if self.is_balanced else "NOT BALANCED"
+        if self.is_balanced and self.unjudged:
+            verdict += f", but for {', '.join(self.unjudged)}, which was not judged"
         table = analyst.as_table(analyst.Result(columns, rows))
         return "\n".join([table, *self.findings, *self.notes, verdict])
 
 
-def audit(config: Config, everything: bool = False) -> Audit:
+def audit(config: Config, everything: bool = False, say: Say = lambda _: None) -> Audit:
     """Balance every source; where one does not add up, name the files that differ.
 
-    With `everything`, every file and table is counted again, whatever the balance says.
+    With `everything`, every file and table is counted again, whatever the balance says. Beside a
+    stream that is on, waits up to half a minute for the moment at which all is on record.
     """
-    found = accounting.balances(config)
+    found, unsettled, holder = _at_rest(config, say)
+    unjudged = {query.partition(".")[2] for query in unsettled} if holder else set()
     findings = [
         f"{name}: a run was cut off before it was put on record; the next run settles it."
-        for name in accounting.unsettled(config)
+        for name in unsettled
+        if not holder
     ]
     notes = [
+        f"{name}: {holder} is writing it, and its last batches are not on record yet: not judged."
+        for name in sorted(unjudged)
+    ]
+    notes += [
         f"{table}: the configuration has no source of that name; its rows are not balanced here."
         for table in _of_no_source(config)
     ]
-    for name, balance in found.items():
+    for name in (name for name in found if name not in unjudged):
+        balance = found[name]
         findings += _equations(name, balance)
         if everything or not balance.is_even:
             deeper = deep.recount(config, config.sources[name])
@@ -65,11 +84,29 @@ def audit(config: Config, everything: bool = False) -> Audit:
             notes += deeper.notes
         else:
             findings += _unlike_the_ledger(config, name, balance)
-    if everything:
+    if everything and not unjudged:
         deeper = deep.recount_gold(config)
         findings += deeper.findings
         notes += deeper.notes
-    return Audit(found, tuple(findings), tuple(notes))
+    return Audit(found, tuple(findings), tuple(notes), tuple(sorted(unjudged)))
+
+
+def _at_rest(config: Config, say: Say) -> tuple[dict[str, Balance], list[str], str | None]:
+    """The balances, the queries with batches that are not on record, and who writes now, if any."""
+    until: float | None = None
+    while True:
+        unsettled = accounting.unsettled(config)
+        found = accounting.balances(config)
+        holders = (lock.holder(config.layout, layer) for layer in ("bronze", "silver"))
+        holder = next(filter(None, holders), None)
+        if not holder or not (unsettled or accounting.uneven(found.items())):
+            return found, accounting.unsettled(config), holder
+        if until is None:
+            say(f"waiting until {holder}, has put its last batches on record")
+            until = time.monotonic() + PATIENCE
+        elif time.monotonic() > until:
+            return found, unsettled, holder
+        time.sleep(0.2)
 
 
 def _of_no_source(config: Config) -> list[str]:

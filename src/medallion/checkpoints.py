@@ -56,6 +56,21 @@ def parse_offset(document: dict[str, Any]) -> DeltaOffset:
     return DeltaOffset(int(document["reservoirVersion"]), int(document["index"]))
 
 
+def made_by(checkpoint: Path, definition: dict[str, Any]) -> dict[str, Any]:
+    """What a query was defined as when its first batch ran; before that, it is noted.
+
+    Spark compares the types of the state's columns with the query's, and not their meaning.
+    """
+    note = checkpoint / "definition.json"
+    if last_committed(checkpoint) < 0 or not note.is_file():
+        checkpoint.mkdir(parents=True, exist_ok=True)
+        unfinished = note.with_suffix(".tmp")
+        unfinished.write_text(json.dumps(definition, indent=2), encoding="utf-8")
+        unfinished.replace(note)
+    found: dict[str, Any] = json.loads(note.read_text(encoding="utf-8"))
+    return found
+
+
 def _lines(checkpoint: Path, batch: int) -> list[str]:
     if batch < 0:
         return []

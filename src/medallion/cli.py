@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"medallion: {error}", file=sys.stderr)
         return error.exit_status
-    except BrokenPipeError:  # head has seen enough
+    except BrokenPipeError:  # head has seen enough of what a command that only looks had to show
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
@@ -37,12 +37,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if options.debug:
             raise
-        line = next((line for line in str(error).splitlines() if line.strip()), "")
-        print(
-            f"medallion crashed: {type(error).__name__}: {line}; --debug shows where.",
-            file=sys.stderr,
-        )
-        return 70
+        return _told(error)
+
+
+def _told(error: Exception) -> int:
+    """What nobody foresaw, in one line; a file or folder that the system refuses is no crash."""
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        print(f"medallion: {error.filename}: {error.strerror}.", file=sys.stderr)
+        return 2
+    from medallion.streams import one_line  # here: it brings Spark
+
+    line = f"{type(error).__name__}: {one_line(str(error))}; --debug shows where."
+    print(f"medallion crashed: {line}", file=sys.stderr)
+    return 70
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -82,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     stream.add_argument("--trigger", default="4 seconds", help="the interval (default: 4 seconds)")
     sql = add("sql", "ask the tables in SQL, read-only, as layer.table")
     sql.add_argument("statement", help='such as "SELECT * FROM gold.device_counts"')
-    sql.add_argument("--csv", action="store_true", help="print CSV with a header")
+    sql.add_argument("--csv", action="store_true", help="print CSV with a header, and not --json")
     audit = add("audit", "balance the rows of every source")
     audit.add_argument(
         "--deep", action="store_true", help="count every file and table again, by another engine"
@@ -94,9 +101,12 @@ def _parser() -> argparse.ArgumentParser:
     refresh.add_argument("table", help="such as silver.activity or gold.device_counts")
     add("status", "how each query stands, and what waits for it")
     files = add("files", "the ledger: every file that ever landed, and what became of it")
-    files.add_argument("pattern", nargs="?", default="*", help="paths to show, such as '*x.json'")
+    files.add_argument(
+        "pattern", nargs="?", default="*", help="where they landed or lie now, such as '*x.json'"
+    )
     files.add_argument("--source", help="of this source only")
-    files.add_argument("--state", help="in this state only: pending, ingested, rejected, ...")
+    states = "pending, ingested, rejected, replaced, vanished or archived"
+    files.add_argument("--state", help=f"in this state only: {states}")
     schema = add("schema", "the versions of a source's schema, and their differences")
     schema.add_argument("source")
     return parser

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from medallion.config import Config
+from medallion.errors import UsageError
 
 
 def land(config: Config, options: argparse.Namespace) -> int:
@@ -25,7 +27,7 @@ def land(config: Config, options: argparse.Namespace) -> int:
     landing = config.layout.root / "landing"
     factory = DataFactory(landing, seed=options.seed, dirty=options.dirty)
     reports = factory.land(options.batches, options.files, options.rows, options.source)
-    print(json.dumps(reports_as_json(reports)) if options.json else render_reports(reports))
+    _show(json.dumps(reports_as_json(reports)) if options.json else render_reports(reports))
     return 0
 
 
@@ -34,12 +36,13 @@ def _land_sample(config: Config, options: argparse.Namespace) -> int:
 
     files = sample.land(config)
     if options.json:
-        print(json.dumps({name: {"files": count} for name, count in files.items()}))
+        _show(json.dumps({name: {"files": count} for name, count in files.items()}))
     elif files:
-        landed = ", ".join(f"{count} files of {name}" for name, count in files.items())
-        print(f"landed the sample under {config.layout.root}: {landed}")
+        counts = {name: "1 file" if n == 1 else f"{n} files" for name, n in files.items()}
+        landed = ", ".join(f"{count} of {name}" for name, count in counts.items())
+        _show(f"landed the sample under {config.layout.root}: {landed}")
     else:
-        print(f"the landing zone of {config.layout.root} has been filled before: no sample landed")
+        _show(f"the landing zone of {config.layout.root} has been filled before: no sample landed")
     return 0
 
 
@@ -57,7 +60,6 @@ def run(config: Config, options: argparse.Namespace) -> int:
 
 def stream(config: Config, options: argparse.Namespace) -> int:
     from medallion import always_on, pipeline, streams
-    from medallion.errors import UsageError
 
     streams.trigger(options.trigger)
     if options.trigger == streams.AVAILABLE_NOW:
@@ -79,9 +81,9 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
         report = nightly.Nightly(work, options.accept).run()
     report.seconds["all"] = time.monotonic() - started
     if quiet:
-        print(json.dumps(nightly.as_json(report)))
+        _show(json.dumps(nightly.as_json(report)))
     else:
-        print(nightly.as_text(report, config))
+        _show(nightly.as_text(report, config))
     for line in nightly.failures(report):
         print(f"medallion: {line}", file=sys.stderr)
     return 0 if report.is_good else 1
@@ -92,6 +94,8 @@ def sql(config: Config, options: argparse.Namespace) -> int:
 
     started = time.monotonic()
     root = str(config.layout.root)
+    if options.csv and options.json:
+        raise UsageError("sql gives --csv or --json, not both.")
     if options.csv:
         columns, rows = analyst.stream(root, options.statement)
         sys.stdout.writelines(analyst.csv_lines(columns, rows))
@@ -109,7 +113,7 @@ def sql(config: Config, options: argparse.Namespace) -> int:
 def audit(config: Config, options: argparse.Namespace) -> int:
     from medallion.audit import audit
 
-    found = audit(_there(config, options), options.deep)
+    found = audit(_there(config, options), options.deep, _say(True))
     print(json.dumps(found.as_json()) if options.json else found.as_text())
     return 0 if found.is_balanced else 1
 
@@ -119,7 +123,7 @@ def backfill(config: Config, options: argparse.Namespace) -> int:
 
     say = _say(bool(options.json))
     found = backfill.backfill(config, options.source, Path(options.path), say, options.debug)
-    print(json.dumps(found.as_json()) if options.json else found.as_text())
+    _show(json.dumps(found.as_json()) if options.json else found.as_text())
     return 1 if found.refused else 0
 
 
@@ -158,8 +162,6 @@ def schema(config: Config, options: argparse.Namespace) -> int:
 
 def _there(config: Config, options: argparse.Namespace) -> Config:
     """For commands that only look: a misspelled root is told, and not shown as an empty one."""
-    from medallion.errors import UsageError
-
     root = config.layout.root
     if not root.is_dir():
         raise UsageError(f"there is no lakehouse at {root}: no such folder; a first run makes it.")
@@ -183,4 +185,13 @@ def _pipeline(
 
 def _say(quiet: bool) -> Callable[[str], None]:
     """Progress goes to standard output, unless that is for one JSON document."""
-    return lambda text: print(text, file=sys.stderr if quiet else sys.stdout, flush=True)
+    return lambda text: _show(text, sys.stderr if quiet else sys.stdout)
+
+
+def _show(text: str, file: TextIO | None = None) -> None:
+    """Print; where nobody reads any more (`| head`), the work still goes on to its end."""
+    file = file or sys.stdout
+    try:
+        print(text, file=file, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), file.fileno())

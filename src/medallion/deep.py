@@ -33,18 +33,24 @@ def recount(config: Config, source: Source) -> Recount:
     found = Recount()
     entries = ledger.read(config.layout, source.name)
     in_bronze = _rows_by_file(config, f"bronze.{source.name}")
-    known = {_key(entry): entry for entry in entries if entry.state in TAKEN}
+    known: dict[Key, list[Entry]] = {}
+    for entry in (entry for entry in entries if entry.state in TAKEN):
+        # Versions of a file may share a time, and are then one to bronze.
+        known.setdefault((entry.path, entry.modified_at), []).append(entry)
     unread = 0
-    for key, entry in known.items():
-        lines, problem = _lines(config, source, entry)
-        if problem:
-            found.findings.append(f"{source.name}: {entry.path}: {problem}")
-        elif lines is None:
-            unread += 1
-            lines = entry.rows
-        if not problem and not lines == entry.rows == in_bronze[key]:
+    for key, versions in known.items():
+        counted = [_lines(config, source, entry) for entry in versions]
+        unread += sum(lines is None and problem is None for lines, problem in counted)
+        problems = [problem for _, problem in counted if problem]
+        found.findings += [f"{source.name}: {key[0]}: {problem}" for problem in problems]
+        rows = sum(entry.rows or 0 for entry in versions)
+        lines = sum(
+            (entry.rows or 0) if lines is None else lines
+            for entry, (lines, _) in zip(versions, counted, strict=True)
+        )
+        if not problems and not lines == rows == in_bronze[key]:
             found.findings.append(
-                f"{source.name}: {entry.path} has {lines or 0:,} lines, {entry.rows or 0:,} rows "
+                f"{source.name}: {key[0]} has {lines:,} lines, {rows:,} rows "
                 f"in the ledger and {in_bronze[key]:,} in bronze."
             )
     found.findings += [
@@ -65,10 +71,6 @@ def recount(config: Config, source: Source) -> Recount:
         more = len(found.findings) - _SHOWN
         found.findings[_SHOWN:] = [f"{source.name}: and {more:,} more."]
     return found
-
-
-def _key(entry: Entry) -> Key:
-    return entry.path, entry.modified_at
 
 
 def _lines(config: Config, source: Source, entry: Entry) -> tuple[int | None, str | None]:

@@ -23,7 +23,7 @@ _SHOWN = (
 
 
 def files(config: Config, pattern: str, source: str | None, state: str | None) -> list[Entry]:
-    """Rows of the ledger whose path, or the end of it, is like a pattern.
+    """Rows of the ledger by a pattern of paths, or of their ends: where files landed or lie now.
 
     Raises:
         UsageError: there is no such source or state.
@@ -33,8 +33,12 @@ def files(config: Config, pattern: str, source: str | None, state: str | None) -
     if state is not None and state not in ledger.STATES:
         raise UsageError(f"--state {state}: a state is one of {', '.join(ledger.STATES)}.")
     found = ledger.read(config.layout, source, state)
-    patterns = (pattern, f"*/{pattern}")
-    return [e for e in found if any(fnmatchcase(e.path, each) for each in patterns)]
+    pattern = config.layout.relative(pattern)
+    return [e for e in found if _is_like(e.path, pattern) or _is_like(e.moved_to or "", pattern)]
+
+
+def _is_like(path: str, pattern: str) -> bool:
+    return fnmatchcase(path, pattern) or fnmatchcase(path, f"*/{pattern}")
 
 
 def files_as_json(entries: Sequence[Entry]) -> str:

@@ -38,9 +38,8 @@ class Pipeline:
         how = trigger(trigger_text)
         if layer == "gold":
             self.refuse_held()
-        names = self.config.gold if layer == "gold" else self.config.sources
         started = []
-        for name in names if only is None else only:
+        for name in self._names(layer) if only is None else only:
             if self._waits(layer, name):
                 self.say(f"  {layer}.{name} waits: nothing has landed that tells its schema")
                 continue
@@ -49,6 +48,8 @@ class Pipeline:
             except AnalysisException as error:
                 # Spark's first words name the column or the function that it does not know.
                 where = f"{self.config.conf_dir / 'pipeline.yaml'}: {layer}.{name}"
+                if layer == "silver":
+                    where += f", or a rule of {self.config.expectations / 'expectations'},"
                 raise ConfigError(
                     f"{where} is not SQL that Spark can run: {one_line(str(error))}"
                 ) from None
@@ -69,17 +70,25 @@ class Pipeline:
         """Run a layer on all that is available, settle it and record it.
 
         Raises:
-            StreamError: a query failed; the others have ended, and all are on record.
+            MedallionError: a query could not start, or (StreamError) failed; the others have ended,
+                and all are on record.
         """
-        started = self.start(layer)
-        failure: StreamError | None = None
+        if layer == "gold":
+            self.refuse_held()
+        started: list[Run] = []
+        failures: list[MedallionError] = []
+        for name in self._names(layer):
+            try:
+                started += self.start(layer, only=[name])
+            except MedallionError as error:
+                failures.append(error)
         try:
             await_all(started)
         except StreamError as error:
-            failure = error
+            failures.append(error)
         self.settle(layer, started)
-        if failure:
-            raise failure
+        if failures:
+            raise type(failures[0])("; ".join(dict.fromkeys(map(str, failures))))
 
     def settle(self, layer: str, started: Sequence[Run]) -> None:
         """Account for every batch that is not on record yet, a cut-off run's among them."""
@@ -121,6 +130,13 @@ class Pipeline:
             what = f"{batch.rows:,} files, {run.intake.lines.get(batch.id, 0):,} rows"
         if rows:
             self.say(f"  {name} batch {batch.id}: {what}, {batch.seconds:.1f} s")
+
+    def _names(self, layer: str) -> Sequence[str]:
+        return list(self.config.gold if layer == "gold" else self.config.sources)
+
+    def ready(self, layer: str) -> list[str]:
+        """The sources or gold tables of a layer whose columns are known."""
+        return [name for name in self._names(layer) if not self._waits(layer, name)]
 
     def _waits(self, layer: str, name: str) -> bool:
         """Whether a schema that is inferred is not known yet: no SQL could name its columns."""

@@ -83,14 +83,17 @@ class Intake(Protocol):
 
 @dataclass
 class Run:
-    """One streaming query, with the records of those of its batches that are not settled yet."""
+    """One streaming query, with the records of those of its batches that are not settled yet.
+
+    `last_batch` is the last one that is known to have ended: at first, the checkpoint's.
+    """
 
     name: str
     query: StreamingQuery
+    last_batch: int
     started: float = field(default_factory=time.time)
     ended: float | None = None
     batches: dict[int, Batch] = field(default_factory=dict)
-    last_batch: int = -1
     on_batch: Callable[[Run, Batch], None] | None = None
     intake: Intake | None = None
     is_renewed: bool = False  # it stopped for new columns, which is no failure
@@ -100,7 +103,9 @@ class Run:
         last = self.query.lastProgress
         if last is None or last["batchId"] <= self.last_batch:
             return
-        for progress in self.query.recentProgress:
+        # To fetch all the records that Spark keeps takes long: only where some were missed.
+        missed = last["batchId"] > self.last_batch + 1
+        for progress in self.query.recentProgress if missed else [last]:
             ran = "addBatch" in progress["durationMs"]  # an idle trigger leaves a record as well
             if ran and progress["batchId"] > self.last_batch:
                 batch = Batch.of(progress)

@@ -101,6 +101,8 @@ def test_stream_ends_cleanly_and_nightly_goes_on(cli: Cli, tmp_path: Path, numbe
         await_gold(root, process, total(landed, "expected_silver"))
         landed.append(cli.json(*land))  # late rows and repeats of the first among them
         await_gold(root, process, total(landed, "expected_silver"))
+        found = cli.json("audit")  # beside the stream, which has not ended
+        assert (found["balanced"], found.get("notes")) == (True, None)
         if number == signal.SIGINT:
             os.killpg(process.pid, number)  # as a terminal does for Ctrl-C
         else:
@@ -131,6 +133,18 @@ def test_stream_ends_cleanly_and_nightly_goes_on(cli: Cli, tmp_path: Path, numbe
         assert balance == total(landed, factory), ours
 
 
+def test_a_run_goes_on_when_nobody_reads_what_it_says(cli: Cli) -> None:
+    """`medallion nightly | head -1`: the status is that of the night."""
+    landed = cli.json("land", "--rows", "50")
+    process = cli.start("nightly")
+    assert process.stdout
+    assert "medallion nightly on" in process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(timeout=600) == 0, process.stderr and process.stderr.read()
+    found = cli.json("audit")["sources"]
+    assert {s: found[s]["silver_rows"] for s in SOURCES} == total([landed], "expected_silver")
+
+
 def refused(done: subprocess.CompletedProcess[str]) -> str:
     """The one sentence of a command that was wrongly used."""
     assert done.returncode == 2, done
@@ -148,6 +162,21 @@ def test_second_nightly_names_who_holds_the_lock(cli: Cli, tmp_path: Path) -> No
         told = refused(cli("nightly"))
     assert f"pid {os.getpid()}, started {started}" in told
     assert "medallion stream" in told
+
+
+@pytest.mark.parametrize("command", [["status"], ["audit"], ["files"], ["schema", "event"]])
+def test_a_root_that_is_not_there(cli: Cli, tmp_path: Path, command: list[str]) -> None:
+    cli.environment["MEDALLION_HOME"] = str(tmp_path / "misspelled")
+    assert f"there is no lakehouse at {tmp_path / 'misspelled'}" in refused(cli(*command))
+    (tmp_path / "misspelled").write_text("a file")
+    assert str(tmp_path / "misspelled") in refused(cli(*command))
+    assert "Not a directory" in refused(cli("land"))
+
+
+def test_an_expectation_that_nobody_has(cli: Cli) -> None:
+    done = cli("nightly", "--accept", "typo")
+    assert "--accept typo: no suite has" in refused(done)
+    assert "session" not in done.stdout  # told before Spark starts
 
 
 def test_unknown_command(cli: Cli) -> None:

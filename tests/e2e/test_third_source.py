@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from support import PROJECT, Lakehouse
+from support import PROJECT, Cli, Lakehouse
 
+from medallion import tables
 from medallion.audit import audit
 from medallion.config import load
 from medallion.ingest import versions
@@ -114,3 +116,31 @@ def test_from_a_file_to_gold(lakehouse: Lakehouse) -> None:
     assert means == [("s1", (20 + 19.5 + 19.5) / 3), ("s2", None)]
     assert sorted(f.name for f in landing.iterdir()) == ["1.csv", "2.csv", "3.csv"]
     assert audit(lakehouse.config, everything=True).findings == ()
+
+
+def test_a_stream_takes_up_a_source_that_has_no_schema_yet(
+    lakehouse: Lakehouse, tmp_path: Path
+) -> None:
+    """Its first file lands long after the stream has started; silver and gold follow."""
+    cli = Cli(lakehouse.root)
+    cli.environment["MEDALLION_CONF"] = str(lakehouse.config.conf_dir)
+    process = cli.start("stream", "--trigger", "1 seconds")
+    try:
+        assert process.stdout
+        while "on: bronze" not in (line := process.stdout.readline()):
+            assert line, process.communicate()
+        landing = lakehouse.config.layout.landing("sensor")
+        (landing / ".first.csv").write_text(FIRST)
+        (landing / ".first.csv").rename(landing / "first.csv")
+        deadline = time.monotonic() + 300
+        while tables.row_count(lakehouse.config.layout.table("gold.warmth")) < 2:
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.5)
+        process.terminate()
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err
+    finally:
+        process.kill()
+        process.communicate()
+    assert audit(lakehouse.config, everything=True).is_balanced

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from medallion import tables
+from medallion import checkpoints, tables
 from medallion.config import Config, Source
 from medallion.ingest import formats, intake
 from medallion.ingest.batches import Batches, Say
@@ -35,6 +35,8 @@ def start(
     tables.create(handed, tables.schema_json(intake.COLUMNS))
     batches = Batches(spark, config, source, say)
     batches.prepare()
+    checkpoint = config.layout.checkpoint(name)
+    before = checkpoints.last_committed(checkpoint)
     query = (
         spark.readStream.format("delta")
         .option("startingVersion", "0")
@@ -42,11 +44,11 @@ def start(
         .load(str(handed))
         .writeStream.queryName(name)
         .foreachBatch(batches.take_in)
-        .option("checkpointLocation", str(config.layout.checkpoint(name)))
+        .option("checkpointLocation", str(checkpoint))
         .trigger(**trigger)
         .start()
     )
-    return Run(name, query, intake=batches)
+    return Run(name, query, before, intake=batches)
 
 
 def lines_of_batch(spark: SparkSession, config: Config, source: Source, batch: int) -> int:

@@ -12,16 +12,23 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from medallion import tables
+from medallion import checkpoints, tables
 from medallion.config import Config, GoldTable
+from medallion.errors import ConfigError
 from medallion.schemas import WINDOW
 from medallion.streams import Run
 from medallion.transforms.gold import aggregated, windowed
 
 
 def start(spark: SparkSession, config: Config, table: GoldTable, trigger: dict[str, Any]) -> Run:
-    """Start the query in the table's output mode."""
+    """Start the query in the table's output mode.
+
+    Raises:
+        ConfigError: the table was made by another definition, which would be mixed with this one.
+    """
     name = f"gold.{table.name}"
+    checkpoint = config.layout.checkpoint(name)
+    _refuse_another(config, table, checkpoint)
     silver = config.layout.table(f"silver.{table.source}")
     target = config.layout.table(name)
     stream = _windowed(spark.readStream.format("delta").load(str(silver)), config, table)
@@ -33,10 +40,28 @@ def start(spark: SparkSession, config: Config, table: GoldTable, trigger: dict[s
         writer = stream.writeStream.foreachBatch(
             lambda batch, _: _merge(spark, config, table, batch)
         )
-    checkpoint = str(config.layout.checkpoint(name))
-    writer = writer.queryName(name).option("checkpointLocation", checkpoint).trigger(**trigger)
+    before = checkpoints.last_committed(checkpoint)
+    writer = writer.queryName(name).option("checkpointLocation", str(checkpoint)).trigger(**trigger)
     query = writer.start(str(target)) if table.output_mode == "complete" else writer.start()
-    return Run(name, query)
+    return Run(name, query, before)
+
+
+def _refuse_another(config: Config, table: GoldTable, checkpoint: Path) -> None:
+    now = {
+        "source": table.source,
+        "window": table.window,
+        "slide": table.slide,
+        "group_by": list(table.group_by),
+        "measure": dict(table.measure),
+        "output_mode": table.output_mode,
+    }
+    then = checkpoints.made_by(checkpoint, now)
+    if changed := [f"{key} {then.get(key)!r}" for key in now if then.get(key) != now[key]]:
+        raise ConfigError(
+            f"{config.conf_dir / 'pipeline.yaml'}: gold.{table.name} was made with "
+            f"{', '.join(changed)}: put that back, or rebuild the table with medallion refresh "
+            f"gold.{table.name}."
+        )
 
 
 def groups(table: GoldTable) -> tuple[str, ...]:

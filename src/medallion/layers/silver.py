@@ -64,6 +64,7 @@ def start(spark: SparkSession, config: Config, source: Source, trigger: dict[str
             batch.unpersist()
 
     others = others.observe("others", F.count(F.lit(1)).alias("rows"))
+    before = checkpoints.last_committed(checkpoint)
     query = (
         once.unionByName(others)
         .writeStream.queryName(name)
@@ -73,7 +74,7 @@ def start(spark: SparkSession, config: Config, source: Source, trigger: dict[str
         .trigger(**trigger)
         .start()
     )
-    return Run(name, query)
+    return Run(name, query, before)
 
 
 def checked(bronze: DataFrame, config: Config, source: Source, keep_all: bool = False) -> DataFrame:
