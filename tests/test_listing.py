@@ -46,6 +46,7 @@ def config(tmp_path: Path) -> Config:
         ("[ab].json", [0, 1, 2]),
         ("[[]b].json", [3]),
         ("/else/*", [3]),
+        ("r/*", [2]),  # where it lies now
         ("son", []),
         ("", []),
     ],

@@ -34,7 +34,11 @@ def files(config: Config, pattern: str, source: str | None, state: str | None) -
         raise UsageError(f"--state {state}: a state is one of {', '.join(ledger.STATES)}.")
     found = ledger.read(config.layout, source, state)
     pattern = config.layout.relative(pattern)
-    return [e for e in found if _is_like(e.path, pattern) or _is_like(e.moved_to or "", pattern)]
+    return [
+        e
+        for e in found
+        if _is_like(e.path, pattern) or (e.moved_to and _is_like(e.moved_to, pattern))
+    ]
 
 
 def _is_like(path: str, pattern: str) -> bool:
