@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
-from collections.abc import Iterator
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 
 from medallion.config import Config, Source
-from medallion.ingest.files import below_folder, free_name, stat
+from medallion.ingest.files import below_folder, free_name, namesakes, stat
 from medallion.ingest.ledger import ARCHIVED, INGESTED, Entry, Ledger
+from medallion.ingest.moving import move
 from medallion.kinds import seconds
 from medallion.layout import Layout
 
@@ -52,36 +52,18 @@ def _cleaned(config: Config, source: Source, entry: Entry) -> Entry | None:
             (layout.root / entry.path).unlink()
             return replace(entry, state=ARCHIVED, why=_DELETED)
         target = free_name(target)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        _move(layout.root / entry.path, target)
+        move(layout.root / entry.path, target)
     except OSError as error:  # the other files are no worse for it; the next run tries again
         return replace(entry, why=f"cannot be moved: {error.strerror or error}")
     return replace(entry, state=ARCHIVED, why=None, moved_to=layout.relative(target))
-
-
-def _move(path: Path, target: Path) -> None:
-    if path.is_symlink():  # what it points to from here, it would not from there
-        target.symlink_to(path.resolve())
-        path.unlink()
-    else:
-        shutil.move(path, target)
 
 
 def _cleaned_before(layout: Layout, source: Source, entry: Entry, target: Path) -> Entry | None:
     """The new row of a file that a run moved which was cut off before it put that on record."""
     if source.clean_source == "delete":
         return replace(entry, state=ARCHIVED, why=_DELETED)
-    for place in _namesakes(target):
+    for place in takewhile(os.path.lexists, namesakes(target)):
         moved = stat(layout, layout.relative(place))
         if moved is not None and entry.file == replace(moved, path=entry.path):
             return replace(entry, state=ARCHIVED, why=None, moved_to=moved.path)
     return None
-
-
-def _namesakes(path: Path) -> Iterator[Path]:
-    """The path itself and its numbered namesakes, as far as there are any: see `free_name`."""
-    number, found = 1, path
-    while os.path.lexists(found):
-        yield found
-        number += 1
-        found = path.with_name(f"{number}~{path.name}")

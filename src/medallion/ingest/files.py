@@ -7,9 +7,10 @@ import gzip
 import io
 import os
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import count
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 # A folder with such a name is taken for a file that somebody failed to write.
 _LIKE_A_FILE = (".json", ".ndjson", ".jsonl", ".csv", ".parquet", ".txt")
 _CHUNK = 1 << 20
+_LONGEST_NAME = 255  # bytes
 CODECS = (".gz", ".bz2", ".deflate", ".zst", ".lz4", ".snappy")
 
 
@@ -90,7 +92,10 @@ def list_files(layout: Layout, source: Source, of: Iterable[Path] | None = None)
                     part[0] in "._" for part in (*below, name)
                 )
                 (hidden if is_hidden else files).append(file)
-    return Listing(tuple(files), tuple(hidden), tuple(unfit))
+    # Folders may lie in one another.
+    return Listing(
+        tuple(dict.fromkeys(files)), tuple(dict.fromkeys(hidden)), tuple(dict.fromkeys(unfit))
+    )
 
 
 def stat(layout: Layout, path: str) -> File | None:
@@ -205,10 +210,19 @@ def below_folder(layout: Layout, source: Source, path: Path) -> Path | None:
     return None
 
 
-def free_name(path: Path) -> Path:
-    """The path itself, or the first of its numbered namesakes that is not taken."""
-    number, found = 1, path
-    while os.path.lexists(found):
-        number += 1
-        found = path.with_name(f"{number}~{path.name}")
-    return found
+def free_name(path: Path, taken: Collection[Path] = ()) -> Path:
+    """The path itself, or the first of its numbered namesakes that is not taken.
+
+    Args:
+        taken: names that are given away, and have no file yet.
+    """
+    return next(p for p in namesakes(path) if p not in taken and not os.path.lexists(p))
+
+
+def namesakes(path: Path) -> Iterator[Path]:
+    """The path itself, and then without end its numbered namesakes: `2~a.json`, `3~a.json`."""
+    yield path
+    for number in count(2):
+        mark = f"{number}~"
+        end = path.name.encode()[-(_LONGEST_NAME - len(mark)) :].decode(errors="ignore")
+        yield path.with_name(mark + end)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 import zlib
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from medallion.config import Source
 from medallion.ingest.files import CODECS, below_folder, free_name, opened
 from medallion.ingest.ledger import Entry, Ledger
+from medallion.ingest.moving import move
 from medallion.layout import Layout
 
 REASON = ".reason.txt"
@@ -65,32 +66,39 @@ def put_aside(layout: Layout, source: Source, ledger: Ledger, rejected: Sequence
     """Put files on record as rejected, and move them to `rejected/<source>/`, reasons beside them.
 
     The record comes first, with the place: cut off in between, a file is still where it landed,
-    and is met again. A file that cannot be moved stays.
+    and is met again. A file that cannot be moved stays, and its row says why.
     """
-    placed = [replace(entry, moved_to=_place(layout, source, entry.path)) for entry in rejected]
+    taken: set[Path] = set()
+    placed = [replace(e, moved_to=_place(layout, source, e.path, taken)) for e in rejected]
     ledger.write(placed)
-    ledger.write([replace(e, moved_to=None) for e in placed if e.moved_to and not _move(layout, e)])
+    stuck = ((e, why) for e in placed if e.moved_to and (why := _why_stuck(layout, e)))
+    ledger.write([replace(e, moved_to=None, why=f"{e.why}; {why}") for e, why in stuck])
 
 
-def _place(layout: Layout, source: Source, path: str) -> str | None:
+def _place(layout: Layout, source: Source, path: str, taken: set[Path]) -> str | None:
+    """A name that is free, also of those given out before; it is taken from now on."""
     below = below_folder(layout, source, layout.root / path)
     if below is None:  # a backfill's file is where its owner keeps it
         return None
-    return layout.relative(free_name(layout.rejected(source.name) / below))
+    target = free_name(layout.rejected(source.name) / below, taken)
+    taken |= {target, _reason(target)}
+    return layout.relative(target)
 
 
-def _cut(name: str) -> str:
-    """As much of a name as leaves room for the reason's ending: 255 bytes are the most."""
-    return name.encode()[: 255 - len(REASON)].decode(errors="ignore")
+def _reason(target: Path) -> Path:
+    """The name of the reason's file; names are no longer than 255 bytes."""
+    name = target.name.encode()[: 255 - len(REASON)].decode(errors="ignore")
+    return target.with_name(name + REASON)
 
 
-def _move(layout: Layout, entry: Entry) -> bool:
+def _why_stuck(layout: Layout, entry: Entry) -> str | None:
+    """Move a file to its place; None where it has been moved, else why not."""
     target = layout.root / (entry.moved_to or "")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.move(layout.root / entry.path, target)
-        reason = free_name(target.with_name(_cut(target.name) + REASON))
+        move(layout.root / entry.path, target)
+    except OSError as error:
+        return f"it cannot be moved: {error.strerror or error}"
+    with suppress(OSError):  # the ledger has the reason too
+        reason = free_name(_reason(target))
         reason.write_text(f"{entry.path}: {entry.why}\n", errors="replace")
-    except OSError:
-        return False
-    return True
+    return None
