@@ -77,6 +77,25 @@ def test_names_that_cannot_be_handed_over_are_put_aside_with_a_reason(
     assert (home.layout.root / entry.moved_to).is_file()
 
 
+def test_what_is_unfit_and_not_like_the_pattern_is_none_of_ours(home: Home) -> None:
+    home.change(pattern="*.json")
+    home.land("notes 10:20.txt")
+    home.land("other.parquet/part-0.parquet")
+    home.land("other.parquet/a.json")  # in a folder like any other
+    (home.landing / "link.txt").symlink_to("nowhere.txt")
+    os.mkfifo(home.landing / "pipe")
+    for name in ("10:30.json", "b.json"):
+        home.land(name)
+    (home.landing / "folder.json").mkdir()
+    before = {*os.listdir(home.landing)} - {"10:30.json", "folder.json"}  # noqa: PTH208
+    assert [home.poll(), home.poll()] == [2, 0]
+    assert sorted(home.names()) == ["b.json", "other.parquet/a.json"]
+    assert {*os.listdir(home.landing)} == before  # noqa: PTH208
+    states = {name for (name, _), state in home.states().items() if state == REJECTED}
+    assert states == {"10:30.json", "folder.json"}
+    assert rejected(home) == ["10:30.json"]
+
+
 def test_a_file_that_was_put_aside_and_is_put_back_is_looked_at_again(home: Home) -> None:
     """As after the configuration was put right, which had another format."""
     from dataclasses import replace

@@ -9,7 +9,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from medallion.config import Config, Source
-from medallion.ingest.files import below_folder, free_name, namesakes, stat
+from medallion.ingest.files import below_folder, free_name, look, namesakes
 from medallion.ingest.ledger import ARCHIVED, INGESTED, Entry, Ledger
 from medallion.ingest.moving import move
 from medallion.kinds import seconds
@@ -41,13 +41,13 @@ def _cleaned(config: Config, source: Source, entry: Entry) -> Entry | None:
     below = below_folder(layout, source, layout.root / entry.path)
     if below is None:  # a backfill's file stays where its owner keeps it
         return None
-    found = stat(layout, entry.path)
     target = layout.archive(source.name) / below
-    if found is None:
-        return _cleaned_before(layout, source, entry, target)
-    if found != entry.file:  # another file has come under this name: discovery tells of it
-        return None
     try:
+        found = look(layout, entry.path)
+        if found is None:
+            return _cleaned_before(layout, source, entry, target)
+        if found != entry.file:  # another file has come under this name: discovery tells of it
+            return None
         if source.clean_source == "delete":
             (layout.root / entry.path).unlink()
             return replace(entry, state=ARCHIVED, why=_DELETED)
@@ -63,7 +63,7 @@ def _cleaned_before(layout: Layout, source: Source, entry: Entry, target: Path) 
     if source.clean_source == "delete":
         return replace(entry, state=ARCHIVED, why=_DELETED)
     for place in takewhile(os.path.lexists, namesakes(target)):
-        moved = stat(layout, layout.relative(place))
+        moved = look(layout, layout.relative(place))
         if moved is not None and entry.file == replace(moved, path=entry.path):
             return replace(entry, state=ARCHIVED, why=None, moved_to=moved.path)
     return None

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from medallion.config import Config, Source
 from medallion.ingest import intake, rejects, requests
-from medallion.ingest.files import File, Unfit, free_name, in_order, list_files, stat
-from medallion.ingest.ledger import PENDING, REJECTED, VANISHED, Entry, Ledger
+from medallion.ingest.files import File, Unfit, free_name, in_order, is_there, list_files, stat
+from medallion.ingest.ledger import INGESTED, PENDING, REJECTED, VANISHED, Entry, Ledger
 from medallion.kinds import seconds
 
 # A hidden file is mostly one that is being written, and is shown under its name within moments.
@@ -19,6 +19,8 @@ _HIDDEN = (
     "hidden: its name or its folder's begins with . or _, or it ends with ._COPYING_; rename it to "
     "have it taken in"
 )
+_GONE = "gone before it was taken in"
+_LISTED = "a folder that can be listed again; where it is a backfill's, ask for that again"
 _NOT_AGAIN = (
     "a file of this name was taken in before, and this is another one: give it a name of its own, "
     "or set allow_overwrites"
@@ -123,11 +125,23 @@ class Discovery:
         return now - hidden.modified_at > HIDDEN_FOR and (known is None or known.file != hidden)
 
     def _rejected(self, unfit: Unfit, now: int) -> Entry:
+        if unfit.is_unseen:
+            return self._unseen(unfit, now)
         path = self._renamed(unfit.path)
         known = self.ledger.newest(path)
         if known is not None and known.state == REJECTED and known.moved_to is None:
             return known  # it could not be moved
         return replace(self._seen(File(path, 0, now), now, unfit.why), state=REJECTED)
+
+    def _unseen(self, unfit: Unfit, now: int) -> Entry:
+        """The row of what waits for a look at it; what is known about its file stands."""
+        known = self.ledger.newest(unfit.path)
+        if known is not None and known.state == PENDING:
+            return replace(known, why=unfit.why)
+        # Either the file of that row is still there, or was moved and this is another one.
+        if known and known.moved_to is None and known.state in (INGESTED, REJECTED):
+            return known
+        return self._seen(File(unfit.path, 0, now), now, unfit.why)
 
     def _renamed(self, path: str) -> str:
         """A path that a table can hold; where it is none, its file gets one."""
@@ -143,13 +157,13 @@ class Discovery:
 
     def _vanished(self, listed: set[str]) -> list[Entry]:
         """Files that were never taken in, and are not there any more."""
-        layout = self._config.layout
+        root = self._config.layout.root
         return [
-            replace(entry, state=VANISHED, why="gone before it was taken in")
+            replace(entry, state=VANISHED, why=_LISTED if (root / entry.path).is_dir() else _GONE)
             for entry in self.ledger.all_newest()
             if entry.state == PENDING
             and entry.path not in listed
-            and not (layout.root / entry.path).exists()
+            and not is_there(root / entry.path)
         ]
 
 

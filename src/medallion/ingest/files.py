@@ -8,23 +8,22 @@ import io
 import os
 import zlib
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from itertools import count
 from pathlib import Path
+from stat import S_ISDIR
 from typing import IO, TYPE_CHECKING, cast
 
 from medallion.config import Source
+from medallion.ingest.walking import Problem, unseen, walk
 from medallion.layout import Layout, plain
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-# A folder with such a name is taken for a file that somebody failed to write.
-_LIKE_A_FILE = (".json", ".ndjson", ".jsonl", ".csv", ".parquet", ".txt")
 _CHUNK = 1 << 20
 _LONGEST_NAME = 255  # bytes
-CODECS = (".gz", ".bz2", ".deflate", ".zst", ".lz4", ".snappy")
 
 
 @dataclass(frozen=True)
@@ -38,10 +37,14 @@ class File:
 
 @dataclass(frozen=True)
 class Unfit:
-    """Something in a folder that is no file to read, and why."""
+    """Something in a folder that is no file to read, and why.
+
+    What is unseen stays where it is: the next look may find a file as good as any, or a folder.
+    """
 
     path: str
     why: str
+    is_unseen: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,77 +79,81 @@ def list_files(layout: Layout, source: Source, of: Iterable[Path] | None = None)
     hidden: list[File] = []
     unfit: list[Unfit] = []
     for folder in folders(layout, source) if of is None else of:
-        for path, problem in _walk(folder, set()):
-            below = Path(path).relative_to(folder).parts
-            name = Path(path).name
-            key = layout.relative(path)
-            problem = problem or _unspeakable(key)
-            if problem:
-                unfit.append(Unfit(key, problem))
-            elif not fnmatchcase(name.lstrip("._"), source.pattern):
-                continue
-            elif file := stat(layout, key):
-                # Spark passes over such names; they are mostly files that are still being written,
-                # and so are those in such folders: its own writers have a _temporary.
-                is_hidden = name.endswith("._COPYING_") or any(
-                    part[0] in "._" for part in (*below, name)
-                )
-                (hidden if is_hidden else files).append(file)
+        for path, problem in walk(folder, source.pattern):
+            seen = problem or _look_in_a_listing(layout, path)
+            if isinstance(seen, Problem):
+                unfit.append(_unfit(layout, path, seen))
+            elif seen is not None:
+                (hidden if _is_hidden(path, folder) else files).append(seen)
     # Folders may lie in one another.
     return Listing(
         tuple(dict.fromkeys(files)), tuple(dict.fromkeys(hidden)), tuple(dict.fromkeys(unfit))
     )
 
 
-def stat(layout: Layout, path: str) -> File | None:
-    """A file as it is now; None where it has gone. Spark knows times to the millisecond."""
+def _look_in_a_listing(layout: Layout, path: str) -> File | Problem | None:
+    key = layout.relative(path)
+    if why := _unspeakable(key):
+        return Problem(why)
+    try:
+        return look(layout, key)
+    except OSError as error:
+        return unseen(error)
+
+
+def _unfit(layout: Layout, path: str, problem: Problem) -> Unfit:
+    key = layout.relative(path)
+    if problem.is_unseen:  # it keeps its name, and the ledger spells that as it can
+        key = key.encode(errors="backslashreplace").decode()
+    return Unfit(key, *problem)
+
+
+def _is_hidden(path: str, folder: Path) -> bool:
+    """Whether Spark passes over a file for its name or for that of a folder below `folder`.
+
+    They are mostly files that are still being written: its own writers have a _temporary.
+    """
+    name = Path(path).name
+    below = Path(path).relative_to(folder).parts
+    return name.endswith("._COPYING_") or any(part[0] in "._" for part in (*below, name))
+
+
+def look(layout: Layout, path: str) -> File | None:
+    """A file as it is now; None where it has gone. Spark knows times to the millisecond.
+
+    Raises:
+        OSError: it cannot be looked at.
+    """
     try:
         found = (layout.root / path).stat()
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     return File(path, found.st_size, found.st_mtime_ns // 1_000_000 * 1000)
+
+
+def stat(layout: Layout, path: str) -> File | None:
+    """A file as it is now; None where it has gone, or cannot be looked at."""
+    with suppress(OSError):
+        return look(layout, path)
+    return None
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is a file, or what may be one; a folder only as long as it cannot be listed."""
+    try:
+        if not S_ISDIR(path.stat().st_mode):
+            return True
+        os.scandir(path).close()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return False
 
 
 def in_order(files: Iterable[File]) -> list[File]:
     """Files in the order in which they came."""
     return sorted(files, key=lambda file: (file.modified_at, file.path))
-
-
-def _walk(folder: Path | str, above: set[tuple[int, int]]) -> Iterator[tuple[str, str | None]]:
-    """Each entry that is not a folder to go into, with what is wrong about it."""
-    if Path(folder).is_file():
-        yield str(folder), None
-        return
-    try:
-        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-        here = Path(folder).stat()
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        yield os.fspath(folder), f"cannot be listed: {error.strerror}"
-        return
-    trail = {*above, (here.st_dev, here.st_ino)}
-    for entry in entries:
-        try:
-            is_folder = entry.is_dir()
-            if is_folder and _is_like_a_file(entry.name):
-                yield entry.path, "a directory that is named like a file"
-            elif is_folder:
-                found = entry.stat()
-                if (found.st_dev, found.st_ino) not in trail:  # a link to a folder above
-                    yield from _walk(entry.path, trail)
-            elif entry.is_file():
-                yield entry.path, None
-            elif entry.is_symlink():
-                yield entry.path, "a link to something that is not there"
-            else:
-                yield entry.path, "neither a file nor a directory"
-        except OSError as error:
-            yield entry.path, f"cannot be looked at: {error.strerror}"
-
-
-def _is_like_a_file(name: str) -> bool:
-    return name.lower().endswith((*_LIKE_A_FILE, *CODECS))
 
 
 def _unspeakable(path: str) -> str | None:

@@ -9,9 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from medallion.config import Source
-from medallion.ingest.files import CODECS, below_folder, free_name, opened
-from medallion.ingest.ledger import Entry, Ledger
+from medallion.ingest.files import below_folder, free_name, opened
+from medallion.ingest.ledger import REJECTED, Entry, Ledger
 from medallion.ingest.moving import move
+from medallion.ingest.walking import CODECS
 from medallion.layout import Layout
 
 REASON = ".reason.txt"
@@ -66,10 +67,14 @@ def put_aside(layout: Layout, source: Source, ledger: Ledger, rejected: Sequence
     """Put files on record as rejected, and move them to `rejected/<source>/`, reasons beside them.
 
     The record comes first, with the place: cut off in between, a file is still where it landed,
-    and is met again. A file that cannot be moved stays, and its row says why.
+    and is met again. A file that cannot be moved stays, and its row says why. Rows of other states
+    are put on record as they are.
     """
     taken: set[Path] = set()
-    placed = [replace(e, moved_to=_place(layout, source, e.path, taken)) for e in rejected]
+    placed = [
+        replace(e, moved_to=_place(layout, source, e.path, taken)) if e.state == REJECTED else e
+        for e in rejected
+    ]
     ledger.write(placed)
     stuck = ((e, why) for e in placed if e.moved_to and (why := _why_stuck(layout, e)))
     ledger.write([replace(e, moved_to=None, why=f"{e.why}; {why}") for e, why in stuck])
