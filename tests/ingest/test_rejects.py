@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 from pathlib import Path
 
+import duckdb
 import pytest
 from ingesting import Home
 
@@ -100,3 +102,50 @@ def test_a_folder_named_twice_has_its_unfit_files_put_aside_once(home: Home) -> 
     assert kept(home)["10:20.json"] == "mine"
     assert home.ledger()["10:20.json", 1].moved_to == "rejected/activity/10:20.json"
     assert len(home.said) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ORCID,name\n0000-0002-1825-0097,Carberry\n",
+        "ORC\n",
+        "ORCID;Größe\n1;2\n".encode("latin-1"),
+        "ORC\tkill\x1b[0m\r\n\f",
+        "PAR1,PAR2\n1,2\n",
+        "BZh9,x\n",
+        "BZh91AY&SY\n",
+        "PK,name\n",
+        "Obj,name\n",
+        "%PDF,%DOC\n3,4\n",
+        "",
+    ],
+)
+def test_text_that_begins_like_another_format_is_text(tmp_path: Path, text: str | bytes) -> None:
+    file = tmp_path / "a.csv"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    assert rejects.why_not_text(file) is None
+
+
+# As Spark writes them: without and with compression, and without rows.
+@pytest.mark.parametrize(
+    ("start", "what"),
+    [
+        (b"ORC\n\x06\x12\x04\x08\x03P\x00\n!\n\x03\x00\x00\x00\x12\x1a\x08\x03", "ORC"),
+        (b"ORC\x11\x00\x00\n\x06\x12\x04\x08\x03P\x00K\x00\x00\n#\n\x05", "ORC"),
+        (b'ORC\x08\x03\x10\x03"\r\x08\x0c\x12\x01\x01\x1a\x06Device"%', "ORC"),
+        (b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n1 0 obj\n", "PDF"),
+        (bz2.compress(b""), "bzip2"),
+        (bz2.compress(b"{}\n"), "bzip2"),
+        (bz2.compress(bytes(range(256)) * 5000), "bzip2"),
+        (b"Obj\x01\x04\x14avro.codec", "Avro"),
+    ],
+)
+def test_files_of_other_formats_are_no_text(tmp_path: Path, start: bytes, what: str) -> None:
+    file = tmp_path / "a.json"
+    file.write_bytes(start)
+    assert what in (rejects.why_not_text(file) or "")
+
+
+def test_a_parquet_file_is_no_text(tmp_path: Path) -> None:
+    duckdb.sql("select 'd' as Device where false").write_parquet(str(tmp_path / "a.json"))
+    assert "Parquet" in (rejects.why_not_text(tmp_path / "a.json") or "")

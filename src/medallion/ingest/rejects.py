@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Sequence
 from contextlib import suppress
@@ -20,19 +21,23 @@ _CHUNK = 1 << 20
 # The first bytes of what people land by mistake. (Source: the formats' own specifications.)
 _BINARY = {
     b"\x1f\x8b": "gzip data without .gz in its name",
-    b"BZh": "bzip2 data without .bz2 in its name",
     b"\x28\xb5\x2f\xfd": "zstandard data without .zst in its name",
     b"PK\x03\x04": "a zip archive",
-    b"PAR1": "a Parquet file",
-    b"ORC": "an ORC file",
     b"Obj\x01": "an Avro file",
     b"\x89PNG": "a PNG picture",
     b"\xff\xd8\xff": "a JPEG picture",
-    b"%PDF": "a PDF document",
+    b"%PDF-": "a PDF document",
     b"\x7fELF": "a program",
     b"\xff\xfe": "UTF-16 or UTF-32 text; write it as UTF-8",
     b"\xfe\xff": "UTF-16 text; write it as UTF-8",
 }
+# Text may begin with these too (ORCID,name): they count where bytes follow that no text has.
+_LETTERS = {
+    b"BZh": "bzip2 data without .bz2 in its name",
+    b"PAR1": "a Parquet file",
+    b"ORC": "an ORC file",
+}
+_NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 
 
 def why_not_text(path: Path) -> str | None:
@@ -41,11 +46,12 @@ def why_not_text(path: Path) -> str | None:
         return None
     try:
         with path.open("rb") as file:
-            start = file.read(8)
+            start = file.read(256)
     except OSError as error:
         return f"cannot be opened: {error.strerror}"
+    signs = {**_BINARY, **_LETTERS} if _NO_TEXT.search(start) else _BINARY
     return next(
-        (f"not text: {what}" for magic, what in _BINARY.items() if start.startswith(magic)), None
+        (f"not text: {what}" for magic, what in signs.items() if start.startswith(magic)), None
     )
 
 
