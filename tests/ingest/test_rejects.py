@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import bz2
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from threading import Barrier, BrokenBarrierError
 
 import duckdb
 import pytest
 from ingesting import Home
 
 from medallion.ingest import rejects
-from medallion.ingest.ledger import REJECTED, Entry
+from medallion.ingest.ledger import REJECTED, Entry, Ledger
 
 
 @pytest.fixture
@@ -61,6 +65,25 @@ def test_namesakes_that_one_look_finds_unfit_are_both_kept(home: Home, tmp_path:
     found = kept(home)
     assert found["10:20.json"] == str(files[0])
     assert found["2~10:20.json"] == str(files[1])
+
+
+def test_namesakes_that_a_batch_and_a_look_reject_at_once_are_both_kept(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream looks for files beside its batches: neither waits for the other here."""
+    files = in_folders(home, tmp_path, "day.json")
+    both, write = Barrier(2), Ledger.write
+
+    def at_once(book: Ledger, entries: Iterable[Entry]) -> None:
+        with suppress(BrokenBarrierError):
+            both.wait(timeout=0.5)
+        write(book, entries)
+
+    monkeypatch.setattr(Ledger, "write", at_once)
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(lambda file: put_aside(home, str(file)), files))
+    assert not any(file.exists() for file in files)
+    assert set(map(str, files)) <= set(kept(home).values())
 
 
 def test_a_file_that_is_named_like_a_reason_is_kept(home: Home) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import zlib
 from collections.abc import Sequence
 from contextlib import suppress
@@ -17,6 +18,8 @@ from medallion.ingest.walking import CODECS
 from medallion.layout import Layout
 
 REASON = ".reason.txt"
+# A stream looks for files beside its batches: no two may be given the same name.
+_PLACING = threading.Lock()
 _CHUNK = 1 << 20
 # The first bytes of what people land by mistake. (Source: the formats' own specifications.)
 _BINARY = {
@@ -77,13 +80,14 @@ def put_aside(layout: Layout, source: Source, ledger: Ledger, rejected: Sequence
     are put on record as they are.
     """
     taken: set[Path] = set()
-    placed = [
-        replace(e, moved_to=_place(layout, source, e.path, taken)) if e.state == REJECTED else e
-        for e in rejected
-    ]
-    ledger.write(placed)
-    stuck = ((e, why) for e in placed if e.moved_to and (why := _why_stuck(layout, e)))
-    ledger.write([replace(e, moved_to=None, why=f"{e.why}; {why}") for e, why in stuck])
+    with _PLACING:
+        placed = [
+            replace(e, moved_to=_place(layout, source, e.path, taken)) if e.state == REJECTED else e
+            for e in rejected
+        ]
+        ledger.write(placed)
+        stuck = ((e, why) for e in placed if e.moved_to and (why := _why_stuck(layout, e)))
+        ledger.write([replace(e, moved_to=None, why=f"{e.why}; {why}") for e, why in stuck])
 
 
 def _place(layout: Layout, source: Source, path: str, taken: set[Path]) -> str | None:
