@@ -97,6 +97,19 @@ def test_a_file_on_another_disk_that_cannot_be_removed_is_not_copied(
     assert found(home.layout.root / "rejected") == []
 
 
+def test_a_file_is_not_copied_from_where_it_surely_cannot_be_removed(
+    home: Home, fails: Fails, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each night would copy everything, for nothing."""
+    landed(home)
+    fails(errno.EXDEV, "rename")
+    monkeypatch.setattr(os, "access", lambda path, *_, **__: Path(path) != home.landing)
+    copied: list[Any] = []
+    monkeypatch.setattr(shutil, "copy2", lambda *paths: copied.append(paths))
+    assert archive(home).why == "cannot be moved: Permission denied"
+    assert copied == []
+
+
 @pytest.mark.parametrize("way", [archive, reject])
 def test_a_file_on_another_disk_is_copied_whole(home: Home, fails: Fails, way: Any) -> None:
     file = landed(home, "{}\n" * 7)

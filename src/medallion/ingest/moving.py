@@ -36,6 +36,8 @@ def move(path: Path, target: Path) -> None:
 def _copy(path: Path, target: Path) -> None:
     if path.is_dir():  # it could be left half removed
         raise OSError(errno.EXDEV, "it is a directory, and on another disk")
+    if not os.access(path.parent, os.W_OK | os.X_OK, effective_ids=True):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
     before = path.stat()
     # A copy that is cut off must not look like a file that was moved.
     with TemporaryDirectory(prefix=".", dir=target.parent) as hidden:
