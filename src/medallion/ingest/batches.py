@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple
 
-from pyspark.sql import DataFrame, Observation, Row, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from medallion import checkpoints, schemas, tables
 from medallion.config import Config, Source
 from medallion.errors import MedallionError
-from medallion.ingest import cleaning, formats, rejects
+from medallion.ingest import cleaning, formats, rejects, taken
 from medallion.ingest.discovery import Discovery
 from medallion.ingest.evolution import Schema
-from medallion.ingest.files import File, stat
-from medallion.ingest.ledger import INGESTED, PENDING, REJECTED, REPLACED, VANISHED, Entry
+from medallion.ingest.files import stat
+from medallion.ingest.ledger import PENDING, REJECTED, REPLACED, VANISHED, Entry
+from medallion.ingest.taken import Handed, Record
 from medallion.streams import one_line
 from medallion.transforms.bronze import parsed
 
 Say = Callable[[str], None]
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_FEED = ("_change_type", "_commit_version", "_commit_timestamp")
 
 
 class Batches:
@@ -37,6 +33,7 @@ class Batches:
         self._schema = Schema(spark, config, source)
         self._discovery = Discovery(config, source, say)
         self._ledger = self._discovery.ledger
+        self._record = Record(config.layout, self._ledger, source.name)
         self._name = f"bronze.{source.name}"
         self._table = config.layout.table(self._name)
         # A stream polls beside its batches: neither may overwrite what the other has just seen.
@@ -65,11 +62,10 @@ class Batches:
             return
         query = checkpoints.query_id(checkpoint)
         version = tables.committed_version(self._table, query, batch)
-        written = _rows_of_version(self._spark, str(self._table), version)
-        if written is not None:
-            found = _by_file(written)
-            pending = [e for e in self._ledger.all_newest() if e.state == PENDING and not e.why]
-            self._put_on_record([e for e in pending if e.path in found], batch, version)
+        if version is not None:
+            intake = self._config.layout.intake(self._source.name)
+            handed = taken.handed_to(self._spark, intake, checkpoint, batch)
+            self._put_on_record(handed, [], batch, version)
 
     def poll(self) -> None:
         """Hand over what is new in the source's folders."""
@@ -84,7 +80,7 @@ class Batches:
     def take_in(self, handed: DataFrame, batch: int) -> None:
         """Write the rows of the batch's files to bronze, and what became of each to the ledger."""
         try:
-            self._take_in(handed.collect(), batch)
+            self._take_in(taken.handed(handed.collect()), batch)
         except MedallionError as error:
             self.failure = error
             raise
@@ -95,28 +91,16 @@ class Batches:
             )
             raise
 
-    def _take_in(self, handed: Sequence[Row], batch: int) -> None:
+    def _take_in(self, handed: Sequence[Handed], batch: int) -> None:
         query = checkpoints.query_id(self._config.layout.checkpoint(self._name))
-        entries = [entry for row in handed if (entry := self._open(row, batch))]
+        entries = [entry for each in handed if (entry := self._record.to_take_in(each, batch))]
         version = tables.committed_version(self._table, query, batch)
         if version is None:
             entries = self._fit_to_read([e for e in entries if self._is_unchanged(e)])
             self._infer(entries)
             entries = self._write(entries, batch, query)
             version = tables.committed_version(self._table, query, batch)
-        self._put_on_record(entries, batch, version)
-
-    def _open(self, row: Row, batch: int) -> Entry | None:
-        """The ledger's row of a path, if the batch is to take it in.
-
-        A run that was cut off may have handed a file over twice, and the ledger has none of it.
-        """
-        file = File(row.path, row.size, _micros(row.modified_at))
-        entry = self._ledger.version(row.path, row.version) or Entry(
-            self._source.name, row.path, row.version, row.size, file.modified_at, file.modified_at
-        )
-        is_here = entry.state == PENDING or (entry.state == INGESTED and entry.batch == batch)
-        return entry if is_here and entry.file == file else None
+        self._put_on_record(handed, entries, batch, version)
 
     def _is_unchanged(self, entry: Entry) -> bool:
         """Whether a file is as it was listed; a changed one is handed over anew, as it is then."""
@@ -197,59 +181,27 @@ class Batches:
         paths = [entry.path for entry in entries]
         return formats.rows(self._spark, self._config, self._source, paths, self._schema.columns)
 
-    def _put_on_record(self, entries: list[Entry], batch: int, version: int | None) -> None:
-        written = _rows_of_version(self._spark, str(self._table), version)
-        found = _by_file(written) if written is not None else {}
-        now = time.time_ns() // 1000
-        taken = [
-            replace(
-                entry,
-                state=INGESTED,
-                why=None,
-                batch=batch,
-                committed_at=now,
-                rows=found.get(entry.path, _NONE).rows,
-                corrupt_rows=found.get(entry.path, _NONE).corrupt,
-                rescued_rows=found.get(entry.path, _NONE).rescued,
-            )
-            for entry in entries
-        ]
-        replaced = [
-            replace(old, state=REPLACED, why=f"version {entry.version} has come since")
-            for entry in entries
-            if (old := self._ledger.before(entry)) and old.state != REPLACED
-        ]
+    def _put_on_record(
+        self, handed: Sequence[Handed], entries: list[Entry], batch: int, version: int | None
+    ) -> None:
+        """Put files on record as taken in.
+
+        Args:
+            handed: what the batch was handed; those of them that bronze has rows of are recorded.
+            entries: those of them that were read; they are recorded without rows too.
+            version: bronze's, with the rows of the batch.
+        """
+        written = taken.rows_of_version(self._spark, self._table, version)
+        found = taken.by_file(written) if written is not None else {}
         with self._recording:
-            self._ledger.write([*replaced, *taken])
-        if written is not None and any(entry.rescued_rows for entry in taken):
+            ingested = self._record.ingested(handed, entries, batch, found)
+            replaced = [
+                replace(old, state=REPLACED, why=f"version {entry.version} has come since")
+                for entry in ingested
+                if (old := self._ledger.before(entry)) and old.state != REPLACED
+            ]
+            self._ledger.write([*replaced, *ingested])
+        if written is not None and any(entry.rescued_rows for entry in ingested):
             new = self._schema.learn(written.where(f"{schemas.RESCUED} is not null"), batch)
             if new:
                 self._say(f"  {self._name}: new columns from now on: {', '.join(new)}")
-
-
-class _Counts(NamedTuple):
-    rows: int
-    corrupt: int
-    rescued: int
-
-
-_NONE = _Counts(0, 0, 0)
-
-
-def _by_file(rows: DataFrame) -> dict[str, _Counts]:
-    counts = (F.count(column) for column in ("*", schemas.CORRUPT, schemas.RESCUED))
-    found = rows.groupBy(schemas.SOURCE_FILE).agg(*counts).collect()
-    return {row[0]: _Counts(*row[1:]) for row in found}
-
-
-def _rows_of_version(spark: SparkSession, table: str, version: int | None) -> DataFrame | None:
-    if version is None:
-        return None
-    bounds = {"startingVersion": str(version), "endingVersion": str(version)}
-    feed = spark.read.format("delta").option("readChangeFeed", "true").options(**bounds)
-    return feed.load(table).drop(*_FEED)
-
-
-def _micros(time_: datetime) -> int:
-    # Not by way of a float, which is a millisecond off for some years' times.
-    return (time_.astimezone(UTC) - _EPOCH) // timedelta(milliseconds=1) * 1000
