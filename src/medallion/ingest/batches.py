@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from medallion import checkpoints, schemas, tables
 from medallion.config import Config, Source
 from medallion.errors import MedallionError
-from medallion.ingest import cleaning, formats, rejects, taken
+from medallion.ingest import cleaning, formats, reading, rejects, taken
 from medallion.ingest.discovery import Discovery
 from medallion.ingest.evolution import Schema
 from medallion.ingest.files import stat
@@ -47,7 +47,11 @@ class Batches:
         self.poll()
         if not self._schema.is_known:
             waiting = [e for e in self._ledger.all_newest() if e.state == PENDING and not e.why]
-            self._infer(self._fit_to_read(waiting)[: self._source.max_files_per_trigger])
+            fit = self._fit_to_read(waiting)[: self._source.max_files_per_trigger]
+            # Where no file is to blame, the first batch fails as well, and tells: it is a query's
+            # failure then, and the other sources start.
+            with suppress(MedallionError, *reading.FAULTS):
+                self._infer(fit)
         tables.create(self._table, self._schema.table_json(), skipping=False)
 
     def _settle_cut_off(self) -> None:
@@ -97,9 +101,10 @@ class Batches:
         version = tables.committed_version(self._table, query, batch)
         if version is None:
             entries = self._fit_to_read([e for e in entries if self._is_unchanged(e)])
-            self._infer(entries)
-            entries = self._write(entries, batch, query)
+            entries = self._write(self._infer(entries), batch, query)
             version = tables.committed_version(self._table, query, batch)
+            if version is None:
+                self.lines[batch] = 0
         self._put_on_record(handed, entries, batch, version)
 
     def _is_unchanged(self, entry: Entry) -> bool:
@@ -132,50 +137,73 @@ class Batches:
 
     def _write(self, entries: list[Entry], batch: int, query: str) -> list[Entry]:
         """Append the files' rows in one commit, without the files that cannot be read."""
-        while entries:
+
+        def append(some: list[Entry]) -> None:
+            is_again = len(some) < len(entries)
+            if is_again and tables.committed_version(self._table, query, batch) is not None:
+                return  # it failed after its commit
             read = Observation(f"landed-{batch}")
+            rows = self._rows(some)
+            counted = rows.observe(read, F.count(F.lit(1)).alias("rows"))
+            self._schema.refuse_new(rows)
+            frame = parsed(counted, self._schema.columns)
+            (
+                frame.write.format("delta")
+                .mode("append")
+                .options(txnAppId=query, txnVersion=str(batch), mergeSchema="true")
+                .save(str(self._table))
+            )
+            self.lines[batch] = int(read.get["rows"])
+
+        return self._with_readable(entries, append, f"{self._name} batch {batch}")
+
+    def _infer(self, entries: list[Entry]) -> list[Entry]:
+        """Make a first schema from files; gives them without those that cannot be read."""
+        if self._schema.is_known:
+            return entries
+
+        def infer(some: list[Entry]) -> None:
+            self._schema.infer(self._rows(some), len(some))
+
+        return self._with_readable(entries, infer, f"{self._name}, to infer its schema")
+
+    def _with_readable(
+        self, entries: list[Entry], work: Callable[[list[Entry]], None], what: str
+    ) -> list[Entry]:
+        """Do some work with files; where they cannot all be read, again with those that can.
+
+        Returns:
+            The files that it is done with.
+
+        Raises:
+            MedallionError: it fails, and no file is to blame.
+        """
+        while entries:
             try:
-                rows = self._rows(entries)
-                counted = rows.observe(read, F.count(F.lit(1)).alias("rows"))
-                self._schema.refuse_new(rows)
-                frame = parsed(counted, self._schema.columns)
-                (
-                    frame.write.format("delta")
-                    .mode("append")
-                    .options(txnAppId=query, txnVersion=str(batch), mergeSchema="true")
-                    .save(str(self._table))
-                )
-                self.lines[batch] = int(read.get["rows"])
+                work(entries)
                 return entries
-            except formats.SPARK_ERRORS as error:
-                good = self._put_aside(entries, rejects.why_unreadable)
+            except reading.FAULTS as error:
+                good = self._readable(entries, error)
                 if len(good) == len(entries):
-                    told = self._unreadable(entries)
-                    good = self._put_aside(entries, told.get)
-                if len(good) == len(entries):
-                    raise MedallionError(
-                        f"{self._name} batch {batch}: {one_line(str(error))}"
-                    ) from error
+                    raise MedallionError(f"{what}: {one_line(str(error))}") from error
                 entries = good
-        self.lines[batch] = 0
         return entries
 
-    def _unreadable(self, entries: list[Entry]) -> dict[Path, str]:
-        """What Spark says of those files that it cannot read; by halves, for each try is a job."""
-        try:
-            # To count would not do: of Parquet it reads no values.
-            self._rows(entries).write.format("noop").mode("overwrite").save()
-        except formats.SPARK_ERRORS as error:
-            if len(entries) > 1:
-                half = len(entries) // 2
-                return {**self._unreadable(entries[:half]), **self._unreadable(entries[half:])}
-            file = self._config.layout.root / entries[0].path
-            return {file: f"cannot be read: {one_line(str(error))}"}
-        return {}
+    def _readable(self, entries: list[Entry], error: Exception) -> list[Entry]:
+        """Those that are still there and can be read; the others are put aside.
 
-    def _infer(self, entries: list[Entry]) -> None:
-        if entries and not self._schema.is_known:
-            self._schema.infer(self._rows(entries), len(entries))
+        Raises:
+            Exception: the error again, where Spark does not work any more.
+        """
+        reading.refuse_broken(self._spark, error)
+        good = [entry for entry in entries if self._is_unchanged(entry)]
+        if len(good) == len(entries):
+            good = self._put_aside(entries, rejects.why_unreadable)
+        if len(good) == len(entries):
+            found = reading.unreadable(self._spark, self._rows, entries)
+            root = self._config.layout.root
+            good = self._put_aside(entries, {root / path: why for path, why in found.items()}.get)
+        return good
 
     def _rows(self, entries: list[Entry]) -> DataFrame:
         paths = [entry.path for entry in entries]
