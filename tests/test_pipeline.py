@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from py4j.protocol import Py4JError
 from support import Lakehouse
 
-from medallion import refresh
+from medallion import opening, refresh
 from medallion.errors import ConfigError, UsageError
 from medallion.streams import Run, moment, one_line, trigger
 
@@ -129,3 +131,34 @@ def test_a_gold_table_is_not_made_by_two_definitions(lakehouse: Lakehouse) -> No
         ("2018-03-02 10:05:00", "2018-03-02 10:10:00", 2)
     ]
     lakehouse.pipeline().run("gold")
+
+
+class Stopped:
+    """What is to be stopped, and notes that it was."""
+
+    def __init__(self, name: str, order: list[str], error: Exception | None = None) -> None:
+        self.name, self.order, self.error = name, order, error
+
+    def stop(self) -> None:
+        self.order.append(self.name)
+        if self.error:
+            raise self.error
+
+
+@pytest.mark.parametrize("error", [None, Py4JError("gone")])
+def test_queries_are_stopped_before_spark(
+    lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch, error: Exception | None
+) -> None:
+    """A batch that goes on without Spark would take good files for unreadable ones."""
+    order: list[str] = []
+    spark = Stopped("spark", order)
+    spark.version = "4"  # type: ignore[attr-defined]
+    active = [Stopped("query", order, error)]
+    spark.streams = SimpleNamespace(active=active)  # type: ignore[attr-defined]
+    monkeypatch.setattr(opening, "spark_session", lambda *_: spark)
+    with (
+        pytest.raises(KeyboardInterrupt),
+        opening.open_pipeline(lakehouse.config, "test", ["bronze"], lambda _: None),
+    ):
+        raise KeyboardInterrupt
+    assert order == ["query", "spark"]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+
+from pyspark.sql import SparkSession
 
 from medallion import lock, refresh
 from medallion.config import Config
 from medallion.errors import UsageError
+from medallion.ingest.formats import SPARK_ERRORS
 from medallion.pipeline import Pipeline, Say
 from medallion.session import spark_session
 
@@ -35,7 +38,17 @@ def open_pipeline(
                 _finish_refresh(pipeline, layers)
             yield pipeline
         finally:
-            spark.stop()
+            _stop(spark)
+
+
+def _stop(spark: SparkSession) -> None:
+    """Stop the queries that are left, and then Spark: a batch must not go on without it."""
+    try:
+        with suppress(*SPARK_ERRORS):  # what failed before it is what is to be told
+            for query in spark.streams.active:
+                query.stop()  # returns once its batch has ended
+    finally:
+        spark.stop()
 
 
 def _finish_refresh(pipeline: Pipeline, layers: Sequence[str]) -> None:
