@@ -140,3 +140,31 @@ def test_a_file_that_a_poll_missed_before_the_ledger_had_its_rows(
         ("b.json", 1): (INGESTED, 0, 1),
     }
     assert is_whole(home, gone=None if comes_back else "a.json")
+
+
+def test_a_file_that_was_away_while_its_batch_ran(
+    lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two polls make two versions of it; its rows came once."""
+    home = only(lakehouse)
+    file = home.land("activity", "a.json", row(1))
+    away = home.root.parent / "a.json"
+    whole = Batches._put_on_record
+
+    def away_and_back(self: Batches, *arguments: Any) -> None:
+        file.rename(away)
+        self.poll()
+        away.rename(file)
+        self.poll()
+        whole(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Batches, "_put_on_record", away_and_back)
+        run(home)
+    run(home)
+    assert indexes(home) == [1]
+    assert {key: value[:3] for key, value in counts(home).items()} == {
+        ("a.json", 1): (VANISHED, None, None),
+        ("a.json", 2): (INGESTED, 0, 1),
+    }
+    assert is_whole(home)
