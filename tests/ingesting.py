@@ -53,7 +53,8 @@ class Home:
         return aged(file, age)
 
     def path(self, name: str) -> str:
-        return f"landing/{self.source.name}/{name}"
+        """A file's path as the ledger has it; one with all its folders is elsewhere."""
+        return name if name.startswith("/") else f"landing/{self.source.name}/{name}"
 
     def discovery(self) -> Discovery:
         return Discovery(self.config, self.source, self.said.append)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,42 +11,54 @@ from medallion import lock
 from medallion.config import Config, Source
 from medallion.errors import UsageError
 from medallion.ingest import ledger, requests
-from medallion.ingest.files import list_files
+from medallion.ingest.files import File, list_files
 from medallion.ingest.ledger import PENDING, REJECTED, TAKEN, VANISHED, Entry
 from medallion.layout import plain
 from medallion.opening import open_pipeline
 from medallion.pipeline import LAYERS, Say
 
 _PATIENCE = 0.5
+_CHANGED = "it changed while it was taken in: the next look takes it in as it is then"
 
 
 @dataclass(frozen=True)
 class Backfilled:
-    """What became of the files: how many are new, their rows, and those that were not taken in."""
+    """What became of the files: how many are new, their rows, and those that were not taken in.
+
+    `waiting` are pending: a later run takes them in, or their reason tells what to do.
+    """
 
     files: int
     new_files: int
     rows: int
     refused: tuple[Entry, ...]
+    waiting: tuple[Entry, ...] = ()
+
+    @property
+    def is_good(self) -> bool:
+        """Whether every file is taken in."""
+        return not (self.refused or self.waiting)
 
     def as_json(self) -> dict[str, Any]:
         """One document for `--json`."""
-        refused = [{"path": entry.path, "why": entry.why} for entry in self.refused]
         return {
             "files": self.files,
             "new_files": self.new_files,
             "rows": self.rows,
-            "refused": refused,
+            "refused": [{"path": entry.path, "why": entry.why} for entry in self.refused],
+            "waiting": [{"path": entry.path, "why": entry.why} for entry in self.waiting],
         }
 
     def as_text(self) -> str:
         """A sentence, and a line for each file that was not taken in."""
-        known = self.files - self.new_files
+        known = self.files - self.new_files - len(self.waiting)
+        waiting = f", {len(self.waiting):,} waiting" if self.waiting else ""
         lines = [
             f"{self.files:,} files: {self.new_files:,} taken in with {self.rows:,} rows, "
-            f"{known:,} known before or refused"
+            f"{known:,} known before or refused{waiting}"
         ]
-        return "\n".join([*lines, *(f"  {e.path}: {e.state}: {e.why}" for e in self.refused)])
+        left = (*self.refused, *self.waiting)
+        return "\n".join([*lines, *(f"  {e.path}: {e.state}: {e.why}" for e in left)])
 
 
 def backfill(config: Config, name: str, path: Path, say: Say, debug: bool = False) -> Backfilled:
@@ -60,19 +72,34 @@ def backfill(config: Config, name: str, path: Path, say: Say, debug: bool = Fals
     if not path.exists():
         raise UsageError(f"{path}: there is no such file or folder.")
     listed = list_files(config.layout, source, [path])
-    paths = {*(f.path for f in listed.files), *(u.path for u in listed.unfit)}
+    files = {f.path: f for f in (*listed.files, *listed.hidden)}
+    paths = {*files, *(u.path for u in listed.unfit)}
     before = _newest(config, source)
     request = requests.ask(config.layout, source.name, path)
     if _taken_in_by_another(config, source, paths, request, say):
-        say("taken in")
+        say("seen to")
     else:
         with open_pipeline(config, "backfill", LAYERS, say, debug) as pipeline:
             for layer in LAYERS:
                 pipeline.run(layer)
-    after = {path: entry for path, entry in _newest(config, source).items() if path in paths}
-    new = [e for p, e in after.items() if e.state in TAKEN and _is_other(before.get(p), e)]
-    refused = tuple(e for e in after.values() if e.state in (REJECTED, VANISHED))
-    return Backfilled(len(paths), len(new), sum(e.rows or 0 for e in new), refused)
+    newest = _newest(config, source)
+    gone = [_gone(source, file) for p, file in files.items() if p not in newest]
+    folder = config.layout.relative(path)
+    # A file whose name no table can hold has another one since.
+    renamed = {
+        path
+        for path, entry in newest.items()
+        if path not in before and path.startswith(f"{folder}/") and entry.state == REJECTED
+    }
+    after = [*(entry for p, entry in newest.items() if p in paths | renamed), *gone]
+    new = [e for e in after if e.state in TAKEN and _is_other(before.get(e.path), e)]
+    return Backfilled(
+        len(paths),
+        len(new),
+        sum(e.rows or 0 for e in new),
+        tuple(e for e in after if e.state in (REJECTED, VANISHED)),
+        tuple(replace(e, why=e.why or _CHANGED) for e in after if e.state == PENDING),
+    )
 
 
 def _source(config: Config, name: str) -> Source:
@@ -89,19 +116,33 @@ def _newest(config: Config, source: Source) -> dict[str, Entry]:
     return {entry.path: entry for entry in ledger.read(config.layout, source.name)}
 
 
+def _gone(source: Source, file: File) -> Entry:
+    """What is told of a file that went before anybody put it on record."""
+    why = "gone before it was taken in"
+    return Entry(source.name, file.path, 1, file.size, file.modified_at, 0, state=VANISHED, why=why)
+
+
 def _taken_in_by_another(
     config: Config, source: Source, paths: set[str], request: requests.Request, say: Say
 ) -> bool:
-    """Wait while another process runs bronze; whether it has taken everything in."""
+    """Wait while another process runs bronze; whether it has done with all that it can take in."""
     told = False
+    handed: dict[str, File] = {}
     while True:
-        # Asked in this order: a process that ends between the two has done what it did before.
+        # Asked in this order: a process that ends between two has done what it did before.
         holder = lock.holder(config.layout, "bronze")
-        newest = _newest(config, source)
-        is_open = any(p not in newest or newest[p].state == PENDING for p in paths)
-        if holder is None or not (request.is_open or is_open):
+        is_asked = request.is_open
+        newest = [e for p, e in _newest(config, source).items() if p in paths]
+        if holder is None or not (is_asked or any(_is_under_way(e, handed) for e in newest)):
             return holder is not None
         if not told:
             say(f"asked of {holder}, which takes the files in beside what lands")
             told = True
         time.sleep(_PATIENCE)
+
+
+def _is_under_way(entry: Entry, handed: dict[str, File]) -> bool:
+    """Whether a file is handed over; one that goes on changing might never be taken in."""
+    if entry.state != PENDING or entry.why:
+        return False
+    return handed.setdefault(entry.path, entry.file) == entry.file

@@ -124,7 +124,7 @@ def backfill(config: Config, options: argparse.Namespace) -> int:
     say = _say(bool(options.json))
     found = backfill.backfill(config, options.source, Path(options.path), say, options.debug)
     _show(json.dumps(found.as_json()) if options.json else found.as_text())
-    return 1 if found.refused else 0
+    return 0 if found.is_good else 1
 
 
 def refresh(config: Config, options: argparse.Namespace) -> int:

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from medallion.config import Config, Source
 from medallion.ingest import intake, rejects, requests
-from medallion.ingest.files import File, Unfit, free_name, in_order, is_there, list_files, stat
+from medallion.ingest.files import (
+    File,
+    Listing,
+    Unfit,
+    free_name,
+    in_order,
+    is_there,
+    list_files,
+    stat,
+)
 from medallion.ingest.ledger import INGESTED, PENDING, REJECTED, VANISHED, Entry, Ledger
+from medallion.ingest.requests import Request
 from medallion.kinds import seconds
 
 # A hidden file is mostly one that is being written, and is shown under its name within moments.
 HIDDEN_FOR = 60_000_000
 _HIDDEN = (
     "hidden: its name or its folder's begins with . or _, or it ends with ._COPYING_; rename it to "
-    "have it taken in"
+    "have it taken in, and where it is a backfill's, ask for that again"
 )
 _GONE = "gone before it was taken in"
 _LISTED = "a folder that can be listed again; where it is a backfill's, ask for that again"
@@ -40,16 +50,14 @@ class Discovery:
         """Hand over the new files, put on record what became of the others; how many are new."""
         layout, now = self._config.layout, time.time_ns() // 1000
         asked = requests.waiting(layout, self._source.name)
-        listing = list_files(layout, self._source)
-        if asked:
-            listing += list_files(layout, self._source, [request.path for request in asked])
+        listing = self._listing(asked)
         fresh: list[Entry] = []
         told: list[Entry] = []
         for file in dict.fromkeys(listing.files):  # folders may lie in one another
             entry = self._judge(file, now)
             if entry is not None:
                 (fresh if _is_to_hand_over(entry) else told).append(entry)
-        told += [self._seen(f, now, _HIDDEN) for f in listing.hidden if self._is_left(f, now)]
+        told += [self._seen(f, now, _HIDDEN) for f in self._left(listing.hidden, asked, now)]
         unfit = [self._rejected(unfit, now) for unfit in listing.unfit]
         listed = {file.path for file in (*listing.files, *listing.hidden)}
         told += self._vanished(listed)
@@ -68,6 +76,9 @@ class Discovery:
         self.ledger.write([*fresh, *changed])
         rejects.put_aside(layout, self._source, self.ledger, unfit)
         for request in asked:
+            if not request.path.exists():
+                path = _printable(str(request.path))
+                self._say(f"  {self._source.name}: backfill of {path}: it is not there any more")
             request.done()
         return len(fresh)
 
@@ -76,12 +87,27 @@ class Discovery:
         now = time.time_ns() // 1000
         layout = self._config.layout
         entries = {e.path: e for e in self.ledger.all_newest()}
-        for file in list_files(layout, self._source).files:
+        for file in self._listing(requests.waiting(layout, self._source.name)).files:
             entry = self._judge(file, now)
             if entry is not None:
                 entries[entry.path] = entry
         waiting = [entry.path for entry in entries.values() if _is_to_hand_over(entry)]
         return [found for path in waiting if (found := stat(layout, path))]
+
+    def _listing(self, asked: Sequence[Request]) -> Listing:
+        """What lies in the folders, what is asked for, and what waits elsewhere since it was."""
+        layout = self._config.layout
+        listing = list_files(layout, self._source)
+        if asked:
+            listing += list_files(layout, self._source, [request.path for request in asked])
+        listed = {file.path for file in (*listing.files, *listing.hidden)}
+        waiting = [
+            found
+            for entry in self.ledger.all_newest()
+            if entry.state == PENDING and not _is_hidden(entry) and entry.path not in listed
+            if (found := stat(layout, entry.path)) and (layout.root / entry.path).is_file()
+        ]
+        return listing + Listing(tuple(waiting), (), ())
 
     def _judge(self, file: File, now: int) -> Entry | None:
         """The new row of a listed file; None where there is nothing new about it."""
@@ -120,9 +146,18 @@ class Discovery:
             return None
         return f"still being written: taken in once it has not changed for {quiet}"
 
-    def _is_left(self, hidden: File, now: int) -> bool:
-        known = self.ledger.newest(hidden.path)
-        return now - hidden.modified_at > HIDDEN_FOR and (known is None or known.file != hidden)
+    def _left(self, hidden: Iterable[File], asked: Sequence[Request], now: int) -> list[File]:
+        """Hidden files to tell of; those that are asked for at once, for nobody looks again."""
+        folders = [request.path for request in asked]
+        root = self._config.layout.root
+        left = []
+        for file in hidden:
+            known = self.ledger.newest(file.path)
+            is_old = now - file.modified_at > HIDDEN_FOR
+            is_asked = any((root / file.path).is_relative_to(folder) for folder in folders)
+            if (is_old or is_asked) and (known is None or known.file != file):
+                left.append(file)
+        return left
 
     def _rejected(self, unfit: Unfit, now: int) -> Entry:
         if unfit.is_unseen:
@@ -169,6 +204,10 @@ class Discovery:
 
 def _is_to_hand_over(entry: Entry) -> bool:
     return entry.state == PENDING and entry.why is None
+
+
+def _is_hidden(entry: Entry) -> bool:
+    return (entry.why or "").startswith("hidden:")
 
 
 def _printable(text: str) -> str:
