@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -19,7 +20,7 @@ from medallion.ingest.files import (
     list_files,
     stat,
 )
-from medallion.ingest.ledger import INGESTED, PENDING, REJECTED, VANISHED, Entry, Ledger
+from medallion.ingest.ledger import ARCHIVED, INGESTED, PENDING, REJECTED, VANISHED, Entry, Ledger
 from medallion.ingest.requests import Request
 from medallion.kinds import seconds
 
@@ -34,6 +35,11 @@ _LISTED = "a folder that can be listed again; where it is a backfill's, ask for 
 _NOT_AGAIN = (
     "a file of this name was taken in before, and this is another one: give it a name of its own, "
     "or set allow_overwrites"
+)
+_THE_SAME = "the same file as was taken in before: its rows are there, and it is left out"
+_NOTHING_TO_COMPARE = (
+    "a file of this name, size and time was taken in before, and is not there to compare this one "
+    "with: if it is another one, give it a name of its own"
 )
 
 
@@ -111,14 +117,17 @@ class Discovery:
 
     def _judge(self, file: File, now: int) -> Entry | None:
         """The new row of a listed file; None where there is nothing new about it."""
-        known = self.ledger.newest(file.path)
-        if known is not None and known.file == file and not self._is_open(known):
-            return None
+        known, why = self.ledger.newest(file.path), None
+        if known is not None and known.file == file:
+            if known.state == ARCHIVED:  # it had gone, and is there again
+                why = self._why_the_same(known)
+            elif not self._is_open(known):
+                return None
         seen = self._seen(file, now, self._is_being_written(file, now))
         # Not only the newest version counts: the one before may be a refused namesake, too.
-        if not self._source.allow_overwrites and self.ledger.before(seen):
-            return replace(seen, state=REJECTED, why=_NOT_AGAIN)
-        return seen
+        if why is None and not self._source.allow_overwrites and self.ledger.before(seen):
+            why = _NOT_AGAIN
+        return replace(seen, state=REJECTED, why=why) if why else seen
 
     def _is_open(self, known: Entry) -> bool:
         """Whether a file that is as the ledger has it is to be looked at once more."""
@@ -127,6 +136,21 @@ class Discovery:
             allowed = known.why == _NOT_AGAIN and self._source.allow_overwrites
             return known.moved_to is not None or allowed
         return known.state == VANISHED or (known.state == PENDING and known.why is not None)
+
+    def _why_the_same(self, archived: Entry) -> str | None:
+        """Why a file is left out that looks like the archived one of its name; None if it is not.
+
+        Whoever copies a whole folder every night brings back what was moved away from here.
+        """
+        if archived.moved_to is None:
+            return _NOTHING_TO_COMPARE
+        root = self._config.layout.root
+        filecmp.clear_cache()  # it goes by sizes and times, which tell nothing here
+        try:
+            is_same = filecmp.cmp(root / archived.path, root / archived.moved_to, shallow=False)
+        except OSError:
+            return _NOTHING_TO_COMPARE
+        return _THE_SAME if is_same else None
 
     def _seen(self, file: File, now: int, why: str | None) -> Entry:
         """A row for a file that is to be taken in, or waits with a reason."""
