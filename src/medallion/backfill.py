@@ -13,6 +13,7 @@ from medallion.errors import UsageError
 from medallion.ingest import ledger, requests
 from medallion.ingest.files import File, list_files
 from medallion.ingest.ledger import PENDING, REJECTED, TAKEN, VANISHED, Entry
+from medallion.ingest.links import one_spelling
 from medallion.layout import plain
 from medallion.opening import open_pipeline
 from medallion.pipeline import LAYERS, Say
@@ -71,6 +72,7 @@ def backfill(config: Config, name: str, path: Path, say: Say, debug: bool = Fals
     path = plain(path)
     if not path.exists():
         raise UsageError(f"{path}: there is no such file or folder.")
+    path = one_spelling(config.layout, source, path)
     listed = list_files(config.layout, source, [path])
     files = {f.path: f for f in (*listed.files, *listed.hidden)}
     paths = {*files, *(u.path for u in listed.unfit)}

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from medallion.config import Config, Source
-from medallion.ingest import intake, rejects, requests
+from medallion.ingest import intake, links, rejects, requests
 from medallion.ingest.files import (
     File,
     Listing,
@@ -20,7 +20,16 @@ from medallion.ingest.files import (
     list_files,
     stat,
 )
-from medallion.ingest.ledger import ARCHIVED, INGESTED, PENDING, REJECTED, VANISHED, Entry, Ledger
+from medallion.ingest.ledger import (
+    ARCHIVED,
+    INGESTED,
+    PENDING,
+    REJECTED,
+    TAKEN,
+    VANISHED,
+    Entry,
+    Ledger,
+)
 from medallion.ingest.requests import Request
 from medallion.kinds import seconds
 
@@ -41,6 +50,7 @@ _NOTHING_TO_COMPARE = (
     "a file of this name, size and time was taken in before, and is not there to compare this one "
     "with: if it is another one, give it a name of its own"
 )
+_TWIN = "the same file as {}, by way of a link: it counts under that name"
 
 
 class Discovery:
@@ -59,10 +69,8 @@ class Discovery:
         listing = self._listing(asked)
         fresh: list[Entry] = []
         told: list[Entry] = []
-        for file in dict.fromkeys(listing.files):  # folders may lie in one another
-            entry = self._judge(file, now)
-            if entry is not None:
-                (fresh if _is_to_hand_over(entry) else told).append(entry)
+        for entry in self._judged(listing, now):
+            (fresh if _is_to_hand_over(entry) else told).append(entry)
         told += [self._seen(f, now, _HIDDEN) for f in self._left(listing.hidden, asked, now)]
         unfit = [self._rejected(unfit, now) for unfit in listing.unfit]
         listed = {file.path for file in (*listing.files, *listing.hidden)}
@@ -93,10 +101,8 @@ class Discovery:
         now = time.time_ns() // 1000
         layout = self._config.layout
         entries = {e.path: e for e in self.ledger.all_newest()}
-        for file in self._listing(requests.waiting(layout, self._source.name)).files:
-            entry = self._judge(file, now)
-            if entry is not None:
-                entries[entry.path] = entry
+        listing = self._listing(requests.waiting(layout, self._source.name))
+        entries |= {entry.path: entry for entry in self._judged(listing, now)}
         waiting = [entry.path for entry in entries.values() if _is_to_hand_over(entry)]
         return [found for path in waiting if (found := stat(layout, path))]
 
@@ -114,6 +120,18 @@ class Discovery:
             if (found := stat(layout, entry.path)) and (layout.root / entry.path).is_file()
         ]
         return listing + Listing(tuple(waiting), (), ())
+
+    def _judged(self, listing: Listing, now: int) -> list[Entry]:
+        """The new rows of the listed files, of which each is taken in under one name."""
+        files = dict.fromkeys(listing.files)  # folders may lie in one another
+        found = [entry for file in files if (entry := self._judge(file, now))]
+        known = (e.file for e in self.ledger.all_newest() if _is_taken_or_waits(e))
+        pending = [entry.file for entry in found if entry.state == PENDING]
+        twins = links.twins(self._config.layout, pending, files, known)
+        return [
+            replace(e, state=REJECTED, why=_TWIN.format(twins[e.path])) if e.path in twins else e
+            for e in found
+        ]
 
     def _judge(self, file: File, now: int) -> Entry | None:
         """The new row of a listed file; None where there is nothing new about it."""
@@ -232,6 +250,10 @@ def _is_to_hand_over(entry: Entry) -> bool:
 
 def _is_hidden(entry: Entry) -> bool:
     return (entry.why or "").startswith("hidden:")
+
+
+def _is_taken_or_waits(entry: Entry) -> bool:
+    return entry.state in TAKEN or (entry.state == PENDING and not _is_hidden(entry))
 
 
 def _printable(text: str) -> str:

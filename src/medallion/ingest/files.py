@@ -78,8 +78,11 @@ def list_files(layout: Layout, source: Source, of: Iterable[Path] | None = None)
     files: list[File] = []
     hidden: list[File] = []
     unfit: list[Unfit] = []
-    for folder in folders(layout, source) if of is None else of:
-        for path, problem in walk(folder, source.pattern):
+    own = folders(layout, source)
+    starts = own if of is None else tuple(of)
+    anyway = [os.path.realpath(folder) for folder in (*own, *starts)]
+    for folder in starts:
+        for path, problem in walk(folder, source.pattern, anyway):
             seen = problem or _look_in_a_listing(layout, path)
             if isinstance(seen, Problem):
                 unfit.append(_unfit(layout, path, seen))

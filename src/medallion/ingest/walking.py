@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from stat import S_ISREG
@@ -37,13 +37,17 @@ def fits(name: str, pattern: str) -> bool:
 
 
 def walk(
-    folder: Path | str, pattern: str, above: frozenset[tuple[int, int]] = frozenset()
+    folder: Path | str,
+    pattern: str,
+    anyway: Sequence[str] = (),
+    above: frozenset[tuple[int, int]] = frozenset(),
 ) -> Iterator[tuple[str, Problem | None]]:
     """Each file whose name fits, and each entry with a problem; folders are gone into.
 
     Args:
         folder: or a file, which is then the only one.
         pattern: names of no concern are left out, if they are certain not to be folders.
+        anyway: real paths of folders that are walked in any case; no link into them is followed.
         above: device and inode of the folders that it lies in.
     """
     try:
@@ -61,8 +65,9 @@ def walk(
         try:
             if entry.is_dir() and not (_is_like_a_file(entry.name) and fits(entry.name, pattern)):
                 found = entry.stat()
-                if (found.st_dev, found.st_ino) not in trail:  # a link to a folder above
-                    yield from walk(entry.path, pattern, trail)
+                is_above = (found.st_dev, found.st_ino) in trail
+                if not is_above and not (entry.is_symlink() and _is_in(entry.path, anyway)):
+                    yield from walk(entry.path, pattern, anyway, trail)
             elif fits(entry.name, pattern):
                 yield entry.path, _problem(entry)
         except OSError as error:
@@ -70,6 +75,13 @@ def walk(
                 yield entry.path, unseen(error)
             elif fits(entry.name, pattern):
                 yield entry.path, Problem(_NO_LINK)
+
+
+def _is_in(link: str, folders: Sequence[str]) -> bool:
+    """Whether a link leads into one of these folders, where its files have names of their own."""
+    real = Path(os.path.realpath(link))
+    below = [real.relative_to(folder).parts for folder in folders if real.is_relative_to(folder)]
+    return any(not any(part[0] in "._" for part in parts) for parts in below)
 
 
 def _by_name(entry: os.DirEntry[str]) -> str:
