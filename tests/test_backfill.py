@@ -16,7 +16,7 @@ from medallion import lock
 from medallion.backfill import Backfilled, backfill
 from medallion.ingest.ledger import PENDING
 
-_PATIENCE = 20.0
+_PATIENCE = 60.0
 
 
 @pytest.fixture
@@ -155,3 +155,30 @@ def test_all_is_well(home: Home, old: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert (found.files, found.new_files, found.rows, found.is_good) == (1, 1, 1, True)
     again = beside(home, monkeypatch, old, home.poll)
     assert (again.files, again.new_files, again.rows, again.is_good) == (1, 0, 0, True)
+
+
+def test_a_folder_and_a_link_to_it_are_one_backfill(
+    home: Home, old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    land(old, "below/a.json")
+    (old.parent / "link").symlink_to(old)
+    first = beside(home, monkeypatch, old.parent / "link" / "below", lambda: take_in(home))
+    assert (first.files, first.new_files, first.is_good) == (1, 1, True)
+    monkeypatch.chdir(old.parent / "link")
+    for path in (Path("below"), Path("below/a.json"), old):
+        again = beside(home, monkeypatch, path, home.poll)
+        assert (again.files, again.new_files, again.is_good) == (1, 0, True)
+    assert list(home.states()) == [(str(old / "below" / "a.json"), 1)]
+
+
+def test_a_backfill_of_landing_by_way_of_a_link(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.land("a.json")
+    home.poll()
+    home.take_in("a.json")
+    (tmp_path / "link").symlink_to(home.layout.root)
+    for path in (tmp_path / "link" / "landing", tmp_path / "link" / "landing" / "activity"):
+        found = beside(home, monkeypatch, path, home.poll)
+        assert (found.files, found.new_files, found.is_good) == (1, 0, True)
+    assert list(home.states()) == [("a.json", 1)]
