@@ -74,6 +74,15 @@ CSV: dict[str, tuple[bytes, int]] = {
     "a BOM": (BOM + b"a,b\n1,2\n", 1),
     "not UTF-8": (b"a,b\n\xff,\xe4\n", 1),
     "a header alone with a BOM": (BOM + b"a,b", 0),
+    "a blank line first": (b"\na,b\n1,2\n", 1),
+    "a BOM and a blank line first": (BOM + b"\r\n\r\na,b\r\n1,2\r\n", 1),
+    "a BOM and a quote": (BOM + b'"a\nc",b\n1,2\n', 1),
+    "a CR within a field": (b"a,b\n1,c\rd\n2,\re\n", 2),
+    "a CR within a field of CRLF": (b"a,b\r\n1,c\rd\r\n", 1),
+    "CR alone": (b"a,b\r1,2\r\r3,4\r", 2),
+    "CR alone, and a field of two lines": (b'a,b\r1,"2\r3"\r4,5\r', 2),
+    "first LF, then CRLF": (b"a,b\n1,2\r\n\r\n3,4\r\n", 2),
+    "first CRLF, then LF": (b"a,b\r\n1,2\n\n3,4\n", 2),
 }
 
 
@@ -102,6 +111,9 @@ DOCUMENTS: dict[str, tuple[bytes, int]] = {
     "two documents": (b'{"a": 1}\n{"a": 2}\n', 1),
     "a BOM": (BOM + b"[1, 2, 3]", 3),
     "not UTF-8": (b'["\xff", 2]', 1),
+    "deep": (b"[" * 100_000 + b"]" * 100_000, 1),
+    "blanks before an array": (b"\n\t\r [1, 2]\n", 2),
+    "a blank that is none to JSON": (b"\x0b[1, 2]", 1),
     "items of all kinds": (b'[1, null, "a", [1, 2], {}]', 5),
 }
 

@@ -6,87 +6,13 @@ import bz2
 import codecs
 import gzip
 import json
-from typing import Any
 
 import duckdb
-import pytest
-from ingesting import book, counts, only
+from byte_files import SCHEMA, found, land, recounted
+from ingesting import book, only
 from support import Lakehouse
 
-from medallion.audit import audit
 from medallion.ingest.ledger import INGESTED, REJECTED
-
-SCHEMA = {"Index": "long", "Device": "string"}
-
-
-def land(home: Lakehouse, files: dict[str, bytes]) -> None:
-    for name, data in files.items():
-        home.land("activity", name).write_bytes(data)
-
-
-def found(home: Lakehouse, *columns: str) -> dict[str, list[tuple[Any, ...]]]:
-    """Rows by the name of their file, in order."""
-    rows: dict[str, list[tuple[Any, ...]]] = {}
-    for path, *values in home.rows("bronze.activity", "_source_file", *columns):
-        rows.setdefault(path.removeprefix("landing/activity/"), []).append(tuple(values))
-    return rows
-
-
-def recounted(home: Lakehouse) -> list[str]:
-    return list(audit(home.config, everything=True).findings)
-
-
-CSV = {
-    "1.csv": b'Index,Device\n1,phone\n2,"two\nlines"\n',
-    "2.csv": b"Device,Index\nwatch,3\n",
-    "3.csv": b"Index,Device\n4,a,extra\n",
-    "4.csv": b"",
-    "5.csv": b"Index,Device\n",
-    "6.csv": b"\xef\xbb\xbfIndex,Device\r\n6,bom\r\n\r\n7,007\r\n",
-    "7.csv.gz": gzip.compress(b'Index,Battery\n8,"55"\nhigh,56\n'),
-    "8.csv": b'Index,Device\n9,"say ""hi"", twice"\n',
-}
-
-
-def test_csv(lakehouse: Lakehouse) -> None:
-    home = only(lakehouse, format="csv", schema=SCHEMA, schema_evolution="rescue")
-    land(home, CSV)
-    home.pipeline().run("bronze")
-    assert found(home, "Index", "Device", "_corrupt_record") == {
-        "1.csv": [(1, "phone", None), (2, "two\nlines", None)],
-        "2.csv": [(3, "watch", None)],
-        "3.csv": [(None, None, "4,a,extra")],
-        "6.csv": [(6, "bom", None), (7, "007", None)],
-        "7.csv.gz": [(8, None, None), (None, None, None)],
-        "8.csv": [(9, 'say "hi", twice', None)],
-    }
-    texts = [text for (text,) in found(home, "_rescued_data")["7.csv.gz"]]
-    battery, both = ({"Battery": "55"}, {"Battery": "56", "Index": "high"})
-    assert [json.loads(text) for text in sorted(texts, key=len)] == [battery, both]
-    rows = {"1.csv": 2, "2.csv": 1, "3.csv": 1, "4.csv": 0, "5.csv": 0, "6.csv": 2}
-    rows |= {"7.csv.gz": 2, "8.csv": 1}
-    assert {name: entry.rows for (name, _), entry in book(home).items()} == rows
-    assert recounted(home) == []
-    land(home, {"9.csv": b""})  # and nothing else in its batch
-    home.pipeline().run("bronze")
-    assert counts(home)["9.csv", 1] == (INGESTED, 1, 0, 0, 0)
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        pytest.param(b"Index,Device\n,\n1,a\n"),
-        pytest.param(b'Index,Device\n"",""\n'),
-        b"Index\n \n1\n",
-    ],
-    ids=["only a comma", "only quotes", "only a blank"],
-)
-def test_rows_of_csv_without_a_value(lakehouse: Lakehouse, data: bytes) -> None:
-    """Two engines have to agree whether there is a row."""
-    home = only(lakehouse, format="csv", schema=SCHEMA)
-    land(home, {"1.csv": data})
-    home.pipeline().run("bronze")
-    assert recounted(home) == []
 
 
 def land_parquet(home: Lakehouse, **files: str) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
@@ -17,7 +14,7 @@ from pyspark.sql import functions as F
 
 from medallion import schemas
 from medallion.config import Config, Source
-from medallion.ingest.files import opened
+from medallion.ingest import csv_files
 from medallion.transforms.exact import SEALED
 
 # On the threads that call back from a stream, PySpark leaves some of the JVM's errors as they are.
@@ -27,8 +24,7 @@ _NOT_BLANK = r"[^ \t\r\n\x0B\f]"
 _PATTERN = re.compile(r"[\[\]{}*?\\]")
 # Below the root, and in an address as in the ledger.
 _AS_IT_STANDS = re.compile(r"(?!/)[A-Za-z0-9_./=-]*")
-_BROKEN_CSV = "_broken_csv"
-csv.field_size_limit(sys.maxsize)  # a header may be long
+Files = Mapping[str, str]  # paths, and how Spark takes them
 
 
 def rows(
@@ -47,7 +43,8 @@ def rows(
     """
     # A [ in a name would be a pattern to Spark. (Without patterns, by its own option for that, it
     # reads the other files twice.)
-    files = [_PATTERN.sub(r"\\\g<0>", str(config.layout.root / path)) for path in paths]
+    plain = [str(config.layout.root / path) for path in paths]
+    files = {file: _PATTERN.sub(r"\\\g<0>", file) for file in plain}
     reader = _documents if source.multi_line else _READERS[source.format]
     read = reader(spark, source, files, schema)
     name = _relative(F.col("_file"), config.layout.root, paths)
@@ -74,21 +71,21 @@ def _relative(address: Column, root: Path, paths: Sequence[str]) -> Column:
 
 
 def _lines(
-    spark: SparkSession, source: Source, files: list[str], schema: Mapping[str, str]
+    spark: SparkSession, source: Source, files: Files, schema: Mapping[str, str]
 ) -> DataFrame:
-    lines = _located(spark.read.text(files), F.col("value"))
+    lines = _located(spark.read.text(list(files.values())), F.col("value"))
     # Most lines need no pattern.
     return lines.where(F.col("value").startswith("{") | F.col("value").rlike(_NOT_BLANK))
 
 
 def _documents(
-    spark: SparkSession, source: Source, files: list[str], schema: Mapping[str, str]
+    spark: SparkSession, source: Source, files: Files, schema: Mapping[str, str]
 ) -> DataFrame:
     """One row an item of an array, or one for a file that is anything else than an array."""
     # Of lines Spark takes the byte-order mark away, of whole files it does not.
     mark, value = "\ufeff", F.col("value")
     value = F.when(value.startswith(mark), F.substr(value, F.lit(2))).otherwise(value)
-    whole = _located(spark.read.text(files, wholetext=True), value)
+    whole = _located(spark.read.text(list(files.values()), wholetext=True), value)
     whole = whole.where(F.col("value").rlike(_NOT_BLANK))
     is_array = (
         "is_valid_utf8(value) and btrim(value) like '[%'"
@@ -103,67 +100,31 @@ def _documents(
 
 
 def _text(
-    spark: SparkSession, source: Source, files: list[str], schema: Mapping[str, str]
+    spark: SparkSession, source: Source, files: Files, schema: Mapping[str, str]
 ) -> DataFrame:
     lines = _lines(spark, source, files, schema)
     return lines.withColumn("value", F.to_json(F.struct("value")))
 
 
-def _csv(
-    spark: SparkSession, source: Source, files: list[str], schema: Mapping[str, str]
-) -> DataFrame:
-    """Files with one header are read together: Spark would take the first one's for all."""
-    by_header: dict[tuple[str, ...], list[str]] = {}
-    for file in files:
-        by_header.setdefault(_header(Path(file)), []).append(file)
-    parts = [_csv_of(spark, header, some, schema) for header, some in by_header.items() if header]
+def _csv(spark: SparkSession, source: Source, files: Files, schema: Mapping[str, str]) -> DataFrame:
+    """Files of one form are read together: Spark would take the first one's header for all."""
+    by_form: dict[csv_files.Form, list[str]] = {}
+    for file, escaped in files.items():
+        if form := csv_files.form(spark, Path(file), escaped):
+            by_form.setdefault(form, []).append(escaped)
+    parts = [csv_files.read(spark, form, some, schema) for form, some in by_form.items()]
     if not parts:
         return _lines(spark, source, files, schema).limit(0)
     return reduce(DataFrame.unionByName, parts)
 
 
-def _csv_of(
-    spark: SparkSession, header: tuple[str, ...], files: list[str], schema: Mapping[str, str]
-) -> DataFrame:
-    names = [f"_{i}" for i in range(len(header))]  # as they stand: a name may be there twice
-    declared = ", ".join(f"{name} string" for name in (*names, _BROKEN_CSV))
-    read = (
-        spark.read.schema(declared)
-        .option("header", "true")
-        .option("multiLine", "true")
-        .option("escape", '"')
-        .option("columnNameOfCorruptRecord", _BROKEN_CSV)
-        .csv(files)
-    )
-    fields = F.struct(
-        *(
-            _csv_field(name, schema.get(title, "string")).alias(title or name)
-            for name, title in zip(names, header, strict=True)
-        )
-    )
-    value = F.when(F.col(_BROKEN_CSV).isNotNull(), F.col(_BROKEN_CSV)).otherwise(F.to_json(fields))
-    return _located(read, value)
-
-
-def _csv_field(name: str, kind: str) -> Column:
-    if kind == "string":
-        return F.col(name)
-    text = f"to_variant_object(named_struct('v', {name}))"
-    return F.expr(f"coalesce(try_parse_json({name}), variant_get({text}, '$.v', 'variant'))")
-
-
-def _header(file: Path) -> tuple[str, ...]:
-    with io.TextIOWrapper(opened(file), "utf-8-sig", errors="replace", newline="") as lines:
-        return tuple(next(csv.reader(lines), []))
-
-
 def _parquet(
-    spark: SparkSession, source: Source, files: list[str], schema: Mapping[str, str]
+    spark: SparkSession, source: Source, files: Files, schema: Mapping[str, str]
 ) -> DataFrame:
     try:
-        return _parquet_of(spark.read.option("mergeSchema", "true").parquet(*files))
+        return _parquet_of(spark.read.option("mergeSchema", "true").parquet(*files.values()))
     except SPARK_ERRORS:  # their types differ: each by its own
-        parts = [_parquet_of(spark.read.parquet(file)) for file in files]
+        parts = [_parquet_of(spark.read.parquet(file)) for file in files.values()]
         return reduce(DataFrame.unionByName, parts)
 
 
@@ -179,7 +140,7 @@ def _located(read: DataFrame, value: Column) -> DataFrame:
     )
 
 
-Reader = Callable[[SparkSession, Source, list[str], Mapping[str, str]], DataFrame]
+Reader = Callable[[SparkSession, Source, Files, Mapping[str, str]], DataFrame]
 _READERS: dict[str, Reader] = {
     "json": _lines,
     "csv": _csv,
