@@ -168,3 +168,27 @@ def test_a_line_that_is_not_utf8_loses_no_byte(spark: SparkSession) -> None:
     row = parsed(lines, SCHEMA).collect()[0]
     assert row.id is None
     assert row["_corrupt_record"].encode("latin-1") == raw
+
+
+UNDATED = ['"2018"', '"10115"', '"1234-5"', '"-2018"', '"2018-03"', '"2018-03    "', '" 2018"']
+UNDATED += ['"10:02"', '"T1:2:3"', '"1:02:03-08:00"']
+
+
+@pytest.mark.parametrize("written", UNDATED)
+def test_a_text_without_a_whole_date_is_no_time(spark: SparkSession, written: str) -> None:
+    """Spark takes it for a year, a month or a time of today."""
+    for line in (f'{{"ts":{written}}}', f'{{"at":{{"since":[{written}]}}}}'):
+        frame = spark.createDataFrame([(line, "f")], "value string, _source_file string")
+        schema = {"ts": "timestamp", "at": "struct<since:array<timestamp>>"}
+        rows = parsed(frame.selectExpr("*", "now() as _source_modified_at"), schema)
+        row = rows.select("ts", "_rescued_data").collect()[0]
+        assert json.loads(row["_rescued_data"] or "{}") == json.loads(line)
+        assert row.ts is None
+
+
+@pytest.mark.parametrize("line", ['{"ts":10115}', '{"ts": 10115, "id": "10115 Berlin"}'])
+def test_few_seconds_are_a_time(spark: SparkSession, line: str) -> None:
+    frame = spark.createDataFrame([(line, "f")], "value string, _source_file string")
+    rows = parsed(frame.selectExpr("*", "now() as _source_modified_at"), SCHEMA)
+    found = rows.selectExpr("unix_seconds(ts)", "_rescued_data").collect()[0]
+    assert tuple(found) == (10115, None)

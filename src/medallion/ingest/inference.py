@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
@@ -15,17 +16,18 @@ from medallion.ingest.versions import MOST_COLUMNS, is_plain
 LINES = 10_000
 # Each level is looked at by expressions of its own, in every batch (see transforms.nested).
 MOST_LEVELS = 5
-# A time of day alone is a time to Spark: one of the day on which it happens to be read.
-_CLOCK = re.compile(r"[\sTt]*\d{1,2}:")
+# To Spark a time of day alone is a time, and so are a year and a month: "10115" and "1234-5" too.
+_DATED = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9].*)?", re.DOTALL)
 
 
 def infer(spark: SparkSession, lines: Sequence[str]) -> dict[str, str]:
     """Columns with their Spark types from JSON objects, by Spark's own rules.
 
     Whole numbers become long, and double where others are among them; texts that are all times
-    become timestamp; fields of several kinds become string; nested ones become struct and array.
-    Fields that are always null are left out, for they may yet be anything, and so are nested ones
-    that no table can hold: too deep or wide, or with names that are not plain or there twice.
+    with a whole date become timestamp; fields of several kinds become string; nested ones become
+    struct and array. Fields that are always null are left out, for they may yet be anything, and so
+    are nested ones that no table can hold: too deep or wide, or with names that are not plain or
+    there twice.
     """
     corrupt = f"_{uuid.uuid4().hex}"  # a name that no line has
     reader = (
@@ -37,26 +39,48 @@ def infer(spark: SparkSession, lines: Sequence[str]) -> dict[str, str]:
         .option("allowSingleQuotes", "false")
     )
     schema = reader.json(spark.sparkContext.parallelize(list(lines), 1)).schema
-    kinds = {
-        field.name: _plain(field.dataType)
+    rows = list(_rows(lines))
+    return {
+        field.name: _ddl(_refined(field.dataType, _values(rows, field.name)))
         for field in schema.fields
-        if field.name != corrupt and not isinstance(field.dataType, T.NullType)
+        if field.name != corrupt
+        and not isinstance(field.dataType, T.NullType)
+        and _is_fit(field.dataType)
     }
-    times = {name for name, kind in kinds.items() if isinstance(kind, T.TimestampType)}
-    kinds.update(dict.fromkeys(_clocks(lines, times), T.StringType()))
-    return {name: _ddl(kind) for name, kind in kinds.items() if _is_fit(kind)}
 
 
-def _clocks(lines: Sequence[str], names: set[str]) -> Iterator[str]:
-    """The fields of these names that hold times of day."""
-    for line in lines if names else ():
+def _rows(lines: Sequence[str]) -> Iterator[Any]:
+    for line in lines:
         try:
-            row = json.loads(line)
+            yield json.loads(line)
         except (ValueError, RecursionError):
             continue
-        for name in names.intersection(row if isinstance(row, dict) else ()):
-            if isinstance(row[name], str) and _CLOCK.match(row[name]):
-                yield name
+
+
+def _values(rows: Iterable[Any], name: str) -> Iterator[Any]:
+    """A field's values in those rows that are objects."""
+    return (row[name] for row in rows if isinstance(row, dict) and row.get(name) is not None)
+
+
+def _refined(kind: T.DataType, values: Iterable[Any]) -> T.DataType:
+    """The type that bronze gives these values, of which Spark makes `kind`."""
+    if isinstance(kind, T.ArrayType):
+        items = (item for value in values if isinstance(value, list) for item in value)
+        return T.ArrayType(_refined(kind.elementType, items))
+    if isinstance(kind, T.StructType):
+        rows = list(values)
+        some = [(field, _values(rows, field.name)) for field in kind.fields]
+        return T.StructType([T.StructField(f.name, _refined(f.dataType, v)) for f, v in some])
+    if isinstance(kind, T.TimestampType | T.TimestampNTZType | T.DateType):
+        found = [value for value in values if value is not None]
+        return T.TimestampType() if found and all(map(_is_dated, found)) else T.StringType()
+    if isinstance(kind, T.DecimalType):  # whole numbers beyond long
+        return T.DoubleType()
+    return T.StringType() if isinstance(kind, T.NullType) else kind
+
+
+def _is_dated(value: Any) -> bool:
+    return isinstance(value, str) and _DATED.fullmatch(value) is not None
 
 
 def _is_fit(kind: T.DataType) -> bool:
@@ -92,18 +116,3 @@ def _ddl(kind: T.DataType) -> str:
 
 def _quoted(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else f"`{name}`"
-
-
-def _plain(kind: T.DataType) -> T.DataType:
-    """A type that bronze can have: whole numbers beyond long are doubles, a date is a time."""
-    if isinstance(kind, T.DecimalType):
-        return T.DoubleType()
-    if isinstance(kind, T.DateType | T.TimestampNTZType):
-        return T.TimestampType()
-    if isinstance(kind, T.NullType):
-        return T.StringType()
-    if isinstance(kind, T.ArrayType):
-        return T.ArrayType(_plain(kind.elementType))
-    if isinstance(kind, T.StructType):
-        return T.StructType([T.StructField(f.name, _plain(f.dataType)) for f in kind.fields])
-    return kind

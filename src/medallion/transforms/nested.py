@@ -61,14 +61,36 @@ def astray(json: str, typed: str, kind: str) -> str | None:
     if kind == "string":
         return f"contains({typed}, 'Infinity')"  # a number like that, written out again as text
     if kind == "timestamp":
-        # Seconds whose microseconds are beyond a long come out as any time at all, and a time of
-        # day as one of today.
-        return f"(abs(try_cast({json} as decimal(38))) > {_MOST_SECONDS} or {json} rlike {_CLOCK})"
+        return (
+            f"case when {json} rlike {_WHOLE} then {_wrong_seconds(json)} else {_undated(json)} end"
+        )
     return f"trim({json}) rlike '[T ]'" if kind == "date" else None
 
 
 _MOST_SECONDS = (2**63 - 1) // 1_000_000
-_CLOCK = r"r'^[\sTt]*[0-9]{1,2}:'"
+_WHOLE = "'^-?[0-9]+$'"
+_DATED = r"r'^\s*[+-]?[0-9]{4,6}-[0-9]{1,2}-[0-9]{1,2}([T\s]|$)'"
+
+
+def _undated(json: str) -> str:
+    """SQL: whether a text lacks the year, month or day that a time has to have.
+
+    To Spark "1234-5" is a month, and a time of day one of today.
+    """
+    return f"not {json} rlike {_DATED}"
+
+
+def _wrong_seconds(json: str) -> str:
+    """SQL: whether a whole number does not count seconds: it is too large, or a text.
+
+    Seconds whose microseconds are beyond a long come out as any time at all, and few digits
+    between quotes as a year. Which of the two a text is shows in the line alone, `value`.
+    """
+    quoted = f"contains(value, concat('\"', {json}, '\"'))"
+    return (
+        f"(length({json}) < 8 and {quoted}"
+        f" or abs(try_cast({json} as decimal(38))) > {_MOST_SECONDS})"
+    )
 
 
 def member(field: str) -> str:

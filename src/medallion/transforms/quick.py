@@ -50,8 +50,9 @@ def _time(name: str, kind: str) -> str:
         return f"case when {plain} then try_cast({text} as date) end"
     # A number counts seconds; the same digits between quotes would be a year.
     seconds = f"{text} rlike '^[0-9]{{1,12}}$' and not contains(value, concat('\"', {text}))"
+    dated = f"instr({text}, '-') = 5 and substr({text}, 8, 1) = '-'"  # 2018-03 is a month to Spark
     return (
-        f"case when instr({text}, '-') = 5 then try_cast({text} as timestamp)"
+        f"case when {dated} then try_cast({text} as timestamp)"
         f" when {seconds} then timestamp_seconds(cast({text} as bigint)) end"
     )
 

@@ -1,0 +1,43 @@
+"""Types of columns that nobody declared: only what surely is a time becomes one."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from medallion.ingest.inference import infer
+
+DATED = ["2018-03-02", "2018-03-02T10:02:33Z", "2018-03-02 10:02:33.5", "2018-03-02T10:02:33+01:00"]
+# Spark takes these for years, months and times of today.
+UNDATED = ["01067", "10115", "2018", "1234-5", "2018-03", "-2018", "+12345", "10:02", "T10:02:33"]
+
+
+def inferred(spark: SparkSession, *values: Any) -> str | None:
+    """The type of a field that has these values, each in a line of its own."""
+    return infer(spark, [json.dumps({"f": value}) for value in values]).get("f")
+
+
+@pytest.mark.parametrize("text", DATED)
+def test_a_text_with_a_whole_date_is_a_time(spark: SparkSession, text: str) -> None:
+    assert inferred(spark, text, None) == "timestamp"
+    assert inferred(spark, {"at": [text, text]}) == "struct<at:array<timestamp>>"
+
+
+@pytest.mark.parametrize("text", UNDATED)
+def test_a_text_without_one_is_none(spark: SparkSession, text: str) -> None:
+    assert inferred(spark, text) == "string"
+    assert inferred(spark, {"a": [{"in": text}]}) == "struct<a:array<struct<in:string>>>"
+
+
+def test_one_text_without_a_date_among_times_is_enough(spark: SparkSession) -> None:
+    assert inferred(spark, *DATED, "2018") == "string"
+    among = [{"in": text} for text in (*DATED, "2018")]
+    assert inferred(spark, among, [{"in": DATED[0], "n": 1}]) == "array<struct<in:string,n:long>>"
+
+
+def test_a_line_that_is_not_json_makes_no_times(spark: SparkSession) -> None:
+    """Spark infers from the object that it begins with."""
+    assert infer(spark, ['{"f":"10115"} and more']).get("f") in (None, "string")
