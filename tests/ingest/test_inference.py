@@ -41,3 +41,20 @@ def test_one_text_without_a_date_among_times_is_enough(spark: SparkSession) -> N
 def test_a_line_that_is_not_json_makes_no_times(spark: SparkSession) -> None:
     """Spark infers from the object that it begins with."""
     assert infer(spark, ['{"f":"10115"} and more']).get("f") in (None, "string")
+
+
+BEYOND_LONG, BEYOND_DOUBLE = 9223372036854775809, 2**53 + 1
+
+
+def test_whole_numbers_that_no_double_can_say_are_texts(spark: SparkSession) -> None:
+    assert inferred(spark, BEYOND_LONG, BEYOND_LONG + 1) == "string"
+    assert inferred(spark, 10**39 + 1) == "string"  # a decimal has 38 digits
+    assert inferred(spark, 10**400) == "string"
+    assert inferred(spark, BEYOND_DOUBLE, 0.5) == "string"
+    assert inferred(spark, {"a": [BEYOND_LONG]}, {"a": [1]}) == "struct<a:array<string>>"
+
+
+def test_other_numbers_are_numbers(spark: SparkSession) -> None:
+    assert inferred(spark, BEYOND_DOUBLE, 1) == "long"
+    assert inferred(spark, 2**53, 0.5, 1e300) == "double"
+    assert inferred(spark, {"a": [1, 0.5]}) == "struct<a:array<double>>"

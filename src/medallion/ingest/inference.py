@@ -23,11 +23,11 @@ _DATED = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9].*)?", re.DOTALL)
 def infer(spark: SparkSession, lines: Sequence[str]) -> dict[str, str]:
     """Columns with their Spark types from JSON objects, by Spark's own rules.
 
-    Whole numbers become long, and double where others are among them; texts that are all times
-    with a whole date become timestamp; fields of several kinds become string; nested ones become
-    struct and array. Fields that are always null are left out, for they may yet be anything, and so
-    are nested ones that no table can hold: too deep or wide, or with names that are not plain or
-    there twice.
+    Whole numbers become long, double where others are among them, and string where those cannot say
+    them; texts that are all times with a whole date become timestamp; fields of several kinds
+    become string; nested ones become struct and array. Fields that are always null are left out,
+    for they may yet be anything, and so are nested ones that no table can hold: too deep or wide,
+    or with names that are not plain or there twice.
     """
     corrupt = f"_{uuid.uuid4().hex}"  # a name that no line has
     reader = (
@@ -74,13 +74,22 @@ def _refined(kind: T.DataType, values: Iterable[Any]) -> T.DataType:
     if isinstance(kind, T.TimestampType | T.TimestampNTZType | T.DateType):
         found = [value for value in values if value is not None]
         return T.TimestampType() if found and all(map(_is_dated, found)) else T.StringType()
-    if isinstance(kind, T.DecimalType):  # whole numbers beyond long
-        return T.DoubleType()
-    return T.StringType() if isinstance(kind, T.NullType) else kind
+    if isinstance(kind, T.DoubleType):
+        return kind if all(map(_is_double, values)) else T.StringType()
+    # Decimals are whole numbers beyond long: a text says all their digits.
+    return T.StringType() if isinstance(kind, T.DecimalType | T.NullType) else kind
 
 
 def _is_dated(value: Any) -> bool:
     return isinstance(value, str) and _DATED.fullmatch(value) is not None
+
+
+def _is_double(value: Any) -> bool:
+    """Whether a double can say it, if it is a whole number."""
+    try:
+        return not isinstance(value, int) or int(float(value)) == value
+    except OverflowError:
+        return False
 
 
 def _is_fit(kind: T.DataType) -> bool:
