@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pyspark.sql import types as T
 
 from medallion import schemas
-from medallion.transforms.nested import astray, is_nested, member, texts, unfit
+from medallion.transforms.nested import astray, is_nested, member, rounded, texts, unfit
 
 TIMES = ("timestamp", "date")
 # Before the name of a column of times: its value, if it is of the plainest form.
@@ -123,12 +123,15 @@ _NAMES = "regexp_count({}, '\":')"
 HALVES = r"(contains(value, r'\ud') or contains(value, r'\uD'))"
 # A number that may be too large for a double.
 _HUGE = r"value rlike r'[:,\[]\s*-?([0-9]+(\.[0-9]+)?[eE]\+?0*[0-9]{3}|[0-9]{309})'"
+# One that VARIANT would round: it has 38 digits, but with a power of ten only those of a double.
+_PRECISE = r"value rlike r'[:,\[]\s*-?([0-9.]{39}|[0-9.]{19,}[eE]|[0-9.]+[eE]-0*[0-9]{3})'"
 _KEPT = (
     # A field named twice has two values, and no VARIANT keeps both: the line is kept whole.
     f"case when {schemas.CORRUPT} is not null then null when if(_flat, {_TWICE},"
     f" {_NAMES.format('get(_sealed, 0)')} <> {_NAMES.format('to_json(_variant)')}) then value"
-    # So is one with a number that is infinite to VARIANT,
+    # So is one with a number that is infinite to VARIANT, or less exact,
     f" when contains(_fields, 'Infinity') and {_HUGE} then value"
+    f" when _fields <> '{{}}' and {_PRECISE} then value"
     # and valid JSON that VARIANT refuses (a lone surrogate, over 16 MiB).
     " else coalesce(_fields, value) end"
 )
@@ -153,7 +156,8 @@ def _astray(typed: Mapping[str, str], schema: Mapping[str, str]) -> str:
         if kind == "string":
             # A lone half of a character becomes a question mark, and VARIANT refuses it.
             half = f"_variant is null and contains({typed[name]}, '?') and {HALVES}"
-            how = f"{how} and {_HUGE} or {half}"
+            huge = f"contains({typed[name]}, 'Infinity') and {_HUGE}"
+            how = f"{huge} or {half} or {rounded(typed[name])}"
         elif kind in TIMES:  # of the plainest form it cannot be
             how = f"`{QUICK}{name}` is null and {how}"
         if how:

@@ -26,6 +26,7 @@ def unfit(json: str, typed: str, kind: T.DataType, depth: int = 0) -> str:
     if isinstance(kind, T.StructType):
         keys = f"json_object_keys({json})"
         lost = [
+            f"{typed} is null",  # an object that came as a text is one to get_json_object
             f"{keys} is null",
             f"size(array_except({keys}, {texts(kind.names)})) > 0",
             f"size(array_distinct({keys})) < size({keys})",
@@ -59,17 +60,41 @@ def astray(json: str, typed: str, kind: str) -> str | None:
     if kind in ("double", "float"):
         return f"abs({typed}) = double('infinity')"  # 1e400: JSON has no infinite numbers
     if kind == "string":
-        return f"contains({typed}, 'Infinity')"  # a number like that, written out again as text
+        # A number like that, written out again as text.
+        return f"(contains({typed}, 'Infinity') or {rounded(typed)})"
     if kind == "timestamp":
         return (
             f"case when {json} rlike {_WHOLE} then {_wrong_seconds(json)} else {_undated(json)} end"
         )
-    return f"trim({json}) rlike '[T ]'" if kind == "date" else None
+    if kind == "date":  # digits count days since 1970 to Spark, and a time is cut off
+        return f"not trim({json}) rlike '{_DATE}$'"
+    return None
 
 
+def rounded(text: str) -> str:
+    """SQL: whether a text may be a number, or hold one, that the line, `value`, says more exactly.
+
+    A fraction or a power of ten is a double to Spark, and written out again as one.
+    """
+    number = f"replace({text}, '.', '[.]')"
+    as_it_stands = f"value rlike concat({_NO_MORE_BEFORE}, {number}, {_NO_MORE_BEHIND})"
+    tight = f"contains(translate(value, ' \t', ''), translate({text}, ' \t', ''))"
+    return (
+        f"case when instr('-0123456789[{{', left({text}, 1)) = 0 then false"
+        f" when {text} rlike {_FRACTION} then value rlike {_PRECISE} and not {as_it_stands}"
+        f" when {text} rlike '^[^-0-9]' then value rlike {_PRECISE} and not {tight}"
+        " else false end"
+    )
+
+
+# As Java writes a double.
+_FRACTION = "'^-?[0-9]+[.][0-9]+(E-?[0-9]+)?$'"
+_NO_MORE_BEFORE, _NO_MORE_BEHIND = "'(?<![0-9.eE+-])'", "'0*(?![0-9.eE])'"
+# 15 digits and a point go into a double, and so do powers of two digits.
+_PRECISE = "'[0-9.]{16}|[eE]-0*[0-9]{3}'"
 _MOST_SECONDS = (2**63 - 1) // 1_000_000
 _WHOLE = "'^-?[0-9]+$'"
-_DATED = r"r'^\s*[+-]?[0-9]{4,6}-[0-9]{1,2}-[0-9]{1,2}([T\s]|$)'"
+_DATE = "^[+-]?[0-9]{4,7}-[0-9]{1,2}-[0-9]{1,2}"
 
 
 def _undated(json: str) -> str:
@@ -77,7 +102,7 @@ def _undated(json: str) -> str:
 
     To Spark "1234-5" is a month, and a time of day one of today.
     """
-    return f"not {json} rlike {_DATED}"
+    return f"not ltrim({json}) rlike '{_DATE}([T ]|$)'"
 
 
 def _wrong_seconds(json: str) -> str:

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from medallion.transforms.exact import ALONE, FLAT, HALVES, QUICK, lossy, parsed_as, times_of
-from medallion.transforms.nested import is_nested, texts
+from medallion.transforms.nested import is_nested, rounded, texts
 
 
 def quick(lines: DataFrame, schema: Mapping[str, str]) -> DataFrame:
@@ -90,6 +90,7 @@ def _is_whole(schema: Mapping[str, str]) -> str:
     """SQL: whether the columns say all that the line says."""
     known = texts(schema)
     nested = {name: kind for name, kind in schema.items() if is_nested(kind)}
+    some = [f"_text.`{name}`" for name, kind in schema.items() if kind == "string"]
     tests = [
         "is_valid_utf8(value)",
         # Many lines have just the schema's keys in their order: the set is for the others.
@@ -99,9 +100,9 @@ def _is_whole(schema: Mapping[str, str]) -> str:
         rf"not (contains(value, r'\u') and {HALVES})",
         # 1e400: JSON has no infinite numbers, but a double and a text may come out as one.
         "not contains(to_json(_text), 'Infinity')",
+        *(f"({rounded(text)}) is not true" for text in some),
         *(f"{lossy(name, kind)} is not true" for name, kind in nested.items()),
     ]
     if nested:  # then a text may be an object or a list, written out again
-        some = [f"_text.`{name}`" for name, kind in schema.items() if kind == "string"]
         tests += [f"(left({text}, 1) in ('{{', '[')) is not true" for text in some]
     return " and ".join(tests)

@@ -1,0 +1,104 @@
+"""What Spark's parser makes of a value that is not what the line says, without a word."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from medallion.transforms.bronze import parsed
+
+
+def read(spark: SparkSession, schema: dict[str, str], *lines: str) -> dict[str, tuple[Any, ...]]:
+    """What bronze has of each line: the columns as JSON, and what was rescued."""
+    rows = [(line, line) for line in lines]
+    frame = spark.createDataFrame(rows, "value string, _source_file string")
+    found = parsed(frame.selectExpr("*", "now() as _source_modified_at"), schema)
+    columns = f"to_json(struct({', '.join(schema)})) as columns"
+    some = found.selectExpr("_source_file", columns, "_rescued_data").collect()
+    return {line: (json.loads(said), rescued) for line, said, rescued in some}
+
+
+def rescued(found: dict[str, tuple[Any, ...]]) -> dict[str, Any]:
+    return {line: json.loads(kept or "{}") for line, (_, kept) in found.items()}
+
+
+NO_DAYS = ["20180302", "17000", "123", "2018", "2018-03", "-5", "2018-03-02T10:02:33Z"]
+NO_DAYS += ["2018-03-02 10", " 17000", "2018-03-02T"]
+
+
+def test_a_text_without_a_whole_date_is_no_day(spark: SparkSession) -> None:
+    """Spark takes digits for days since 1970, and a time for its day."""
+    schema = {"day": "date", "at": "struct<days:array<date>>"}
+    lines = [json.dumps({"day": text}) for text in NO_DAYS]
+    lines += [json.dumps({"at": {"days": ["2018-03-02", text]}}) for text in NO_DAYS]
+    found = read(spark, schema, *lines)
+    assert rescued(found) == {line: json.loads(line) for line in lines}
+    assert all("day" not in said for said, _ in found.values())
+
+
+@pytest.mark.parametrize("text", ["2018-03-02", "2018-3-2", " 2018-03-02 "])
+def test_a_day(spark: SparkSession, text: str) -> None:
+    line = json.dumps({"day": text, "days": [text]})
+    found = read(spark, {"day": "date", "days": "array<date>"}, line)
+    assert found == {line: ({"day": "2018-03-02", "days": ["2018-03-02"]}, None)}
+
+
+def test_an_object_that_came_as_a_text_is_rescued(spark: SparkSession) -> None:
+    schema = {"at": "struct<lat:double,in:struct<n:bigint>>", "ways": "array<struct<x:double>>"}
+    schema |= {"deep": "array<array<struct<x:double>>>"}
+    values: list[dict[str, Any]] = [
+        *({"at": {"in": text}} for text in ("{}", '{"n":null}', '{"n":1}', "", "null")),
+        *({"ways": [text]} for text in ("{}", '{"x":null}')),
+        *({"deep": [[text]]} for text in ("{}", '{"x":null}')),
+        *({"deep": [text]} for text in ("[]", "[null]")),
+    ]
+    lines = [json.dumps(value) for value in values]
+    assert rescued(read(spark, schema, *lines)) == {line: json.loads(line) for line in lines}
+
+
+ROUNDED = ["12345678901234567.89", "0.10000000000000000001", "1e-400", "-1.23456789012345678"]
+EXACT = ["1.5", "-0.25", "1.50", "10", "12345678901234567890123456789012345678901234567890"]
+
+
+def test_a_number_that_a_text_cannot_say_is_rescued(spark: SparkSession) -> None:
+    """Spark writes a number out again as a double, where it has to be a text."""
+    schema = {"id": "string", "at": "struct<ids:array<string>>"}
+    lines = [f'{{"id":{number}}}' for number in ROUNDED]
+    nested = [f'{{"at":{{"ids":[{number}]}}}}' for number in ROUNDED]
+    found = read(spark, schema, *lines, *nested)
+    assert [line for line, (_, kept) in found.items() if kept is None] == []
+    assert all("id" not in said for said, _ in found.values())
+    for number, line in zip(ROUNDED, lines, strict=True):
+        assert number in found[line][1]
+
+
+def test_a_number_that_a_text_says_is_not(spark: SparkSession) -> None:
+    lines = [f'{{"id":{number},"at":{{"ids":[{number}]}}}}' for number in EXACT]
+    lines += [json.dumps({"id": text, "at": {"ids": [text]}}) for text in (*ROUNDED, "1E16", "-.")]
+    found = read(spark, {"id": "string", "at": "struct<ids:array<string>>"}, *lines)
+    assert {line: kept for line, (_, kept) in found.items() if kept is not None} == {}
+    for line, (said, _) in found.items():
+        texts = json.loads(line, parse_int=str, parse_float=lambda text: str(float(text)))
+        assert said == texts
+
+
+LISTS = "[0.5, 12345678901234567.89]", "[ 0.5, 1234567890123456.5 ]"
+
+
+def test_numbers_in_a_list_that_a_text_holds(spark: SparkSession) -> None:
+    lost, exact = (f'{{"id": {numbers}}}' for numbers in LISTS)
+    found = read(spark, {"id": "string"}, lost, exact)
+    assert found[lost] == ({}, '{"id":[0.5,12345678901234567.89]}')
+    assert found[exact][1] is None or json.loads(found[exact][1]) == json.loads(exact)
+
+
+def test_a_number_that_rescued_data_cannot_say_keeps_the_line(spark: SparkSession) -> None:
+    whole, fraction = "1234567890" * 4, f"0.{'1234567890' * 4}"
+    tiny, precise = "1e-400", "1.2345678901234567891e0"
+    numbers = [whole, f"-{whole}", fraction, f"-{fraction}", tiny, precise]
+    lines = [f'{{"new":[{number}]}}' for number in numbers]
+    found = read(spark, {"id": "string"}, *lines)
+    assert {line: kept for line, (_, kept) in found.items()} == {line: line for line in lines}
