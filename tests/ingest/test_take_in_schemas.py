@@ -203,6 +203,11 @@ def test_a_schema_is_inferred_later_where_the_first_files_have_no_fields(
         ({"_Rescued_data": "string"}, "schema._Rescued_data: '_Rescued_data' cannot be"),
         ({"at": "struct<ok:double,`b*`:array<struct<`c?`:int>>>"}, "schema.at: 'b*' cannot be"),
         ({"at": "struct<lat:>"}, "schema: not types of Spark"),
+        ({"at": "struct<a:array<decimal(10,2)>>"}, "schema.at: decimal(10,2) cannot be a type"),
+        ({"at": "array<map<string,double>>"}, "schema.at: map<string,double> cannot be a type"),
+        ({"at": "struct<n:tinyint>"}, "schema.at: tinyint cannot be a type"),
+        ({"at": "array<varchar(3)>"}, "schema.at: varchar(3) cannot be a type"),
+        ({"at": "struct<a:string,b:timestamp_ntz>"}, "schema.at: timestamp_ntz cannot be a type"),
     ],
 )
 def test_what_no_table_can_have_is_refused_by_name(

@@ -18,6 +18,8 @@ from medallion.streams import one_line
 from medallion.transforms.bronze import parsed
 
 _NAMES_SHOWN = 10
+# Of the others, Spark rounds or cuts a value that does not fit, and says nothing.
+_WITHIN = ("string", "boolean", "int", "bigint", "float", "double", "timestamp", "date")
 
 
 class Schema:
@@ -83,10 +85,18 @@ class Schema:
             where = f"sources.{self._source.name}.{key}"
             for column, kind in columns.items():
                 try:
-                    names = [column, *_fields(T.DataType.fromDDL(kind))]
+                    found = T.DataType.fromDDL(kind)
                 except PySparkException as error:
                     told = one_line(str(error))
                     raise ConfigError(f"{where}: not types of Spark: {told}") from None
+                lossy = [leaf for leaf in _leaves(found) if leaf not in _WITHIN]
+                if lossy:
+                    raise ConfigError(
+                        f"{where}.{column}: {lossy[0]} cannot be a type here, for it would change "
+                        f"values that do not fit it; within struct<> and array<> there can be "
+                        f"{', '.join(_WITHIN)} (and long, which is bigint)."
+                    )
+                names = [column, *_fields(found)]
                 refused = [name for name in names if not versions.is_plain(name)]
                 if refused or column.lower() in versions.RESERVED:
                     raise ConfigError(
@@ -99,6 +109,13 @@ def _fields(kind: T.DataType) -> list[str]:
     """The names of all fields within a type."""
     names = kind.names if isinstance(kind, T.StructType) else []
     return [*names, *(name for within in inner(kind) for name in _fields(within))]
+
+
+def _leaves(kind: T.DataType) -> list[str]:
+    """The types within a type that hold no others, as Spark spells them."""
+    if inner(kind):
+        return [name for within in inner(kind) for name in _leaves(within)]
+    return [kind.simpleString()]
 
 
 def _struct(columns: Mapping[str, str]) -> T.StructType:
