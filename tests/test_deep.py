@@ -223,3 +223,20 @@ def test_versions_of_a_file_that_share_a_time(lakehouse: Lakehouse) -> None:
     DeltaTable(config.layout.table("bronze.event")).delete("action = 'close'")
     found = audit(lakehouse.config, everything=True)
     assert told(found, "day.json has 3 lines, 3 rows in the ledger and 2 in bronze")
+
+
+def test_times_that_nanoseconds_cannot_say_are_compared(lakehouse: Lakehouse) -> None:
+    """Year 1 is the zero of Go and .NET; windows before 1970 begin where those after it do."""
+    config = lakehouse.config
+    gold = {name: config.gold[name] for name in ("action_counts", "user_activity")}
+    sources = {"event": config.sources["event"]}
+    lakehouse.config = replace(config, gold=gold, sources=sources)
+    times = ("0001-01-01T00:00:00Z", "1969-12-31T23:59:59.999999Z", "1600-01-01T00:07:00Z")
+    rows = [json.dumps({"id": "p", "action": "open", "ts": time}) for time in times]
+    lakehouse.land("event", "1.json", *rows)
+    run(lakehouse)
+    assert len(lakehouse.rows("gold.user_activity")) == 6
+    found = audit(lakehouse.config, everything=True)
+    assert (found.findings, found.notes) == ((), ())
+    table(lakehouse.config, "gold.action_counts").update({"total_events": "total_events + 1"})
+    assert told(audit(lakehouse.config, everything=True), "gold.action_counts: 3 groups differ")

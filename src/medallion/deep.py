@@ -203,14 +203,20 @@ def _aggregate(config: Config, table: GoldTable) -> str:
     if table.window:
         width, step = seconds(table.window), seconds(table.slide or table.window)
         time = f'"{config.sources[table.source].event_time}"'
-        shifts = ", ".join(f"(interval '{at} seconds')" for at in range(0, width, step))
-        start = f"date_bin(interval '{step} seconds', {time}) - shift"
+        shifts = ", ".join(f"({at})" for at in range(0, width, step))
+        # Not date_bin: it goes by nanoseconds, and those end in 1677 and 2262.
+        micros, size = f"arrow_cast({time}, 'Int64')", step * 1_000_000
+        start = f"({micros} - ({micros} % {size} + {size}) % {size} - shift * 1000000)"
         source = (
-            f"(select *, {start} as window_start,"
-            f" {start} + interval '{width} seconds' as window_end"
+            f"(select *, {_time(start)} as window_start,"
+            f" {_time(f'({start} + {width} * 1000000)')} as window_end"
             f" from {source} cross join (values {shifts}) shifts(shift)) windowed"
             f" where {time} < window_end"
         )
         groups = [*WINDOW, *groups]
     by = f" group by {', '.join(groups)}" if groups else " having count(*) > 0"
     return f"select {', '.join([*groups, *measures])} from {source}{by}"
+
+
+def _time(micros: str) -> str:
+    return f"arrow_cast({micros}, 'Timestamp(Microsecond, Some(\"UTC\"))')"
