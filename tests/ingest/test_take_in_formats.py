@@ -74,19 +74,50 @@ def test_parquet_that_cannot_be_read_among_good_files(lakehouse: Lakehouse) -> N
     assert recounted(home) == []
 
 
+def test_parquet_keeps_microseconds(lakehouse: Lakehouse) -> None:
+    kinds = {"at": "timestamp", "local": "timestamp", "place": "struct<at:timestamp>"}
+    home = only(lakehouse, format="parquet", schema=kinds, schema_evolution="rescue")
+    moment = "2018-03-02 10:02:33.{}"
+    times = [
+        f"select timestamptz '{at}+00' as at, timestamp '{at}' as local,"
+        f" {{'at': timestamptz '{at}+00'}} as place"
+        for at in map(moment.format, ("123456", "123457", "000000"))
+    ]
+    land_parquet(home, a=" union all ".join(times))
+    home.pipeline().run("bronze")
+    columns = ("at", "local", "_rescued_data")
+    assert found(home, *columns)["a.parquet"] == [
+        (moment.format(micros).removesuffix(".000000"),) * 2 + (None,)
+        for micros in ("000000", "123456", "123457")
+    ]
+    nested = [place.at.microsecond for (place,) in found(home, "place")["a.parquet"]]
+    assert sorted(nested) == [0, 123456, 123457]
+
+
+def test_parquet_whose_columns_have_odd_names(lakehouse: Lakehouse) -> None:
+    home = only(lakehouse, format="parquet", schema=SCHEMA, schema_evolution="rescue")
+    land_parquet(home, a='select 1::bigint as "Index", 2 as "a`b", 3 as "c.d"')
+    home.pipeline().run("bronze")
+    ((index, rescued),) = found(home, "Index", "_rescued_data")["a.parquet"]
+    assert (index, json.loads(rescued)) == (1, {"a`b": 2, "c.d": 3})
+
+
 def test_text(lakehouse: Lakehouse) -> None:
     home = only(lakehouse, format="text", schema={"value": "string"})
     land(home, {"1.log": b'one\r\n\n{"two": 2}\n', "2.log.bz2": bz2.compress("drei ä\n".encode())})
+    land(home, {"3.log": b"drei \xe4\n\xef\xbb\xbfvier \xf0\x9f\x98\x80\n"})
     home.pipeline().run("bronze")
     assert found(home, "value", "_corrupt_record", "_rescued_data") == {
         "1.log": [("one", None, None), ('{"two": 2}', None, None)],
         "2.log.bz2": [("drei ä", None, None)],
+        "3.log": [("\ufeffvier 😀", None, None), (None, "drei \xe4", None)],
     }
     assert recounted(home) == []
 
 
 def test_json_documents(lakehouse: Lakehouse) -> None:
     home = only(lakehouse, multi_line=True, schema=SCHEMA)
+    deep = b"[" * 5000 + b"]" * 5000
     broken = b'[{"Index": 6},\n {"Index":'
     two = b'{"Index": 7}\n{"Index": 8}\n'
     not_json = {"quotes.json": b"[{'Index': 1}, {'Index': 2}]", "nan.json": b'[{"x": NaN}, {}]'}
@@ -102,6 +133,8 @@ def test_json_documents(lakehouse: Lakehouse) -> None:
             "none.json": b"[]",
             "mixed.json": b'[{"Index": 9}, 10, null]',
             "bom.json": codecs.BOM_UTF8 + b'[{"Index": 11}, {"Index": 12}]',
+            "blank_first.json": b'\n\t\r\n [{"Index": 13}, {"Index": 14}]',
+            "deep.json": deep,
             **not_json,
         },
     )
@@ -115,6 +148,8 @@ def test_json_documents(lakehouse: Lakehouse) -> None:
         "two.json": [(None, None, two.decode())],
         "mixed.json": [(9, None, None), (None, None, "10"), (None, None, "null")],
         "bom.json": [(11, None, None), (12, None, None)],
+        "blank_first.json": [(13, None, None), (14, None, None)],
+        "deep.json": [(None, None, deep.decode())],
         **{name: [(None, None, data.decode())] for name, data in not_json.items()},
     }
     assert {name: entry.rows for (name, _), entry in book(home).items()} == {

@@ -88,22 +88,48 @@ def _documents(
     whole = _located(spark.read.text(list(files.values()), wholetext=True), value)
     whole = whole.where(F.col("value").rlike(_NOT_BLANK))
     is_array = (
-        "is_valid_utf8(value) and btrim(value) like '[%'"
-        " and size(_sealed) = 2 and _sealed[1] = md5(value)"
+        r"is_valid_utf8(value) and value rlike r'\A[ \t\r\n]*\['"
+        " and size(_sealed) = 2 and _sealed[1] = md5(_marked)"
     )
-    items = "transform(from_json(_sealed[0], 'array<string>'), item -> coalesce(item, 'null'))"
+    unmarked = "regexp_replace(item, concat('\"?', _mark, '([^\"]*)\"?'), '$1')"
+    item = f"case when item is null then 'null' when _mark is null then item else {unmarked} end"
+    items = f"transform(from_json(_sealed[0], 'array<string>'), item -> {item})"
     return (
-        whole.withColumn("_sealed", F.expr(SEALED))
+        whole.withColumn("_mark", F.expr(f"case when {_LOSSY} then md5(value) end"))
+        .withColumn("_marked", F.expr(f"case when _mark is null then value else {_MARKED} end"))
+        .withColumn("_sealed", F.expr(SEALED.replace("value", "_marked")))
         .withColumn("_items", F.expr(f"case when {is_array} then {items} else array(value) end"))
         .select(F.explode("_items").alias("value"), "_file", "_modified")
     )
+
+
+# To take an array apart, Spark writes its items anew, and numbers as doubles say them: 1e400 would
+# be Infinity, and long ones lose digits. As texts that begin with a mark they stay what they are.
+_LOSSY = r"(value rlike r'[0-9.]{16}|[eE][+-]?[0-9]{3}' and not value rlike r'[\x01-\x04]')"
+_TOKENS = r"""r'("[^"]*+")|(-?(0|[1-9][0-9]*+)(\.[0-9]++)?([eE][+-]?[0-9]++)?)'"""
+# JSON has no such characters as they stand: the first two are for escapes, so that a quote ends a
+# text, and the others go around numbers.
+_MARKED = reduce(
+    lambda text, change: f"replace({text}, {change[0]}, {change[1]})",
+    [
+        ("char(3) || char(4)", "''"),
+        ("char(3)", "'\"' || _mark"),
+        ("char(4)", "'\"'"),
+        ("char(2)", r"r'\"'"),
+        ("char(1)", r"r'\\'"),
+    ],
+    rf"regexp_replace(replace(replace(value, r'\\', char(1)), r'\"', char(2)), {_TOKENS},"
+    " '$1' || char(3) || '$2' || char(4))",
+)
 
 
 def _text(
     spark: SparkSession, source: Source, files: Files, schema: Mapping[str, str]
 ) -> DataFrame:
     lines = _lines(spark, source, files, schema)
-    return lines.withColumn("value", F.to_json(F.struct("value")))
+    # What is not UTF-8 would be replaced: as it stands it is no JSON, and so kept.
+    value = F.when(F.is_valid_utf8("value"), F.to_json(F.struct("value"))).otherwise(F.col("value"))
+    return lines.withColumn("value", value)
 
 
 def _csv(spark: SparkSession, source: Source, files: Files, schema: Mapping[str, str]) -> DataFrame:
@@ -128,8 +154,14 @@ def _parquet(
         return reduce(DataFrame.unionByName, parts)
 
 
+# By itself, Spark writes milliseconds.
+_LOCAL = "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]"
+_MICROSECONDS = {"timestampFormat": f"{_LOCAL}[XXX]", "timestampNTZFormat": _LOCAL}
+
+
 def _parquet_of(read: DataFrame) -> DataFrame:
-    return _located(read, F.to_json(F.struct(*(f"`{name}`" for name in read.columns))))
+    fields = (F.col("`{}`".format(name.replace("`", "``"))).alias(name) for name in read.columns)
+    return _located(read, F.to_json(F.struct(*fields), _MICROSECONDS))
 
 
 def _located(read: DataFrame, value: Column) -> DataFrame:
