@@ -20,6 +20,7 @@ def test_csv_that_is_not_utf8(lakehouse: Lakehouse) -> None:
             "halves.csv": b"Index,Device\n\xc3,\xa4\n",  # together they would be a letter
             "crlf.csv": b"Index,Device\r\n1,\xe4\r\n2,\xc3\xa4\r\n",
             "bom.csv": f"\ufeffIndex,Device\n1,{UMLAUTS}\n".encode() + b"2,caf\xe9\n",
+            "bom_quote.csv": b'\xef\xbb\xbf"Index",Device\n1,a\n2,caf\xe9\n',
             "header.csv": b"caf\xe9,Device\n1,ok\n",
             "umlaut.csv": '"Gerät",Device\n1,ok\n'.encode(),
         },
@@ -36,6 +37,7 @@ def test_csv_that_is_not_utf8(lakehouse: Lakehouse) -> None:
         "halves.csv": [(None, None, "\xc3,\xa4")],
         "crlf.csv": [(2, "ä", None), (None, None, "1,\xe4")],
         "bom.csv": [(1, UMLAUTS, None), (None, None, "2,caf\xe9")],
+        "bom_quote.csv": [(1, "a", None), (None, None, "2,caf\xe9")],
         "header.csv": [(None, "ok", None)],
         "umlaut.csv": [(None, "ok", None)],
     }

@@ -58,28 +58,29 @@ def form(spark: SparkSession, file: Path, escaped: str) -> Form | None:
         header = next(rows, None)
         if header is None:
             return None
-        end = lines.end
+        end, is_one_line = lines.end, lines.number == 1
         next(rows, None)
     # A \n ends a row, whether there is a \r before it or not, and whichever the other rows have.
     # But a blank line before the header has to be blank to Spark as well.
     starts_blank = not first.removeprefix(_BOM).strip("\r\n")
     line_end = end if end == "\r" or starts_blank else "\n"
     has_returns = line_end == "\n" and "\r\n" in (end, lines.end)
-    # In Latin-1 Spark knows no byte-order mark, and so no blank line or quote behind it.
-    is_hidden = first.startswith(_BOM) and (starts_blank or first.startswith(f'{_BOM}"'))
-    encoding = UTF_8 if is_hidden else LATIN_1
+    # In Latin-1 Spark knows no byte-order mark, and so no blank line or quote behind it. Then what
+    # is not UTF-8 is replaced, but no row is taken for the header.
+    encoding = LATIN_1 if is_one_line or not first.startswith(_BOM) else UTF_8
     return Form(tuple(map(_as_utf8, header)), line_end or "\n", has_returns, encoding)
 
 
 class _Lines:
-    """Lines of a file; `end` is how the last one ended that was asked for."""
+    """Lines of a file; `end` is how the last one ended that was asked for, `number` which it is."""
 
     def __init__(self, first: str, others: Iterator[str]) -> None:
-        self._first, self._others, self.end = first, others, ""
+        self._first, self._others = first, others
+        self.end, self.number = "", 0
 
     def __iter__(self) -> Iterator[str]:
         for line in chain([self._first], self._others):
-            self.end = line[len(line.rstrip("\r\n")) :]
+            self.end, self.number = line[len(line.rstrip("\r\n")) :], self.number + 1
             yield line
 
 
