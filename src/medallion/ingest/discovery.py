@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import filecmp
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -90,7 +91,7 @@ class Discovery:
         self.ledger.write([*fresh, *changed])
         rejects.put_aside(layout, self._source, self.ledger, unfit)
         for request in asked:
-            if not request.path.exists():
+            if not os.path.lexists(request.path):
                 path = _printable(str(request.path))
                 self._say(f"  {self._source.name}: backfill of {path}: it is not there any more")
             request.done()
