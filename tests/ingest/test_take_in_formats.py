@@ -15,6 +15,17 @@ from support import Lakehouse
 from medallion.ingest.ledger import INGESTED, REJECTED
 
 
+def test_csv_cells_of_an_inferred_schema_stay_texts(lakehouse: Lakehouse) -> None:
+    """As they stand: Spark would take four digits for a year."""
+    home = only(lakehouse, format="csv", schema=None, hints={})
+    land(home, {"1.csv": b"order_id,zip,at\n1001,01067,2018-03-02\n1002,10115,2018-03-03\n"})
+    home.pipeline().run("bronze")
+    rows = [("1001", "01067", "2018-03-02 00:00:00"), ("1002", "10115", "2018-03-03 00:00:00")]
+    assert found(home, "order_id", "zip", "at", "_rescued_data") == {
+        "1.csv": [(*row, None) for row in rows]
+    }
+
+
 def land_parquet(home: Lakehouse, **files: str) -> None:
     """Files written by DuckDB, each from a query of its own."""
     for name, sql in files.items():

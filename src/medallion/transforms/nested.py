@@ -81,8 +81,8 @@ def rounded(text: str) -> str:
     tight = f"contains(translate(value, ' \t', ''), translate({text}, ' \t', ''))"
     return (
         f"case when instr('-0123456789[{{', left({text}, 1)) = 0 then false"
-        f" when {text} rlike {_FRACTION} then value rlike {_PRECISE} and not {as_it_stands}"
-        f" when {text} rlike '^[^-0-9]' then value rlike {_PRECISE} and not {tight}"
+        f" when {text} rlike {_FRACTION} then value rlike {PRECISE} and not {as_it_stands}"
+        f" when {text} rlike '^[^-0-9]' then value rlike {PRECISE} and not {tight}"
         " else false end"
     )
 
@@ -91,7 +91,7 @@ def rounded(text: str) -> str:
 _FRACTION = "'^-?[0-9]+[.][0-9]+(E-?[0-9]+)?$'"
 _NO_MORE_BEFORE, _NO_MORE_BEHIND = "'(?<![0-9.eE+-])'", "'0*(?![0-9.eE])'"
 # 15 digits and a point go into a double, and so do powers of two digits.
-_PRECISE = "'[0-9.]{16}|[eE]-0*[0-9]{3}'"
+PRECISE = "'[0-9.]{16}|[eE]-0*[0-9]{3}'"
 _MOST_SECONDS = (2**63 - 1) // 1_000_000
 _WHOLE = "'^-?[0-9]+$'"
 _DATE = "^[+-]?[0-9]{4,7}-[0-9]{1,2}-[0-9]{1,2}"
