@@ -118,9 +118,14 @@ def _root(caller: str | None, cwd: Path, dotenv: str | None, project: Path) -> P
     if "://" in named:
         raise ConfigError("MEDALLION_HOME: only a local path can be used, not an address.")
     try:
-        return plain(start / Path(named).expanduser())
+        root = plain(start / Path(named).expanduser())
     except RuntimeError:  # ~ of somebody unknown
         raise ConfigError(f"MEDALLION_HOME: there is no home folder for {named}.") from None
+    if set(str(root)) & set("[]\\"):
+        raise ConfigError(
+            f"MEDALLION_HOME: {root}: a path with [, ] or \\ cannot hold Delta tables."
+        )
+    return root
 
 
 def _output_mode(value: Any) -> OutputMode:

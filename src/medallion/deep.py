@@ -33,13 +33,14 @@ def recount(config: Config, source: Source) -> Recount:
     found = Recount()
     entries = ledger.read(config.layout, source.name)
     in_bronze = _rows_by_file(config, f"bronze.{source.name}")
+    newest = {entry.path: entry.version for entry in entries}
     known: dict[Key, list[Entry]] = {}
     for entry in (entry for entry in entries if entry.state in TAKEN):
         # Versions of a file may share a time, and are then one to bronze.
         known.setdefault((entry.path, entry.modified_at), []).append(entry)
     unread = 0
     for key, versions in known.items():
-        counted = [_lines(config, source, entry) for entry in versions]
+        counted = [_lines(config, source, entry, newest[entry.path]) for entry in versions]
         unread += sum(lines is None and problem is None for lines, problem in counted)
         problems = [problem for _, problem in counted if problem]
         found.findings += [f"{source.name}: {key[0]}: {problem}" for problem in problems]
@@ -73,10 +74,12 @@ def recount(config: Config, source: Source) -> Recount:
     return found
 
 
-def _lines(config: Config, source: Source, entry: Entry) -> tuple[int | None, str | None]:
+def _lines(
+    config: Config, source: Source, entry: Entry, newest: int
+) -> tuple[int | None, str | None]:
     """Rows in a file that was taken in, and what is wrong with it."""
     is_gone = entry.state == ledger.ARCHIVED and entry.moved_to is None  # deleted, as configured
-    if is_gone or (entry.state == ledger.REPLACED and entry.moved_to is None):
+    if is_gone or (entry.moved_to is None and newest > entry.version):  # another one lies there
         return None, None
     place = entry.moved_to or entry.path
     try:

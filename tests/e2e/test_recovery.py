@@ -105,7 +105,7 @@ def test_settling_twice_admits_nothing_twice(lakehouse: Lakehouse) -> None:
     started = killed.start("silver")
     streams.await_all(started)
     for run in started:
-        killed._figures("silver", run, -1)
+        killed.figures("silver", run, -1)
     assert not audit(lakehouse.config).is_balanced
     lakehouse.land("activity", "2.json", *THIRD)
     report = lakehouse.nightly()

@@ -217,6 +217,11 @@ def test_csv_packed_as_python_cannot(lakehouse: Lakehouse) -> None:
     """Of codecs that Spark can read and Python cannot, also the header comes by Spark."""
     home = only(lakehouse, format="csv", schema=SCHEMA)
     land(home, {"plain.csv": b"Device,Index\nplain,1\n", "text.csv.zst": b"Device,Index\nc,4\n"})
+    # Spark reads no row of these, and says nothing: text, and the frames of the codecs' own tools.
+    frames = (b"\x04\x22\x4d\x18\x64\x40\xa7" + b"D" * 40, b"\xff\x06\x00\x00sNaPpY" + b"D" * 40)
+    silent = {f"{n}.csv.{c}": frame for c in ("lz4", "snappy") for n, frame in enumerate(frames)}
+    silent |= {f"text.csv.{c}": b"Device,Index\nc,4\n" for c in ("lz4", "snappy")}
+    land(home, silent)
     text = '"De\nvice",Index\nb,2\nä,3'
     for codec in ("lz4", "snappy"):
         out = lakehouse.root / codec
@@ -236,3 +241,6 @@ def test_csv_packed_as_python_cannot(lakehouse: Lakehouse) -> None:
     assert entry.state == REJECTED
     assert entry.why
     assert entry.why.startswith("cannot be read")
+    for name in silent:
+        entry = book(home)[name, 1]
+        assert (entry.state, "would find no rows here" in str(entry.why)) == (REJECTED, True), name
