@@ -123,7 +123,7 @@ def _root(caller: str | None, cwd: Path, dotenv: str | None, project: Path) -> P
         raise ConfigError(f"MEDALLION_HOME: there is no home folder for {named}.") from None
     if set(str(root)) & set("[]\\"):
         raise ConfigError(
-            f"MEDALLION_HOME: {root}: a path with [, ] or \\ cannot hold Delta tables."
+            f"MEDALLION_HOME: {root}: below a path with [, ] or \\ no Delta table can be read."
         )
     return root
 
