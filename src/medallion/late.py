@@ -14,14 +14,13 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from medallion import checkpoints, schemas
+from medallion import checkpoints, feed, schemas
 from medallion.config import Config, Source
 from medallion.errors import MedallionError
 from medallion.layers.silver import checked
 from medallion.transforms import silver as transforms
 
 RULE = "late"  # what late rows have broken, where they are to be set aside
-_FEED = ("_change_type", "_commit_version", "_commit_timestamp")
 
 
 @dataclass(frozen=True)
@@ -83,12 +82,10 @@ def rows_of_batch(spark: SparkSession, config: Config, source: Source, batch: in
     end = checkpoints.delta_offset(checkpoint, batch)
     if not (start.is_whole and end.is_whole):
         raise MedallionError(f"{checkpoint}: batch {batch} does not end with a version of bronze.")
-    bronze = spark.read.format("delta").option("readChangeFeed", "true")
-    path = str(config.layout.table(f"bronze.{source.name}"))
+    bronze = config.layout.table(f"bronze.{source.name}")
     if end.version <= start.version:  # a batch without data, which only evicts state
-        return spark.read.format("delta").load(path).limit(0)
-    bounds = {"startingVersion": str(start.version), "endingVersion": str(end.version - 1)}
-    return bronze.options(**bounds).load(path).drop(*_FEED)
+        return spark.read.format("delta").load(str(bronze)).limit(0)
+    return feed.added(spark, bronze, start.version, end.version - 1)
 
 
 def _checkpoint(config: Config, source: Source) -> Path:

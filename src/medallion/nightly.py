@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from medallion import accounting, analyst, refresh, runs, tables
+from medallion import accounting, analyst, feed, refresh, runs, tables
 from medallion.audit import Audit
 from medallion.config import Config
 from medallion.errors import UsageError
@@ -119,16 +119,12 @@ class Nightly:
         return Gate(verdict, version, accepted, time.monotonic() - started)
 
     def _batch(self, table: str, since: int, version: int) -> DataFrame:
-        spark, path = self.pipeline.spark, str(self.config.layout.table(table))
+        spark, path = self.pipeline.spark, self.config.layout.table(table)
         # Complete mode writes the whole table, and so does a refresh: of what is in the feed then,
         # there is no telling which rows it took away again.
-        is_whole = table.startswith("gold.") or self.refreshed.get(table, -1) > since
-        if is_whole:
-            return spark.read.format("delta").load(path)
-        feed = spark.read.format("delta").option("readChangeFeed", "true")
-        bounds = {"startingVersion": str(since + 1), "endingVersion": str(version)}
-        rows = feed.options(**bounds).load(path).where("_change_type = 'insert'")
-        return rows.drop("_change_type", "_commit_version", "_commit_timestamp")
+        if table.startswith("gold.") or self.refreshed.get(table, -1) > since:
+            return spark.read.format("delta").load(str(path))
+        return feed.added(spark, path, since + 1, version)
 
     def _collect(self, waiting: list[Future[Gate | None]]) -> None:
         started = time.monotonic()

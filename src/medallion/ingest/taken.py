@@ -12,13 +12,12 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from medallion import checkpoints, schemas
+from medallion import checkpoints, feed, schemas
 from medallion.ingest.files import File, stat
 from medallion.ingest.ledger import INGESTED, PENDING, TAKEN, Entry, Ledger
 from medallion.layout import Layout
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_FEED = ("_change_type", "_commit_version", "_commit_timestamp")
 
 
 class Handed(NamedTuple):
@@ -48,12 +47,12 @@ def handed_to(spark: SparkSession, intake: Path, checkpoint: Path, batch: int) -
     end = checkpoints.delta_offset(checkpoint, batch)
     if end.version <= start.version:
         return []
-    return handed(_feed(spark, intake, start.version, end.version - 1).collect())
+    return handed(feed.added(spark, intake, start.version, end.version - 1).collect())
 
 
 def rows_of_version(spark: SparkSession, table: Path, version: int | None) -> DataFrame | None:
     """The rows that one commit added; None where there was none."""
-    return None if version is None else _feed(spark, table, version, version)
+    return None if version is None else feed.added(spark, table, version, version)
 
 
 def by_file(rows: DataFrame) -> dict[str, Counts]:
@@ -136,12 +135,6 @@ class Record:
 def _is_open(entry: Entry, batch: int) -> bool:
     """Whether a batch may take a file in; where it is repeated, it has done so before."""
     return entry.state == PENDING or (entry.state == INGESTED and entry.batch == batch)
-
-
-def _feed(spark: SparkSession, table: Path, first: int, last: int) -> DataFrame:
-    bounds = {"startingVersion": str(first), "endingVersion": str(last)}
-    feed = spark.read.format("delta").option("readChangeFeed", "true").options(**bounds)
-    return feed.load(str(table)).drop(*_FEED)
 
 
 def _micros(time: datetime) -> int:
