@@ -95,8 +95,9 @@ def _take_up(
     """
     for layer, runs in running.items():
         names = {run.name.partition(".")[2] for run in runs}
-        for name in pipeline.ready(layer):
-            if name in names or f"{layer}.{name}" in told:
+        for name in pipeline.names(layer):
+            is_known = name in names or f"{layer}.{name}" in told
+            if is_known or not pipeline.has_rows(layer, name):
                 continue
             try:
                 runs += pipeline.start(layer, trigger, only=[name])

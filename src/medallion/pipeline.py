@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from medallion import accounting, runs
+from medallion import accounting, runs, tables
 from medallion.config import Config
 from medallion.errors import ConfigError, MedallionError, UsageError
 from medallion.ingest import versions
@@ -39,7 +39,7 @@ class Pipeline:
         if layer == "gold":
             self.refuse_held()
         started = []
-        for name in self._names(layer) if only is None else only:
+        for name in self.names(layer) if only is None else only:
             if self._waits(layer, name):
                 self.say(f"  {layer}.{name} waits: nothing has landed that tells its schema")
                 continue
@@ -77,7 +77,7 @@ class Pipeline:
             self.refuse_held()
         started: list[Run] = []
         failures: list[MedallionError] = []
-        for name in self._names(layer):
+        for name in self.names(layer):
             try:
                 started += self.start(layer, only=[name])
             except MedallionError as error:
@@ -131,18 +131,22 @@ class Pipeline:
         if rows:
             self.say(f"  {name} batch {batch.id}: {what}, {batch.seconds:.1f} s")
 
-    def _names(self, layer: str) -> Sequence[str]:
+    def names(self, layer: str) -> Sequence[str]:
+        """The sources, or the tables of gold."""
         return list(self.config.gold if layer == "gold" else self.config.sources)
 
-    def ready(self, layer: str) -> list[str]:
-        """The sources or gold tables of a layer whose columns are known."""
-        return [name for name in self._names(layer) if not self._waits(layer, name)]
+    def has_rows(self, layer: str, name: str) -> bool:
+        """Whether bronze has rows of a source, or of a gold table's: then all columns are known."""
+        return tables.row_count(self.config.layout.table(f"bronze.{self._source(layer, name)}")) > 0
+
+    def _source(self, layer: str, name: str) -> str:
+        return self.config.gold[name].source if layer == "gold" else name
 
     def _waits(self, layer: str, name: str) -> bool:
         """Whether a schema that is inferred is not known yet: no SQL could name its columns."""
         if layer == "bronze":
             return False
-        source = self.config.sources[self.config.gold[name].source if layer == "gold" else name]
+        source = self.config.sources[self._source(layer, name)]
         return source.schema is None and not versions.read(self.config.layout.schemas(source.name))
 
     def need(self, table: str) -> None:
