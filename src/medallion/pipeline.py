@@ -38,24 +38,26 @@ class Pipeline:
         how = trigger(trigger_text)
         if layer == "gold":
             self.refuse_held()
-        started = []
-        for name in self.names(layer) if only is None else only:
-            if self._waits(layer, name):
-                self.say(f"  {layer}.{name} waits: nothing has landed that tells its schema")
-                continue
-            try:
-                started.append(self._start(layer, name, how))
-            except AnalysisException as error:
-                # Spark's first words name the column or the function that it does not know.
-                where = f"{self.config.conf_dir / 'pipeline.yaml'}: {layer}.{name}"
-                if layer == "silver":
-                    where += f", or a rule of {self.config.expectations / 'expectations'},"
-                raise ConfigError(
-                    f"{where} is not SQL that Spark can run: {one_line(str(error))}"
-                ) from None
-        for run in started:
-            run.on_batch = self._tell
-        return started
+        names = self.names(layer) if only is None else only
+        return [run for name in names if (run := self._begin(layer, name, how))]
+
+    def _begin(self, layer: str, name: str, how: dict[str, Any]) -> Run | None:
+        """Start one query; None where it waits for a schema."""
+        if self._waits(layer, name):
+            self.say(f"  {layer}.{name} waits: nothing has landed that tells its schema")
+            return None
+        try:
+            run = self._start(layer, name, how)
+        except AnalysisException as error:
+            # Spark's first words name the column or the function that it does not know.
+            where = f"{self.config.conf_dir / 'pipeline.yaml'}: {layer}.{name}"
+            if layer == "silver":
+                where += f", or a rule of {self.config.expectations / 'expectations'},"
+            raise ConfigError(
+                f"{where} is not SQL that Spark can run: {one_line(str(error))}"
+            ) from None
+        run.on_batch = self._tell
+        return run
 
     def _start(self, layer: str, name: str, how: dict[str, Any]) -> Run:
         self.need(f"{layer}.{name}")
@@ -79,7 +81,8 @@ class Pipeline:
         failures: list[MedallionError] = []
         for name in self.names(layer):
             try:
-                started += self.start(layer, only=[name])
+                if run := self._begin(layer, name, trigger(AVAILABLE_NOW)):
+                    started.append(run)
             except MedallionError as error:
                 failures.append(error)
         try:
