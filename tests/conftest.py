@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from ingesting import Home
 from pyspark.sql import SparkSession
 from support import PROJECT, Cli, Lakehouse
 
@@ -23,6 +24,12 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture
 def lakehouse(spark: SparkSession, tmp_path: Path) -> Lakehouse:
     return Lakehouse(spark, tmp_path / "lakehouse")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """A source's folders and ledger, without Spark."""
+    return Home(tmp_path / "lakehouse")
 
 
 @pytest.fixture

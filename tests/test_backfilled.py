@@ -20,11 +20,6 @@ _PATIENCE = 60.0
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path / "lakehouse")
-
-
-@pytest.fixture
 def old(tmp_path: Path) -> Path:
     (tmp_path / "old").mkdir()
     return tmp_path / "old"

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,11 +31,6 @@ QUERIES = [
     "gold.action_counts",
     "gold.user_activity",
 ]
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path / "lakehouse")
 
 
 @pytest.fixture

@@ -100,7 +100,7 @@ def _at_rest(config: Config, say: Say) -> tuple[dict[str, Balance], list[str], s
         holders = (lock.holder(config.layout, layer) for layer in ("bronze", "silver"))
         holder = next(filter(None, holders), None)
         if not holder or not (unsettled or accounting.uneven(found.items())):
-            return found, accounting.unsettled(config), holder
+            return found, unsettled, holder
         if until is None:
             say(f"waiting until {holder}, has put its last batches on record")
             until = time.monotonic() + PATIENCE

@@ -60,7 +60,7 @@ def recount(config: Config, source: Source) -> Recount:
         for key in in_bronze
         if key not in known
     ]
-    found.findings += _gone_from_rejected(config, source, entries)
+    found.findings += _gone_from_rejected(config, source, entries, newest)
     found.findings += _beyond_bronze(config, source, in_bronze)
     found.findings += _twice_in_silver(config, source)
     if unread:
@@ -90,9 +90,10 @@ def _lines(
         return None, f"{place} cannot be read: {getattr(error, 'strerror', None) or error}."
 
 
-def _gone_from_rejected(config: Config, source: Source, entries: list[Entry]) -> list[str]:
+def _gone_from_rejected(
+    config: Config, source: Source, entries: list[Entry], newest: dict[str, int]
+) -> list[str]:
     """Rejected files may be repaired and land anew; gone without that, they are lost."""
-    newest = {entry.path: entry.version for entry in entries}
     return [
         f"{source.name}: {entry.path} was rejected, and {entry.moved_to} is not there any more."
         for entry in entries

@@ -14,11 +14,6 @@ from medallion.ingest import cleaning
 from medallion.ingest.ledger import ARCHIVED, INGESTED, PENDING, REJECTED, Ledger
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path / "lakehouse")
-
-
 def clean(home: Home, batch: int = 0) -> None:
     cleaning.clean(home.config, home.source, home.discovery().ledger, batch)
 

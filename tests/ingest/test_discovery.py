@@ -16,11 +16,6 @@ from medallion.layout import Layout
 HOUR, DAY = 3600, 86400
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path / "lakehouse")
-
-
 def test_no_landing_folder_is_nothing_to_do(home: Home) -> None:
     assert home.poll() == 0
     assert home.handed() == []

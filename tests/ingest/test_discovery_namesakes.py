@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
 from ingesting import Home, aged
 
 from medallion.ingest.ledger import INGESTED, PENDING, REJECTED
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path / "lakehouse")
 
 
 def test_another_file_of_a_known_name_is_refused_once(home: Home) -> None:

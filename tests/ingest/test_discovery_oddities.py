@@ -12,11 +12,6 @@ from ingesting import Home, aged
 from medallion.ingest.ledger import PENDING, REJECTED
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path / "lakehouse")
-
-
 def rejected(home: Home) -> list[str]:
     """What lies in rejected/, without the reasons."""
     below = home.layout.rejected("activity")

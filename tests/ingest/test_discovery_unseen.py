@@ -20,11 +20,6 @@ NOBODY = 65534
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path / "lakehouse")
-
-
-@pytest.fixture
 def nobodys() -> Iterator[Home]:
     """A lakehouse of a user for whom permissions count, as they do not for root."""
     if os.geteuid() != 0:

@@ -14,11 +14,6 @@ from medallion.ingest.links import one_spelling
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path / "lakehouse")
-
-
-@pytest.fixture
 def old(tmp_path: Path) -> Path:
     """A folder elsewhere with one file, and a link to it, `link`, beside it."""
     (tmp_path / "old").mkdir()

@@ -19,11 +19,6 @@ Fails = Callable[..., None]
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path / "lakehouse")
-
-
-@pytest.fixture
 def fails(home: Home, monkeypatch: pytest.MonkeyPatch) -> Fails:
     """Make functions of `os` fail for whatever lies in landing."""
 

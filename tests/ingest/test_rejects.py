@@ -17,11 +17,6 @@ from medallion.ingest import rejects
 from medallion.ingest.ledger import REJECTED, Entry, Ledger
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path / "lakehouse")
-
-
 def put_aside(home: Home, *names: str, why: str = "no reason") -> dict[str, Entry]:
     """Reject files, and give the ledger's rows by their paths."""
     book = home.discovery().ledger

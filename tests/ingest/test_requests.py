@@ -11,11 +11,6 @@ from medallion.ingest import requests
 from medallion.ingest.ledger import PENDING, VANISHED
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path / "lakehouse")
-
-
 def asked(home: Home, folder: Path, name: str, text: str = "{}\n", age: float = 0) -> Path:
     """A file elsewhere, whose folder is asked for."""
     file = folder / name

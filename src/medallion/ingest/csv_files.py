@@ -16,12 +16,11 @@ from typing import IO, NamedTuple
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.ingest.files import opened
+from medallion.ingest.files import FOR_SPARK_ALONE, opened
 from medallion.transforms.exact import ALONE, TIMES
 from medallion.transforms.nested import is_nested
 
 LATIN_1, UTF_8 = "ISO-8859-1", "UTF-8"
-_FOR_SPARK_ALONE = (".zst", ".lz4", ".snappy")  # codecs that Python does not know
 _MOST_LINES = 1000  # of a header
 _BROKEN = "_broken_csv"
 _BOM = "\ufeff".encode().decode(LATIN_1)
@@ -86,7 +85,7 @@ class _Lines:
 
 def _start(spark: SparkSession, file: Path, escaped: str) -> IO[bytes]:
     """A file's bytes, or as many as its header may need."""
-    if file.suffix.lower() not in _FOR_SPARK_ALONE:
+    if file.suffix.lower() not in FOR_SPARK_ALONE:
         return opened(file)
     lines = spark.read.text(escaped, lineSep="\n").limit(_MOST_LINES)
     found = lines.select(F.col("value").cast("binary")).collect()

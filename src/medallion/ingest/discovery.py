@@ -124,11 +124,10 @@ class Discovery:
 
     def _judged(self, listing: Listing, now: int) -> list[Entry]:
         """The new rows of the listed files, of which each is taken in under one name."""
-        files = dict.fromkeys(listing.files)  # folders may lie in one another
-        found = [entry for file in files if (entry := self._judge(file, now))]
+        found = [entry for file in listing.files if (entry := self._judge(file, now))]
         known = (e.file for e in self.ledger.all_newest() if _is_taken_or_waits(e))
         pending = [entry.file for entry in found if entry.state == PENDING]
-        twins = links.twins(self._config.layout, pending, files, known)
+        twins = links.twins(self._config.layout, pending, listing.files, known)
         return [
             replace(e, state=REJECTED, why=_TWIN.format(twins[e.path])) if e.path in twins else e
             for e in found

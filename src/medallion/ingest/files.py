@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 _CHUNK = 1 << 20
+FOR_SPARK_ALONE = (".zst", ".lz4", ".snappy")  # codecs that Python does not know
 _LONGEST_NAME = 255  # bytes
 
 

@@ -11,13 +11,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from medallion.config import Source
-from medallion.ingest.files import opened
+from medallion.ingest.files import FOR_SPARK_ALONE, opened
 
 # What a line may consist of and still be blank; Python's own idea of it is wider.
 _BLANK = " \t\r\n\v\f"
 _BOM = "\ufeff"
 csv.field_size_limit(sys.maxsize)
-_UNKNOWN = (".zst", ".lz4", ".snappy")
 
 
 def rows_of(path: Path, source: Source) -> int | None:
@@ -26,7 +25,7 @@ def rows_of(path: Path, source: Source) -> int | None:
     Raises:
         OSError: the file is not there, or cannot be read.
     """
-    if source.format == "parquet" or path.suffix.lower() in _UNKNOWN:
+    if source.format == "parquet" or path.suffix.lower() in FOR_SPARK_ALONE:
         return None
     try:
         return _counted(path, source)
