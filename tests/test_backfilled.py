@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -49,7 +50,8 @@ def beside(
         (left.pop(0) if len(left) > 1 else left[0])()
 
     monkeypatch.setattr(lock, "holder", lambda *_: "medallion stream, pid 1")
-    monkeypatch.setattr(module.time, "sleep", sleep)
+    # Its own name of the module: other threads of this process sleep, too, and must not look.
+    monkeypatch.setattr(module, "time", SimpleNamespace(sleep=sleep))
     return backfill(home.config, home.source.name, path, lambda _: None)
 
 
