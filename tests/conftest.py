@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,10 @@ from support import PROJECT, Cli, Lakehouse
 
 from medallion.config import load
 from medallion.session import spark_session
+
+# PySpark takes a main module without a file for a doctest, and ends the process when it is imported
+# without PyArrow; pytest-xdist's workers have such a one.
+sys.modules["__main__"].__dict__.setdefault("__file__", __file__)
 
 
 @pytest.fixture(scope="session")

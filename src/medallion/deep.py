@@ -1,4 +1,4 @@
-"""Everything counted again: files by plain Python, tables by DataFusion, neither of them Spark."""
+"""Everything counted again by Python and DataFusion, neither of which is Spark."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def recount(config: Config, source: Source) -> Recount:
     found.findings += _twice_in_silver(config, source)
     if unread:
         found.notes.append(
-            f"{source.name}: {unread:,} files cannot be counted again (deleted, overwritten, or of "
-            "a format that only Spark reads): the ledger's figures stand for them."
+            f"{source.name}: {unread:,} files are deleted or overwritten, and cannot be counted "
+            "again: the ledger's figures stand for them."
         )
     if len(found.findings) > _SHOWN:
         more = len(found.findings) - _SHOWN

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from ingesting import a_source
 
@@ -125,11 +126,20 @@ def test_documents(tmp_path: Path, name: str) -> None:
     assert count(tmp_path / "a.json.gz", gzip.compress(data), multi_line=True) == rows
 
 
+@pytest.mark.parametrize("name", ["a.parquet", "a [1].parquet", "it's {b} 100%.parquet"])
+def test_parquet(tmp_path: Path, name: str) -> None:
+    made = tmp_path / "made"
+    sql = "select unnest(range(70000)) as i, [1, 2] as list"
+    duckdb.execute(f"copy ({sql}) to '{made}' (format parquet, row_group_size 10000)")
+    assert count(tmp_path / name, made.read_bytes(), format="parquet") == 70_000
+
+
 @pytest.mark.parametrize(
-    ("name", "kind"), [("a.parquet", "parquet"), ("a.json.zst", "json"), ("a.csv.snappy", "csv")]
+    "data", [b"", b"PAR1", b"PAR1" + b"x" * 99 + b"PAR1", b"PAR1" + bytes(99) + b"PAR1", b"{}\n"]
 )
-def test_what_python_cannot_read_is_not_guessed(tmp_path: Path, name: str, kind: str) -> None:
-    assert count(tmp_path / name, b"anything\n", format=kind) is None
+def test_parquet_that_is_none(tmp_path: Path, data: bytes) -> None:
+    with pytest.raises(OSError, match=r"footer|Parquet"):
+        count(tmp_path / "a.parquet", data, format="parquet")
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

@@ -11,17 +11,16 @@ from functools import reduce
 from itertools import chain
 from operator import and_
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.ingest.files import FOR_SPARK_ALONE, opened
+from medallion.ingest.codecs import opened
 from medallion.transforms.exact import ALONE, TIMES
 from medallion.transforms.nested import is_nested
 
 LATIN_1, UTF_8 = "ISO-8859-1", "UTF-8"
-_MOST_LINES = 1000  # of a header
 _BROKEN = "_broken_csv"
 _BOM = "\ufeff".encode().decode(LATIN_1)
 # What JSON writes without quotes. Spark's parser of VARIANT would take 1 out of `1 000` as well.
@@ -40,17 +39,13 @@ class Form(NamedTuple):
     encoding: str
 
 
-def form(spark: SparkSession, file: Path, escaped: str) -> Form | None:
+def form(file: Path) -> Form | None:
     """The form of a CSV file; None where it has no header.
-
-    Args:
-        escaped: the file's path as Spark takes it, for which [ and others make a pattern.
 
     Raises:
         OSError, EOFError, zlib.error: the file cannot be read.
-        PySparkException, Py4JError: nor by Spark, if only Spark knows its codec.
     """
-    with io.TextIOWrapper(_start(spark, file, escaped), LATIN_1, newline="") as text:
+    with io.TextIOWrapper(opened(file), LATIN_1, newline="") as text:
         first = text.readline()
         lines = _Lines(first.removeprefix(_BOM), text)
         rows = (row for row in csv.reader(lines) if row)
@@ -81,15 +76,6 @@ class _Lines:
         for line in chain([self._first], self._others):
             self.end, self.number = line[len(line.rstrip("\r\n")) :], self.number + 1
             yield line
-
-
-def _start(spark: SparkSession, file: Path, escaped: str) -> IO[bytes]:
-    """A file's bytes, or as many as its header may need."""
-    if file.suffix.lower() not in FOR_SPARK_ALONE:
-        return opened(file)
-    lines = spark.read.text(escaped, lineSep="\n").limit(_MOST_LINES)
-    found = lines.select(F.col("value").cast("binary")).collect()
-    return io.BytesIO(b"".join(bytes(row.value) + b"\n" for row in found))
 
 
 def _as_utf8(text: str) -> str:

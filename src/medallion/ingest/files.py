@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import io
 import os
-import zlib
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from stat import S_ISDIR
-from typing import IO, TYPE_CHECKING, cast
 
 from medallion.config import Source
 from medallion.ingest.walking import Problem, unseen, walk
 from medallion.layout import Layout, plain
 
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
-
-_CHUNK = 1 << 20
-FOR_SPARK_ALONE = (".zst", ".lz4", ".snappy")  # codecs that Python does not know
 _LONGEST_NAME = 255  # bytes
 
 
@@ -168,49 +158,6 @@ def _unspeakable(path: str) -> str | None:
     if ":" in path:
         return "its name has a colon, which Hadoop cannot open"
     return "its name has a line break" if "\n" in path or "\r" in path else None
-
-
-class _Inflated(io.RawIOBase):
-    """The bytes of a .deflate file: zlib's format, one stream after the other."""
-
-    def __init__(self, path: Path) -> None:
-        self._file, self._stream = path.open("rb"), zlib.decompressobj()
-        self._left, self._is_empty = b"", True
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: WriteableBuffer) -> int:
-        room = memoryview(buffer)
-        while True:
-            if self._stream.eof:
-                self._left = self._stream.unused_data
-                self._stream, self._is_empty = zlib.decompressobj(), True
-            given = self._left or self._file.read(_CHUNK)
-            found = self._stream.decompress(given, len(room))
-            self._left = self._stream.unconsumed_tail
-            self._is_empty = self._is_empty and not given
-            if found:
-                room[: len(found)] = found
-                return len(found)
-            if not given and not self._stream.eof:
-                if self._is_empty:
-                    return 0
-                raise EOFError("its deflate data ends too soon")
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
-
-
-def opened(path: Path) -> IO[bytes]:
-    """A file's bytes without its compression, as far as Python's own library knows it."""
-    suffix = path.suffix.lower()
-    if suffix == ".deflate":
-        return io.BufferedReader(_Inflated(path))
-    if suffix == ".gz":
-        return cast(IO[bytes], gzip.open(path, "rb"))
-    return cast(IO[bytes], bz2.open(path, "rb")) if suffix == ".bz2" else path.open("rb")
 
 
 def below_folder(layout: Layout, source: Source, path: Path) -> Path | None:

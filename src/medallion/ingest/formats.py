@@ -136,7 +136,7 @@ def _csv(spark: SparkSession, source: Source, files: Files, schema: Mapping[str,
     """Files of one form are read together: Spark would take the first one's header for all."""
     by_form: dict[csv_files.Form, list[str]] = {}
     for file, escaped in files.items():
-        if form := csv_files.form(spark, Path(file), escaped):
+        if form := csv_files.form(Path(file)):
             by_form.setdefault(form, []).append(escaped)
     parts = [csv_files.read(spark, form, some, schema) for form, some in by_form.items()]
     if not parts:

@@ -12,10 +12,10 @@ from os import SEEK_END
 from pathlib import Path
 
 from medallion.config import Source
-from medallion.ingest.files import below_folder, free_name, opened
+from medallion.ingest.codecs import CODECS, opened
+from medallion.ingest.files import below_folder, free_name
 from medallion.ingest.ledger import REJECTED, Entry, Ledger
 from medallion.ingest.moving import move
-from medallion.ingest.walking import CODECS
 from medallion.layout import Layout
 
 REASON = ".reason.txt"

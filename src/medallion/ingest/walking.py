@@ -10,7 +10,8 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import NamedTuple
 
-CODECS = (".gz", ".bz2", ".deflate", ".zst", ".lz4", ".snappy")
+from medallion.ingest.codecs import CODECS
+
 # A folder with such a name is taken for a file that somebody failed to write.
 _LIKE_A_FILE = (".json", ".ndjson", ".jsonl", ".csv", ".parquet", ".txt", *CODECS)
 _NO_LINK = "a link to something that is not there"

@@ -1,0 +1,144 @@
+"""Compressed files as bytes, by Python's libraries: how they are packed is told by their names."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import os
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+CODECS = (".gz", ".bz2", ".deflate", ".zst", ".lz4", ".snappy")
+_CHUNK = 1 << 20
+
+
+class Undecodable(OSError):
+    """Bytes that are not what the file's name says."""
+
+
+def opened(path: Path) -> IO[bytes]:
+    """A file's bytes without its compression.
+
+    Raises:
+        OSError, EOFError, zlib.error: here or where it is read: it cannot be, ends too soon, or
+            holds something else.
+    """
+    suffix = path.suffix.lower() if path.stat().st_size else ""
+    if suffix == ".gz":
+        return cast(IO[bytes], gzip.open(path, "rb"))
+    if suffix == ".bz2":
+        return cast(IO[bytes], bz2.open(path, "rb"))
+    if suffix in _PIECES:
+        return io.BufferedReader(_Unpacked(path, _PIECES[suffix]))
+    return path.open("rb")
+
+
+class _Unpacked(io.RawIOBase):
+    """A file's bytes, which come in pieces."""
+
+    def __init__(self, path: Path, pieces: Callable[[IO[bytes]], Iterator[bytes]]) -> None:
+        self._file = path.open("rb")
+        self._pieces, self._left = pieces(self._file), memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        while not self._left:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return 0
+            self._left = memoryview(piece)
+        room = memoryview(buffer)
+        taken = min(len(room), len(self._left))
+        room[:taken] = self._left[:taken]
+        self._left = self._left[taken:]
+        return taken
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def _deflate(file: IO[bytes]) -> Iterator[bytes]:
+    """zlib's format, one stream after the other."""
+    stream, given = zlib.decompressobj(), file.read(_CHUNK)
+    if not given:
+        return
+    while given or not stream.eof:
+        found = stream.decompress(given, _CHUNK)
+        yield found
+        if stream.eof:
+            given = stream.unused_data or file.read(_CHUNK)
+            stream = zlib.decompressobj() if given else stream
+        else:
+            given = stream.unconsumed_tail or file.read(_CHUNK)
+            if not (given or found):  # of what it holds already, some may be still to come
+                raise EOFError("its deflate data ends too soon")
+
+
+def _zstandard(file: IO[bytes]) -> Iterator[bytes]:
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
+    try:
+        with zstd.open(file, "rb") as frames:
+            while found := frames.read(_CHUNK):
+                yield found
+    except zstd.ZstdError as error:
+        raise Undecodable(str(error)) from error
+
+
+def _blocks(file: IO[bytes], unpack: Callable[[bytes, int], bytes]) -> Iterator[bytes]:
+    """Hadoop's blocks: the block's length unpacked, then its parts, each after its packed length.
+
+    Lengths are four bytes, the high one first. (Source: Hadoop's BlockCompressorStream.)
+    """
+    import cramjam
+
+    while head := file.read(4):
+        left = int.from_bytes(head + _next(file, 4 - len(head)), "big")
+        while left > 0:
+            packed = _next(file, int.from_bytes(_next(file, 4), "big"))
+            try:
+                piece = unpack(packed, left)
+            except cramjam.DecompressionError as error:
+                raise Undecodable(str(error)) from error
+            yield piece
+            left -= len(piece)
+
+
+def _next(file: IO[bytes], length: int) -> bytes:
+    if length > os.fstat(file.fileno()).st_size - file.tell():  # or room would be made for it
+        raise EOFError("its last block ends too soon")
+    return file.read(length)
+
+
+def _lz4(packed: bytes, most: int) -> bytes:
+    import cramjam
+
+    room = bytearray(most)
+    return bytes(room[: cramjam.lz4.decompress_block_into(packed, room)])
+
+
+def _snappy(packed: bytes, _: int) -> bytes:
+    import cramjam
+
+    return bytes(cramjam.snappy.decompress_raw(packed))
+
+
+_PIECES: dict[str, Callable[[IO[bytes]], Iterator[bytes]]] = {
+    ".deflate": _deflate,
+    ".zst": _zstandard,
+    ".lz4": partial(_blocks, unpack=_lz4),
+    ".snappy": partial(_blocks, unpack=_snappy),
+}
