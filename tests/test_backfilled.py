@@ -67,7 +67,7 @@ def test_a_file_that_is_not_still_yet_is_told_and_comes_later(
     assert "5 minutes" in (waiting.why or "")
     assert not found.is_good
     assert f"  {young}: pending: still being written" in found.as_text()
-    assert "2 files: 1 taken in with 1 rows, 0 known before or refused, 1 waiting" in (
+    assert "2 files: 1 taken in with 1 row, 0 known before or refused, 1 waiting" in (
         found.as_text()
     )
     assert [entry["path"] for entry in found.as_json()["waiting"]] == [str(young)]

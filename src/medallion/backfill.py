@@ -17,6 +17,7 @@ from medallion.ingest.links import one_spelling
 from medallion.layout import plain
 from medallion.opening import open_pipeline
 from medallion.pipeline import LAYERS, Say
+from medallion.words import counted
 
 _PATIENCE = 0.5
 _CHANGED = "it changed while it was taken in: the next look takes it in as it is then"
@@ -55,7 +56,8 @@ class Backfilled:
         known = self.files - self.new_files - len(self.waiting)
         waiting = f", {len(self.waiting):,} waiting" if self.waiting else ""
         lines = [
-            f"{self.files:,} files: {self.new_files:,} taken in with {self.rows:,} rows, "
+            f"{counted(self.files, 'file')}: {self.new_files:,} taken in with "
+            f"{counted(self.rows, 'row')}, "
             f"{known:,} known before or refused{waiting}"
         ]
         left = (*self.refused, *self.waiting)

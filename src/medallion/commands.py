@@ -17,6 +17,7 @@ from typing import Any, TextIO
 
 from medallion.config import Config
 from medallion.errors import UsageError
+from medallion.words import counted
 
 
 def land(config: Config, options: argparse.Namespace) -> int:
@@ -38,8 +39,7 @@ def _land_sample(config: Config, options: argparse.Namespace) -> int:
     if options.json:
         _show(json.dumps({name: {"files": count} for name, count in files.items()}))
     elif files:
-        counts = {name: "1 file" if n == 1 else f"{n} files" for name, n in files.items()}
-        landed = ", ".join(f"{count} of {name}" for name, count in counts.items())
+        landed = ", ".join(f"{counted(n, 'file')} of {name}" for name, n in files.items())
         _show(f"landed the sample under {config.layout.root}: {landed}")
     else:
         _show(f"the landing zone of {config.layout.root} has been filled before: no sample landed")
@@ -104,9 +104,8 @@ def sql(config: Config, options: argparse.Namespace) -> int:
     if options.json:
         print(analyst.as_json(result))
     else:
-        rows_text = "1 row" if len(result.rows) == 1 else f"{len(result.rows):,} rows"
         print(analyst.as_table(result))
-        print(f"({rows_text}, {time.monotonic() - started:.2f} s)")
+        print(f"({counted(len(result.rows), 'row')}, {time.monotonic() - started:.2f} s)")
     return 0
 
 

@@ -15,6 +15,7 @@ from medallion.ingest.ledger import REJECTED, TAKEN, Entry
 from medallion.ingest.recount import rows_of
 from medallion.kinds import seconds
 from medallion.schemas import WINDOW
+from medallion.words import counted
 
 _SHOWN = 20
 Key = tuple[str, int]  # a file's path and its modification time: one version of a file
@@ -40,23 +41,23 @@ def recount(config: Config, source: Source) -> Recount:
         known.setdefault((entry.path, entry.modified_at), []).append(entry)
     unread = 0
     for key, versions in known.items():
-        counted = [_lines(config, source, entry, newest[entry.path]) for entry in versions]
-        unread += sum(lines is None and problem is None for lines, problem in counted)
-        problems = [problem for _, problem in counted if problem]
+        recounted = [_lines(config, source, entry, newest[entry.path]) for entry in versions]
+        unread += sum(lines is None and problem is None for lines, problem in recounted)
+        problems = [problem for _, problem in recounted if problem]
         found.findings += [f"{source.name}: {key[0]}: {problem}" for problem in problems]
         rows = sum(entry.rows or 0 for entry in versions)
         lines = sum(
             (entry.rows or 0) if lines is None else lines
-            for entry, (lines, _) in zip(versions, counted, strict=True)
+            for entry, (lines, _) in zip(versions, recounted, strict=True)
         )
         if not problems and not lines == rows == in_bronze[key]:
             found.findings.append(
-                f"{source.name}: {key[0]} has {lines:,} lines, {rows:,} rows "
-                f"in the ledger and {in_bronze[key]:,} in bronze."
+                f"{source.name}: {key[0]} has {counted(lines, 'line')}, "
+                f"{counted(rows, 'row')} in the ledger and {in_bronze[key]:,} in bronze."
             )
     found.findings += [
-        f"{source.name}: bronze has {in_bronze[key]:,} rows of {key[0]}, which the ledger does "
-        "not have as taken in."
+        f"{source.name}: bronze has {counted(in_bronze[key], 'row')} of {key[0]}, which the "
+        "ledger does not have as taken in."
         for key in in_bronze
         if key not in known
     ]
@@ -115,8 +116,8 @@ def _beyond_bronze(config: Config, source: Source, in_bronze: Counter[Key]) -> l
         for path, rows in _rows(config, table, "_source_file, count(*)", "group by 1"):
             carried[path] += rows
     return [
-        f"{source.name}: {path} has {bronze[path]:,} rows in bronze, and {rows:,} in silver and "
-        "quarantine."
+        f"{source.name}: {path} has {counted(bronze[path], 'row')} in bronze, and {rows:,} in "
+        "silver and quarantine."
         for path, rows in carried.items()
         if rows > bronze[path]
     ]
@@ -162,7 +163,8 @@ def recount_gold(config: Config) -> Recount:
             found.notes.append(f"{name}: not compared ({error}).")
             continue
         if differing:
-            found.findings.append(f"{name}: {differing:,} groups differ from silver's rows.")
+            groups = counted(differing, "group")
+            found.findings.append(f"{name}: it differs from silver's rows in {groups}.")
     return found
 
 

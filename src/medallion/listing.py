@@ -14,6 +14,7 @@ from medallion.errors import UsageError
 from medallion.ingest import ledger, versions
 from medallion.ingest.ledger import Entry
 from medallion.ingest.versions import Version
+from medallion.words import counted
 
 _TIMES = ("modified_at", "first_seen_at", "committed_at")
 _SHOWN = (
@@ -63,8 +64,7 @@ def files_as_text(entries: Sequence[Entry]) -> str:
         )
         for entry in entries
     ]
-    total = "1 file" if len(rows) == 1 else f"{len(rows):,} files"
-    return f"{analyst.as_table(analyst.Result(_SHOWN, rows))}\n({total})"
+    return f"{analyst.as_table(analyst.Result(_SHOWN, rows))}\n({counted(len(rows), 'file')})"
 
 
 def schema(config: Config, source: str) -> list[Version]:

@@ -19,6 +19,7 @@ from medallion.quality.gates import Gates
 from medallion.quality.suites import read_suite
 from medallion.quality.verdicts import Failure, Verdict
 from medallion.streams import StreamError
+from medallion.words import counted
 
 PASSED, HELD = "passed", "held"
 ROWS_SHOWN = 10
@@ -243,4 +244,4 @@ def _head(config: Config, table: str) -> list[str]:
         str(config.layout.root), f"select * from {table} order by {groups} limit {ROWS_SHOWN}"
     )
     more = [f"... and {rows - ROWS_SHOWN:,} more"] if rows > ROWS_SHOWN else []
-    return [f"{table}: {rows:,} rows", analyst.as_table(found), *more]
+    return [f"{table}: {counted(rows, 'row')}", analyst.as_table(found), *more]

@@ -16,6 +16,7 @@ from medallion.errors import ConfigError, MedallionError, UsageError
 from medallion.ingest import versions
 from medallion.layers import bronze, gold, silver
 from medallion.streams import AVAILABLE_NOW, Batch, Run, StreamError, await_all, one_line, trigger
+from medallion.words import counted
 
 LAYERS = ("bronze", "silver", "gold")
 Say = Callable[[str], None]
@@ -128,9 +129,10 @@ class Pipeline:
         # Silver reads each row twice, once on the way around the watermark: it counts them itself.
         name = run.name
         rows = sum(metric["rows"] for metric in batch.observed.values()) or batch.rows
-        what = f"{rows:,} rows"
+        what = counted(rows, "row")
         if run.intake:  # bronze, whose query streams paths
-            what = f"{batch.rows:,} files, {run.intake.lines.get(batch.id, 0):,} rows"
+            lines = run.intake.lines.get(batch.id, 0)
+            what = f"{counted(batch.rows, 'file')}, {counted(lines, 'row')}"
         if rows:
             self.say(f"  {name} batch {batch.id}: {what}, {batch.seconds:.1f} s")
 

@@ -19,6 +19,7 @@ from medallion.errors import UsageError
 from medallion.layout import Layout
 from medallion.pipeline import Pipeline
 from medallion.streams import await_all
+from medallion.words import counted
 
 REFRESHED = "refreshed"
 
@@ -151,7 +152,7 @@ def _rebuild(pipeline: Pipeline, table: str, then: list[str]) -> None:
     _write_plan(layout, plan)
     _swap(pipeline, plan)
     now = tables.row_count(layout.table(table))
-    pipeline.say(f"refresh   {table}: {before:,} rows before, {now:,} now")
+    pipeline.say(f"refresh   {table}: {counted(before, 'row')} before, {now:,} now")
 
 
 def _swap(pipeline: Pipeline, plan: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ from medallion.ingest import versions
 from medallion.ingest.inference import LINES, infer, inner
 from medallion.streams import one_line
 from medallion.transforms.bronze import parsed
+from medallion.words import counted
 
 _NAMES_SHOWN = 10
 # Of the others, Spark rounds or cuts a value that does not fit, and says nothing.
@@ -45,7 +46,8 @@ class Schema:
         found = {**infer(self._spark, lines), **self._source.hints}
         columns = {**self._source.hints, **versions.acceptable(found, self._source.hints)}
         if columns:  # files without a single field say nothing: the next ones may
-            self._add(columns, f"inferred from {len(lines):,} rows of {files} files")
+            of = counted(files, "file")
+            self._add(columns, f"inferred from {counted(len(lines), 'row')} of {of}")
 
     def refuse_new(self, lines: DataFrame) -> None:
         """In the mode failOnNewColumns, raise MedallionError where lines have unknown fields."""
