@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from medallion.ingest.codecs import CODECS, opened
+from medallion.ingest.rejects import why_not_text
 
 # Longer than any codec's block, and not so regular that it would come out of a few bytes.
 LONG = random.Random(7).randbytes(100_000).hex().encode() * 5
@@ -91,6 +92,34 @@ def test_torn(tmp_path: Path, codec: str, left: int) -> None:
     (tmp_path / f"a{codec}").write_bytes(PACK[codec](LONG)[:left])
     with opened(tmp_path / f"a{codec}") as found, pytest.raises(FAULTS):
         found.read()
+
+
+ROWS = b"".join(b'{"Index": %d}\n' % index for index in range(50_000))
+
+
+@pytest.mark.parametrize("codec", [".lz4", ".snappy"])
+@pytest.mark.parametrize(
+    "spoil", [lambda p: p[:-1], lambda p: p[: len(p) // 2], lambda p: p + b"a"]
+)
+def test_torn_blocks_are_rejected(
+    tmp_path: Path, codec: str, spoil: Callable[[bytes], bytes]
+) -> None:
+    """Spark takes the rows before, and says nothing."""
+    file = tmp_path / f"a{codec}"
+    file.write_bytes(PACK[codec](ROWS))
+    assert why_not_text(file) is None
+    file.write_bytes(spoil(PACK[codec](ROWS)))
+    assert why_not_text(file) == f"torn: its {codec[1:]} data ends too soon"
+
+
+@pytest.mark.parametrize("codec", [".lz4", ".snappy"])
+def test_what_hadoop_would_not_look_at_is_rejected(tmp_path: Path, codec: str) -> None:
+    """An empty block ends a file, so that Spark finds no row behind it."""
+    file = tmp_path / f"a{codec}"
+    file.write_bytes(PACK[codec](ROWS) + bytes(4))
+    assert why_not_text(file) is None
+    file.write_bytes(PACK[codec](ROWS) + bytes(4) + PACK[codec](ROWS))
+    assert "empty block" in str(why_not_text(file))
 
 
 @pytest.mark.parametrize("codec", [".gz", ".bz2", ".deflate"])  # the others carry no checksum

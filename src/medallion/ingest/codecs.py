@@ -107,6 +107,8 @@ def _blocks(file: IO[bytes], unpack: Callable[[bytes, int], bytes]) -> Iterator[
 
     while head := file.read(4):
         left = int.from_bytes(head + _next(file, 4 - len(head)), "big")
+        if left == 0 and file.read(1):
+            raise Undecodable("an empty block, where Hadoop stops, and more behind it")
         while left > 0:
             packed = _next(file, int.from_bytes(_next(file, 4), "big"))
             try:
@@ -126,7 +128,7 @@ def _next(file: IO[bytes], length: int) -> bytes:
 def _lz4(packed: bytes, most: int) -> bytes:
     import cramjam
 
-    room = bytearray(most)
+    room = bytearray(min(most, 256 * len(packed)))  # no block of lz4 holds more
     return bytes(room[: cramjam.lz4.decompress_block_into(packed, room)])
 
 

@@ -46,7 +46,10 @@ _NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 
 
 def why_not_text(path: Path) -> str | None:
-    """Why a file is not text at all, by its first bytes; None where it may be."""
+    """Why a file is not text at all, by its first bytes; None where it may be.
+
+    Of codecs of which Spark does not tell a torn file, it is read to its end.
+    """
     suffix = path.suffix.lower()
     if suffix in CODECS and suffix not in _BLOCKS:
         return None
@@ -57,7 +60,8 @@ def why_not_text(path: Path) -> str | None:
     except OSError as error:
         return f"cannot be opened: {error.strerror}"
     if suffix in _BLOCKS:
-        return _why_no_blocks(start, size, suffix)
+        # Where a block is torn, Spark takes that for the end of the file, and says nothing.
+        return _why_no_blocks(start, size, suffix) or why_unreadable(path)
     signs = {**_BINARY, **_LETTERS} if _NO_TEXT.search(start) else _BINARY
     return next(
         (f"not text: {what}" for magic, what in signs.items() if start.startswith(magic)), None
