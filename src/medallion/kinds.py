@@ -32,6 +32,15 @@ def seconds(duration: str) -> int:
     return int(match[1]) * _UNITS[match[2]]
 
 
+def folded(name: str) -> str:
+    """What a name has in common with those that Spark takes for the same column.
+
+    Spark goes by one letter after the other: i with and without its dot are one to it.
+    """
+    upper = (letter.upper() for letter in name)
+    return "".join(u.lower()[0] if len(u) == 1 else c for c, u in zip(name, upper, strict=True))
+
+
 class _Loader(yaml.SafeLoader):
     """YAML in which a key that stands twice is a mistake, instead of the second one winning."""
 
@@ -148,9 +157,9 @@ def schema_of(value: Any) -> Mapping[str, str]:
         if kind not in TYPES and not _NESTED.fullmatch(kind):
             known = ", ".join((*TYPES, *NESTED))
             raise WrongColumnError(name, f"must be one of the types {known}, not {kind!r}")
-        if other := seen.get(name.lower()):
+        if other := seen.get(folded(name)):
             raise WrongColumnError(name, f"is {other} over again: case does not tell columns apart")
-        seen[name.lower()] = name
+        seen[folded(name)] = name
     return columns
 
 

@@ -58,3 +58,10 @@ def test_other_numbers_are_numbers(spark: SparkSession) -> None:
     assert inferred(spark, BEYOND_DOUBLE, 1) == "long"
     assert inferred(spark, 2**53, 0.5, 1e300) == "double"
     assert inferred(spark, {"a": [1, 0.5]}) == "struct<a:array<double>>"
+
+
+def test_fields_that_spark_takes_for_one_make_no_column(spark: SparkSession) -> None:
+    """It goes by single letters: i with and without its dot are one, and neither is found."""
+    assert inferred(spark, {"i": 1, "\u0131": 2}) is None
+    assert inferred(spark, [{"a": {"s": 1, "\u017f": 2}}]) is None
+    assert inferred(spark, {"i": 1, "j": 2}) == "struct<i:long,j:long>"

@@ -56,6 +56,12 @@ def rescued(home: Lakehouse, table: str = "bronze.activity") -> dict[int, Any]:
     return {index: json.loads(text) for index, text in rows if text}
 
 
+def hint(home: Lakehouse, **hints: str) -> None:
+    """Other hints in the configuration."""
+    sources = {"activity": replace(home.config.sources["activity"], hints=hints)}
+    home.config = replace(home.config, sources=sources)
+
+
 def declare(home: Lakehouse, **more: str) -> None:
     """Add columns to the schema of the configuration, or give them other types."""
     source = home.config.sources["activity"]
@@ -178,6 +184,20 @@ def test_a_schema_is_inferred_and_hints_win(lakehouse: Lakehouse) -> None:
     home.pipeline().run("bronze")
     assert types(home)["empty"] == "long"
     assert counts(home)["2.json", 1] == (INGESTED, 1, 1, 0, 1)
+
+
+def test_hints_that_come_later_win_or_are_refused(lakehouse: Lakehouse) -> None:
+    home = only(lakehouse, schema=None, hints={})
+    home.land("activity", "1.json", json.dumps({"n": 1}))
+    home.pipeline().run("bronze")
+    hint(home, code="string", n="long")
+    home.land("activity", "2.json", json.dumps({"n": 2, "code": 7}))
+    home.pipeline().run("bronze")
+    assert types(home) == {"n": "long", "code": "string"}
+    assert home.rows("bronze.activity", "n", "code") == [(1, None), (2, "7")]
+    hint(home, n="string")
+    with pytest.raises(ConfigError, match=r"sources\.activity\.hints\.n must be long, not string"):
+        home.pipeline().run("bronze")
 
 
 @pytest.mark.parametrize("lines", [["{broken"], ["[]", "1"], []], ids=["broken", "none", "empty"])

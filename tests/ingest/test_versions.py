@@ -127,6 +127,25 @@ def test_names_that_differ_in_case_are_one(tmp_path: Path) -> None:
     assert acceptable({"DEVICE": "string", "y": "long", "Y": "string"}, A) == {"y": "long"}
 
 
+@pytest.mark.parametrize(
+    ("known", "new"),
+    [
+        ("i", "\u0131"),
+        ("\u0131", "I"),
+        ("I", "\u0130"),
+        ("s", "\u017f"),
+        ("k", "\u212a"),
+        ("ΟΔΟΣ", "οδος"),
+        ("ß", "ẞ"),
+    ],
+)
+def test_letters_that_spark_takes_for_one(known: str, new: str) -> None:
+    assert acceptable({f"a{new}": "long", "ß": "long", "ss": "long"}, {f"a{known}": "long"}) == {
+        "ß": "long",
+        "ss": "long",
+    }
+
+
 @pytest.mark.parametrize("known", [0, 1, MOST_COLUMNS - 1, MOST_COLUMNS, MOST_COLUMNS + 9])
 def test_so_many_columns_and_no_more(known: int) -> None:
     there = {f"k{number}": "long" for number in range(known)}

@@ -14,6 +14,7 @@ from medallion.config import Config, Source
 from medallion.errors import ConfigError, MedallionError
 from medallion.ingest import versions
 from medallion.ingest.inference import LINES, infer, inner
+from medallion.kinds import folded
 from medallion.streams import one_line
 from medallion.transforms.bronze import parsed
 from medallion.words import counted
@@ -33,6 +34,8 @@ class Schema:
         if source.schema is not None:
             versions.declare(self._folder, source.name, source.schema)
         known = versions.read(self._folder)
+        if known and source.hints:  # they may have come since the schema was inferred
+            known = [versions.declare(self._folder, source.name, source.hints, "hints")]
         self.columns: Mapping[str, str] = known[-1].columns if known else source.hints
         self.is_known = bool(known)
 
@@ -100,7 +103,7 @@ class Schema:
                     )
                 names = [column, *_fields(found)]
                 refused = [name for name in names if not versions.is_plain(name)]
-                if refused or column.lower() in versions.RESERVED:
+                if refused or folded(column) in versions.RESERVED:
                     raise ConfigError(
                         f"{where}.{column}: {(refused or [column])[0]!r} cannot be the name of a "
                         "column here. Leave it out: such a field is kept in _rescued_data."

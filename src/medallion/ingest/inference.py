@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from medallion.ingest.versions import MOST_COLUMNS, is_plain
+from medallion.kinds import folded
 
 LINES = 10_000
 # Each level is looked at by expressions of its own, in every batch (see transforms.nested).
@@ -110,7 +111,7 @@ def inner(kind: T.DataType) -> list[T.DataType]:
 
 def _has_plain_names(kind: T.DataType) -> bool:
     names = kind.names if isinstance(kind, T.StructType) else []
-    are_plain = all(map(is_plain, names)) and len({n.lower() for n in names}) == len(names)
+    are_plain = all(map(is_plain, names)) and len(set(map(folded, names))) == len(names)
     return are_plain and all(map(_has_plain_names, inner(kind)))
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from medallion import schemas
 from medallion.errors import ConfigError, MedallionError
+from medallion.kinds import folded
 
 # A file whose field names are data, one to a row, must not make a table of as many columns.
 MOST_COLUMNS = 500
@@ -80,8 +81,11 @@ def add(folder: Path, columns: Mapping[str, str], why: str) -> Version:
     return version
 
 
-def declare(folder: Path, name: str, declared: Mapping[str, str]) -> Version:
+def declare(folder: Path, name: str, declared: Mapping[str, str], key: str = "schema") -> Version:
     """The newest version, after the configuration's columns have been added to it.
+
+    Args:
+        key: the setting of source `name` that declares them.
 
     Raises:
         ConfigError: the configuration gives a column another type than bronze's table has, or
@@ -89,17 +93,17 @@ def declare(folder: Path, name: str, declared: Mapping[str, str]) -> Version:
     """
     known = read(folder)
     columns = known[-1].columns if known else {}
-    spelled = {column.lower(): column for column in columns}
+    spelled = {folded(column): column for column in columns}
     for column, kind in declared.items():
-        there = spelled.get(column.lower(), column)
+        there = spelled.get(folded(column), column)
         if there != column:
             raise ConfigError(
-                f"sources.{name}.schema.{column} must be spelled {there}: bronze's table has that "
+                f"sources.{name}.{key}.{column} must be spelled {there}: bronze's table has that "
                 "column, and cannot have two whose names differ in case alone."
             )
         if not _is_same(columns.get(column, kind), kind):
             raise ConfigError(
-                f"sources.{name}.schema.{column} must be {columns[column]}, not {kind}: bronze's "
+                f"sources.{name}.{key}.{column} must be {columns[column]}, not {kind}: bronze's "
                 "table has that type, and its rows keep it; take the value under another name in "
                 "silver."
             )
@@ -116,14 +120,14 @@ def _is_same(kind: str, other: str) -> bool:
 
 def acceptable(columns: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
     """Those of the columns that a table can have beside the known ones; the rest stays rescued."""
-    before = {name.lower() for name in known}
+    before = {folded(name) for name in known}
     taken = {*before, *RESERVED}
     room = MOST_COLUMNS - len(before)
     found: dict[str, str] = {}
     for name, kind in columns.items():
-        if is_plain(name) and name.lower() not in taken and len(found) < room:
+        if is_plain(name) and folded(name) not in taken and len(found) < room:
             found[name] = kind
-            taken.add(name.lower())
+            taken.add(folded(name))
     return found
 
 
