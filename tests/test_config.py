@@ -63,6 +63,8 @@ def edited(tmp_path: Path, *path: str, value: Any) -> Path:
         (("sources", "event", "format"), "xml", ["format", "json, csv, parquet, text"]),
         (("sources", "event", "quiet_period"), "soon", ["quiet_period", "'1 hour'"]),
         (("sources", "event", "folders"), "/data", ["folders", "a list of folders"]),
+        (("sources", "event", "folders"), ["x", "../.."], ["event.folders", "names ../.., where"]),
+        (("sources", "event", "folders"), ["archive/event"], ["event.folders", "archive/event"]),
         (("sources", "event", "allow_overwrites"), "yes", ["allow_overwrites", "true or false"]),
         (
             ("sources", "event", "silver"),

@@ -97,12 +97,13 @@ def load(environ: Mapping[str, str] | None = None, cwd: Path | None = None) -> C
     root = _root(environ.get("MEDALLION_HOME"), cwd, dotenv.get("MEDALLION_HOME"), project)
     document = Node(kinds.read_yaml(conf_dir / "pipeline.yaml"), conf_dir / "pipeline.yaml")
     document.only("sources", "gold")
-    sources = {n: _source(n, node) for n, node in document.children("sources").items()}
+    layout = Layout(root)
+    sources = {n: _source(n, node, layout) for n, node in document.children("sources").items()}
     if not sources:
         raise ConfigError(f"{document.file}: sources must name at least one source.")
     gold = {n: _gold(n, node, sources) for n, node in document.children("gold").items()}
     master = environ.get("MEDALLION_MASTER") or dotenv.get("MEDALLION_MASTER")
-    return Config(conf_dir, master, Layout(root), sources, gold)
+    return Config(conf_dir, master, layout, sources, gold)
 
 
 def _conf_dir(environ: Mapping[str, str], cwd: Path) -> Path:
@@ -147,7 +148,7 @@ def _hints(node: Node, columns: str) -> Mapping[str, str]:
     return node.get("hints", kinds.schema_of, columns)
 
 
-def _source(name: str, node: Node) -> Source:
+def _source(name: str, node: Node, layout: Layout) -> Source:
     node.only(*(f for f in Source.__dataclass_fields__ if f != "name"))
     duration, columns = "a duration such as '1 hour'", "columns with their types"
 
@@ -188,6 +189,10 @@ def _source(name: str, node: Node) -> Source:
         node.fail("hints", "is for a schema that is inferred: give the types in schema")
     if source.multi_line and source.format != "json":
         node.fail("multi_line", f"is for the format json, not {source.format}")
+    for folder in filter(layout.is_own, source.folders):
+        node.fail(
+            "folders", f"names {folder}, where the tables or the archive of {layout.root} lie"
+        )
     for key, named in (("event_time", (source.event_time,)), ("keys", source.keys)):
         for column in named:
             if column not in source.silver:

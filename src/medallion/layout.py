@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
+
+_OWN = ("archive", "rejected", "bronze", "silver", "quarantine", "gold", "ops")
 
 
 def plain(path: Path) -> Path:
@@ -54,6 +57,18 @@ class Layout:
         """The checkpoint of one streaming query, never shared."""
         return self.root / "_checkpoints" / query
 
+    def own_folders(self) -> list[Path]:
+        """Those below the root whose files nobody landed."""
+        return [path for path in self.root.glob("*") if _is_own(path.name)]
+
+    def is_own(self, folder: str) -> bool:
+        """Whether files that nobody landed lie in a folder, or anywhere below it."""
+        root, place = (Path(os.path.realpath(self.root / path)) for path in (".", folder))
+        if not place.is_relative_to(root):
+            return root.is_relative_to(place)
+        below = place.relative_to(root).parts
+        return not below or _is_own(below[0])
+
     @property
     def quality(self) -> Path:
         """Great Expectations' validation results and Data Docs."""
@@ -63,3 +78,7 @@ class Layout:
     def locks(self) -> Path:
         """One lock file a layer: one writer process a table."""
         return self.root / "_locks"
+
+
+def _is_own(name: str) -> bool:
+    return name in _OWN or name.startswith("_")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from ingesting import Home
 
-from medallion.ingest import cleaning
+from medallion.ingest import cleaning, requests
 from medallion.ingest.ledger import ARCHIVED, PENDING, REJECTED
 
 
@@ -93,3 +93,11 @@ def test_another_file_after_the_same_one_is_a_namesake_still(home: Home) -> None
     is_allowed = home.source.allow_overwrites
     assert [home.poll(), home.poll()] == [int(is_allowed), 0]
     assert home.states()["a.json", 3] == (PENDING if is_allowed else REJECTED)
+
+
+def test_an_archived_file_that_a_backfill_asks_for_is_told_and_left_out(home: Home) -> None:
+    put_away(home, "a.json", '{"x": 1}\n')
+    requests.ask(home.layout, "activity", home.layout.archive("activity"))
+    assert [home.poll(), home.poll()] == [0, 0]
+    (said,) = home.said
+    assert "archive/activity/a.json: rejected: the same file as landing/activity/a.json" in said

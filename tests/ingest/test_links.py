@@ -163,3 +163,17 @@ def test_a_linked_file_keeps_its_name(home: Home, tmp_path: Path) -> None:
     """What it points to may be called anything."""
     (tmp_path / "a.json").symlink_to(home.land("blob"))
     assert one_spelling(home.layout, home.source, tmp_path / "a.json") == tmp_path / "a.json"
+
+
+@pytest.mark.parametrize("to", ["..", "bronze", "archive"])
+def test_a_link_leads_to_no_file_of_the_lakehouse_itself(home: Home, to: str) -> None:
+    """They would be put aside, or taken in over and over."""
+    root = home.layout.root
+    for name in ("bronze/activity/a.parquet", "archive/activity/a.json", "ops/files/a.parquet"):
+        (root / name).parent.mkdir(parents=True)
+        (root / name).write_text("PAR1\0")
+    home.land("a.json")
+    (home.landing / "all").symlink_to(root / to)
+    assert [home.poll(), home.poll()] == [1, 0]
+    assert home.names() == ["a.json"]
+    assert len(home.ledger()) == 1

@@ -51,6 +51,7 @@ _NOTHING_TO_COMPARE = (
     "a file of this name, size and time was taken in before, and is not there to compare this one "
     "with: if it is another one, give it a name of its own"
 )
+_PUT_AWAY = "the same file as {}, where it landed: its rows are there, and it is left out"
 _TWIN = "the same file as {}, by way of a link: it counts under that name"
 
 
@@ -126,6 +127,14 @@ class Discovery:
         """The new rows of the listed files, of which each is taken in under one name."""
         found = [entry for file in listing.files if (entry := self._judge(file, now))]
         known = (e.file for e in self.ledger.all_newest() if _is_taken_or_waits(e))
+        moved = (e for e in self.ledger.every() if found and e.moved_to and e.state in TAKEN)
+        landed = {File(str(e.moved_to), e.size, e.modified_at): e.path for e in moved}
+        found = [
+            replace(e, state=REJECTED, why=_PUT_AWAY.format(landed[e.file]))
+            if e.file in landed
+            else e
+            for e in found
+        ]
         pending = [entry.file for entry in found if entry.state == PENDING]
         twins = links.twins(self._config.layout, pending, listing.files, known)
         return [

@@ -72,8 +72,10 @@ def list_files(layout: Layout, source: Source, of: Iterable[Path] | None = None)
     own = folders(layout, source)
     starts = own if of is None else tuple(of)
     anyway = [os.path.realpath(folder) for folder in (*own, *starts)]
+    # Links may lead to a folder above the root, or into a table.
+    ours = frozenset(place for folder in layout.own_folders() for place in _place_of(folder))
     for folder in starts:
-        for path, problem in walk(folder, source.pattern, anyway):
+        for path, problem in walk(folder, source.pattern, anyway, ours):
             seen = problem or _look_in_a_listing(layout, path)
             if isinstance(seen, Problem):
                 unfit.append(_unfit(layout, path, seen))
@@ -83,6 +85,12 @@ def list_files(layout: Layout, source: Source, of: Iterable[Path] | None = None)
     return Listing(
         tuple(dict.fromkeys(files)), tuple(dict.fromkeys(hidden)), tuple(dict.fromkeys(unfit))
     )
+
+
+def _place_of(folder: Path) -> Iterator[tuple[int, int]]:
+    with suppress(OSError):
+        found = folder.stat()
+        yield found.st_dev, found.st_ino
 
 
 def _look_in_a_listing(layout: Layout, path: str) -> File | Problem | None:

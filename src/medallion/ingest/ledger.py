@@ -84,8 +84,11 @@ class Ledger:
 
     def of_batch(self, batch: int) -> list[Entry]:
         """What one batch took in."""
-        every = (e for versions in list(self._versions.values()) for e in list(versions.values()))
-        return [entry for entry in every if entry.batch == batch]
+        return [entry for entry in self.every() if entry.batch == batch]
+
+    def every(self) -> list[Entry]:
+        """Every version of every path."""
+        return [e for versions in list(self._versions.values()) for e in list(versions.values())]
 
     def all_newest(self) -> list[Entry]:
         """The newest version of every path."""

@@ -49,7 +49,7 @@ def walk(
         folder: or a file, which is then the only one.
         pattern: names of no concern are left out, if they are certain not to be folders.
         anyway: real paths of folders that are walked in any case; no link into them is followed.
-        above: device and inode of the folders that it lies in.
+        above: device and inode of folders not to go into: those that it lies in, and our own.
     """
     try:
         here = os.stat(folder)  # noqa: PTH116
