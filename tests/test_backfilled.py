@@ -15,6 +15,7 @@ from ingesting import Home, aged
 from medallion import backfill as module
 from medallion import lock
 from medallion.backfill import Backfilled, backfill
+from medallion.errors import UsageError
 from medallion.ingest.ledger import PENDING
 
 _PATIENCE = 60.0
@@ -179,3 +180,9 @@ def test_a_backfill_of_landing_by_way_of_a_link(
         found = beside(home, monkeypatch, path, home.poll)
         assert (found.files, found.new_files, found.is_good) == (1, 0, True)
     assert list(home.states()) == [("a.json", 1)]
+
+
+def test_a_file_that_the_pattern_leaves_out_is_refused(home: Home, old: Path) -> None:
+    home.change(pattern="*.json")
+    with pytest.raises(UsageError, match=r"a\.csv: its name does not fit \*\.json, the pattern"):
+        backfill(home.config, "activity", land(old, "a.csv"), lambda _: None)

@@ -65,6 +65,8 @@ def edited(tmp_path: Path, *path: str, value: Any) -> Path:
         (("sources", "event", "folders"), "/data", ["folders", "a list of folders"]),
         (("sources", "event", "folders"), ["x", "../.."], ["event.folders", "names ../.., where"]),
         (("sources", "event", "folders"), ["archive/event"], ["event.folders", "archive/event"]),
+        (("sources", "event", "pattern"), "2024/*.json", ["event.pattern", "without /"]),
+        (("sources", "event", "pattern"), "{a,b}*.json", ["event.pattern", "'{a,b}*.json'"]),
         (("sources", "event", "allow_overwrites"), "yes", ["allow_overwrites", "true or false"]),
         (
             ("sources", "event", "silver"),

@@ -14,6 +14,7 @@ from medallion.ingest import ledger, requests
 from medallion.ingest.files import File, list_files
 from medallion.ingest.ledger import PENDING, REJECTED, TAKEN, VANISHED, Entry
 from medallion.ingest.links import one_spelling
+from medallion.ingest.walking import fits
 from medallion.layout import plain
 from medallion.opening import open_pipeline
 from medallion.pipeline import LAYERS, Say
@@ -75,6 +76,8 @@ def backfill(config: Config, name: str, path: Path, say: Say, debug: bool = Fals
     if not path.exists():
         raise UsageError(f"{path}: there is no such file or folder.")
     path = one_spelling(config.layout, source, path)
+    if path.is_file() and not fits(path.name, source.pattern):
+        raise UsageError(f"{path}: its name does not fit {source.pattern}, the pattern of {name}.")
     listed = list_files(config.layout, source, [path])
     files = {f.path: f for f in (*listed.files, *listed.hidden)}
     paths = {*files, *(u.path for u in listed.unfit)}

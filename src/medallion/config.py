@@ -151,6 +151,7 @@ def _hints(node: Node, columns: str) -> Mapping[str, str]:
 def _source(name: str, node: Node, layout: Layout) -> Source:
     node.only(*(f for f in Source.__dataclass_fields__ if f != "name"))
     duration, columns = "a duration such as '1 hour'", "columns with their types"
+    names = "a pattern of names such as '*.json', without / and {"
 
     def choice(key: str, choices: Sequence[str]) -> str:
         return node.get(key, kinds.one_of(choices), f"one of {', '.join(choices)}", choices[0])
@@ -172,7 +173,7 @@ def _source(name: str, node: Node, layout: Layout) -> Source:
         late=choice("late", LATE),
         format=choice("format", FORMATS),
         multi_line=node.get("multi_line", kinds.truth, "true or false", False),
-        pattern=node.get("pattern", kinds.text, "a pattern of names such as '*.json'", "*"),
+        pattern=node.get("pattern", kinds.pattern, names, "*"),
         folders=node.get("folders", kinds.texts, "a list of folders", []),
         allow_overwrites=node.get("allow_overwrites", kinds.truth, "true or false", False),
         quiet_period=maybe("quiet_period"),

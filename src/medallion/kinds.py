@@ -125,6 +125,12 @@ def text(value: Any) -> str:
     return value
 
 
+def pattern(value: Any) -> str:
+    if set(text(value)) & set("/{"):  # of a folder's name, or as shells spell it: it would fit none
+        raise ValueError
+    return str(value)
+
+
 def texts(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise TypeError

@@ -90,6 +90,22 @@ def test_a_folder_named_twice_hands_its_files_over_once(home: Home, folder: str)
     assert home.handed() == [("sub/a.json", 1)]
 
 
+def test_a_folder_that_is_not_there_is_told_once_as_long_as_it_is_not(
+    home: Home, tmp_path: Path
+) -> None:
+    """Nobody would see that its name is misspelled, or its disk gone."""
+    drop = tmp_path / "drop"
+    home.change(folders=(str(drop),))
+    look = home.discovery()
+    for _ in range(2):
+        assert [look.poll(), look.poll()] == [0, 0]
+        assert home.said == [f"  activity: {drop}: there is no such folder"]
+        drop.mkdir()
+        look.poll()
+        drop.rmdir()
+        home.said.clear()
+
+
 def test_names_that_are_not_like_the_pattern_are_none_of_ours(home: Home) -> None:
     home.change(pattern="*.json*")
     for name in ("a.json", "b.csv", "c.json.gz", "sub/d.json", "_SUCCESS"):

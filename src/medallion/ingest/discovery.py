@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 from medallion.config import Config, Source
 from medallion.ingest import intake, links, rejects, requests
@@ -19,6 +20,7 @@ from medallion.ingest.files import (
     in_order,
     is_there,
     list_files,
+    missing,
     stat,
 )
 from medallion.ingest.ledger import (
@@ -63,10 +65,15 @@ class Discovery:
     ) -> None:
         self._config, self._source, self._say = config, source, say
         self.ledger = Ledger(config.layout, source.name)
+        self._missing: set[Path] = set()
 
     def poll(self) -> int:
         """Hand over the new files, put on record what became of the others; how many are new."""
         layout, now = self._config.layout, time.time_ns() // 1000
+        gone = missing(layout, self._source)
+        for folder in sorted(gone - self._missing):
+            self._say(f"  {self._source.name}: {_printable(str(folder))}: there is no such folder")
+        self._missing = gone
         asked = requests.waiting(layout, self._source.name)
         listing = self._listing(asked)
         fresh: list[Entry] = []

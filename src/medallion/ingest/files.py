@@ -60,6 +60,19 @@ def folders(layout: Layout, source: Source) -> tuple[Path, ...]:
     return (layout.landing(source.name), *(plain(layout.root / f) for f in source.folders))
 
 
+def missing(layout: Layout, source: Source) -> set[Path]:
+    """The folders that its configuration names and that are not there."""
+    gone = set()
+    for folder in folders(layout, source)[1:]:
+        try:
+            folder.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            gone.add(folder)
+        except OSError:  # a listing tells why
+            continue
+    return gone
+
+
 def list_files(layout: Layout, source: Source, of: Iterable[Path] | None = None) -> Listing:
     """List every folder of a source, and the folders below; nothing is left out without a word.
 
