@@ -100,7 +100,9 @@ class Batches:
         entries = [entry for each in handed if (entry := self._record.to_take_in(each, batch))]
         version = tables.committed_version(self._table, query, batch)
         if version is None:
-            entries = self._fit_to_read([e for e in entries if self._is_unchanged(e)])
+            # With a new checkpoint batches begin anew: what has rows was taken in before that.
+            new = [e for e in entries if not e.rows and self._is_unchanged(e)]
+            entries = self._fit_to_read(new)
             entries = self._write(self._infer(entries), batch, query)
             version = tables.committed_version(self._table, query, batch)
             if version is None:
