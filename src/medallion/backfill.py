@@ -88,7 +88,10 @@ def backfill(config: Config, name: str, path: Path, say: Say, debug: bool = Fals
     else:
         with open_pipeline(config, "backfill", LAYERS, say, debug) as pipeline:
             for layer in LAYERS:
-                pipeline.run(layer)
+                if layer == "gold" and pipeline.held():  # the files are taken in all the same
+                    say("gold      held back: it is as the last good run left it")
+                else:
+                    pipeline.run(layer)
     newest = _newest(config, source)
     gone = [_gone(source, file) for p, file in files.items() if p not in newest]
     folder = config.layout.relative(path)

@@ -15,6 +15,7 @@ from medallion.config import Config
 from medallion.errors import ConfigError, MedallionError, UsageError
 from medallion.ingest import versions
 from medallion.layers import bronze, gold, silver
+from medallion.quality.suites import read_suite
 from medallion.streams import AVAILABLE_NOW, Batch, Run, StreamError, await_all, one_line, trigger
 from medallion.words import counted
 
@@ -162,16 +163,20 @@ class Pipeline:
         source, before = (
             (name, "bronze") if layer == "silver" else (self.config.gold[name].source, "silver")
         )
-        if not (self.config.layout.table(f"{before}.{source}") / "_delta_log").is_dir():
+        if not tables.exists(self.config.layout.table(f"{before}.{source}")):
             raise UsageError(
                 f"{before}.{source} is not there yet: run medallion run {before} first."
             )
 
     def held(self) -> dict[str, str]:
-        """The tables whose gate holds rows back from gold, with the names that failed."""
+        """The tables whose gate holds rows back from gold, with the names that failed.
+
+        A table that the configuration has given up, or its suite, is never judged again.
+        """
         gates = runs.gates(self.config.layout)
         held = {table: failed for table, (state, _, failed) in gates.items() if state == "held"}
-        return {t: failed for t, failed in held.items() if not t.startswith("gold.")}
+        judged = (f"{layer}.{n}" for layer in ("bronze", "silver") for n in self.config.sources)
+        return {t: held[t] for t in judged if t in held and read_suite(self.config.conf_dir, t)}
 
     def refuse_held(self) -> None:
         """Raise MedallionError where a gate holds rows back from gold."""

@@ -161,7 +161,7 @@ def _swap(pipeline: Pipeline, plan: dict[str, Any]) -> None:
     beside = Beside(layout.root, tuple(plan["built"]))
     for name in plan["built"]:
         new = beside.table(name)
-        if (new / "_delta_log").is_dir():
+        if tables.exists(new):
             frame = pipeline.spark.read.format("delta").load(str(new))
             tables.create(layout.table(name), frame.schema.json())
             writer = frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true")

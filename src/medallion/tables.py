@@ -33,7 +33,7 @@ def create(table: Path, schema_json: str, skipping: bool = True) -> None:
     """
     from deltalake import DeltaTable, Schema
 
-    if (table / "_delta_log").is_dir():
+    if exists(table):
         return
     fields = json.loads(schema_json)
     for field in fields["fields"]:
@@ -63,25 +63,34 @@ def _type(kind: str) -> Any:
     return kind
 
 
+def exists(table: Path) -> bool:
+    """Whether a table is there: a process that is cut off while it makes one leaves a log of none.
+
+    A commit is written under another name first, which ends otherwise.
+    """
+    log = table / "_delta_log"
+    return log.is_dir() and any(f.suffix in (".json", ".parquet") for f in log.iterdir())
+
+
 def version(table: Path) -> int:
     """The newest version of a table; -1 where there is no table."""
     from deltalake import DeltaTable
 
-    return int(DeltaTable(table).version()) if (table / "_delta_log").is_dir() else -1
+    return int(DeltaTable(table).version()) if exists(table) else -1
 
 
 def row_count(table: Path) -> int:
     """Rows of a table, 0 where there is none, from its files' footers' counts in the log."""
     from deltalake import DeltaTable
 
-    return int(DeltaTable(table).count()) if (table / "_delta_log").is_dir() else 0
+    return int(DeltaTable(table).count()) if exists(table) else 0
 
 
 def rows_written(table: Path, after: int, until: int | None = None) -> int:
     """Rows added by the commits after one version, as the writers counted them."""
     from deltalake import DeltaTable
 
-    if not (table / "_delta_log").is_dir():
+    if not exists(table):
         return 0
     delta = DeltaTable(table)
     total = 0

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support import Lakehouse
 
-from medallion import nightly, runs, tables
+from medallion import backfill, nightly, runs, tables
 from medallion.errors import MedallionError, UsageError
 from medallion.nightly import Report
 
@@ -133,3 +135,45 @@ def test_a_warning_stops_nothing(lakehouse: Lakehouse, tmp_path: Path) -> None:
         1,
     )
     assert lakehouse.rows("gold.device_totals") == [("phone", 2)]
+
+
+@pytest.mark.parametrize("given_up", ["source", "suite"])
+def test_what_nobody_can_judge_any_more_holds_nothing_back(
+    lakehouse: Lakehouse, tmp_path: Path, given_up: str
+) -> None:
+    file = lakehouse.copy_of_conf(tmp_path) / "great_expectations/expectations/bronze/event.json"
+    rule = {
+        "type": "expect_column_values_to_not_be_null",
+        "kwargs": {"column": "time"},
+        "meta": {"name": "timed", "on_failure": "stop"},
+    }
+    file.write_text(json.dumps({"name": "bronze.event", "expectations": [rule]}), encoding="utf-8")
+    lakehouse.land("event", "1.json", '{"id": "p", "action": "open", "ts": "2018-03-02T10:00:00"}')
+    lakehouse.land("activity", "1.json", recording(0, 0.1))
+    assert held_by(lakehouse.nightly()) == [("bronze.event", "timed", 1)]
+    config = lakehouse.config
+    if given_up == "source":
+        gold = {name: table for name, table in config.gold.items() if table.source == "activity"}
+        sources = {"activity": config.sources["activity"]}
+        lakehouse.config = replace(config, sources=sources, gold=gold)
+    else:
+        file.unlink()
+    assert lakehouse.nightly().is_good
+    assert lakehouse.rows("gold.device_totals") == [("phone", 1)]
+
+
+def test_a_backfill_tells_what_it_took_in_while_gold_is_held_back(
+    lakehouse: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expect_small_x(lakehouse, tmp_path, "stop")
+    lakehouse.land("activity", "1.json", recording(0, 9.0))
+    assert held_by(lakehouse.nightly()) == [("silver.activity", "x_small", 1)]
+    before = gold(lakehouse)
+    old = tmp_path / "old.json"
+    old.write_text(recording(1, 0.1) + "\n", encoding="utf-8")
+    monkeypatch.setattr(backfill, "open_pipeline", lambda *_: nullcontext(lakehouse.pipeline()))
+    said: list[str] = []
+    found = backfill.backfill(lakehouse.config, "activity", old, said.append)
+    assert (found.new_files, found.rows, found.is_good) == (1, 1, True)
+    assert "held back" in said[-1]
+    assert gold(lakehouse) == before
