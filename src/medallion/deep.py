@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections import Counter
 from dataclasses import dataclass, field
@@ -203,7 +204,7 @@ _NEAR = "1e-9"
 
 def _aggregate(config: Config, table: GoldTable) -> str:
     """The table's aggregate as DataFusion would write it; a slide is as many shifted windows."""
-    measures = [f'{sql} as "{name}"' for name, sql in table.measure.items()]
+    measures = [f'{_quotients(sql)} as "{name}"' for name, sql in table.measure.items()]
     groups = [f'"{column}"' for column in table.group_by]
     source = f"silver.{table.source}"
     if table.window:
@@ -222,6 +223,14 @@ def _aggregate(config: Config, table: GoldTable) -> str:
         groups = [*WINDOW, *groups]
     by = f" group by {', '.join(groups)}" if groups else " having count(*) > 0"
     return f"select {', '.join([*groups, *measures])} from {source}{by}"
+
+
+_QUOTED_OR_DIVIDED = re.compile(r"'(?:[^'\\]|\\.)*'|\"[^\"]*\"|`[^`]*`|/")
+
+
+def _quotients(sql: str) -> str:
+    """DataFusion divides whole numbers by whole numbers into whole numbers, and Spark does not."""
+    return _QUOTED_OR_DIVIDED.sub(lambda m: "* 1.0 /" if m[0] == "/" else m[0], sql)
 
 
 def _time(micros: str) -> str:

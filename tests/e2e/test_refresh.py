@@ -75,7 +75,7 @@ def test_silver_rebuilt(filled: Lakehouse) -> None:
         sql = "select count(*) from silver.event union all select sum(total_events) from gold."
         while not done.is_set():
             for table in ("action_counts", "user_activity"):
-                seen.add((table, *analyst.query(str(lakehouse.root), sql + table).rows))
+                seen.add((table, *sorted(analyst.query(str(lakehouse.root), sql + table).rows)))
 
     watcher = threading.Thread(target=watch)
     watcher.start()
