@@ -128,6 +128,19 @@ def test_implausible_values_are_a_warning_with_examples(spark: SparkSession, gat
     assert len(failure.examples[0]) <= 200
 
 
+def test_rows_that_python_cannot_show_are_counted(spark: SparkSession, gates: Gates) -> None:
+    """Epoch milliseconds taken for seconds are of the year 47116: a warning stays a warning."""
+    late = "timestamp_seconds(1424686734958) AS recorded_at"
+    good = spark.sql(ACTIVITY.format(rows=3))
+    batch = good.selectExpr("* EXCEPT (x, recorded_at)", "999D AS x", late).select(good.columns)
+    verdict = validate(gates, "silver.activity", batch)
+    assert only(verdict, "implausible_x").on_failure == "warn"
+    assert only(verdict, "implausible_x").unexpected_count == 3
+    future = only(verdict, "future_event_time")
+    assert (future.unexpected_count, future.examples) == (3, ())
+    assert "could not be evaluated" not in future.detail
+
+
 @pytest.mark.parametrize(
     ("broken", "names"), [(5, ["malformed_line"]), (6, ["malformed_line", "malformed_share"])]
 )

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from medallion.errors import ConfigError
 from medallion.quality.rules import where_condition
 from medallion.quality.suites import BY_QUERY, Expectation, fail, read_suite, suite_path
-from medallion.quality.verdicts import EXAMPLES, Verdict, failure_of
+from medallion.quality.verdicts import EXAMPLES, Verdict, exception_of, failure_of
 
 if TYPE_CHECKING:
     from great_expectations.core import (
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
 _TO_BE_NULL = "expect_column_values_to_be_null"
+_COUNTED = "counted_rows_expectation"
 _QUERY_VIEW = "tmp_view"  # what Great Expectations registers a batch as, to query it
 
 
@@ -79,7 +80,8 @@ class Gates:
         failures = []
         for i, expectation in enumerate(expectations):
             if not outcome.results[i].success:
-                outcome.results[i] = _explain(self._batch(table, batch), expectation)
+                judged = outcome.results[i]
+                outcome.results[i] = _explain(self._batch(table, batch), expectation, judged)
                 failures.append(failure_of(table, rows, expectation, outcome.results[i]))
             outcome.results[i].expectation_config = _configuration(expectation)
         self._store(table, outcome)
@@ -211,14 +213,23 @@ def _configuration(expectation: Expectation) -> ExpectationConfiguration:
     )
 
 
-def _explain(batch: Batch, expectation: Expectation) -> ExpectationValidationResult:
-    """Run one failed expectation again, the stock way and with examples."""
+def _explain(
+    batch: Batch, expectation: Expectation, judged: ExpectationValidationResult
+) -> ExpectationValidationResult:
+    """Run one failed expectation again, the stock way and with examples.
+
+    Rows that cannot be shown, for Python has no year 0 and none after 9999, are counted at least.
+    """
     by_query = expectation.kind == BY_QUERY
-    return batch.validate(
-        _configuration(expectation).to_domain_obj(),
-        result_format={
-            "result_format": "COMPLETE" if by_query else "BASIC",
-            "partial_unexpected_count": EXAMPLES,
-            "include_unexpected_rows": True,
-        },
-    )
+    shown: dict[str, Any] = {
+        "result_format": "COMPLETE" if by_query else "BASIC",
+        "partial_unexpected_count": EXAMPLES,
+        "include_unexpected_rows": True,
+    }
+    result = batch.validate(_configuration(expectation).to_domain_obj(), result_format=shown)
+    if exception_of(judged) or not exception_of(result):
+        return result
+    counted = replace(expectation, kind=_COUNTED) if by_query else expectation
+    shown["include_unexpected_rows"] = False
+    result = batch.validate(_configuration(counted).to_domain_obj(), result_format=shown)
+    return judged if exception_of(result) else result

@@ -47,7 +47,7 @@ def failure_of(
 ) -> Failure:
     """What a failed result of Great Expectations says, in the words of a report."""
     found = dict(result.result)
-    raised = _exception(result)
+    raised = exception_of(result)
     on_failure = expectation.on_failure
     count = found.get("unexpected_count")
     examples = found.pop("unexpected_rows", None) or found.get("partial_unexpected_list") or []
@@ -56,6 +56,8 @@ def failure_of(
         count = found.get("observed_value")
         examples = found.get("details", {}).pop("unexpected_rows", [])
         detail = f"its query found {count} rows"
+    elif count is None and "observed_value" not in found:
+        detail = f"some of {rows} rows do not meet {expectation.kind}, and they cannot be shown"
     elif count is None:
         detail = f"{expectation.kind} observed {found.get('observed_value')}"
     if raised:
@@ -78,7 +80,7 @@ def _example(row: Any, expectation: Expectation) -> str:
     return text if len(text) <= EXAMPLE_LENGTH else text[: EXAMPLE_LENGTH - 3] + "..."
 
 
-def _exception(result: ExpectationValidationResult) -> str | None:
+def exception_of(result: ExpectationValidationResult) -> str | None:
     """The first line of what an expectation raised: at the top level, or one for each metric."""
     info = result.exception_info or {}
     for part in (info, *info.values()):
