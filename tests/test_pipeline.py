@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from deltalake import DeltaTable
 from py4j.protocol import Py4JError
 from support import Lakehouse
 
-from medallion import opening, refresh
+from medallion import always_on, opening, refresh
 from medallion.errors import ConfigError, UsageError
-from medallion.streams import Run, moment, one_line, trigger
+from medallion.streams import Run, StreamError, moment, one_line, trigger
 
 
 def test_triggers() -> None:
@@ -29,6 +31,17 @@ def test_an_exception_in_one_line() -> None:
     )
     assert one_line(text) == "[FAILED] the job stopped. (java.io.IOException: disk full)"
     assert one_line("one thing") == "one thing"
+    # What is raised inside of a batch comes with Python's own trace around it.
+    text = """An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
+  File "utils.py", line 163, in call
+    self.func(batch, batch_id)
+pyspark.errors.exceptions.captured.NumberFormatException: [CAST_INVALID_INPUT] The value 'p' of it.
+== SQL (line 1, position 1) ==
+cast(id as int)
+
+
+=== Streaming Query ==="""  # noqa: E501
+    assert one_line(text) == "[CAST_INVALID_INPUT] The value 'p' of it."
 
 
 def test_a_watermark_that_is_not_set_is_none() -> None:
@@ -131,6 +144,72 @@ def test_a_gold_table_is_not_made_by_two_definitions(lakehouse: Lakehouse) -> No
         ("2018-03-02 10:05:00", "2018-03-02 10:10:00", 2)
     ]
     lakehouse.pipeline().run("gold")
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"keys": ("device", "event_at", "action")}, r"made with keys \['event_at', 'device'"),
+        ({"silver": {"more": "id"}}, "made with no column more"),
+        ({"silver": {"kind": "1"}}, "made with column kind 'string'"),
+        ({"silver": {"kind": None}}, "made with column kind 'string'"),
+    ],
+)
+def test_a_silver_table_is_not_made_by_two_definitions(
+    lakehouse: Lakehouse, changed: dict[str, Any], told: str
+) -> None:
+    """Keys in another order let copies in; a late row has no place without a column of its own."""
+    source = lakehouse.config.sources["event"]
+    source = replace(source, silver={**source.silver, "kind": "'app'"})
+    lakehouse.config = replace(lakehouse.config, sources={"event": source}, gold={})
+    line = '{"id": "p", "action": "open", "ts": "2018-03-02T10:07:00"}'
+    lakehouse.land("event", "1.json", line)
+    for layer in ("bronze", "silver"):
+        lakehouse.pipeline().run(layer)
+    silver = {**source.silver, **changed.get("silver", {})}
+    changed = {**changed, "silver": {name: sql for name, sql in silver.items() if sql}}
+    lakehouse.config = replace(lakehouse.config, sources={"event": replace(source, **changed)})
+    lakehouse.land("event", "2.json", line)
+    lakehouse.pipeline().run("bronze")
+    with pytest.raises(ConfigError, match=rf"silver.event was {told}.* refresh silver.event"):
+        lakehouse.pipeline().run("silver")
+    assert len(lakehouse.rows("silver.event")) == 1
+    refresh.refresh(lakehouse.pipeline(), "silver.event")
+    lakehouse.pipeline().run("silver")
+    assert len(lakehouse.rows("silver.event")) == 1
+
+
+def test_rows_changed_by_hand_under_a_query(lakehouse: Lakehouse) -> None:
+    """Spark's own advice would lead to options that are not medallion's."""
+    config = lakehouse.config
+    gold = {"action_counts": config.gold["action_counts"]}
+    lakehouse.config = replace(config, sources={"event": config.sources["event"]}, gold=gold)
+    for number in (1, 2):
+        rows = (
+            f'{{"id": "p", "action": "a{n}", "ts": "2018-03-02T10:0{number}:00"}}' for n in "12"
+        )
+        lakehouse.land("event", f"{number}.json", *rows)
+        for layer in ("bronze", "silver", "gold") if number == 1 else ("bronze", "silver"):
+            lakehouse.pipeline().run(layer)
+    DeltaTable(config.layout.table("silver.event")).delete("action = 'a1'")
+    with pytest.raises(StreamError, match=r"changed or deleted.* refresh gold.action_counts"):
+        lakehouse.pipeline().run("gold")
+
+
+def test_a_layer_whose_queries_all_wait_for_a_schema_stays_on() -> None:
+    stop, started = threading.Event(), []
+
+    def start(*_: Any, only: list[str]) -> list[Any]:
+        started.extend(only)
+        stop.set()
+        query = SimpleNamespace(isActive=True)
+        return [SimpleNamespace(name="silver.a", query=query, collect=int, batches={}, intake=None)]
+
+    pipeline: Any = SimpleNamespace(
+        names=lambda _: ["a"], has_rows=lambda *_: True, start=start, settle=lambda *_: None
+    )
+    always_on._watch(pipeline, {"silver": []}, stop, "1 second")
+    assert started == ["a"]
 
 
 class Stopped:

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from medallion import checkpoints, late, runs, tables
 from medallion.config import Config, Source
-from medallion.layers import bronze
+from medallion.layers import bronze, silver
 from medallion.streams import Run
 
 
@@ -91,6 +91,7 @@ def settle_silver(
 ) -> dict[str, Any]:
     """Admit the late rows of silver's batches after `since`, and give the batches' figures."""
     last = _last_batch(config, run)
+    check = run.check or silver.checks(config, source)
     rows = duplicates = admitted = 0
     for batch in range(since + 1, last + 1):
         known = run.batches.get(batch)
@@ -100,7 +101,8 @@ def settle_silver(
         else:
             rows += late.rows_of_batch(spark, config, source, batch).count()
         if known is None or known.late:
-            settled = late.settle(spark, config, source, batch, known.late if known else None)
+            dropped = known.late if known else None
+            settled = late.settle(spark, config, source, batch, dropped, check)
             admitted += settled.late
             duplicates += settled.duplicates
     return {

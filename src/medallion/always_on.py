@@ -54,7 +54,8 @@ def _watch(
     everyone = [run for runs in running.values() for run in runs]
     told: set[str] = set()
     settled, polled = -SETTLE_SECONDS, time.monotonic()
-    while not stop.wait(0.2) and any(run.query.isActive for run in everyone):
+    # None at all: each of them waits for a schema, which another process may bring.
+    while not stop.wait(0.2) and (not everyone or any(run.query.isActive for run in everyone)):
         for layer, runs in running.items():
             for at, run in enumerate(runs):
                 if not run.query.isActive and _SCHEMA_CHANGED in (run.error() or ""):

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from medallion import checkpoints, feed, schemas
 from medallion.config import Config, Source
 from medallion.errors import MedallionError
-from medallion.layers.silver import checked
+from medallion.streams import Check
 from medallion.transforms import silver as transforms
 
 RULE = "late"  # what late rows have broken, where they are to be set aside
@@ -32,7 +32,12 @@ class Settled:
 
 
 def settle(
-    spark: SparkSession, config: Config, source: Source, batch: int, dropped: int | None
+    spark: SparkSession,
+    config: Config,
+    source: Source,
+    batch: int,
+    dropped: int | None,
+    check: Check,
 ) -> Settled:
     """Admit the late rows of one batch of `silver.<source>`; safe to repeat.
 
@@ -41,6 +46,7 @@ def settle(
     Args:
         dropped: how many rows the engine dropped as late; None where its record is lost, and then
             the duplicates that it met on time are counted again too.
+        check: the rules that the query began with; the suites may have been edited since.
 
     Returns:
         Rows admitted to silver, and rows found to be duplicates.
@@ -48,7 +54,9 @@ def settle(
     Raises:
         MedallionError: other rows are found than the engine dropped.
     """
-    rows = _identified(spark, config, source, batch)
+    bronze = rows_of_batch(spark, config, source, batch)
+    checked = check(bronze, keep_all=source.late == "quarantine")
+    rows = transforms.split(checked, source.keys)[0]
     watermark = checkpoints.watermark(_checkpoint(config, source), batch - 1) or 0
     is_late = F.col(source.event_time) <= F.timestamp_millis(F.lit(watermark))
     late = rows.where(is_late).persist()
@@ -61,7 +69,8 @@ def settle(
             )
         admitted = 0
         duplicates = 0
-        if found and source.late == "quarantine":
+        # Before there is a watermark Spark drops what is of before 1970, which is late for nobody.
+        if found and source.late == "quarantine" and watermark:
             duplicates = found - _set_aside(spark, config, source, late, batch)
         elif found:
             _insert(spark, config, source, transforms.good(late, source.silver))
@@ -90,12 +99,6 @@ def rows_of_batch(spark: SparkSession, config: Config, source: Source, batch: in
 
 def _checkpoint(config: Config, source: Source) -> Path:
     return config.layout.checkpoint(f"silver.{source.name}")
-
-
-def _identified(spark: SparkSession, config: Config, source: Source, batch: int) -> DataFrame:
-    bronze = rows_of_batch(spark, config, source, batch)
-    rows = checked(bronze, config, source, keep_all=source.late == "quarantine")
-    return transforms.split(rows, source.keys)[0]
 
 
 def _insert(spark: SparkSession, config: Config, source: Source, late: DataFrame) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 
@@ -41,6 +42,7 @@ def spark_session(config: Config, name: str, debug: bool = False) -> SparkSessio
     session = builder.getOrCreate()
     # What fails is told in a sentence, and much of it is dealt with: no stack traces unless asked.
     session.sparkContext.setLogLevel("ERROR" if debug else "FATAL")
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.ERROR if debug else logging.FATAL)
     return session
 
 

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from medallion.errors import MedallionError, UsageError
 from medallion.kinds import seconds
 
 AVAILABLE_NOW = "available-now"
+_TRACEBACK = "Traceback (most recent call last):\n"
+_REWRITTEN = ("DELTA_SOURCE_TABLE_IGNORE_CHANGES", "DELTA_SOURCE_IGNORE_DELETE")
+
+
+Check = Callable[..., DataFrame]
 
 
 class StreamError(MedallionError):
@@ -96,6 +103,7 @@ class Run:
     batches: dict[int, Batch] = field(default_factory=dict)
     on_batch: Callable[[Run, Batch], None] | None = None
     intake: Intake | None = None
+    check: Check | None = None  # silver's, with the rules as they were when it started
     is_renewed: bool = False  # it stopped for new columns, which is no failure
 
     def collect(self) -> None:
@@ -129,7 +137,13 @@ class Run:
         if exception is None or self.is_renewed:
             return None
         failure = self.intake.failure if self.intake else None
-        return str(failure) if failure else one_line(str(exception))
+        told = str(failure) if failure else one_line(str(exception))
+        if any(name in told for name in _REWRITTEN):
+            return (
+                "rows of the table that it reads have been changed or deleted since it last ran: "
+                f"medallion refresh {self.name} rebuilds its own"
+            )
+        return told
 
 
 def await_all(runs: Iterable[Run]) -> None:
@@ -163,7 +177,12 @@ def stop_all(runs: Iterable[Run]) -> None:
 
 
 def one_line(text: str) -> str:
-    """An exception of Spark without its stack traces."""
+    """An exception of Spark without its stack traces, Python's among them."""
+    traced = text.rpartition(_TRACEBACK)[2].splitlines() if _TRACEBACK in text else []
+    raised = (line for line in traced if line and not line[0].isspace())
+    if told := next(raised, ""):  # after the class of the exception, which may be within a module
+        kind, colon, message = told.partition(": ")
+        return message if colon and re.fullmatch(r"[\w.]+", kind) else told
     lines = [line.strip() for line in text.splitlines()]
     caused = [line for line in lines if line.startswith("Caused by:")]
     first = next((line for line in lines if line), "unknown error")

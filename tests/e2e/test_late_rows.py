@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from support import Lakehouse
 
 from medallion.accounting import Balance
+from medallion.audit import audit
+from medallion.streams import await_all
 
 
 def event(time: str, device: str | None = "p") -> str:
@@ -53,3 +56,49 @@ def test_late_rows(lakehouse: Lakehouse, late: str) -> None:
         ]
     # A night with nothing new finds nothing late a second time.
     assert lakehouse.nightly().balances == report.balances
+
+
+def test_rows_of_before_1970_are_not_late_where_nothing_came_before(lakehouse: Lakehouse) -> None:
+    """Spark's watermark begins at 1970, whatever the rows."""
+    sources = {"event": replace(lakehouse.config.sources["event"], late="quarantine")}
+    lakehouse.config = replace(lakehouse.config, sources=sources, gold={})
+    rows = [
+        f'{{"id": "p", "action": "open", "ts": "19{year}-03-02T10:00:00"}}' for year in (50, 60)
+    ]
+    lakehouse.land("event", "1.json", *rows)
+    assert lakehouse.nightly().is_good
+    assert len(lakehouse.rows("silver.event")) == 2
+    assert lakehouse.rows("quarantine.event") == []
+
+
+def test_a_rule_that_is_written_while_a_query_is_on_waits_for_the_next_one(
+    lakehouse: Lakehouse, tmp_path: Path
+) -> None:
+    """What the watermark drops is judged by the rules that the query itself began with."""
+    file = lakehouse.copy_of_conf(tmp_path) / "great_expectations/expectations/silver/event.json"
+    sources = {"event": lakehouse.config.sources["event"]}
+    lakehouse.config = replace(lakehouse.config, sources=sources, gold={})
+    lakehouse.land("event", "1.json", *FIRST)
+    assert lakehouse.nightly().is_good
+    lakehouse.land("event", "2.json", event("09:00:00"), event("16:00:00"))
+    pipeline = lakehouse.pipeline()
+    pipeline.run("bronze")
+    started = pipeline.start("silver")
+    suite = json.loads(file.read_text(encoding="utf-8"))
+    rule = {"column": "device", "value_set": ["q"]}
+    suite["expectations"].append(
+        {
+            "type": "expect_column_values_to_be_in_set",
+            "kwargs": rule,
+            "meta": {"name": "only_q", "on_failure": "quarantine"},
+        }
+    )
+    file.write_text(json.dumps(suite), encoding="utf-8")
+    await_all(started)
+    pipeline.settle("silver", started)
+    assert len(lakehouse.rows("silver.event")) == 4
+    lakehouse.land("event", "3.json", event("09:00:01"), event("17:00:00"))
+    for layer in ("bronze", "silver"):
+        lakehouse.pipeline().run(layer)
+    assert lakehouse.rows("quarantine.event", "_failed_rules") == [(["only_q"],), (["only_q"],)]
+    assert audit(lakehouse.config, everything=True).is_balanced

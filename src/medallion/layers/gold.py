@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from medallion import checkpoints, tables
 from medallion.config import Config, GoldTable
-from medallion.errors import ConfigError
+from medallion.layers.made import refuse_another
 from medallion.schemas import WINDOW
 from medallion.streams import Run
 from medallion.transforms.gold import aggregated, windowed
@@ -55,13 +55,7 @@ def _refuse_another(config: Config, table: GoldTable, checkpoint: Path) -> None:
         "measure": dict(table.measure),
         "output_mode": table.output_mode,
     }
-    then = checkpoints.made_by(checkpoint, now)
-    if changed := [f"{key} {then.get(key)!r}" for key in now if then.get(key) != now[key]]:
-        raise ConfigError(
-            f"{config.conf_dir / 'pipeline.yaml'}: gold.{table.name} was made with "
-            f"{', '.join(changed)}: put that back, or rebuild the table with medallion refresh "
-            f"gold.{table.name}."
-        )
+    refuse_another(config, f"gold.{table.name}", checkpoints.made_by(checkpoint, now), now)
 
 
 def groups(table: GoldTable) -> tuple[str, ...]:

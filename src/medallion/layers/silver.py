@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from pyspark import StorageLevel
@@ -11,8 +13,9 @@ from pyspark.sql import functions as F
 from medallion import checkpoints, tables
 from medallion.config import Config, Source
 from medallion.errors import ConfigError
+from medallion.layers.made import refuse_another
 from medallion.quality.rules import failed_rules, load_rules
-from medallion.streams import Run
+from medallion.streams import Check, Run
 from medallion.transforms import silver as transforms
 
 # Rows that break these never reach the watermark: one time in 2099 would make all later rows late.
@@ -20,18 +23,21 @@ GUARDS = ("missing_event_time", "future_event_time")
 
 
 def start(spark: SparkSession, config: Config, source: Source, trigger: dict[str, Any]) -> Run:
-    """Start the query; its observed metrics are `identified.rows` and `others.rows`."""
+    """Start the query; its observed metrics are `identified.rows` and `others.rows`.
+
+    Raises:
+        ConfigError: the table has other keys or columns, or its suite does not guard the watermark.
+    """
     name = f"silver.{source.name}"
     bronze = config.layout.table(f"bronze.{source.name}")
-    rows = checked(
+    check = checks(config, source)
+    rows = check(
         spark.readStream.format("delta")
         # From the log and not from a snapshot, and whole versions a batch: so the rows of a batch
         # can be found again, by their versions, when the watermark has dropped some of them.
         .option("startingVersion", "0")
         .option("maxFilesPerTrigger", 2**31 - 1)
-        .load(str(bronze)),
-        config,
-        source,
+        .load(str(bronze))
     )
     identified, others = transforms.split(rows, source.keys)
     once = transforms.deduplicated(
@@ -41,9 +47,11 @@ def start(spark: SparkSession, config: Config, source: Source, trigger: dict[str
         source.watermark,
     )
     silver, quarantine = config.layout.table(name), config.layout.table(f"quarantine.{source.name}")
-    tables.create(silver, transforms.good(rows, source.silver).schema.json())
+    kept = transforms.good(rows, source.silver)
+    tables.create(silver, kept.schema.json())
     tables.create(quarantine, transforms.broken(rows).schema.json())
     checkpoint = config.layout.checkpoint(name)
+    _refuse_another(spark, config, source, checkpoint, kept)
 
     def write(batch: DataFrame, batch_id: int) -> None:
         # The query's id changes with a new checkpoint: its batches are not taken for old ones.
@@ -74,11 +82,23 @@ def start(spark: SparkSession, config: Config, source: Source, trigger: dict[str
         .trigger(**trigger)
         .start()
     )
-    return Run(name, query, before)
+    return Run(name, query, before, check=check)
 
 
-def checked(bronze: DataFrame, config: Config, source: Source, keep_all: bool = False) -> DataFrame:
-    """`transforms.silver.checked` with the rules of both tables' suites.
+def _refuse_another(
+    spark: SparkSession, config: Config, source: Source, checkpoint: Path, good: DataFrame
+) -> None:
+    """Spark knows a key again by its place among the keys, and Delta a column by its type."""
+    name = f"silver.{source.name}"
+    now = {"event_time": source.event_time, "keys": list(source.keys)}
+    then = checkpoints.made_by(checkpoint, now)
+    there = spark.read.format("delta").load(str(config.layout.table(name)))
+    columns = [{f"column {c}": kind for c, kind in rows.dtypes} for rows in (there, good)]
+    refuse_another(config, name, then | columns[0], now | columns[1])
+
+
+def checks(config: Config, source: Source) -> Check:
+    """`transforms.silver.checked` with the rules of both tables' suites, as they are now.
 
     Raises:
         ConfigError: the suite of the silver table does not guard the watermark.
@@ -92,6 +112,9 @@ def checked(bronze: DataFrame, config: Config, source: Source, keep_all: bool = 
             f"expectation named {' and '.join(missing)}; without it one wrong time makes every "
             "later row late."
         )
-    return transforms.checked(
-        bronze, source.silver, failed_rules(in_bronze), failed_rules(in_silver), keep_all
+    return partial(
+        transforms.checked,
+        silver=source.silver,
+        bronze_rules=failed_rules(in_bronze),
+        silver_rules=failed_rules(in_silver),
     )
