@@ -7,6 +7,7 @@ import os
 import sys
 
 from pyspark import SparkConf
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from medallion.config import Config
@@ -42,7 +43,8 @@ def spark_session(config: Config, name: str, debug: bool = False) -> SparkSessio
     session = builder.getOrCreate()
     # What fails is told in a sentence, and much of it is dealt with: no stack traces unless asked.
     session.sparkContext.setLogLevel("ERROR" if debug else "FATAL")
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.ERROR if debug else logging.FATAL)
+    if not debug:
+        PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.FATAL)
     return session
 
 
