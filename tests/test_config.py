@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,7 @@ def edited(tmp_path: Path, *path: str, value: Any) -> Path:
         (("sources", "event", "folders"), "/data", ["folders", "a list of folders"]),
         (("sources", "event", "folders"), ["x", "../.."], ["event.folders", "names ../.., where"]),
         (("sources", "event", "folders"), ["archive/event"], ["event.folders", "archive/event"]),
+        (("sources", "event", "folders"), ["landing"], ["sources.event takes the same files"]),
         (("sources", "event", "pattern"), "2024/*.json", ["event.pattern", "without /"]),
         (("sources", "event", "pattern"), "{a,b}*.json", ["event.pattern", "'{a,b}*.json'"]),
         (("sources", "event", "allow_overwrites"), "yes", ["allow_overwrites", "true or false"]),
@@ -196,3 +198,25 @@ def test_durations() -> None:
     for wrong in ("", "10", "minutes", "-1 hour", "0 days", "1.5 hours", "1 week"):
         with pytest.raises(ValueError, match="is not a duration"):
             seconds(wrong)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_good"),
+    [
+        ({}, {}, False),
+        ({"pattern": "*.json"}, {}, False),
+        ({"pattern": "a*.json"}, {"pattern": "b*.json"}, True),
+        ({"clean_source": "off"}, {}, False),
+        ({"clean_source": "off"}, {"clean_source": "off"}, True),
+    ],
+)
+def test_one_folder_of_two_sources(
+    tmp_path: Path, one: dict[str, Any], other: dict[str, Any], is_good: bool
+) -> None:
+    """Where both take a file in, and one moves it away, the other may never have read it."""
+    document = yaml.safe_load((PROJECT / "conf/pipeline.yaml").read_text())
+    for name, settings in (("activity", one), ("event", other)):
+        document["sources"][name] |= {"folders": [str(tmp_path / "drop")], **settings}
+    edited(tmp_path, "sources", value=document["sources"])
+    with nullcontext() if is_good else pytest.raises(ConfigError, match="takes the same files as"):
+        load({}, tmp_path)

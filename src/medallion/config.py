@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
 
@@ -101,6 +103,13 @@ def load(environ: Mapping[str, str] | None = None, cwd: Path | None = None) -> C
     sources = {n: _source(n, node, layout) for n, node in document.children("sources").items()}
     if not sources:
         raise ConfigError(f"{document.file}: sources must name at least one source.")
+    for one, other in combinations(sources.values(), 2):
+        if _take_from_each_other(layout, one, other):
+            document.fail(
+                f"sources.{other.name}",
+                f"takes the same files as {one.name}, and one would move them away from the other: "
+                "give each folders or a pattern of its own, or both clean_source off",
+            )
     gold = {n: _gold(n, node, sources) for n, node in document.children("gold").items()}
     master = environ.get("MEDALLION_MASTER") or dotenv.get("MEDALLION_MASTER")
     return Config(conf_dir, master, layout, sources, gold)
@@ -202,6 +211,21 @@ def _source(name: str, node: Node, layout: Layout) -> Source:
         # Spark would never evict the state of such a deduplication.
         node.fail("keys", f"must hold the event time {source.event_time!r}")
     return source
+
+
+def _take_from_each_other(layout: Layout, one: Source, other: Source) -> bool:
+    """Whether files of one source are another's as well, and do not stay where they lie."""
+
+    def places(source: Source) -> list[Path]:
+        folders = (layout.landing(source.name), *(layout.root / f for f in source.folders))
+        return [Path(os.path.realpath(folder)) for folder in folders]
+
+    names = (one.pattern, other.pattern)
+    if one.clean_source == other.clean_source == "off":
+        return False
+    return (fnmatchcase(*names) or fnmatchcase(*reversed(names))) and any(
+        a.is_relative_to(b) or b.is_relative_to(a) for a in places(one) for b in places(other)
+    )
 
 
 def _gold(name: str, node: Node, sources: Mapping[str, Source]) -> GoldTable:
