@@ -44,6 +44,7 @@ def edited(tmp_path: Path, *path: str, value: Any) -> Path:
         (("sources", "event", "watermark"), "0 hours", ["sources.event.watermark"]),
         (("sources", "event", "keys"), ["event_at", "devise"], ["keys", "'devise'"]),
         (("sources", "event", "keys"), ["device"], ["keys", "'event_at'"]),
+        (("sources", "event", "keys"), ["event_at", "event_at"], ["keys", "'event_at' twice"]),
         (("sources", "event", "event_time"), "at", ["sources.event.event_time", "'at'"]),
         (
             ("sources", "event", "schema"),
@@ -91,6 +92,7 @@ def edited(tmp_path: Path, *path: str, value: Any) -> Path:
         (("gold", "device_counts", "window"), "ten minutes", ["gold.device_counts.window"]),
         (("gold", "device_counts", "slide"), "1 hour", ["gold.device_counts.slide", "window"]),
         (("gold", "device_counts", "group_by"), ["devise"], ["'devise'", "silver.activity"]),
+        (("gold", "device_counts", "group_by"), ["device", "device"], ["'device'", "twice"]),
         (("gold", "device_counts", "output_mode"), "append", ["output_mode", "complete or update"]),
         (("gold", "device_counts", "measure"), {}, ["gold.device_counts.measure"]),
         (
@@ -109,6 +111,16 @@ def test_mistakes(tmp_path: Path, path: tuple[str, ...], value: Any, words: list
     assert "pipeline.yaml" in message
     assert all(word in message for word in words), message
     assert "\n" not in message
+
+
+def test_a_group_that_is_named_as_a_window_is(tmp_path: Path) -> None:
+    edited(tmp_path, "gold", "device_counts", "group_by", value=["window_end"])
+    file = tmp_path / "conf/pipeline.yaml"
+    document = yaml.safe_load(file.read_text())
+    document["sources"]["activity"]["silver"]["window_end"] = "gt"
+    file.write_text(yaml.safe_dump(document))
+    with pytest.raises(ConfigError, match=r"device_counts.group_by names 'window_end'.* twice"):
+        load({}, tmp_path)
 
 
 def test_missing_folder(tmp_path: Path) -> None:

@@ -207,6 +207,8 @@ def _source(name: str, node: Node, layout: Layout) -> Source:
         for column in named:
             if column not in source.silver:
                 node.fail(key, f"names {column!r}, which is not a column of silver")
+            if named.count(column) > 1:
+                node.fail(key, f"names {column!r} twice")
     if source.event_time not in source.keys:
         # Spark would never evict the state of such a deduplication.
         node.fail("keys", f"must hold the event time {source.event_time!r}")
@@ -244,6 +246,8 @@ def _gold(name: str, node: Node, sources: Mapping[str, Source]) -> GoldTable:
     for column in group_by:
         if column not in sources[source].silver:
             node.fail("group_by", f"names {column!r}, which is not a column of silver.{source}")
+        if [*group_by, *(WINDOW if window else ())].count(column) > 1:
+            node.fail("group_by", f"names {column!r}, which the table has twice then")
     measure = node.get(
         "measure", kinds.named_columns, "snake_case columns with their Spark SQL aggregates"
     )
