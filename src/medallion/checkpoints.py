@@ -32,10 +32,18 @@ def query_id(checkpoint: Path) -> str:
 
 def last_committed(checkpoint: Path) -> int:
     """The last batch that was committed; -1 where there is none."""
-    commits = checkpoint / "commits"
-    if not commits.is_dir():
+    return _last(checkpoint / "commits")
+
+
+def last_begun(checkpoint: Path) -> int:
+    """The last batch that was planned, whether it has ended or not; -1 where there is none."""
+    return _last(checkpoint / "offsets")
+
+
+def _last(log: Path) -> int:
+    if not log.is_dir():
         return -1
-    return max((int(f.name) for f in commits.iterdir() if f.name.isdigit()), default=-1)
+    return max((int(f.name) for f in log.iterdir() if f.name.isdigit()), default=-1)
 
 
 def watermark(checkpoint: Path, batch: int) -> int | None:
@@ -61,13 +69,27 @@ def made_by(checkpoint: Path, definition: dict[str, Any]) -> dict[str, Any]:
 
     Spark compares the types of the state's columns with the query's, and not their meaning.
     """
-    note = checkpoint / "definition.json"
-    if last_committed(checkpoint) < 0 or not note.is_file():
-        checkpoint.mkdir(parents=True, exist_ok=True)
-        unfinished = note.with_suffix(".tmp")
-        unfinished.write_text(json.dumps(definition, indent=2), encoding="utf-8")
-        unfinished.replace(note)
-    found: dict[str, Any] = json.loads(note.read_text(encoding="utf-8"))
+    then = noted(checkpoint, "definition")
+    if then is None or last_committed(checkpoint) < 0:
+        note(checkpoint, "definition", definition)
+        return definition
+    return then
+
+
+def note(checkpoint: Path, name: str, document: dict[str, Any]) -> None:
+    """Keep a document beside what Spark keeps of a query."""
+    checkpoint.mkdir(parents=True, exist_ok=True)
+    unfinished = checkpoint / f"{name}.tmp"
+    unfinished.write_text(json.dumps(document, indent=2), encoding="utf-8")
+    unfinished.replace(checkpoint / f"{name}.json")
+
+
+def noted(checkpoint: Path, name: str) -> dict[str, Any] | None:
+    """Such a document; None where there is none."""
+    file = checkpoint / f"{name}.json"
+    if not file.is_file():
+        return None
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return found
 
 

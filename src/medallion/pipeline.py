@@ -68,7 +68,7 @@ class Pipeline:
         source = self.config.sources[name]
         if layer == "bronze":
             return bronze.start(self.spark, self.config, source, how, self.say)
-        return silver.start(self.spark, self.config, source, how)
+        return silver.start(self.spark, self.config, source, how, self.say)
 
     def run(self, layer: str) -> None:
         """Run a layer on all that is available, settle it and record it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,11 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from medallion import checkpoints, tables
+from medallion import checkpoints, runs, tables
 from medallion.config import Config, Source
 from medallion.errors import ConfigError
 from medallion.layers.made import refuse_another
-from medallion.quality.rules import failed_rules, load_rules
+from medallion.quality.rules import Rule, failed_rules, load_rules
 from medallion.streams import Check, Run
 from medallion.transforms import silver as transforms
 
@@ -22,7 +23,13 @@ from medallion.transforms import silver as transforms
 GUARDS = ("missing_event_time", "future_event_time")
 
 
-def start(spark: SparkSession, config: Config, source: Source, trigger: dict[str, Any]) -> Run:
+def start(
+    spark: SparkSession,
+    config: Config,
+    source: Source,
+    trigger: dict[str, Any],
+    say: Callable[[str], None],
+) -> Run:
     """Start the query; its observed metrics are `identified.rows` and `others.rows`.
 
     Raises:
@@ -30,7 +37,8 @@ def start(spark: SparkSession, config: Config, source: Source, trigger: dict[str
     """
     name = f"silver.{source.name}"
     bronze = config.layout.table(f"bronze.{source.name}")
-    check = checks(config, source)
+    rules = _begun_with(config, name, _rules(config, source), say)
+    check = _check(rules)
     rows = check(
         spark.readStream.format("delta")
         # From the log and not from a snapshot, and whole versions a batch: so the rows of a batch
@@ -52,6 +60,7 @@ def start(spark: SparkSession, config: Config, source: Source, trigger: dict[str
     tables.create(quarantine, transforms.broken(rows).schema.json())
     checkpoint = config.layout.checkpoint(name)
     _refuse_another(spark, config, source, checkpoint, kept)
+    checkpoints.note(checkpoint, "rules", rules)
 
     def write(batch: DataFrame, batch_id: int) -> None:
         # The query's id changes with a new checkpoint: its batches are not taken for old ones.
@@ -97,8 +106,8 @@ def _refuse_another(
     refuse_another(config, name, then | columns[0], now | columns[1])
 
 
-def checks(config: Config, source: Source) -> Check:
-    """`transforms.silver.checked` with the rules of both tables' suites, as they are now.
+def _rules(config: Config, source: Source) -> dict[str, Any]:
+    """What decides between silver and quarantine: the columns' SQL, and both tables' suites.
 
     Raises:
         ConfigError: the suite of the silver table does not guard the watermark.
@@ -112,9 +121,41 @@ def checks(config: Config, source: Source) -> Check:
             f"expectation named {' and '.join(missing)}; without it one wrong time makes every "
             "later row late."
         )
+    return {
+        "columns": dict(source.silver),
+        "bronze": {rule.name: rule.broken for rule in in_bronze},
+        "silver": {rule.name: rule.broken for rule in in_silver},
+    }
+
+
+def _begun_with(
+    config: Config, name: str, now: dict[str, Any], say: Callable[[str], None]
+) -> dict[str, Any]:
+    """The rules to go on with: those of a run that was cut off, as long as it is not settled.
+
+    Of such a batch some rows may be in quarantine, and none of its late ones are in silver: under
+    other rules a row might go to both of them, or to neither.
+    """
+    checkpoint = config.layout.checkpoint(name)
+    then = checkpoints.noted(checkpoint, "rules")
+    if then is None or then == now or then["columns"].keys() != now["columns"].keys():
+        return now  # other columns are refused
+    if checkpoints.last_begun(checkpoint) <= runs.last_batches(config.layout).get(name, -1):
+        return now
+    say(
+        f"  {name} ends what was cut off by the rules of that run; the new ones count from the next"
+    )
+    return then
+
+
+def _check(rules: dict[str, Any]) -> Check:
+    in_bronze, in_silver = (
+        failed_rules([Rule(name, broken) for name, broken in rules[table].items()])
+        for table in ("bronze", "silver")
+    )
     return partial(
         transforms.checked,
-        silver=source.silver,
-        bronze_rules=failed_rules(in_bronze),
-        silver_rules=failed_rules(in_silver),
+        silver=rules["columns"],
+        bronze_rules=in_bronze,
+        silver_rules=in_silver,
     )
