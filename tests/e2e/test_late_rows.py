@@ -11,6 +11,7 @@ from support import Lakehouse
 
 from medallion.accounting import Balance
 from medallion.audit import audit
+from medallion.pipeline import Pipeline
 from medallion.streams import await_all
 
 
@@ -41,10 +42,26 @@ def only_q(suite: Path) -> None:
     suite.write_text(json.dumps(document), encoding="utf-8")
 
 
-@pytest.mark.parametrize("late", ["admit", "quarantine"])
-def test_late_rows(lakehouse: Lakehouse, late: str) -> None:
+def only_events(lakehouse: Lakehouse, late: str) -> None:
+    """A lakehouse of one source."""
     sources = {"event": replace(lakehouse.config.sources["event"], late=late)}
     lakehouse.config = replace(lakehouse.config, sources=sources, gold={})
+
+
+def with_a_late_row_in_bronze(lakehouse: Lakehouse, conf: Path) -> tuple[Path, Pipeline]:
+    """A night, and a late row and one on time that silver has not read yet; silver's suite."""
+    expectations = lakehouse.copy_of_conf(conf) / "great_expectations/expectations"
+    lakehouse.land("event", "1.json", *FIRST)
+    assert lakehouse.nightly().is_good
+    lakehouse.land("event", "2.json", event("09:00:00"), event("16:00:00"))
+    pipeline = lakehouse.pipeline()
+    pipeline.run("bronze")
+    return expectations / "silver/event.json", pipeline
+
+
+@pytest.mark.parametrize("late", ["admit", "quarantine"])
+def test_late_rows(lakehouse: Lakehouse, late: str) -> None:
+    only_events(lakehouse, late)
     lakehouse.land("event", "1.json", *FIRST)
     assert lakehouse.nightly().is_good
     lakehouse.land("event", "2.json", *LATE)
@@ -72,8 +89,7 @@ def test_late_rows(lakehouse: Lakehouse, late: str) -> None:
 
 def test_rows_of_before_1970_are_not_late_where_nothing_came_before(lakehouse: Lakehouse) -> None:
     """Spark's watermark begins at 1970, whatever the rows."""
-    sources = {"event": replace(lakehouse.config.sources["event"], late="quarantine")}
-    lakehouse.config = replace(lakehouse.config, sources=sources, gold={})
+    only_events(lakehouse, "quarantine")
     rows = [
         f'{{"id": "p", "action": "open", "ts": "19{year}-03-02T10:00:00"}}' for year in (50, 60)
     ]
@@ -87,16 +103,10 @@ def test_a_rule_that_is_written_while_a_query_is_on_waits_for_the_next_one(
     lakehouse: Lakehouse, tmp_path: Path
 ) -> None:
     """What the watermark drops is judged by the rules that the query itself began with."""
-    file = lakehouse.copy_of_conf(tmp_path) / "great_expectations/expectations/silver/event.json"
-    sources = {"event": lakehouse.config.sources["event"]}
-    lakehouse.config = replace(lakehouse.config, sources=sources, gold={})
-    lakehouse.land("event", "1.json", *FIRST)
-    assert lakehouse.nightly().is_good
-    lakehouse.land("event", "2.json", event("09:00:00"), event("16:00:00"))
-    pipeline = lakehouse.pipeline()
-    pipeline.run("bronze")
+    only_events(lakehouse, "admit")
+    suite, pipeline = with_a_late_row_in_bronze(lakehouse, tmp_path)
     started = pipeline.start("silver")
-    only_q(file)
+    only_q(suite)
     await_all(started)
     pipeline.settle("silver", started)
     assert len(lakehouse.rows("silver.event")) == 4
@@ -112,16 +122,10 @@ def test_a_rule_that_is_written_after_a_run_was_cut_off_waits_until_that_is_sett
     lakehouse: Lakehouse, tmp_path: Path, late: str
 ) -> None:
     """By the new rule the late row is no late one, and its batch has been in quarantine already."""
-    file = lakehouse.copy_of_conf(tmp_path) / "great_expectations/expectations/silver/event.json"
-    sources = {"event": replace(lakehouse.config.sources["event"], late=late)}
-    lakehouse.config = replace(lakehouse.config, sources=sources, gold={})
-    lakehouse.land("event", "1.json", *FIRST)
-    assert lakehouse.nightly().is_good
-    lakehouse.land("event", "2.json", event("09:00:00"), event("16:00:00"))
-    pipeline = lakehouse.pipeline()
-    pipeline.run("bronze")
+    only_events(lakehouse, late)
+    suite, pipeline = with_a_late_row_in_bronze(lakehouse, tmp_path)
     await_all(pipeline.start("silver"))  # cut off before it is settled
-    only_q(file)
+    only_q(suite)
     # Not a nightly run: by the new suite, its gate would hold back what came in by the old one.
     for layer in ("bronze", "silver"):
         lakehouse.pipeline().run(layer)
