@@ -17,7 +17,7 @@ from medallion.ingest.links import one_spelling
 from medallion.ingest.walking import fits
 from medallion.layout import plain
 from medallion.opening import open_pipeline
-from medallion.pipeline import LAYERS, Say
+from medallion.pipeline import GOLD_IS_HELD, LAYERS, Say
 from medallion.words import counted
 
 _PATIENCE = 0.5
@@ -89,7 +89,7 @@ def backfill(config: Config, name: str, path: Path, say: Say, debug: bool = Fals
         with open_pipeline(config, "backfill", LAYERS, say, debug) as pipeline:
             for layer in LAYERS:
                 if layer == "gold" and pipeline.held():  # the files are taken in all the same
-                    say("gold      held back: it is as the last good run left it")
+                    say(GOLD_IS_HELD)
                 else:
                     pipeline.run(layer)
     newest = _newest(config, source)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from medallion import whole
+
 
 @dataclass(frozen=True)
 class DeltaOffset:
@@ -79,9 +81,7 @@ def made_by(checkpoint: Path, definition: dict[str, Any]) -> dict[str, Any]:
 def note(checkpoint: Path, name: str, document: dict[str, Any]) -> None:
     """Keep a document beside what Spark keeps of a query."""
     checkpoint.mkdir(parents=True, exist_ok=True)
-    unfinished = checkpoint / f"{name}.tmp"
-    unfinished.write_text(json.dumps(document, indent=2), encoding="utf-8")
-    unfinished.replace(checkpoint / f"{name}.json")
+    whole.write(checkpoint / f"{name}.json", json.dumps(document, indent=2))
 
 
 def noted(checkpoint: Path, name: str) -> dict[str, Any] | None:

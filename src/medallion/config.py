@@ -55,6 +55,10 @@ class Source:
     max_files_per_trigger: int
     max_bytes_per_trigger: int
 
+    def places(self, layout: Layout) -> tuple[Path, ...]:
+        """The source's folder of landing, and the others that its configuration names."""
+        return (layout.landing(self.name), *(plain(layout.root / f) for f in self.folders))
+
 
 @dataclass(frozen=True)
 class GoldTable:
@@ -218,15 +222,12 @@ def _source(name: str, node: Node, layout: Layout) -> Source:
 def _take_from_each_other(layout: Layout, one: Source, other: Source) -> bool:
     """Whether files of one source are another's as well, and do not stay where they lie."""
 
-    def places(source: Source) -> list[Path]:
-        folders = (layout.landing(source.name), *(layout.root / f for f in source.folders))
-        return [Path(os.path.realpath(folder)) for folder in folders]
-
+    here, there = ([Path(os.path.realpath(p)) for p in s.places(layout)] for s in (one, other))
     names = (one.pattern, other.pattern)
     if one.clean_source == other.clean_source == "off":
         return False
     return (fnmatchcase(*names) or fnmatchcase(*reversed(names))) and any(
-        a.is_relative_to(b) or b.is_relative_to(a) for a in places(one) for b in places(other)
+        a.is_relative_to(b) or b.is_relative_to(a) for a in here for b in there
     )
 
 

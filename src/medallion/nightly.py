@@ -14,7 +14,7 @@ from medallion import accounting, analyst, feed, refresh, runs, tables
 from medallion.audit import Audit
 from medallion.config import Config
 from medallion.errors import UsageError
-from medallion.pipeline import Pipeline
+from medallion.pipeline import GOLD_IS_HELD, Pipeline
 from medallion.quality.gates import Gates
 from medallion.quality.suites import read_suite
 from medallion.quality.verdicts import Failure, Verdict
@@ -80,7 +80,7 @@ class Nightly:
             waiting += self._layer("silver")
             self._collect(waiting)
             if any(gate.stops for gate in self.report.gates):
-                self._say("gold      held back: it is as the last good run left it")
+                self._say(GOLD_IS_HELD)
             else:
                 refresh.finish(self.pipeline)  # a silver table rebuilt while gold was held back
                 self._collect(self._layer("gold"))

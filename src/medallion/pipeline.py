@@ -21,6 +21,7 @@ from medallion.words import counted
 
 LAYERS = ("bronze", "silver", "gold")
 Say = Callable[[str], None]
+GOLD_IS_HELD = "gold      held back: it is as the last good run left it"
 
 
 @dataclass

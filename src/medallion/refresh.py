@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from medallion import accounting, runs, tables
+from medallion import accounting, runs, tables, whole
 from medallion.config import Config
 from medallion.errors import UsageError
 from medallion.layout import Layout
@@ -120,9 +120,7 @@ def _write_plan(layout: Layout, plan: dict[str, Any]) -> None:
     """The plan is there whole, or as it was; with nothing left to do it goes before the rest."""
     file = _plan_file(layout)
     if plan["built"] or plan["then"]:
-        unfinished = file.with_suffix(".tmp")
-        unfinished.write_text(json.dumps(plan), encoding="utf-8")
-        unfinished.replace(file)
+        whole.write(file, json.dumps(plan))
     else:
         file.unlink(missing_ok=True)
         shutil.rmtree(_area(layout))

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from medallion import whole
 from medallion.errors import UsageError
 from medallion.factory.plan import BatchPlan
 
@@ -56,9 +57,7 @@ class StateFile:
         """Remember a source's progress; the others' stays."""
         sources = {**self._read(), source: asdict(progress)}
         document = {"generator": GENERATOR, "sources": sources}
-        temporary = self.path.with_name(f".{self.path.name}.tmp")
-        temporary.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-        temporary.replace(self.path)
+        whole.write(self.path, json.dumps(document, indent=1) + "\n")
 
     def _read(self) -> dict[str, Any]:
         if not self.path.exists():

@@ -134,7 +134,8 @@ class Discovery:
         """The new rows of the listed files, of which each is taken in under one name."""
         found = [entry for file in listing.files if (entry := self._judge(file, now))]
         known = (e.file for e in self.ledger.all_newest() if _is_taken_or_waits(e))
-        moved = (e for e in self.ledger.every() if found and e.moved_to and e.state in TAKEN)
+        places = {entry.path for entry in found}
+        moved = (e for e in self.ledger.every() if e.moved_to in places and e.state in TAKEN)
         landed = {File(str(e.moved_to), e.size, e.modified_at): e.path for e in moved}
         found = [
             replace(e, state=REJECTED, why=_PUT_AWAY.format(landed[e.file]))

@@ -12,7 +12,7 @@ from stat import S_ISDIR
 
 from medallion.config import Source
 from medallion.ingest.walking import Problem, unseen, walk
-from medallion.layout import Layout, plain
+from medallion.layout import Layout
 
 _LONGEST_NAME = 255  # bytes
 
@@ -55,15 +55,10 @@ class Listing:
         )
 
 
-def folders(layout: Layout, source: Source) -> tuple[Path, ...]:
-    """The source's folder of landing, and the others that its configuration names."""
-    return (layout.landing(source.name), *(plain(layout.root / f) for f in source.folders))
-
-
 def missing(layout: Layout, source: Source) -> set[Path]:
     """The folders that its configuration names and that are not there."""
     gone = set()
-    for folder in folders(layout, source)[1:]:
+    for folder in source.places(layout)[1:]:
         try:
             folder.stat()
         except (FileNotFoundError, NotADirectoryError):
@@ -82,7 +77,7 @@ def list_files(layout: Layout, source: Source, of: Iterable[Path] | None = None)
     files: list[File] = []
     hidden: list[File] = []
     unfit: list[Unfit] = []
-    own = folders(layout, source)
+    own = source.places(layout)
     starts = own if of is None else tuple(of)
     anyway = [os.path.realpath(folder) for folder in (*own, *starts)]
     # Links may lead to a folder above the root, or into a table.
@@ -183,7 +178,7 @@ def _unspeakable(path: str) -> str | None:
 
 def below_folder(layout: Layout, source: Source, path: Path) -> Path | None:
     """A file's path below the folder of the source that it lies in; None where it lies in none."""
-    for folder in folders(layout, source):
+    for folder in source.places(layout):
         if path.is_relative_to(folder):
             return path.relative_to(folder)
     return None

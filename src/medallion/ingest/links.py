@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from medallion.config import Source
-from medallion.ingest.files import File, folders
+from medallion.ingest.files import File
 from medallion.layout import Layout
 
 
@@ -15,7 +15,7 @@ def one_spelling(layout: Layout, source: Source, path: Path) -> Path:
     """A path as the source's folders or the root spell it, else without any link to a folder."""
     real = Path(os.path.realpath(path if path.is_dir() else path.parent))
     real = real if path.is_dir() else real / path.name
-    for folder in (*folders(layout, source), layout.root):
+    for folder in (*source.places(layout), layout.root):
         place = os.path.realpath(folder)
         if real.is_relative_to(place):
             return folder / real.relative_to(place)

@@ -11,6 +11,7 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
+from medallion import whole
 from medallion.layout import Layout
 
 
@@ -36,9 +37,7 @@ def ask(layout: Layout, source: str, path: Path) -> Request:
     folder = layout.requests(source)
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{uuid.uuid4().hex}.json"
-    unfinished = file.with_suffix(".tmp")
-    unfinished.write_text(json.dumps({"path": str(path)}), encoding="utf-8")
-    unfinished.replace(file)
+    whole.write(file, json.dumps({"path": str(path)}))
     return Request(path, file)
 
 

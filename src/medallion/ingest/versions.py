@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from medallion import schemas
+from medallion import schemas, whole
 from medallion.errors import ConfigError, MedallionError
 from medallion.kinds import folded
 
@@ -75,9 +75,8 @@ def add(folder: Path, columns: Mapping[str, str], why: str) -> Version:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     version = Version(number, now, why, {**before, **columns})
     folder.mkdir(parents=True, exist_ok=True)
-    unfinished = folder / f".{version.version}.tmp"
-    unfinished.write_text(json.dumps(asdict(version), indent=2) + "\n", encoding="utf-8")
-    unfinished.replace(folder / f"{version.version}.json")
+    text = json.dumps(asdict(version), indent=2) + "\n"
+    whole.write(folder / f"{version.version}.json", text)
     return version
 
 
