@@ -11,8 +11,8 @@ from ingesting import Home
 from pyspark.sql import SparkSession
 from support import PROJECT, Cli, Lakehouse
 
-from medallion.config import load
-from medallion.session import spark_session
+from medallion.config.loader import load
+from medallion.spark.session import spark_session
 
 # PySpark takes a main module without a file for a doctest, and ends the process when it is imported
 # without PyArrow; pytest-xdist's workers have such a one.

@@ -13,11 +13,11 @@ import duckdb
 from deltalake import DeltaTable
 from support import PROJECT, Lakehouse
 
-from medallion.config import Config, Source, load
-from medallion.ingest import ledger
-from medallion.ingest.discovery import Discovery
-from medallion.ingest.ledger import INGESTED, Entry
-from medallion.layout import Layout
+from medallion.config.loader import Config, Source, load
+from medallion.lakehouse.layout import Layout
+from medallion.ops import ledger
+from medallion.ops.ledger import INGESTED, Entry
+from medallion.sources.files.discovery import Discovery
 
 
 def a_source(**changes: Any) -> Source:

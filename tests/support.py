@@ -13,10 +13,10 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from medallion.config import Config, load
-from medallion.layout import Layout
-from medallion.nightly import Nightly, Report
-from medallion.pipeline import Pipeline
+from medallion.config.loader import Config, load
+from medallion.lakehouse.layout import Layout
+from medallion.pipeline.nightly import Nightly, Report
+from medallion.pipeline.pipeline import Pipeline
 
 PROJECT = Path(__file__).resolve().parents[1]
 SAMPLE = PROJECT / "data/sample"

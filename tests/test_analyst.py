@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from deltalake import QueryBuilder, write_deltalake
 
-from medallion import analyst
-from medallion.analyst import Result, as_csv, as_json, as_table, query, stream
 from medallion.errors import UsageError
+from medallion.sql import engine
+from medallion.sql.engine import Result, as_csv, as_json, as_table, query, stream
 
 TEN = datetime(2015, 2, 23, 10, 10, tzinfo=UTC)
 
@@ -122,7 +122,7 @@ HIDDEN = [
     "statement", [*WRITES, *(f"EXPLAIN ANALYZE {word} t" for word in WRITES), *HIDDEN]
 )
 def test_it_only_reads(root: str, statement: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(analyst, "_engine", lambda *_: pytest.fail("the engine was asked"))
+    monkeypatch.setattr(engine, "_engine", lambda *_: pytest.fail("the engine was asked"))
     with pytest.raises(UsageError, match=r"^(only SELECT|one statement)[^\n]+$"):
         query(root, statement)
 
@@ -240,10 +240,10 @@ def test_csv_is_quoted_where_it_must_be() -> None:
 
 def test_a_large_result_is_streamed(root: str) -> None:
     columns, rows = stream(root, "SELECT value FROM generate_series(1, 100000000) AS t(value)")
-    lines = analyst.csv_lines(columns, rows)
+    lines = engine.csv_lines(columns, rows)
     assert [next(lines) for _ in range(3)] == ["value\r\n", "1\r\n", "2\r\n"]
 
 
 def test_importing_it_is_cheap() -> None:
-    code = "import sys, medallion.analyst; sys.exit('deltalake' in sys.modules)"
+    code = "import sys, medallion.sql.engine; sys.exit('deltalake' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

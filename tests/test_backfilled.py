@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from ingesting import Home, aged
 
-from medallion import backfill as module
-from medallion import lock
-from medallion.backfill import Backfilled, backfill
 from medallion.errors import UsageError
-from medallion.ingest.ledger import PENDING
+from medallion.lakehouse import lock
+from medallion.ops.ledger import PENDING
+from medallion.pipeline import backfill as module
+from medallion.pipeline.backfill import Backfilled, backfill
 
 _PATIENCE = 60.0
 

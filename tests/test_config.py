@@ -11,9 +11,9 @@ import pytest
 import yaml
 from support import PROJECT
 
-from medallion.config import load
+from medallion.config.loader import load
+from medallion.config.values import seconds
 from medallion.errors import ConfigError
-from medallion.kinds import seconds
 
 
 def edited(tmp_path: Path, *path: str, value: Any) -> Path:

@@ -16,11 +16,11 @@ import pytest
 from deltalake import DeltaTable
 from support import Lakehouse
 
-from medallion import analyst
-from medallion.audit import Audit, audit
-from medallion.config import Config, GoldTable
-from medallion.layout import Layout
-from medallion.pipeline import LAYERS
+from medallion.config.loader import Config, GoldTable
+from medallion.inspection.audit import Audit, audit
+from medallion.lakehouse.layout import Layout
+from medallion.pipeline.pipeline import LAYERS
+from medallion.sql import engine
 
 
 def recording(index: int, model: str | None = None) -> str:
@@ -111,7 +111,7 @@ def test_nothing_is_found_where_nothing_is_broken(made: Config) -> None:
 def test_a_sliding_window_is_counted_by_hand(made: Config) -> None:
     """10 minutes every 5: each event is in two windows."""
     sql = "select action, sum(total_events), count(*) from gold.user_activity group by 1 order by 1"
-    found = analyst.query(str(made.layout.root), sql).rows
+    found = engine.query(str(made.layout.root), sql).rows
     # open at 10:02 is in 9:55 and 10:00, at 10:07 in 10:00 and 10:05; close in 10:00 and 10:05.
     assert found == [("close", 2, 2), ("open", 4, 3)]
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from support import PROJECT
 
-from medallion import listing
-from medallion.config import Config, load
+from medallion.config.loader import Config, load
 from medallion.errors import UsageError
-from medallion.ingest import versions
-from medallion.ingest.ledger import ARCHIVED, INGESTED, REJECTED, STATES, Entry, Ledger
-from medallion.layout import Layout
+from medallion.inspection import catalog
+from medallion.lakehouse.layout import Layout
+from medallion.ops.ledger import ARCHIVED, INGESTED, REJECTED, STATES, Entry, Ledger
+from medallion.schema import registry
 
 AT = 1_700_000_000_250_000  # 2023-11-14T22:13:20.25Z
 FILES = [
@@ -52,7 +52,7 @@ def config(tmp_path: Path) -> Config:
     ],
 )
 def test_files_by_pattern(config: Config, pattern: str, found: list[int]) -> None:
-    assert listing.files(config, pattern, None, None) == [FILES[at] for at in found]
+    assert catalog.files(config, pattern, None, None) == [FILES[at] for at in found]
 
 
 @pytest.mark.parametrize(
@@ -70,12 +70,12 @@ def test_files_by_pattern(config: Config, pattern: str, found: list[int]) -> Non
 def test_files_by_source_and_state(
     config: Config, source: str | None, state: str | None, found: list[int]
 ) -> None:
-    assert listing.files(config, "*", source, state) == [FILES[at] for at in found]
+    assert catalog.files(config, "*", source, state) == [FILES[at] for at in found]
 
 
 @pytest.mark.parametrize("source", ["", "nothing", "Activity", "x' or 'a'='a"])
 def test_an_unknown_source(config: Config, source: str) -> None:
-    for ask in (lambda: listing.files(config, "*", source, None), lambda: schema(config, source)):
+    for ask in (lambda: catalog.files(config, "*", source, None), lambda: schema(config, source)):
         with pytest.raises(UsageError, match="there are activity, event"):
             ask()
 
@@ -83,58 +83,58 @@ def test_an_unknown_source(config: Config, source: str) -> None:
 @pytest.mark.parametrize("state", ["", "done", "Pending", "pending' or 'a'='a"])
 def test_an_unknown_state(config: Config, state: str) -> None:
     with pytest.raises(UsageError) as refused:
-        listing.files(config, "*", None, state)
+        catalog.files(config, "*", None, state)
     assert all(known in str(refused.value) for known in STATES)
 
 
 def test_no_file_has_come_yet(tmp_path: Path) -> None:
     config = replace(load({}, PROJECT), layout=Layout(tmp_path / "not there"))
-    assert listing.files(config, "*", "event", "pending") == []
-    assert json.loads(listing.files_as_json([])) == {"files": []}
-    assert listing.files_as_text([]).endswith("(0 files)")
+    assert catalog.files(config, "*", "event", "pending") == []
+    assert json.loads(catalog.files_as_json([])) == {"files": []}
+    assert catalog.files_as_text([]).endswith("(0 files)")
     assert not config.layout.root.exists()
 
 
 def test_files_as_json_have_every_field_and_times_in_utc() -> None:
-    (row, _, _, _) = json.loads(listing.files_as_json(FILES))["files"]
+    (row, _, _, _) = json.loads(catalog.files_as_json(FILES))["files"]
     assert set(row) == set(Entry.__dataclass_fields__)
     assert row["committed_at"] == row["modified_at"] == "2023-11-14T22:13:20.250000+00:00"
     assert (row["rows"], row["corrupt_rows"], row["rescued_rows"]) == (3, 1, 2)
-    (_, row, _, _) = json.loads(listing.files_as_json(FILES))["files"]
+    (_, row, _, _) = json.loads(catalog.files_as_json(FILES))["files"]
     assert (row["committed_at"], row["rows"], row["why"]) == (None, None, None)
 
 
 def test_files_as_text_are_a_line_each(config: Config) -> None:
-    lines = listing.files_as_text(FILES).splitlines()
+    lines = catalog.files_as_text(FILES).splitlines()
     assert len(lines) == 2 + len(FILES) + 1
     assert lines[-1] == "(4 files)"
     assert "torn" in lines[4]
-    assert listing.files_as_text(FILES[:1]).endswith("(1 file)")
+    assert catalog.files_as_text(FILES[:1]).endswith("(1 file)")
     broken = replace(FILES[0], path="landing/activity/a\nb.json")
-    assert len(listing.files_as_text([broken]).splitlines()) == 4
+    assert len(catalog.files_as_text([broken]).splitlines()) == 4
 
 
-def schema(config: Config, source: str) -> list[versions.Version]:
-    return listing.schema(config, source)
+def schema(config: Config, source: str) -> list[registry.Version]:
+    return catalog.schema(config, source)
 
 
 def test_a_schema_before_its_first_run(config: Config) -> None:
     assert schema(config, "event") == []
-    assert "no version yet" in listing.schema_as_text([])
-    assert json.loads(listing.schema_as_json([])) == {"versions": []}
+    assert "no version yet" in catalog.schema_as_text([])
+    assert json.loads(catalog.schema_as_json([])) == {"versions": []}
 
 
 def test_a_schema_with_its_differences(config: Config) -> None:
     folder = config.layout.schemas("event")
-    versions.add(folder, {"id": "string", "n": "long"}, "declared in the configuration")
-    versions.add(folder, {"battery": "double"}, "new fields in batch 3")
+    registry.add(folder, {"id": "string", "n": "long"}, "declared in the configuration")
+    registry.add(folder, {"battery": "double"}, "new fields in batch 3")
     found = schema(config, "event")
-    first, *columns = listing.schema_as_text(found).splitlines()
+    first, *columns = catalog.schema_as_text(found).splitlines()
     assert first.startswith("version 1")
     assert first.endswith("declared in the configuration")
     assert columns[:2] == ["  + id string", "  + n long"]
     assert columns[2].startswith("version 2")
     assert columns[3:] == ["  + battery double"]
-    document = json.loads(listing.schema_as_json(found))["versions"]
+    document = json.loads(catalog.schema_as_json(found))["versions"]
     assert [one["version"] for one in document] == [1, 2]
     assert document[1]["columns"] == {"id": "string", "n": "long", "battery": "double"}

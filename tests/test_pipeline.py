@@ -13,9 +13,9 @@ from deltalake import DeltaTable
 from py4j.protocol import Py4JError
 from support import Lakehouse
 
-from medallion import always_on, opening, refresh
 from medallion.errors import ConfigError, UsageError
-from medallion.streams import Run, StreamError, moment, one_line, trigger
+from medallion.pipeline import context, continuous, refresh
+from medallion.spark.query import Run, StreamError, moment, one_line, trigger
 
 
 def test_triggers() -> None:
@@ -208,7 +208,7 @@ def test_a_layer_whose_queries_all_wait_for_a_schema_stays_on() -> None:
     pipeline: Any = SimpleNamespace(
         names=lambda _: ["a"], has_rows=lambda *_: True, start=start, settle=lambda *_: None
     )
-    always_on._watch(pipeline, {"silver": []}, stop, "1 second")
+    continuous._watch(pipeline, {"silver": []}, stop, "1 second")
     assert started == ["a"]
 
 
@@ -234,10 +234,10 @@ def test_queries_are_stopped_before_spark(
     spark.version = "4"  # type: ignore[attr-defined]
     active = [Stopped("query", order, error)]
     spark.streams = SimpleNamespace(active=active)  # type: ignore[attr-defined]
-    monkeypatch.setattr(opening, "spark_session", lambda *_: spark)
+    monkeypatch.setattr(context, "spark_session", lambda *_: spark)
     with (
         pytest.raises(KeyboardInterrupt),
-        opening.open_pipeline(lakehouse.config, "test", ["bronze"], lambda _: None),
+        context.open_pipeline(lakehouse.config, "test", ["bronze"], lambda _: None),
     ):
         raise KeyboardInterrupt
     assert order == ["query", "spark"]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
-from medallion import runs
-from medallion.layout import Layout
+from medallion.lakehouse.layout import Layout
+from medallion.ops import runs
 
 
 def test_a_long_record_stays_few_files(tmp_path: Path) -> None:

@@ -13,12 +13,12 @@ import pytest
 from ingesting import Home, tree
 from support import PROJECT
 
-from medallion import lock, runs, tables
-from medallion.config import Config, load
+from medallion.config.loader import Config, load
 from medallion.errors import UsageError
-from medallion.ingest import ledger
-from medallion.ingest.ledger import INGESTED, Entry, Ledger
-from medallion.status import QueryStatus, as_json, as_text, status
+from medallion.inspection.status import QueryStatus, as_json, as_text, status
+from medallion.lakehouse import lock, tables
+from medallion.ops import ledger, runs
+from medallion.ops.ledger import INGESTED, Entry, Ledger
 
 START = 1_700_000_000_000_000  # 2023-11-14T22:13:20Z
 QUERIES = [
@@ -162,8 +162,8 @@ def test_a_gate_is_no_run_of_its_query(config: Config) -> None:
 HOLD = """
 import sys, time
 from pathlib import Path
-from medallion import lock
-from medallion.layout import Layout
+from medallion.lakehouse import lock
+from medallion.lakehouse.layout import Layout
 with lock.hold(Layout(Path(sys.argv[1])), ["bronze", "silver"], "stream"):
     print("held", flush=True)
     sys.stdin.read()
@@ -196,8 +196,8 @@ def test_what_another_process_runs_now(config: Config) -> None:
 ASK = """
 import sys, time
 from pathlib import Path
-from medallion import lock
-from medallion.layout import Layout
+from medallion.lakehouse import lock
+from medallion.lakehouse.layout import Layout
 print("asking", flush=True)
 while True:
     lock.holder(Layout(Path(sys.argv[1])), "bronze")

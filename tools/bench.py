@@ -23,10 +23,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from medallion import analyst
-from medallion.config import load
+from medallion.config.loader import load
 from medallion.factory import DataFactory
-from medallion.session import spark_session
+from medallion.spark.session import spark_session
+from medallion.sql import engine
 
 SOURCE = "activity"
 GOLD = ("device_counts", "device_totals")
@@ -83,7 +83,7 @@ def counted(root: Path) -> dict[str, int]:
     """The sum of the counts of each gold table."""
     return {
         table: int(
-            analyst.query(str(root), f"select sum(total_recordings) from gold.{table}").rows[0][0]
+            engine.query(str(root), f"select sum(total_recordings) from gold.{table}").rows[0][0]
         )
         for table in GOLD
     }

@@ -38,12 +38,12 @@ from measure import (
 )
 from pyspark.sql import SparkSession
 
-from medallion import accounting
-from medallion.config import Config
+from medallion.config.loader import Config
 from medallion.factory import DataFactory
-from medallion.nightly import Nightly
-from medallion.pipeline import LAYERS, Pipeline
-from medallion.session import spark_session
+from medallion.inspection import balance
+from medallion.pipeline.nightly import Nightly
+from medallion.pipeline.pipeline import LAYERS, Pipeline
+from medallion.spark.session import spark_session
 
 FIGURES = ("rescue", "files", "nights")
 STEPS = (*LAYERS, "balance")
@@ -225,7 +225,7 @@ def layers(spark: SparkSession, config: Config, source: str) -> dict[str, float]
     gold = {name: table for name, table in config.gold.items() if table.source == source}
     pipeline = Pipeline(spark, replace(only(config, source), gold=gold), "bench", lambda _: None)
     taken = {layer: clocked(lambda: pipeline.run(layer)) for layer in LAYERS}  # noqa: B023
-    taken["balance"] = clocked(lambda: accounting.balances(pipeline.config))
+    taken["balance"] = clocked(lambda: balance.balances(pipeline.config))
     return taken
 
 

@@ -14,12 +14,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from medallion import schemas, tables
-from medallion.config import Config
+from medallion.config.loader import Config
 from medallion.factory import DataFactory
-from medallion.ingest import formats
-from medallion.session import spark_session
-from medallion.transforms.bronze import parsed
+from medallion.lakehouse import tables
+from medallion.lakehouse.columns import INGESTED_AT, SOURCE_FILE, bronze_columns
+from medallion.parsing.parse import parsed
+from medallion.sources.files import reader
+from medallion.spark.session import spark_session
 
 Side = Callable[[SparkSession, Config], float]
 
@@ -79,11 +80,11 @@ def _rescue(spark: SparkSession, config: Config) -> float:
     """Seconds of what bronze does with lines, and no more."""
     source = config.sources["activity"]
     columns, table = dict(source.schema or {}), config.layout.table("bronze.activity")
-    tables.create(table, T.StructType.fromDDL(_ddl(schemas.bronze(columns))).json(), skipping=False)
+    tables.create(table, T.StructType.fromDDL(_ddl(bronze_columns(columns))).json(), skipping=False)
     paths = [config.layout.relative(f) for f in config.layout.landing("activity").iterdir()]
 
     def work() -> None:
-        lines = formats.rows(spark, config, source, paths, columns)
+        lines = reader.rows(spark, config, source, paths, columns)
         parsed(lines, columns).write.format("delta").mode("append").save(str(table))
 
     return clocked(work)
@@ -95,8 +96,8 @@ def _source(spark: SparkSession, config: Config) -> float:
 
     def work() -> None:
         rows = spark.read.schema(declared).json(str(config.layout.landing("activity")))
-        rows = rows.withColumn(schemas.SOURCE_FILE, F.col("_metadata.file_path"))
-        rows = rows.withColumn(schemas.INGESTED_AT, F.current_timestamp())
+        rows = rows.withColumn(SOURCE_FILE, F.col("_metadata.file_path"))
+        rows = rows.withColumn(INGESTED_AT, F.current_timestamp())
         rows.write.format("delta").save(str(config.layout.table("bronze.activity")))
 
     with sparks_own(spark):

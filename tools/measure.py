@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from medallion import tables
-from medallion.config import Config, load
-from medallion.pipeline import Pipeline
+from medallion.config.loader import Config, load
+from medallion.lakehouse import tables
+from medallion.pipeline.pipeline import Pipeline
 
 PROJECT = Path(__file__).resolve().parents[1]
 NIGHTLY = ("-m", "medallion", "nightly")

@@ -19,7 +19,7 @@ from types import FrameType
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from medallion.analyst import LAYERS
+from medallion.sql.engine import LAYERS
 
 
 def session(host: str, port: int) -> SparkSession:

@@ -2,7 +2,7 @@
 
 import sys
 
-from medallion.cli import main
+from medallion.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

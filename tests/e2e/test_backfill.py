@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from support import Cli, Lakehouse
 
-from medallion.audit import audit
-from medallion.layout import Layout
+from medallion.inspection.audit import audit
+from medallion.lakehouse.layout import Layout
 
 
 def event(minute: int, number: int = 0) -> str:
@@ -115,7 +115,7 @@ def wait_for(cli: Cli, table: str, rows: int) -> None:
 
 
 def test_a_request_that_was_cut_off_is_seen_to_by_the_next_run(lakehouse: Lakehouse) -> None:
-    from medallion.ingest import requests
+    from medallion.sources.files import requests
 
     folder = lakehouse.root / "elsewhere"
     old_files(folder)

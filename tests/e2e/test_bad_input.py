@@ -11,8 +11,8 @@ from urllib.parse import unquote
 import pytest
 from support import Lakehouse
 
-from medallion import tables
-from medallion.audit import audit
+from medallion.inspection.audit import audit
+from medallion.lakehouse import tables
 
 GOOD = {
     "Recorded_At": "2015-02-23T10:18:54.958+0000",

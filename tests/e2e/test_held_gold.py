@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from support import Lakehouse
 
-from medallion import backfill, nightly, runs, tables
 from medallion.errors import MedallionError, UsageError
-from medallion.nightly import Report
+from medallion.lakehouse import tables
+from medallion.ops import runs
+from medallion.pipeline import backfill, nightly
+from medallion.pipeline.nightly import Report
 
 SUITE = "great_expectations/expectations/silver/activity.json"
 GOLD = ("device_counts", "device_totals", "action_counts", "user_activity")

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from support import Lakehouse
 
-from medallion.accounting import Balance
-from medallion.audit import audit
-from medallion.pipeline import Pipeline
-from medallion.streams import await_all
+from medallion.inspection.audit import audit
+from medallion.inspection.balance import Balance
+from medallion.pipeline.pipeline import Pipeline
+from medallion.spark.query import await_all
 
 
 def event(time: str, device: str | None = "p") -> str:

@@ -11,9 +11,10 @@ import duckdb
 import pytest
 from support import Lakehouse
 
-from medallion import schemas, tables
-from medallion.audit import audit
 from medallion.factory import DataFactory, LandReport
+from medallion.inspection.audit import audit
+from medallion.lakehouse import tables
+from medallion.lakehouse.columns import TECHNICAL
 
 ROWS = 35_000  # a source and night: 210,000 lines in all
 
@@ -65,7 +66,7 @@ def test_unknown_fields_are_rescued_and_then_columns(nights: Any, source: str) -
     table = lakehouse.spark.read.format("delta").load(
         str(lakehouse.config.layout.table(f"bronze.{source}"))
     )
-    new = [name for name in table.columns if name not in {*declared, *schemas.TECHNICAL}]
+    new = [name for name in table.columns if name not in {*declared, *TECHNICAL}]
     assert new
     rescued = columns = 0
     for row in table.select("_rescued_data", *new).collect():

@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 from support import PROJECT, Cli
 
-from medallion import analyst, lock
 from medallion.errors import MedallionError
-from medallion.layout import Layout
+from medallion.lakehouse import lock
+from medallion.lakehouse.layout import Layout
+from medallion.sql import engine
 
 SPARK_SUBMIT = Path(sys.executable).parent / "spark-submit"
 SOURCES = ("activity", "event")
@@ -73,7 +74,7 @@ def in_gold(root: Path) -> dict[str, int]:
     found = {}
     for source, statement in asked.items():
         try:
-            found[source] = int(analyst.query(str(root), statement).rows[0][0] or 0)
+            found[source] = int(engine.query(str(root), statement).rows[0][0] or 0)
         except MedallionError:
             found[source] = 0
     return found

@@ -8,9 +8,9 @@ from collections import Counter
 from delta.tables import DeltaTable
 from support import Lakehouse
 
-from medallion import streams
-from medallion.accounting import Balance
-from medallion.audit import audit
+from medallion.inspection.audit import audit
+from medallion.inspection.balance import Balance
+from medallion.spark import query
 
 
 def recording(time: str, device: str = "phone", index: int = 0) -> str:
@@ -22,7 +22,7 @@ def recording(time: str, device: str = "phone", index: int = 0) -> str:
 def run_without_record(lakehouse: Lakehouse, *layers: str) -> None:
     """Queries whose process is killed after they end, before their figures are on record."""
     for layer in layers:
-        streams.await_all(lakehouse.pipeline().start(layer))
+        query.await_all(lakehouse.pipeline().start(layer))
 
 
 def table_of(lakehouse: Lakehouse, name: str) -> str:
@@ -103,7 +103,7 @@ def test_settling_twice_admits_nothing_twice(lakehouse: Lakehouse) -> None:
         run_without_record(lakehouse, "bronze", "silver")
     killed = lakehouse.pipeline()
     started = killed.start("silver")
-    streams.await_all(started)
+    query.await_all(started)
     for run in started:
         killed.figures("silver", run, -1)
     assert not audit(lakehouse.config).is_balanced

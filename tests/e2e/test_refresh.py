@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from support import Lakehouse
 
-from medallion import analyst, refresh
-from medallion.audit import audit
 from medallion.errors import MedallionError, UsageError
-from medallion.pipeline import LAYERS
+from medallion.inspection.audit import audit
+from medallion.pipeline import refresh
+from medallion.pipeline.pipeline import LAYERS
+from medallion.sql import engine
 
 
 def event(time: str, device: str | None = "p", action: str = "open") -> str:
@@ -56,7 +57,7 @@ def the_next_night_has_no_seam(lakehouse: Lakehouse) -> None:
     balance = report.balances["event"]
     assert (balance.bronze_rows, balance.silver_rows, balance.quarantined_rows) == (12, 8, 2)
     assert balance.duplicate_rows == 2
-    (total,) = analyst.query(
+    (total,) = engine.query(
         str(lakehouse.root), "select sum(total_events) from gold.action_counts"
     ).rows
     assert total == (8,)
@@ -75,7 +76,7 @@ def test_silver_rebuilt(filled: Lakehouse) -> None:
         sql = "select count(*) from silver.event union all select sum(total_events) from gold."
         while not done.is_set():
             for table in ("action_counts", "user_activity"):
-                seen.add((table, *sorted(analyst.query(str(lakehouse.root), sql + table).rows)))
+                seen.add((table, *sorted(engine.query(str(lakehouse.root), sql + table).rows)))
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -196,7 +197,7 @@ def test_silver_is_rebuilt_while_gold_is_held_back(filled: Lakehouse, tmp_path: 
     # Two of the first nights and one of this have no device.
     balance = report.balances["event"]
     assert (balance.bronze_rows, balance.silver_rows, balance.quarantined_rows) == (10, 5, 4)
-    (total,) = analyst.query(
+    (total,) = engine.query(
         str(filled.root), "select sum(total_events) from gold.action_counts"
     ).rows
     assert total == (5,)

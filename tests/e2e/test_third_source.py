@@ -11,10 +11,10 @@ import pytest
 import yaml
 from support import PROJECT, Cli, Lakehouse
 
-from medallion import tables
-from medallion.audit import audit
-from medallion.config import load
-from medallion.ingest import versions
+from medallion.config.loader import load
+from medallion.inspection.audit import audit
+from medallion.lakehouse import tables
+from medallion.schema import registry
 
 SOURCE: dict[str, Any] = {
     "format": "csv",
@@ -108,7 +108,7 @@ def test_from_a_file_to_gold(lakehouse: Lakehouse) -> None:
     found = [row for row in rows if row[0].endswith("3.csv")]
     assert [row[2] for row in found] == [19.5]
     assert [str(row[1]) for row in found] == ["80"]
-    kinds = versions.read(lakehouse.config.layout.schemas("sensor"))[-1].columns
+    kinds = registry.read(lakehouse.config.layout.schemas("sensor"))[-1].columns
     assert list(kinds) == ["celsius", "note", "sensor", "taken_at", "battery"]
     assert kinds["taken_at"] == "timestamp"
     # 20 and 19.5 and 19.5 of s1; of s2 the row without a number, whose mean is null.

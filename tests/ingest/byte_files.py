@@ -6,7 +6,7 @@ from typing import Any
 
 from support import Lakehouse
 
-from medallion.audit import audit
+from medallion.inspection.audit import audit
 
 SCHEMA = {"Index": "long", "Device": "string"}
 

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from medallion.ingest.ledger import INGESTED, REJECTED
+from medallion.ops.ledger import INGESTED, REJECTED
 
 
 @dataclass(frozen=True)

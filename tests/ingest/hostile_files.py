@@ -17,7 +17,7 @@ from typing import Any
 import duckdb
 from hostile import CONTENTS, Kind, text
 
-from medallion.ingest.ledger import PENDING, REJECTED
+from medallion.ops.ledger import PENDING, REJECTED
 
 ONE = b'{"Device":"d"}\n'
 TWO = ONE + ONE

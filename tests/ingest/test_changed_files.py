@@ -10,12 +10,12 @@ import pytest
 from ingesting import aged, book, counts, only
 from support import Lakehouse
 
-from medallion import streams
-from medallion.audit import audit
 from medallion.errors import MedallionError
-from medallion.ingest.batches import Batches
-from medallion.ingest.ledger import INGESTED, REJECTED, REPLACED, VANISHED
-from medallion.streams import StreamError
+from medallion.inspection.audit import audit
+from medallion.ops.ledger import INGESTED, REJECTED, REPLACED, VANISHED
+from medallion.sources.files.source import Batches
+from medallion.spark import query
+from medallion.spark.query import StreamError
 
 
 def row(index: int) -> str:
@@ -51,7 +51,7 @@ def dies_between_rows_and_ledger(
     with monkeypatch.context() as patch:
         patch.setattr(Batches, "_put_on_record", cut_off)
         with pytest.raises(StreamError, match="cut off"):
-            streams.await_all(home.pipeline().start("bronze"))
+            query.await_all(home.pipeline().start("bronze"))
 
 
 @pytest.mark.parametrize("allowed", [True, False])

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from ingesting import Home
 
-from medallion.ingest import cleaning
-from medallion.ingest.ledger import ARCHIVED, INGESTED, PENDING, REJECTED, Ledger
+from medallion.ops.ledger import ARCHIVED, INGESTED, PENDING, REJECTED, Ledger
+from medallion.sources.files import archive
 
 
 def clean(home: Home, batch: int = 0) -> None:
-    cleaning.clean(home.config, home.source, home.discovery().ledger, batch)
+    archive.clean(home.config, home.source, home.discovery().ledger, batch)
 
 
 def taken(home: Home, name: str, text: str = "{}\n", batch: int = 0, age: float = 9) -> Path:
@@ -147,7 +147,7 @@ def cut_off(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Ledger, "write", fails)
         with pytest.raises(RuntimeError):
-            cleaning.clean(home.config, home.source, book, 99)
+            archive.clean(home.config, home.source, book, 99)
 
 
 @pytest.mark.parametrize("namesakes", [0, 1, 2])

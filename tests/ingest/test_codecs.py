@@ -13,8 +13,8 @@ import cramjam
 import pytest
 from pyspark.sql import SparkSession
 
-from medallion.ingest.codecs import CODECS, opened
-from medallion.ingest.rejects import why_not_text
+from medallion.sources.files.codecs import CODECS, opened
+from medallion.sources.files.reject import why_not_text
 
 # Longer than any codec's block, and not so regular that it would come out of a few bytes.
 LONG = random.Random(7).randbytes(100_000).hex().encode() * 5

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from ingesting import Home, aged
 
-from medallion.ingest.ledger import PENDING, VANISHED, Ledger
-from medallion.layout import Layout
+from medallion.lakehouse.layout import Layout
+from medallion.ops.ledger import PENDING, VANISHED, Ledger
 
 HOUR, DAY = 3600, 86400
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from ingesting import Home
 
-from medallion.ingest import cleaning, requests
-from medallion.ingest.ledger import ARCHIVED, PENDING, REJECTED
+from medallion.ops.ledger import ARCHIVED, PENDING, REJECTED
+from medallion.sources.files import archive, requests
 
 
 @pytest.fixture(params=[False, True], ids=["refused", "overwrites"])
@@ -23,7 +23,7 @@ def put_away(home: Home, name: str, text: str) -> tuple[Path, int]:
     at = file.stat().st_mtime_ns
     home.poll()
     home.take_in(name)
-    cleaning.clean(home.config, home.source, home.discovery().ledger, 0)
+    archive.clean(home.config, home.source, home.discovery().ledger, 0)
     assert not file.exists()
     assert home.states()[name, 1] == ARCHIVED
     return file, at

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ingesting import Home, aged
 
-from medallion.ingest.ledger import INGESTED, PENDING, REJECTED
+from medallion.ops.ledger import INGESTED, PENDING, REJECTED
 
 
 def test_another_file_of_a_known_name_is_refused_once(home: Home) -> None:

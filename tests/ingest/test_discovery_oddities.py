@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from ingesting import Home, aged
 
-from medallion.ingest.ledger import PENDING, REJECTED
+from medallion.ops.ledger import PENDING, REJECTED
 
 
 def rejected(home: Home) -> list[str]:
@@ -95,7 +95,7 @@ def test_a_file_that_was_put_aside_and_is_put_back_is_looked_at_again(home: Home
     """As after the configuration was put right, which had another format."""
     from dataclasses import replace
 
-    from medallion.ingest import rejects
+    from medallion.sources.files import reject
 
     file = home.land("a.json", age=10)
     assert home.poll() == 1
@@ -103,7 +103,7 @@ def test_a_file_that_was_put_aside_and_is_put_back_is_looked_at_again(home: Home
     entry = book.newest(home.path("a.json"))
     assert entry
     rejected = replace(entry, state=REJECTED, why="no reason")
-    rejects.put_aside(home.layout, home.source, book, [rejected])
+    reject.put_aside(home.layout, home.source, book, [rejected])
     moved = home.ledger()[("a.json", 1)].moved_to
     assert moved
     assert home.poll() == 0

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from ingesting import Home
 
-from medallion.ingest import cleaning
-from medallion.ingest.ledger import INGESTED, PENDING, REJECTED, VANISHED
+from medallion.ops.ledger import INGESTED, PENDING, REJECTED, VANISHED
+from medallion.sources.files import archive
 
 NOBODY = 65534
 
@@ -179,7 +179,7 @@ def test_another_file_under_an_archived_name_is_told(home: Home, trouble: Troubl
     file = home.land("a.json", age=9)
     home.poll()
     home.take_in("a.json")
-    cleaning.clean(home.config, home.source, home.discovery().ledger, 0)
+    archive.clean(home.config, home.source, home.discovery().ledger, 0)
     home.land("a.json", "{}\n{}\n")
     trouble.stat[file] = errno.EACCES
     assert [home.poll(), home.poll()] == [0, 0]
@@ -198,6 +198,6 @@ def test_a_file_that_cannot_be_looked_at_is_not_cleaned(
     home.poll()
     home.take_in("a.json", "b.json")
     trouble.stat[files[0]] = errno.EACCES
-    cleaning.clean(home.config, home.source, home.discovery().ledger, 0)
+    archive.clean(home.config, home.source, home.discovery().ledger, 0)
     assert whys(home)["a.json"] == (INGESTED, "cannot be moved: Permission denied")
     assert os.listdir(home.landing) == ["a.json"]  # noqa: PTH208

@@ -15,9 +15,9 @@ from hostile_files import CATALOGUE, NOT_UTF8
 from pyspark.sql import SparkSession
 from support import Lakehouse
 
-from medallion.audit import audit
-from medallion.ingest import ledger
-from medallion.ingest.ledger import ARCHIVED, INGESTED, REJECTED, Entry
+from medallion.inspection.audit import audit
+from medallion.ops import ledger
+from medallion.ops.ledger import ARCHIVED, INGESTED, REJECTED, Entry
 
 COLUMNS = ("Device", "Index", "x", "Recorded_At", "_rescued_data", "_corrupt_record")
 Rows = list[dict[str, Any]]

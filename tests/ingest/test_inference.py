@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from medallion.ingest.inference import infer
+from medallion.schema.inference import infer
 
 DATED = ["2018-03-02", "2018-03-02T10:02:33Z", "2018-03-02 10:02:33.5", "2018-03-02T10:02:33+01:00"]
 # Spark takes these for years, months and times of today.

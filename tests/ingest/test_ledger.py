@@ -12,9 +12,11 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from ingesting import tree
 
-from medallion import schemas, tables
-from medallion.ingest import ledger
-from medallion.ingest.ledger import (
+from medallion.lakehouse import tables
+from medallion.lakehouse.columns import FILES
+from medallion.lakehouse.layout import Layout
+from medallion.ops import ledger
+from medallion.ops.ledger import (
     ARCHIVED,
     INGESTED,
     PENDING,
@@ -25,7 +27,6 @@ from medallion.ingest.ledger import (
     Entry,
     Ledger,
 )
-from medallion.layout import Layout
 
 NOW = 1_700_000_000_123_456
 
@@ -208,4 +209,4 @@ def test_rows_that_only_look_like_a_transaction(tmp_path: Path) -> None:
 
 
 def test_columns_of_the_ledger_are_those_of_an_entry() -> None:
-    assert list(schemas.FILES) == list(Entry.__dataclass_fields__)
+    assert list(FILES) == list(Entry.__dataclass_fields__)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from ingesting import Home, aged
 
-from medallion.ingest import requests
-from medallion.ingest.ledger import PENDING, REJECTED
-from medallion.ingest.links import one_spelling
+from medallion.ops.ledger import PENDING, REJECTED
+from medallion.sources.files import requests
+from medallion.sources.files.links import one_spelling
 
 
 @pytest.fixture

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from ingesting import Home
 
-from medallion.ingest import cleaning, rejects
-from medallion.ingest.ledger import ARCHIVED, INGESTED, REJECTED, Entry
+from medallion.ops.ledger import ARCHIVED, INGESTED, REJECTED, Entry
+from medallion.sources.files import archive as cleaning
+from medallion.sources.files import reject as rejects
 
 Fails = Callable[..., None]
 

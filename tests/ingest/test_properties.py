@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from pyspark.sql import Row, SparkSession
 from support import Lakehouse
 
-from medallion.ingest import ledger
-from medallion.ingest.ledger import ARCHIVED, INGESTED, REJECTED
-from medallion.ingest.rejects import why_not_text
-from medallion.transforms.bronze import parsed
+from medallion.ops import ledger
+from medallion.ops.ledger import ARCHIVED, INGESTED, REJECTED
+from medallion.parsing.parse import parsed
+from medallion.sources.files.reject import why_not_text
 
 # Each example is many lines, or many files: Spark's time goes by the job. Always the same ones.
 LINE_EXAMPLES, LINES = 25, 80

@@ -12,7 +12,7 @@ import duckdb
 import pytest
 from ingesting import a_source
 
-from medallion.ingest.recount import rows_of
+from medallion.sources.files.recount import rows_of
 
 BOM = b"\xef\xbb\xbf"
 

@@ -13,15 +13,15 @@ import duckdb
 import pytest
 from ingesting import Home
 
-from medallion.ingest import rejects
-from medallion.ingest.ledger import REJECTED, Entry, Ledger
+from medallion.ops.ledger import REJECTED, Entry, Ledger
+from medallion.sources.files import reject
 
 
 def put_aside(home: Home, *names: str, why: str = "no reason") -> dict[str, Entry]:
     """Reject files, and give the ledger's rows by their paths."""
     book = home.discovery().ledger
     entries = [Entry("activity", name, 1, 0, 0, 0, state=REJECTED, why=why) for name in names]
-    rejects.put_aside(home.layout, home.source, book, entries)
+    reject.put_aside(home.layout, home.source, book, entries)
     return {entry.path: entry for entry in home.discovery().ledger.all_newest()}
 
 
@@ -106,7 +106,7 @@ def test_a_file_is_never_moved_over_another(home: Home, monkeypatch: pytest.Monk
     other.parent.mkdir(parents=True)
     other.write_text("another one")
     file = home.land("a.json", "mine")
-    monkeypatch.setattr(rejects, "free_name", lambda path, *_: path)
+    monkeypatch.setattr(reject, "free_name", lambda path, *_: path)
     entry = put_aside(home, home.path("a.json"))[home.path("a.json")]
     assert (other.read_text(), file.read_text()) == ("another one", "mine")
     assert entry.moved_to is None
@@ -141,7 +141,7 @@ def test_a_folder_named_twice_has_its_unfit_files_put_aside_once(home: Home) -> 
 def test_text_that_begins_like_another_format_is_text(tmp_path: Path, text: str | bytes) -> None:
     file = tmp_path / "a.csv"
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
-    assert rejects.why_not_text(file) is None
+    assert reject.why_not_text(file) is None
 
 
 # As Spark writes them: without and with compression, and without rows.
@@ -161,9 +161,9 @@ def test_text_that_begins_like_another_format_is_text(tmp_path: Path, text: str 
 def test_files_of_other_formats_are_no_text(tmp_path: Path, start: bytes, what: str) -> None:
     file = tmp_path / "a.json"
     file.write_bytes(start)
-    assert what in (rejects.why_not_text(file) or "")
+    assert what in (reject.why_not_text(file) or "")
 
 
 def test_a_parquet_file_is_no_text(tmp_path: Path) -> None:
     duckdb.sql("select 'd' as Device where false").write_parquet(str(tmp_path / "a.json"))
-    assert "Parquet" in (rejects.why_not_text(tmp_path / "a.json") or "")
+    assert "Parquet" in (reject.why_not_text(tmp_path / "a.json") or "")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from ingesting import Home, aged
 
-from medallion.ingest import requests
-from medallion.ingest.ledger import PENDING, VANISHED
+from medallion.ops.ledger import PENDING, VANISHED
+from medallion.sources.files import requests
 
 
 def asked(home: Home, folder: Path, name: str, text: str = "{}\n", age: float = 0) -> Path:

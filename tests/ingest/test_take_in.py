@@ -14,13 +14,13 @@ import pytest
 from ingesting import aged, book, counts, only
 from support import Lakehouse
 
-from medallion import streams
-from medallion.audit import audit
 from medallion.errors import MedallionError
-from medallion.ingest import ledger
-from medallion.ingest.batches import Batches
-from medallion.ingest.ledger import ARCHIVED, INGESTED, PENDING, REJECTED, REPLACED, VANISHED
-from medallion.streams import StreamError
+from medallion.inspection.audit import audit
+from medallion.ops import ledger
+from medallion.ops.ledger import ARCHIVED, INGESTED, PENDING, REJECTED, REPLACED, VANISHED
+from medallion.sources.files.source import Batches
+from medallion.spark import query
+from medallion.spark.query import StreamError
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def fails_once(monkeypatch: pytest.MonkeyPatch, name: str, at_its_end: bool = Fa
 def run_cut_off(home: Lakehouse) -> None:
     """A run whose process dies: nothing is settled or put on record after its queries."""
     with pytest.raises(StreamError, match="cut off"):
-        streams.await_all(home.pipeline().start("bronze"))
+        query.await_all(home.pipeline().start("bronze"))
 
 
 @pytest.mark.parametrize(

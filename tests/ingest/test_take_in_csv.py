@@ -11,8 +11,8 @@ from byte_files import SCHEMA, found, land, recounted
 from ingesting import book, counts, only
 from support import Lakehouse
 
-from medallion.ingest import formats
-from medallion.ingest.ledger import INGESTED, REJECTED
+from medallion.ops.ledger import INGESTED, REJECTED
+from medallion.sources.files import reader
 
 CSV = {
     "1.csv": b'Index,Device\n1,phone\n2,"two\nlines"\n',
@@ -172,7 +172,7 @@ def test_bare_digits_are_no_time(lakehouse: Lakehouse) -> None:
     kinds = {"at": "timestamp", "day": "date"}
     config = only(lakehouse, format="csv", schema=kinds).config
     land(lakehouse, {"1.csv": b"at,day\n20180302,1001\n2018,17\n1519984953,5\n"})
-    read = formats.rows(
+    read = reader.rows(
         lakehouse.spark, config, config.sources["activity"], ["landing/activity/1.csv"], kinds
     )
     assert [json.loads(row.value) for row in read.collect()] == [

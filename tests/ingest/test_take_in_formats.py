@@ -12,7 +12,7 @@ from byte_files import SCHEMA, found, land, recounted
 from ingesting import book, only
 from support import Lakehouse
 
-from medallion.ingest.ledger import INGESTED, REJECTED
+from medallion.ops.ledger import INGESTED, REJECTED
 
 
 def test_csv_cells_of_an_inferred_schema_stay_texts(lakehouse: Lakehouse) -> None:

@@ -13,11 +13,11 @@ from deltalake import DeltaTable
 from ingesting import counts, only
 from support import Lakehouse
 
-from medallion.audit import audit
 from medallion.errors import ConfigError
-from medallion.ingest import versions
-from medallion.ingest.ledger import INGESTED, PENDING
-from medallion.streams import StreamError
+from medallion.inspection.audit import audit
+from medallion.ops.ledger import INGESTED, PENDING
+from medallion.schema import registry
+from medallion.spark.query import StreamError
 
 GOOD = {
     "Recorded_At": "2015-02-23T10:18:54Z",
@@ -47,7 +47,7 @@ def columns(home: Lakehouse, table: str) -> list[str]:
 
 
 def types(home: Lakehouse) -> Mapping[str, str]:
-    return versions.read(home.config.layout.schemas("activity"))[-1].columns
+    return registry.read(home.config.layout.schemas("activity"))[-1].columns
 
 
 def rescued(home: Lakehouse, table: str = "bronze.activity") -> dict[int, Any]:
@@ -109,7 +109,7 @@ def test_new_fields_become_columns_from_the_next_batch_on(lakehouse: Lakehouse) 
     assert silver == [(1,), (2,), (3,), (4,), (5,)]
     assert home.rows("quarantine.activity", "Index", "battery") == [(10, 5), (9, None)]
     assert rescued(home, "quarantine.activity") == {9: NEW}
-    assert [v.version for v in versions.read(home.config.layout.schemas("activity"))] == [1, 2, 3]
+    assert [v.version for v in registry.read(home.config.layout.schemas("activity"))] == [1, 2, 3]
     assert types(home)["late"] == "boolean"
     assert counts(home) == {
         ("1.json", 1): (INGESTED, 0, 3, 0, 2),
@@ -126,7 +126,7 @@ def test_new_fields_stay_rescued(lakehouse: Lakehouse, mode: str) -> None:
     home.pipeline().run("bronze")
     assert rescued(home) == {1: NEW, 2: NEW}
     assert columns(home, "bronze.activity") == [*DECLARED, *TECHNICAL]
-    assert len(versions.read(home.config.layout.schemas("activity"))) == 1
+    assert len(registry.read(home.config.layout.schemas("activity"))) == 1
     assert {batch for _, batch, *_ in counts(home).values()} == {0, 1}
 
 

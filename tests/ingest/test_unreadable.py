@@ -16,11 +16,11 @@ from py4j.protocol import Py4JError
 from pyspark.sql import DataFrameWriter
 from support import Lakehouse
 
-from medallion.audit import audit
-from medallion.ingest.batches import Batches
-from medallion.ingest.evolution import Schema
-from medallion.ingest.ledger import INGESTED, PENDING, REJECTED, VANISHED
-from medallion.streams import StreamError
+from medallion.inspection.audit import audit
+from medallion.ops.ledger import INGESTED, PENDING, REJECTED, VANISHED
+from medallion.schema.evolution import Schema
+from medallion.sources.files.source import Batches
+from medallion.spark.query import StreamError
 
 SCHEMA = {"Index": "long", "Device": "string"}
 ROWS = "".join(json.dumps({"Index": n, "Device": f"{n * 7919:x}"}) + "\n" for n in range(1, 200))

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from medallion import schemas
 from medallion.errors import ConfigError, MedallionError
-from medallion.ingest import versions
-from medallion.ingest.versions import MOST_COLUMNS, Version, acceptable, add, declare, read
+from medallion.lakehouse.columns import TECHNICAL
+from medallion.schema import registry
+from medallion.schema.registry import MOST_COLUMNS, Version, acceptable, add, declare, read
 
 A = {"Device": "string", "x": "double"}
 
@@ -107,7 +107,7 @@ def test_a_name_that_differs_in_case_is_refused(tmp_path: Path) -> None:
 
 SIGNS = [f"a{sign}b" for sign in " ,;{}()=\n\t`'\"\\.<>:"]
 UNSEEN = ["", "x" * 129, "a\u200bb", "a\x00", "a\x7f", "\ud800"]
-OURS = [*schemas.TECHNICAL, "_failed_rules", "_conflict", "_Rescued_DATA", "_ingested_AT"]
+OURS = [*TECHNICAL, "_failed_rules", "_conflict", "_Rescued_DATA", "_ingested_AT"]
 FEED = ["_change_type", "_commit_version", "_COMMIT_TIMESTAMP"]
 
 
@@ -159,9 +159,9 @@ def test_so_many_columns_and_no_more(known: int) -> None:
 def test_differences() -> None:
     one = Version(1, "now", "why", {"a": "long"})
     two = Version(2, "now", "why", {"a": "long", "b": "string", "c": "double"})
-    assert versions.differences(None, one) == ["+ a long"]
-    assert versions.differences(one, two) == ["+ b string", "+ c double"]
-    assert versions.differences(two, two) == []
+    assert registry.differences(None, one) == ["+ a long"]
+    assert registry.differences(one, two) == ["+ b string", "+ c double"]
+    assert registry.differences(two, two) == []
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from medallion.errors import ConfigError
 from medallion.quality.gates import Gates
+from medallion.quality.results import Failure, Verdict
 from medallion.quality.suites import suite_path
-from medallion.quality.verdicts import Failure, Verdict
 
 CONF = Path(__file__).parents[2] / "conf"
 

@@ -8,7 +8,7 @@ from datetime import datetime
 import pytest
 from pyspark.sql import SparkSession
 
-from medallion.transforms.bronze import parsed
+from medallion.parsing.parse import parsed
 
 SCHEMA = {"id": "string", "n": "long", "x": "double", "ts": "timestamp"}
 NESTED = {"id": "string", "at": "struct<lat:double,tags:array<string>,in:struct<n:bigint>>"}

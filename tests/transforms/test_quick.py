@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.transforms.exact import QUICK, exact
-from medallion.transforms.quick import quick
+from medallion.parsing.exact_path import QUICK, exact
+from medallion.parsing.fast_path import quick
 
 FLAT = {"id": "string", "n": "long", "x": "double", "ts": "timestamp", "day": "date"}
 FLAT["yes"] = "boolean"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from medallion.transforms import gold, silver
+from medallion.layers.gold import transform as gold
+from medallion.layers.silver import transform as silver
 
 COLUMNS = {"at": "ts", "device": "lower(id)"}
 KEYS = ("at", "device")

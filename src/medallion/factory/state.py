@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from medallion import whole
 from medallion.errors import UsageError
 from medallion.factory.plan import BatchPlan
+from medallion.lakehouse import storage
 
 GENERATOR = 1
 """To be raised with every change that gives a plan other bytes."""
@@ -31,7 +31,7 @@ class Progress:
 
 
 class StateFile:
-    """The factory's memory, a small JSON file that is replaced as a whole."""
+    """The factory's memory, a small JSON file that is replaced as a storage."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -57,7 +57,7 @@ class StateFile:
         """Remember a source's progress; the others' stays."""
         sources = {**self._read(), source: asdict(progress)}
         document = {"generator": GENERATOR, "sources": sources}
-        whole.write(self.path, json.dumps(document, indent=1) + "\n")
+        storage.write(self.path, json.dumps(document, indent=1) + "\n")
 
     def _read(self) -> dict[str, Any]:
         if not self.path.exists():

@@ -1,1 +1,1 @@
-"""One module a layer: source, transform, sink."""
+"""The three layers, a folder each: flow, transform, writer."""

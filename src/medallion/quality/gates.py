@@ -19,9 +19,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from medallion.errors import ConfigError
+from medallion.quality.results import EXAMPLES, Verdict, exception_of, failure_of
 from medallion.quality.rules import where_condition
 from medallion.quality.suites import BY_QUERY, Expectation, fail, read_suite, suite_path
-from medallion.quality.verdicts import EXAMPLES, Verdict, exception_of, failure_of
 
 if TYPE_CHECKING:
     from great_expectations.core import (
@@ -48,7 +48,7 @@ _QUERY_VIEW = "tmp_view"  # what Great Expectations registers a batch as, to que
 def preload() -> threading.Thread:
     """Import Great Expectations in the background, for instance while the JVM starts."""
     thread = threading.Thread(
-        target=importlib.import_module, args=("medallion.quality.counted",), daemon=True
+        target=importlib.import_module, args=("medallion.quality.counted_rows",), daemon=True
     )
     thread.start()
     return thread
@@ -146,7 +146,7 @@ class Gates:
         """
         from great_expectations.core import ExpectationSuite
 
-        from medallion.quality.counted import CountedRowsExpectation
+        from medallion.quality.counted_rows import CountedRowsExpectation
 
         asked = []
         for i, e in enumerate(expectations):

@@ -1,0 +1,125 @@
+"""The command line: arguments in, exit status out."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from medallion import __version__
+from medallion.cli import commands
+from medallion.config.loader import Config, load
+from medallion.errors import MedallionError
+
+Command = Callable[[Config, argparse.Namespace], int]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and give its exit status: 0 done, 1 the data failed a check, 2 wrong use.
+
+    Anything unforeseen is 70, one line unless `--debug` asks for the stack trace.
+    """
+    options = _parser().parse_args(arguments)
+    command: Command = options.command
+    try:
+        return command(load(), options)
+    except MedallionError as error:
+        if options.debug:
+            raise
+        print(f"medallion: {error}", file=sys.stderr)
+        return error.exit_status
+    except BrokenPipeError:  # head has seen enough of what a command that only looks had to show
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        print("medallion: interrupted; the next run goes on from here.", file=sys.stderr)
+        return 130
+    except Exception as error:
+        if options.debug:
+            raise
+        return _told(error)
+
+
+def _told(error: Exception) -> int:
+    """What nobody foresaw, in one line; a file or folder that the system refuses is no crash."""
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        print(f"medallion: {error.filename}: {error.strerror}.", file=sys.stderr)
+        return 2
+    from medallion.spark.query import one_line  # here: it brings Spark
+
+    line = f"{type(error).__name__}: {one_line(str(error))}; --debug shows where."
+    print(f"medallion crashed: {line}", file=sys.stderr)
+    return 70
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="medallion",
+        description="A small medallion lakehouse: JSON files in, three streaming layers, SQL out.",
+        epilog="Everything is written under MEDALLION_HOME; settings are read from MEDALLION_CONF.",
+    )
+    parser.add_argument("--version", action="version", version=f"medallion {__version__}")
+    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    def add(name: str, text: str, reports: bool = True) -> argparse.ArgumentParser:
+        sub = subparsers.add_parser(name, help=text, description=text)
+        sub.set_defaults(command=getattr(commands, name))  # each command is a function there
+        sub.add_argument("--debug", action="store_true", help="show stack traces of errors")
+        if reports:
+            sub.add_argument("--json", action="store_true", help="print one JSON document only")
+        return sub
+
+    _add_land(add("land", "land the next batches of the data factory"))
+    run = add("run", "run one layer on all that is available", reports=False)
+    run.add_argument("layer", choices=("bronze", "silver", "gold"))
+    run.add_argument(
+        "--trigger",
+        default="available-now",
+        help="available-now (default), or an interval such as '4 seconds' to stay on",
+    )
+    nightly = add("nightly", "run all layers in one session, with gates and balance")
+    nightly.add_argument(
+        "--accept",
+        metavar="EXPECTATION",
+        action="append",
+        default=[],
+        help="let the rows pass that this expectation holds back (may be repeated)",
+    )
+    stream = add("stream", "keep all layers on, until SIGTERM or Ctrl-C", reports=False)
+    stream.add_argument("--trigger", default="4 seconds", help="the interval (default: 4 seconds)")
+    sql = add("sql", "ask the tables in SQL, read-only, as layer.table")
+    sql.add_argument("statement", help='such as "SELECT * FROM gold.device_counts"')
+    sql.add_argument("--csv", action="store_true", help="print CSV with a header, and not --json")
+    audit = add("audit", "balance the rows of every source")
+    audit.add_argument(
+        "--deep", action="store_true", help="count every file and table again, by another engine"
+    )
+    backfill = add("backfill", "take in files from anywhere, once, whatever their age")
+    backfill.add_argument("source")
+    backfill.add_argument("path", help="a file, or a folder with all that lies below it")
+    refresh = add("refresh", "rebuild a silver or gold table", reports=False)
+    refresh.add_argument("table", help="such as silver.activity or gold.device_counts")
+    add("status", "how each query stands, and what waits for it")
+    files = add("files", "the ledger: every file that ever landed, and what became of it")
+    files.add_argument(
+        "pattern", nargs="?", default="*", help="where they landed or lie now, such as '*x.json'"
+    )
+    files.add_argument("--source", help="of this source only")
+    states = "pending, ingested, rejected, replaced, vanished or archived"
+    files.add_argument("--state", help=f"in this state only: {states}")
+    schema = add("schema", "the versions of a source's schema, and their differences")
+    schema.add_argument("source")
+    return parser
+
+
+def _add_land(land: argparse.ArgumentParser) -> None:
+    land.add_argument("--source", help="land for this source only (default: all)")
+    land.add_argument("--batches", type=int, default=1, help="how many batches (default: 1)")
+    land.add_argument("--files", type=int, default=2, help="files a batch (default: 2)")
+    land.add_argument("--rows", type=int, default=1000, help="rows a batch (default: 1000)")
+    land.add_argument("--seed", type=int, default=1, help="the same seed, the same files")
+    land.add_argument("--dirty", action="store_true", help="mix in defects, and count them")
+    land.add_argument(
+        "--sample", action="store_true", help="land the sample files, once, instead of new ones"
+    )

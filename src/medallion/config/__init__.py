@@ -1,0 +1,1 @@
+"""Settings: what may be said in conf/, .env and the environment, checked."""

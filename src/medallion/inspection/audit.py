@@ -1,0 +1,141 @@
+"""The balance of rows, from the ledger, the record of runs and the tables; no JVM."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from medallion.config.loader import Config
+from medallion.inspection import balance as accounting
+from medallion.inspection import recount
+from medallion.inspection.balance import Balance
+from medallion.lakehouse import lock
+from medallion.ops import ledger
+from medallion.sql import engine
+
+Say = Callable[[str], None]
+PATIENCE = 35.0  # seconds; a stream settles every 30
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The balance of each source, and what to look at where something does not add up.
+
+    `notes` say what could not be looked at; they are no faults. The sources of `unjudged` are being
+    written, and their last batches are not on record yet.
+    """
+
+    balances: dict[str, Balance]
+    findings: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    unjudged: tuple[str, ...] = ()
+
+    @property
+    def is_balanced(self) -> bool:
+        """Whether the balance of every source that was judged adds up, and nothing was found."""
+        return not self.findings and not set(accounting.uneven(self.balances.items())).difference(
+            self.unjudged
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """The contract's document."""
+        sources = {name: asdict(balance) for name, balance in self.balances.items()}
+        document: dict[str, Any] = {"balanced": self.is_balanced, "sources": sources}
+        lists = {"findings": list(self.findings), "notes": list(self.notes)}
+        return {**document, **{name: lines for name, lines in lists.items() if lines}}
+
+    def as_text(self) -> str:
+        """An aligned table, and the findings under it."""
+        columns = ("source", *Balance.__dataclass_fields__)
+        rows = [(name, *asdict(balance).values()) for name, balance in self.balances.items()]
+        verdict = "balanced" if self.is_balanced else "NOT BALANCED"
+        if self.is_balanced and self.unjudged:
+            verdict += f", but for {', '.join(self.unjudged)}, which was not judged"
+        table = engine.as_table(engine.Result(columns, rows))
+        return "\n".join([table, *self.findings, *self.notes, verdict])
+
+
+def audit(config: Config, everything: bool = False, say: Say = lambda _: None) -> Audit:
+    """Balance every source; where one does not add up, name the files that differ.
+
+    With `everything`, every file and table is counted again, whatever the balance says. Beside a
+    stream that is on, waits up to half a minute for the moment at which all is on record.
+    """
+    found, unsettled, holder = _at_rest(config, say)
+    unjudged = {query.partition(".")[2] for query in unsettled} if holder else set()
+    findings = [
+        f"{name}: a run was cut off before it was put on record; the next run settles it."
+        for name in unsettled
+        if not holder
+    ]
+    notes = [
+        f"{name}: {holder} is writing it, and its last batches are not on record yet: not judged."
+        for name in sorted(unjudged)
+    ]
+    notes += [
+        f"{table}: the configuration has no source of that name; its rows are not balanced here."
+        for table in _of_no_source(config)
+    ]
+    for name in (name for name in found if name not in unjudged):
+        balance = found[name]
+        findings += _equations(name, balance)
+        if everything or not balance.is_even:
+            deeper = recount.recount(config, config.sources[name])
+            findings += deeper.findings
+            notes += deeper.notes
+        else:
+            findings += _unlike_the_ledger(config, name, balance)
+    if everything and not unjudged:
+        deeper = recount.recount_gold(config)
+        findings += deeper.findings
+        notes += deeper.notes
+    return Audit(found, tuple(findings), tuple(notes), tuple(sorted(unjudged)))
+
+
+def _at_rest(config: Config, say: Say) -> tuple[dict[str, Balance], list[str], str | None]:
+    """The balances, the queries with batches that are not on record, and who writes now, if any."""
+    until: float | None = None
+    while True:
+        unsettled = accounting.unsettled(config)
+        found = accounting.balances(config)
+        holders = (lock.holder(config.layout, layer) for layer in ("bronze", "silver"))
+        holder = next(filter(None, holders), None)
+        if not holder or not (unsettled or accounting.uneven(found.items())):
+            return found, unsettled, holder
+        if until is None:
+            say(f"waiting until {holder}, has put its last batches on record")
+            until = time.monotonic() + PATIENCE
+        elif time.monotonic() > until:
+            return found, unsettled, holder
+        time.sleep(0.2)
+
+
+def _of_no_source(config: Config) -> list[str]:
+    logs = sorted((config.layout.root / "bronze").glob("*/_delta_log"))
+    names = [log.parent.name for log in logs]
+    return [f"bronze.{name}" for name in names if name not in config.sources]
+
+
+def _equations(name: str, balance: Balance) -> list[str]:
+    findings = []
+    if balance.landed_lines != balance.bronze_rows:
+        lines = f"{balance.landed_lines:,} lines were read, bronze has {balance.bronze_rows:,}"
+        findings.append(f"{name}: {lines}.")
+    carried = balance.silver_rows + balance.quarantined_rows + balance.duplicate_rows
+    if carried + balance.waiting_rows != balance.bronze_rows:
+        findings.append(
+            f"{name}: bronze has {balance.bronze_rows:,} rows, but silver, quarantine, duplicates "
+            f"and rows that wait make {carried + balance.waiting_rows:,}."
+        )
+    return findings
+
+
+def _unlike_the_ledger(config: Config, name: str, balance: Balance) -> list[str]:
+    """The ledger's rows, counted file by file, against the table's."""
+    taken = [e for e in ledger.read(config.layout, name) if e.state in ledger.TAKEN]
+    rows = sum(entry.rows or 0 for entry in taken)
+    if rows == balance.bronze_rows:
+        return []
+    return [f"{name}: the ledger has {rows:,} rows of files, bronze has {balance.bronze_rows:,}."]

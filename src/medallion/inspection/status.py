@@ -1,0 +1,145 @@
+"""How each query stands: what it did last, and what waits for it; no JVM, nothing is written."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from medallion.config.loader import Config, Source
+from medallion.lakehouse import lock, tables
+from medallion.ops import ledger, runs
+from medallion.ops.runs import LastRun
+from medallion.sources.files.discovery import Discovery
+from medallion.spark import checkpoints
+from medallion.sql import engine
+
+RUNNING, NEVER = "running", "never run"
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """What waits in a source's folders; ages and estimates in seconds, None where unknown."""
+
+    files: int
+    bytes: int
+    oldest_age: float | None
+    bytes_per_second: float | None
+    caught_up_in: float | None
+
+
+@dataclass(frozen=True)
+class QueryStatus:
+    """One query: figures of rows are those of its last run, `waiting_rows` are for the next."""
+
+    query: str
+    state: str
+    last_batch: int | None
+    last_run_at: str | None
+    rows_in: int | None
+    rows_out: int | None
+    waiting_rows: int | None
+    watermark: str | None
+    error: str | None
+    backlog: Backlog | None = None
+
+
+def status(config: Config) -> list[QueryStatus]:
+    """The queries of all layers, in their order."""
+    last = runs.last_runs(config.layout)
+    found = []
+    for source in config.sources.values():
+        found.append(_status(config, f"bronze.{source.name}", None, last, _backlog(config, source)))
+    for source in config.sources.values():
+        found.append(_status(config, f"silver.{source.name}", f"bronze.{source.name}", last))
+    for table in config.gold.values():
+        found.append(_status(config, f"gold.{table.name}", f"silver.{table.source}", last))
+    return found
+
+
+def _status(
+    config: Config,
+    query: str,
+    upstream: str | None,
+    last: dict[str, LastRun],
+    backlog: Backlog | None = None,
+) -> QueryStatus:
+    run, layout = last.get(query), config.layout
+    checkpoint = layout.checkpoint(query)
+    batch = checkpoints.last_committed(checkpoint)
+    holder = lock.holder(layout, query.partition(".")[0])
+    waiting = None
+    if upstream and batch >= 0:
+        read = checkpoints.delta_offset(checkpoint, batch).version
+        waiting = tables.rows_written(layout.table(upstream), after=read - 1)
+    elif upstream:
+        waiting = tables.row_count(layout.table(upstream))
+    mark = checkpoints.watermark(checkpoint, batch) if batch >= 0 else None
+    return QueryStatus(
+        query=query,
+        state=f"{RUNNING} ({holder})" if holder else run.state if run else NEVER,
+        last_batch=batch if batch >= 0 else None,
+        last_run_at=_moment(run.started_at) if run else None,
+        rows_in=run.rows_in if run else None,
+        rows_out=run.rows_out if run else None,
+        waiting_rows=waiting,
+        watermark=_moment(mark * 1000) if mark else None,
+        error=run.error if run else None,
+        backlog=backlog,
+    )
+
+
+def _backlog(config: Config, source: Source) -> Backlog:
+    waiting = Discovery(config, source).backlog()
+    size = sum(file.size for file in waiting)
+    oldest = min((file.modified_at for file in waiting), default=None)
+    rate = _rate(config, source)
+    return Backlog(
+        files=len(waiting),
+        bytes=size,
+        oldest_age=round(time.time() - oldest / 1e6, 1) if oldest is not None else None,
+        bytes_per_second=round(rate, 1) if rate else None,
+        caught_up_in=round(size / rate, 1) if rate else 0.0 if not waiting else None,
+    )
+
+
+def _rate(config: Config, source: Source) -> float | None:
+    """Bytes a second of the last run that took files in."""
+    run = runs.last_busy(config.layout, f"bronze.{source.name}")
+    if run is None or not run.seconds:
+        return None
+    first, last = run.first_batch or 0, run.last_batch or 0
+    taken = ledger.read(config.layout, source.name)
+    size = sum(e.size for e in taken if e.batch is not None and first <= e.batch <= last)
+    return size / run.seconds or None
+
+
+def _moment(micros: int) -> str:
+    return datetime.fromtimestamp(micros / 1e6, UTC).isoformat(timespec="seconds")
+
+
+def as_json(found: list[QueryStatus]) -> dict[str, Any]:
+    """One document: a list of queries, bronze's with their backlog."""
+    return {"queries": [asdict(query) for query in found]}
+
+
+def as_text(found: list[QueryStatus]) -> str:
+    """Two aligned tables, and the errors under them."""
+    columns = (
+        "query",
+        "state",
+        "last_batch",
+        "last_run_at",
+        "rows_in",
+        "rows_out",
+        "waiting_rows",
+        "watermark",
+    )
+    rows = [tuple(getattr(query, column) for column in columns) for query in found]
+    parts = [engine.as_table(engine.Result(columns, rows))]
+    backlogs = [(q.query, *asdict(q.backlog).values()) for q in found if q.backlog]
+    names = ("waiting for", "files", "bytes", "oldest_age", "bytes_per_second", "caught_up_in")
+    parts += ["", engine.as_table(engine.Result(names, backlogs))]
+    parts += [f"{query.query}: {query.error}" for query in found if query.error]
+    return "\n".join(parts)

@@ -1,0 +1,179 @@
+"""Delta tables as files: made, asked for their versions, and appended to, without a JVM."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from medallion.lakehouse.columns import Columns
+
+# Change data feed: a quality gate reads just the rows of the versions that it has not seen. The
+# log is kept for ten years: a stream that was switched off for longer than the log is kept could
+# not go on where it stopped. A checkpoint every ten commits is Spark's own default, and not that of
+# the writer here: opening a table reads all the commits since the last one.
+_CONFIGURATION: dict[str, str | None] = {
+    "delta.enableChangeDataFeed": "true",
+    "delta.checkpointInterval": "10",
+    "delta.logRetentionDuration": "interval 3650 days",
+}
+_MOST_FILES = 24
+
+
+def create(table: Path, schema_json: str, skipping: bool = True) -> None:
+    """Make an empty table unless it is there, so that it can be asked before its first row.
+
+    Args:
+        table: its folder.
+        schema_json: its columns.
+        skipping: keep the least and greatest value of each file's columns, so that a query can
+            skip files. The count of rows is always kept.
+    """
+    from deltalake import DeltaTable, Schema
+
+    if exists(table):
+        return
+    fields = json.loads(schema_json)
+    for field in fields["fields"]:
+        field["nullable"] = True  # a count is never null to Spark, a table's column may be
+    # Of a text of megabytes, Delta's writer makes a copy for each row that comes after it.
+    statistics = {} if skipping else {"delta.dataSkippingNumIndexedCols": "0"}
+    DeltaTable.create(
+        table,
+        Schema.from_json(json.dumps(fields)),
+        "ignore",
+        configuration={**_CONFIGURATION, **statistics},
+    )
+
+
+def schema_json(columns: Columns) -> str:
+    """The schema of plain columns in the JSON that Delta and Spark share."""
+    fields = [
+        {"name": name, "type": _type(kind), "nullable": True, "metadata": {}}
+        for name, kind in columns.items()
+    ]
+    return json.dumps({"type": "struct", "fields": fields})
+
+
+def _type(kind: str) -> Any:
+    if kind == "array<string>":
+        return {"type": "array", "elementType": "string", "containsNull": True}
+    return kind
+
+
+def exists(table: Path) -> bool:
+    """Whether a table is there: a process that is cut off while it makes one leaves a log of none.
+
+    A commit is written under another name first, which ends otherwise.
+    """
+    log = table / "_delta_log"
+    return log.is_dir() and any(f.suffix in (".json", ".parquet") for f in log.iterdir())
+
+
+def version(table: Path) -> int:
+    """The newest version of a table; -1 where there is no table."""
+    from deltalake import DeltaTable
+
+    return int(DeltaTable(table).version()) if exists(table) else -1
+
+
+def row_count(table: Path) -> int:
+    """Rows of a table, 0 where there is none, from its files' footers' counts in the log."""
+    from deltalake import DeltaTable
+
+    return int(DeltaTable(table).count()) if exists(table) else 0
+
+
+def rows_written(table: Path, after: int, until: int | None = None) -> int:
+    """Rows added by the commits after one version, as the writers counted them."""
+    from deltalake import DeltaTable
+
+    if not exists(table):
+        return 0
+    delta = DeltaTable(table)
+    total = 0
+    for commit in delta.history(max(delta.version() - after, 0)):
+        if after < commit["version"] <= (delta.version() if until is None else until):
+            metrics: Mapping[str, Any] = commit.get("operationMetrics") or {}
+            # A merge names its rows otherwise; its numOutputRows also has those that it copied.
+            inserted = metrics.get("numTargetRowsInserted", metrics.get("numOutputRows", 0))
+            total += int(inserted)
+    return total
+
+
+def append(table: Path, columns: Columns, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Append a few rows in one commit; times are given as microseconds since 1970."""
+    from deltalake import write_deltalake
+
+    create(table, schema_json(columns))
+    listed = list(rows)
+    if listed:
+        write_deltalake(table, _arrow(columns, listed), mode="append")
+
+
+def upsert(
+    table: Path, columns: Columns, rows: Sequence[Mapping[str, Any]], keys: Sequence[str]
+) -> None:
+    """Put rows in the place of those with the same keys, or add them, in one commit."""
+    from deltalake import DeltaTable
+
+    same = " and ".join(f"old.{key} = new.{key}" for key in keys)
+    (
+        DeltaTable(table)
+        .merge(_arrow(columns, rows), same, source_alias="new", target_alias="old")
+        .when_matched_update_all()
+        .when_not_matched_insert_all()
+        .execute()
+    )
+
+
+def compact(table: Path) -> None:
+    """Put a table of many small files into few: who asks it, opens all of them."""
+    from deltalake import DeltaTable
+    from deltalake.exceptions import CommitFailedError
+
+    delta = DeltaTable(table)
+    if len(delta.file_uris()) > _MOST_FILES:
+        with suppress(CommitFailedError):  # another process has just done the same
+            delta.optimize.compact()
+
+
+def committed_version(table: Path, application: str, transaction: int) -> int | None:
+    """The version that one idempotent write of an application made; None where it made none.
+
+    The log's commits are read from the newest back: the write is among the last ones, or is not.
+    """
+    log = table / "_delta_log"
+    number = version(table)
+    while number >= 0 and (commit := log / f"{number:020}.json").is_file():
+        for line in commit.read_text(encoding="utf-8").splitlines():
+            txn = json.loads(line).get("txn") if '"txn"' in line else None
+            if txn and txn["appId"] == application:
+                found = int(txn["version"])
+                if found == transaction:
+                    return number
+                if found < transaction:
+                    return None
+        number -= 1
+    return None
+
+
+def _arrow(columns: Columns, rows: Sequence[Mapping[str, Any]]) -> Any:
+    import arro3.core as arrow
+
+    types = {
+        "string": arrow.DataType.string(),
+        "long": arrow.DataType.int64(),
+        "double": arrow.DataType.float64(),
+    }
+    data = {}
+    for name, kind in columns.items():
+        values = [row.get(name) for row in rows]
+        if kind == "timestamp":
+            utc = arrow.DataType.timestamp("us", tz="UTC")
+            data[name] = arrow.Array(values, arrow.DataType.int64()).cast(utc)
+        else:
+            data[name] = arrow.Array(values, types[kind])
+    return arrow.Table.from_arrays(list(data.values()), names=list(data))

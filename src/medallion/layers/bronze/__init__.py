@@ -1,0 +1,1 @@
+"""Bronze: every line as it came."""

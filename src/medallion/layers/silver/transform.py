@@ -1,0 +1,90 @@
+"""From bronze's columns to silver's: typed, renamed, checked, and without duplicates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from medallion.lakehouse.columns import FAILED_RULES, INGESTED_AT, SOURCE_FILE
+
+# The row as bronze has it, for quarantine; null where the row is good.
+BRONZE = "_bronze"
+
+
+def checked(
+    bronze: DataFrame,
+    silver: Mapping[str, str],
+    bronze_rules: Column,
+    silver_rules: Column,
+    keep_all: bool = False,
+) -> DataFrame:
+    """Silver's columns beside the rules that each row breaks.
+
+    Args:
+        bronze: the columns of a bronze table.
+        silver: silver's columns as SQL over bronze's.
+        bronze_rules: names of the broken rules (array of strings), over bronze's columns.
+        silver_rules: the same over silver's columns.
+
+    Returns:
+        The columns of `silver`, `_source_file`, `_ingested_at`, `_failed_rules` (empty for a good
+        row) and `_bronze`, the row as it was, null for a good row unless `keep_all`.
+    """
+    columns = bronze.columns
+    typed = bronze.select(
+        *(F.expr(expression).alias(name) for name, expression in silver.items()),
+        SOURCE_FILE,
+        INGESTED_AT,
+        bronze_rules.alias("_failed_in_bronze"),
+        F.struct(*columns).alias(BRONZE),
+    )
+    failed = typed.withColumn(FAILED_RULES, F.concat("_failed_in_bronze", silver_rules))
+    return failed.select(
+        *silver,
+        SOURCE_FILE,
+        INGESTED_AT,
+        FAILED_RULES,
+        F.when(F.lit(keep_all) | ~is_good(), F.col(BRONZE)).alias(BRONZE),
+    )
+
+
+def is_good() -> Column:
+    """True for a row that breaks no rule."""
+    return F.size(FAILED_RULES) == 0
+
+
+def has_identity(keys: Sequence[str]) -> Column:
+    """True for a row whose keys are all known: only such a row can be a duplicate."""
+    known = F.lit(True)
+    for key in keys:
+        known = known & F.col(key).isNotNull()
+    return known
+
+
+def split(rows: DataFrame, keys: Sequence[str]) -> tuple[DataFrame, DataFrame]:
+    """Part `checked` rows into those that can be duplicates and those that cannot.
+
+    The second part, broken rows and rows without identity, must stay away from the watermark:
+    their event times would move it, or be dropped by it.
+    """
+    identified = is_good() & has_identity(keys)
+    return rows.where(identified), rows.where(~identified)
+
+
+def deduplicated(
+    rows: DataFrame, keys: Sequence[str], event_time: str, watermark: str
+) -> DataFrame:
+    """The first row of each key; on a stream, keys are held until the watermark passes them."""
+    return rows.withWatermark(event_time, watermark).dropDuplicates(list(keys))
+
+
+def good(rows: DataFrame, silver: Mapping[str, str]) -> DataFrame:
+    """Silver's table columns of the rows that break no rule."""
+    return rows.where(is_good()).select(*silver, SOURCE_FILE, INGESTED_AT)
+
+
+def broken(rows: DataFrame) -> DataFrame:
+    """Quarantine's columns of the rows that break a rule."""
+    return rows.where(~is_good()).select(f"{BRONZE}.*", FAILED_RULES)

@@ -1,0 +1,1 @@
+"""The two records: `ops.runs` and the ledger, `ops.files`."""

@@ -1,0 +1,136 @@
+"""The ledger, `ops.files`: one row for each version of each file that ever landed.
+
+It is written where something happens to a file, by the one process that holds bronze's lock, and
+each write may be repeated: a run that was cut off between two writes says the same again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from medallion.lakehouse import tables
+from medallion.lakehouse.columns import FILES
+from medallion.lakehouse.layout import Layout
+from medallion.sources.files.listing import File
+from medallion.sql import engine
+
+TABLE = "ops.files"
+
+PENDING, INGESTED, REJECTED = "pending", "ingested", "rejected"
+REPLACED, VANISHED, ARCHIVED = "replaced", "vanished", "archived"
+STATES = (PENDING, INGESTED, REJECTED, REPLACED, VANISHED, ARCHIVED)
+# The rows of a file in one of these states are in bronze.
+TAKEN = (INGESTED, ARCHIVED, REPLACED)
+
+# All sources share one table, and their batches end on threads of their own.
+_WRITING = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One row of the ledger. Times are microseconds since 1970, `size` is in bytes.
+
+    `version` counts the files of one path; `moved_to` is where the file lies now, if elsewhere.
+    """
+
+    source: str
+    path: str
+    version: int
+    size: int
+    modified_at: int
+    first_seen_at: int
+    state: str = PENDING
+    why: str | None = None
+    batch: int | None = None
+    committed_at: int | None = None
+    rows: int | None = None
+    corrupt_rows: int | None = None
+    rescued_rows: int | None = None
+    moved_to: str | None = None
+
+    @property
+    def file(self) -> File:
+        """The file that this row is about, as it was last seen."""
+        return File(self.path, self.size, self.modified_at)
+
+
+_NAMES = [field.name for field in fields(Entry)]
+
+
+class Ledger:
+    """The rows of one source, in memory and on disk."""
+
+    def __init__(self, layout: Layout, source: str) -> None:
+        self._layout, self._source = layout, source
+        self._versions: dict[str, dict[int, Entry]] = {}
+        for entry in read(layout, source):
+            self._remember(entry)
+
+    def newest(self, path: str) -> Entry | None:
+        """The newest version of a path."""
+        versions = self._versions.get(path)
+        return versions[max(versions)] if versions else None
+
+    def version(self, path: str, version: int) -> Entry | None:
+        """One version of a path."""
+        return self._versions.get(path, {}).get(version)
+
+    def before(self, entry: Entry) -> Entry | None:
+        """The last version of the same path before this one whose rows are in bronze."""
+        versions = list(self._versions.get(entry.path, {}).items())  # others may add to it
+        older = [e for v, e in versions if v < entry.version]
+        return max((e for e in older if e.state in TAKEN), key=lambda e: e.version, default=None)
+
+    def of_batch(self, batch: int) -> list[Entry]:
+        """What one batch took in."""
+        return [entry for entry in self.every() if entry.batch == batch]
+
+    def every(self) -> list[Entry]:
+        """Every version of every path."""
+        return [e for versions in list(self._versions.values()) for e in list(versions.values())]
+
+    def all_newest(self) -> list[Entry]:
+        """The newest version of every path."""
+        return [versions[max(versions)] for versions in list(self._versions.values())]
+
+    def write(self, entries: Iterable[Entry]) -> None:
+        """Put rows in the place of those of the same path and version, or add them."""
+        # Two rows for one would be refused by the merge: the last one counts.
+        listed = {(e.path, e.version): e for e in entries}
+        if not listed:
+            return
+        with _WRITING:
+            tables.create(self._layout.table(TABLE), tables.schema_json(FILES))
+            tables.upsert(
+                self._layout.table(TABLE),
+                FILES,
+                [asdict(entry) for entry in listed.values()],
+                keys=("source", "path", "version"),
+            )
+            tables.compact(self._layout.table(TABLE))
+        for entry in listed.values():
+            self._remember(entry)
+
+    def _remember(self, entry: Entry) -> None:
+        self._versions.setdefault(entry.path, {})[entry.version] = entry
+
+
+def read(layout: Layout, source: str | None = None, state: str | None = None) -> list[Entry]:
+    """Rows of the ledger in the order in which the files were seen; no JVM."""
+    if tables.version(layout.table(TABLE)) < 0:
+        return []
+    columns = ", ".join(
+        f"arrow_cast({n}, 'Int64')" if FILES[n] == "timestamp" else n for n in _NAMES
+    )
+    asked: Mapping[str, str | None] = {"source": source, "state": state}
+    terms = [f"{name} = '{value}'" for name, value in asked.items() if value is not None]
+    where = f" where {' and '.join(terms)}" if terms else ""
+    sql = f"select {columns} from {TABLE}{where} order by first_seen_at, source, path, version"
+    return [_entry(row) for row in engine.query(str(layout.root), sql).rows]
+
+
+def _entry(row: tuple[Any, ...]) -> Entry:
+    return Entry(**dict(zip(_NAMES, row, strict=True)))

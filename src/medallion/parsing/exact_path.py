@@ -1,0 +1,171 @@
+"""The exact look at a line that may hold more than its columns can say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import types as T
+
+from medallion.lakehouse.columns import CORRUPT, RESCUED
+from medallion.parsing.nested import astray, is_nested, member, rounded, texts, unfit
+
+TIMES = ("timestamp", "date")
+# Before the name of a column of times: its value, if it is of the plainest form.
+QUICK = "_quick_"
+# RFC 8259 only: what Spark would let pass besides is not JSON to the next reader.
+_STRICT = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
+
+
+def times_of(schema: Mapping[str, str]) -> dict[str, str]:
+    """The columns of a schema that hold times."""
+    return {name: kind for name, kind in schema.items() if kind in TIMES}
+
+
+def parsed_as(columns: Mapping[str, str]) -> str:
+    """SQL: the struct that Spark makes of `value`; `_conflict` is null if all of it did fit."""
+    ddl = ", ".join([*(f"`{name}` {kind}" for name, kind in columns.items()), "_conflict string"])
+    return f"from_json(value, '{ddl}', {_options(columnNameOfCorruptRecord='_conflict')})"
+
+
+def exact(schema: Mapping[str, str]) -> str:
+    """SQL: what bronze keeps of a line.
+
+    Args:
+        schema: columns with their Spark types.
+
+    Returns:
+        An expression over `value`, the line, and what the quick look found in it: `_text` and
+        `_quick_<column>`. It is a struct of the columns of `schema`, `_corrupt_record` and
+        `_rescued_data`.
+    """
+    raw = "if(is_valid_utf8(value), value, decode(cast(value as binary), 'ISO-8859-1'))"
+    times = times_of(schema)
+    unread = [f"(_text.`{name}` is not null and `{QUICK}{name}` is null)" for name in times]
+    # Of a field named twice, Spark's parser may take either value, and the text be the other one.
+    unclear = f"({' or '.join(unread) or 'false'}) and not {_TWICE}"
+    typed = {name: f"_text.`{name}`" for name in schema} | {
+        name: f"coalesce(`{QUICK}{name}`, _times.`{name}`)" for name in times
+    }
+    steps = {
+        "_keys": "json_object_keys(value)",
+        "_flat": f"coalesce({FLAT} and _text._conflict is null, false)",
+        "_sealed": f"case when not _flat then {SEALED} end",
+        CORRUPT: f"case when {_NOT_JSON} then {raw} end",
+        "_variant": f"case when {CORRUPT} is null then try_parse_json(value) end",
+        "_times": f"case when {unclear} then {parsed_as(times)} end",
+        "_astray": _astray(typed, schema),
+        "_taken": _taken(typed, schema),
+        "_fields": _fields(schema),
+        "_kept": _KEPT,
+        RESCUED: "case when _kept <> '{}' then _kept end",
+    }
+    # Each step costs time on each line, and those where a column is astray are few.
+    sound = f"{CORRUPT} is null and size(_astray) = 0"
+    whole = f"{CORRUPT} is null and not array_contains(_astray, '{{0}}')"
+    some = {n: f"case when {whole.format(n)} then {value} end" for n, value in typed.items()}
+    return _with(steps, f"if({sound}, {_struct(typed)}, {_struct(some)})", _struct_of(schema))
+
+
+def _struct_of(schema: Mapping[str, str]) -> str:
+    both = {**schema, CORRUPT: "string", RESCUED: "string"}
+    return f"struct<{', '.join(f'`{name}`: {kind}' for name, kind in both.items())}>"
+
+
+def _struct(columns: Mapping[str, str]) -> str:
+    both = {**columns, CORRUPT: CORRUPT, RESCUED: RESCUED}
+    found = (f"'{name}', {value}" for name, value in both.items())
+    return f"named_struct({', '.join(found)})"
+
+
+def _with(steps: Mapping[str, str], then: str, kind: str) -> str:
+    """SQL: an expression of some type that may use each step by its name, as each may those before.
+
+    Columns would do as well. But lambdas Spark interprets, and columns it compiles: this much code
+    for seconds, in each session, although few lines need it or none. (`transform` would read nicer,
+    but it works out its type, and so that of all within, anew for each line.)
+    """
+    for name, value in reversed(list(steps.items())):
+        then = f"aggregate(array({value}), cast(null as {kind}), (nothing, {name}) -> {then})"
+    return then
+
+
+def _options(**more: str) -> str:
+    return f"map({', '.join(repr(word) for pair in {**_STRICT, **more}.items() for word in pair)})"
+
+
+# Spark's parser stops at the end of the first object and ignores the rest of the line. As the first
+# of two items of an array, sealed by a text that the line cannot hold, it has to be read whole.
+SEALED = f"from_json(concat('[', value, ',\"', md5(value), '\"]'), 'array<string>', {_options()})"
+ALONE = f"get({SEALED}, 1) <=> md5(value)"
+# With one brace that closes, at its end, a line holds no second object, and none within the first.
+FLAT = (
+    "(startswith(value, '{') and endswith(value, '}')"
+    " and octet_length(substring_index(value, '}', 2)) = octet_length(value))"
+)
+_TWICE = "size(array_distinct(_keys)) < size(_keys)"
+_NOT_JSON = (
+    "_keys is null or not is_valid_utf8(value) or not (_flat or get(_sealed, 1) <=> md5(value))"
+)
+
+
+def _fields(schema: Mapping[str, str]) -> str:
+    """SQL: the fields that the columns do not hold, as JSON."""
+    known = f"(is_variant_null(val) and array_contains({texts(schema)}, key))"
+    fields = "cast(_variant as map<string, variant>)"
+    return (
+        f"to_json(map_filter({fields}, (key, val) -> not (array_contains(_taken, key) or {known})))"
+    )
+
+
+# How many fields a JSON text without blanks names at any depth; a quote in a text counts as well.
+_NAMES = "regexp_count({}, '\":')"
+# Half a character, which UTF-8 has no bytes for, is always written so; and so may a whole one be.
+HALVES = r"(contains(value, r'\ud') or contains(value, r'\uD'))"
+# A number that may be too large for a double.
+_HUGE = r"value rlike r'[:,\[]\s*-?([0-9]+(\.[0-9]+)?[eE]\+?0*[0-9]{3}|[0-9]{309})'"
+# One that VARIANT would round: it has 38 digits, but with a power of ten only those of a double.
+_PRECISE = r"value rlike r'[:,\[]\s*-?([0-9.]{39}|[0-9.]{19,}[eE]|[0-9.]+[eE]-0*[0-9]{3})'"
+_KEPT = (
+    # A field named twice has two values, and no VARIANT keeps both: the line is kept whole.
+    f"case when {CORRUPT} is not null then null when if(_flat, {_TWICE},"
+    f" {_NAMES.format('get(_sealed, 0)')} <> {_NAMES.format('to_json(_variant)')}) then value"
+    # So is one with a number that is infinite to VARIANT, or less exact,
+    f" when contains(_fields, 'Infinity') and {_HUGE} then value"
+    f" when _fields <> '{{}}' and {_PRECISE} then value"
+    # and valid JSON that VARIANT refuses (a lone surrogate, over 16 MiB).
+    " else coalesce(_fields, value) end"
+)
+
+
+def _taken(typed: Mapping[str, str], schema: Mapping[str, str]) -> str:
+    """SQL: the columns that hold all of the line's value."""
+    found = []
+    for name, kind in schema.items():
+        tests = [f"{typed[name]} is not null"]
+        if is_nested(kind):
+            tests.append(f"{lossy(name, kind)} is not true")
+        found.append(f"case when {' and '.join(tests)} then '{name}' end")
+    return f"array_except(array_compact(array({', '.join(found)})), _astray)"
+
+
+def _astray(typed: Mapping[str, str], schema: Mapping[str, str]) -> str:
+    """SQL: the plain columns that hold another value than the line; it is rescued instead."""
+    found = []
+    for name, kind in schema.items():
+        how = astray(f"_text.`{name}`", typed[name], kind)
+        if kind == "string":
+            # A lone half of a character becomes a question mark, and VARIANT refuses it.
+            half = f"_variant is null and contains({typed[name]}, '?') and {HALVES}"
+            huge = f"contains({typed[name]}, 'Infinity') and {_HUGE}"
+            how = f"{huge} or {half} or {rounded(typed[name])}"
+        elif kind in TIMES:  # of the plainest form it cannot be
+            how = f"`{QUICK}{name}` is null and {how}"
+        if how:
+            found.append(f"case when {how} then '{name}' end")
+    return f"array_compact(array({', '.join(found)}))"
+
+
+def lossy(name: str, kind: str) -> str:
+    """SQL: whether a nested column of `_text` lacks some of the line's value."""
+    json = f"get_json_object(value, {member(name)})"
+    return unfit(json, f"_text.`{name}`", T.DataType.fromDDL(kind))

@@ -1,0 +1,113 @@
+"""The quick look at a line: parsed once, and surely whole, as nearly all lines are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from medallion.parsing.exact_path import ALONE, FLAT, HALVES, QUICK, lossy, parsed_as, times_of
+from medallion.parsing.nested import PRECISE, is_nested, texts
+
+
+def quick(lines: DataFrame, schema: Mapping[str, str]) -> DataFrame:
+    """Parse lines that hold nothing unusual, and tell which do.
+
+    Args:
+        lines: with `value`, a line of text.
+        schema: columns with their Spark types.
+
+    Returns:
+        The columns of `lines`; `_text`, a struct of the columns of the schema, times as text;
+        `_quick_<column>` for those; and `_odd`: false if the line is one object of fields that the
+        schema knows, each of them once, and the columns say all that it says.
+    """
+    # Times are parsed from their text: whether a time is what the line says is plain there.
+    times = times_of(schema)
+    as_text = {name: "string" if name in times else kind for name, kind in schema.items()}
+    return (
+        lines.withColumn("_text", F.expr(parsed_as(as_text)))
+        .select(
+            "*", *(F.expr(_time(name, kind)).alias(QUICK + name) for name, kind in times.items())
+        )
+        # How a line's writer sets blanks, by the first one.
+        .withColumn("_spaced", F.expr("contains(value, '\": ')"))
+        .withColumn("_same", F.expr(f"{_fits(times)} and {_is_same(schema)}"))
+        .withColumn("_keys", F.expr("case when _same is not true then json_object_keys(value) end"))
+        .withColumn(
+            "_odd", F.expr(f"not coalesce(_same or {_fits(times)} and {_is_whole(schema)}, false)")
+        )
+        .drop("_spaced", "_same", "_keys")
+    )
+
+
+def _time(name: str, kind: str) -> str:
+    """SQL: a time from its text, null if it is not of the plainest form."""
+    text = f"_text.`{name}`"
+    if kind == "date":
+        plain = f"{text} rlike '^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}$'"
+        return f"case when {plain} then try_cast({text} as date) end"
+    # A number counts seconds; the same digits between quotes would be a year.
+    seconds = f"{text} rlike '^[0-9]{{1,12}}$' and not contains(value, concat('\"', {text}))"
+    dated = f"instr({text}, '-') = 5 and substr({text}, 8, 1) = '-'"  # 2018-03 is a month to Spark
+    return (
+        f"case when {dated} then try_cast({text} as timestamp)"
+        f" when {seconds} then timestamp_seconds(cast({text} as bigint)) end"
+    )
+
+
+def _fits(times: Mapping[str, str]) -> str:
+    """SQL: whether each field that has a column has a value that fits it."""
+    read = (f"(_text.`{name}` is null or `{QUICK}{name}` is not null)" for name in times)
+    return " and ".join(["_text._conflict is null", *read])
+
+
+def _is_same(schema: Mapping[str, str]) -> str:
+    """SQL: whether the columns, written again as JSON, are the line; null if one is null.
+
+    Then they say all of it. Texts need no escapes to be written: an escape is another text than
+    what it stands for, so a line that has one is not the same. This costs a third of a parser, and
+    holds for most lines of most writers, whether they put blanks after commas and colons or not.
+    """
+    parts, before = ["'{'"], ""
+    for name, kind in schema.items():
+        text = f"_text.`{name}`"
+        quote = '"' if kind in ("string", "date") else ""
+        tight = f'{before}"{name}":{quote}'
+        spaced = f'{before.replace(",", ", ")}"{name}": {quote}'
+        parts.append(f"if(_spaced, '{spaced}', '{tight}')")
+        if kind == "timestamp":  # or it is a number
+            quoted = f"if(instr({text}, '-') = 5, '\"', '')"
+            parts += [quoted, text, quoted]
+        else:
+            parts.append(f"to_json({text})" if is_nested(kind) else text)
+        before = f"{quote},"
+    return f"value = concat({', '.join(parts)}, '{before[:-1]}}}')"
+
+
+# Whether a text may be a number that is rounded (see nested.rounded, which looks closer). One test
+# for all columns: what is compiled for each of them adds up, and Java leaves long methods slow.
+_NUMBERS = r"concat_ws('\n', {}) rlike r'(?m)^(-?[0-9]+[.][0-9]+(E-?[0-9]+)?$|[\[{{])'"
+
+
+def _is_whole(schema: Mapping[str, str]) -> str:
+    """SQL: whether the columns say all that the line says."""
+    known = texts(schema)
+    nested = {name: kind for name, kind in schema.items() if is_nested(kind)}
+    some = [f"_text.`{name}`" for name, kind in schema.items() if kind == "string"]
+    tests = [
+        "is_valid_utf8(value)",
+        # Many lines have just the schema's keys in their order: the set is for the others.
+        f"(_keys <=> {known} or size(array_intersect(_keys, {known})) = size(_keys))",
+        # Spark's parser ignores what follows the object, and takes one out of an array.
+        f"(startswith(value, '{{') and endswith(value, '}}') and {ALONE})" if nested else FLAT,
+        rf"not (contains(value, r'\u') and {HALVES})",
+        # 1e400: JSON has no infinite numbers, but a double and a text may come out as one.
+        "not contains(to_json(_text), 'Infinity')",
+        *([f"not (value rlike {PRECISE} and {_NUMBERS.format(', '.join(some))})"] if some else []),
+        *(f"{lossy(name, kind)} is not true" for name, kind in nested.items()),
+    ]
+    if nested:  # then a text may be an object or a list, written out again
+        tests += [f"(left({text}, 1) in ('{{', '[')) is not true" for text in some]
+    return " and ".join(tests)

@@ -1,0 +1,51 @@
+"""From lines of text to bronze's columns: every line is kept, whatever it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from medallion.lakehouse.columns import (
+    CORRUPT,
+    INGESTED_AT,
+    RESCUED,
+    SOURCE_FILE,
+    SOURCE_MODIFIED_AT,
+)
+from medallion.parsing.exact_path import QUICK, exact, times_of
+from medallion.parsing.fast_path import quick
+
+
+def parsed(lines: DataFrame, schema: Mapping[str, str]) -> DataFrame:
+    """Parse each line as one JSON object of the declared schema.
+
+    Args:
+        lines: `value` (the line), `_source_file`, `_source_modified_at`.
+        schema: bronze's own columns with their Spark types.
+
+    Returns:
+        The columns of `schema`, then the technical ones. A line that is not one whole JSON object
+        is in `_corrupt_record` as it came, its columns null. Fields that the schema does not know,
+        values that are not of their column's type or that it cannot say, and lines that name a
+        field twice are in `_rescued_data` as JSON. A line that is not UTF-8 is kept as Latin-1,
+        which loses no byte.
+    """
+    rows = quick(lines, schema)
+    # The exact look is dear: it is for the few lines that need it, and only they are carried there.
+    rows = rows.withColumn("value", F.expr("case when _odd then value end"))
+    rows = rows.withColumn("_exact", F.expr(f"case when _odd then {exact(schema)} end"))
+    times = times_of(schema)
+    plain = {name: f"`{QUICK}{name}`" if name in times else f"_text.`{name}`" for name in schema}
+    return rows.select(
+        *(
+            F.expr(f"case when _odd then _exact.`{name}` else {plain[name]} end").alias(name)
+            for name in schema
+        ),
+        f"_exact.{RESCUED}",
+        f"_exact.{CORRUPT}",
+        SOURCE_FILE,
+        SOURCE_MODIFIED_AT,
+        F.current_timestamp().alias(INGESTED_AT),
+    )

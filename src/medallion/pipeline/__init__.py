@@ -1,0 +1,1 @@
+"""The flows put in order: nightly, always on, refreshed, backfilled."""

@@ -1,0 +1,159 @@
+"""Files from anywhere taken in once, by this process or by the stream that is on already."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from medallion.config.loader import Config, Source
+from medallion.errors import UsageError
+from medallion.lakehouse import lock
+from medallion.lakehouse.layout import plain
+from medallion.lakehouse.text import counted
+from medallion.ops import ledger
+from medallion.ops.ledger import PENDING, REJECTED, TAKEN, VANISHED, Entry
+from medallion.pipeline.context import open_pipeline
+from medallion.pipeline.pipeline import GOLD_IS_HELD, LAYERS, Say
+from medallion.sources.files import requests
+from medallion.sources.files.links import one_spelling
+from medallion.sources.files.listing import File, list_files
+from medallion.sources.files.walk import fits
+
+_PATIENCE = 0.5
+_CHANGED = "it changed while it was taken in: the next look takes it in as it is then"
+
+
+@dataclass(frozen=True)
+class Backfilled:
+    """What became of the files: how many are new, their rows, and those that were not taken in.
+
+    `waiting` are pending: a later run takes them in, or their reason tells what to do.
+    """
+
+    files: int
+    new_files: int
+    rows: int
+    refused: tuple[Entry, ...]
+    waiting: tuple[Entry, ...] = ()
+
+    @property
+    def is_good(self) -> bool:
+        """Whether every file is taken in."""
+        return not (self.refused or self.waiting)
+
+    def as_json(self) -> dict[str, Any]:
+        """One document for `--json`."""
+        return {
+            "files": self.files,
+            "new_files": self.new_files,
+            "rows": self.rows,
+            "refused": [{"path": entry.path, "why": entry.why} for entry in self.refused],
+            "waiting": [{"path": entry.path, "why": entry.why} for entry in self.waiting],
+        }
+
+    def as_text(self) -> str:
+        """A sentence, and a line for each file that was not taken in."""
+        known = self.files - self.new_files - len(self.waiting)
+        waiting = f", {len(self.waiting):,} waiting" if self.waiting else ""
+        lines = [
+            f"{counted(self.files, 'file')}: {self.new_files:,} taken in with "
+            f"{counted(self.rows, 'row')}, "
+            f"{known:,} known before or refused{waiting}"
+        ]
+        left = (*self.refused, *self.waiting)
+        return "\n".join([*lines, *(f"  {e.path}: {e.state}: {e.why}" for e in left)])
+
+
+def backfill(config: Config, name: str, path: Path, say: Say, debug: bool = False) -> Backfilled:
+    """Take in a file, or all below a folder, whatever their age; each once.
+
+    Raises:
+        UsageError: there is no such source or path.
+    """
+    source = _source(config, name)
+    path = plain(path)
+    if not path.exists():
+        raise UsageError(f"{path}: there is no such file or folder.")
+    path = one_spelling(config.layout, source, path)
+    if path.is_file() and not fits(path.name, source.pattern):
+        raise UsageError(f"{path}: its name does not fit {source.pattern}, the pattern of {name}.")
+    listed = list_files(config.layout, source, [path])
+    files = {f.path: f for f in (*listed.files, *listed.hidden)}
+    paths = {*files, *(u.path for u in listed.unfit)}
+    before = _newest(config, source)
+    request = requests.ask(config.layout, source.name, path)
+    if _taken_in_by_another(config, source, paths, request, say):
+        say("seen to")
+    else:
+        with open_pipeline(config, "backfill", LAYERS, say, debug) as pipeline:
+            for layer in LAYERS:
+                if layer == "gold" and pipeline.held():  # the files are taken in all the same
+                    say(GOLD_IS_HELD)
+                else:
+                    pipeline.run(layer)
+    newest = _newest(config, source)
+    gone = [_gone(source, file) for p, file in files.items() if p not in newest]
+    folder = config.layout.relative(path)
+    # A file whose name no table can hold has another one since.
+    renamed = {
+        path
+        for path, entry in newest.items()
+        if path not in before and path.startswith(f"{folder}/") and entry.state == REJECTED
+    }
+    after = [*(entry for p, entry in newest.items() if p in paths | renamed), *gone]
+    new = [e for e in after if e.state in TAKEN and _is_other(before.get(e.path), e)]
+    return Backfilled(
+        len(paths),
+        len(new),
+        sum(e.rows or 0 for e in new),
+        tuple(e for e in after if e.state in (REJECTED, VANISHED)),
+        tuple(replace(e, why=e.why or _CHANGED) for e in after if e.state == PENDING),
+    )
+
+
+def _source(config: Config, name: str) -> Source:
+    if name not in config.sources:
+        raise UsageError(f"there is no source {name}; there are {', '.join(config.sources)}.")
+    return config.sources[name]
+
+
+def _is_other(before: Entry | None, entry: Entry) -> bool:
+    return before is None or before.version != entry.version or before.state not in TAKEN
+
+
+def _newest(config: Config, source: Source) -> dict[str, Entry]:
+    return {entry.path: entry for entry in ledger.read(config.layout, source.name)}
+
+
+def _gone(source: Source, file: File) -> Entry:
+    """What is told of a file that went before anybody put it on record."""
+    why = "gone before it was taken in"
+    return Entry(source.name, file.path, 1, file.size, file.modified_at, 0, state=VANISHED, why=why)
+
+
+def _taken_in_by_another(
+    config: Config, source: Source, paths: set[str], request: requests.Request, say: Say
+) -> bool:
+    """Wait while another process runs bronze; whether it has done with all that it can take in."""
+    told = False
+    handed: dict[str, File] = {}
+    while True:
+        # Asked in this order: a process that ends between two has done what it did before.
+        holder = lock.holder(config.layout, "bronze")
+        is_asked = request.is_open
+        newest = [e for p, e in _newest(config, source).items() if p in paths]
+        if holder is None or not (is_asked or any(_is_under_way(e, handed) for e in newest)):
+            return holder is not None
+        if not told:
+            say(f"asked of {holder}, which takes the files in beside what lands")
+            told = True
+        time.sleep(_PATIENCE)
+
+
+def _is_under_way(entry: Entry, handed: dict[str, File]) -> bool:
+    """Whether a file is handed over; one that goes on changing might never be taken in."""
+    if entry.state != PENDING or entry.why:
+        return False
+    return handed.setdefault(entry.path, entry.file) == entry.file

@@ -1,0 +1,61 @@
+"""The composition root: locks, session and pipeline put together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from pyspark.sql import SparkSession
+
+from medallion.config.loader import Config
+from medallion.errors import UsageError
+from medallion.lakehouse import lock
+from medallion.pipeline import refresh
+from medallion.pipeline.pipeline import Pipeline, Say
+from medallion.sources.files.reader import SPARK_ERRORS
+from medallion.spark.session import spark_session
+
+
+@contextmanager
+def open_pipeline(
+    config: Config, command: str, layers: Sequence[str], say: Say, debug: bool = False
+) -> Iterator[Pipeline]:
+    """A pipeline on a session of its own, with the layers' locks held.
+
+    Raises:
+        UsageError: another process writes one of the layers, or one layer alone is to be run
+            where a refresh of several has work left.
+        ConfigError: Spark's settings cannot be read.
+    """
+    with lock.hold(config.layout, layers, command):
+        say(f"medallion {command} on {config.layout.root}")
+        started = time.monotonic()
+        spark = spark_session(config, f"medallion {command}", debug)
+        say(f"session   {time.monotonic() - started:5.1f} s  (Spark {spark.version})")
+        try:
+            pipeline = Pipeline(spark, config, command, say)
+            if refresh.cut_off(config.layout):
+                _finish_refresh(pipeline, layers)
+            yield pipeline
+        finally:
+            _stop(spark)
+
+
+def _stop(spark: SparkSession) -> None:
+    """Stop the queries that are left, and then Spark: a batch must not go on without it."""
+    try:
+        with suppress(*SPARK_ERRORS):  # what failed before it is what is to be told
+            for query in spark.streams.active:
+                query.stop()  # returns once its batch has ended
+    finally:
+        spark.stop()
+
+
+def _finish_refresh(pipeline: Pipeline, layers: Sequence[str]) -> None:
+    if list(layers) == ["bronze"]:
+        return
+    if not {"silver", "gold"} <= set(layers):
+        table = refresh.cut_off(pipeline.config.layout)
+        raise UsageError(f"a refresh of {table} has work left: medallion nightly does it.")
+    refresh.finish(pipeline)

@@ -1,0 +1,252 @@
+"""The nightly batch: all layers in one session, gates between them, and the balance at the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from medallion.config.loader import Config
+from medallion.errors import UsageError
+from medallion.inspection import balance as accounting
+from medallion.inspection.audit import Audit
+from medallion.lakehouse import tables
+from medallion.lakehouse.text import counted
+from medallion.ops import runs
+from medallion.pipeline import refresh
+from medallion.pipeline.pipeline import GOLD_IS_HELD, Pipeline
+from medallion.quality.gates import Gates
+from medallion.quality.results import Failure, Verdict
+from medallion.quality.suites import read_suite
+from medallion.spark import feed
+from medallion.spark.query import StreamError
+from medallion.sql import engine
+
+PASSED, HELD = "passed", "held"
+ROWS_SHOWN = 10
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A verdict, and what it means for this run."""
+
+    verdict: Verdict
+    version: int
+    accepted: tuple[str, ...]
+    seconds: float
+
+    @property
+    def stops(self) -> tuple[Failure, ...]:
+        """The failures that hold back what comes after."""
+        return tuple(
+            failure
+            for failure in self.verdict.failures
+            if failure.on_failure == "stop" and failure.expectation not in self.accepted
+        )
+
+
+@dataclass
+class Report:
+    """What a nightly run did, for people and for `--json`."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    gates: list[Gate] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    balances: dict[str, accounting.Balance] = field(default_factory=dict)
+    docs: str | None = None
+
+    @property
+    def is_good(self) -> bool:
+        """Whether the run did all that it should have."""
+        held = any(gate.stops for gate in self.gates)
+        return not held and not self.errors and not accounting.uneven(self.balances.items())
+
+
+class Nightly:
+    """One nightly run of a pipeline."""
+
+    def __init__(self, pipeline: Pipeline, accept: Sequence[str] = ()) -> None:
+        self.pipeline, self.accept = pipeline, tuple(accept)
+        self.config = pipeline.config
+        self.gates = Gates(self.config.conf_dir, self.config.layout.quality)
+        self.report = Report()
+        self.refreshed = runs.refreshed_versions(self.config.layout)
+        # Great Expectations judges one table at a time, beside the queries of the next layer.
+        self.worker = ThreadPoolExecutor(1)
+
+    def run(self) -> Report:
+        """Run the layers; gold only if nothing holds it back."""
+        with self.worker:
+            waiting = self._layer("bronze")
+            waiting += self._layer("silver")
+            self._collect(waiting)
+            if any(gate.stops for gate in self.report.gates):
+                self._say(GOLD_IS_HELD)
+            else:
+                refresh.finish(self.pipeline)  # a silver table rebuilt while gold was held back
+                self._collect(self._layer("gold"))
+            self._timed("docs", self._build_docs)
+        self.report.balances = accounting.balances(self.config)
+        return self.report
+
+    def _layer(self, layer: str) -> list[Future[Gate | None]]:
+        self._timed(layer, lambda: self._stream(layer))
+        names = self.config.gold if layer == "gold" else self.config.sources
+        passed, last = runs.passed_versions(self.config.layout), runs.gates(self.config.layout)
+        return [self.worker.submit(self._judge, f"{layer}.{name}", passed, last) for name in names]
+
+    def _stream(self, layer: str) -> None:
+        try:
+            self.pipeline.run(layer)
+        except StreamError as error:  # the rest goes on
+            self.report.errors.append(str(error))
+            self._say(f"{layer:<9} {error}")
+
+    def _judge(
+        self, table: str, passed: dict[str, int], last: dict[str, tuple[str, int, str]]
+    ) -> Gate | None:
+        """Judge the rows that have not passed yet, those of a run that was held among them."""
+        version = tables.version(self.config.layout.table(table))
+        since = passed.get(table, 0)
+        was_held = table in last and last[table][0] == HELD
+        if version <= since and not was_held:
+            return None
+        started = time.monotonic()
+        verdict = self.gates.validate(table, self._batch(table, since, version))
+        if verdict is None:
+            return None
+        accepted = tuple(
+            failure.expectation for failure in verdict.failures if self._is_accepted(failure)
+        )
+        return Gate(verdict, version, accepted, time.monotonic() - started)
+
+    def _batch(self, table: str, since: int, version: int) -> DataFrame:
+        spark, path = self.pipeline.spark, self.config.layout.table(table)
+        # Complete mode writes the whole table, and so does a refresh: of what is in the feed then,
+        # there is no telling which rows it took away again.
+        if table.startswith("gold.") or self.refreshed.get(table, -1) > since:
+            return spark.read.format("delta").load(str(path))
+        return feed.added(spark, path, since + 1, version)
+
+    def _collect(self, waiting: list[Future[Gate | None]]) -> None:
+        started = time.monotonic()
+        gates = [gate for future in waiting if (gate := future.result())]
+        self.report.seconds["gates"] = (
+            self.report.seconds.get("gates", 0) + time.monotonic() - started
+        )
+        self.report.gates += gates
+        runs.write(self.config.layout, [self._row(gate) for gate in gates])
+
+    def _row(self, gate: Gate) -> dict[str, Any]:
+        failed = [failure.expectation for failure in gate.stops]
+        return {
+            "run_id": self.pipeline.run_id,
+            "command": self.pipeline.command,
+            "kind": "gate",
+            "query": gate.verdict.table,
+            "started_at": runs.now(),
+            "seconds": round(gate.seconds, 3),
+            "state": HELD if failed else PASSED,
+            "rows_in": gate.verdict.rows,
+            "table_version": gate.version,
+            "failed_expectations": ", ".join(failed) or None,
+            "accepted_expectations": ", ".join(gate.accepted) or None,
+        }
+
+    def _is_accepted(self, failure: Failure) -> bool:
+        names = {failure.expectation, f"{failure.table}.{failure.expectation}"}
+        return failure.on_failure == "stop" and bool(names & set(self.accept))
+
+    def _build_docs(self) -> None:
+        docs = self.gates.build_docs()
+        self.report.docs = str(docs) if docs else None
+
+    def _timed(self, name: str, work: Any) -> None:
+        started = time.monotonic()
+        work()
+        self.report.seconds[name] = time.monotonic() - started
+        if name != "docs":
+            self._say(f"{name:<9} {self.report.seconds[name]:5.1f} s")
+
+    def _say(self, text: str) -> None:
+        self.pipeline.say(text)
+
+
+def check_accepted(config: Config, accept: Sequence[str]) -> None:
+    """Raise UsageError where `accept` names an expectation that no suite has."""
+    known = set()
+    tables_ = [f"{layer}.{name}" for layer in ("bronze", "silver") for name in config.sources]
+    for table in (*tables_, *(f"gold.{name}" for name in config.gold)):
+        for expectation in read_suite(config.conf_dir, table):
+            known |= {expectation.name, f"{table}.{expectation.name}"}
+    for name in accept:
+        if name not in known:
+            raise UsageError(f"--accept {name}: no suite has an expectation of that name.")
+
+
+def failures(report: Report) -> list[str]:
+    """What went wrong, a line each: failed queries, expectations that hold gold back, balances."""
+    lines = list(report.errors)
+    for gate in report.gates:
+        for failure in gate.stops:
+            lines += [_told(failure), *(f"  {example}" for example in failure.examples)]
+    if any(gate.stops for gate in report.gates):
+        lines.append(
+            "gold is held back until these pass: put the data or the rule right and run nightly "
+            "again, or let the rows through with --accept EXPECTATION."
+        )
+    for name in accounting.uneven(report.balances.items()):
+        lines.append(f"the balance of {name} does not add up; medallion audit names the files.")
+    return lines
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """One document: whether all is well, the balance, seconds by step, gates and errors."""
+    return {
+        "ok": report.is_good,
+        "sources": {name: asdict(balance) for name, balance in report.balances.items()},
+        "seconds": {step: round(seconds, 2) for step, seconds in report.seconds.items()},
+        "failed_expectations": [
+            asdict(failure) for gate in report.gates for failure in gate.verdict.failures
+        ],
+        "errors": failures(report),
+        "data_docs": report.docs,
+    }
+
+
+def as_text(report: Report, config: Config) -> str:
+    """For people: warnings, gold's tables, the balance of rows, and the time it took."""
+    parts = [
+        f"{failure.on_failure:<9} {_told(failure)}"
+        for gate in report.gates
+        for failure in gate.verdict.failures
+        if failure not in gate.stops
+    ]
+    for name in config.gold:
+        parts += ["", *_head(config, f"gold.{name}")]
+    parts += ["", Audit(report.balances, ()).as_text()]
+    if report.docs:
+        parts += ["", f"quality   {report.docs}"]
+    parts.append(f"all       {report.seconds['all']:5.1f} s")
+    return "\n".join(parts)
+
+
+def _told(failure: Failure) -> str:
+    return f"{failure.expectation} failed on {failure.table}: {failure.detail}"
+
+
+def _head(config: Config, table: str) -> list[str]:
+    """The first rows of a table of gold, by its group columns."""
+    rows = tables.row_count(config.layout.table(table))
+    if not rows:
+        return [f"{table}: no rows"]
+    groups = ", ".join(str(n + 1) for n in range(len(config.gold[table[5:]].group_by) or 1))
+    found = engine.query(
+        str(config.layout.root), f"select * from {table} order by {groups} limit {ROWS_SHOWN}"
+    )
+    more = [f"... and {rows - ROWS_SHOWN:,} more"] if rows > ROWS_SHOWN else []
+    return [f"{table}: {counted(rows, 'row')}", engine.as_table(found), *more]

@@ -1,0 +1,179 @@
+"""A silver or gold table rebuilt from the layer before it, and put in its place at the end.
+
+The new table and its checkpoint are built in `_refresh/`. One Delta commit then overwrites the old
+table, so that whoever reads sees a whole one before and after, and the checkpoint follows. What is
+to be done is written down first: a process that is cut off there is finished by the next one.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from medallion.config.loader import Config
+from medallion.errors import UsageError
+from medallion.inspection import balance
+from medallion.lakehouse import storage, tables
+from medallion.lakehouse.layout import Layout
+from medallion.lakehouse.text import counted
+from medallion.ops import runs
+from medallion.pipeline.pipeline import Pipeline
+from medallion.spark.query import await_all
+
+REFRESHED = "refreshed"
+
+
+@dataclass(frozen=True)
+class Beside(Layout):
+    """The layout of a lakehouse whose named tables, and their checkpoints, are built beside it."""
+
+    names: tuple[str, ...] = ()
+
+    def table(self, name: str) -> Path:
+        """The table, in `_refresh/` if it is one of those that are built."""
+        return super().table(name) if name not in self.names else _area(self) / name
+
+    def checkpoint(self, query: str) -> Path:
+        """The checkpoint, likewise."""
+        beside = _area(self) / "_checkpoints" / query
+        return super().checkpoint(query) if query not in self.names else beside
+
+
+def layers_of(config: Config, table: str) -> tuple[str, ...]:
+    """The layers whose locks a refresh needs.
+
+    Raises:
+        UsageError: it is no table that can be built from another one.
+    """
+    layer, _, name = table.partition(".")
+    known = {"silver": config.sources, "gold": config.gold}.get(layer, {})
+    if name not in known:
+        tables_ = [*(f"silver.{s}" for s in config.sources), *(f"gold.{g}" for g in config.gold)]
+        raise UsageError(f"{table} cannot be rebuilt; these can: {', '.join(tables_)}.")
+    return ("silver", "gold") if layer == "silver" else ("gold",)
+
+
+def refresh(pipeline: Pipeline, table: str) -> None:
+    """Rebuild a table, and with a silver table the gold tables that read it.
+
+    While a gate holds rows back from gold, silver can be rebuilt (it may be what puts the rows
+    right); its gold tables then wait for the nightly batch in which they pass.
+
+    Raises:
+        MedallionError: the table is gold's, and a gate holds rows back from gold.
+    """
+    layer, _, name = table.partition(".")
+    layers_of(pipeline.config, table)
+    if layer == "gold":
+        pipeline.refuse_held()
+    finish(pipeline)
+    plan = _plan(pipeline.config.layout)
+    then = list(plan["then"]) if plan else []  # what an earlier refresh has left to do
+    if layer == "silver":
+        tables_ = [f"gold.{g.name}" for g in pipeline.config.gold.values() if g.source == name]
+        then = [*tables_, *(step for step in then if step not in tables_)]
+    _rebuild(pipeline, table, [step for step in then if step != table])
+    finish(pipeline)
+
+
+def finish(pipeline: Pipeline) -> None:
+    """Do what a refresh has left to do: nothing where there is none, or while gold is held."""
+    layout = pipeline.config.layout
+    plan = _plan(layout)
+    if plan and plan["built"]:
+        pipeline.say(f"refresh   {plan['table']}: goes on where it was cut off")
+        _swap(pipeline, plan)
+        plan = _plan(layout)
+    while plan:
+        if pipeline.held():
+            pipeline.say(f"refresh   {', '.join(plan['then'])}: when gold is no longer held back")
+            return
+        first, *later = plan["then"]
+        if first.partition(".")[2] in pipeline.config.gold:
+            _rebuild(pipeline, first, later)
+        else:  # the configuration has given it up
+            _write_plan(layout, {**plan, "then": later})
+        plan = _plan(layout)
+
+
+def cut_off(layout: Layout) -> str | None:
+    """The table of a refresh that has something left to do; mostly None."""
+    plan = _plan(layout)
+    return plan["table"] if plan else None
+
+
+def _area(layout: Layout) -> Path:
+    return layout.root / "_refresh"
+
+
+def _plan_file(layout: Layout) -> Path:
+    return _area(layout) / "plan.json"
+
+
+def _plan(layout: Layout) -> dict[str, Any] | None:
+    file = _plan_file(layout)
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+
+
+def _write_plan(layout: Layout, plan: dict[str, Any]) -> None:
+    """The plan is there whole, or as it was; with nothing left to do it goes before the rest."""
+    file = _plan_file(layout)
+    if plan["built"] or plan["then"]:
+        storage.write(file, json.dumps(plan))
+    else:
+        file.unlink(missing_ok=True)
+        shutil.rmtree(_area(layout))
+
+
+def _rebuild(pipeline: Pipeline, table: str, then: list[str]) -> None:
+    """Build one table beside the old one, and put it in its place."""
+    layout = pipeline.config.layout
+    layer, _, name = table.partition(".")
+    pipeline.need(table)
+    built = (table, f"quarantine.{name}") if layer == "silver" else (table,)
+    area = Beside(layout.root, built)
+    for leftover in (*map(area.table, built), area.checkpoint(table)):
+        shutil.rmtree(leftover, ignore_errors=True)
+    beside = replace(pipeline, config=replace(pipeline.config, layout=area))
+    started = beside.start(layer, only=[name])
+    if not started:
+        raise UsageError(
+            f"{table} cannot be rebuilt yet: nothing has landed that tells its schema."
+        )
+    await_all(started)
+    figures = beside.figures(layer, started[0], -1)
+    row = balance.row_of(beside.config, started[0], figures)
+    row |= {"run_id": pipeline.run_id, "command": f"refresh {table}", "state": REFRESHED}
+    before = tables.row_count(layout.table(table))
+    plan = {"table": table, "built": built, "row": row, "then": then}
+    _write_plan(layout, plan)
+    _swap(pipeline, plan)
+    now = tables.row_count(layout.table(table))
+    pipeline.say(f"refresh   {table}: {counted(before, 'row')} before, {now:,} now")
+
+
+def _swap(pipeline: Pipeline, plan: dict[str, Any]) -> None:
+    """Put what was built in the place of the old tables; every step may be repeated."""
+    layout, table = pipeline.config.layout, plan["table"]
+    beside = Beside(layout.root, tuple(plan["built"]))
+    for name in plan["built"]:
+        new = beside.table(name)
+        if tables.exists(new):
+            frame = pipeline.spark.read.format("delta").load(str(new))
+            tables.create(layout.table(name), frame.schema.json())
+            writer = frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+            writer.save(str(layout.table(name)))
+    if beside.checkpoint(table).is_dir():
+        shutil.rmtree(layout.checkpoint(table), ignore_errors=True)
+        layout.checkpoint(table).parent.mkdir(parents=True, exist_ok=True)
+        beside.checkpoint(table).rename(layout.checkpoint(table))
+    # What the table's log counts from now on comes after this version.
+    row = plan["row"] | {"table_version": tables.version(layout.table(table))}
+    if len(plan["built"]) > 1:
+        row["quarantine_version"] = tables.version(layout.table(plan["built"][1]))
+    if row["run_id"] not in runs.refreshed(layout, table):
+        runs.write(layout, [row])
+    _write_plan(layout, {**plan, "built": [], "row": {}})

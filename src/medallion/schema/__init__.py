@@ -1,0 +1,1 @@
+"""A source's schema: its versions, how it is inferred, and how it grows."""

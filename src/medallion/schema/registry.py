@@ -1,0 +1,142 @@
+"""The versions of a source's schema: `_schemas/<source>/<version>.json`, for people to read.
+
+A version is never changed: a new one has the columns of the one before, and others after them. So
+bronze's table only widens, and the rows already there keep what they have.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from medallion.config.values import folded
+from medallion.errors import ConfigError, MedallionError
+from medallion.lakehouse import storage
+from medallion.lakehouse.columns import FAILED_RULES, TECHNICAL
+
+# A file whose field names are data, one to a row, must not make a table of as many columns.
+MOST_COLUMNS = 500
+# Delta refuses some of these, the rest would have to be quoted wherever the column is named, and
+# ? and * mean something else in the paths that Spark reads JSON by.
+_REFUSED = re.compile(r"[\s,;{}()=`'\"\\.<>:?*]")
+RESERVED = {
+    *TECHNICAL,
+    FAILED_RULES,
+    "_conflict",
+    "_change_type",  # Delta's change data feed has these three
+    "_commit_version",
+    "_commit_timestamp",
+}
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version: its columns with their Spark types, when it was made, and why."""
+
+    version: int
+    created_at: str
+    why: str
+    columns: Mapping[str, str]
+
+
+def read(folder: Path) -> list[Version]:
+    """All versions, the oldest first; none where the source has not been read yet.
+
+    Raises:
+        MedallionError: a file there is not a version.
+    """
+    found = []
+    for file in folder.glob("*.json"):
+        try:
+            found.append(_version(int(file.stem), file))
+        except (OSError, ValueError, TypeError) as error:
+            raise MedallionError(f"{file} is not a version of a schema ({error}).") from None
+    return sorted(found, key=lambda version: version.version)
+
+
+def _version(number: int, file: Path) -> Version:
+    version = Version(**json.loads(file.read_text(encoding="utf-8")))
+    columns = version.columns
+    if version.version != number:
+        raise ValueError(f"its version is {version.version}")
+    if not isinstance(columns, dict) or not all(isinstance(k, str) for k in columns.values()):
+        raise TypeError("columns must be names with their types")
+    return version
+
+
+def add(folder: Path, columns: Mapping[str, str], why: str) -> Version:
+    """Write the next version with these columns after those of the last one; it appears storage."""
+    known = read(folder)
+    before = dict(known[-1].columns) if known else {}
+    number = known[-1].version + 1 if known else 1
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    version = Version(number, now, why, {**before, **columns})
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(asdict(version), indent=2) + "\n"
+    storage.write(folder / f"{version.version}.json", text)
+    return version
+
+
+def declare(folder: Path, name: str, declared: Mapping[str, str], key: str = "schema") -> Version:
+    """The newest version, after the configuration's columns have been added to it.
+
+    Args:
+        key: the setting of source `name` that declares them.
+
+    Raises:
+        ConfigError: the configuration gives a column another type than bronze's table has, or
+            spells its name otherwise.
+    """
+    known = read(folder)
+    columns = known[-1].columns if known else {}
+    spelled = {folded(column): column for column in columns}
+    for column, kind in declared.items():
+        there = spelled.get(folded(column), column)
+        if there != column:
+            raise ConfigError(
+                f"sources.{name}.{key}.{column} must be spelled {there}: bronze's table has that "
+                "column, and cannot have two whose names differ in case alone."
+            )
+        if not _is_same(columns.get(column, kind), kind):
+            raise ConfigError(
+                f"sources.{name}.{key}.{column} must be {columns[column]}, not {kind}: bronze's "
+                "table has that type, and its rows keep it; take the value under another name in "
+                "silver."
+            )
+    new = {column: kind for column, kind in declared.items() if column not in columns}
+    if new or not known:
+        return add(folder, new, "declared in the configuration")
+    return known[-1]
+
+
+def _is_same(kind: str, other: str) -> bool:
+    """Blanks mean nothing in a type, nor does its case."""
+    return "".join(kind.split()).lower() == "".join(other.split()).lower()
+
+
+def acceptable(columns: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
+    """Those of the columns that a table can have beside the known ones; the rest stays rescued."""
+    before = {folded(name) for name in known}
+    taken = {*before, *RESERVED}
+    room = MOST_COLUMNS - len(before)
+    found: dict[str, str] = {}
+    for name, kind in columns.items():
+        if is_plain(name) and folded(name) not in taken and len(found) < room:
+            found[name] = kind
+            taken.add(folded(name))
+    return found
+
+
+def is_plain(name: str) -> bool:
+    """Whether a column, or a field within one, can have this name."""
+    return bool(name) and len(name) <= 128 and not _REFUSED.search(name) and name.isprintable()
+
+
+def differences(before: Version | None, after: Version) -> list[str]:
+    """What a version has that the one before has not, a column a line."""
+    old = before.columns if before else {}
+    return [f"+ {name} {kind}" for name, kind in after.columns.items() if name not in old]

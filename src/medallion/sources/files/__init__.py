@@ -1,0 +1,1 @@
+"""Files that land: listed, handed over in order, read, and put away."""

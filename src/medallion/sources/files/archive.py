@@ -1,0 +1,69 @@
+"""Files whose rows are committed and accounted for leave the source's folders."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from itertools import takewhile
+from pathlib import Path
+
+from medallion.config.loader import Config, Source
+from medallion.config.values import seconds
+from medallion.lakehouse.layout import Layout
+from medallion.ops.ledger import ARCHIVED, INGESTED, Entry, Ledger
+from medallion.sources.files.listing import below_folder, free_name, look, namesakes
+from medallion.sources.files.moving import move
+
+_DELETED = "deleted, as clean_source asks for"
+
+
+def clean(config: Config, source: Source, ledger: Ledger, batch: int) -> None:
+    """Archive or delete what batches up to `batch` took in, once `clean_after` has passed."""
+    if source.clean_source == "off":
+        return
+    age = seconds(source.clean_after) * 1_000_000 if source.clean_after else 0
+    latest = time.time_ns() // 1000 - age
+    done = [
+        cleaned
+        for entry in ledger.all_newest()
+        if entry.state == INGESTED
+        and (entry.batch or 0) <= batch
+        and (entry.committed_at or 0) <= latest
+        and (cleaned := _cleaned(config, source, entry)) not in (None, entry)
+    ]
+    ledger.write(done)
+
+
+def _cleaned(config: Config, source: Source, entry: Entry) -> Entry | None:
+    """The new row of a file that has been moved; None where it is not ours to move."""
+    layout = config.layout
+    below = below_folder(layout, source, layout.root / entry.path)
+    if below is None:  # a backfill's file stays where its owner keeps it
+        return None
+    target = layout.archive(source.name) / below
+    try:
+        found = look(layout, entry.path)
+        if found is None:
+            return _cleaned_before(layout, source, entry, target)
+        if found != entry.file:  # another file has come under this name: discovery tells of it
+            return None
+        if source.clean_source == "delete":
+            (layout.root / entry.path).unlink()
+            return replace(entry, state=ARCHIVED, why=_DELETED)
+        target = free_name(target)
+        move(layout.root / entry.path, target)
+    except OSError as error:  # the other files are no worse for it; the next run tries again
+        return replace(entry, why=f"cannot be moved: {error.strerror or error}")
+    return replace(entry, state=ARCHIVED, why=None, moved_to=layout.relative(target))
+
+
+def _cleaned_before(layout: Layout, source: Source, entry: Entry, target: Path) -> Entry | None:
+    """The new row of a file that a run moved which was cut off before it put that on record."""
+    if source.clean_source == "delete":
+        return replace(entry, state=ARCHIVED, why=_DELETED)
+    for place in takewhile(os.path.lexists, namesakes(target)):
+        moved = look(layout, layout.relative(place))
+        if moved is not None and entry.file == replace(moved, path=entry.path):
+            return replace(entry, state=ARCHIVED, why=None, moved_to=moved.path)
+    return None

@@ -1,0 +1,55 @@
+"""What bronze's stream reads: the files of a source in the order in which they were handed over.
+
+A Delta table of paths, `_intake/<source>`, one commit for what one micro-batch may take: so a batch
+is bounded by files and by bytes at once, and the stream's checkpoint is a place in this table. A
+file source of Spark's could be bounded by the one or the other, would keep every path for ever in
+its log and in memory, and could neither leave out a file that cannot be read, nor a change of name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from medallion.config.loader import Source
+from medallion.lakehouse import tables
+from medallion.lakehouse.columns import Columns
+from medallion.sources.files.listing import File
+
+COLUMNS: Columns = {
+    "path": "string",
+    "version": "long",
+    "size": "long",
+    "modified_at": "timestamp",
+}
+
+
+def hand_over(table: Path, source: Source, files: Iterable[tuple[File, int]]) -> None:
+    """Append files with their versions, as many commits as they make micro-batches."""
+    for batch in _batches(source, files):
+        tables.append(
+            table,
+            COLUMNS,
+            [
+                {"path": f.path, "version": v, "size": f.size, "modified_at": f.modified_at}
+                for f, v in batch
+            ],
+        )
+
+
+def _batches(source: Source, files: Iterable[tuple[File, int]]) -> Iterator[list[tuple[File, int]]]:
+    """Cut a list where the next file would be one too many, or its bytes; one file always fits."""
+    batch: list[tuple[File, int]] = []
+    size = 0
+    for file, version in files:
+        is_full = (
+            len(batch) == source.max_files_per_trigger
+            or size + file.size > source.max_bytes_per_trigger
+        )
+        if batch and is_full:
+            yield batch
+            batch, size = [], 0
+        batch.append((file, version))
+        size += file.size
+    if batch:
+        yield batch

@@ -1,0 +1,202 @@
+"""The files of a source's folders, as they are now."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from stat import S_ISDIR
+
+from medallion.config.loader import Source
+from medallion.lakehouse.layout import Layout
+from medallion.sources.files.walk import Problem, unseen, walk
+
+_LONGEST_NAME = 255  # bytes
+
+
+@dataclass(frozen=True)
+class File:
+    """One file as it was seen: its path as the ledger spells it, bytes, microseconds since 1970."""
+
+    path: str
+    size: int
+    modified_at: int
+
+
+@dataclass(frozen=True)
+class Unfit:
+    """Something in a folder that is no file to read, and why.
+
+    What is unseen stays where it is: the next look may find a file as good as any, or a folder.
+    """
+
+    path: str
+    why: str
+    is_unseen: bool = False
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What lies in a source's folders."""
+
+    files: tuple[File, ...]
+    hidden: tuple[File, ...]
+    unfit: tuple[Unfit, ...]
+
+    def __add__(self, other: Listing) -> Listing:
+        """Both, each file once."""
+        return Listing(
+            tuple(dict.fromkeys((*self.files, *other.files))),
+            tuple(dict.fromkeys((*self.hidden, *other.hidden))),
+            tuple(dict.fromkeys((*self.unfit, *other.unfit))),
+        )
+
+
+def missing(layout: Layout, source: Source) -> set[Path]:
+    """The folders that its configuration names and that are not there."""
+    gone = set()
+    for folder in source.places(layout)[1:]:
+        try:
+            folder.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            gone.add(folder)
+        except OSError:  # a listing tells why
+            continue
+    return gone
+
+
+def list_files(layout: Layout, source: Source, of: Iterable[Path] | None = None) -> Listing:
+    """List every folder of a source, and the folders below; nothing is left out without a word.
+
+    Args:
+        of: files and folders to list instead.
+    """
+    files: list[File] = []
+    hidden: list[File] = []
+    unfit: list[Unfit] = []
+    own = source.places(layout)
+    starts = own if of is None else tuple(of)
+    anyway = [os.path.realpath(folder) for folder in (*own, *starts)]
+    # Links may lead to a folder above the root, or into a table.
+    ours = frozenset(place for folder in layout.own_folders() for place in _place_of(folder))
+    for folder in starts:
+        for path, problem in walk(folder, source.pattern, anyway, ours):
+            seen = problem or _look_in_a_listing(layout, path)
+            if isinstance(seen, Problem):
+                unfit.append(_unfit(layout, path, seen))
+            elif seen is not None:
+                (hidden if _is_hidden(path, folder) else files).append(seen)
+    # Folders may lie in one another.
+    return Listing(
+        tuple(dict.fromkeys(files)), tuple(dict.fromkeys(hidden)), tuple(dict.fromkeys(unfit))
+    )
+
+
+def _place_of(folder: Path) -> Iterator[tuple[int, int]]:
+    with suppress(OSError):
+        found = folder.stat()
+        yield found.st_dev, found.st_ino
+
+
+def _look_in_a_listing(layout: Layout, path: str) -> File | Problem | None:
+    key = layout.relative(path)
+    if why := _unspeakable(key):
+        return Problem(why)
+    try:
+        return look(layout, key)
+    except OSError as error:
+        return unseen(error)
+
+
+def _unfit(layout: Layout, path: str, problem: Problem) -> Unfit:
+    key = layout.relative(path)
+    if problem.is_unseen:  # it keeps its name, and the ledger spells that as it can
+        key = key.encode(errors="backslashreplace").decode()
+    return Unfit(key, *problem)
+
+
+def _is_hidden(path: str, folder: Path) -> bool:
+    """Whether Spark passes over a file for its name or for that of a folder below `folder`.
+
+    They are mostly files that are still being written: its own writers have a _temporary.
+    """
+    name = Path(path).name
+    below = Path(path).relative_to(folder).parts
+    return name.endswith("._COPYING_") or any(part[0] in "._" for part in (*below, name))
+
+
+def look(layout: Layout, path: str) -> File | None:
+    """A file as it is now; None where it has gone. Spark knows times to the millisecond.
+
+    Raises:
+        OSError: it cannot be looked at.
+    """
+    try:
+        found = (layout.root / path).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return File(path, found.st_size, found.st_mtime_ns // 1_000_000 * 1000)
+
+
+def stat(layout: Layout, path: str) -> File | None:
+    """A file as it is now; None where it has gone, or cannot be looked at."""
+    with suppress(OSError):
+        return look(layout, path)
+    return None
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is a file, or what may be one; a folder only as long as it cannot be listed."""
+    try:
+        if not S_ISDIR(path.stat().st_mode):
+            return True
+        os.scandir(path).close()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return False
+
+
+def in_order(files: Iterable[File]) -> list[File]:
+    """Files in the order in which they came."""
+    return sorted(files, key=lambda file: (file.modified_at, file.path))
+
+
+def _unspeakable(path: str) -> str | None:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return "its name is not UTF-8"
+    if ":" in path:
+        return "its name has a colon, which Hadoop cannot open"
+    return "its name has a line break" if "\n" in path or "\r" in path else None
+
+
+def below_folder(layout: Layout, source: Source, path: Path) -> Path | None:
+    """A file's path below the folder of the source that it lies in; None where it lies in none."""
+    for folder in source.places(layout):
+        if path.is_relative_to(folder):
+            return path.relative_to(folder)
+    return None
+
+
+def free_name(path: Path, taken: Collection[Path] = ()) -> Path:
+    """The path itself, or the first of its numbered namesakes that is not taken.
+
+    Args:
+        taken: names that are given away, and have no file yet.
+    """
+    return next(p for p in namesakes(path) if p not in taken and not os.path.lexists(p))
+
+
+def namesakes(path: Path) -> Iterator[Path]:
+    """The path itself, and then without end its numbered namesakes: `2~a.json`, `3~a.json`."""
+    yield path
+    for number in count(2):
+        mark = f"{number}~"
+        end = path.name.encode()[-(_LONGEST_NAME - len(mark)) :].decode(errors="ignore")
+        yield path.with_name(mark + end)

@@ -1,0 +1,181 @@
+"""Files of any format as rows of JSON text, so that one parser keeps what does not fit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from medallion.config.loader import Config, Source
+from medallion.lakehouse.columns import SOURCE_FILE, SOURCE_MODIFIED_AT
+from medallion.parsing.exact_path import SEALED
+from medallion.sources.files import csv
+
+# On the threads that call back from a stream, PySpark leaves some of the JVM's errors as they are.
+SPARK_ERRORS = (PySparkException, Py4JError)
+# What Python's bytes.strip takes away: a line of nothing else is blank, and no row.
+_NOT_BLANK = r"[^ \t\r\n\x0B\f]"
+_PATTERN = re.compile(r"[\[\]{}*?\\]")
+# Below the root, and in an address as in the ledger.
+_AS_IT_STANDS = re.compile(r"(?!/)[A-Za-z0-9_./=-]*")
+Files = Mapping[str, str]  # paths, and how Spark takes them
+
+
+def rows(
+    spark: SparkSession,
+    config: Config,
+    source: Source,
+    paths: Sequence[str],
+    schema: Mapping[str, str],
+) -> DataFrame:
+    """The rows of some files: `value` (JSON text), `_source_file`, `_source_modified_at`.
+
+    Args:
+        paths: files as the ledger spells them.
+        schema: the columns that are known; a CSV field of such a column that looks like a number
+            is one, unless the column is a string.
+    """
+    # A [ in a name would be a pattern to Spark. (Without patterns, by its own option for that, it
+    # reads the other files twice.)
+    plain = [str(config.layout.root / path) for path in paths]
+    files = {file: _PATTERN.sub(r"\\\g<0>", file) for file in plain}
+    reader = _documents if source.multi_line else _READERS[source.format]
+    read = reader(spark, source, files, schema)
+    name = _relative(F.col("_file"), config.layout.root, paths)
+    return read.select(
+        "value",
+        name.alias(SOURCE_FILE),
+        F.col("_modified").alias(SOURCE_MODIFIED_AT),
+    )
+
+
+def _relative(address: Column, root: Path, paths: Sequence[str]) -> Column:
+    """The path of a file below the root, from its address, where a blank is %20."""
+    start = f"{root.as_uri()}/".replace("///", "/", 1)  # as Hadoop writes it
+    rest = F.substr(address, F.lit(len(start) + 1))
+    if all(map(_AS_IT_STANDS.fullmatch, (str(root)[1:], *paths))):
+        return rest
+    # Spark knows no decoder that leaves a + alone.
+    path = F.url_decode(F.replace(address, F.lit("+"), F.lit("%2B")))
+    path = F.regexp_replace(path, "^file:/+", "/")
+    decoded = F.regexp_replace(path, f"^\\Q{root}/\\E", "")
+    # Decoding costs as much as parsing, so only names that need it pay for it: `path` is there just
+    # once, as Spark would compute ahead what is there twice.
+    return F.when(address.startswith(start) & ~rest.contains("%"), rest).otherwise(decoded)
+
+
+def _lines(
+    spark: SparkSession, source: Source, files: Files, schema: Mapping[str, str]
+) -> DataFrame:
+    lines = _located(spark.read.text(list(files.values())), F.col("value"))
+    # Most lines need no pattern.
+    return lines.where(F.col("value").startswith("{") | F.col("value").rlike(_NOT_BLANK))
+
+
+def _documents(
+    spark: SparkSession, source: Source, files: Files, schema: Mapping[str, str]
+) -> DataFrame:
+    """One row an item of an array, or one for a file that is anything else than an array."""
+    # Of lines Spark takes the byte-order mark away, of whole files it does not.
+    mark, value = "\ufeff", F.col("value")
+    value = F.when(value.startswith(mark), F.substr(value, F.lit(2))).otherwise(value)
+    whole = _located(spark.read.text(list(files.values()), wholetext=True), value)
+    whole = whole.where(F.col("value").rlike(_NOT_BLANK))
+    is_array = (
+        r"is_valid_utf8(value) and value rlike r'\A[ \t\r\n]*\['"
+        " and size(_sealed) = 2 and _sealed[1] = md5(_marked)"
+    )
+    unmarked = "regexp_replace(item, concat('\"?', _mark, '([^\"]*)\"?'), '$1')"
+    item = f"case when item is null then 'null' when _mark is null then item else {unmarked} end"
+    items = f"transform(from_json(_sealed[0], 'array<string>'), item -> {item})"
+    return (
+        whole.withColumn("_mark", F.expr(f"case when {_LOSSY} then md5(value) end"))
+        .withColumn("_marked", F.expr(f"case when _mark is null then value else {_MARKED} end"))
+        .withColumn("_sealed", F.expr(SEALED.replace("value", "_marked")))
+        .withColumn("_items", F.expr(f"case when {is_array} then {items} else array(value) end"))
+        .select(F.explode("_items").alias("value"), "_file", "_modified")
+    )
+
+
+# To take an array apart, Spark writes its items anew, and numbers as doubles say them: 1e400 would
+# be Infinity, and long ones lose digits. As texts that begin with a mark they stay what they are.
+_LOSSY = r"(value rlike r'[0-9.]{16}|[eE][+-]?[0-9]{3}' and not value rlike r'[\x01-\x04]')"
+_TOKENS = r"""r'("[^"]*+")|(-?(0|[1-9][0-9]*+)(\.[0-9]++)?([eE][+-]?[0-9]++)?)'"""
+# JSON has no such characters as they stand: the first two are for escapes, so that a quote ends a
+# text, and the others go around numbers.
+_MARKED = reduce(
+    lambda text, change: f"replace({text}, {change[0]}, {change[1]})",
+    [
+        ("char(3) || char(4)", "''"),
+        ("char(3)", "'\"' || _mark"),
+        ("char(4)", "'\"'"),
+        ("char(2)", r"r'\"'"),
+        ("char(1)", r"r'\\'"),
+    ],
+    rf"regexp_replace(replace(replace(value, r'\\', char(1)), r'\"', char(2)), {_TOKENS},"
+    " '$1' || char(3) || '$2' || char(4))",
+)
+
+
+def _text(
+    spark: SparkSession, source: Source, files: Files, schema: Mapping[str, str]
+) -> DataFrame:
+    lines = _lines(spark, source, files, schema)
+    # What is not UTF-8 would be replaced: as it stands it is no JSON, and so kept.
+    value = F.when(F.is_valid_utf8("value"), F.to_json(F.struct("value"))).otherwise(F.col("value"))
+    return lines.withColumn("value", value)
+
+
+def _csv(spark: SparkSession, source: Source, files: Files, schema: Mapping[str, str]) -> DataFrame:
+    """Files of one form are read together: Spark would take the first one's header for all."""
+    by_form: dict[csv.Form, list[str]] = {}
+    for file, escaped in files.items():
+        if form := csv.form(Path(file)):
+            by_form.setdefault(form, []).append(escaped)
+    parts = [csv.read(spark, form, some, schema) for form, some in by_form.items()]
+    if not parts:
+        return _lines(spark, source, files, schema).limit(0)
+    return reduce(DataFrame.unionByName, parts)
+
+
+def _parquet(
+    spark: SparkSession, source: Source, files: Files, schema: Mapping[str, str]
+) -> DataFrame:
+    try:
+        return _parquet_of(spark.read.option("mergeSchema", "true").parquet(*files.values()))
+    except SPARK_ERRORS:  # their types differ: each by its own
+        parts = [_parquet_of(spark.read.parquet(file)) for file in files.values()]
+        return reduce(DataFrame.unionByName, parts)
+
+
+# By itself, Spark writes milliseconds.
+_LOCAL = "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]"
+_MICROSECONDS = {"timestampFormat": f"{_LOCAL}[XXX]", "timestampNTZFormat": _LOCAL}
+
+
+def _parquet_of(read: DataFrame) -> DataFrame:
+    fields = (F.col("`{}`".format(name.replace("`", "``"))).alias(name) for name in read.columns)
+    return _located(read, F.to_json(F.struct(*fields), _MICROSECONDS))
+
+
+def _located(read: DataFrame, value: Column) -> DataFrame:
+    return read.select(
+        value.alias("value"),
+        F.col("_metadata.file_path").alias("_file"),
+        F.col("_metadata.file_modification_time").alias("_modified"),
+    )
+
+
+Reader = Callable[[SparkSession, Source, Files, Mapping[str, str]], DataFrame]
+_READERS: dict[str, Reader] = {
+    "json": _lines,
+    "csv": _csv,
+    "parquet": _parquet,
+    "text": _text,
+}

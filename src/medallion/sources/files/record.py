@@ -1,0 +1,143 @@
+"""What a batch was handed, what bronze has of it, and what the ledger is to say of the two."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from medallion.lakehouse.columns import CORRUPT, RESCUED, SOURCE_FILE, SOURCE_MODIFIED_AT
+from medallion.lakehouse.layout import Layout
+from medallion.ops.ledger import INGESTED, PENDING, TAKEN, Entry, Ledger
+from medallion.sources.files.listing import File, stat
+from medallion.spark import checkpoints, feed
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Handed(NamedTuple):
+    """A file as it was when it was handed over, and which version of its path it was then."""
+
+    file: File
+    version: int
+
+
+class Counts(NamedTuple):
+    """The rows that bronze has of one file, and its modification time when Spark read it."""
+
+    rows: int
+    corrupt: int
+    rescued: int
+    modified_at: int
+
+
+def handed(rows: Iterable[Row]) -> list[Handed]:
+    """Rows of the intake."""
+    return [Handed(File(r.path, r.size, _micros(r.modified_at)), r.version) for r in rows]
+
+
+def handed_to(spark: SparkSession, intake: Path, checkpoint: Path, batch: int) -> list[Handed]:
+    """What one batch was handed, by the checkpoint of its query."""
+    start = checkpoints.delta_offset(checkpoint, batch - 1)
+    end = checkpoints.delta_offset(checkpoint, batch)
+    if end.version <= start.version:
+        return []
+    return handed(feed.added(spark, intake, start.version, end.version - 1).collect())
+
+
+def rows_of_version(spark: SparkSession, table: Path, version: int | None) -> DataFrame | None:
+    """The rows that one commit added; None where there was none."""
+    return None if version is None else feed.added(spark, table, version, version)
+
+
+def by_file(rows: DataFrame) -> dict[str, Counts]:
+    """Bronze's rows of one batch counted by the paths of their files."""
+    counts = (F.count(column) for column in ("*", CORRUPT, RESCUED))
+    read_at = F.unix_micros(F.max(SOURCE_MODIFIED_AT))
+    found = rows.groupBy(SOURCE_FILE).agg(*counts, read_at).collect()
+    return {row[0]: Counts(*row[1:]) for row in found}
+
+
+class Record:
+    """The ledger's rows of what the batches of one source take in."""
+
+    def __init__(self, layout: Layout, ledger: Ledger, source: str) -> None:
+        self._layout, self._ledger, self._source = layout, ledger, source
+
+    def to_take_in(self, handed: Handed, batch: int) -> Entry | None:
+        """The ledger's row of a path, if the batch is to take it in.
+
+        A run that was cut off may have handed a file over twice, and the ledger has none of it.
+        """
+        file = handed.file
+        entry = self._ledger.version(file.path, handed.version) or self._new(handed, file)
+        return entry if _is_open(entry, batch) and entry.file == file else None
+
+    def _new(self, handed: Handed, file: File) -> Entry:
+        known = self._ledger.version(file.path, handed.version)
+        seen = known.first_seen_at if known else file.modified_at
+        return Entry(self._source, file.path, handed.version, file.size, file.modified_at, seen)
+
+    def ingested(
+        self,
+        handed: Sequence[Handed],
+        entries: list[Entry],
+        batch: int,
+        found: Mapping[str, Counts],
+    ) -> list[Entry]:
+        """The ledger's new rows of what a batch took in."""
+        now = time.time_ns() // 1000
+        empty = {entry.path: entry for entry in entries}
+        done = []
+        for each in handed:
+            counts = found.get(each.file.path)
+            entry = self._of_rows(each, counts, batch) if counts else empty.get(each.file.path)
+            if entry is not None:
+                done.append(
+                    replace(
+                        entry,
+                        state=INGESTED,
+                        why=None,
+                        batch=batch,
+                        committed_at=now,
+                        rows=counts.rows if counts else 0,
+                        corrupt_rows=counts.corrupt if counts else 0,
+                        rescued_rows=counts.rescued if counts else 0,
+                    )
+                )
+        return done
+
+    def _of_rows(self, handed: Handed, counts: Counts, batch: int) -> Entry | None:
+        """The row of the file that bronze has rows of; None where it needs none any more.
+
+        It need not be the one that was handed over: another one may have taken its place just
+        before Spark opened it. And a poll may have put something else on record under its path.
+        """
+        file = handed.file
+        if counts.modified_at != file.modified_at:
+            now = stat(self._layout, file.path)
+            is_there = now is not None and now.modified_at == counts.modified_at
+            file = now if now and is_there else replace(file, modified_at=counts.modified_at)
+        newest = self._ledger.newest(file.path)
+        if newest and newest.file == file and _is_open(newest, batch):
+            return newest  # a later version, where the file was gone for a while
+        known = self._ledger.version(file.path, handed.version)
+        if known and known.state in TAKEN:
+            return known if _is_open(known, batch) else None
+        return self._new(handed, file)
+
+
+def _is_open(entry: Entry, batch: int) -> bool:
+    """Whether a batch may take a file in; where it is repeated, it has done so before."""
+    return entry.state == PENDING or (entry.state == INGESTED and entry.batch == batch)
+
+
+def _micros(time: datetime) -> int:
+    # Not by way of a float, which is a millisecond off for some years' times.
+    return (time.astimezone(UTC) - _EPOCH) // timedelta(milliseconds=1) * 1000

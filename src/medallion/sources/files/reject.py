@@ -1,0 +1,146 @@
+"""Files that cannot be read at all: found out, and put aside with their reason."""
+
+from __future__ import annotations
+
+import re
+import threading
+import zlib
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from os import SEEK_END
+from pathlib import Path
+
+from medallion.config.loader import Source
+from medallion.lakehouse.layout import Layout
+from medallion.ops.ledger import REJECTED, Entry, Ledger
+from medallion.sources.files.codecs import CODECS, opened
+from medallion.sources.files.listing import below_folder, free_name
+from medallion.sources.files.moving import move
+
+REASON = ".reason.txt"
+# A stream looks for files beside its batches: no two may be given the same name.
+_PLACING = threading.Lock()
+_CHUNK = 1 << 20
+# The first bytes of what people land by mistake. (Source: the formats' own specifications.)
+_BINARY = {
+    b"\x1f\x8b": "gzip data without .gz in its name",
+    b"\x28\xb5\x2f\xfd": "zstandard data without .zst in its name",
+    b"PK\x03\x04": "a zip archive",
+    b"Obj\x01": "an Avro file",
+    b"\x89PNG": "a PNG picture",
+    b"\xff\xd8\xff": "a JPEG picture",
+    b"%PDF-": "a PDF document",
+    b"\x7fELF": "a program",
+    b"\xff\xfe": "UTF-16 or UTF-32 text; write it as UTF-8",
+    b"\xfe\xff": "UTF-16 text; write it as UTF-8",
+}
+# Text may begin with these too (ORCID,name): they count where bytes follow that no text has.
+_LETTERS = {
+    b"BZh": "bzip2 data without .bz2 in its name",
+    b"PAR1": "a Parquet file",
+    b"ORC": "an ORC file",
+}
+_BLOCKS = (".lz4", ".snappy")
+_NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
+
+
+def why_not_text(path: Path) -> str | None:
+    """Why a file is not text at all, by its first bytes; None where it may be.
+
+    Of codecs of which Spark does not tell a torn file, it is read to its end.
+    """
+    suffix = path.suffix.lower()
+    if suffix in CODECS and suffix not in _BLOCKS:
+        return None
+    try:
+        with path.open("rb") as file:
+            start = file.read(256)
+            size = file.seek(0, SEEK_END)
+    except OSError as error:
+        return f"cannot be opened: {error.strerror}"
+    if suffix in _BLOCKS:
+        # Where a block is torn, Spark takes that for the end of the file, and says nothing.
+        return _why_no_blocks(start, size, suffix) or why_unreadable(path)
+    signs = {**_BINARY, **_LETTERS} if _NO_TEXT.search(start) else _BINARY
+    return next(
+        (f"not text: {what}" for magic, what in signs.items() if start.startswith(magic)), None
+    )
+
+
+def _why_no_blocks(start: bytes, size: int, suffix: str) -> str | None:
+    """Why Spark would find no row, and no fault, in a file of Hadoop's blocks.
+
+    A block begins with its length unpacked, then that of its first part as it is packed; both are
+    four bytes, the high one first. (Source: Hadoop's BlockCompressorStream.) The tools of these
+    codecs write other frames.
+    """
+    unpacked, packed = (int.from_bytes(start[at : at + 4], "big") for at in (0, 4))
+    is_empty = size == 0 or (size == 4 and not unpacked)
+    if is_empty or (unpacked and size >= 8 and packed <= size - 8):
+        return None
+    return (
+        f"not {suffix[1:]} data as Hadoop and Spark write it, who would find no rows here: pack it "
+        "with Spark, or as .gz"
+    )
+
+
+def why_unreadable(path: Path) -> str | None:
+    """Why a file cannot be read to its end; None where it can be."""
+    suffix = path.suffix.lower()
+    try:
+        with opened(path) as file:
+            while file.read(_CHUNK):
+                pass
+    except EOFError:
+        return f"torn: its {suffix[1:]} data ends too soon"
+    except (OSError, zlib.error) as error:
+        return f"cannot be read: {getattr(error, 'strerror', None) or error}"
+    return None
+
+
+def put_aside(layout: Layout, source: Source, ledger: Ledger, rejected: Sequence[Entry]) -> None:
+    """Put files on record as rejected, and move them to `rejected/<source>/`, reasons beside them.
+
+    The record comes first, with the place: cut off in between, a file is still where it landed,
+    and is met again. A file that cannot be moved stays, and its row says why. Rows of other states
+    are put on record as they are.
+    """
+    taken: set[Path] = set()
+    with _PLACING:
+        placed = [
+            replace(e, moved_to=_place(layout, source, e.path, taken)) if e.state == REJECTED else e
+            for e in rejected
+        ]
+        ledger.write(placed)
+        stuck = ((e, why) for e in placed if e.moved_to and (why := _why_stuck(layout, e)))
+        ledger.write([replace(e, moved_to=None, why=f"{e.why}; {why}") for e, why in stuck])
+
+
+def _place(layout: Layout, source: Source, path: str, taken: set[Path]) -> str | None:
+    """A name that is free, also of those given out before; it is taken from now on."""
+    below = below_folder(layout, source, layout.root / path)
+    if below is None:  # a backfill's file is where its owner keeps it
+        return None
+    target = free_name(layout.rejected(source.name) / below, taken)
+    taken |= {target, _reason(target)}
+    return layout.relative(target)
+
+
+def _reason(target: Path) -> Path:
+    """The name of the reason's file; names are no longer than 255 bytes."""
+    name = target.name.encode()[: 255 - len(REASON)].decode(errors="ignore")
+    return target.with_name(name + REASON)
+
+
+def _why_stuck(layout: Layout, entry: Entry) -> str | None:
+    """Move a file to its place; None where it has been moved, else why not."""
+    target = layout.root / (entry.moved_to or "")
+    try:
+        move(layout.root / entry.path, target)
+    except OSError as error:
+        return f"it cannot be moved: {error.strerror or error}"
+    with suppress(OSError):  # the ledger has the reason too
+        reason = free_name(_reason(target))
+        reason.write_text(f"{entry.path}: {entry.why}\n", errors="replace")
+    return None

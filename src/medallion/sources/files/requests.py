@@ -1,0 +1,47 @@
+"""Backfills asked for: files elsewhere that whoever runs bronze next, or now, takes in.
+
+A request is a small file, so that a stream that is on can be asked by another process. It is taken
+away after its files are handed over; one that is met twice finds its files in the ledger.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from medallion.lakehouse import storage
+from medallion.lakehouse.layout import Layout
+
+
+@dataclass(frozen=True)
+class Request:
+    """A file, or a folder with all that lies below it."""
+
+    path: Path
+    file: Path
+
+    def done(self) -> None:
+        """Forget the request."""
+        self.file.unlink(missing_ok=True)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody has handed its files over yet."""
+        return self.file.exists()
+
+
+def ask(layout: Layout, source: str, path: Path) -> Request:
+    """Ask for a path to be taken in as files of a source."""
+    folder = layout.requests(source)
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{uuid.uuid4().hex}.json"
+    storage.write(file, json.dumps({"path": str(path)}))
+    return Request(path, file)
+
+
+def waiting(layout: Layout, source: str) -> list[Request]:
+    """The requests for a source that nobody has seen to yet."""
+    files = sorted(layout.requests(source).glob("*.json"))
+    return [Request(Path(json.loads(f.read_text(encoding="utf-8"))["path"]), f) for f in files]

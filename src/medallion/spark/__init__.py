@@ -1,0 +1,1 @@
+"""What this project knows of Spark itself: session, streaming queries, checkpoints, errors."""

@@ -1,0 +1,68 @@
+"""The one place that makes a SparkSession."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+
+from pyspark import SparkConf
+from pyspark.logger import PySparkLogger
+from pyspark.sql import SparkSession
+
+from medallion.config.loader import Config
+from medallion.errors import ConfigError
+
+_JAVA = "spark.driver.extraJavaOptions"
+
+
+def spark_session(config: Config, name: str, debug: bool = False) -> SparkSession:
+    """Start Spark, or join the one that spark-submit has started.
+
+    Settings come from `conf/spark/spark-defaults.conf`; what spark-submit was given wins.
+
+    Raises:
+        ConfigError: that file is missing, or a line of it is not a setting.
+    """
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # set by spark-submit, whose JVM runs already
+    given = dict(SparkConf().getAll()) if submitted else {}
+    wanted = settings(config)
+    builder = SparkSession.builder.appName(name)
+    if not submitted:
+        log4j = (config.conf_dir / "spark/log4j2.properties").as_uri()
+        wanted[_JAVA] = f"{wanted.get(_JAVA, '')} -Dlog4j2.configurationFile={log4j}".strip()
+        builder = builder.master(config.master or "local[*]")
+        if (config.master or "local").startswith("local"):
+            # A laptop's host name need not resolve, and nobody else has to reach this driver.
+            builder = builder.config("spark.driver.host", "127.0.0.1")
+            builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
+    for key, value in wanted.items():
+        if key not in given:
+            builder = builder.config(key, value)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    session = builder.getOrCreate()
+    # What fails is told in a sentence, and much of it is dealt with: no stack traces unless asked.
+    session.sparkContext.setLogLevel("ERROR" if debug else "FATAL")
+    if not debug:
+        PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.FATAL)
+    return session
+
+
+def settings(config: Config) -> dict[str, str]:
+    """Spark's settings as the file has them: a key, blanks, a value a line."""
+    file = config.conf_dir / "spark/spark-defaults.conf"
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be read ({error.strerror}).") from None
+    found = {}
+    for number, line in enumerate(lines, 1):
+        words = line.split(None, 1)
+        if not words or words[0].startswith("#"):
+            continue
+        if len(words) != 2 or not words[0].startswith("spark."):
+            raise ConfigError(
+                f"{file} line {number}: must be a key that begins with spark. and a value."
+            )
+        found[words[0]] = words[1].strip()
+    return found

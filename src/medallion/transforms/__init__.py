@@ -1,1 +1,0 @@
-"""Pure functions from DataFrame to DataFrame, the same for batch and stream."""
