@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 from deltalake import QueryBuilder, write_deltalake
 
+from medallion.cli.render.sql import as_csv, as_json, as_text, csv_lines
+from medallion.cli.render.terminal import document
 from medallion.errors import UsageError
-from medallion.sql import engine
-from medallion.sql.engine import Result, as_csv, as_json, as_table, query, stream
+from medallion.sql.engine import Result, query, stream
 
 TEN = datetime(2015, 2, 23, 10, 10, tzinfo=UTC)
 
@@ -97,7 +98,7 @@ def test_tables_are_listed_and_described(root: str) -> None:
 def test_a_table_without_rows_keeps_its_columns(root: str) -> None:
     empty = query(root, "SELECT * FROM quarantine.event")
     assert empty == Result(("id",), [])
-    assert as_table(empty) == "id\n--"
+    assert as_text(empty) == "id\n--"
     assert as_csv(empty) == "id\r\n"
 
 
@@ -122,7 +123,7 @@ HIDDEN = [
     "statement", [*WRITES, *(f"EXPLAIN ANALYZE {word} t" for word in WRITES), *HIDDEN]
 )
 def test_it_only_reads(root: str, statement: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "_engine", lambda *_: pytest.fail("the engine was asked"))
+    monkeypatch.setattr("deltalake.QueryBuilder", lambda *_: pytest.fail("the engine was asked"))
     with pytest.raises(UsageError, match=r"^(only SELECT|one statement)[^\n]+$"):
         query(root, statement)
 
@@ -204,8 +205,8 @@ def test_every_value_fits_strict_json(root: str, expression: str, expected: Any)
     def refuse(word: str) -> None:
         pytest.fail(f"{word} is not JSON")
 
-    document = as_json(query(root, f"SELECT {expression} AS v"))
-    assert json.loads(document, parse_constant=refuse) == {"columns": ["v"], "rows": [[expected]]}
+    printed = document(as_json(query(root, f"SELECT {expression} AS v")))
+    assert json.loads(printed, parse_constant=refuse) == {"columns": ["v"], "rows": [[expected]]}
 
 
 def test_values_stay_python_values(root: str) -> None:
@@ -222,7 +223,7 @@ def test_times_compare_as_utc(root: str, text: str) -> None:
 
 def test_a_table_on_screen() -> None:
     rows = [("a", 1, None), ("bc", 100, "x\ny\x1b[31m"), ("", None, "")]
-    assert as_table(Result(("device", "n", "note"), rows)).splitlines() == [
+    assert as_text(Result(("device", "n", "note"), rows)).splitlines() == [
         "device |    n | note",
         "-------+------+-------------",
         "a      |    1 | NULL",
@@ -240,7 +241,7 @@ def test_csv_is_quoted_where_it_must_be() -> None:
 
 def test_a_large_result_is_streamed(root: str) -> None:
     columns, rows = stream(root, "SELECT value FROM generate_series(1, 100000000) AS t(value)")
-    lines = engine.csv_lines(columns, rows)
+    lines = csv_lines(columns, rows)
     assert [next(lines) for _ in range(3)] == ["value\r\n", "1\r\n", "2\r\n"]
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from ingesting import Home, aged
 
+from medallion.cli.render.backfill import as_json, as_text
 from medallion.errors import UsageError
 from medallion.lakehouse import lock
 from medallion.ops.ledger import PENDING
@@ -67,11 +68,11 @@ def test_a_file_that_is_not_still_yet_is_told_and_comes_later(
     assert waiting.path == str(young)
     assert "5 minutes" in (waiting.why or "")
     assert not found.is_good
-    assert f"  {young}: pending: still being written" in found.as_text()
+    assert f"  {young}: pending: still being written" in as_text(found)
     assert "2 files: 1 taken in with 1 row, 0 known before or refused, 1 waiting" in (
-        found.as_text()
+        as_text(found)
     )
-    assert [entry["path"] for entry in found.as_json()["waiting"]] == [str(young)]
+    assert [entry["path"] for entry in as_json(found)["waiting"]] == [str(young)]
     aged(young, 301)
     assert home.poll() == 1
     assert home.names() == [str(file), str(young)]

@@ -18,8 +18,7 @@ from support import Lakehouse
 
 from medallion.config.loader import Config, GoldTable
 from medallion.inspection.audit import Audit, audit
-from medallion.lakehouse.layout import Layout
-from medallion.pipeline.pipeline import LAYERS
+from medallion.lakehouse.layout import LAYERS, Layout
 from medallion.sql import engine
 
 

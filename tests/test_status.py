@@ -13,9 +13,10 @@ import pytest
 from ingesting import Home, tree
 from support import PROJECT
 
+from medallion.cli.render.status import as_json, as_text
 from medallion.config.loader import Config, load
 from medallion.errors import UsageError
-from medallion.inspection.status import QueryStatus, as_json, as_text, status
+from medallion.inspection.status import QueryStatus, status
 from medallion.lakehouse import lock, tables
 from medallion.ops import ledger, runs
 from medallion.ops.ledger import INGESTED, Entry, Ledger

@@ -41,8 +41,9 @@ from pyspark.sql import SparkSession
 from medallion.config.loader import Config
 from medallion.factory import DataFactory
 from medallion.inspection import balance
+from medallion.lakehouse.layout import LAYERS
 from medallion.pipeline.nightly import Nightly
-from medallion.pipeline.pipeline import LAYERS, Pipeline
+from medallion.pipeline.pipeline import Pipeline
 from medallion.spark.session import spark_session
 
 FIGURES = ("rescue", "files", "nights")

@@ -19,7 +19,7 @@ from types import FrameType
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from medallion.sql.engine import LAYERS
+from medallion.lakehouse.layout import SCHEMAS
 
 
 def session(host: str, port: int) -> SparkSession:
@@ -45,7 +45,7 @@ def tables(spark: SparkSession, home: str) -> dict[str, str]:
     """Where each `layer.table` lies, on any file system that Spark can read."""
     jvm, found = spark._jvm, {}
     assert jvm is not None
-    for layer in LAYERS:
+    for layer in SCHEMAS:
         pattern = jvm.org.apache.hadoop.fs.Path(f"{home.rstrip('/')}/{layer}/*/_delta_log")
         files = pattern.getFileSystem(spark._jsc.hadoopConfiguration())
         for log in files.globStatus(pattern) or []:
@@ -86,7 +86,7 @@ def main() -> None:
     failed: set[str] = set()
     spark = session(options.host, options.port)
     try:
-        for layer in LAYERS:
+        for layer in SCHEMAS:
             spark.sql(f"CREATE SCHEMA IF NOT EXISTS {layer}")
         register(spark, home, failed)
         assert spark._jvm is not None

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from support import Lakehouse
 
+from medallion.cli.render import nightly as render
 from medallion.errors import MedallionError, UsageError
 from medallion.lakehouse import tables
 from medallion.ops import runs
@@ -75,11 +76,11 @@ def test_a_stop_holds_gold_back_until_it_is_accepted(lakehouse: Lakehouse, tmp_p
     assert not report.is_good
     assert not report.errors
     assert held_by(report) == [("silver.activity", "x_small", 2)]
-    told = nightly.failures(report)
+    told = render.failures(report)
     assert "x_small failed on silver.activity: 2 of 3 rows" in told[0]
     assert [line.split(",")[0].strip() for line in told[1:3]] == ["x=7.25", "x=8.5"]
     assert "--accept" in told[-1]
-    assert nightly.as_json(report)["ok"] is False
+    assert render.as_json(report)["ok"] is False
     assert tables.row_count(lakehouse.config.layout.table("silver.activity")) == 5
     assert gold(lakehouse) == before
     assert runs.gates(lakehouse.config.layout)["silver.activity"][0] == "held"
@@ -102,7 +103,7 @@ def test_a_stop_holds_gold_back_until_it_is_accepted(lakehouse: Lakehouse, tmp_p
     assert accepted(lakehouse) == []
     report = lakehouse.nightly("x_small")
     assert report.is_good
-    assert nightly.failures(report) == []
+    assert render.failures(report) == []
     assert lakehouse.rows("gold.device_totals") == [("phone", 6)]
     assert accepted(lakehouse) == [("silver.activity", "x_small")]
     assert runs.gates(lakehouse.config.layout)["silver.activity"][0] == "passed"
@@ -129,7 +130,7 @@ def test_a_warning_stops_nothing(lakehouse: Lakehouse, tmp_path: Path) -> None:
     lakehouse.land("activity", "1.json", recording(0, 0.1), recording(1, 9.0))
     report = lakehouse.nightly()
     assert report.is_good
-    assert nightly.failures(report) == []
+    assert render.failures(report) == []
     (failure,) = (f for gate in report.gates for f in gate.verdict.failures)
     assert (failure.expectation, failure.on_failure, failure.unexpected_count) == (
         "x_small",

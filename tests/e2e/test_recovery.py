@@ -8,6 +8,7 @@ from collections import Counter
 from delta.tables import DeltaTable
 from support import Lakehouse
 
+from medallion.cli.render.audit import as_json, as_text
 from medallion.inspection.audit import audit
 from medallion.inspection.balance import Balance
 from medallion.spark import query
@@ -137,7 +138,7 @@ def test_audit_names_the_file_of_a_row_lost_from_bronze(lakehouse: Lakehouse) ->
     (told,) = (finding for finding in found.findings if "with loss.json has 2 lines" in finding)
     assert told.endswith("2 lines, 2 rows in the ledger and 1 in bronze.")
     assert not any("whole.json" in finding for finding in found.findings)
-    assert found.as_json()["balanced"] is False
+    assert as_json(found)["balanced"] is False
 
 
 def test_audit_finds_rows_that_silver_has_twice(lakehouse: Lakehouse) -> None:
@@ -152,6 +153,6 @@ def test_audit_finds_rows_that_silver_has_twice(lakehouse: Lakehouse) -> None:
     assert found.balances["activity"].silver_rows == 4
     assert found.balances["event"].is_even
     assert any("once.json has 2 rows in bronze, and 4" in text for text in found.findings)
-    assert "NOT BALANCED" in found.as_text()
+    assert "NOT BALANCED" in as_text(found)
     report = lakehouse.nightly()  # the balance and the gate of unique keys both object
     assert not report.is_good

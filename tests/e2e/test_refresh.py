@@ -13,8 +13,8 @@ from support import Lakehouse
 
 from medallion.errors import MedallionError, UsageError
 from medallion.inspection.audit import audit
+from medallion.lakehouse.layout import LAYERS
 from medallion.pipeline import refresh
-from medallion.pipeline.pipeline import LAYERS
 from medallion.sql import engine
 
 

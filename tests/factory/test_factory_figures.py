@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from medallion.factory import DataFactory, LandReport, render_reports, reports_as_json
+from medallion.cli.render.landed import as_json, as_text
+from medallion.factory import DataFactory, LandReport
 from medallion.factory.plan import RATES
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"
@@ -155,14 +156,14 @@ def test_crowded_events_stay_unique(
 
 def test_the_json_begins_with_the_contract(tmp_path: Path) -> None:
     reports = DataFactory(tmp_path / "landing", dirty=True).land()
-    document = reports_as_json(reports)
+    document = as_json(reports)
     assert list(document) == ["activity", "event"]
     assert list(document["event"])[:7] == list(FIGURES[:7])
 
 
 def test_the_table_names_every_figure(tmp_path: Path) -> None:
     reports = DataFactory(tmp_path / "landing", dirty=True).land(rows=30_000)
-    table = render_reports(reports).splitlines()
+    table = as_text(reports).splitlines()
     assert table[0].split() == ["activity", "event"]
     cells = {line.split()[0]: line.split()[1:] for line in table[1:]}
     assert cells["lines"] == ["30,000", "30,000"]

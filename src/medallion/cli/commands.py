@@ -7,28 +7,29 @@ start at once.
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
+from medallion.cli.render.terminal import document, show, visible, visible_lines
 from medallion.config.loader import Config
 from medallion.errors import UsageError
+from medallion.lakehouse.layout import LAYERS
 from medallion.lakehouse.text import counted
 
 
 def land(config: Config, options: argparse.Namespace) -> int:
     if options.sample:
         return _land_sample(config, options)
-    from medallion.factory import DataFactory, render_reports, reports_as_json
+    from medallion.cli.render import landed
+    from medallion.factory import DataFactory
 
     landing = config.layout.root / "landing"
     factory = DataFactory(landing, seed=options.seed, dirty=options.dirty)
     reports = factory.land(options.batches, options.files, options.rows, options.source)
-    _show(json.dumps(reports_as_json(reports)) if options.json else render_reports(reports))
+    _report(options, landed, reports)
     return 0
 
 
@@ -37,12 +38,12 @@ def _land_sample(config: Config, options: argparse.Namespace) -> int:
 
     files = sample.land(config)
     if options.json:
-        _show(json.dumps({name: {"files": count} for name, count in files.items()}))
+        show(document({name: {"files": count} for name, count in files.items()}))
     elif files:
         landed = ", ".join(f"{counted(n, 'file')} of {name}" for name, n in files.items())
-        _show(f"landed the sample under {config.layout.root}: {landed}")
+        show(f"landed the sample under {config.layout.root}: {landed}")
     else:
-        _show(f"the landing zone of {config.layout.root} has been filled before: no sample landed")
+        show(f"the landing zone of {config.layout.root} has been filled before: no sample landed")
     return 0
 
 
@@ -60,38 +61,41 @@ def run(config: Config, options: argparse.Namespace) -> int:
 
 
 def stream(config: Config, options: argparse.Namespace) -> int:
-    from medallion.pipeline import continuous, pipeline
+    from medallion.pipeline import continuous
     from medallion.spark import query
 
     query.trigger(options.trigger)
     if options.trigger == query.AVAILABLE_NOW:
         raise UsageError("medallion stream stays on: give an interval, or run medallion nightly.")
-    with _pipeline(config, options, "stream", pipeline.LAYERS) as work:
-        continuous.serve(work, pipeline.LAYERS, options.trigger)
+    with _pipeline(config, options, "stream", LAYERS) as pipeline:
+        continuous.serve(pipeline, LAYERS, options.trigger)
     return 0
 
 
 def nightly(config: Config, options: argparse.Namespace) -> int:
-    from medallion.pipeline import nightly, pipeline
+    from medallion.cli.render import nightly as render
+    from medallion.inspection import catalog
+    from medallion.pipeline import nightly
     from medallion.quality import gates
 
     started = time.monotonic()
     nightly.check_accepted(config, options.accept)
     gates.preload()
     quiet = bool(options.json)
-    with _pipeline(config, options, "nightly", pipeline.LAYERS, quiet=quiet) as work:
-        report = nightly.Nightly(work, options.accept).run()
+    with _pipeline(config, options, "nightly", LAYERS, quiet=quiet) as pipeline:
+        report = nightly.Nightly(pipeline, options.accept).run()
     report.seconds["all"] = time.monotonic() - started
     if quiet:
-        _show(json.dumps(nightly.as_json(report)))
+        show(document(render.as_json(report)))
     else:
-        _show(nightly.as_text(report, config))
-    for line in nightly.failures(report):
-        print(f"medallion: {line}", file=sys.stderr)
+        show(render.as_text(report, catalog.first_rows(config)))
+    for line in render.failures(report):
+        show(visible(f"medallion: {line}"), sys.stderr)
     return 0 if report.is_good else 1
 
 
 def sql(config: Config, options: argparse.Namespace) -> int:
+    from medallion.cli.render import sql as render
     from medallion.sql import engine
 
     started = time.monotonic()
@@ -99,32 +103,33 @@ def sql(config: Config, options: argparse.Namespace) -> int:
     if options.csv and options.json:
         raise UsageError("sql gives --csv or --json, not both.")
     if options.csv:
-        columns, rows = engine.stream(root, options.statement)
-        sys.stdout.writelines(engine.csv_lines(columns, rows))
+        lines = render.csv_lines(*engine.stream(root, options.statement))
+        # A file gets each byte as it is; a terminal would obey some of them.
+        sys.stdout.writelines(map(visible_lines, lines) if sys.stdout.isatty() else lines)
         return 0
     result = engine.query(root, options.statement)
-    if options.json:
-        print(engine.as_json(result))
-    else:
-        print(engine.as_table(result))
-        print(f"({counted(len(result.rows), 'row')}, {time.monotonic() - started:.2f} s)")
+    _report(options, render, result)
+    if not options.json:
+        show(f"({counted(len(result.rows), 'row')}, {time.monotonic() - started:.2f} s)")
     return 0
 
 
 def audit(config: Config, options: argparse.Namespace) -> int:
+    from medallion.cli.render import audit as render
     from medallion.inspection.audit import audit
 
     found = audit(_there(config, options), options.deep, _say(True))
-    print(json.dumps(found.as_json()) if options.json else found.as_text())
+    _report(options, render, found)
     return 0 if found.is_balanced else 1
 
 
 def backfill(config: Config, options: argparse.Namespace) -> int:
+    from medallion.cli.render import backfill as render
     from medallion.pipeline import backfill
 
     say = _say(bool(options.json))
     found = backfill.backfill(config, options.source, Path(options.path), say, options.debug)
-    _show(json.dumps(found.as_json()) if options.json else found.as_text())
+    _report(options, render, found)
     return 0 if found.is_good else 1
 
 
@@ -138,27 +143,33 @@ def refresh(config: Config, options: argparse.Namespace) -> int:
 
 
 def status(config: Config, options: argparse.Namespace) -> int:
+    from medallion.cli.render import status as render
     from medallion.inspection import status
 
-    found = status.status(_there(config, options))
-    print(json.dumps(status.as_json(found)) if options.json else status.as_text(found))
+    _report(options, render, status.status(_there(config, options)))
     return 0
 
 
 def files(config: Config, options: argparse.Namespace) -> int:
+    from medallion.cli.render import files as render
     from medallion.inspection import catalog
 
     found = catalog.files(_there(config, options), options.pattern, options.source, options.state)
-    print(catalog.files_as_json(found) if options.json else catalog.files_as_text(found))
+    _report(options, render, found)
     return 0
 
 
 def schema(config: Config, options: argparse.Namespace) -> int:
+    from medallion.cli.render import schema as render
     from medallion.inspection import catalog
 
-    found = catalog.schema(_there(config, options), options.source)
-    print(catalog.schema_as_json(found) if options.json else catalog.schema_as_text(found))
+    _report(options, render, catalog.schema(_there(config, options), options.source))
     return 0
+
+
+def _report(options: argparse.Namespace, render: Any, found: Any) -> None:
+    """Print a result by the module that has words for it."""
+    show(document(render.as_json(found)) if options.json else render.as_text(found))
 
 
 def _there(config: Config, options: argparse.Namespace) -> Config:
@@ -167,7 +178,7 @@ def _there(config: Config, options: argparse.Namespace) -> Config:
     if not root.is_dir():
         raise UsageError(f"there is no lakehouse at {root}: no such folder; a first run makes it.")
     if not options.json:
-        print(f"lakehouse {root}")
+        show(f"lakehouse {root}")
     return config
 
 
@@ -186,13 +197,4 @@ def _pipeline(
 
 def _say(quiet: bool) -> Callable[[str], None]:
     """Progress goes to standard output, unless that is for one JSON document."""
-    return lambda text: _show(text, sys.stderr if quiet else sys.stdout)
-
-
-def _show(text: str, file: TextIO | None = None) -> None:
-    """Print; where nobody reads any more (`| head`), the work still goes on to its end."""
-    file = file or sys.stdout
-    try:
-        print(text, file=file, flush=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), file.fileno())
+    return lambda text: show(visible(text), sys.stderr if quiet else sys.stdout)

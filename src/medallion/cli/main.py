@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 
 from medallion import __version__
 from medallion.cli import commands
+from medallion.cli.render.terminal import show, visible
 from medallion.config.loader import Config, load
 from medallion.errors import MedallionError
 
@@ -25,32 +27,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return command(load(), options)
     except MedallionError as error:
-        if options.debug:
-            raise
-        print(f"medallion: {error}", file=sys.stderr)
+        _told(f"medallion: {error}", options.debug)
         return error.exit_status
     except BrokenPipeError:  # head has seen enough of what a command that only looks had to show
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
-        print("medallion: interrupted; the next run goes on from here.", file=sys.stderr)
+        _told("medallion: interrupted; the next run goes on from here.")
         return 130
     except Exception as error:
-        if options.debug:
-            raise
-        return _told(error)
+        return _unforeseen(error, options.debug)
 
 
-def _told(error: Exception) -> int:
+def _unforeseen(error: Exception, debug: bool) -> int:
     """What nobody foresaw, in one line; a file or folder that the system refuses is no crash."""
     if isinstance(error, OSError) and error.filename and error.strerror:
-        print(f"medallion: {error.filename}: {error.strerror}.", file=sys.stderr)
+        _told(f"medallion: {error.filename}: {error.strerror}.", debug)
         return 2
     from medallion.spark.query import one_line  # here: it brings Spark
 
     line = f"{type(error).__name__}: {one_line(str(error))}; --debug shows where."
-    print(f"medallion crashed: {line}", file=sys.stderr)
+    _told(f"medallion crashed: {line}", debug)
     return 70
+
+
+def _told(line: str, debug: bool = False) -> None:
+    """Say what is wrong, below where it came from if that is asked for."""
+    if debug:
+        show(traceback.format_exc(), sys.stderr)
+    show(visible(line), sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,6 +1,6 @@
 """The data factory. Standard library alone, so that landing files starts at once."""
 
 from medallion.factory.landing import DataFactory
-from medallion.factory.report import LandReport, render_reports, reports_as_json
+from medallion.factory.report import LandReport
 
-__all__ = ["DataFactory", "LandReport", "render_reports", "reports_as_json"]
+__all__ = ["DataFactory", "LandReport"]

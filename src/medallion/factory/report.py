@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -54,46 +53,10 @@ class LandReport:
                 total[each.name] = mine + theirs
         return LandReport(**total)
 
-    def as_json(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, Any]:
         """The contract's figures first, then the factory's own."""
         return {
             **asdict(self),
             "expected_silver": self.expected_silver,
             "expected_quarantined": self.expected_quarantined,
         }
-
-
-def reports_as_json(reports: Mapping[str, LandReport]) -> dict[str, Any]:
-    """The document that `medallion land --json` prints."""
-    return {source: report.as_json() for source, report in reports.items()}
-
-
-def render_reports(reports: Mapping[str, LandReport]) -> str:
-    """The same figures as a table for people: a line a figure, a column a source."""
-    documents = reports_as_json(reports)
-    columns = [_flat(document) for document in documents.values()]
-    order = list(LandReport().as_json())
-    names = {name for column in columns for name in column}
-    table = [["", *documents]]
-    for name in sorted(names, key=lambda name: (order.index(name.partition(".")[0]), name)):
-        # A source without such a rule has an empty place, not a nought.
-        table.append([name, *(f"{c[name]:,}" if name in c else "" for c in columns)])
-    widths = [max(len(row[place]) for row in table) for place in range(len(table[0]))]
-    return "\n".join(
-        "  ".join(
-            [row[0].ljust(widths[0])]
-            + [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-        ).rstrip()
-        for row in table
-    )
-
-
-def _flat(document: dict[str, Any]) -> dict[str, int]:
-    """A nested figure becomes one for each part, such as `invalid_by_rule.missing_x`."""
-    flat: dict[str, int] = {}
-    for name, value in document.items():
-        if isinstance(value, dict):
-            flat |= {f"{name}.{part}": count for part, count in value.items()}
-        else:
-            flat[name] = value
-    return flat

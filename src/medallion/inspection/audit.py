@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from medallion.config.loader import Config
 from medallion.inspection import balance as accounting
@@ -13,7 +12,6 @@ from medallion.inspection import recount
 from medallion.inspection.balance import Balance
 from medallion.lakehouse import lock
 from medallion.ops import ledger
-from medallion.sql import engine
 
 Say = Callable[[str], None]
 PATIENCE = 35.0  # seconds; a stream settles every 30
@@ -38,23 +36,6 @@ class Audit:
         return not self.findings and not set(accounting.uneven(self.balances.items())).difference(
             self.unjudged
         )
-
-    def as_json(self) -> dict[str, Any]:
-        """The contract's document."""
-        sources = {name: asdict(balance) for name, balance in self.balances.items()}
-        document: dict[str, Any] = {"balanced": self.is_balanced, "sources": sources}
-        lists = {"findings": list(self.findings), "notes": list(self.notes)}
-        return {**document, **{name: lines for name, lines in lists.items() if lines}}
-
-    def as_text(self) -> str:
-        """An aligned table, and the findings under it."""
-        columns = ("source", *Balance.__dataclass_fields__)
-        rows = [(name, *asdict(balance).values()) for name, balance in self.balances.items()]
-        verdict = "balanced" if self.is_balanced else "NOT BALANCED"
-        if self.is_balanced and self.unjudged:
-            verdict += f", but for {', '.join(self.unjudged)}, which was not judged"
-        table = engine.as_table(engine.Result(columns, rows))
-        return "\n".join([table, *self.findings, *self.notes, verdict])
 
 
 def audit(config: Config, everything: bool = False, say: Say = lambda _: None) -> Audit:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from medallion.config.loader import Config, Source
 from medallion.lakehouse import lock, tables
@@ -13,7 +12,6 @@ from medallion.ops import ledger, runs
 from medallion.ops.runs import LastRun
 from medallion.sources.files.discovery import Discovery
 from medallion.spark import checkpoints
-from medallion.sql import engine
 
 RUNNING, NEVER = "running", "never run"
 
@@ -117,29 +115,3 @@ def _rate(config: Config, source: Source) -> float | None:
 
 def _moment(micros: int) -> str:
     return datetime.fromtimestamp(micros / 1e6, UTC).isoformat(timespec="seconds")
-
-
-def as_json(found: list[QueryStatus]) -> dict[str, Any]:
-    """One document: a list of queries, bronze's with their backlog."""
-    return {"queries": [asdict(query) for query in found]}
-
-
-def as_text(found: list[QueryStatus]) -> str:
-    """Two aligned tables, and the errors under them."""
-    columns = (
-        "query",
-        "state",
-        "last_batch",
-        "last_run_at",
-        "rows_in",
-        "rows_out",
-        "waiting_rows",
-        "watermark",
-    )
-    rows = [tuple(getattr(query, column) for column in columns) for query in found]
-    parts = [engine.as_table(engine.Result(columns, rows))]
-    backlogs = [(q.query, *asdict(q.backlog).values()) for q in found if q.backlog]
-    names = ("waiting for", "files", "bytes", "oldest_age", "bytes_per_second", "caught_up_in")
-    parts += ["", engine.as_table(engine.Result(names, backlogs))]
-    parts += [f"{query.query}: {query.error}" for query in found if query.error]
-    return "\n".join(parts)

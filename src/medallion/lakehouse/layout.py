@@ -6,7 +6,13 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-_OWN = ("archive", "rejected", "bronze", "silver", "quarantine", "gold", "ops")
+LAYERS = ("bronze", "silver", "gold")
+"""What runs, in this order; each layer's queries write the tables of its name."""
+
+SCHEMAS = ("bronze", "silver", "quarantine", "gold", "ops")
+"""The folders of Delta tables, and the schemas of SQL."""
+
+_OWN = ("archive", "rejected", *SCHEMAS)
 
 
 def plain(path: Path) -> Path:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from medallion.config.loader import Config, Source
 from medallion.errors import UsageError
 from medallion.lakehouse import lock
-from medallion.lakehouse.layout import plain
-from medallion.lakehouse.text import counted
+from medallion.lakehouse.layout import LAYERS, plain
 from medallion.ops import ledger
 from medallion.ops.ledger import PENDING, REJECTED, TAKEN, VANISHED, Entry
 from medallion.pipeline.context import open_pipeline
-from medallion.pipeline.pipeline import GOLD_IS_HELD, LAYERS, Say
+from medallion.pipeline.pipeline import GOLD_IS_HELD, Say
 from medallion.sources.files import requests
 from medallion.sources.files.links import one_spelling
 from medallion.sources.files.listing import File, list_files
@@ -42,28 +40,6 @@ class Backfilled:
     def is_good(self) -> bool:
         """Whether every file is taken in."""
         return not (self.refused or self.waiting)
-
-    def as_json(self) -> dict[str, Any]:
-        """One document for `--json`."""
-        return {
-            "files": self.files,
-            "new_files": self.new_files,
-            "rows": self.rows,
-            "refused": [{"path": entry.path, "why": entry.why} for entry in self.refused],
-            "waiting": [{"path": entry.path, "why": entry.why} for entry in self.waiting],
-        }
-
-    def as_text(self) -> str:
-        """A sentence, and a line for each file that was not taken in."""
-        known = self.files - self.new_files - len(self.waiting)
-        waiting = f", {len(self.waiting):,} waiting" if self.waiting else ""
-        lines = [
-            f"{counted(self.files, 'file')}: {self.new_files:,} taken in with "
-            f"{counted(self.rows, 'row')}, "
-            f"{known:,} known before or refused{waiting}"
-        ]
-        left = (*self.refused, *self.waiting)
-        return "\n".join([*lines, *(f"  {e.path}: {e.state}: {e.why}" for e in left)])
 
 
 def backfill(config: Config, name: str, path: Path, say: Say, debug: bool = False) -> Backfilled:

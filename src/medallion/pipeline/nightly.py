@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -13,9 +13,7 @@ from pyspark.sql import DataFrame
 from medallion.config.loader import Config
 from medallion.errors import UsageError
 from medallion.inspection import balance as accounting
-from medallion.inspection.audit import Audit
 from medallion.lakehouse import tables
-from medallion.lakehouse.text import counted
 from medallion.ops import runs
 from medallion.pipeline import refresh
 from medallion.pipeline.pipeline import GOLD_IS_HELD, Pipeline
@@ -24,10 +22,8 @@ from medallion.quality.results import Failure, Verdict
 from medallion.quality.suites import read_suite
 from medallion.spark import feed
 from medallion.spark.query import StreamError
-from medallion.sql import engine
 
 PASSED, HELD = "passed", "held"
-ROWS_SHOWN = 10
 
 
 @dataclass(frozen=True)
@@ -51,7 +47,7 @@ class Gate:
 
 @dataclass
 class Report:
-    """What a nightly run did, for people and for `--json`."""
+    """What a nightly run did."""
 
     seconds: dict[str, float] = field(default_factory=dict)
     gates: list[Gate] = field(default_factory=list)
@@ -186,67 +182,3 @@ def check_accepted(config: Config, accept: Sequence[str]) -> None:
     for name in accept:
         if name not in known:
             raise UsageError(f"--accept {name}: no suite has an expectation of that name.")
-
-
-def failures(report: Report) -> list[str]:
-    """What went wrong, a line each: failed queries, expectations that hold gold back, balances."""
-    lines = list(report.errors)
-    for gate in report.gates:
-        for failure in gate.stops:
-            lines += [_told(failure), *(f"  {example}" for example in failure.examples)]
-    if any(gate.stops for gate in report.gates):
-        lines.append(
-            "gold is held back until these pass: put the data or the rule right and run nightly "
-            "again, or let the rows through with --accept EXPECTATION."
-        )
-    for name in accounting.uneven(report.balances.items()):
-        lines.append(f"the balance of {name} does not add up; medallion audit names the files.")
-    return lines
-
-
-def as_json(report: Report) -> dict[str, Any]:
-    """One document: whether all is well, the balance, seconds by step, gates and errors."""
-    return {
-        "ok": report.is_good,
-        "sources": {name: asdict(balance) for name, balance in report.balances.items()},
-        "seconds": {step: round(seconds, 2) for step, seconds in report.seconds.items()},
-        "failed_expectations": [
-            asdict(failure) for gate in report.gates for failure in gate.verdict.failures
-        ],
-        "errors": failures(report),
-        "data_docs": report.docs,
-    }
-
-
-def as_text(report: Report, config: Config) -> str:
-    """For people: warnings, gold's tables, the balance of rows, and the time it took."""
-    parts = [
-        f"{failure.on_failure:<9} {_told(failure)}"
-        for gate in report.gates
-        for failure in gate.verdict.failures
-        if failure not in gate.stops
-    ]
-    for name in config.gold:
-        parts += ["", *_head(config, f"gold.{name}")]
-    parts += ["", Audit(report.balances, ()).as_text()]
-    if report.docs:
-        parts += ["", f"quality   {report.docs}"]
-    parts.append(f"all       {report.seconds['all']:5.1f} s")
-    return "\n".join(parts)
-
-
-def _told(failure: Failure) -> str:
-    return f"{failure.expectation} failed on {failure.table}: {failure.detail}"
-
-
-def _head(config: Config, table: str) -> list[str]:
-    """The first rows of a table of gold, by its group columns."""
-    rows = tables.row_count(config.layout.table(table))
-    if not rows:
-        return [f"{table}: no rows"]
-    groups = ", ".join(str(n + 1) for n in range(len(config.gold[table[5:]].group_by) or 1))
-    found = engine.query(
-        str(config.layout.root), f"select * from {table} order by {groups} limit {ROWS_SHOWN}"
-    )
-    more = [f"... and {rows - ROWS_SHOWN:,} more"] if rows > ROWS_SHOWN else []
-    return [f"{table}: {counted(rows, 'row')}", engine.as_table(found), *more]

@@ -31,7 +31,6 @@ from medallion.spark.query import (
     trigger,
 )
 
-LAYERS = ("bronze", "silver", "gold")
 Say = Callable[[str], None]
 GOLD_IS_HELD = "gold      held back: it is as the last good run left it"
 

@@ -1,0 +1,32 @@
+"""What became of the files of a backfill."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from medallion.cli.render.terminal import visible
+from medallion.lakehouse.text import counted
+from medallion.pipeline.backfill import Backfilled
+
+
+def as_json(found: Backfilled) -> dict[str, Any]:
+    """The counts, and each file that was not taken in, with the reason."""
+    return {
+        "files": found.files,
+        "new_files": found.new_files,
+        "rows": found.rows,
+        "refused": [{"path": entry.path, "why": entry.why} for entry in found.refused],
+        "waiting": [{"path": entry.path, "why": entry.why} for entry in found.waiting],
+    }
+
+
+def as_text(found: Backfilled) -> str:
+    """A sentence, and a line for each file that was not taken in."""
+    known = found.files - found.new_files - len(found.waiting)
+    waiting = f", {len(found.waiting):,} waiting" if found.waiting else ""
+    summary = (
+        f"{counted(found.files, 'file')}: {found.new_files:,} taken in with "
+        f"{counted(found.rows, 'row')}, {known:,} known before or refused{waiting}"
+    )
+    left = (*found.refused, *found.waiting)
+    return "\n".join([summary, *(visible(f"  {e.path}: {e.state}: {e.why}") for e in left)])

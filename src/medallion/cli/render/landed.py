@@ -1,0 +1,42 @@
+"""What the data factory landed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from medallion.factory import LandReport
+
+
+def as_json(reports: Mapping[str, LandReport]) -> dict[str, Any]:
+    """The figures of each source, the contract's first."""
+    return {source: report.figures() for source, report in reports.items()}
+
+
+def as_text(reports: Mapping[str, LandReport]) -> str:
+    """The same figures as a table: a line a figure, a column a source."""
+    columns = [_flat(document) for document in as_json(reports).values()]
+    order = list(LandReport().figures())
+    names = {name for column in columns for name in column}
+    rows = [["", *reports]]
+    for name in sorted(names, key=lambda name: (order.index(name.partition(".")[0]), name)):
+        # A source without such a rule has an empty place, not a nought.
+        rows.append([name, *(f"{c[name]:,}" if name in c else "" for c in columns)])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(_aligned(row, widths) for row in rows)
+
+
+def _aligned(row: list[str], widths: list[int]) -> str:
+    numbers = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
+    return "  ".join([row[0].ljust(widths[0]), *numbers]).rstrip()
+
+
+def _flat(document: Mapping[str, Any]) -> dict[str, int]:
+    """A nested figure becomes one for each part, such as `invalid_by_rule.missing_x`."""
+    flat: dict[str, int] = {}
+    for name, value in document.items():
+        if isinstance(value, dict):
+            flat |= {f"{name}.{part}": count for part, count in value.items()}
+        else:
+            flat[name] = value
+    return flat

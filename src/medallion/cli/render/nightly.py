@@ -1,0 +1,77 @@
+"""What a nightly batch did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from medallion.cli.render.audit import balances
+from medallion.cli.render.terminal import visible
+from medallion.cli.render.values import table
+from medallion.inspection import balance as accounting
+from medallion.inspection.catalog import FirstRows
+from medallion.lakehouse.text import counted
+from medallion.pipeline.nightly import Report
+from medallion.quality.results import Failure
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """Whether all is well, the balance, seconds by step, gates and errors."""
+    return {
+        "ok": report.is_good,
+        "sources": {name: asdict(balance) for name, balance in report.balances.items()},
+        "seconds": {step: round(seconds, 2) for step, seconds in report.seconds.items()},
+        "failed_expectations": [
+            asdict(failure) for gate in report.gates for failure in gate.verdict.failures
+        ],
+        "errors": failures(report),
+        "data_docs": report.docs,
+    }
+
+
+def as_text(report: Report, gold: Sequence[FirstRows]) -> str:
+    """Warnings, gold's tables, the balance of rows, and the time it took."""
+    lines = [
+        visible(f"{failure.on_failure:<9} {_told(failure)}")
+        for gate in report.gates
+        for failure in gate.verdict.failures
+        if failure not in gate.stops
+    ]
+    for found in gold:
+        lines += ["", *_first_rows(found)]
+    uneven = accounting.uneven(report.balances.items())
+    lines += ["", *balances(report.balances), "NOT BALANCED" if uneven else "balanced"]
+    if report.docs:
+        lines += ["", visible(f"quality   {report.docs}")]
+    lines.append(f"all       {report.seconds['all']:5.1f} s")
+    return "\n".join(lines)
+
+
+def failures(report: Report) -> list[str]:
+    """What went wrong, a line each: failed queries, expectations that hold gold back, balances."""
+    lines = list(report.errors)
+    for gate in report.gates:
+        for failure in gate.stops:
+            lines += [_told(failure), *(f"  {example}" for example in failure.examples)]
+    if any(gate.stops for gate in report.gates):
+        lines.append(
+            "gold is held back until these pass: put the data or the rule right and run nightly "
+            "again, or let the rows through with --accept EXPECTATION."
+        )
+    for name in accounting.uneven(report.balances.items()):
+        lines.append(f"the balance of {name} does not add up; medallion audit names the files.")
+    return lines
+
+
+def _told(failure: Failure) -> str:
+    return f"{failure.expectation} failed on {failure.table}: {failure.detail}"
+
+
+def _first_rows(found: FirstRows) -> list[str]:
+    if not found.rows:
+        return [f"{found.table}: no rows"]
+    more = found.rows - len(found.first.rows)
+    lines = [f"{found.table}: {counted(found.rows, 'row')}"]
+    lines += table(found.first.columns, found.first.rows)
+    return [*lines, f"... and {more:,} more"] if more > 0 else lines

@@ -1,0 +1,30 @@
+"""How each query stands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from medallion.cli.render.terminal import visible
+from medallion.cli.render.values import table
+from medallion.inspection.status import QueryStatus
+
+_QUERY = (
+    "query", "state", "last_batch", "last_run_at", "rows_in", "rows_out", "waiting_rows",
+    "watermark",
+)  # fmt: skip
+_BACKLOG = ("waiting for", "files", "bytes", "oldest_age", "bytes_per_second", "caught_up_in")
+
+
+def as_json(found: Sequence[QueryStatus]) -> dict[str, Any]:
+    """A list of queries, bronze's with their backlog."""
+    return {"queries": [asdict(query) for query in found]}
+
+
+def as_text(found: Sequence[QueryStatus]) -> str:
+    """Two aligned tables, and the errors under them."""
+    queries = [tuple(getattr(query, column) for column in _QUERY) for query in found]
+    backlogs = [(q.query, *asdict(q.backlog).values()) for q in found if q.backlog]
+    errors = [visible(f"{query.query}: {query.error}") for query in found if query.error]
+    return "\n".join([*table(_QUERY, queries), "", *table(_BACKLOG, backlogs), *errors])

@@ -1,0 +1,106 @@
+"""What a statement is: cut into words, read-only or refused, and the tables that it names."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+from medallion.errors import UsageError
+from medallion.lakehouse.layout import SCHEMAS
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One statement that only reads: `sql` for the engine, and what it is about.
+
+    `tables` are spelled as they are there; an alias's columns may be among them.
+    """
+
+    sql: str
+    tables: frozenset[str]
+    lists_tables: bool
+    asks_about_tables: bool
+
+
+def read_only(statement: str) -> Statement:
+    """The statement, for the engine.
+
+    Raises:
+        UsageError: it is empty, several in one, or could write.
+    """
+    tokens = _tokens(statement)
+    sql = _read_only(statement, tokens)
+    words = [token.name.lower() for token in tokens]
+    return Statement(
+        sql,
+        frozenset(_mentioned(tokens)),
+        lists_tables=words == ["show", "tables"],
+        asks_about_tables=words[0] == "show" or "information_schema" in words,
+    )
+
+
+class _Token(NamedTuple):
+    text: str
+    name: str  # the identifier that it spells, or nothing
+    start: int
+
+
+_TOKEN = re.compile(
+    r"""(?P<blank>\s+|--[^\n]*|/\*.*?\*/)
+    |[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|(?P<tag>\$\w*\$).*?(?P=tag)
+    |(?P<quoted>"(?:[^"]|"")*"|`[^`]*`)
+    |(?P<word>[^\W\d]\w*)
+    |.""",
+    re.VERBOSE | re.DOTALL,
+)
+_READS = {"SELECT", "WITH", "VALUES"}
+_WRITES = {"INSERT", "UPDATE", "DELETE", "MERGE", "COPY"}
+
+
+def _tokens(statement: str) -> list[_Token]:
+    """Cut a statement into words, names, literals and signs, without comments and blanks."""
+    tokens = []
+    for match in _TOKEN.finditer(statement):
+        if not match["blank"]:
+            name = match["word"] or (match["quoted"] or "")[1:-1].replace('""', '"')
+            tokens.append(_Token(match[0], name, match.start()))
+    return tokens
+
+
+def _read_only(statement: str, tokens: list[_Token]) -> str:
+    """The statement from its first word on, which says what it is; what could write is refused.
+
+    The engine takes one statement a call. (COPY would write files, behind EXPLAIN ANALYZE too.)
+    """
+    while tokens and tokens[-1].text == ";":
+        tokens.pop()
+    if not tokens:
+        raise UsageError('the statement is empty: try "SHOW TABLES"')
+    words = [token.text.upper() for token in tokens]
+    if ";" in words:
+        raise UsageError("one statement at a time: there is a ; between two of them")
+    at = int(words[0] == "EXPLAIN")
+    while 0 < at < len(words) and words[at] in {"ANALYZE", "VERBOSE", "FORMAT"}:
+        at += 2 if words[at] == "FORMAT" else 1
+    first = words[at] if at < len(words) else "EXPLAIN of nothing"
+    reads = first in _READS or (at == 0 and first in {"(", "SHOW", "DESCRIBE", "DESC"})
+    refused = [] if reads else [first]
+    for before, word in pairwise(words[at:]):  # WITH ... INSERT, a CTE that deletes, SELECT INTO
+        if (word in _WRITES and before in {"(", ")"}) or (word == "INTO" and before != "."):
+            refused.append(word)
+    if refused:
+        raise UsageError(f"only SELECT, SHOW, DESCRIBE and EXPLAIN are taken, not {refused[0]}")
+    body = statement[tokens[at].start : tokens[-1].start + len(tokens[-1].text)]
+    return " ".join([*words[:at], body])
+
+
+def _mentioned(tokens: list[_Token]) -> set[str]:
+    """Every `layer.name` of a statement as spelled there; an alias's columns may be among them."""
+    triples = zip(tokens, tokens[1:], tokens[2:], strict=False)
+    return {
+        f"{layer.name}.{table.name}"
+        for layer, dot, table in triples
+        if dot.text == "." and table.name and layer.name.lower() in SCHEMAS
+    }

@@ -1,0 +1,109 @@
+"""What reaches a terminal: no value and no name of a file can make it do anything."""
+
+from __future__ import annotations
+
+import ast
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from medallion.cli import main
+from medallion.cli.render import audit, backfill, files, nightly, schema, sql, status
+from medallion.cli.render.terminal import document, show, visible
+from medallion.errors import UsageError
+from medallion.inspection.audit import Audit
+from medallion.inspection.catalog import FirstRows
+from medallion.inspection.status import QueryStatus
+from medallion.ops.ledger import Entry
+from medallion.pipeline.backfill import Backfilled
+from medallion.pipeline.nightly import Gate, Report
+from medallion.quality.results import Failure, Verdict
+from medallion.schema.registry import Version
+from medallion.sql.engine import Result
+
+SOURCES = Path(__file__).parents[3] / "src/medallion"
+# A title, a colour in both spellings, text from right to left, half a letter, and a line of its own
+EVIL = "\x1b]0;title\x07\x9b31m\u202e\udcff\nbalanced"
+SEEN = "\\x1b]0;title\\x07\\x9b31m\\u202e\\udcff\\nbalanced"
+
+ENTRY = Entry("event", EVIL, 1, 5, 0, 0, EVIL, EVIL, moved_to=EVIL)
+STATUS = QueryStatus("bronze.event", EVIL, 1, EVIL, 1, 1, 1, EVIL, EVIL)
+FAILURE = Failure("silver.event", EVIL, "warn", 1, 1, (EVIL,), EVIL)
+REPORT = Report({"all": 1.0}, [Gate(Verdict("silver.event", 1, 1, (FAILURE,)), 1, (), 1.0)])
+REPORT.docs = EVIL
+ROWS = Result((EVIL,), [(EVIL,), ([EVIL],), ({EVIL: EVIL},)])
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        (sql.as_text(ROWS), 5),
+        (files.as_text([ENTRY]), 4),
+        (status.as_text([STATUS]), 7),
+        (audit.as_text(Audit({}, (EVIL,), (EVIL,))), 5),
+        (backfill.as_text(Backfilled(1, 0, 0, (ENTRY,), (ENTRY,))), 3),
+        (schema.as_text([Version(1, EVIL, EVIL, {EVIL: "string"})]), 2),
+        (nightly.as_text(REPORT, [FirstRows("gold.x", 3, ROWS)]), 15),
+    ],
+)
+def test_text_is_as_many_lines_as_it_should_be_and_harmless(text: str, lines: int) -> None:
+    found = text.split("\n")
+    assert len(found) == lines
+    assert all(line.isprintable() for line in found)
+    assert "x1b]0;title" in text
+
+
+def test_all_that_is_harmless_stays() -> None:
+    for text in ("", "ü 日本 \U0001f600 a\\n", "~!@#$%^&*()"):
+        assert visible(text) == text
+    assert visible(EVIL) == SEEN
+
+
+@pytest.mark.parametrize("value", [EVIL, [EVIL], {EVIL: EVIL}, "ü \U0001f600", "\U000e0001"])
+def test_json_is_harmless_and_the_same_value(value: Any) -> None:
+    printed = document(value)
+    assert printed.isprintable()
+    assert json.loads(printed) == value
+
+
+def test_the_last_door_lets_ends_of_lines_through_and_no_more(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    show(f"one\n{EVIL}\r")
+    assert capsys.readouterr().out == f"one\n{SEEN.replace(chr(92) + 'n', chr(10))}\\r\n"
+
+
+def test_errors_are_one_harmless_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong() -> None:
+        raise UsageError(f"there is no {EVIL}")
+
+    monkeypatch.setattr(main, "load", wrong)
+    assert main.main(["status"]) == 2
+    assert capsys.readouterr().err == f"medallion: there is no {SEEN}\n"
+    assert main.main(["status", "--debug"]) == 2
+    *trace, last = capsys.readouterr().err.splitlines()
+    assert last == f"medallion: there is no {SEEN}"
+    assert any("wrong" in line for line in trace)
+    assert all(line.isprintable() for line in trace)
+
+
+def test_there_is_one_door() -> None:
+    """Nobody but `terminal` prints; rows as CSV go to files, and there byte for byte."""
+    for file in SOURCES.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call):
+                called = ast.unparse(node.func)
+                is_door = file.name == "terminal.py"
+                assert called != "print" or is_door, f"{file} prints"
+                is_csv = file.name == "commands.py" and called == "sys.stdout.writelines"
+                assert ".write" not in called or "std" not in called or is_csv, f"{file} writes"
+
+
+def test_every_text_of_a_status_was_tried() -> None:
+    texts = [f.name for f in fields(QueryStatus) if "str" in str(f.type) and f.name != "query"]
+    assert all(getattr(STATUS, name) == EVIL for name in texts)
