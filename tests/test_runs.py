@@ -3,34 +3,122 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import pytest
 from deltalake import DeltaTable
 
+from medallion.lakehouse import tables
+from medallion.lakehouse.columns import RUNS
 from medallion.lakehouse.layout import Layout
-from medallion.ops import runs
+from medallion.ops.runs import Gate, Runs, Sums
+
+NOON = 1_700_000_000_000_000
 
 
-def test_a_long_record_stays_few_files(tmp_path: Path) -> None:
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    return Layout(tmp_path)
+
+
+def run(query: str, started_at: int = NOON, **more: Any) -> dict[str, Any]:
+    base = {"kind": "query", "query": query, "state": "done", "seconds": 1.0, "run_id": "r"}
+    return {**base, "started_at": started_at, **more}
+
+
+def gate(table: str, started_at: int, state: str, version: int) -> dict[str, Any]:
+    row = run(table, started_at, kind="gate", state=state, table_version=version)
+    return {**row, "failed_expectations": "x_small" if state == "held" else None}
+
+
+def test_a_long_record_stays_few_files(layout: Layout) -> None:
     """Each question opens all of them: a year of nights must not make every night slower."""
-    layout = Layout(tmp_path)
     for number in range(60):
-        runs.write(layout, [{"query": "bronze.a", "kind": "query", "rows_in": number}])
+        Runs(layout).write([run("bronze.a", rows_in=number)])
     assert len(DeltaTable(layout.table("ops.runs")).file_uris()) <= 25
-    assert runs.totals(layout)["bronze.a"]["rows_in"] == 59 * 60 // 2
+    assert Runs(layout).standing.sums["bronze.a"].rows_in == 59 * 60 // 2
 
 
-def test_nothing_to_write_is_an_empty_record(tmp_path: Path) -> None:
-    layout = Layout(tmp_path)
-    runs.write(layout, [])
-    assert runs.totals(layout) == {}
+def test_nothing_to_write_is_an_empty_record(layout: Layout) -> None:
+    Runs(layout).write([])
+    assert Runs(layout).standing.sums == {}
+    assert Runs(layout).last_batch("bronze.a") == -1
 
 
-def test_a_table_whose_making_was_cut_off_is_made_anew(tmp_path: Path) -> None:
+def test_a_table_whose_making_was_cut_off_is_made_anew(layout: Layout) -> None:
     """Its folders are there, and a commit that has not got its name yet."""
-    layout = Layout(tmp_path)
     log = layout.table("ops.runs") / "_delta_log"
     log.mkdir(parents=True)
     (log / "00000000000000000000.json#1").touch()
-    assert runs.totals(layout) == {}
-    runs.write(layout, [{"query": "bronze.a", "kind": "query", "rows_in": 7}])
-    assert runs.totals(layout)["bronze.a"]["rows_in"] == 7
+    assert Runs(layout).standing.sums == {}
+    Runs(layout).write([run("bronze.a", rows_in=7)])
+    assert Runs(layout).standing.sums["bronze.a"].rows_in == 7
+
+
+def test_rows_are_summed_and_the_last_run_is_told(layout: Layout) -> None:
+    record = Runs(layout)
+    record.write([run("silver.a", rows_in=5, duplicate_rows=2, last_batch=0, table_version=3)])
+    record.write([run("silver.a", rows_in=4, late_rows=1, last_batch=2, quarantine_version=6)])
+    record.write([run("silver.a", rows_in=0, state="failed", error="no disk")])
+    assert record.standing.sums == {"silver.a": Sums(9, 2, 1, 2, 3, 6)}
+    assert record.last_batch("silver.a") == 2
+    assert record.standing.last["silver.a"].error == "no disk"
+    assert record.standing.last_busy["silver.a"].rows_in == 4
+
+
+def test_what_is_written_is_asked_for_without_reading_twice(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = Runs(layout)
+    record.write([run("bronze.a", rows_in=1)])
+    opened: list[Path] = []
+
+    class Counting(tables.Opened):
+        def __init__(self, table: Path) -> None:
+            opened.append(table)
+            super().__init__(table)
+
+    monkeypatch.setattr(tables, "Opened", Counting)
+    for _ in range(5):
+        assert record.standing.sums["bronze.a"].rows_in == 1
+        assert record.last_batch("bronze.a") == -1
+    assert len(opened) == 1
+    record.write([run("bronze.a", rows_in=2)])
+    assert record.standing.sums["bronze.a"].rows_in == 3
+    Runs(layout).write([run("bronze.a", rows_in=4)])  # another process
+    assert record.again().standing.sums["bronze.a"].rows_in == 7
+
+
+def test_a_clock_that_steps_back_changes_no_order(layout: Layout) -> None:
+    """Held at noon, passed an hour before: what was written last is what counts."""
+    record = Runs(layout)
+    record.write([gate("silver.a", NOON, "held", 4), run("gold.g", NOON, rows_in=1)])
+    earlier = NOON - 3_600_000_000
+    record.write([gate("silver.a", earlier, "passed", 5), run("gold.g", earlier, rows_in=2)])
+    assert record.standing.gates == {"silver.a": Gate("passed", 5, "")}
+    assert record.standing.last["gold.g"].rows_in == 2
+    assert record.standing.last_busy["gold.g"].rows_in == 2
+
+
+def test_a_refresh_begins_anew_whatever_the_clock_says(layout: Layout) -> None:
+    record = Runs(layout)
+    record.write([run("silver.a", NOON, rows_in=100, last_batch=7)])
+    refreshed = run("silver.a", NOON - 5, state="refreshed", rows_in=3, last_batch=0, run_id="x")
+    record.write([{**refreshed, "table_version": 9}])
+    record.write([run("silver.a", NOON - 4, rows_in=4, last_batch=1)])
+    assert record.standing.sums["silver.a"].rows_in == 7
+    assert record.last_batch("silver.a") == 1
+    assert record.standing.refreshed == {"silver.a": 9}
+    assert record.standing.refreshing_runs == {("silver.a", "x")}
+
+
+def test_a_record_of_before_there_were_numbers(layout: Layout) -> None:
+    """Its rows are in the order of their times, before all that have a number."""
+    columns = {name: kind for name, kind in RUNS.items() if name != "number"}
+    rows = [gate("silver.a", NOON + at, state, at) for at, state in ((2, "held"), (1, "passed"))]
+    tables.append(layout.table("ops.runs"), columns, rows)
+    record = Runs(layout)
+    assert record.standing.gates == {"silver.a": Gate("held", 2, "x_small")}
+    record.write([gate("silver.a", NOON, "passed", 3)])
+    assert record.standing.gates == {"silver.a": Gate("passed", 3, "")}
+    assert len(tables.Opened(layout.table("ops.runs")).select("query")) == 3

@@ -18,8 +18,9 @@ from medallion.config.loader import Config, load
 from medallion.errors import UsageError
 from medallion.inspection.status import QueryStatus, status
 from medallion.lakehouse import lock, tables
-from medallion.ops import ledger, runs
+from medallion.ops import ledger
 from medallion.ops.ledger import INGESTED, Entry, Ledger
+from medallion.ops.runs import Runs
 
 START = 1_700_000_000_000_000  # 2023-11-14T22:13:20Z
 QUERIES = [
@@ -46,7 +47,7 @@ def of(config: Config, query: str) -> QueryStatus:
 
 def record(config: Config, query: str, **more: Any) -> None:
     row = {"kind": "query", "query": query, "started_at": START, "seconds": 2.0, "state": "done"}
-    runs.write(config.layout, [{**row, **more}])
+    Runs(config.layout).write([{**row, **more}])
 
 
 def checkpoint(config: Config, query: str, batch: int, watermark: int, version: int) -> None:

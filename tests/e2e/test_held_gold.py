@@ -14,7 +14,7 @@ from support import Lakehouse
 from medallion.cli.render import nightly as render
 from medallion.errors import MedallionError, UsageError
 from medallion.lakehouse import tables
-from medallion.ops import runs
+from medallion.ops.runs import Runs
 from medallion.pipeline import backfill, nightly
 from medallion.pipeline.nightly import Report
 
@@ -83,7 +83,7 @@ def test_a_stop_holds_gold_back_until_it_is_accepted(lakehouse: Lakehouse, tmp_p
     assert render.as_json(report)["ok"] is False
     assert tables.row_count(lakehouse.config.layout.table("silver.activity")) == 5
     assert gold(lakehouse) == before
-    assert runs.gates(lakehouse.config.layout)["silver.activity"][0] == "held"
+    assert Runs(lakehouse.config.layout).standing.gates["silver.activity"].state == "held"
     with pytest.raises(MedallionError, match=r"x_small on silver\.activity"):
         lakehouse.pipeline().run("gold")
     assert gold(lakehouse) == before
@@ -106,7 +106,7 @@ def test_a_stop_holds_gold_back_until_it_is_accepted(lakehouse: Lakehouse, tmp_p
     assert render.failures(report) == []
     assert lakehouse.rows("gold.device_totals") == [("phone", 6)]
     assert accepted(lakehouse) == [("silver.activity", "x_small")]
-    assert runs.gates(lakehouse.config.layout)["silver.activity"][0] == "passed"
+    assert Runs(lakehouse.config.layout).standing.gates["silver.activity"].state == "passed"
     lakehouse.pipeline().run("gold")
 
     # What was accepted is not asked again, and later rows need no acceptance.

@@ -12,6 +12,7 @@ from medallion.inspection import recount
 from medallion.inspection.balance import Balance
 from medallion.lakehouse import lock
 from medallion.ops import ledger
+from medallion.ops.runs import Runs
 
 Say = Callable[[str], None]
 PATIENCE = 35.0  # seconds; a stream settles every 30
@@ -79,8 +80,9 @@ def _at_rest(config: Config, say: Say) -> tuple[dict[str, Balance], list[str], s
     """The balances, the queries with batches that are not on record, and who writes now, if any."""
     until: float | None = None
     while True:
-        unsettled = accounting.unsettled(config)
-        found = accounting.balances(config)
+        runs = Runs(config.layout)
+        unsettled = accounting.unsettled(config, runs)
+        found = accounting.balances(config, runs)
         holders = (lock.holder(config.layout, layer) for layer in ("bronze", "silver"))
         holder = next(filter(None, holders), None)
         if not holder or not (unsettled or accounting.uneven(found.items())):

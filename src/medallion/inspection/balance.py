@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -13,7 +13,7 @@ from medallion.config.loader import Config, Source
 from medallion.lakehouse import tables
 from medallion.layers.bronze import flow as bronze
 from medallion.layers.silver import late
-from medallion.ops import runs
+from medallion.ops.runs import Runs, Sums
 from medallion.spark import checkpoints
 from medallion.spark.query import Check, Run
 
@@ -40,38 +40,37 @@ class Balance:
         )
 
 
-def balances(config: Config) -> dict[str, Balance]:
+def balances(config: Config, runs: Runs) -> dict[str, Balance]:
     """The balance of each source: lines, duplicates and late rows from the engine's records,
     the other rows from the tables."""
-    totals = runs.totals(config.layout)
-    return {name: _balance(config, source, totals) for name, source in config.sources.items()}
+    sums = runs.standing.sums
+    return {name: _balance(config, source, sums) for name, source in config.sources.items()}
 
 
-def _balance(config: Config, source: Source, totals: dict[str, dict[str, int]]) -> Balance:
+def _balance(config: Config, source: Source, sums: Mapping[str, Sums]) -> Balance:
     layout = config.layout
-    from_bronze = totals.get(f"bronze.{source.name}", {})
-    from_silver = totals.get(f"silver.{source.name}", {})
+    from_bronze = sums.get(f"bronze.{source.name}")
+    from_silver = sums.get(f"silver.{source.name}")
     checkpoint = layout.checkpoint(f"silver.{source.name}")
     read = checkpoints.delta_offset(checkpoint, checkpoints.last_committed(checkpoint)).version
     return Balance(
-        landed_lines=from_bronze.get("rows_in", 0),
+        landed_lines=from_bronze.rows_in if from_bronze else 0,
         bronze_rows=tables.row_count(layout.table(f"bronze.{source.name}")),
         silver_rows=tables.row_count(layout.table(f"silver.{source.name}")),
         quarantined_rows=tables.row_count(layout.table(f"quarantine.{source.name}")),
-        duplicate_rows=from_silver.get("duplicate_rows", 0),
-        late_rows=from_silver.get("late_rows", 0),
+        duplicate_rows=from_silver.duplicate_rows if from_silver else 0,
+        late_rows=from_silver.late_rows if from_silver else 0,
         waiting_rows=tables.rows_written(layout.table(f"bronze.{source.name}"), after=read - 1),
     )
 
 
-def unsettled(config: Config) -> list[str]:
+def unsettled(config: Config, runs: Runs) -> list[str]:
     """Queries with batches that no run has recorded: their process was cut off."""
-    recorded = runs.last_batches(config.layout)
     names = [f"{layer}.{name}" for layer in ("bronze", "silver") for name in config.sources]
     return [
         name
         for name in names
-        if checkpoints.last_committed(config.layout.checkpoint(name)) > recorded.get(name, -1)
+        if checkpoints.last_committed(config.layout.checkpoint(name)) > runs.last_batch(name)
     ]
 
 
@@ -127,12 +126,13 @@ def _last_batch(config: Config, run: Run) -> int:
     return checkpoints.last_committed(config.layout.checkpoint(run.name))
 
 
-def row_of(config: Config, run: Run, figures: dict[str, Any]) -> dict[str, Any]:
+def row_of(config: Config, runs: Runs, run: Run, figures: dict[str, Any]) -> dict[str, Any]:
     """The row of `ops.runs` for one query, with what its tables' logs say was written."""
     layer, source = run.name.split(".")
     table = config.layout.table(run.name)
     quarantine = config.layout.table(f"quarantine.{source}")
-    table_before, quarantine_before = runs.last_versions(config.layout).get(run.name, (0, 0))
+    sums = runs.standing.sums.get(run.name)
+    before = (sums.table_version, sums.quarantine_version) if sums else (0, 0)
     error = run.error()
     row = {
         "kind": "query",
@@ -142,13 +142,13 @@ def row_of(config: Config, run: Run, figures: dict[str, Any]) -> dict[str, Any]:
         "started_at": int(run.started * 1_000_000),
         "seconds": round((run.ended or time.time()) - run.started, 3),
         "batches": len(run.batches),
-        "rows_out": tables.rows_written(table, table_before),
+        "rows_out": tables.rows_written(table, before[0]),
         "table_version": tables.version(table),
         "watermark": run.watermark(),
         **figures,
     }
     if layer == "silver":
-        row["quarantined_rows"] = tables.rows_written(quarantine, quarantine_before)
+        row["quarantined_rows"] = tables.rows_written(quarantine, before[1])
         row["quarantine_version"] = tables.version(quarantine)
     return row
 

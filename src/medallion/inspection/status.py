@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from medallion.config.loader import Config, Source
 from medallion.lakehouse import lock, tables
-from medallion.ops import ledger, runs
-from medallion.ops.runs import LastRun
+from medallion.ops import ledger
+from medallion.ops.runs import LastRun, Runs
 from medallion.sources.files.discovery import Discovery
 from medallion.spark import checkpoints
 
@@ -45,10 +46,13 @@ class QueryStatus:
 
 def status(config: Config) -> list[QueryStatus]:
     """The queries of all layers, in their order."""
-    last = runs.last_runs(config.layout)
+    standing = Runs(config.layout).standing
+    last = standing.last
     found = []
     for source in config.sources.values():
-        found.append(_status(config, f"bronze.{source.name}", None, last, _backlog(config, source)))
+        busy = standing.last_busy.get(f"bronze.{source.name}")
+        backlog = _backlog(config, source, busy)
+        found.append(_status(config, f"bronze.{source.name}", None, last, backlog))
     for source in config.sources.values():
         found.append(_status(config, f"silver.{source.name}", f"bronze.{source.name}", last))
     for table in config.gold.values():
@@ -60,7 +64,7 @@ def _status(
     config: Config,
     query: str,
     upstream: str | None,
-    last: dict[str, LastRun],
+    last: Mapping[str, LastRun],
     backlog: Backlog | None = None,
 ) -> QueryStatus:
     run, layout = last.get(query), config.layout
@@ -88,11 +92,11 @@ def _status(
     )
 
 
-def _backlog(config: Config, source: Source) -> Backlog:
+def _backlog(config: Config, source: Source, busy: LastRun | None) -> Backlog:
     waiting = Discovery(config, source).backlog()
     size = sum(file.size for file in waiting)
     oldest = min((file.modified_at for file in waiting), default=None)
-    rate = _rate(config, source)
+    rate = _rate(config, source, busy)
     return Backlog(
         files=len(waiting),
         bytes=size,
@@ -102,9 +106,8 @@ def _backlog(config: Config, source: Source) -> Backlog:
     )
 
 
-def _rate(config: Config, source: Source) -> float | None:
+def _rate(config: Config, source: Source, run: LastRun | None) -> float | None:
     """Bytes a second of the last run that took files in."""
-    run = runs.last_busy(config.layout, f"bronze.{source.name}")
     if run is None or not run.seconds:
         return None
     first, last = run.first_batch or 0, run.last_batch or 0

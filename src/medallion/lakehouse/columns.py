@@ -21,8 +21,9 @@ TECHNICAL: Columns = {
     INGESTED_AT: "timestamp",
 }
 
-# One row a query and run, and one row a quality gate and run (kind `query` or `gate`). Times are
-# UTC; expectations are names with commas between; a gate's version is the last one that it saw.
+# One row a query and run, and one row a quality gate and run (kind `query` or `gate`). `number` is
+# their order, which no clock has a say in. Times are UTC; expectations are names with commas
+# between; a gate's version is the last one that it saw.
 RUNS: Columns = {
     "run_id": "string",
     "command": "string",
@@ -45,6 +46,7 @@ RUNS: Columns = {
     "quarantine_version": "long",
     "failed_expectations": "string",
     "accepted_expectations": "string",
+    "number": "long",
 }
 
 # The ledger: one row a version of a file; sizes in bytes, times in UTC.

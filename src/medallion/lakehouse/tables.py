@@ -6,9 +6,12 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from medallion.lakehouse.columns import Columns
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable, QueryBuilder
 
 # Change data feed: a quality gate reads just the rows of the versions that it has not seen. The
 # log is kept for ten years: a stream that was switched off for longer than the log is kept could
@@ -79,6 +82,31 @@ def version(table: Path) -> int:
     return int(DeltaTable(table).version()) if exists(table) else -1
 
 
+class Opened:
+    """One version of a table, to ask several questions of; no rows where there is no table.
+
+    This is for the project's own records: `sql.engine` answers people.
+    """
+
+    def __init__(self, table: Path) -> None:
+        from deltalake import DeltaTable, QueryBuilder
+
+        self.columns: frozenset[str] = frozenset()
+        self._engine: QueryBuilder | None = None
+        if exists(table):
+            delta = DeltaTable(table)
+            self.columns = frozenset(field.name for field in delta.schema().fields)
+            self._engine = QueryBuilder().register("rows", delta)
+
+    def select(self, what: str, rest: str = "", source: str = "rows") -> list[tuple[Any, ...]]:
+        """Rows by SQL: of the table, which is `rows`, or of what else `source` says."""
+        found: list[tuple[Any, ...]] = []
+        if self._engine is not None:
+            for batch in self._engine.execute(f"select {what} from {source} {rest}"):
+                found += zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        return found
+
+
 def row_count(table: Path) -> int:
     """Rows of a table, 0 where there is none, from its files' footers' counts in the log."""
     from deltalake import DeltaTable
@@ -103,14 +131,24 @@ def rows_written(table: Path, after: int, until: int | None = None) -> int:
     return total
 
 
-def append(table: Path, columns: Columns, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Append a few rows in one commit; times are given as microseconds since 1970."""
-    from deltalake import write_deltalake
+def append(
+    table: Path, columns: Columns, rows: Iterable[Mapping[str, Any]], few_files: bool = False
+) -> None:
+    """Append a few rows in one commit; times are given as microseconds since 1970.
+
+    Args:
+        few_files: put many small files into few, for a table that is read whole.
+    """
+    from deltalake import DeltaTable, write_deltalake
 
     create(table, schema_json(columns))
     listed = list(rows)
     if listed:
-        write_deltalake(table, _arrow(columns, listed), mode="append")
+        delta = DeltaTable(table)
+        # A table of before a column was thought of takes it up.
+        write_deltalake(delta, _arrow(columns, listed), mode="append", schema_mode="merge")
+        if few_files:
+            compact(delta)
 
 
 def upsert(
@@ -119,22 +157,21 @@ def upsert(
     """Put rows in the place of those with the same keys, or add them, in one commit."""
     from deltalake import DeltaTable
 
+    delta = DeltaTable(table)
     same = " and ".join(f"old.{key} = new.{key}" for key in keys)
     (
-        DeltaTable(table)
-        .merge(_arrow(columns, rows), same, source_alias="new", target_alias="old")
+        delta.merge(_arrow(columns, rows), same, source_alias="new", target_alias="old")
         .when_matched_update_all()
         .when_not_matched_insert_all()
         .execute()
     )
+    compact(delta)
 
 
-def compact(table: Path) -> None:
+def compact(delta: DeltaTable) -> None:
     """Put a table of many small files into few: who asks it, opens all of them."""
-    from deltalake import DeltaTable
     from deltalake.exceptions import CommitFailedError
 
-    delta = DeltaTable(table)
     if len(delta.file_uris()) > _MOST_FILES:
         with suppress(CommitFailedError):  # another process has just done the same
             delta.optimize.compact()

@@ -9,13 +9,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any
 
 from medallion.lakehouse import tables
 from medallion.lakehouse.columns import FILES
 from medallion.lakehouse.layout import Layout
-from medallion.sources.files.listing import File
-from medallion.sql import engine
 
 TABLE = "ops.files"
 
@@ -27,6 +24,15 @@ TAKEN = (INGESTED, ARCHIVED, REPLACED)
 
 # All sources share one table, and their batches end on threads of their own.
 _WRITING = threading.Lock()
+
+
+@dataclass(frozen=True)
+class File:
+    """One file as it was seen: its path as the ledger spells it, bytes, microseconds since 1970."""
+
+    path: str
+    size: int
+    modified_at: int
 
 
 @dataclass(frozen=True)
@@ -110,7 +116,6 @@ class Ledger:
                 [asdict(entry) for entry in listed.values()],
                 keys=("source", "path", "version"),
             )
-            tables.compact(self._layout.table(TABLE))
         for entry in listed.values():
             self._remember(entry)
 
@@ -120,17 +125,14 @@ class Ledger:
 
 def read(layout: Layout, source: str | None = None, state: str | None = None) -> list[Entry]:
     """Rows of the ledger in the order in which the files were seen; no JVM."""
-    if tables.version(layout.table(TABLE)) < 0:
-        return []
     columns = ", ".join(
         f"arrow_cast({n}, 'Int64')" if FILES[n] == "timestamp" else n for n in _NAMES
     )
     asked: Mapping[str, str | None] = {"source": source, "state": state}
     terms = [f"{name} = '{value}'" for name, value in asked.items() if value is not None]
-    where = f" where {' and '.join(terms)}" if terms else ""
-    sql = f"select {columns} from {TABLE}{where} order by first_seen_at, source, path, version"
-    return [_entry(row) for row in engine.query(str(layout.root), sql).rows]
-
-
-def _entry(row: tuple[Any, ...]) -> Entry:
-    return Entry(**dict(zip(_NAMES, row, strict=True)))
+    where = f"where {' and '.join(terms)}" if terms else ""
+    order = "order by first_seen_at, source, path, version"
+    return [
+        Entry(**dict(zip(_NAMES, row, strict=True)))
+        for row in tables.Opened(layout.table(TABLE)).select(columns, f"{where} {order}")
+    ]

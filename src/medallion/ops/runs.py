@@ -1,91 +1,22 @@
-"""The record of runs, `ops.runs`: what the engine counted, kept beyond the process that saw it."""
+"""The record of runs, `ops.runs`: what the engine counted, kept beyond the process that saw it.
+
+Its rows are in the order of their `number`, and not of their times: a clock may be put back.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from medallion.lakehouse import tables
 from medallion.lakehouse.columns import RUNS
 from medallion.lakehouse.layout import Layout
-from medallion.sql import engine
 
 TABLE = "ops.runs"
-
-
-def write(layout: Layout, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Append rows of `RUNS`, all in one commit."""
-    tables.append(layout.table(TABLE), RUNS, rows)
-    tables.compact(layout.table(TABLE))
-
-
-# A refresh begins a query's record anew: what was counted before was of the table that it replaced.
-_SINCE_REFRESH = (
-    "(select runs.* from ops.runs runs left join (select query as again, max(started_at) as since"
-    " from ops.runs where state = 'refreshed' group by query) on query = again"
-    " where since is null or started_at >= since) runs"
-)
-
-
-def refreshed(layout: Layout, query: str) -> set[str]:
-    """The runs that have refreshed a query's table."""
-    rows = _select(layout, "run_id", f"where query = '{query}' and state = 'refreshed'")
-    return {row[0] for row in rows}
-
-
-def refreshed_versions(layout: Layout) -> dict[str, int]:
-    """The version that the last refresh of each query's table made of it."""
-    what = "query, max(table_version)"
-    rows = _select(layout, what, "where state = 'refreshed' group by query")
-    return {query: int(version) for query, version in rows}
-
-
-def last_batches(layout: Layout) -> dict[str, int]:
-    """The last batch of each query that is on record; batches after it still have to be settled."""
-    rows = _select_since_refresh(
-        layout, "query, max(last_batch)", "where kind = 'query' and last_batch >= 0 group by query"
-    )
-    return {query: int(batch) for query, batch in rows}
-
-
-def last_versions(layout: Layout) -> dict[str, tuple[int, int]]:
-    """The versions of each query's table and of its quarantine, as the last run left them."""
-    rows = _select_since_refresh(
-        layout,
-        "query, coalesce(max(table_version), 0), coalesce(max(quarantine_version), 0)",
-        "where kind = 'query' group by query",
-    )
-    return {query: (int(table), int(quarantine)) for query, table, quarantine in rows}
-
-
-def totals(layout: Layout) -> dict[str, dict[str, int]]:
-    """Sums over all runs of `rows_in`, `duplicate_rows` and `late_rows`, by query."""
-    columns = ("rows_in", "duplicate_rows", "late_rows")
-    sums = ", ".join(f"coalesce(sum({column}), 0)" for column in columns)
-    rows = _select_since_refresh(layout, f"query, {sums}", "where kind = 'query' group by query")
-    return {row[0]: dict(zip(columns, map(int, row[1:]), strict=True)) for row in rows}
-
-
-def gates(layout: Layout) -> dict[str, tuple[str, int, str]]:
-    """The last gate of each table: state (`passed`, `held`), version, names that failed."""
-    rows = _select(
-        layout,
-        "query, state, table_version, coalesce(failed_expectations, '')",
-        "where kind = 'gate' order by started_at",
-    )
-    return {query: (state, int(version), failed) for query, state, version, failed in rows}
-
-
-def passed_versions(layout: Layout) -> dict[str, int]:
-    """The version of each table up to which its rows have passed their gate."""
-    rows = _select(
-        layout,
-        "query, max(table_version)",
-        "where kind = 'gate' and state = 'passed' group by query",
-    )
-    return {query: int(version) for query, version in rows}
+PASSED, HELD, REFRESHED = "passed", "held", "refreshed"
 
 
 @dataclass(frozen=True)
@@ -102,33 +33,140 @@ class LastRun:
     last_batch: int | None
 
 
-_LAST_RUN = (
-    "query, state, error, arrow_cast(started_at, 'Int64'), seconds, rows_in, rows_out, first_batch,"
-    " last_batch"
+@dataclass(frozen=True)
+class Sums:
+    """A query's record since its last refresh, of which what came before was another table's.
+
+    Rows are summed over all runs; batch and versions are the last ones, -1 and 0 where none are.
+    """
+
+    rows_in: int
+    duplicate_rows: int
+    late_rows: int
+    last_batch: int
+    table_version: int
+    quarantine_version: int
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A table's last gate: `passed` or `held`, the version that it saw, the names that failed."""
+
+    state: str
+    version: int
+    failed: str
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where all queries and gates stand, by the names of their tables.
+
+    `passed` is the last version that passed a gate, `refreshed` the one that a refresh made.
+    """
+
+    sums: Mapping[str, Sums]
+    last: Mapping[str, LastRun]
+    last_busy: Mapping[str, LastRun]
+    gates: Mapping[str, Gate]
+    passed: Mapping[str, int]
+    refreshed: Mapping[str, int]
+    refreshing_runs: frozenset[tuple[str, str]]
+    last_number: int
+
+
+class Runs:
+    """The record as one step of a run needs it: read when first asked, and again after a write.
+
+    A layer's rows are written by the process that holds its lock, so nobody else changes them.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self._table = layout.table(TABLE)
+        self._read: Standing | None = None
+
+    @property
+    def standing(self) -> Standing:
+        """Where all queries and gates stand."""
+        if self._read is None:
+            self._read = _standing(self._table)
+        return self._read
+
+    def again(self) -> Runs:
+        """Itself, to be read anew: other processes may have written since."""
+        self._read = None
+        return self
+
+    def write(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Append rows of `RUNS`, all in one commit, after those that are there."""
+        last = self.standing.last_number
+        numbered = [{**row, "number": last + at} for at, row in enumerate(rows, 1)]
+        tables.append(self._table, RUNS, numbered, few_files=True)
+        self._read = None
+
+    def last_batch(self, query: str) -> int:
+        """The last batch of a query on record, -1 if none: those after it have to be settled."""
+        sums = self.standing.sums.get(query)
+        return sums.last_batch if sums else -1
+
+
+# A refresh begins a query's record anew. Rows of before there were numbers come first, by time.
+_ORDERED = (
+    "(select *, row_number() over (order by coalesce({number}, 0), started_at) as place from rows)"
 )
+_BEGUN = (
+    "(select query as again, max(place) as since from {ordered} where state = 'refreshed'"
+    " group by query)"
+)
+_SINCE_REFRESH = (
+    "(select ordered.* from {ordered} ordered left join {begun} begun on query = again"
+    " where kind = 'query' and (since is null or place >= since)) since_refresh"
+)
+_LAST = "place in (select max(place) from {ordered} where {of} group by query)"
 
 
-def last_runs(layout: Layout) -> dict[str, LastRun]:
-    """The last run of each query."""
-    rows = _select(layout, _LAST_RUN, "where kind = 'query' order by started_at")
-    return {row[0]: LastRun(*row[1:]) for row in rows}
+def _standing(table: Path) -> Standing:
+    opened = tables.Opened(table)
+    number = "number" if "number" in opened.columns else "0"
+    ordered = _ORDERED.format(number=number)
+    since_refresh = _SINCE_REFRESH.format(ordered=ordered, begun=_BEGUN.format(ordered=ordered))
+
+    def last(columns: str, of: str) -> dict[str, tuple[Any, ...]]:
+        which = _LAST.format(ordered=ordered, of=of)
+        rows = opened.select(f"query, {columns}", f"where {which}", ordered)
+        return {row[0]: row[1:] for row in rows}
+
+    def greatest(state: str) -> dict[str, int]:
+        rest = f"where state = '{state}' group by query"
+        return {query: int(at or 0) for query, at in opened.select(f"query, {_VERSION}", rest)}
+
+    sums = opened.select(f"query, {_SUMS}", "group by query", since_refresh)
+    runs = opened.select("query, run_id", f"where state = '{REFRESHED}'")
+    gates = last("state, table_version, coalesce(failed_expectations, '')", "kind = 'gate'")
+    is_run = "kind = 'query'"
+    return Standing(
+        sums={row[0]: Sums(*map(int, row[1:])) for row in sums},
+        last={query: LastRun(*row) for query, row in last(_RUN, is_run).items()},
+        last_busy={
+            query: LastRun(*row) for query, row in last(_RUN, f"{is_run} and rows_in > 0").items()
+        },
+        gates={query: Gate(row[0], int(row[1] or 0), row[2]) for query, row in gates.items()},
+        passed=greatest(PASSED),
+        refreshed=greatest(REFRESHED),
+        refreshing_runs=frozenset((query, run_id) for query, run_id in runs),
+        last_number=sum(row[0] or 0 for row in opened.select(f"max({number})")),
+    )
 
 
-def last_busy(layout: Layout, query: str) -> LastRun | None:
-    """The last run of a query that had rows."""
-    where = f"where query = '{query}' and kind = 'query' and rows_in > 0"
-    rows = _select(layout, _LAST_RUN, f"{where} order by started_at desc limit 1")
-    return LastRun(*rows[0][1:]) if rows else None
-
-
-def _select_since_refresh(layout: Layout, what: str, rest: str) -> list[tuple[Any, ...]]:
-    return _select(layout, what, rest, _SINCE_REFRESH)
-
-
-def _select(layout: Layout, what: str, rest: str, source: str = TABLE) -> list[tuple[Any, ...]]:
-    if tables.version(layout.table(TABLE)) < 0:
-        return []
-    return engine.query(str(layout.root), f"select {what} from {source} {rest}").rows
+_VERSION = "max(table_version)"
+_RUN = ", ".join(
+    f"arrow_cast({f.name}, 'Int64')" if RUNS[f.name] == "timestamp" else f.name
+    for f in fields(LastRun)
+)
+_SUMS = (
+    "coalesce(sum(rows_in), 0), coalesce(sum(duplicate_rows), 0), coalesce(sum(late_rows), 0),"
+    " coalesce(max(last_batch), -1), coalesce(max(table_version), 0),"
+    " coalesce(max(quarantine_version), 0)"
+)
 
 
 def now() -> int:

@@ -15,6 +15,7 @@ from medallion.errors import UsageError
 from medallion.inspection import balance as accounting
 from medallion.lakehouse import tables
 from medallion.ops import runs
+from medallion.ops.runs import HELD, PASSED, Standing
 from medallion.pipeline import refresh
 from medallion.pipeline.pipeline import GOLD_IS_HELD, Pipeline
 from medallion.quality.gates import Gates
@@ -22,8 +23,6 @@ from medallion.quality.results import Failure, Verdict
 from medallion.quality.suites import read_suite
 from medallion.spark import feed
 from medallion.spark.query import StreamError
-
-PASSED, HELD = "passed", "held"
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ class Nightly:
         self.config = pipeline.config
         self.gates = Gates(self.config.conf_dir, self.config.layout.quality)
         self.report = Report()
-        self.refreshed = runs.refreshed_versions(self.config.layout)
+        self.refreshed = pipeline.runs.standing.refreshed
         # Great Expectations judges one table at a time, beside the queries of the next layer.
         self.worker = ThreadPoolExecutor(1)
 
@@ -86,14 +85,14 @@ class Nightly:
                 refresh.finish(self.pipeline)  # a silver table rebuilt while gold was held back
                 self._collect(self._layer("gold"))
             self._timed("docs", self._build_docs)
-        self.report.balances = accounting.balances(self.config)
+        self.report.balances = accounting.balances(self.config, self.pipeline.runs)
         return self.report
 
     def _layer(self, layer: str) -> list[Future[Gate | None]]:
         self._timed(layer, lambda: self._stream(layer))
         names = self.config.gold if layer == "gold" else self.config.sources
-        passed, last = runs.passed_versions(self.config.layout), runs.gates(self.config.layout)
-        return [self.worker.submit(self._judge, f"{layer}.{name}", passed, last) for name in names]
+        standing = self.pipeline.runs.standing
+        return [self.worker.submit(self._judge, f"{layer}.{name}", standing) for name in names]
 
     def _stream(self, layer: str) -> None:
         try:
@@ -102,13 +101,12 @@ class Nightly:
             self.report.errors.append(str(error))
             self._say(f"{layer:<9} {error}")
 
-    def _judge(
-        self, table: str, passed: dict[str, int], last: dict[str, tuple[str, int, str]]
-    ) -> Gate | None:
+    def _judge(self, table: str, standing: Standing) -> Gate | None:
         """Judge the rows that have not passed yet, those of a run that was held among them."""
         version = tables.version(self.config.layout.table(table))
-        since = passed.get(table, 0)
-        was_held = table in last and last[table][0] == HELD
+        since = standing.passed.get(table, 0)
+        last = standing.gates.get(table)
+        was_held = last is not None and last.state == HELD
         if version <= since and not was_held:
             return None
         started = time.monotonic()
@@ -135,7 +133,7 @@ class Nightly:
             self.report.seconds.get("gates", 0) + time.monotonic() - started
         )
         self.report.gates += gates
-        runs.write(self.config.layout, [self._row(gate) for gate in gates])
+        self.pipeline.runs.write([self._row(gate) for gate in gates])
 
     def _row(self, gate: Gate) -> dict[str, Any]:
         failed = [failure.expectation for failure in gate.stops]

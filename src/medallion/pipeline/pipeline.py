@@ -18,7 +18,7 @@ from medallion.lakehouse.text import counted
 from medallion.layers.bronze import flow as bronze
 from medallion.layers.gold import flow as gold
 from medallion.layers.silver import flow as silver
-from medallion.ops import runs
+from medallion.ops.runs import HELD, Runs
 from medallion.quality.suites import read_suite
 from medallion.schema import registry
 from medallion.spark.query import (
@@ -44,6 +44,10 @@ class Pipeline:
     command: str
     say: Say
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    runs: Runs = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.runs = Runs(self.config.layout)
 
     def start(
         self, layer: str, trigger_text: str = AVAILABLE_NOW, only: Sequence[str] | None = None
@@ -109,20 +113,19 @@ class Pipeline:
 
     def settle(self, layer: str, started: Sequence[Run]) -> None:
         """Account for every batch that is not on record yet, a cut-off run's among them."""
-        before = runs.last_batches(self.config.layout)
         rows = []
         for run in started:
             run.collect()
-            since = before.get(run.name, -1)
+            since = self.runs.last_batch(run.name)
             figures = self.figures(layer, run, since)
             if run.batches or run.error() or figures["last_batch"] > since:
-                row = balance.row_of(self.config, run, figures)
+                row = balance.row_of(self.config, self.runs, run, figures)
                 rows.append({**row, "run_id": self.run_id, "command": self.command})
-        runs.write(self.config.layout, rows)
+        self.runs.write(rows)
         for run in started:
             run.settled()
             if run.intake:  # not before its rows are on record, for they might be counted again
-                run.intake.clean(runs.last_batches(self.config.layout).get(run.name, -1))
+                run.intake.clean(self.runs.last_batch(run.name))
 
     def figures(self, layer: str, run: Run, since: int) -> dict[str, Any]:
         """What `ops.runs` says of the batches after `since`."""
@@ -185,8 +188,8 @@ class Pipeline:
 
         A table that the configuration has given up, or its suite, is never judged again.
         """
-        gates = runs.gates(self.config.layout)
-        held = {table: failed for table, (state, _, failed) in gates.items() if state == "held"}
+        gates = self.runs.standing.gates
+        held = {table: gate.failed for table, gate in gates.items() if gate.state == HELD}
         judged = (f"{layer}.{n}" for layer in ("bronze", "silver") for n in self.config.sources)
         return {t: held[t] for t in judged if t in held and read_suite(self.config.conf_dir, t)}
 

@@ -19,11 +19,9 @@ from medallion.inspection import balance
 from medallion.lakehouse import storage, tables
 from medallion.lakehouse.layout import Layout
 from medallion.lakehouse.text import counted
-from medallion.ops import runs
+from medallion.ops.runs import REFRESHED
 from medallion.pipeline.pipeline import Pipeline
 from medallion.spark.query import await_all
-
-REFRESHED = "refreshed"
 
 
 @dataclass(frozen=True)
@@ -145,7 +143,7 @@ def _rebuild(pipeline: Pipeline, table: str, then: list[str]) -> None:
         )
     await_all(started)
     figures = beside.figures(layer, started[0], -1)
-    row = balance.row_of(beside.config, started[0], figures)
+    row = balance.row_of(beside.config, beside.runs, started[0], figures)
     row |= {"run_id": pipeline.run_id, "command": f"refresh {table}", "state": REFRESHED}
     before = tables.row_count(layout.table(table))
     plan = {"table": table, "built": built, "row": row, "then": then}
@@ -174,6 +172,6 @@ def _swap(pipeline: Pipeline, plan: dict[str, Any]) -> None:
     row = plan["row"] | {"table_version": tables.version(layout.table(table))}
     if len(plan["built"]) > 1:
         row["quarantine_version"] = tables.version(layout.table(plan["built"][1]))
-    if row["run_id"] not in runs.refreshed(layout, table):
-        runs.write(layout, [row])
+    if (row["query"], row["run_id"]) not in pipeline.runs.standing.refreshing_runs:
+        pipeline.runs.write([row])
     _write_plan(layout, {**plan, "built": [], "row": {}})

@@ -16,7 +16,7 @@ from medallion.errors import ConfigError
 from medallion.lakehouse import tables
 from medallion.layers.definition import refuse_another
 from medallion.layers.silver import transform as transforms
-from medallion.ops import runs
+from medallion.ops.runs import Runs
 from medallion.quality.rules import Rule, failed_rules, load_rules
 from medallion.spark import checkpoints
 from medallion.spark.query import Check, Run
@@ -142,7 +142,7 @@ def _begun_with(
     then = checkpoints.noted(checkpoint, "rules")
     if then is None or then == now or then["columns"].keys() != now["columns"].keys():
         return now  # other columns are refused
-    if checkpoints.last_begun(checkpoint) <= runs.last_batches(config.layout).get(name, -1):
+    if checkpoints.last_begun(checkpoint) <= Runs(config.layout).last_batch(name):
         return now
     say(
         f"  {name} ends what was cut off by the rules of that run; the new ones count from the next"

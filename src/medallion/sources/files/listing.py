@@ -12,18 +12,10 @@ from stat import S_ISDIR
 
 from medallion.config.loader import Source
 from medallion.lakehouse.layout import Layout
+from medallion.ops.ledger import File as File
 from medallion.sources.files.walk import Problem, unseen, walk
 
 _LONGEST_NAME = 255  # bytes
-
-
-@dataclass(frozen=True)
-class File:
-    """One file as it was seen: its path as the ledger spells it, bytes, microseconds since 1970."""
-
-    path: str
-    size: int
-    modified_at: int
 
 
 @dataclass(frozen=True)
