@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from medallion.cli.render.terminal import document, show, visible, visible_lines
+from medallion.cli.render.terminal import document, show, visible_lines
 from medallion.config.loader import Config
 from medallion.errors import UsageError
 from medallion.lakehouse.layout import LAYERS
-from medallion.lakehouse.text import counted
+from medallion.lakehouse.text import counted, visible
 
 
 def land(config: Config, options: argparse.Namespace) -> int:

@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 
 from medallion import __version__
 from medallion.cli import commands
-from medallion.cli.render.terminal import show, visible
+from medallion.cli.render.terminal import show
 from medallion.config.loader import Config, load
 from medallion.errors import MedallionError
+from medallion.lakehouse.text import visible
 
 Command = Callable[[Config, argparse.Namespace], int]
 

@@ -1,4 +1,4 @@
-"""Counts as people write them."""
+"""Text as people write and read it."""
 
 from __future__ import annotations
 
@@ -6,3 +6,10 @@ from __future__ import annotations
 def counted(number: int, what: str) -> str:
     """`1 row`, `2,000 rows`."""
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def visible(text: str) -> str:
+    """One line of text, with control characters, escapes and line breaks spelled out."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

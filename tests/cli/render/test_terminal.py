@@ -12,11 +12,12 @@ import pytest
 
 from medallion.cli import main
 from medallion.cli.render import audit, backfill, files, nightly, schema, sql, status
-from medallion.cli.render.terminal import document, show, visible
+from medallion.cli.render.terminal import document, show
 from medallion.errors import UsageError
 from medallion.inspection.audit import Audit
 from medallion.inspection.catalog import FirstRows
 from medallion.inspection.status import QueryStatus
+from medallion.lakehouse.text import visible
 from medallion.ops.ledger import Entry
 from medallion.pipeline.backfill import Backfilled
 from medallion.pipeline.nightly import Gate, Report

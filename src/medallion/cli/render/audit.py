@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from medallion.cli.render.terminal import visible
 from medallion.cli.render.values import table
 from medallion.inspection.audit import Audit
 from medallion.inspection.balance import Balance
+from medallion.lakehouse.text import visible
 
 
 def as_json(found: Audit) -> dict[str, Any]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from medallion.cli.render.terminal import visible
-from medallion.lakehouse.text import counted
+from medallion.lakehouse.text import counted, visible
 from medallion.pipeline.backfill import Backfilled
 
 

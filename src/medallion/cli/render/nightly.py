@@ -7,11 +7,10 @@ from dataclasses import asdict
 from typing import Any
 
 from medallion.cli.render.audit import balances
-from medallion.cli.render.terminal import visible
 from medallion.cli.render.values import table
 from medallion.inspection import balance as accounting
 from medallion.inspection.catalog import FirstRows
-from medallion.lakehouse.text import counted
+from medallion.lakehouse.text import counted, visible
 from medallion.pipeline.nightly import Report
 from medallion.quality.results import Failure
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from medallion.cli.render.terminal import visible
+from medallion.lakehouse.text import visible
 from medallion.schema import registry
 from medallion.schema.registry import Version
 

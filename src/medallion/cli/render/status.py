@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from medallion.cli.render.terminal import visible
 from medallion.cli.render.values import table
 from medallion.inspection.status import QueryStatus
+from medallion.lakehouse.text import visible
 
 _QUERY = (
     "query", "state", "last_batch", "last_run_at", "rows_in", "rows_out", "waiting_rows",

@@ -11,12 +11,7 @@ import os
 import sys
 from typing import Any, TextIO
 
-
-def visible(text: str) -> str:
-    """One line of text, with control characters, escapes and line breaks spelled out."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+from medallion.lakehouse.text import visible
 
 
 def visible_lines(text: str) -> str:
