@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support import Cli, Lakehouse
 
 from medallion.inspection.audit import audit
 from medallion.lakehouse.layout import Layout
+from tests.support.command import Cli
+from tests.support.lakehouse import Lakehouse
 
 
 def event(minute: int, number: int = 0) -> str:

@@ -9,10 +9,10 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
-from support import Lakehouse
 
 from medallion.inspection.audit import audit
 from medallion.lakehouse import tables
+from tests.support.lakehouse import Lakehouse
 
 GOOD = {
     "Recorded_At": "2015-02-23T10:18:54.958+0000",

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import Lakehouse
 
 from medallion.cli.render import nightly as render
 from medallion.errors import MedallionError, UsageError
@@ -17,6 +16,7 @@ from medallion.lakehouse import tables
 from medallion.ops.runs import Runs
 from medallion.pipeline import backfill, nightly
 from medallion.pipeline.nightly import Report
+from tests.support.lakehouse import Lakehouse
 
 SUITE = "great_expectations/expectations/silver/activity.json"
 GOLD = ("device_counts", "device_totals", "action_counts", "user_activity")

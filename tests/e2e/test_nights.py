@@ -9,12 +9,12 @@ from typing import Any
 
 import duckdb
 import pytest
-from support import Lakehouse
 
 from medallion.factory import DataFactory, LandReport
 from medallion.inspection.audit import audit
 from medallion.lakehouse import tables
 from medallion.lakehouse.columns import TECHNICAL
+from tests.support.lakehouse import Lakehouse
 
 ROWS = 35_000  # a source and night: 210,000 lines in all
 
@@ -29,8 +29,8 @@ def nights(
     for _ in range(3):
         for source, report in factory.land(files=4, rows=ROWS).items():
             landed[source] = landed[source] + report if source in landed else report
-        report = lakehouse.nightly()
-        assert report.is_good, report
+        night = lakehouse.nightly()
+        assert night.is_good, night
     return lakehouse, landed
 
 

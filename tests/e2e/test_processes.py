@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import PROJECT, Cli
 
 from medallion.errors import MedallionError
 from medallion.lakehouse import lock
 from medallion.lakehouse.layout import Layout
 from medallion.sql import engine
+from tests.support import PROJECT
+from tests.support.command import Cli
 
 SPARK_SUBMIT = Path(sys.executable).parent / "spark-submit"
 SOURCES = ("activity", "event")

@@ -6,12 +6,12 @@ import json
 from collections import Counter
 
 from delta.tables import DeltaTable
-from support import Lakehouse
 
 from medallion.cli.render.audit import as_json, as_text
 from medallion.inspection.audit import audit
 from medallion.inspection.balance import Balance
 from medallion.spark import query
+from tests.support.lakehouse import Lakehouse
 
 
 def recording(time: str, device: str = "phone", index: int = 0) -> str:

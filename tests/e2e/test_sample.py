@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support import Lakehouse
+from tests.support.lakehouse import Lakehouse
 
 FIRST, SECOND = "2018-03-02 10:00:00", "2018-03-02 10:10:00"
 

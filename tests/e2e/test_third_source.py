@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 import yaml
-from support import PROJECT, Cli, Lakehouse
 
 from medallion.config.loader import load
 from medallion.inspection.audit import audit
 from medallion.lakehouse import tables
 from medallion.schema import registry
+from tests.support import PROJECT
+from tests.support.command import Cli
+from tests.support.lakehouse import Lakehouse
 
 SOURCE: dict[str, Any] = {
     "format": "csv",

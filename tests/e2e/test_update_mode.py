@@ -6,7 +6,8 @@ import json
 from dataclasses import replace
 
 import pytest
-from support import Lakehouse
+
+from tests.support.lakehouse import Lakehouse
 
 EVENTS = ("action_counts", "user_activity")
 ACTIVITY = ("device_counts", "device_totals")

@@ -17,8 +17,9 @@ from medallion.errors import ConfigError
 from medallion.quality.gates import Gates
 from medallion.quality.results import Failure, Verdict
 from medallion.quality.suites import suite_path
+from tests.support import PROJECT
 
-CONF = Path(__file__).parents[2] / "conf"
+CONF = PROJECT / "conf"
 
 ACTIVITY = """
     SELECT timestamp_millis(1424686734958 + id * 4) recorded_at, 'nexus4_2' device, id user_id,

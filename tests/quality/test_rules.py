@@ -15,8 +15,9 @@ from pyspark.sql import functions as F
 from medallion.errors import ConfigError
 from medallion.quality.rules import Rule, failed_rules, load_rules
 from medallion.quality.suites import suite_path
+from tests.support import PROJECT
 
-CONF = Path(__file__).parents[2] / "conf"
+CONF = PROJECT / "conf"
 
 ROWS = """
     (0, NULL, NULL, NULL, NULL, NULL, NULL),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Mapping
 
 from pyspark import SparkConf
 from pyspark.logger import PySparkLogger
@@ -16,17 +17,26 @@ from medallion.errors import ConfigError
 _JAVA = "spark.driver.extraJavaOptions"
 
 
-def spark_session(config: Config, name: str, debug: bool = False) -> SparkSession:
+def spark_session(
+    config: Config, name: str, debug: bool = False, more: Mapping[str, str] | None = None
+) -> SparkSession:
     """Start Spark, or join the one that spark-submit has started.
 
-    Settings come from `conf/spark/spark-defaults.conf`; what spark-submit was given wins.
+    Settings come from `conf/spark/spark-defaults.conf`, then from `more`; what spark-submit was
+    given wins.
+
+    Args:
+        config: whose settings file and master are taken.
+        name: the application's, as Spark shows it.
+        debug: Spark says what fails with its stack trace.
+        more: settings for this session, which win over the file's.
 
     Raises:
         ConfigError: that file is missing, or a line of it is not a setting.
     """
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # set by spark-submit, whose JVM runs already
     given = dict(SparkConf().getAll()) if submitted else {}
-    wanted = settings(config)
+    wanted = {**settings(config), **(more or {})}
     builder = SparkSession.builder.appName(name)
     if not submitted:
         log4j = (config.conf_dir / "spark/log4j2.properties").as_uri()

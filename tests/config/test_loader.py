@@ -1,0 +1,234 @@
+"""Wrong configuration is one sentence that names the key and what would be right."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from medallion.config.loader import load
+from medallion.config.values import seconds
+from medallion.errors import ConfigError
+from tests.support import PROJECT
+
+
+def edited(tmp_path: Path, *path: str, value: Any) -> Path:
+    """A copy of the project's pipeline.yaml with one value changed; `...` takes it away."""
+    (tmp_path / "conf").mkdir(exist_ok=True)
+    document = yaml.safe_load((PROJECT / "conf/pipeline.yaml").read_text())
+    node = document
+    for key in path[:-1]:
+        node = node[key]
+    if value is ...:
+        del node[path[-1]]
+    else:
+        node[path[-1]] = value
+    (tmp_path / "conf/pipeline.yaml").write_text(yaml.safe_dump(document))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        (("sorces",), {}, ["sorces is not a known key", "sources, gold"]),
+        (("sources", "event", "watermrk"), "1 hour", ["sources.event.watermrk", "watermark"]),
+        (
+            ("sources", "event", "watermark"),
+            "1 our",
+            ["sources.event.watermark", "'1 hour'", "'1 our'"],
+        ),
+        (("sources", "event", "watermark"), "0 hours", ["sources.event.watermark"]),
+        (("sources", "event", "keys"), ["event_at", "devise"], ["keys", "'devise'"]),
+        (("sources", "event", "keys"), ["device"], ["keys", "'event_at'"]),
+        (("sources", "event", "keys"), ["event_at", "event_at"], ["keys", "'event_at' twice"]),
+        (("sources", "event", "event_time"), "at", ["sources.event.event_time", "'at'"]),
+        (
+            ("sources", "event", "schema"),
+            {"id": "text"},
+            ["sources.event.schema.id", "string, timestamp", "'text'"],
+        ),
+        (
+            ("sources", "event", "schema"),
+            {"id": "string", "ID": "string"},
+            ["sources.event.schema.", "over again", "case"],
+        ),
+        (("sources", "event", "schema"), {"id": 7}, ["sources.event.schema.id", "text, not 7"]),
+        (("sources", "event", "silver"), ..., ["sources.event.silver is missing"]),
+        (("sources", "event", "hints"), {"id": "string"}, ["hints", "inferred"]),
+        (("sources", "event", "schema_evolution"), "grow", ["schema_evolution", "addNewColumns"]),
+        (("sources", "event", "clean_source"), True, ["clean_source", "archive, delete, off"]),
+        (("sources", "event", "late"), "drop", ["late", "admit, quarantine"]),
+        (("sources", "event", "format"), "xml", ["format", "json, csv, parquet, text"]),
+        (("sources", "event", "quiet_period"), "soon", ["quiet_period", "'1 hour'"]),
+        (("sources", "event", "folders"), "/data", ["folders", "a list of folders"]),
+        (("sources", "event", "folders"), ["x", "../.."], ["event.folders", "names ../.., where"]),
+        (("sources", "event", "folders"), ["archive/event"], ["event.folders", "archive/event"]),
+        (("sources", "event", "folders"), ["landing"], ["sources.event takes the same files"]),
+        (("sources", "event", "pattern"), "2024/*.json", ["event.pattern", "without /"]),
+        (("sources", "event", "pattern"), "{a,b}*.json", ["event.pattern", "'{a,b}*.json'"]),
+        (("sources", "event", "allow_overwrites"), "yes", ["allow_overwrites", "true or false"]),
+        (
+            ("sources", "event", "silver"),
+            {"Event": "ts"},
+            ["sources.event.silver.Event", "snake_case"],
+        ),
+        (("sources", "event", "max_files_per_trigger"), 0, ["max_files_per_trigger", "above 0"]),
+        (
+            ("sources", "event", "max_bytes_per_trigger"),
+            "1 GB",
+            ["max_bytes_per_trigger", "'1 GiB'"],
+        ),
+        (("sources", "Event"), {}, ["sources.Event", "lower-case"]),
+        (("sources",), {}, ["at least one source"]),
+        (
+            ("gold", "device_counts", "source"),
+            "silver.activty",
+            ["silver.activity", "silver.activty"],
+        ),
+        (("gold", "device_counts", "window"), "ten minutes", ["gold.device_counts.window"]),
+        (("gold", "device_counts", "slide"), "1 hour", ["gold.device_counts.slide", "window"]),
+        (("gold", "device_counts", "group_by"), ["devise"], ["'devise'", "silver.activity"]),
+        (("gold", "device_counts", "group_by"), ["device", "device"], ["'device'", "twice"]),
+        (("gold", "device_counts", "output_mode"), "append", ["output_mode", "complete or update"]),
+        (("gold", "device_counts", "measure"), {}, ["gold.device_counts.measure"]),
+        (
+            ("gold", "device_counts", "measure"),
+            {"device": "count(*)"},
+            ["gold.device_counts.measure", "'device'", "group"],
+        ),
+        (("gold", "device_counts", "source"), "activity", ["silver.activity", "not activity."]),
+        (("gold", "device_counts"), "count", ["gold.device_counts", "mapping"]),
+    ],
+)
+def test_mistakes(tmp_path: Path, path: tuple[str, ...], value: Any, words: list[str]) -> None:
+    with pytest.raises(ConfigError) as error:
+        load({}, edited(tmp_path, *path, value=value))
+    message = str(error.value)
+    assert "pipeline.yaml" in message
+    assert all(word in message for word in words), message
+    assert "\n" not in message
+
+
+def test_a_group_that_is_named_as_a_window_is(tmp_path: Path) -> None:
+    edited(tmp_path, "gold", "device_counts", "group_by", value=["window_end"])
+    file = tmp_path / "conf/pipeline.yaml"
+    document = yaml.safe_load(file.read_text())
+    document["sources"]["activity"]["silver"]["window_end"] = "gt"
+    file.write_text(yaml.safe_dump(document))
+    with pytest.raises(ConfigError, match=r"device_counts.group_by names 'window_end'.* twice"):
+        load({}, tmp_path)
+
+
+def test_missing_folder(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"nowhere/pipeline.yaml: no such file; set MEDALLION_CONF"
+    ):
+        load({"MEDALLION_CONF": "nowhere"}, tmp_path)
+
+
+def test_not_yaml(tmp_path: Path) -> None:
+    (tmp_path / "pipeline.yaml").write_text("sources:\n  event: [\n")
+    with pytest.raises(ConfigError, match=r"pipeline.yaml line \d: not readable as YAML"):
+        load({"MEDALLION_CONF": str(tmp_path)}, tmp_path)
+
+
+def test_a_key_twice(tmp_path: Path) -> None:
+    (tmp_path / "pipeline.yaml").write_text("sources:\n  event: {}\n  sensor: {}\n  event: {}\n")
+    with pytest.raises(ConfigError, match=r"pipeline.yaml line 4: .* key event stands twice"):
+        load({"MEDALLION_CONF": str(tmp_path)}, tmp_path)
+
+
+def test_unreadable(tmp_path: Path) -> None:
+    (tmp_path / "pipeline.yaml").mkdir()
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load({"MEDALLION_CONF": str(tmp_path)}, tmp_path)
+
+
+def test_an_address_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="MEDALLION_HOME"):
+        load({"MEDALLION_HOME": "s3a://bucket/key"}, PROJECT)
+
+
+def test_who_wins(tmp_path: Path) -> None:
+    shutil.copytree(PROJECT / "conf", tmp_path / "conf")
+    assert load({}, tmp_path).layout.root == tmp_path / "data/lakehouse"
+    (tmp_path / ".env").write_text("MEDALLION_HOME=from_env_file\nMEDALLION_MASTER=local[1]\n")
+    assert load({}, tmp_path).layout.root == tmp_path / "from_env_file"
+    caller = load({"MEDALLION_HOME": "from_caller"}, tmp_path)
+    assert (caller.layout.root, caller.master) == (tmp_path / "from_caller", "local[1]")
+    assert load({"MEDALLION_HOME": "conf/../there"}, tmp_path).layout.root == tmp_path / "there"
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"MEDALLION_HOEM=/x\n", "line 1: MEDALLION_HOEM is not a known key"),
+        (b"# a comment\n\nMEDALLION_CONF=other\n", "line 3: .* in the environment"),
+        (b"A=1\n\nthis is not a setting\n", "line 3: must be KEY=value, not 'this is not a s"),
+        (b"MEDALLION_HOME\n", "line 1: must be KEY=value"),
+        (b"MEDALLION_HOME=\xff\n", "cannot be read"),
+        (b"MEDALLION_HOME=s3://bucket\n", "only a local path"),
+    ],
+)
+def test_mistakes_in_dotenv(tmp_path: Path, content: bytes, told: str) -> None:
+    shutil.copytree(PROJECT / "conf", tmp_path / "conf")
+    (tmp_path / ".env").write_bytes(content)
+    with pytest.raises(ConfigError, match=told):
+        load({}, tmp_path)
+
+
+def test_dotenv_is_shared_with_others(tmp_path: Path) -> None:
+    shutil.copytree(PROJECT / "conf", tmp_path / "conf")
+    (tmp_path / ".env").write_text("AWS_REGION=here\nexport MEDALLION_HOME='a b'  # ours\n\n")
+    assert load({}, tmp_path).layout.root == tmp_path / "a b"
+
+
+@pytest.mark.parametrize("name", ["lake[1]", "lake\\1"])
+def test_a_root_that_no_delta_table_can_be_opened_in(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match="no Delta table can be read"):
+        load({"MEDALLION_HOME": str(tmp_path / name)}, PROJECT)
+
+
+def test_home_of_a_person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert load({"MEDALLION_HOME": "~/lake"}, PROJECT).layout.root == tmp_path / "lake"
+    with pytest.raises(ConfigError, match="~nobody-here"):
+        load({"MEDALLION_HOME": "~nobody-here/lake"}, PROJECT)
+
+
+def test_durations() -> None:
+    assert [seconds(text) for text in ("1 second", "10 minutes", "2 hours", "3 days")] == [
+        1,
+        600,
+        7200,
+        259200,
+    ]
+    for wrong in ("", "10", "minutes", "-1 hour", "0 days", "1.5 hours", "1 week"):
+        with pytest.raises(ValueError, match="is not a duration"):
+            seconds(wrong)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_good"),
+    [
+        ({}, {}, False),
+        ({"pattern": "*.json"}, {}, False),
+        ({"pattern": "a*.json"}, {"pattern": "b*.json"}, True),
+        ({"clean_source": "off"}, {}, False),
+        ({"clean_source": "off"}, {"clean_source": "off"}, True),
+    ],
+)
+def test_one_folder_of_two_sources(
+    tmp_path: Path, one: dict[str, Any], other: dict[str, Any], is_good: bool
+) -> None:
+    """Where both take a file in, and one moves it away, the other may never have read it."""
+    document = yaml.safe_load((PROJECT / "conf/pipeline.yaml").read_text())
+    for name, settings in (("activity", one), ("event", other)):
+        document["sources"][name] |= {"folders": [str(tmp_path / "drop")], **settings}
+    edited(tmp_path, "sources", value=document["sources"])
+    with nullcontext() if is_good else pytest.raises(ConfigError, match="takes the same files as"):
+        load({}, tmp_path)

@@ -1,0 +1,174 @@
+"""Every figure of a report is found again in the files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from medallion.cli.render.landed import as_json, as_text
+from medallion.factory import DataFactory, LandReport
+from medallion.factory.plan import RATES
+from tests.support import SAMPLE
+
+FIGURES = (
+    "files", "lines", "malformed", "invalid", "duplicates", "late", "unknown_fields", "blank_lines"
+)  # fmt: skip
+ACTIVITY_LINE = re.compile(
+    r'\{"Recorded_At": "\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+0000", "Device": "\w+_\d", '
+    r'"Index": \d+, "Model": "\w+", "User": "[a-i]", "gt": "[a-z]+", '
+    r'"x": -?\d+\.\d+, "y": -?\d+\.\d+, "z": -?\d+\.\d+\}'
+)
+EVENT_LINE = re.compile(
+    r'\{"id":"phone\d+","action":"[a-z]+","ts":"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d"\}'
+    r'|\{"time":\d{10},"action":"[A-Z][a-z]+"\}'
+)
+
+Recounter = Callable[[Path], Any]
+
+
+@pytest.mark.parametrize(
+    ("batches", "files", "rows", "seed"),
+    [
+        (1, 1, 1, 0),
+        (3, 2, 1, 1),
+        (4, 3, 7, 2),
+        (5, 4, 90, 3),
+        (3, 2, 1000, 4),
+        (4, 1, 5000, -5),
+        (3, 60, 12_000, 6),
+    ],
+)
+def test_dirty_figures_are_found_again(
+    tmp_path: Path, recount: Recounter, batches: int, files: int, rows: int, seed: int
+) -> None:
+    landing = tmp_path / "landing"
+    reports = DataFactory(landing, seed=seed, dirty=True).land(batches, files, rows)
+    for source, report in reports.items():
+        counted = recount(landing / source)
+        assert {name: getattr(report, name) for name in FIGURES} == {
+            name: counted.figures[name] for name in FIGURES
+        }
+        assert report.invalid_by_rule == counted.invalid_by_rule
+        assert report.expected_quarantine == counted.quarantine
+        assert report.expected_silver == len(counted.silver)
+        assert report.lines == batches * rows
+        assert report.batches == batches
+        assert sum(report.invalid_by_rule.values()) == report.invalid
+        assert sum(report.duplicates_by_origin.values()) == report.duplicates
+        assert report.expected_silver + report.expected_quarantined + report.duplicates == (
+            report.lines
+        )
+
+
+def test_a_dirty_landing_has_every_defect(tmp_path: Path) -> None:
+    reports = DataFactory(tmp_path / "landing", seed=3, dirty=True).land(2, files=3, rows=20_000)
+    for report in reports.values():
+        assert all(getattr(report, name) > 0 for name in FIGURES)
+        assert set(report.duplicates_by_origin) == {"same_file", "same_batch", "earlier_batch"}
+        assert report.expected_silver > 0.95 * report.lines
+    assert set(reports["activity"].expected_quarantine) == {
+        "malformed_line", "missing_event_time", "future_event_time", "missing_device",
+        "missing_index", "missing_x", "missing_y", "missing_z",
+    }  # fmt: skip
+    assert set(reports["event"].expected_quarantine) == {
+        "malformed_line", "missing_event_time", "future_event_time", "missing_action",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("rows", [1, 50, 3000])
+def test_a_clean_landing_is_clean(tmp_path: Path, recount: Recounter, rows: int) -> None:
+    landing = tmp_path / "landing"
+    reports = DataFactory(landing, seed=5).land(batches=3, files=2, rows=rows)
+    for source, report in reports.items():
+        assert report == LandReport(files=3 * min(2, rows), lines=3 * rows, batches=3)
+        counted = recount(landing / source)
+        assert counted.figures == {"files": report.files, "lines": report.lines,
+                                   "unknown_fields": 0}  # fmt: skip
+
+
+def test_clean_lines_look_like_the_real_ones(tmp_path: Path) -> None:
+    landing = tmp_path / "landing"
+    DataFactory(landing).land(rows=2000)
+    for source, shape in (("activity", ACTIVITY_LINE), ("event", EVENT_LINE)):
+        for folder in (SAMPLE / source, landing / source):
+            lines = [line for path in folder.iterdir() for line in path.read_text().splitlines()]
+            assert lines
+            assert [line for line in lines if not shape.fullmatch(line)] == []
+
+
+def test_the_rows_are_of_many_kinds(tmp_path: Path, recount: Recounter) -> None:
+    landing = tmp_path / "landing"
+    DataFactory(landing, seed=1).land(rows=40_000, files=2)
+    activity = [row for _, _, row in recount(landing / "activity").silver]
+    assert len({row["Device"] for row in activity}) >= 8
+    assert {row["User"] for row in activity} == set("abcdefghi")
+    assert {row["gt"] for row in activity} == {
+        "stand", "sit", "walk", "bike", "stairsup", "stairsdown", "null"
+    }  # fmt: skip
+    moments = {(row["Device"], row["Recorded_At"]) for row in activity}
+    assert len(activity) - len(moments) > 100, "some recordings share device and millisecond"
+    assert len({(row["Device"], row["Index"]) for row in activity}) == len(activity)
+    events = [row for _, _, row in recount(landing / "event").silver]
+    nameless = [row for row in events if "time" in row]
+    assert 0.2 < len(nameless) / len(events) < 0.3
+
+
+@pytest.mark.parametrize(("files", "rows"), [(1, 500), (6, 9000), (2, 40)])
+def test_time_goes_on_and_disorder_stays_small(
+    tmp_path: Path, recount: Recounter, files: int, rows: int
+) -> None:
+    landing = tmp_path / "landing"
+    DataFactory(landing, seed=9).land(batches=3, files=files, rows=rows)
+    for source in ("activity", "event"):
+        latest = None
+        for moments in recount(landing / source).times().values():
+            assert latest is None or min(moments) >= latest + timedelta(hours=2)
+            latest = moments[0]
+            for moment in moments:
+                assert moment >= latest - timedelta(minutes=5)
+                latest = max(latest, moment)
+
+
+def test_large_batches_last_longer(
+    tmp_path: Path, recount: Recounter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(RATES, "event", 2)
+    landing = tmp_path / "landing"
+    DataFactory(landing, dirty=True).land(batches=2, files=3, rows=18_000, source="event")
+    times = recount(landing / "event").times()
+    assert max(times[1]) - min(times[1]) > timedelta(hours=2)
+
+
+def test_crowded_events_stay_unique(
+    tmp_path: Path, recount: Recounter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many events a second as there ever are, in files of two seconds."""
+    monkeypatch.setattr("medallion.factory.plan.SHORTEST_SPAN", 1)
+    landing = tmp_path / "landing"
+    DataFactory(landing).land(files=20, rows=200 * 40, source="event")
+    assert recount(landing / "event").figures["duplicates"] == 0
+
+
+def test_the_json_begins_with_the_contract(tmp_path: Path) -> None:
+    reports = DataFactory(tmp_path / "landing", dirty=True).land()
+    document = as_json(reports)
+    assert list(document) == ["activity", "event"]
+    assert list(document["event"])[:7] == list(FIGURES[:7])
+
+
+def test_the_table_names_every_figure(tmp_path: Path) -> None:
+    reports = DataFactory(tmp_path / "landing", dirty=True).land(rows=30_000)
+    table = as_text(reports).splitlines()
+    assert table[0].split() == ["activity", "event"]
+    cells = {line.split()[0]: line.split()[1:] for line in table[1:]}
+    assert cells["lines"] == ["30,000", "30,000"]
+    assert cells["expected_quarantine.malformed_line"] == [
+        f"{report.malformed:,}" for report in reports.values()
+    ]
+    assert "expected_silver" in cells
+    assert len(cells["invalid_by_rule.missing_action"]) == 1

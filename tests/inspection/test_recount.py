@@ -1,0 +1,252 @@
+"""`audit --deep` finds what is changed by hand, in files and in every table, and nothing else."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from medallion.config.loader import Config, GoldTable
+from medallion.inspection.audit import Audit, audit
+from medallion.lakehouse.layout import LAYERS, Layout
+from medallion.sql import engine
+from tests.support.lakehouse import Lakehouse
+
+
+def recording(index: int, model: str | None = None) -> str:
+    at = f"2015-02-23T10:18:{index % 60:02}.000Z"
+    axes = {"x": index / 7, "y": 0.2, "z": 9.8}
+    return json.dumps({"Recorded_At": at, "Device": "p", "Index": index, "Model": model, **axes})
+
+
+def event(time: str, action: str) -> str:
+    return json.dumps({"id": "phone", "action": action, "ts": f"2018-03-02T{time}"})
+
+
+# Averages that two engines add up in another order, and a group without a name.
+AXES = GoldTable("axes", "activity", None, None, ("model",), {"mean": "avg(x)"}, "complete")
+# Whole numbers divided, which not all engines do alike, and a text that only looks like it.
+EARLY = "count(case when '1/2' <> '1' and event_at < '2018-03-02T10:05:00Z' then 1 end) / count(*)"
+SHARE = GoldTable("shares", "event", None, None, ("action",), {"early": EARLY}, "complete")
+ALL = GoldTable("all_events", "event", None, None, (), {"n": "count(*)"}, "complete")
+SOURCES = ("activity", "event")
+
+
+def run(lakehouse: Lakehouse) -> None:
+    for layer in LAYERS:
+        lakehouse.pipeline().run(layer)
+
+
+@pytest.fixture(scope="module")
+def made(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Config:
+    """Two nights: good rows, a broken one, a duplicate, and a file that cannot be read."""
+    lakehouse = Lakehouse(spark, tmp_path_factory.mktemp("deep") / "lakehouse")
+    config = lakehouse.config
+    gold = {**config.gold, "axes": AXES, "shares": SHARE, "all_events": ALL}
+    sources = {name: config.sources[name] for name in SOURCES}
+    sources = {n: replace(s, clean_source="archive", clean_after=None) for n, s in sources.items()}
+    gold = {name: table for name, table in gold.items() if table.source in SOURCES}
+    lakehouse.config = replace(config, gold=gold, sources=sources)
+    many = [recording(n, None if n % 2 else "m") for n in range(500)]
+    lakehouse.land("activity", "1.json", *many, "{broken", recording(0))
+    lakehouse.land("event", "1.json", event("10:02:33", "open"), event("10:07:00", "open"))
+    torn = lakehouse.land("event", "torn.json.gz")
+    torn.write_bytes(gzip.compress(event("10:03:00", "open").encode() * 99)[:-9])
+    run(lakehouse)
+    packed = lakehouse.land("event", "2.json.gz")
+    packed.write_bytes(gzip.compress(f"{event('10:08:00', 'close')}\n".encode()))
+    run(lakehouse)
+    return lakehouse.config
+
+
+@pytest.fixture
+def config(made: Config, tmp_path: Path) -> Config:
+    """A copy of the lakehouse, to break."""
+    shutil.copytree(made.layout.root, tmp_path / "copy", symlinks=True)
+    return replace(made, layout=Layout(tmp_path / "copy"))
+
+
+def table(config: Config, name: str) -> DeltaTable:
+    return DeltaTable(config.layout.table(name))
+
+
+def add_again(config: Config, name: str) -> int:
+    """Commit a copy of a table's newest data file, as a writer would that ran twice; its rows."""
+    folder = config.layout.table(name)
+    actions: list[dict[str, Any]] = []
+    for log in sorted((folder / "_delta_log").glob("*.json")):
+        lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+        actions += [line["add"] for line in lines if "add" in line]
+    live = {Path(uri).name for uri in table(config, name).file_uris()}
+    add = next(add for add in reversed(actions) if add["path"] in live)
+    copy = f"{uuid.uuid4().hex}.parquet"
+    shutil.copy(folder / add["path"], folder / copy)
+    version = table(config, name).version() + 1
+    commit = folder / "_delta_log" / f"{version:020}.json"
+    commit.write_text(json.dumps({"add": {**add, "path": copy, "dataChange": True}}) + "\n")
+    return int(json.loads(add["stats"])["numRecords"])
+
+
+def told(found: Audit, *parts: str) -> bool:
+    """Whether one of the findings has all of these words."""
+    assert not found.is_balanced
+    return any(all(part in finding for part in parts) for finding in found.findings)
+
+
+def test_nothing_is_found_where_nothing_is_broken(made: Config) -> None:
+    found = audit(made, everything=True)
+    assert (found.findings, found.notes, found.is_balanced) == ((), (), True)
+
+
+def test_a_sliding_window_is_counted_by_hand(made: Config) -> None:
+    """10 minutes every 5: each event is in two windows."""
+    sql = "select action, sum(total_events), count(*) from gold.user_activity group by 1 order by 1"
+    found = engine.query(str(made.layout.root), sql).rows
+    # open at 10:02 is in 9:55 and 10:00, at 10:07 in 10:00 and 10:05; close in 10:00 and 10:05.
+    assert found == [("close", 2, 2), ("open", 4, 3)]
+
+
+def test_a_copy_is_as_good_as_the_lakehouse(config: Config) -> None:
+    assert audit(config, everything=True).findings == ()
+
+
+def test_a_row_deleted_from_bronze(config: Config) -> None:
+    table(config, "bronze.activity").delete('"Index" = 7')
+    found = audit(config, everything=True)
+    assert told(found, "activity/1.json has 502 lines, 502 rows in the ledger and 501 in bronze")
+
+
+def test_a_bronze_commit_written_twice(config: Config) -> None:
+    assert add_again(config, "bronze.event") == 1
+    found = audit(config, everything=True)
+    assert told(found, "event/2.json.gz has 1 line, 1 row in the ledger and 2 in bronze")
+
+
+def test_a_file_that_the_ledger_does_not_know(config: Config) -> None:
+    table(config, "ops.files").delete("path = 'landing/event/1.json'")
+    found = audit(config, everything=True)
+    assert told(found, "bronze has 2 rows of landing/event/1.json", "ledger")
+
+
+@pytest.mark.parametrize(
+    ("break_", "why"),
+    [
+        (lambda file: file.unlink(), "not there any more"),
+        (lambda file: file.write_bytes(file.read_bytes()[:-9]), "cannot be read"),
+        (lambda file: file.write_bytes(b"no gzip at all"), "cannot be read"),
+        (lambda file: file.write_bytes(gzip.compress(b"{}\n{}\n")), "has 2 lines, 1 row"),
+        (lambda file: file.write_bytes(file.read_bytes()[:15] + bytes(40)), "cannot be read"),
+    ],
+    ids=["removed", "torn", "another", "changed", "damaged"],
+)
+def test_an_archived_file_that_is_not_as_it_was(
+    config: Config, break_: Callable[[Path], Any], why: str
+) -> None:
+    break_(config.layout.archive("event") / "2.json.gz")
+    assert told(audit(config, everything=True), "event", "2.json.gz", why)
+
+
+def test_a_rejected_file_that_is_gone(config: Config) -> None:
+    (config.layout.rejected("event") / "torn.json.gz").unlink()
+    found = audit(config, everything=True)
+    assert told(found, "landing/event/torn.json.gz was rejected", "not there any more")
+    assert audit(config).findings == ()  # without --deep nobody looks
+
+
+def test_rows_doubled_in_silver(config: Config) -> None:
+    assert add_again(config, "silver.event") == 1
+    found = audit(config, everything=True)
+    assert told(found, "event/2.json.gz has 1 row in bronze, and 2 in silver and quarantine")
+    assert told(found, "silver has 2 rows of", "'action': 'close'")
+
+
+def test_a_row_doubled_in_quarantine(config: Config) -> None:
+    assert add_again(config, "quarantine.activity") == 1
+    assert told(audit(config, everything=True), "quarantine")
+
+
+GOLD = ("device_counts", "device_totals", "action_counts", "user_activity", "axes", "all_events")
+FIGURES = {"axes": "mean", "all_events": "n"}
+
+
+@pytest.mark.parametrize("name", GOLD)
+def test_a_figure_of_gold_that_was_changed(config: Config, name: str) -> None:
+    figure = FIGURES.get(name)
+    figure = figure or ("total_events" if "act" in name else "total_recordings")
+    table(config, f"gold.{name}").update({figure: f"{figure} + 1"})
+    found = audit(config, everything=True)
+    assert told(found, f"gold.{name}:", "differ")
+    assert len(found.findings) == 1
+
+
+@pytest.mark.parametrize("name", GOLD)
+def test_groups_of_gold_that_are_there_twice(config: Config, name: str) -> None:
+    groups = add_again(config, f"gold.{name}")
+    assert told(
+        audit(config, everything=True),
+        f"gold.{name}: it differs from silver's rows in {groups} group",
+    )
+
+
+def test_a_group_of_gold_that_is_missing(config: Config) -> None:
+    table(config, "gold.axes").delete("model is null")
+    assert told(
+        audit(config, everything=True), "gold.axes: it differs from silver's rows in 1 group."
+    )
+
+
+def test_gold_that_has_not_read_all_of_silver_is_not_compared(config: Config) -> None:
+    add_again(config, "silver.activity")
+    notes = audit(config, everything=True).notes
+    assert [note.split(":")[0] for note in notes] == [
+        "gold.device_counts",
+        "gold.device_totals",
+        "gold.axes",
+    ]
+
+
+def test_versions_of_a_file_that_share_a_time(lakehouse: Lakehouse) -> None:
+    """A file replaced by a longer one whose time was kept, as `cp -p` and `rsync -t` do."""
+    config = lakehouse.config
+    source = replace(config.sources["event"], allow_overwrites=True, clean_source="off")
+    lakehouse.config = replace(config, sources={"event": source}, gold={})
+    for actions in (("open",), ("open", "close")):
+        lines = [event(f"10:0{n}:00", action) for n, action in enumerate(actions)]
+        file = lakehouse.land("event", "day.json", *lines)
+        os.utime(file, (1_700_000_000, 1_700_000_000))
+        for layer in ("bronze", "silver"):
+            lakehouse.pipeline().run(layer)
+    found = audit(lakehouse.config, everything=True)
+    assert (found.balances["event"].bronze_rows, found.findings) == (3, ())
+    DeltaTable(config.layout.table("bronze.event")).delete("action = 'close'")
+    found = audit(lakehouse.config, everything=True)
+    assert told(found, "day.json has 3 lines, 3 rows in the ledger and 2 in bronze")
+
+
+def test_times_that_nanoseconds_cannot_say_are_compared(lakehouse: Lakehouse) -> None:
+    """Year 1 is the zero of Go and .NET; windows before 1970 begin where those after it do."""
+    config = lakehouse.config
+    gold = {name: config.gold[name] for name in ("action_counts", "user_activity")}
+    sources = {"event": config.sources["event"]}
+    lakehouse.config = replace(config, gold=gold, sources=sources)
+    times = ("0001-01-01T00:00:00Z", "1969-12-31T23:59:59.999999Z", "1600-01-01T00:07:00Z")
+    rows = [json.dumps({"id": "p", "action": "open", "ts": time}) for time in times]
+    lakehouse.land("event", "1.json", *rows)
+    run(lakehouse)
+    assert len(lakehouse.rows("gold.user_activity")) == 6
+    found = audit(lakehouse.config, everything=True)
+    assert (found.findings, found.notes) == ((), ())
+    table(lakehouse.config, "gold.action_counts").update({"total_events": "total_events + 1"})
+    assert told(
+        audit(lakehouse.config, everything=True),
+        "gold.action_counts: it differs from silver's rows in 3 groups.",
+    )

@@ -1,0 +1,142 @@
+"""What the watermark drops: admitted, or set aside where the configuration asks for that."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from medallion.inspection.audit import audit
+from medallion.inspection.balance import Balance
+from medallion.pipeline.pipeline import Pipeline
+from medallion.spark.query import await_all
+from tests.support.lakehouse import Lakehouse
+
+
+def event(time: str, device: str | None = "p") -> str:
+    return json.dumps({"id": device, "action": "open", "ts": f"2018-03-02T{time}"})
+
+
+FIRST = (event("10:00:00"), event("15:00:00"))  # the watermark goes to 14:00
+LATE = (
+    event("09:00:00"),
+    event("09:00:00"),  # a duplicate of a late row
+    event("09:00:01"),
+    event("10:00:00"),  # silver has it
+    event("16:00:00"),  # on time
+    event("09:00:02", device=None),  # without identity: no watermark, no duplicate
+)
+
+
+def only_q(suite: Path) -> None:
+    """Another rule in a suite."""
+    document = json.loads(suite.read_text(encoding="utf-8"))
+    rule = {
+        "type": "expect_column_values_to_be_in_set",
+        "kwargs": {"column": "device", "value_set": ["q"]},
+        "meta": {"name": "only_q", "on_failure": "quarantine"},
+    }
+    document["expectations"].append(rule)
+    suite.write_text(json.dumps(document), encoding="utf-8")
+
+
+def only_events(lakehouse: Lakehouse, late: str) -> None:
+    """A lakehouse of one source."""
+    sources = {"event": replace(lakehouse.config.sources["event"], late=late)}
+    lakehouse.config = replace(lakehouse.config, sources=sources, gold={})
+
+
+def with_a_late_row_in_bronze(lakehouse: Lakehouse, conf: Path) -> tuple[Path, Pipeline]:
+    """A night, and a late row and one on time that silver has not read yet; silver's suite."""
+    expectations = lakehouse.copy_of_conf(conf) / "great_expectations/expectations"
+    lakehouse.land("event", "1.json", *FIRST)
+    assert lakehouse.nightly().is_good
+    lakehouse.land("event", "2.json", event("09:00:00"), event("16:00:00"))
+    pipeline = lakehouse.pipeline()
+    pipeline.run("bronze")
+    return expectations / "silver/event.json", pipeline
+
+
+@pytest.mark.parametrize("late", ["admit", "quarantine"])
+def test_late_rows(lakehouse: Lakehouse, late: str) -> None:
+    only_events(lakehouse, late)
+    lakehouse.land("event", "1.json", *FIRST)
+    assert lakehouse.nightly().is_good
+    lakehouse.land("event", "2.json", *LATE)
+    report = lakehouse.nightly()
+    assert report.is_good, report
+    admitted = 2 if late == "admit" else 0
+    assert report.balances["event"] == Balance(
+        landed_lines=8,
+        bronze_rows=8,
+        silver_rows=2 + 2 + admitted,
+        quarantined_rows=2 - admitted,
+        duplicate_rows=2,
+        late_rows=admitted,
+        waiting_rows=0,
+    )
+    if late == "quarantine":
+        found = lakehouse.rows("quarantine.event", "ts", "_failed_rules")
+        assert found == [
+            ("2018-03-02 09:00:00", ["late"]),
+            ("2018-03-02 09:00:01", ["late"]),
+        ]
+    # A night with nothing new finds nothing late a second time.
+    assert lakehouse.nightly().balances == report.balances
+
+
+def test_rows_of_before_1970_are_not_late_where_nothing_came_before(lakehouse: Lakehouse) -> None:
+    """Spark's watermark begins at 1970, whatever the rows."""
+    only_events(lakehouse, "quarantine")
+    rows = [
+        f'{{"id": "p", "action": "open", "ts": "19{year}-03-02T10:00:00"}}' for year in (50, 60)
+    ]
+    lakehouse.land("event", "1.json", *rows)
+    assert lakehouse.nightly().is_good
+    assert len(lakehouse.rows("silver.event")) == 2
+    assert lakehouse.rows("quarantine.event") == []
+
+
+def test_a_rule_that_is_written_while_a_query_is_on_waits_for_the_next_one(
+    lakehouse: Lakehouse, tmp_path: Path
+) -> None:
+    """What the watermark drops is judged by the rules that the query itself began with."""
+    only_events(lakehouse, "admit")
+    suite, pipeline = with_a_late_row_in_bronze(lakehouse, tmp_path)
+    started = pipeline.start("silver")
+    only_q(suite)
+    await_all(started)
+    pipeline.settle("silver", started)
+    assert len(lakehouse.rows("silver.event")) == 4
+    lakehouse.land("event", "3.json", event("09:00:01"), event("17:00:00"))
+    for layer in ("bronze", "silver"):
+        lakehouse.pipeline().run(layer)
+    assert lakehouse.rows("quarantine.event", "_failed_rules") == [(["only_q"],), (["only_q"],)]
+    assert audit(lakehouse.config, everything=True).is_balanced
+
+
+@pytest.mark.parametrize("late", ["admit", "quarantine"])
+def test_a_rule_that_is_written_after_a_run_was_cut_off_waits_until_that_is_settled(
+    lakehouse: Lakehouse, tmp_path: Path, late: str
+) -> None:
+    """By the new rule the late row is no late one, and its batch has been in quarantine already."""
+    only_events(lakehouse, late)
+    suite, pipeline = with_a_late_row_in_bronze(lakehouse, tmp_path)
+    await_all(pipeline.start("silver"))  # cut off before it is settled
+    only_q(suite)
+    # Not a nightly run: by the new suite, its gate would hold back what came in by the old one.
+    for layer in ("bronze", "silver"):
+        lakehouse.pipeline().run(layer)
+    admitted = 1 if late == "admit" else 0
+    assert len(lakehouse.rows("silver.event")) == 3 + admitted
+    assert len(lakehouse.rows("quarantine.event")) == 1 - admitted
+    lakehouse.land("event", "3.json", event("17:00:00"))
+    for layer in ("bronze", "silver"):
+        lakehouse.pipeline().run(layer)
+    assert len(lakehouse.rows("silver.event")) == 3 + admitted
+    assert ("2018-03-02 17:00:00", ["only_q"]) in lakehouse.rows(
+        "quarantine.event", "ts", "_failed_rules"
+    )
+    assert audit(lakehouse.config, everything=True).is_balanced

@@ -1,0 +1,213 @@
+"""The ledger on disk, and the tables below it: rows replaced, added, compacted, found again."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import duckdb
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from medallion.lakehouse import tables
+from medallion.lakehouse.columns import FILES
+from medallion.lakehouse.layout import Layout
+from medallion.ops import ledger
+from medallion.ops.ledger import (
+    ARCHIVED,
+    INGESTED,
+    PENDING,
+    REJECTED,
+    REPLACED,
+    STATES,
+    VANISHED,
+    Entry,
+    Ledger,
+)
+from tests.support.home import tree
+
+NOW = 1_700_000_000_123_456
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    return Layout(tmp_path / "lakehouse")
+
+
+def entry(path: str = "landing/a/1.json", version: int = 1, **more: object) -> Entry:
+    base = Entry("a", path, version, 10, NOW, NOW + version)
+    return replace(base, **more)  # type: ignore[arg-type]
+
+
+FULL = entry(
+    "landing/a/it's “one” 100%\n.json",
+    state=ARCHIVED,
+    why="because",
+    batch=3,
+    committed_at=NOW + 5,
+    rows=7,
+    corrupt_rows=2,
+    rescued_rows=1,
+    moved_to="archive/a/x.json",
+)
+
+
+def test_there_is_no_ledger_before_the_first_file(layout: Layout) -> None:
+    assert ledger.read(layout) == []
+    assert ledger.read(layout, "a", PENDING) == []
+    assert Ledger(layout, "a").newest("landing/a/1.json") is None
+    Ledger(layout, "a").write([])
+    assert not layout.root.exists()
+
+
+@pytest.mark.parametrize("one", [entry(), FULL], ids=["few fields", "all fields"])
+def test_what_is_written_is_read_to_the_microsecond(layout: Layout, one: Entry) -> None:
+    Ledger(layout, "a").write([one])
+    assert ledger.read(layout) == [one]
+    assert Ledger(layout, "a").newest(one.path) == one
+
+
+def test_a_row_of_the_same_path_and_version_is_replaced(layout: Layout) -> None:
+    book = Ledger(layout, "a")
+    book.write([entry(), entry("landing/a/2.json")])
+    done = entry(state=INGESTED, rows=4)
+    book.write([done])
+    book.write([done])  # a run that was cut off says the same again
+    assert set(ledger.read(layout)) == {done, entry("landing/a/2.json")}
+    assert book.newest(done.path) == done
+
+
+def test_of_two_rows_for_one_the_last_counts(layout: Layout) -> None:
+    book = Ledger(layout, "a")
+    book.write([entry(why="first"), entry(why="second")])
+    assert ledger.read(layout) == [entry(why="second")]
+    assert book.newest(entry().path) == entry(why="second")
+
+
+def test_sources_keep_out_of_each_other(layout: Layout) -> None:
+    shared = "/elsewhere/1.json"
+    first, second = entry(shared), replace(entry(shared), source="b", size=99)
+    Ledger(layout, "a").write([first])
+    Ledger(layout, "b").write([second])
+    assert ledger.read(layout, "a") == [first]
+    assert ledger.read(layout, "b") == [second]
+    assert Ledger(layout, "a").all_newest() == [first]
+
+
+def test_versions_of_one_path(layout: Layout) -> None:
+    book = Ledger(layout, "a")
+    path = entry().path
+    states = {1: REPLACED, 2: INGESTED, 3: REJECTED, 4: VANISHED, 5: PENDING}
+    rows = {v: entry(version=v, state=s, batch=v // 2) for v, s in states.items()}
+    book.write(rows.values())
+    for found in (book, Ledger(layout, "a")):
+        assert found.newest(path) == rows[5]
+        assert found.version(path, 3) == rows[3]
+        assert found.version(path, 6) is None
+        assert found.all_newest() == [rows[5]]
+        assert found.before(rows[5]) == rows[2]
+        assert found.before(rows[2]) == rows[1]
+        assert found.before(rows[1]) is None
+        assert found.of_batch(1) == [rows[2], rows[3]]
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_reading_one_state(layout: Layout, state: str) -> None:
+    rows = [entry(f"landing/a/{one}.json", state=one) for one in STATES]
+    Ledger(layout, "a").write(rows)
+    (found,) = ledger.read(layout, "a", state)
+    assert found.path == f"landing/a/{state}.json"
+    assert ledger.read(layout, "b", state) == []
+    assert ledger.read(layout, state=state) == [found]
+
+
+def test_rows_are_in_the_order_in_which_the_files_were_seen(layout: Layout) -> None:
+    rows = [entry(f"landing/a/{n}.json", first_seen_at=NOW - n) for n in range(5)]
+    Ledger(layout, "a").write(rows)
+    assert ledger.read(layout) == rows[::-1]
+
+
+def test_compaction_keeps_every_row(layout: Layout) -> None:
+    book = Ledger(layout, "a")
+    rows = [entry(f"landing/a/{number}.json") for number in range(60)]
+    for row in rows:
+        book.write([row])
+    book.write([replace(row, state=INGESTED) for row in rows[::2]])
+    found = {one.path: one.state for one in ledger.read(layout)}
+    assert len(found) == 60
+    assert sum(state == INGESTED for state in found.values()) == 30
+    assert len(DeltaTable(layout.table("ops.files")).file_uris()) <= 25
+
+
+def test_five_thousand_files_in_one_write_are_quick(layout: Layout) -> None:
+    book = Ledger(layout, "a")
+    rows = [entry(f"landing/a/{number}.json") for number in range(5000)]
+    started = time.monotonic()
+    book.write(rows)
+    book.write([replace(row, state=INGESTED, rows=1) for row in rows])
+    assert len(Ledger(layout, "a").all_newest()) == 5000
+    assert time.monotonic() - started < 10
+    assert len(ledger.read(layout, "a", INGESTED)) == 5000
+
+
+def test_all_sources_may_write_at_once(layout: Layout) -> None:
+    def write(source: str) -> None:
+        book = Ledger(layout, source)
+        for number in range(5):
+            book.write([replace(entry(f"landing/{number}"), source=source)])
+
+    threads = [threading.Thread(target=write, args=(f"s{number}",)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(ledger.read(layout)) == 20
+
+
+def test_reading_writes_nothing(layout: Layout) -> None:
+    Ledger(layout, "a").write([entry()])
+    before = tree(layout.root)
+    ledger.read(layout, "a", PENDING)
+    Ledger(layout, "a")
+    assert tree(layout.root) == before
+
+
+def committed(table: Path, application: str, transaction: int) -> None:
+    properties = CommitProperties(app_transactions=[Transaction(application, transaction)])
+    write_deltalake(table, one_row(), mode="append", commit_properties=properties)
+
+
+def one_row() -> duckdb.DuckDBPyRelation:
+    return duckdb.connect().sql("select 1::bigint as rows")
+
+
+def test_the_version_that_a_batch_made(tmp_path: Path) -> None:
+    table = tmp_path / "table"
+    assert tables.committed_version(table, "q", 0) is None
+    tables.create(table, tables.schema_json({"rows": "long"}))  # version 0
+    assert tables.committed_version(table, "q", 0) is None
+    committed(table, "q", 0)  # 1
+    committed(table, "other", 5)  # 2
+    committed(table, "q", 1)  # 3
+    write_deltalake(table, one_row(), mode="append")  # 4
+    committed(table, "q", 4)  # 5
+    found = [tables.committed_version(table, "q", batch) for batch in range(6)]
+    assert found == [1, 3, None, None, 5, None]
+    assert tables.committed_version(table, "other", 5) == 2
+    assert tables.committed_version(table, "nobody", 0) is None
+
+
+def test_rows_that_only_look_like_a_transaction(tmp_path: Path) -> None:
+    table = tmp_path / "table"
+    tables.create(table, tables.schema_json({'"txn"': "long"}))
+    assert tables.committed_version(table, "q", 0) is None
+    log = (table / "_delta_log" / f"{0:020}.json").read_text().splitlines()
+    assert any("txn" in line for line in log)
+    assert not any("txn" in json.loads(line) for line in log)
+
+
+def test_columns_of_the_ledger_are_those_of_an_entry() -> None:
+    assert list(FILES) == list(Entry.__dataclass_fields__)

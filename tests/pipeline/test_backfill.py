@@ -1,0 +1,189 @@
+"""What a backfill tells of files that wait, change, hide or go; without Spark, beside a stream."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from medallion.cli.render.backfill import as_json, as_text
+from medallion.errors import UsageError
+from medallion.lakehouse import lock
+from medallion.ops.ledger import PENDING
+from medallion.pipeline import backfill as module
+from medallion.pipeline.backfill import Backfilled, backfill
+from tests.support.home import Home, aged
+
+_PATIENCE = 60.0
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    (tmp_path / "old").mkdir()
+    return tmp_path / "old"
+
+
+def land(folder: Path, name: str, text: str = "{}\n", age: float = 3600) -> Path:
+    file = folder / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(text)
+    return aged(file, age)
+
+
+def take_in(home: Home) -> None:
+    """What a stream does between two looks, but for the reading."""
+    home.poll()
+    home.take_in(*[e.path for e in home.ledger().values() if e.state == PENDING and not e.why])
+
+
+def beside(
+    home: Home, monkeypatch: pytest.MonkeyPatch, path: Path, *looks: Callable[[], Any]
+) -> Backfilled:
+    """A backfill beside a process that looks so, the last way for ever."""
+    left, started = list(looks), time.monotonic()
+
+    def sleep(_: float) -> None:
+        assert time.monotonic() - started < _PATIENCE, "the command hangs"
+        (left.pop(0) if len(left) > 1 else left[0])()
+
+    monkeypatch.setattr(lock, "holder", lambda *_: "medallion stream, pid 1")
+    # Its own name of the module: other threads of this process sleep, too, and must not look.
+    monkeypatch.setattr(module, "time", SimpleNamespace(sleep=sleep))
+    return backfill(home.config, home.source.name, path, lambda _: None)
+
+
+def test_a_file_that_is_not_still_yet_is_told_and_comes_later(
+    home: Home, old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.change(quiet_period="5 minutes")
+    young, file = land(old, "young.json", age=100), land(old, "a.json")
+    found = beside(home, monkeypatch, old, lambda: take_in(home))
+    assert (found.files, found.new_files, found.rows, found.refused) == (2, 1, 1, ())
+    (waiting,) = found.waiting
+    assert waiting.path == str(young)
+    assert "5 minutes" in (waiting.why or "")
+    assert not found.is_good
+    assert f"  {young}: pending: still being written" in as_text(found)
+    assert "2 files: 1 taken in with 1 row, 0 known before or refused, 1 waiting" in (
+        as_text(found)
+    )
+    assert [entry["path"] for entry in as_json(found)["waiting"]] == [str(young)]
+    aged(young, 301)
+    assert home.poll() == 1
+    assert home.names() == [str(file), str(young)]
+
+
+def test_a_file_that_never_stays_the_same_ends_the_wait(
+    home: Home, old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = land(old, "a.json")
+
+    def grows() -> None:
+        home.poll()
+        with file.open("a") as opened:
+            opened.write("{}\n")
+
+    found = beside(home, monkeypatch, old, grows)
+    (waiting,) = found.waiting
+    assert (waiting.path, found.new_files) == (str(file), 0)
+    assert "changed" in (waiting.why or "")
+    assert not found.is_good
+    assert home.poll() == 1
+
+
+def test_a_file_that_changed_before_it_was_handed_over_is_waited_for(
+    home: Home, old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = land(old, "a.json")
+    found = beside(
+        home,
+        monkeypatch,
+        old,
+        lambda: land(old, "a.json", "{}\n{}\n"),
+        home.poll,
+        lambda: take_in(home),
+    )
+    assert (found.files, found.new_files, found.waiting, found.is_good) == (1, 1, (), True)
+    assert home.ledger()[str(file), 1].size == 6
+
+
+@pytest.mark.parametrize("age", [1, 3600])
+def test_a_hidden_file_is_told(
+    home: Home, old: Path, monkeypatch: pytest.MonkeyPatch, age: float
+) -> None:
+    land(old, "a.json")
+    hidden = land(old, ".b.json", age=age)
+    found = beside(home, monkeypatch, old, lambda: take_in(home))
+    (waiting,) = found.waiting
+    assert (found.files, found.new_files, waiting.path) == (2, 1, str(hidden))
+    assert "hidden" in (waiting.why or "")
+
+
+def test_a_name_that_no_table_can_hold_is_told(
+    home: Home, old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    land(old, "a.json")
+    Path(os.fsdecode(os.fsencode(old) + b"/\xff.json")).write_text("{}\n")
+    found = beside(home, monkeypatch, old, lambda: take_in(home))
+    assert (found.files, found.new_files) == (2, 1)
+    (refused,) = found.refused
+    assert "UTF-8" in (refused.why or "")
+    assert not found.is_good
+
+
+def test_a_file_that_goes_before_anybody_looks_is_told(
+    home: Home, old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    land(old, "a.json")
+    gone = land(old, "b.json")
+    found = beside(home, monkeypatch, old, gone.unlink, lambda: take_in(home))
+    assert (found.files, found.new_files) == (2, 1)
+    (refused,) = found.refused
+    assert (refused.path, refused.state) == (str(gone), "vanished")
+    assert not found.is_good
+
+
+def test_all_is_well(home: Home, old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    land(old, "a.json")
+    found = beside(home, monkeypatch, old, lambda: take_in(home))
+    assert (found.files, found.new_files, found.rows, found.is_good) == (1, 1, 1, True)
+    again = beside(home, monkeypatch, old, home.poll)
+    assert (again.files, again.new_files, again.rows, again.is_good) == (1, 0, 0, True)
+
+
+def test_a_folder_and_a_link_to_it_are_one_backfill(
+    home: Home, old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    land(old, "below/a.json")
+    (old.parent / "link").symlink_to(old)
+    first = beside(home, monkeypatch, old.parent / "link" / "below", lambda: take_in(home))
+    assert (first.files, first.new_files, first.is_good) == (1, 1, True)
+    monkeypatch.chdir(old.parent / "link")
+    for path in (Path("below"), Path("below/a.json"), old):
+        again = beside(home, monkeypatch, path, home.poll)
+        assert (again.files, again.new_files, again.is_good) == (1, 0, True)
+    assert list(home.states()) == [(str(old / "below" / "a.json"), 1)]
+
+
+def test_a_backfill_of_landing_by_way_of_a_link(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.land("a.json")
+    home.poll()
+    home.take_in("a.json")
+    (tmp_path / "link").symlink_to(home.layout.root)
+    for path in (tmp_path / "link" / "landing", tmp_path / "link" / "landing" / "activity"):
+        found = beside(home, monkeypatch, path, home.poll)
+        assert (found.files, found.new_files, found.is_good) == (1, 0, True)
+    assert list(home.states()) == [("a.json", 1)]
+
+
+def test_a_file_that_the_pattern_leaves_out_is_refused(home: Home, old: Path) -> None:
+    home.change(pattern="*.json")
+    with pytest.raises(UsageError, match=r"a\.csv: its name does not fit \*\.json, the pattern"):
+        backfill(home.config, "activity", land(old, "a.csv"), lambda _: None)

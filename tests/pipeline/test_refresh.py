@@ -1,0 +1,230 @@
+"""Tables rebuilt from the layer before them: the same rows, no seam, and a whole table always."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from medallion.errors import MedallionError, UsageError
+from medallion.inspection.audit import audit
+from medallion.lakehouse.layout import LAYERS
+from medallion.pipeline import refresh
+from medallion.sql import engine
+from tests.support.lakehouse import Lakehouse
+
+
+def event(time: str, device: str | None = "p", action: str = "open") -> str:
+    return json.dumps({"id": device, "action": action, "ts": f"2018-03-02T{time}"})
+
+
+NIGHTS = (
+    (event("10:00:00"), event("10:00:00"), event("15:00:00"), "{broken"),
+    (event("09:00:00"), event("16:00:00"), event("09:00:01", None), event("09:00:01", None)),
+)
+AFTER = (event("16:00:00"), event("16:00:01"), event("08:00:00"), '{"id": "p"}')
+SILVER = ["08:00:00", "09:00:00", "09:00:01", "09:00:01", "10:00:00", "15:00:00"]
+SILVER += ["16:00:00", "16:00:01"]
+
+
+def times(lakehouse: Lakehouse) -> list[str]:
+    return sorted(row[0][11:19] for row in lakehouse.rows("silver.event", "event_at"))
+
+
+@pytest.fixture
+def filled(lakehouse: Lakehouse) -> Lakehouse:
+    """After two nights of events; of the second, one row is late."""
+    config = lakehouse.config
+    gold = {"user_activity": config.gold["user_activity"]}
+    gold["action_counts"] = replace(config.gold["action_counts"], output_mode="update")
+    sources = {"event": config.sources["event"]}
+    lakehouse.config = replace(config, sources=sources, gold=gold)
+    for number, lines in enumerate(NIGHTS):
+        lakehouse.land("event", f"{number}.json", *lines)
+        assert lakehouse.nightly().is_good
+    return lakehouse
+
+
+def the_next_night_has_no_seam(lakehouse: Lakehouse) -> None:
+    lakehouse.land("event", "after.json", *AFTER)
+    report = lakehouse.nightly()
+    assert report.is_good, report
+    assert times(lakehouse) == SILVER
+    balance = report.balances["event"]
+    assert (balance.bronze_rows, balance.silver_rows, balance.quarantined_rows) == (12, 8, 2)
+    assert balance.duplicate_rows == 2
+    (total,) = engine.query(
+        str(lakehouse.root), "select sum(total_events) from gold.action_counts"
+    ).rows
+    assert total == (8,)
+    found = audit(lakehouse.config, everything=True)
+    assert (found.findings, found.notes) == ((), ())
+
+
+def test_silver_rebuilt(filled: Lakehouse) -> None:
+    lakehouse = filled
+    tables = ("silver.event", "quarantine.event", "gold.action_counts", "gold.user_activity")
+    before = {table: lakehouse.rows(table) for table in tables}
+    seen: set[Any] = set()
+    done = threading.Event()
+
+    def watch() -> None:
+        sql = "select count(*) from silver.event union all select sum(total_events) from gold."
+        while not done.is_set():
+            for table in ("action_counts", "user_activity"):
+                seen.add((table, *sorted(engine.query(str(lakehouse.root), sql + table).rows)))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    refresh.refresh(lakehouse.pipeline(), "silver.event")
+    done.set()
+    watcher.join()
+    assert {table: lakehouse.rows(table) for table in tables} == before
+    # Six rows, each in two windows of user_activity, whenever somebody looked.
+    assert seen == {("action_counts", (6,), (6,)), ("user_activity", (6,), (12,))}
+    assert not (lakehouse.root / "_refresh").exists()
+    assert audit(lakehouse.config).is_balanced
+    the_next_night_has_no_seam(lakehouse)
+
+
+def test_rows_that_waited_come_once(filled: Lakehouse) -> None:
+    """Bronze is ahead of silver when it is rebuilt: the new checkpoint has read that as well."""
+    filled.land("event", "waits.json", event("17:00:00"))
+    filled.pipeline().run("bronze")
+    refresh.refresh(filled.pipeline(), "silver.event")
+    assert times(filled)[-1] == "17:00:00"
+    report = filled.nightly()
+    assert report.is_good
+    assert len(times(filled)) == 7
+
+
+@pytest.mark.parametrize("at", ["before silver", "before gold"])
+def test_cut_off_while_it_swaps(
+    filled: Lakehouse, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """The next one that opens the pipeline finishes it."""
+    whole = refresh._swap
+    calls: list[str] = []
+
+    def die(pipeline: Any, plan: dict[str, Any]) -> None:
+        calls.append(plan["table"])
+        if len(calls) == (1 if at == "before silver" else 2):
+            raise KeyboardInterrupt
+        whole(pipeline, plan)
+
+    before = filled.rows("silver.event")
+    monkeypatch.setattr(refresh, "_swap", die)
+    with pytest.raises(KeyboardInterrupt):
+        refresh.refresh(filled.pipeline(), "silver.event")
+    monkeypatch.undo()
+    assert refresh.cut_off(filled.config.layout)
+    refresh.finish(filled.pipeline())
+    assert refresh.cut_off(filled.config.layout) is None
+    assert filled.rows("silver.event") == before
+    the_next_night_has_no_seam(filled)
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+def test_cut_off_while_gold_is_rebuilt(
+    filled: Lakehouse, monkeypatch: pytest.MonkeyPatch, nth: int
+) -> None:
+    """Between two tables nothing is half done: what is in place already is left alone."""
+    whole = refresh._rebuild
+    gold: list[str] = []
+
+    def die(pipeline: Any, table: str, then: list[str]) -> None:
+        if table.startswith("gold."):
+            gold.append(table)
+            if len(gold) == nth:
+                raise KeyboardInterrupt
+        whole(pipeline, table, then)
+
+    before = filled.rows("silver.event")
+    monkeypatch.setattr(refresh, "_rebuild", die)
+    with pytest.raises(KeyboardInterrupt):
+        refresh.refresh(filled.pipeline(), "silver.event")
+    monkeypatch.undo()
+    refresh.finish(filled.pipeline())
+    assert not (filled.root / "_refresh").exists()
+    assert filled.rows("silver.event") == before
+    the_next_night_has_no_seam(filled)
+
+
+def test_rows_are_judged_as_they_are_after_refreshes(filled: Lakehouse) -> None:
+    """What lies between two gates is not judged twice over: the table holds no row twice."""
+    filled.land("event", "after.json", *AFTER)
+    for layer in LAYERS:  # no gates
+        filled.pipeline().run(layer)
+    for _ in range(2):
+        refresh.refresh(filled.pipeline(), "silver.event")
+    report = filled.nightly()
+    assert report.is_good, report
+    assert times(filled) == SILVER
+
+
+def test_silver_is_rebuilt_while_gold_is_held_back(filled: Lakehouse, tmp_path: Path) -> None:
+    """A rule of silver that stops, put right by a refresh under another one."""
+    gold = filled.rows("gold.action_counts")
+    suite = filled.copy_of_conf(tmp_path) / "great_expectations/expectations/silver/event.json"
+    document = json.loads(suite.read_text())
+    rule = {
+        "type": "expect_column_values_to_not_be_null",
+        "kwargs": {"column": "device"},
+        "meta": {"name": "no_device", "on_failure": "stop"},
+    }
+    plain_rules = list(document["expectations"])
+    document["expectations"] = [*plain_rules, rule]
+    suite.write_text(json.dumps(document))
+    filled.land("event", "after.json", event("16:30:00", None), event("16:31:00"))
+    report = filled.nightly()
+    assert not report.is_good
+    with pytest.raises(MedallionError, match="gold is held back: no_device"):
+        refresh.refresh(filled.pipeline(), "gold.action_counts")
+
+    rule["meta"] = {"name": "no_device", "on_failure": "quarantine"}
+    document["expectations"] = [*plain_rules, rule]
+    suite.write_text(json.dumps(document))
+    refresh.refresh(filled.pipeline(), "silver.event")
+    assert filled.rows("gold.action_counts") == gold
+    assert refresh.cut_off(filled.config.layout) == "silver.event"
+    report = filled.nightly()
+    assert report.is_good, report
+    assert refresh.cut_off(filled.config.layout) is None
+    # Two of the first nights and one of this have no device.
+    balance = report.balances["event"]
+    assert (balance.bronze_rows, balance.silver_rows, balance.quarantined_rows) == (10, 5, 4)
+    (total,) = engine.query(
+        str(filled.root), "select sum(total_events) from gold.action_counts"
+    ).rows
+    assert total == (5,)
+
+
+def test_gold_rebuilt_with_another_measure(filled: Lakehouse) -> None:
+    table = replace(
+        filled.config.gold["action_counts"],
+        measure={"total_events": "count(*)", "devices": "count(distinct device)"},
+    )
+    filled.config = replace(filled.config, gold={**filled.config.gold, "action_counts": table})
+    refresh.refresh(filled.pipeline(), "gold.action_counts")
+    rows = filled.rows("gold.action_counts", "window_start", "total_events", "devices")
+    assert rows == [
+        ("2018-03-02 09:00:00", 3, 1),
+        ("2018-03-02 10:00:00", 1, 1),
+        ("2018-03-02 15:00:00", 1, 1),
+        ("2018-03-02 16:00:00", 1, 1),
+    ]
+    assert filled.nightly().is_good
+
+
+def test_wrong_use(lakehouse: Lakehouse, tmp_path: Path) -> None:
+    for table in ("bronze.event", "silver.nothing", "gold", "ops.runs"):
+        with pytest.raises(UsageError, match=r"cannot be rebuilt; these can: silver\.activity"):
+            refresh.layers_of(lakehouse.config, table)
+    assert refresh.layers_of(lakehouse.config, "gold.device_counts") == ("gold",)
+    assert set(refresh.layers_of(lakehouse.config, "silver.event")) < set(LAYERS)
+    with pytest.raises(MedallionError, match="run medallion run silver first"):
+        refresh.refresh(lakehouse.pipeline(), "gold.device_counts")

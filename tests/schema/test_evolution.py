@@ -1,0 +1,239 @@
+"""Fields that nobody declared, in each mode of schema_evolution, and schemas that are inferred."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from medallion.errors import ConfigError
+from medallion.inspection.audit import audit
+from medallion.ops.ledger import INGESTED, PENDING
+from medallion.schema import registry
+from medallion.spark.query import StreamError
+from tests.support.lakehouse import Lakehouse, counts, only
+
+GOOD = {
+    "Recorded_At": "2015-02-23T10:18:54Z",
+    "Device": "phone",
+    "Index": 1,
+    "x": 0.1,
+    "y": 0.2,
+    "z": 9.8,
+}
+DECLARED = ["Recorded_At", "Device", "Index", "Model", "User", "gt", "x", "y", "z"]
+TECHNICAL = [
+    "_rescued_data",
+    "_corrupt_record",
+    "_source_file",
+    "_source_modified_at",
+    "_ingested_at",
+]
+
+
+def recording(index: int, **more: Any) -> str:
+    return json.dumps({**GOOD, "Index": index, **more})
+
+
+def columns(home: Lakehouse, table: str) -> list[str]:
+    schema = DeltaTable(home.config.layout.table(table)).schema()
+    return [field.name for field in schema.fields]
+
+
+def types(home: Lakehouse) -> Mapping[str, str]:
+    return registry.read(home.config.layout.schemas("activity"))[-1].columns
+
+
+def rescued(home: Lakehouse, table: str = "bronze.activity") -> dict[int, Any]:
+    """What each row could not hold, by its Index."""
+    rows = home.rows(table, "Index", "_rescued_data")
+    return {index: json.loads(text) for index, text in rows if text}
+
+
+def hint(home: Lakehouse, **hints: str) -> None:
+    """Other hints in the configuration."""
+    sources = {"activity": replace(home.config.sources["activity"], hints=hints)}
+    home.config = replace(home.config, sources=sources)
+
+
+def declare(home: Lakehouse, **more: str) -> None:
+    """Add columns to the schema of the configuration, or give them other types."""
+    source = home.config.sources["activity"]
+    schema = {**(source.schema or {}), **more}
+    home.config = replace(home.config, sources={"activity": replace(source, schema=schema)})
+
+
+NEW = {"battery": 5, "place": {"lat": 1.5, "tags": ["a"]}}
+OTHER = {"battery": "low", "place": {"lat": 2, "alt": 3}}
+
+
+def test_new_fields_become_columns_from_the_next_batch_on(lakehouse: Lakehouse) -> None:
+    home = only(lakehouse, schema_evolution="addNewColumns")
+    bad = {"Device": None}
+    home.land("activity", "1.json", recording(1, **NEW), recording(2), recording(9, **NEW, **bad))
+    for layer in ("bronze", "silver"):
+        home.pipeline().run(layer)
+    assert types(home)["battery"] == "long"
+    assert types(home)["place"] == "struct<lat:double,tags:array<string>>"
+    assert rescued(home) == {1: NEW, 9: NEW}
+    home.land(
+        "activity",
+        "2.json",
+        recording(3, **NEW),
+        recording(4, **OTHER),
+        recording(10, **NEW, **bad),
+        recording(5, late=True),
+    )
+    for layer in ("bronze", "silver"):
+        home.pipeline().run(layer)
+    found = {row[0]: row[1:] for row in home.rows("bronze.activity", "Index", "battery", "place")}
+    place = (1.5, ["a"])
+    assert {index: (row[0], row[1] and tuple(row[1])) for index, row in found.items()} == {
+        1: (None, None),
+        2: (None, None),
+        9: (None, None),
+        3: (5, place),
+        4: (None, (2.0, None)),
+        10: (5, place),
+        5: (None, None),
+    }
+    assert rescued(home) == {1: NEW, 9: NEW, 4: OTHER, 5: {"late": True}}
+    # Silver goes on, and quarantine has what bronze has.
+    silver = home.rows("silver.activity", "user_id")
+    assert silver == [(1,), (2,), (3,), (4,), (5,)]
+    assert home.rows("quarantine.activity", "Index", "battery") == [(10, 5), (9, None)]
+    assert rescued(home, "quarantine.activity") == {9: NEW}
+    assert [v.version for v in registry.read(home.config.layout.schemas("activity"))] == [1, 2, 3]
+    assert types(home)["late"] == "boolean"
+    assert counts(home) == {
+        ("1.json", 1): (INGESTED, 0, 3, 0, 2),
+        ("2.json", 1): (INGESTED, 1, 4, 0, 2),
+    }
+    assert audit(home.config, everything=True).findings == ()
+
+
+@pytest.mark.parametrize("mode", ["rescue", "none"])
+def test_new_fields_stay_rescued(lakehouse: Lakehouse, mode: str) -> None:
+    home = only(lakehouse, schema_evolution=mode, max_files_per_trigger=1)
+    home.land("activity", "1.json", recording(1, **NEW))
+    home.land("activity", "2.json", recording(2, **NEW), recording(3))
+    home.pipeline().run("bronze")
+    assert rescued(home) == {1: NEW, 2: NEW}
+    assert columns(home, "bronze.activity") == [*DECLARED, *TECHNICAL]
+    assert len(registry.read(home.config.layout.schemas("activity"))) == 1
+    assert {batch for _, batch, *_ in counts(home).values()} == {0, 1}
+
+
+def test_new_fields_stop_the_source_until_they_are_declared(lakehouse: Lakehouse) -> None:
+    home = only(lakehouse, schema_evolution="failOnNewColumns")
+    home.land("activity", "1.json", recording(1, battery=5), recording(2, x="high", Alt=1))
+    for _ in range(2):  # and it is no different the next night
+        with pytest.raises(StreamError) as stopped:
+            home.pipeline().run("bronze")
+        assert "(Alt, battery)" in str(stopped.value)
+        assert "failOnNewColumns" in str(stopped.value)
+    assert home.rows("bronze.activity") == []
+    assert counts(home) == {("1.json", 1): (PENDING, None, None, None, None)}
+    declare(home, battery="long", Alt="double")
+    home.land("activity", "2.json", recording(3, battery=6))
+    home.pipeline().run("bronze")
+    rows = home.rows("bronze.activity", "Index", "battery", "Alt", "x")
+    assert rows == [(1, 5, None, 0.1), (2, None, 1.0, None), (3, 6, None, 0.1)]
+    assert rescued(home) == {2: {"x": "high"}}  # a value of another type is no new field
+    assert counts(home) == {
+        ("1.json", 1): (INGESTED, 0, 2, 0, 1),
+        ("2.json", 1): (INGESTED, 1, 1, 0, 0),
+    }
+    # Another type for a column that the table has is refused before anything runs.
+    declare(home, battery="string")
+    with pytest.raises(ConfigError, match=r"sources\.activity\.schema\.battery must be long"):
+        home.pipeline().run("bronze")
+
+
+def test_a_schema_is_inferred_and_hints_win(lakehouse: Lakehouse) -> None:
+    home = only(lakehouse, schema=None, hints={"code": "string", "late": "timestamp"})
+    first = {"code": 7, "at": "2015-02-23T10:00:00Z", "n": 1, "f": 1, "ok": True, "mixed": 1}
+    nested = {"points": [{"x": 1, "y": "a"}], "empty": None}
+    second = {"n": 2, "f": 1.5, "mixed": "two", "points": [{"x": 2.5}]}
+    home.land("activity", "1.json", json.dumps({**first, **nested}), json.dumps(second), "{broken")
+    home.pipeline().run("bronze")
+    assert types(home) == {
+        "code": "string",
+        "late": "timestamp",
+        "at": "timestamp",
+        "f": "double",
+        "mixed": "string",
+        "n": "long",
+        "ok": "boolean",
+        "points": "array<struct<x:double,y:string>>",
+    }
+    assert columns(home, "bronze.activity")[-5:] == TECHNICAL
+    rows = home.rows("bronze.activity", "n", "f", "mixed", "at", "_corrupt_record")
+    assert rows == [
+        (1, 1.0, "1", "2015-02-23 10:00:00", None),
+        (2, 1.5, "two", None, None),
+        (None, None, None, None, "{broken"),
+    ]
+    home.land("activity", "2.json", json.dumps({"empty": 3, "n": 3}))
+    home.pipeline().run("bronze")
+    assert types(home)["empty"] == "long"
+    assert counts(home)["2.json", 1] == (INGESTED, 1, 1, 0, 1)
+
+
+def test_hints_that_come_later_win_or_are_refused(lakehouse: Lakehouse) -> None:
+    home = only(lakehouse, schema=None, hints={})
+    home.land("activity", "1.json", json.dumps({"n": 1}))
+    home.pipeline().run("bronze")
+    hint(home, code="string", n="long")
+    home.land("activity", "2.json", json.dumps({"n": 2, "code": 7}))
+    home.pipeline().run("bronze")
+    assert types(home) == {"n": "long", "code": "string"}
+    assert home.rows("bronze.activity", "n", "code") == [(1, None), (2, "7")]
+    hint(home, n="string")
+    with pytest.raises(ConfigError, match=r"sources\.activity\.hints\.n must be long, not string"):
+        home.pipeline().run("bronze")
+
+
+@pytest.mark.parametrize("lines", [["{broken"], ["[]", "1"], []], ids=["broken", "none", "empty"])
+def test_a_schema_is_inferred_later_where_the_first_files_have_no_fields(
+    lakehouse: Lakehouse, lines: list[str]
+) -> None:
+    home = only(lakehouse, schema=None, hints={})
+    home.land("activity", "1.json", *lines)
+    home.pipeline().run("bronze")
+    home.land("activity", "2.json", json.dumps({"n": 3}))
+    home.pipeline().run("bronze")
+    assert counts(home) == {
+        ("1.json", 1): (INGESTED, 0, len(lines), len(lines), 0),
+        ("2.json", 1): (INGESTED, 1, 1, 0, counts(home)["2.json", 1][4]),
+    }
+    assert types(home) == {"n": "long"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        ({"it's": "string"}, "schema.it's: \"it's\" cannot be"),
+        ({"_Rescued_data": "string"}, "schema._Rescued_data: '_Rescued_data' cannot be"),
+        ({"at": "struct<ok:double,`b*`:array<struct<`c?`:int>>>"}, "schema.at: 'b*' cannot be"),
+        ({"at": "struct<lat:>"}, "schema: not types of Spark"),
+        ({"at": "struct<a:array<decimal(10,2)>>"}, "schema.at: decimal(10,2) cannot be a type"),
+        ({"at": "array<map<string,double>>"}, "schema.at: map<string,double> cannot be a type"),
+        ({"at": "struct<n:tinyint>"}, "schema.at: tinyint cannot be a type"),
+        ({"at": "array<varchar(3)>"}, "schema.at: varchar(3) cannot be a type"),
+        ({"at": "struct<a:string,b:timestamp_ntz>"}, "schema.at: timestamp_ntz cannot be a type"),
+    ],
+)
+def test_what_no_table_can_have_is_refused_by_name(
+    lakehouse: Lakehouse, schema: dict[str, str], told: str
+) -> None:
+    home = only(lakehouse, schema=schema)
+    home.land("activity", "1.json", "{}")
+    with pytest.raises(ConfigError, match=re.escape(f"sources.activity.{told}")):
+        home.pipeline().run("bronze")
+    assert not list(home.config.layout.schemas("activity").glob("*"))

@@ -1,0 +1,70 @@
+"""Line ends of every kind in CSV files, and bytes that are not UTF-8."""
+
+from __future__ import annotations
+
+from tests.support.byte_files import SCHEMA, found, land, recounted
+from tests.support.lakehouse import Lakehouse, book, only
+
+UMLAUTS = "äöü ß 😀 \u2028\u0085 é"
+
+
+def test_csv_that_is_not_utf8(lakehouse: Lakehouse) -> None:
+    """Such a row is corrupt, and no byte of it is lost: Latin-1 has a character for each."""
+    home = only(lakehouse, format="csv", schema=SCHEMA, schema_evolution="rescue")
+    land(
+        home,
+        {
+            "some.csv": f"Index,Device\n1,{UMLAUTS}\n".encode() + b'2,caf\xe9\n,"a, ""\xff"\n3,ok',
+            "broken.csv": b"Index,Device\n1,caf\xe9,x\n" + "2,ä,x\n".encode(),
+            "halves.csv": b"Index,Device\n\xc3,\xa4\n",  # together they would be a letter
+            "crlf.csv": b"Index,Device\r\n1,\xe4\r\n2,\xc3\xa4\r\n",
+            "bom.csv": f"\ufeffIndex,Device\n1,{UMLAUTS}\n".encode() + b"2,caf\xe9\n",
+            "bom_quote.csv": b'\xef\xbb\xbf"Index",Device\n1,a\n2,caf\xe9\n',
+            "header.csv": b"caf\xe9,Device\n1,ok\n",
+            "umlaut.csv": '"Gerät",Device\n1,ok\n'.encode(),
+        },
+    )
+    home.pipeline().run("bronze")
+    assert found(home, "Index", "Device", "_corrupt_record") == {
+        "some.csv": [
+            (1, UMLAUTS, None),
+            (3, "ok", None),
+            (None, None, ',"a, ""\xff"'),
+            (None, None, "2,caf\xe9"),
+        ],
+        "broken.csv": [(None, None, "1,caf\xe9,x"), (None, None, "2,ä,x")],
+        "halves.csv": [(None, None, "\xc3,\xa4")],
+        "crlf.csv": [(2, "ä", None), (None, None, "1,\xe4")],
+        "bom.csv": [(1, UMLAUTS, None), (None, None, "2,caf\xe9")],
+        "bom_quote.csv": [(1, "a", None), (None, None, "2,caf\xe9")],
+        "header.csv": [(None, "ok", None)],
+        "umlaut.csv": [(None, "ok", None)],
+    }
+    rescued = found(home, "_rescued_data")
+    assert rescued["header.csv"] == [('{"café":"1"}',)]
+    assert rescued["umlaut.csv"] == [('{"Gerät":"1"}',)]
+    assert recounted(home) == []
+
+
+ENDS: dict[str, tuple[bytes, list[tuple[int | None, str | None]]]] = {
+    "quoted.csv": (b'Index,Device\r\n1,"a\r\nb"\r\n2,"a\nb"\r\n', [(1, "a\r\nb"), (2, "a\nb")]),
+    "only_header.csv": (b"Index,Device\r\n1,a\n2,b\n", [(1, "a"), (2, "b")]),
+    "all_but_header.csv": (b"Index,Device\n1,a\r\n2,b\r\n\r\n", [(1, "a"), (2, "b")]),
+    "late.csv": (b"Index,Device\r\n1,a\r\n\r\n2,b\n\n3,c", [(1, "a"), (2, "b"), (3, "c")]),
+    "numbers.csv": (b"Device,Index\r\na,1\r\n,2\n", [(1, "a"), (2, None)]),
+    "empty.csv": (b"Index,Device\r\n1,\r\n2,a\r\n", [(1, None), (2, "a")]),
+    "in_a_field.csv": (b"Index,Device\n1,a\n2,c\rd\n", [(1, "a"), (2, "c\rd")]),
+    "quoted_cr.csv": (b'Index,Device\n1,"a\r"\n2,"\r\n"\n', [(1, "a\r"), (2, "\r\n")]),
+    "cr.csv": (b'Index,Device\r1,a\r\r2,"b\rc"\r', [(1, "a"), (2, "b\rc")]),
+    "one.csv": (b"Index\r\n1\r\n\r\n2\n3\r\n", [(1, None), (2, None), (3, None)]),
+}
+
+
+def test_line_ends_of_csv(lakehouse: Lakehouse) -> None:
+    home = only(lakehouse, format="csv", schema=SCHEMA, schema_evolution="rescue")
+    land(home, {name: data for name, (data, _) in ENDS.items()})
+    home.pipeline().run("bronze")
+    rows = {name: [(*row, None) for row in rows] for name, (_, rows) in ENDS.items()}
+    assert found(home, "Index", "Device", "_corrupt_record") == rows
+    assert {key[0] for key, entry in book(home).items() if entry.rescued_rows} == set()
+    assert recounted(home) == []

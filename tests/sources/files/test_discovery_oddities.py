@@ -1,0 +1,171 @@
+"""Folders that hold what is no file to read, and how a long list of files is cut into batches."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from medallion.ops.ledger import PENDING, REJECTED
+from tests.support.home import Home, aged
+
+
+def rejected(home: Home) -> list[str]:
+    """What lies in rejected/, without the reasons."""
+    below = home.layout.rejected("activity")
+    found = [str(path.relative_to(below)) for path in below.rglob("*") if not path.is_dir()]
+    return sorted(name for name in found if not name.endswith(".reason.txt"))
+
+
+def test_a_directory_named_like_a_file_is_put_aside(home: Home) -> None:
+    (home.landing / "a.json").mkdir(parents=True)
+    (home.landing / "a.json" / "part").write_text("{}\n")
+    home.land("b.json")
+    assert [home.poll(), home.poll()] == [1, 0]
+    assert home.names() == ["b.json"]
+    assert home.states() == {("a.json", 1): REJECTED, ("b.json", 1): PENDING}
+    assert rejected(home) == ["a.json/part"]
+    assert "directory" in (home.ledger()["a.json", 1].why or "")
+    assert len(home.said) == 1
+
+
+def test_links_in_a_circle_end(home: Home) -> None:
+    home.land("sub/a.json")
+    (home.landing / "sub" / "up").symlink_to(home.landing)
+    (home.landing / "sub" / "here").symlink_to(".")
+    (home.landing / "self").symlink_to("self")
+    started = time.monotonic()
+    assert home.poll() == 1
+    assert time.monotonic() - started < 5
+    assert home.names() == ["sub/a.json"]
+
+
+def test_a_link_to_nothing_is_put_aside(home: Home) -> None:
+    home.land("a.json")
+    (home.landing / "b.json").symlink_to("nowhere.json")
+    assert [home.poll(), home.poll()] == [1, 0]
+    assert home.states() == {("a.json", 1): PENDING, ("b.json", 1): REJECTED}
+
+
+@pytest.mark.parametrize(
+    "name", [b"a\nb.json", b"a\rb.json", b"\xff.json", b"\xe4\xf6.json", b"10:20.json"]
+)
+def test_names_that_cannot_be_handed_over_are_put_aside_with_a_reason(
+    home: Home, name: bytes
+) -> None:
+    home.land("good.json")
+    Path(os.fsdecode(os.fsencode(home.landing) + b"/" + name)).write_text("{}\n")
+    assert [home.poll(), home.poll()] == [1, 0]
+    assert home.names() == ["good.json"]
+    assert os.listdir(home.landing) == ["good.json"]  # noqa: PTH208
+    assert len(home.said) == 1
+    home.said[0].encode()  # a terminal can show it
+    assert "\n" not in home.said[0]
+    (entry,) = (e for e in home.ledger().values() if e.state == REJECTED)
+    assert entry.why
+    assert len(rejected(home)) == 1
+    reasons = list(home.layout.rejected("activity").glob("*.reason.txt"))
+    assert len(reasons) == 1
+    assert entry.moved_to is not None
+    assert (home.layout.root / entry.moved_to).is_file()
+
+
+def test_what_is_unfit_and_not_like_the_pattern_is_none_of_ours(home: Home) -> None:
+    home.change(pattern="*.json")
+    home.land("notes 10:20.txt")
+    home.land("other.parquet/part-0.parquet")
+    home.land("other.parquet/a.json")  # in a folder like any other
+    (home.landing / "link.txt").symlink_to("nowhere.txt")
+    os.mkfifo(home.landing / "pipe")
+    for name in ("10:30.json", "b.json"):
+        home.land(name)
+    (home.landing / "folder.json").mkdir()
+    before = {*os.listdir(home.landing)} - {"10:30.json", "folder.json"}  # noqa: PTH208
+    assert [home.poll(), home.poll()] == [2, 0]
+    assert sorted(home.names()) == ["b.json", "other.parquet/a.json"]
+    assert {*os.listdir(home.landing)} == before  # noqa: PTH208
+    states = {name for (name, _), state in home.states().items() if state == REJECTED}
+    assert states == {"10:30.json", "folder.json"}
+    assert rejected(home) == ["10:30.json"]
+
+
+def test_a_file_that_was_put_aside_and_is_put_back_is_looked_at_again(home: Home) -> None:
+    """As after the configuration was put right, which had another format."""
+    from dataclasses import replace
+
+    from medallion.sources.files import reject
+
+    file = home.land("a.json", age=10)
+    assert home.poll() == 1
+    book = home.discovery().ledger
+    entry = book.newest(home.path("a.json"))
+    assert entry
+    rejected = replace(entry, state=REJECTED, why="no reason")
+    reject.put_aside(home.layout, home.source, book, [rejected])
+    moved = home.ledger()[("a.json", 1)].moved_to
+    assert moved
+    assert home.poll() == 0
+    (home.layout.root / moved).rename(file)  # its time is that of before
+    assert [home.poll(), home.poll()] == [1, 0]
+    assert home.handed() == [("a.json", 1), ("a.json", 2)]
+
+
+@pytest.mark.parametrize(
+    ("files", "most", "commits"), [(7, 3, [3, 3, 1]), (6, 3, [3, 3]), (3, 1, [1] * 3), (2, 9, [2])]
+)
+def test_a_batch_has_so_many_files_at_most(
+    home: Home, files: int, most: int, commits: list[int]
+) -> None:
+    home.change(max_files_per_trigger=most)
+    for number in range(files):
+        home.land(f"{number}.json", age=100 - number)
+    home.poll()
+    assert [len(commit) for commit in home.commits()] == commits
+    assert home.names() == [f"{number}.json" for number in range(files)]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "most", "commits"),
+    [
+        ([40, 40, 40], 100, [2, 1]),
+        ([50, 50, 50], 100, [2, 1]),  # as many bytes as it may be
+        ([500, 10, 10], 100, [1, 2]),  # one file is never too much
+        ([10, 500, 10], 100, [1, 1, 1]),
+        ([0, 0, 0, 100], 100, [4]),
+    ],
+)
+def test_a_batch_has_so_many_bytes_at_most(
+    home: Home, sizes: list[int], most: int, commits: list[int]
+) -> None:
+    home.change(max_bytes_per_trigger=most)
+    for number, size in enumerate(sizes):
+        home.land(f"{number}.json", "x" * size, age=100 - number)
+    home.poll()
+    assert [len(commit) for commit in home.commits()] == commits
+
+
+def test_backlog_is_what_a_poll_would_hand_over_and_what_waits(home: Home) -> None:
+    home.change(quiet_period="1 minute")
+    home.land("handed.json", "x" * 10, age=200)
+    gone = home.land("gone.json", "x" * 10, age=200)
+    home.poll()
+    gone.unlink()
+    home.land("new.json", "x" * 20, age=100)
+    home.land("growing.json", "x" * 40, age=1)
+    home.land(".hidden.json", "x" * 80, age=100)
+    home.land("taken.json", "x" * 160, age=300)
+    home.poll()
+    home.take_in("taken.json", "new.json")
+    home.land("later.json", "x" * 320, age=100)
+    found = {Path(file.path).name: file.size for file in home.discovery().backlog()}
+    assert found == {"handed.json": 10, "later.json": 320}
+
+
+def test_a_changed_file_counts_once_in_the_backlog(home: Home) -> None:
+    file = home.land("a.json", "x" * 10, age=20)
+    home.poll()
+    file.write_text("x" * 25)
+    aged(file, 10)
+    assert [file.size for file in home.discovery().backlog()] == [25]

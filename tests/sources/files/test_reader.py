@@ -1,0 +1,170 @@
+"""Files of every format become rows, and a second count by plain Python agrees."""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import gzip
+import json
+
+import duckdb
+
+from medallion.ops.ledger import INGESTED, REJECTED
+from tests.support.byte_files import SCHEMA, found, land, recounted
+from tests.support.lakehouse import Lakehouse, book, only
+
+
+def test_csv_cells_of_an_inferred_schema_stay_texts(lakehouse: Lakehouse) -> None:
+    """As they stand: Spark would take four digits for a year."""
+    home = only(lakehouse, format="csv", schema=None, hints={})
+    land(home, {"1.csv": b"order_id,zip,at\n1001,01067,2018-03-02\n1002,10115,2018-03-03\n"})
+    home.pipeline().run("bronze")
+    rows = [("1001", "01067", "2018-03-02 00:00:00"), ("1002", "10115", "2018-03-03 00:00:00")]
+    assert found(home, "order_id", "zip", "at", "_rescued_data") == {
+        "1.csv": [(*row, None) for row in rows]
+    }
+
+
+def land_parquet(home: Lakehouse, **files: str) -> None:
+    """Files written by DuckDB, each from a query of its own."""
+    for name, sql in files.items():
+        file = home.land("activity", f"{name}.parquet")
+        duckdb.execute(f"copy ({sql}) to '{file}' (format parquet)")
+
+
+ONE = "select 1::bigint as \"Index\", 'phone' as Device union all select 2, null"
+NESTED = "select 3::bigint as \"Index\", {'lat': 1.5} as place"
+OTHER_TYPE = "select 'four' as \"Index\", 'other' as Device"
+NOTHING = 'select 5::bigint as "Index" limit 0'
+
+
+def test_parquet(lakehouse: Lakehouse) -> None:
+    home = only(lakehouse, format="parquet", schema=SCHEMA, schema_evolution="rescue")
+    land_parquet(home, one=ONE, nested=NESTED, nothing=NOTHING)
+    home.pipeline().run("bronze")
+    rows = {"one.parquet": [(1, "phone"), (2, None)], "nested.parquet": [(3, None)]}
+    assert found(home, "Index", "Device") == rows
+    ((text,),) = found(home, "_rescued_data")["nested.parquet"]
+    assert json.loads(text) == {"place": {"lat": 1.5}}
+    assert {name: entry.rows for (name, _), entry in book(home).items()} == {
+        "one.parquet": 2,
+        "nested.parquet": 1,
+        "nothing.parquet": 0,
+    }
+    assert recounted(home) == []
+
+
+def test_parquet_files_of_different_types(lakehouse: Lakehouse) -> None:
+    home = only(lakehouse, format="parquet", schema=SCHEMA, schema_evolution="rescue")
+    land_parquet(home, one=ONE, other=OTHER_TYPE, nested=NESTED)
+    home.pipeline().run("bronze")
+    assert found(home, "Index", "Device") == {
+        "one.parquet": [(1, "phone"), (2, None)],
+        "other.parquet": [(None, "other")],
+        "nested.parquet": [(3, None)],
+    }
+    ((text,),) = found(home, "_rescued_data")["other.parquet"]
+    assert json.loads(text) == {"Index": "four"}
+
+
+def test_parquet_that_cannot_be_read_among_good_files(lakehouse: Lakehouse) -> None:
+    home = only(lakehouse, format="parquet", schema=SCHEMA)
+    land_parquet(home, one=ONE, torn=ONE)
+    whole = (home.config.layout.landing("activity") / "torn.parquet").read_bytes()
+    land(home, {"torn.parquet": whole[:-40], "x.parquet": b"{}\n"})
+    land(home, {"rotten.parquet": whole[:4] + bytes(60) + whole[64:]})  # its footer is as it was
+    home.pipeline().run("bronze")
+    assert list(found(home, "Index")) == ["one.parquet"]
+    assert {name: entry.state for (name, _), entry in book(home).items()} == {
+        "one.parquet": INGESTED,
+        "rotten.parquet": REJECTED,
+        "torn.parquet": REJECTED,
+        "x.parquet": REJECTED,
+    }
+    assert recounted(home) == []
+
+
+def test_parquet_keeps_microseconds(lakehouse: Lakehouse) -> None:
+    kinds = {"at": "timestamp", "local": "timestamp", "place": "struct<at:timestamp>"}
+    home = only(lakehouse, format="parquet", schema=kinds, schema_evolution="rescue")
+    moment = "2018-03-02 10:02:33.{}"
+    times = [
+        f"select timestamptz '{at}+00' as at, timestamp '{at}' as local,"
+        f" {{'at': timestamptz '{at}+00'}} as place"
+        for at in map(moment.format, ("123456", "123457", "000000"))
+    ]
+    land_parquet(home, a=" union all ".join(times))
+    home.pipeline().run("bronze")
+    columns = ("at", "local", "_rescued_data")
+    assert found(home, *columns)["a.parquet"] == [
+        (moment.format(micros).removesuffix(".000000"),) * 2 + (None,)
+        for micros in ("000000", "123456", "123457")
+    ]
+    nested = [place.at.microsecond for (place,) in found(home, "place")["a.parquet"]]
+    assert sorted(nested) == [0, 123456, 123457]
+
+
+def test_parquet_whose_columns_have_odd_names(lakehouse: Lakehouse) -> None:
+    home = only(lakehouse, format="parquet", schema=SCHEMA, schema_evolution="rescue")
+    land_parquet(home, a='select 1::bigint as "Index", 2 as "a`b", 3 as "c.d"')
+    home.pipeline().run("bronze")
+    ((index, rescued),) = found(home, "Index", "_rescued_data")["a.parquet"]
+    assert (index, json.loads(rescued)) == (1, {"a`b": 2, "c.d": 3})
+
+
+def test_text(lakehouse: Lakehouse) -> None:
+    home = only(lakehouse, format="text", schema={"value": "string"})
+    land(home, {"1.log": b'one\r\n\n{"two": 2}\n', "2.log.bz2": bz2.compress("drei ä\n".encode())})
+    land(home, {"3.log": b"drei \xe4\n\xef\xbb\xbfvier \xf0\x9f\x98\x80\n"})
+    home.pipeline().run("bronze")
+    assert found(home, "value", "_corrupt_record", "_rescued_data") == {
+        "1.log": [("one", None, None), ('{"two": 2}', None, None)],
+        "2.log.bz2": [("drei ä", None, None)],
+        "3.log": [("\ufeffvier 😀", None, None), (None, "drei \xe4", None)],
+    }
+    assert recounted(home) == []
+
+
+def test_json_documents(lakehouse: Lakehouse) -> None:
+    home = only(lakehouse, multi_line=True, schema=SCHEMA)
+    deep = b"[" * 5000 + b"]" * 5000
+    broken = b'[{"Index": 6},\n {"Index":'
+    two = b'{"Index": 7}\n{"Index": 8}\n'
+    not_json = {"quotes.json": b"[{'Index': 1}, {'Index': 2}]", "nan.json": b'[{"x": NaN}, {}]'}
+    land(
+        home,
+        {
+            "array.json": b'[\n {"Index": 1},\n {"Index": 2, "Device": "a\\nb"}\n]\n',
+            "object.json": b'{\n "Index": 3,\n "Device": "phone"\n}\n',
+            "packed.json.gz": gzip.compress(b'[{"Index": 4}, {"Index": 5}]'),
+            "broken.json": broken,
+            "two.json": two,
+            "empty.json": b" \n",
+            "none.json": b"[]",
+            "mixed.json": b'[{"Index": 9}, 10, null]',
+            "bom.json": codecs.BOM_UTF8 + b'[{"Index": 11}, {"Index": 12}]',
+            "blank_first.json": b'\n\t\r\n [{"Index": 13}, {"Index": 14}]',
+            "deep.json": deep,
+            **not_json,
+        },
+    )
+    home.pipeline().run("bronze")
+    rows = found(home, "Index", "Device", "_corrupt_record")
+    assert rows == {
+        "array.json": [(1, None, None), (2, "a\nb", None)],
+        "object.json": [(3, "phone", None)],
+        "packed.json.gz": [(4, None, None), (5, None, None)],
+        "broken.json": [(None, None, broken.decode())],
+        "two.json": [(None, None, two.decode())],
+        "mixed.json": [(9, None, None), (None, None, "10"), (None, None, "null")],
+        "bom.json": [(11, None, None), (12, None, None)],
+        "blank_first.json": [(13, None, None), (14, None, None)],
+        "deep.json": [(None, None, deep.decode())],
+        **{name: [(None, None, data.decode())] for name, data in not_json.items()},
+    }
+    assert {name: entry.rows for (name, _), entry in book(home).items()} == {
+        **{name: len(listed) for name, listed in rows.items()},
+        "empty.json": 0,
+        "none.json": 0,
+    }
+    assert recounted(home) == []

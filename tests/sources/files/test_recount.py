@@ -1,0 +1,147 @@
+"""Rows of a file counted by plain Python, as bronze should have them."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from medallion.sources.files.recount import rows_of
+from tests.support.home import a_source
+
+BOM = b"\xef\xbb\xbf"
+
+
+def count(file: Path, data: bytes, **settings: Any) -> int | None:
+    file.write_bytes(data)
+    return rows_of(file, a_source(**settings))
+
+
+LINES: dict[str, tuple[bytes, int]] = {
+    "none": (b"", 0),
+    "one": (b"{}\n", 1),
+    "without a last line end": (b"{}\n{}", 2),
+    "blank lines": (b"\n{}\n\n \t\n{}\n\n", 2),
+    "only blank lines": (b" \n\n\t\n", 0),
+    "vertical blanks": (b"\v\n\f\n{}\n", 1),
+    "CRLF": (b"{}\r\n\r\n{}\r\n", 2),
+    "CR alone": (b"{}\r{}\r", 2),
+    "all of them": (b"{}\r{}\r\n{}\n", 3),
+    "a BOM": (BOM + b"{}\n{}\n", 2),
+    "nothing but a BOM": (BOM, 0),
+    "a BOM and a line end": (BOM + b"\n{}\n", 1),
+    "no BOM, in the second line": (b"{}\n" + BOM + b"\n", 2),
+    "not UTF-8": (b"\xff\n\xe4\xf6\n", 2),
+    "separators that end no line": ("{}\u2028{}\u0085\x1c\x1d{}\n".encode(), 1),
+    "a next-line byte": (b"a\x85b\n", 1),
+    "a no-break space is something": ("\u00a0\n{}\n".encode(), 2),
+    "a NUL": (b"\x00\n", 1),
+    "anything at all": (b"{broken\n[]\nnull\n", 3),
+}
+
+
+@pytest.mark.parametrize("kind", ["json", "text"])
+@pytest.mark.parametrize("name", LINES)
+def test_lines(tmp_path: Path, name: str, kind: str) -> None:
+    data, rows = LINES[name]
+    assert count(tmp_path / "a.json", data, format=kind) == rows
+
+
+@pytest.mark.parametrize(
+    ("name", "pack"), [("a.json.gz", gzip.compress), ("a.json.bz2", bz2.compress)]
+)
+def test_packed_lines(tmp_path: Path, name: str, pack: Callable[[bytes], bytes]) -> None:
+    assert count(tmp_path / name, pack(b"{}\n\n{}\n{}")) == 3
+    assert count(tmp_path / name.upper(), pack(b"{}\n")) == 1
+    assert count(tmp_path / name, pack(b"{}\n") + pack(b"{}\n")) == 2  # as `cat a b` makes them
+    assert count(tmp_path / name, pack(b"")) == 0
+
+
+CSV: dict[str, tuple[bytes, int]] = {
+    "none": (b"", 0),
+    "only a header": (b"a,b\n", 0),
+    "rows": (b"a,b\n1,2\n3,4", 2),
+    "a quoted line break": (b'a,b\n"1\n2",3\n4,5\n', 2),
+    "a quoted blank line": (b'a,b\n"1\n\n2",3\n', 1),
+    "quotes in quotes": (b'a,b\n"say ""hi""\n",3\n', 1),
+    "blank lines": (b"a,b\n\n1,2\n\n\n3,4\n\n", 2),
+    "too many fields and too few": (b"a,b\n1,2,3\n1\n", 2),
+    "CRLF": (b"a,b\r\n1,2\r\n3,4\r\n", 2),
+    "a BOM": (BOM + b"a,b\n1,2\n", 1),
+    "not UTF-8": (b"a,b\n\xff,\xe4\n", 1),
+    "a header alone with a BOM": (BOM + b"a,b", 0),
+    "a blank line first": (b"\na,b\n1,2\n", 1),
+    "a BOM and a blank line first": (BOM + b"\r\n\r\na,b\r\n1,2\r\n", 1),
+    "a BOM and a quote": (BOM + b'"a\nc",b\n1,2\n', 1),
+    "a CR within a field": (b"a,b\n1,c\rd\n2,\re\n", 2),
+    "a CR within a field of CRLF": (b"a,b\r\n1,c\rd\r\n", 1),
+    "CR alone": (b"a,b\r1,2\r\r3,4\r", 2),
+    "CR alone, and a field of two lines": (b'a,b\r1,"2\r3"\r4,5\r', 2),
+    "first LF, then CRLF": (b"a,b\n1,2\r\n\r\n3,4\r\n", 2),
+    "first CRLF, then LF": (b"a,b\r\n1,2\n\n3,4\n", 2),
+}
+
+
+@pytest.mark.parametrize("name", CSV)
+def test_csv(tmp_path: Path, name: str) -> None:
+    data, rows = CSV[name]
+    assert count(tmp_path / "a.csv", data, format="csv") == rows
+    assert count(tmp_path / "a.csv.gz", gzip.compress(data), format="csv") == rows
+
+
+@pytest.mark.parametrize("size", [200_000, 1_000_000])
+def test_a_csv_field_of_any_length(tmp_path: Path, size: int) -> None:
+    data = b"a,b\n1," + b"x" * size + b"\n"
+    assert count(tmp_path / "a.csv", data, format="csv") == 1
+
+
+DOCUMENTS: dict[str, tuple[bytes, int]] = {
+    "none": (b"", 0),
+    "blanks": (b" \n\t\n", 0),
+    "an array": (b'[\n {"a": 1},\n {"a": 2}\n]\n', 2),
+    "an empty array": (b"[]", 0),
+    "an object": (b'{\n "a": [1, 2, 3]\n}\n', 1),
+    "something else": (b"null", 1),
+    "broken": (b'[{"a": 1}, {"a":', 1),
+    "no JSON, though Python reads it": (b'[{"a": NaN}, {"a": -Infinity}]', 1),
+    "two documents": (b'{"a": 1}\n{"a": 2}\n', 1),
+    "a BOM": (BOM + b"[1, 2, 3]", 3),
+    "not UTF-8": (b'["\xff", 2]', 1),
+    "deep": (b"[" * 100_000 + b"]" * 100_000, 1),
+    "blanks before an array": (b"\n\t\r [1, 2]\n", 2),
+    "a blank that is none to JSON": (b"\x0b[1, 2]", 1),
+    "items of all kinds": (b'[1, null, "a", [1, 2], {}]', 5),
+}
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_documents(tmp_path: Path, name: str) -> None:
+    data, rows = DOCUMENTS[name]
+    assert count(tmp_path / "a.json", data, multi_line=True) == rows
+    assert count(tmp_path / "a.json.gz", gzip.compress(data), multi_line=True) == rows
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a [1].parquet", "it's {b} 100%.parquet"])
+def test_parquet(tmp_path: Path, name: str) -> None:
+    made = tmp_path / "made"
+    sql = "select unnest(range(70000)) as i, [1, 2] as list"
+    duckdb.execute(f"copy ({sql}) to '{made}' (format parquet, row_group_size 10000)")
+    assert count(tmp_path / name, made.read_bytes(), format="parquet") == 70_000
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"PAR1", b"PAR1" + b"x" * 99 + b"PAR1", b"PAR1" + bytes(99) + b"PAR1", b"{}\n"]
+)
+def test_parquet_that_is_none(tmp_path: Path, data: bytes) -> None:
+    with pytest.raises(OSError, match=r"footer|Parquet"):
+        count(tmp_path / "a.parquet", data, format="parquet")
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        rows_of(tmp_path / "a.json", a_source())

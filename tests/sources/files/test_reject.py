@@ -1,0 +1,169 @@
+"""Files put aside: each is kept under a name of its own, or stays where it landed."""
+
+from __future__ import annotations
+
+import bz2
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from threading import Barrier, BrokenBarrierError
+
+import duckdb
+import pytest
+
+from medallion.ops.ledger import REJECTED, Entry, Ledger
+from medallion.sources.files import reject
+from tests.support.home import Home
+
+
+def put_aside(home: Home, *names: str, why: str = "no reason") -> dict[str, Entry]:
+    """Reject files, and give the ledger's rows by their paths."""
+    book = home.discovery().ledger
+    entries = [Entry("activity", name, 1, 0, 0, 0, state=REJECTED, why=why) for name in names]
+    reject.put_aside(home.layout, home.source, book, entries)
+    return {entry.path: entry for entry in home.discovery().ledger.all_newest()}
+
+
+def kept(home: Home) -> dict[str, str]:
+    """What lies in rejected/, by name."""
+    below = home.layout.rejected("activity")
+    files = (path for path in below.rglob("*") if path.is_file())
+    return {str(path.relative_to(below)): path.read_text() for path in files}
+
+
+def in_folders(home: Home, tmp_path: Path, *names: str) -> list[Path]:
+    """The same names in two folders, whose text is their path."""
+    folders = [tmp_path / folder for folder in ("north", "south")]
+    home.change(folders=tuple(str(folder) for folder in folders))
+    files = [folder / name for folder in folders for name in names]
+    for file in files:
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(str(file))
+    return files
+
+
+def test_namesakes_that_are_rejected_together_are_both_kept(home: Home, tmp_path: Path) -> None:
+    files = in_folders(home, tmp_path, "day.json")
+    entries = put_aside(home, *(str(file) for file in files))
+    for file in files:
+        place = entries[str(file)].moved_to
+        assert place
+        assert (home.layout.root / place).read_text() == str(file)
+        assert (home.layout.root / f"{place}.reason.txt").read_text() == f"{file}: no reason\n"
+    assert len(kept(home)) == 4
+
+
+def test_namesakes_that_one_look_finds_unfit_are_both_kept(home: Home, tmp_path: Path) -> None:
+    files = in_folders(home, tmp_path, "10:20.json")
+    home.poll()
+    found = kept(home)
+    assert found["10:20.json"] == str(files[0])
+    assert found["2~10:20.json"] == str(files[1])
+
+
+def test_namesakes_that_a_batch_and_a_look_reject_at_once_are_both_kept(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream looks for files beside its batches: neither waits for the other here."""
+    files = in_folders(home, tmp_path, "day.json")
+    both, write = Barrier(2), Ledger.write
+
+    def at_once(book: Ledger, entries: Iterable[Entry]) -> None:
+        with suppress(BrokenBarrierError):
+            both.wait(timeout=0.5)
+        write(book, entries)
+
+    monkeypatch.setattr(Ledger, "write", at_once)
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(lambda file: put_aside(home, str(file)), files))
+    assert not any(file.exists() for file in files)
+    assert set(map(str, files)) <= set(kept(home).values())
+
+
+def test_a_file_that_is_named_like_a_reason_is_kept(home: Home) -> None:
+    for names in (("a.json", "a.json.reason.txt"), ("b.json.reason.txt", "b.json")):
+        for name in names:
+            home.land(name, f"text of {name}")
+        put_aside(home, *(home.path(name) for name in names))
+    texts = sorted(text for text in kept(home).values() if text.startswith("text of"))
+    every = ("a.json", "a.json.reason.txt", "b.json", "b.json.reason.txt")
+    assert texts == [f"text of {name}" for name in every]
+    assert len(kept(home)) == 8
+
+
+def test_namesakes_with_the_longest_name_are_both_kept(home: Home, tmp_path: Path) -> None:
+    files = in_folders(home, tmp_path, "x" * 250 + ".json")
+    put_aside(home, *(str(file) for file in files))
+    assert not any(file.exists() for file in files)
+    assert set(map(str, files)) <= set(kept(home).values())
+    assert len(kept(home)) == 4
+
+
+def test_a_file_is_never_moved_over_another(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when somebody puts a file there just now."""
+    other = home.layout.rejected("activity") / "a.json"
+    other.parent.mkdir(parents=True)
+    other.write_text("another one")
+    file = home.land("a.json", "mine")
+    monkeypatch.setattr(reject, "free_name", lambda path, *_: path)
+    entry = put_aside(home, home.path("a.json"))[home.path("a.json")]
+    assert (other.read_text(), file.read_text()) == ("another one", "mine")
+    assert entry.moved_to is None
+    assert "cannot be moved" in (entry.why or "")
+
+
+def test_a_folder_named_twice_has_its_unfit_files_put_aside_once(home: Home) -> None:
+    home.change(folders=("landing/activity",))
+    home.land("10:20.json", "mine")
+    assert [home.poll(), home.poll()] == [0, 0]
+    assert kept(home)["10:20.json"] == "mine"
+    assert home.ledger()["10:20.json", 1].moved_to == "rejected/activity/10:20.json"
+    assert len(home.said) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ORCID,name\n0000-0002-1825-0097,Carberry\n",
+        "ORC\n",
+        "ORCID;Größe\n1;2\n".encode("latin-1"),
+        "ORC\tkill\x1b[0m\r\n\f",
+        "PAR1,PAR2\n1,2\n",
+        "BZh9,x\n",
+        "BZh91AY&SY\n",
+        "PK,name\n",
+        "Obj,name\n",
+        "%PDF,%DOC\n3,4\n",
+        "",
+    ],
+)
+def test_text_that_begins_like_another_format_is_text(tmp_path: Path, text: str | bytes) -> None:
+    file = tmp_path / "a.csv"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    assert reject.why_not_text(file) is None
+
+
+# As Spark writes them: without and with compression, and without rows.
+@pytest.mark.parametrize(
+    ("start", "what"),
+    [
+        (b"ORC\n\x06\x12\x04\x08\x03P\x00\n!\n\x03\x00\x00\x00\x12\x1a\x08\x03", "ORC"),
+        (b"ORC\x11\x00\x00\n\x06\x12\x04\x08\x03P\x00K\x00\x00\n#\n\x05", "ORC"),
+        (b'ORC\x08\x03\x10\x03"\r\x08\x0c\x12\x01\x01\x1a\x06Device"%', "ORC"),
+        (b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n1 0 obj\n", "PDF"),
+        (bz2.compress(b""), "bzip2"),
+        (bz2.compress(b"{}\n"), "bzip2"),
+        (bz2.compress(bytes(range(256)) * 5000), "bzip2"),
+        (b"Obj\x01\x04\x14avro.codec", "Avro"),
+    ],
+)
+def test_files_of_other_formats_are_no_text(tmp_path: Path, start: bytes, what: str) -> None:
+    file = tmp_path / "a.json"
+    file.write_bytes(start)
+    assert what in (reject.why_not_text(file) or "")
+
+
+def test_a_parquet_file_is_no_text(tmp_path: Path) -> None:
+    duckdb.connect().sql("select 'd' as Device where false").write_parquet(str(tmp_path / "a.json"))
+    assert "Parquet" in (reject.why_not_text(tmp_path / "a.json") or "")

@@ -1,0 +1,256 @@
+"""Batches that were cut off, and files that change, go or are torn on their way into bronze."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from medallion.errors import MedallionError
+from medallion.inspection.audit import audit
+from medallion.ops import ledger
+from medallion.ops.ledger import ARCHIVED, INGESTED, PENDING, REJECTED, REPLACED, VANISHED
+from medallion.sources.files.source import Batches
+from medallion.spark import query
+from medallion.spark.query import StreamError
+from tests.support.home import aged
+from tests.support.lakehouse import Lakehouse, book, counts, only
+
+
+@pytest.fixture
+def home(lakehouse: Lakehouse) -> Lakehouse:
+    return only(lakehouse)
+
+
+def row(index: int, **more: Any) -> str:
+    return json.dumps({"Index": index, "Device": "phone", **more})
+
+
+def indexes(home: Lakehouse) -> list[int]:
+    return sorted(index for (index,) in home.rows("bronze.activity", "Index"))
+
+
+def run(home: Lakehouse) -> None:
+    home.pipeline().run("bronze")
+
+
+def fails_once(monkeypatch: pytest.MonkeyPatch, name: str, at_its_end: bool = False) -> None:
+    """The process dies at a place, once; what it did before stays done."""
+    whole = getattr(Batches, name)
+
+    def cut_off(self: Batches, *arguments: Any) -> Any:
+        monkeypatch.setattr(Batches, name, whole)
+        if at_its_end:
+            whole(self, *arguments)
+        raise MedallionError("cut off")
+
+    monkeypatch.setattr(Batches, name, cut_off)
+
+
+def run_cut_off(home: Lakehouse) -> None:
+    """A run whose process dies: nothing is settled or put on record after its queries."""
+    with pytest.raises(StreamError, match="cut off"):
+        query.await_all(home.pipeline().start("bronze"))
+
+
+@pytest.mark.parametrize(
+    ("name", "at_its_end"),
+    [("_write", False), ("_put_on_record", False), ("_put_on_record", True)],
+    ids=["before the rows", "between rows and ledger", "between ledger and checkpoint"],
+)
+def test_a_batch_that_was_cut_off_gives_every_row_once(
+    home: Lakehouse, monkeypatch: pytest.MonkeyPatch, name: str, at_its_end: bool
+) -> None:
+    home.land("activity", "a.json", row(1), "{broken", row(2, new=1))
+    home.land("activity", "b.json", row(3))
+    fails_once(monkeypatch, name, at_its_end)
+    run_cut_off(home)
+    home.land("activity", "c.json", row(4))
+    run(home)
+    assert [i for (i,) in home.rows("bronze.activity", "Index")].count(None) == 1
+    assert sorted(i for (i,) in home.rows("bronze.activity", "Index") if i) == [1, 2, 3, 4]
+    assert counts(home) == {
+        ("a.json", 1): (INGESTED, 0, 3, 1, 1),
+        ("b.json", 1): (INGESTED, 0, 1, 0, 0),
+        ("c.json", 1): (INGESTED, 1, 1, 0, 0),
+    }
+    found = audit(home.config, everything=True)
+    assert found.findings == ()
+    assert found.balances["activity"].landed_lines == 5
+
+
+@pytest.mark.parametrize("what", ["gone", "changed"])
+def test_a_file_that_goes_or_changes_after_a_run_died_between_rows_and_ledger(
+    home: Lakehouse, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Its rows are in bronze, and the ledger has to say so."""
+    file = home.land("activity", "a.json", row(1))
+    home.land("activity", "b.json", row(2))
+    fails_once(monkeypatch, "_put_on_record")
+    run_cut_off(home)
+    file.unlink()
+    if what == "changed":
+        aged(home.land("activity", "a.json", row(7), row(8)), -5)
+    run(home)
+    assert indexes(home) == [1, 2]
+    assert counts(home)["a.json", 1] == (INGESTED, 0, 1, 0, 0)
+    assert counts(home)["b.json", 1] == (INGESTED, 0, 1, 0, 0)
+    assert counts(home).get(("a.json", 2)) == ((REJECTED, *[None] * 4) if what != "gone" else None)
+
+
+def test_a_batch_that_was_handed_over_twice_is_taken_in_once(
+    home: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(*_: Any) -> None:
+        raise RuntimeError("cut off")
+
+    home.land("activity", "a.json", row(1), row(2))
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger.Ledger, "write", dies)
+        with pytest.raises(RuntimeError):
+            run(home)
+    home.land("activity", "b.json", row(3))
+    run(home)
+    assert indexes(home) == [1, 2, 3]
+    assert {key: state for key, (state, *_) in counts(home).items()} == {
+        ("a.json", 1): INGESTED,
+        ("b.json", 1): INGESTED,
+    }
+    assert audit(home.config, everything=True).findings == ()
+
+
+def between(home: Lakehouse, monkeypatch: pytest.MonkeyPatch, what: Any) -> None:
+    """A run in which something happens after the files are handed over, before they are read."""
+    whole = Batches.prepare
+
+    def prepare(self: Batches) -> None:
+        whole(self)
+        what()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Batches, "prepare", prepare)
+        run(home)
+
+
+def test_a_file_that_goes_before_it_is_read(
+    home: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = home.land("activity", "a.json", row(1))
+    home.land("activity", "b.json", row(2))
+    between(home, monkeypatch, file.unlink)
+    assert indexes(home) == [2]
+    assert counts(home)["a.json", 1][0] == VANISHED
+    assert counts(home)["b.json", 1] == (INGESTED, 0, 1, 0, 0)
+    home.land("activity", "a.json", row(3))
+    run(home)
+    assert indexes(home) == [2, 3]
+    assert counts(home)["a.json", 2] == (INGESTED, 1, 1, 0, 0)
+
+
+def test_all_files_of_a_batch_go_before_they_are_read(
+    home: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = home.land("activity", "a.json", row(1))
+    between(home, monkeypatch, file.unlink)
+    assert home.rows("bronze.activity") == []
+    home.land("activity", "b.json", row(2))
+    run(home)
+    assert indexes(home) == [2]
+    assert audit(home.config, everything=True).findings == ()
+
+
+def test_a_file_that_changes_before_it_is_read_is_taken_in_as_it_is_then(
+    home: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.land("activity", "a.json", row(1))
+    home.land("activity", "b.json", row(2))
+
+    def change() -> None:
+        aged(home.land("activity", "a.json", row(7), row(8)), -5)
+
+    between(home, monkeypatch, change)
+    assert indexes(home) == [2]
+    assert counts(home)["a.json", 1][0] == PENDING
+    run(home)
+    assert indexes(home) == [2, 7, 8]
+    assert counts(home)["a.json", 1] == (INGESTED, 1, 2, 0, 0)
+    assert audit(home.config, everything=True).findings == ()
+
+
+@pytest.mark.parametrize("clean", ["off", "archive"])
+def test_a_file_that_replaces_another_where_that_is_allowed(
+    lakehouse: Lakehouse, clean: str
+) -> None:
+    home = only(lakehouse, clean_source=clean, allow_overwrites=True)
+    modified = []
+    for number, age in ((1, 20), (2, 10)):
+        file = aged(home.land("activity", "a.json", *[row(number)] * number), age)
+        modified.append(file.stat().st_mtime_ns // 1_000_000)
+        run(home)
+    last = INGESTED if clean == "off" else ARCHIVED
+    assert {k: v[:3] for k, v in counts(home).items()} == {
+        ("a.json", 1): (REPLACED, 0, 1),
+        ("a.json", 2): (last, 1, 2),
+    }
+    sql = "select unix_millis(_source_modified_at), Index from delta.`{}`"
+    found = home.spark.sql(sql.format(home.config.layout.table("bronze.activity"))).collect()
+    assert Counter(map(tuple, found)) == {(modified[0], 1): 1, (modified[1], 2): 2}
+    deep = audit(home.config, everything=True)
+    assert deep.findings == ()
+    assert len(deep.notes) == (0 if clean == "archive" else 1)
+
+
+def test_a_torn_file_among_good_ones_is_put_aside_and_comes_again_repaired(
+    home: Lakehouse,
+) -> None:
+    whole = gzip.compress((row(1) + "\n").encode() + os.urandom(3000).hex().encode() + b"\n")
+    torn = home.land("activity", "torn.json.gz")
+    torn.write_bytes(whole[: len(whole) // 2])
+    home.land("activity", "a.json", row(2))
+    good = home.land("activity", "good.json.gz")
+    good.write_bytes(gzip.compress(f"{row(3)}\n{row(4)}\n".encode()))
+    run(home)
+    assert indexes(home) == [2, 3, 4]
+    entry = book(home)["torn.json.gz", 1]
+    assert (entry.state, entry.moved_to) == (REJECTED, "rejected/activity/torn.json.gz")
+    assert not torn.exists()
+    moved = home.config.layout.root / str(entry.moved_to)
+    reason = Path(f"{moved}.reason.txt").read_text()
+    assert moved.read_bytes() == whole[: len(whole) // 2]
+    assert "torn" in reason
+    assert entry.path in reason
+    assert audit(home.config, everything=True).findings == ()
+    torn.write_bytes(gzip.compress(f"{row(1)}\n".encode()))
+    run(home)
+    assert indexes(home) == [1, 2, 3, 4]
+    assert counts(home)["torn.json.gz", 2] == (INGESTED, 1, 1, 0, 0)
+    shutil.rmtree(home.config.layout.rejected("activity"))  # it is repaired, and no more needed
+    assert audit(home.config, everything=True).findings == ()
+
+
+@pytest.mark.parametrize("name", ["a.json", "a b.json"])
+def test_a_folder_named_by_way_of_another(lakehouse: Lakehouse, name: str) -> None:
+    """Spark tells `a/../b` as `b`: the rows must find their file in the ledger."""
+    home = only(lakehouse, folders=("../outside",))
+    outside = home.root.parent / "outside"
+    outside.mkdir()
+    (outside / name).write_text(row(1) + "\n")
+    run(home)
+    assert home.rows("bronze.activity", "_source_file", "Index") == [(f"{outside}/{name}", 1)]
+    assert book(home)[name, 1].rows == 1
+
+
+def test_a_checkpoint_that_is_lost_doubles_no_row(home: Lakehouse) -> None:
+    home.land("activity", "a.json", row(1))
+    run(home)
+    shutil.rmtree(home.config.layout.checkpoint("bronze.activity"))
+    home.land("activity", "b.json", row(2))
+    run(home)
+    assert indexes(home) == [1, 2]
+    assert counts(home)["a.json", 1] == (INGESTED, 0, 1, 0, 0)

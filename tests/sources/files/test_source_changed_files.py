@@ -1,0 +1,170 @@
+"""Files that change or go while their batch runs: the ledger says what bronze has of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from medallion.errors import MedallionError
+from medallion.inspection.audit import audit
+from medallion.ops.ledger import INGESTED, REJECTED, REPLACED, VANISHED
+from medallion.sources.files.source import Batches
+from medallion.spark import query
+from medallion.spark.query import StreamError
+from tests.support.home import aged
+from tests.support.lakehouse import Lakehouse, book, counts, only
+
+
+def row(index: int) -> str:
+    return json.dumps({"Index": index, "Device": "phone"})
+
+
+def indexes(home: Lakehouse) -> list[int]:
+    return sorted(index for (index,) in home.rows("bronze.activity", "Index"))
+
+
+def run(home: Lakehouse) -> None:
+    home.pipeline().run("bronze")
+
+
+def is_whole(home: Lakehouse, gone: str | None = None) -> bool:
+    """Whether audit finds everything, but for a file that was taken in and is not there."""
+    found = audit(home.config, everything=True).findings
+    return len(found) == (1 if gone else 0) and all(
+        f"{gone} is not there any more" in text for text in found
+    )
+
+
+def dies_between_rows_and_ledger(
+    home: Lakehouse, monkeypatch: pytest.MonkeyPatch, after: Callable[[], Any]
+) -> None:
+    """A stream's batch is in bronze; a poll meets what has changed since; the process dies."""
+
+    def cut_off(self: Batches, *_: Any) -> None:
+        after()
+        self.poll()
+        raise MedallionError("cut off")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Batches, "_put_on_record", cut_off)
+        with pytest.raises(StreamError, match="cut off"):
+            query.await_all(home.pipeline().start("bronze"))
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_a_namesake_that_a_poll_met_before_the_ledger_had_the_first(
+    lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch, allowed: bool
+) -> None:
+    home = only(lakehouse, allow_overwrites=allowed)
+    first = home.land("activity", "a.json", row(1)).stat()
+    home.land("activity", "b.json", row(2))
+
+    def change() -> None:
+        aged(home.land("activity", "a.json", row(7), row(8)), -5)
+
+    dies_between_rows_and_ledger(home, monkeypatch, change)
+    run(home)
+    run(home)
+    assert indexes(home) == ([1, 2, 7, 8] if allowed else [1, 2])
+    found = {key: value[:3] for key, value in counts(home).items()}
+    assert found == {
+        ("a.json", 1): (REPLACED if allowed else INGESTED, 0, 1),
+        ("a.json", 2): (INGESTED, 2, 2) if allowed else (REJECTED, None, None),
+        ("b.json", 1): (INGESTED, 0, 1),
+    }
+    entry = book(home)["a.json", 1]
+    assert (entry.size, entry.modified_at) == (
+        first.st_size,
+        first.st_mtime_ns // 1_000_000 * 1000,
+    )
+    if allowed:
+        assert is_whole(home)
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["once", "and again after it"])
+def test_a_file_that_replaces_another_just_before_it_is_opened(
+    lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    """The rows are the second file's: it must not come again as a version of its own."""
+    home = only(lakehouse, allow_overwrites=True)
+    home.land("activity", "a.json", row(1))
+    home.land("activity", "b.json", row(2))
+    rows, put_on_record = Batches._rows, Batches._put_on_record
+
+    def changed_before(self: Batches, *arguments: Any) -> Any:
+        aged(home.land("activity", "a.json", row(7), row(8)), -5)
+        return rows(self, *arguments)
+
+    def changed_after(self: Batches, *arguments: Any) -> Any:
+        if again:
+            aged(home.land("activity", "a.json", row(9), row(10), row(11)), -9)
+        return put_on_record(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Batches, "_rows", changed_before)
+        patch.setattr(Batches, "_put_on_record", changed_after)
+        run(home)
+    run(home)
+    assert indexes(home) == ([2, 7, 8, 9, 10, 11] if again else [2, 7, 8])
+    figures = {key: value[:3] for key, value in counts(home).items()}
+    assert figures.pop(("b.json", 1)) == (INGESTED, 0, 1)
+    if again:
+        assert figures.pop(("a.json", 2)) == (INGESTED, 1, 3)
+    assert figures == {("a.json", 1): (REPLACED if again else INGESTED, 0, 2)}
+    if not again:
+        now = (home.config.layout.landing("activity") / "a.json").stat()
+        assert book(home)["a.json", 1].size == now.st_size
+    assert is_whole(home)
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_file_that_a_poll_missed_before_the_ledger_had_its_rows(
+    lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch, comes_back: bool
+) -> None:
+    home = only(lakehouse)
+    file = home.land("activity", "a.json", row(1))
+    home.land("activity", "b.json", row(2))
+    away = home.root.parent / "a.json"
+    dies_between_rows_and_ledger(home, monkeypatch, lambda: file.rename(away))
+    assert counts(home)["a.json", 1][0] == VANISHED
+    if comes_back:
+        away.rename(file)
+    run(home)
+    run(home)
+    assert indexes(home) == [1, 2]
+    assert {key: value[:3] for key, value in counts(home).items()} == {
+        ("a.json", 1): (INGESTED, 0, 1),
+        ("b.json", 1): (INGESTED, 0, 1),
+    }
+    assert is_whole(home, gone=None if comes_back else "a.json")
+
+
+def test_a_file_that_was_away_while_its_batch_ran(
+    lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two polls make two versions of it; its rows came once."""
+    home = only(lakehouse)
+    file = home.land("activity", "a.json", row(1))
+    away = home.root.parent / "a.json"
+    whole = Batches._put_on_record
+
+    def away_and_back(self: Batches, *arguments: Any) -> None:
+        file.rename(away)
+        self.poll()
+        away.rename(file)
+        self.poll()
+        whole(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Batches, "_put_on_record", away_and_back)
+        run(home)
+    run(home)
+    assert indexes(home) == [1]
+    assert {key: value[:3] for key, value in counts(home).items()} == {
+        ("a.json", 1): (VANISHED, None, None),
+        ("a.json", 2): (INGESTED, 0, 1),
+    }
+    assert is_whole(home)

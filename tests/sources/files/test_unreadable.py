@@ -1,0 +1,201 @@
+"""Files that cannot be read are put aside, whoever finds it out, and no others are."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from py4j.protocol import Py4JError
+from pyspark.sql import DataFrameWriter
+
+from medallion.inspection.audit import audit
+from medallion.ops.ledger import INGESTED, PENDING, REJECTED, VANISHED
+from medallion.schema.evolution import Schema
+from medallion.sources.files.source import Batches
+from medallion.spark.query import StreamError
+from tests.support.lakehouse import Lakehouse, book, only
+
+SCHEMA = {"Index": "long", "Device": "string"}
+ROWS = "".join(json.dumps({"Index": n, "Device": f"{n * 7919:x}"}) + "\n" for n in range(1, 200))
+GZIPPED = gzip.compress(ROWS.encode())
+
+
+def row(index: int) -> str:
+    return json.dumps({"Index": index, "Device": "phone"})
+
+
+def indexes(home: Lakehouse) -> list[int]:
+    return sorted(index for (index,) in home.rows("bronze.activity", "Index"))
+
+
+def states(home: Lakehouse) -> dict[str, str]:
+    found = book(home).items()
+    return {name: entry.state for (name, _), entry in found if entry.source == "activity"}
+
+
+def rejected(home: Lakehouse) -> list[str]:
+    found = home.config.layout.rejected("activity").rglob("*")
+    return sorted(file.name for file in found if not file.name.endswith(".reason.txt"))
+
+
+def run(home: Lakehouse) -> None:
+    home.pipeline().run("bronze")
+
+
+@pytest.mark.parametrize(
+    "works",
+    [lambda job: False, lambda job: job == 2, lambda job: job not in (1, 3, 4)],
+    ids=["stopped", "stopped during the search", "cancelled, and again during the search"],
+)
+def test_no_file_is_to_blame_for_a_spark_that_stops(
+    lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch, works: Callable[[int], bool]
+) -> None:
+    home = only(lakehouse)
+    for index in (1, 2, 3):
+        home.land("activity", f"{index}.json", row(index))
+    jobs, save = [0], DataFrameWriter.save
+
+    def stopping(self: DataFrameWriter, *arguments: Any, **options: Any) -> None:
+        jobs[0] += 1
+        if not works(jobs[0]):
+            raise Py4JError("no active SparkContext")
+        save(self, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DataFrameWriter, "save", stopping)
+        with pytest.raises(StreamError, match="no active SparkContext"):
+            run(home)
+    assert states(home) == dict.fromkeys(("1.json", "2.json", "3.json"), PENDING)
+    assert rejected(home) == []
+    run(home)
+    assert indexes(home) == [1, 2, 3]
+    assert audit(home.config, everything=True).findings == ()
+
+
+def test_a_header_that_cannot_be_read_puts_aside_its_file_only(lakehouse: Lakehouse) -> None:
+    home = only(lakehouse, format="csv", schema=SCHEMA)
+    whole = gzip.compress(b"Index,Device\n1,phone\n")
+    files = {
+        "cut.csv.gz": whole[:-9],
+        "head.csv.gz": whole[:4],
+        "text.csv.gz": b"Index,Device\n1,phone\n",
+        "rot.csv.gz": whole[:10] + b"\xff" * 8 + whole[18:],
+    }
+    for name, data in files.items():
+        home.land("activity", name).write_bytes(data)
+    home.land("activity", "good.csv", "Index,Device", "2,phone")
+    home.land("activity", "good.csv.gz").write_bytes(gzip.compress(b"Index,Device\n3,phone\n"))
+    run(home)
+    assert indexes(home) == [2, 3]
+    assert states(home) == {
+        **dict.fromkeys(files, REJECTED),
+        **dict.fromkeys(("good.csv", "good.csv.gz"), INGESTED),
+    }
+    assert rejected(home) == sorted(files)
+    assert audit(home.config, everything=True).findings == ()
+
+
+def zstd(file: Path) -> None:
+    """A .zst that ends too soon."""
+    whole = file.with_name(".whole")
+    sql = f"copy (select unnest(range(9999)) * 7919 as i) to '{whole}'"
+    duckdb.execute(f"{sql} (format json, compression zstd)")
+    data = whole.read_bytes()
+    whole.unlink()
+    file.write_bytes(data[: len(data) // 2])
+
+
+def rotten(file: Path) -> None:
+    """Parquet whose footer is as it was."""
+    duckdb.execute(f"copy (select 1 as n, 'phone' as d) to '{file}' (format parquet)")
+    data = file.read_bytes()
+    file.write_bytes(data[:4] + bytes(40) + data[44:])
+
+
+UNREADABLE = {
+    "torn.json.gz": lambda file: file.write_bytes(GZIPPED[: len(GZIPPED) // 2]),
+    "text.json.gz": lambda file: file.write_text(ROWS),
+    "torn.json.zst": zstd,
+    "empty.parquet": lambda file: file.write_bytes(b""),
+    "rotten.parquet": rotten,
+}
+
+
+def inferring(lakehouse: Lakehouse, file_format: str) -> Lakehouse:
+    """A lakehouse whose first source has a schema to infer, and whose second one is as it was."""
+    events = lakehouse.config.sources["event"]
+    home = only(lakehouse, schema=None, hints={}, format=file_format)
+    home.config = replace(home.config, sources={**home.config.sources, "event": events})
+    home.land("event", "e.json", '{"action": "open", "ts": "2018-03-02T10:02:33"}')
+    return home
+
+
+def came_in(home: Lakehouse) -> bool:
+    """Whether the second source has its row."""
+    return home.rows("bronze.event", "action") == [("open",)]
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_the_first_look_at_a_source_puts_aside_what_it_cannot_read(
+    lakehouse: Lakehouse, name: str
+) -> None:
+    parquet = name.endswith(".parquet")
+    home = inferring(lakehouse, "parquet" if parquet else "json")
+    UNREADABLE[name](home.land("activity", name))
+    if parquet:
+        good = home.land("activity", "good.parquet")
+        duckdb.execute(f"""copy (select 7 as "Index") to '{good}' (format parquet)""")
+    else:
+        home.land("activity", "good.json", row(7))
+    run(home)
+    assert indexes(home) == [7]
+    assert rejected(home) == [name]
+    assert book(home)[name, 1].state == REJECTED
+    assert came_in(home)
+    assert audit(home.config, everything=True).findings == ()
+
+
+def test_a_file_that_goes_before_the_first_look(
+    lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = inferring(lakehouse, "json")
+    file = home.land("activity", "a.json", row(1))
+    home.land("activity", "b.json", row(2))
+    whole = Batches._fit_to_read
+
+    def goes(self: Batches, *arguments: Any) -> Any:
+        found = whole(self, *arguments)
+        file.unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(Batches, "_fit_to_read", goes)
+    run(home)
+    assert indexes(home) == [2]
+    assert states(home) == {"a.json": VANISHED, "b.json": INGESTED}
+    assert came_in(home)
+
+
+def test_a_schema_that_cannot_be_inferred_holds_up_its_own_source_only(
+    lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = inferring(lakehouse, "json")
+    home.land("activity", "a.json", row(1))
+
+    def fails(*_: Any) -> None:
+        raise Py4JError("it cannot be said why")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Schema, "infer", fails)
+        with pytest.raises(StreamError, match=r"bronze\.activity.*it cannot be said why"):
+            run(home)
+    assert states(home) == {"a.json": PENDING}
+    assert rejected(home) == []
+    assert came_in(home)
+    run(home)
+    assert indexes(home) == [1]

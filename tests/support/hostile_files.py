@@ -1,0 +1,154 @@
+"""The catalogue of hostile files: their names, times, compression, and what is no file at all."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import os
+import random
+import time
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from medallion.ops.ledger import PENDING, REJECTED
+from tests.support.hostile_lines import CONTENTS, Kind, text
+
+ONE = b'{"Device":"d"}\n'
+TWO = ONE + ONE
+_RANDOM = random.Random(1)
+# Long, and hard to compress: a file that is cut in two ends within its data.
+MANY = b"".join(b'{"Device":"%032x"}\n' % _RANDOM.getrandbits(128) for _ in range(2_000))
+HIDDEN_SINCE = time.time() - 3600
+
+
+def named(file: str, **more: Any) -> Kind:
+    """A file of one line under this name."""
+    return Kind(f"name {file!r:.40}", ONE, file=file, sees={"Device": ["d"]}, **more)
+
+
+def rejected(name: str, file: str, content: bytes = ONE, why: str = "", **more: Any) -> Kind:
+    return Kind(name, content, 0, state=REJECTED, why=why, file=file, **more)
+
+
+def packed(name: str, file: str, content: bytes, rows: int) -> Kind:
+    return Kind(name, content, rows, file=file)
+
+
+def waits(file: str, since: float) -> Kind:
+    """A hidden file: pending once it has lain there for a minute, nothing to tell before."""
+    state = PENDING if since < time.time() - 60 else None
+    why = "hidden" if state else ""
+    return Kind(f"hidden {file}", ONE, 0, state=state, why=why, file=file, modified_at=since)
+
+
+def _zip() -> bytes:
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as zipped:
+        zipped.writestr("a.json", ONE)
+    return archive.getvalue()
+
+
+def _parquet(path: Path) -> None:
+    duckdb.connect().sql("select 'd' as Device").write_parquet(str(path))
+
+
+def _folder(path: Path) -> None:
+    path.mkdir()
+    (path / "part-0").write_bytes(ONE)
+
+
+def _link(to: str, content: bytes | None = None) -> Callable[[Path], None]:
+    """A link to a path beside the lakehouse, with something there or not."""
+
+    def make(path: Path) -> None:
+        target = path.parents[3] / to
+        if content is not None:
+            target.write_bytes(content)
+        path.symlink_to(target)
+
+    return make
+
+
+def _loop(path: Path) -> None:
+    path.mkdir()
+    (path / "again").symlink_to(path)
+
+
+ODD = ["a b.json", " first.json", "last ", "100%.json", "a%20b.json", "a+b.json", "a#b.json"]
+ODD += ["a?b.json", "a*b.json", "[ab].json", "{a,b}.json", "a,b.json", "a'b.json", 'a"b.json']
+ODD += ["a\\b.json", "a\tb.json", "a\x01b.json", "a=b.json", "a&b;c|d.json", "$HOME.json"]
+ODD += ["-rf.json", "~a.json", "😀.json", "\u00e9.json", "e\u0301.json", "no ending", "a.b.c"]
+ODD += ["x" * 250 + ".json", "名" * 83, "a..json", "a.json~", "a.json.tmp", "CON"]
+ODD += ["2018/03/02/a.json", "a b/c+d%/e.json", "Device=x/a.json", "value=7/a.json"]
+HIDDEN = [".a.json", "_a.json", "_a=b.json", "_SUCCESS", "._a", "a._COPYING_"]
+HIDDEN += ["_folder/a.json", ".folder/a.json"]
+NAMES = [
+    *(named(file) for file in ODD),
+    *(rejected(f"colon {file}", file, why="colon") for file in ("a:b.json", ":", "a:b/c.json")),
+    rejected("line break", "a\nb.json", why="line break"),
+    rejected("carriage return", "a\rb.json", why="line break"),
+    *(waits(file, HIDDEN_SINCE) for file in HIDDEN),
+    *(waits(file, time.time() + 86_400) for file in (".fresh.json", "_fresh.json")),
+]
+# The ledger cannot spell its name.
+NOT_UTF8 = rejected("name not UTF-8", "bytes\udcff.json")
+CODECS = [
+    packed("gzip", "a.json.gz", gzip.compress(TWO), 2),
+    packed("bzip2", "a.json.bz2", bz2.compress(TWO), 2),
+    packed("deflate", "a.json.deflate", zlib.compress(TWO), 2),
+    packed("long gzip", "many.gz", gzip.compress(MANY), 2_000),
+    packed("long bzip2", "many.bz2", bz2.compress(MANY), 2_000),
+    packed("long deflate", "many.deflate", zlib.compress(MANY), 2_000),
+    packed("two members", "two.gz", gzip.compress(ONE) * 2, 2),
+    packed("two streams of bzip2", "two.bz2", bz2.compress(ONE) * 2, 2),
+    packed("gzip with BOM", "bom.gz", gzip.compress(text("\ufeff") + ONE), 1),
+    packed("gzip of nothing", "nothing.gz", gzip.compress(b""), 0),
+    packed("gzip of blank lines", "blank.gz", gzip.compress(b"\n \n"), 0),
+    packed("empty .gz", "empty.gz", b"", 0),
+    packed("upper case .GZ", "upper.GZ", gzip.compress(TWO), 2),
+    rejected("torn gzip", "torn.gz", gzip.compress(MANY)[:30_000], "torn"),
+    rejected("gzip without its end", "endless.gz", gzip.compress(ONE)[:-8], "torn"),
+    rejected("torn bzip2", "torn.bz2", bz2.compress(MANY)[:30_000], "torn"),
+    rejected("torn deflate", "torn.deflate", zlib.compress(MANY)[:30_000], "torn"),
+    rejected("spoilt gzip", "spoilt.gz", gzip.compress(MANY).replace(b"\x55", b"\xaa"), "cannot"),
+    rejected("text as .gz", "text.gz", ONE, "cannot"),
+    rejected("text as .bz2", "text.bz2", ONE, "cannot"),
+    rejected("text as .deflate", "text.deflate", ONE, "cannot"),
+    # Of another source: where Python cannot tell, Spark reads the files of the batch again.
+    rejected("text as .zst", "text.zst", ONE, "cannot", source="event"),
+    rejected("gzip and garbage", "garbage.gz", gzip.compress(ONE) + b"garbage" * 9, "cannot"),
+    rejected("gzip as .json", "gzip.json", gzip.compress(ONE), "gzip"),
+    rejected("bzip2 as .json", "bzip2.json", bz2.compress(ONE), "bzip2"),
+]
+NO_FILES = [
+    packed("empty", "empty.json", b"", 0),
+    rejected("PNG", "png.json", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "PNG"),
+    rejected("PNG of a long name", "p" * 250 + ".json", b"\x89PNG\r\n\x1a\n", "PNG"),
+    rejected("zip", "zip.json", _zip(), "zip"),
+    rejected("Parquet", "parquet.json", why="Parquet", make=_parquet),
+    rejected("directory", "folder.json", why="directory", make=_folder),
+    rejected("dangling link", "dangling.json", why="link", make=_link("nothing.json")),
+    rejected("named pipe", "pipe.json", why="neither", make=os.mkfifo),
+    Kind("link", ONE, file="link.json", make=_link("target.json", ONE), sees={"Device": ["d"]}),
+    Kind("folder that links to itself", rows=0, state=None, file="loop", make=_loop),
+]
+MOMENTS = [
+    *(
+        Kind(f"of {what}", ONE, modified_at=since, sees={"Device": ["d"]})
+        for what, since in (
+            ("1990", 631_152_000.0),
+            ("2004 and a millisecond", 1_086_048_000.001),  # times 1,000, a float is too small
+            ("1970", 0.0),
+            ("1960", -315_619_200.0),
+            ("ten years ahead", time.time() + 3.2e8),
+            ("2100", 4_102_444_800.0),
+        )
+    ),
+]
+CATALOGUE = [*CONTENTS, *NAMES, *CODECS, *NO_FILES, *MOMENTS]
