@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import zlib
 from collections import Counter
@@ -104,8 +105,7 @@ def _gone_from_rejected(
         if entry.state == REJECTED
         and entry.moved_to
         and newest[entry.path] == entry.version
-        and not (config.layout.root / entry.moved_to).is_symlink()
-        and not (config.layout.root / entry.moved_to).exists()
+        and not os.path.lexists(config.layout.root / entry.moved_to)
     ]
 
 

@@ -15,8 +15,7 @@ from medallion.ops.ledger import PENDING, REJECTED, TAKEN, VANISHED, Entry
 from medallion.pipeline.context import open_pipeline
 from medallion.pipeline.pipeline import GOLD_IS_HELD, Say
 from medallion.sources.files import requests
-from medallion.sources.files.links import one_spelling
-from medallion.sources.files.listing import File, list_files
+from medallion.sources.files.listing import File, list_files, one_spelling
 from medallion.sources.files.walk import fits
 
 _PATIENCE = 0.5

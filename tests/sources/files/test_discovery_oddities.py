@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -29,24 +28,6 @@ def test_a_directory_named_like_a_file_is_put_aside(home: Home) -> None:
     assert rejected(home) == ["a.json/part"]
     assert "directory" in (home.ledger()["a.json", 1].why or "")
     assert len(home.said) == 1
-
-
-def test_links_in_a_circle_end(home: Home) -> None:
-    home.land("sub/a.json")
-    (home.landing / "sub" / "up").symlink_to(home.landing)
-    (home.landing / "sub" / "here").symlink_to(".")
-    (home.landing / "self").symlink_to("self")
-    started = time.monotonic()
-    assert home.poll() == 1
-    assert time.monotonic() - started < 5
-    assert home.names() == ["sub/a.json"]
-
-
-def test_a_link_to_nothing_is_put_aside(home: Home) -> None:
-    home.land("a.json")
-    (home.landing / "b.json").symlink_to("nowhere.json")
-    assert [home.poll(), home.poll()] == [1, 0]
-    assert home.states() == {("a.json", 1): PENDING, ("b.json", 1): REJECTED}
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,14 @@
-"""One file under several names, by way of links: taken in once, and told where that matters."""
+"""Symbolic links in a source's folders: told, left where they are, and never followed."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
-from medallion.ops.ledger import PENDING, REJECTED
+from medallion.ops.ledger import PENDING, VANISHED
 from medallion.sources.files import requests
-from medallion.sources.files.links import one_spelling
+from medallion.sources.files.listing import look, one_spelling
 from tests.support.home import Home, aged
 
 
@@ -27,95 +26,78 @@ def ask(home: Home, path: Path) -> None:
     requests.ask(home.layout, home.source.name, path)
 
 
-def test_a_link_to_another_folder_of_the_source_is_not_entered(home: Home) -> None:
-    home.land("2024-05-01/a.json")
-    (home.landing / "latest").symlink_to("2024-05-01")
-    (home.landing / "2024-05-01" / "deep").symlink_to(home.landing / "2024-05-02")
-    home.land("2024-05-02/below/b.json")
-    (home.landing / "a first").symlink_to(home.landing / "2024-05-02" / "below")
-    assert [home.poll(), home.poll()] == [2, 0]
-    assert sorted(home.names()) == ["2024-05-01/a.json", "2024-05-02/below/b.json"]
-    assert (home.said, len(home.ledger())) == ([], 2)
-
-
-def test_a_link_to_a_hidden_folder_is_the_way_to_its_files(home: Home) -> None:
-    home.land("_2024/a.json")
-    (home.landing / "latest").symlink_to("_2024")
-    assert [home.poll(), home.poll()] == [1, 0]
-    assert home.names() == ["latest/a.json"]
-
-
-def test_a_link_to_a_folder_elsewhere_is_entered_once(home: Home, old: Path) -> None:
-    home.landing.mkdir(parents=True)
-    for name in ("x", "y"):
-        (home.landing / name).symlink_to(old)
-    assert [home.poll(), home.poll()] == [1, 0]
-    assert home.names() == ["x/a.json"]
-    assert home.states() == {("x/a.json", 1): PENDING, ("y/a.json", 1): REJECTED}
-    (said,) = home.said
-    assert home.path("y/a.json") in said
-    assert home.path("x/a.json") in said
-
-
-@pytest.mark.parametrize("name", ["0.json", "z.json"])
-def test_a_link_to_a_file_of_the_source_is_told_and_left_out(home: Home, name: str) -> None:
+@pytest.mark.parametrize("name", ["b.json", ".b.json", "2024", "deep/b.json"])
+@pytest.mark.parametrize(
+    "to", ["sub/a.json", "sub", "{old}", "{old}/a.json", "nowhere.json", "b.json", "/etc/hostname"]
+)
+def test_a_link_is_told_once_and_left(home: Home, old: Path, name: str, to: str) -> None:
     home.land("sub/a.json")
-    (home.landing / name).symlink_to("sub/a.json")
+    link = home.landing / name
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(home.landing / to.format(old=old))
     assert [home.poll(), home.poll()] == [1, 0]
     assert home.names() == ["sub/a.json"]
-    assert home.states()[name, 1] == REJECTED
+    entry = home.ledger()[name, 1]
+    assert (entry.state, entry.moved_to, entry.rows) == (PENDING, None, None)
+    assert "a symbolic link" in (entry.why or "")
     (said,) = home.said
-    assert "sub/a.json" in said.split("rejected", 1)[1]
-    assert (home.landing / name).is_symlink()
+    assert home.path(name) in said
+    assert link.is_symlink()
+    assert home.discovery().backlog() == [e.file for e in home.ledger().values() if not e.why]
+    assert not (home.layout.root / "rejected").exists()
 
 
-def test_a_link_that_is_made_later_is_left_out_too(home: Home) -> None:
-    home.land("a.json")
-    home.poll()
-    home.take_in("a.json")
-    (home.landing / "b.json").symlink_to("a.json")
-    assert [home.poll(), home.poll()] == [0, 0]
-    assert home.names() == ["a.json"]
-
-
-@pytest.mark.parametrize("target", [".data/a.json", "a.blob"])
-def test_a_link_to_what_is_not_taken_in_itself_is_taken_in(home: Home, target: str) -> None:
-    home.change(pattern="*.json")
-    home.land(target)
-    (home.landing / "a.json").symlink_to(target)
-    assert [home.poll(), home.poll()] == [1, 0]
-    assert home.names() == ["a.json"]
-
-
-def test_files_alike_in_size_and_time_are_files_of_their_own(home: Home, old: Path) -> None:
-    for name in ("a.json", "sub/a.json"):
-        file = home.land(name, '{"Index": 1}\n')
-        at = (old / "a.json").stat().st_mtime_ns
-        os.utime(file, ns=(at, at))
-    ask(home, old)
-    assert [home.poll(), home.poll()] == [3, 0]
-
-
-@pytest.mark.parametrize("spelled", [("old", "link"), ("link", "old")])
-def test_a_backfill_that_was_put_on_record_by_a_link(
-    home: Home, old: Path, spelled: tuple[str, str]
+def test_a_link_that_the_pattern_leaves_out_is_told_where_it_leads_to_a_folder(
+    home: Home, old: Path
 ) -> None:
-    """As before links were followed: the ledger has the names as they were then."""
-    ask(home, old.parent / spelled[0])
-    assert home.poll() == 1
-    home.take_in(str(old.parent / spelled[0] / "a.json"))
-    ask(home, old.parent / spelled[1])
-    assert [home.poll(), home.poll()] == [0, 0]
-    assert len(home.handed()) == 1
+    home.change(pattern="*.json")
+    home.landing.mkdir(parents=True)
+    (home.landing / "notes.txt").symlink_to(old / "a.json")
+    (home.landing / "latest").symlink_to(old)
+    assert home.poll() == 0
+    assert list(home.states()) == [("latest", 1)]
 
 
-def test_a_folder_of_the_source_that_was_backfilled_before(home: Home, old: Path) -> None:
-    ask(home, old)
+def test_a_file_in_the_place_of_a_link_is_taken_in(home: Home, old: Path) -> None:
+    home.landing.mkdir(parents=True)
+    (home.landing / "a.json").symlink_to(old / "a.json")
+    (home.landing / "b.json").symlink_to(old / "a.json")
+    home.poll()
+    for name in ("a.json", "b.json"):
+        (home.landing / name).unlink()
+    home.land("a.json")
+    assert [home.poll(), home.poll()] == [1, 0]
+    assert home.handed() == [("a.json", 1)]
+    assert home.states() == {("a.json", 1): PENDING, ("b.json", 1): VANISHED}
+
+
+def test_a_link_in_the_place_of_a_file_is_not_that_file(home: Home, old: Path) -> None:
+    """A batch that was handed the file finds none."""
+    home.land("a.json")
     assert home.poll() == 1
-    home.take_in(str(old / "a.json"))
-    home.change(folders=(str(old.parent / "link"),))
-    assert [home.poll(), home.poll()] == [0, 0]
-    assert len(home.said) == 1
+    (home.landing / "a.json").unlink()
+    (home.landing / "a.json").symlink_to(old / "a.json")
+    assert look(home.layout, home.path("a.json")) is None
+    assert home.poll() == 0
+    assert "a symbolic link" in (home.ledger()["a.json", 1].why or "")
+
+
+def test_a_waiting_file_is_not_found_again_by_way_of_a_link(home: Home, old: Path) -> None:
+    home.change(quiet_period="1 hour")
+    home.land("sub/a.json")
+    assert home.poll() == 0
+    (home.landing / "sub").rename(home.landing / ".sub")
+    (home.landing / "sub").symlink_to(old)
+    home.poll()
+    assert home.handed() == []
+
+
+def test_one_folder_by_two_names_is_listed_under_the_first(home: Home, old: Path) -> None:
+    (old / "sub").mkdir()
+    home.change(folders=(str(old.parent / "link"), str(old / "sub"), str(old)))
+    assert [home.poll(), home.poll()] == [1, 0]
+    assert home.names() == [str(old.parent / "link" / "a.json")]
+    assert home.said == []
 
 
 @pytest.mark.parametrize("kind", ["root", "landing"])
@@ -129,13 +111,12 @@ def test_a_root_that_is_a_link_keeps_its_names(home: Home, tmp_path: Path, kind:
     place.symlink_to(moved)
     assert home.poll() == 0
     home.land("b.json")
-    ask(home, moved / {"root": "landing/activity", "landing": "activity"}[kind])
     assert home.poll() == 1
     assert home.names() == ["sub/a.json", "b.json"]
 
 
 @pytest.mark.parametrize("is_configured", [False, True])
-@pytest.mark.parametrize("way", ["link", "folder", "root", "landing", "file"])
+@pytest.mark.parametrize("way", ["link", "folder", "root", "landing", "file", "linked file"])
 def test_a_backfill_is_spelled_in_one_way(
     home: Home, tmp_path: Path, way: str, is_configured: bool
 ) -> None:
@@ -145,6 +126,7 @@ def test_a_backfill_is_spelled_in_one_way(
     (tmp_path / "link").symlink_to(root)
     (tmp_path / "old").mkdir()
     (tmp_path / "also").symlink_to("old")
+    (tmp_path / "linked.json").symlink_to(file)
     if is_configured:
         (tmp_path / "configured").symlink_to("old")
         home.change(folders=(str(tmp_path / "configured"),))
@@ -155,25 +137,19 @@ def test_a_backfill_is_spelled_in_one_way(
         "root": (tmp_path / "link", root),
         "landing": (tmp_path / "link" / "landing" / "activity", home.landing),
         "file": (tmp_path / "link" / "landing" / "activity" / "sub" / "a.json", file),
+        "linked file": (tmp_path / "linked.json", file),
     }[way]
     assert one_spelling(home.layout, home.source, spelled) == expected
 
 
-def test_a_linked_file_keeps_its_name(home: Home, tmp_path: Path) -> None:
-    """What it points to may be called anything."""
-    (tmp_path / "a.json").symlink_to(home.land("blob"))
-    assert one_spelling(home.layout, home.source, tmp_path / "a.json") == tmp_path / "a.json"
-
-
-@pytest.mark.parametrize("to", ["..", "bronze", "archive"])
-def test_a_link_leads_to_no_file_of_the_lakehouse_itself(home: Home, to: str) -> None:
-    """They would be put aside, or taken in over and over."""
+def test_files_of_the_lakehouse_itself_are_never_taken_in(home: Home, tmp_path: Path) -> None:
     root = home.layout.root
     for name in ("bronze/activity/a.parquet", "archive/activity/a.json", "ops/files/a.parquet"):
         (root / name).parent.mkdir(parents=True)
         (root / name).write_text("PAR1\0")
     home.land("a.json")
-    (home.landing / "all").symlink_to(root / to)
+    for folder in (root, tmp_path):
+        ask(home, folder)
     assert [home.poll(), home.poll()] == [1, 0]
     assert home.names() == ["a.json"]
     assert len(home.ledger()) == 1

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from medallion.ops.ledger import ARCHIVED, INGESTED, REJECTED, Entry
+from medallion.ops.ledger import INGESTED, REJECTED, Entry
 from medallion.sources.files import archive as cleaning
 from medallion.sources.files import reject as rejects
 from tests.support.home import Home
@@ -168,16 +168,3 @@ def test_a_directory_is_not_copied_to_another_disk(home: Home, fails: Fails) -> 
     assert (home.landing / "out.json" / "part-0").is_file()
     assert found(home.layout.root / "rejected") == []
     assert len(home.said) == 1
-
-
-def test_a_link_points_to_the_same_file_from_where_it_is_moved(home: Home) -> None:
-    home.land("real.json", "real")
-    for name, way in (("b.json", reject), ("a.json", archive)):
-        (home.landing / name).symlink_to("real.json")
-        home.poll()
-        home.take_in(name)
-        moved = home.layout.root / str(way(home, name).moved_to)
-        assert moved.is_symlink()
-        assert moved.read_text() == "real"
-        assert not (home.landing / name).is_symlink()
-    assert home.ledger()["a.json", 1].state == ARCHIVED

@@ -5,18 +5,19 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
-import os
 import sys
 import zlib
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-CODECS = (".gz", ".bz2", ".deflate", ".zst", ".lz4", ".snappy")
+CODECS = (".gz", ".bz2", ".deflate", ".zst")
+# Spark would unpack these as well; where one is torn or of another kind, it finds no rows and says
+# nothing.
+REFUSED_CODECS = (".lz4", ".snappy")
 _CHUNK = 1 << 20
 
 
@@ -98,49 +99,7 @@ def _zstandard(file: IO[bytes]) -> Iterator[bytes]:
         raise Undecodable(str(error)) from error
 
 
-def _blocks(file: IO[bytes], unpack: Callable[[bytes, int], bytes]) -> Iterator[bytes]:
-    """Hadoop's blocks: the block's length unpacked, then its parts, each after its packed length.
-
-    Lengths are four bytes, the high one first. (Source: Hadoop's BlockCompressorStream.)
-    """
-    import cramjam
-
-    while head := file.read(4):
-        left = int.from_bytes(head + _next(file, 4 - len(head)), "big")
-        if left == 0 and file.read(1):
-            raise Undecodable("an empty block, where Hadoop stops, and more behind it")
-        while left > 0:
-            packed = _next(file, int.from_bytes(_next(file, 4), "big"))
-            try:
-                piece = unpack(packed, left)
-            except cramjam.DecompressionError as error:
-                raise Undecodable(str(error)) from error
-            yield piece
-            left -= len(piece)
-
-
-def _next(file: IO[bytes], length: int) -> bytes:
-    if length > os.fstat(file.fileno()).st_size - file.tell():  # or room would be made for it
-        raise EOFError("its last block ends too soon")
-    return file.read(length)
-
-
-def _lz4(packed: bytes, most: int) -> bytes:
-    import cramjam
-
-    room = bytearray(min(most, 256 * len(packed)))  # no block of lz4 holds more
-    return bytes(room[: cramjam.lz4.decompress_block_into(packed, room)])
-
-
-def _snappy(packed: bytes, _: int) -> bytes:
-    import cramjam
-
-    return bytes(cramjam.snappy.decompress_raw(packed))
-
-
 _PIECES: dict[str, Callable[[IO[bytes]], Iterator[bytes]]] = {
     ".deflate": _deflate,
     ".zst": _zstandard,
-    ".lz4": partial(_blocks, unpack=_lz4),
-    ".snappy": partial(_blocks, unpack=_snappy),
 }

@@ -22,11 +22,12 @@ from medallion.ops.ledger import (
     Entry,
     Ledger,
 )
-from medallion.sources.files import handover, links, reject, requests
+from medallion.sources.files import handover, reject, requests
 from medallion.sources.files.listing import (
     File,
     Listing,
     Unfit,
+    below_folder,
     free_name,
     in_order,
     is_there,
@@ -54,7 +55,6 @@ _NOTHING_TO_COMPARE = (
     "with: if it is another one, give it a name of its own"
 )
 _PUT_AWAY = "the same file as {}, where it landed: its rows are there, and it is left out"
-_TWIN = "the same file as {}, by way of a link: it counts under that name"
 
 
 class Discovery:
@@ -126,27 +126,21 @@ class Discovery:
             found
             for entry in self.ledger.all_newest()
             if entry.state == PENDING and not _is_hidden(entry) and entry.path not in listed
-            if (found := stat(layout, entry.path)) and (layout.root / entry.path).is_file()
+            if below_folder(layout, self._source, layout.root / entry.path) is None
+            if (found := stat(layout, entry.path))
         ]
         return listing + Listing(tuple(waiting), (), ())
 
     def _judged(self, listing: Listing, now: int) -> list[Entry]:
-        """The new rows of the listed files, of which each is taken in under one name."""
+        """The new rows of the listed files; what was put away from a source does not come back."""
         found = [entry for file in listing.files if (entry := self._judge(file, now))]
-        known = (e.file for e in self.ledger.all_newest() if _is_taken_or_waits(e))
         places = {entry.path for entry in found}
         moved = (e for e in self.ledger.every() if e.moved_to in places and e.state in TAKEN)
         landed = {File(str(e.moved_to), e.size, e.modified_at): e.path for e in moved}
-        found = [
+        return [
             replace(e, state=REJECTED, why=_PUT_AWAY.format(landed[e.file]))
             if e.file in landed
             else e
-            for e in found
-        ]
-        pending = [entry.file for entry in found if entry.state == PENDING]
-        twins = links.twins(self._config.layout, pending, listing.files, known)
-        return [
-            replace(e, state=REJECTED, why=_TWIN.format(twins[e.path])) if e.path in twins else e
             for e in found
         ]
 
@@ -267,10 +261,6 @@ def _is_to_hand_over(entry: Entry) -> bool:
 
 def _is_hidden(entry: Entry) -> bool:
     return (entry.why or "").startswith("hidden:")
-
-
-def _is_taken_or_waits(entry: Entry) -> bool:
-    return entry.state in TAKEN or (entry.state == PENDING and not _is_hidden(entry))
 
 
 def _printable(text: str) -> str:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from stat import S_ISDIR
+from stat import S_ISDIR, S_ISREG
 
 from medallion.config.loader import Source
 from medallion.lakehouse.layout import Layout
@@ -69,13 +69,11 @@ def list_files(layout: Layout, source: Source, of: Iterable[Path] | None = None)
     files: list[File] = []
     hidden: list[File] = []
     unfit: list[Unfit] = []
-    own = source.places(layout)
-    starts = own if of is None else tuple(of)
-    anyway = [os.path.realpath(folder) for folder in (*own, *starts)]
-    # Links may lead to a folder above the root, or into a table.
+    starts = source.places(layout) if of is None else tuple(of)
+    # A folder that is asked for may lie above the root.
     ours = frozenset(place for folder in layout.own_folders() for place in _place_of(folder))
-    for folder in starts:
-        for path, problem in walk(folder, source.pattern, anyway, ours):
+    for folder in _by_one_name(starts):
+        for path, problem in walk(folder, source.pattern, ours):
             seen = problem or _look_in_a_listing(layout, path)
             if isinstance(seen, Problem):
                 unfit.append(_unfit(layout, path, seen))
@@ -85,6 +83,28 @@ def list_files(layout: Layout, source: Source, of: Iterable[Path] | None = None)
     return Listing(
         tuple(dict.fromkeys(files)), tuple(dict.fromkeys(hidden)), tuple(dict.fromkeys(unfit))
     )
+
+
+def _by_one_name(folders: Iterable[Path]) -> Iterator[Path]:
+    """Folders without those that lie in an earlier one, by way of a link to either."""
+    seen: list[tuple[Path, Path]] = []
+    for folder in folders:
+        real = folder.resolve()
+        if not any(
+            real.is_relative_to(other) and not folder.is_relative_to(name) for name, other in seen
+        ):
+            seen.append((folder, real))
+            yield folder
+
+
+def one_spelling(layout: Layout, source: Source, path: Path) -> Path:
+    """A path without links, but for those on the way to the source's folders or to the root."""
+    real = path.resolve()
+    for folder in (*source.places(layout), layout.root):
+        place = folder.resolve()
+        if real.is_relative_to(place):
+            return folder / real.relative_to(place)
+    return real
 
 
 def _place_of(folder: Path) -> Iterator[tuple[int, int]]:
@@ -121,14 +141,16 @@ def _is_hidden(path: str, folder: Path) -> bool:
 
 
 def look(layout: Layout, path: str) -> File | None:
-    """A file as it is now; None where it has gone. Spark knows times to the millisecond.
+    """A file as it is now; None where there is none. Spark knows times to the millisecond.
 
     Raises:
         OSError: it cannot be looked at.
     """
     try:
-        found = (layout.root / path).stat()
+        found = (layout.root / path).lstat()
     except (FileNotFoundError, NotADirectoryError):
+        return None
+    if not S_ISREG(found.st_mode):  # a link in the place of a file leads to another one
         return None
     return File(path, found.st_size, found.st_mtime_ns // 1_000_000 * 1000)
 
@@ -143,7 +165,7 @@ def stat(layout: Layout, path: str) -> File | None:
 def is_there(path: Path) -> bool:
     """Whether there is a file, or what may be one; a folder only as long as it cannot be listed."""
     try:
-        if not S_ISDIR(path.stat().st_mode):
+        if not S_ISDIR(path.lstat().st_mode):
             return True
         os.scandir(path).close()
     except (FileNotFoundError, NotADirectoryError):

@@ -10,9 +10,9 @@ from tempfile import TemporaryDirectory
 
 
 def move(path: Path, target: Path) -> None:
-    """Move a file, link or folder to a name that is free; where that fails, all is as it was.
+    """Move a file or folder to a name that is free; where that fails, all is as it was.
 
-    A link still points to where it did. To another disk, files alone are moved.
+    To another disk, files alone are moved.
 
     Raises:
         OSError: it stays, or the name is taken.
@@ -20,10 +20,6 @@ def move(path: Path, target: Path) -> None:
     if os.path.lexists(target):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
     target.parent.mkdir(parents=True, exist_ok=True)
-    if path.is_symlink():
-        target.symlink_to(os.path.realpath(path))
-        _remove(path, target)
-        return
     try:
         path.rename(target)
     except OSError as error:

@@ -8,13 +8,12 @@ import zlib
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from os import SEEK_END
 from pathlib import Path
 
 from medallion.config.loader import Source
 from medallion.lakehouse.layout import Layout
 from medallion.ops.ledger import REJECTED, Entry, Ledger
-from medallion.sources.files.codecs import CODECS, opened
+from medallion.sources.files.codecs import CODECS, REFUSED_CODECS, opened
 from medallion.sources.files.listing import below_folder, free_name
 from medallion.sources.files.moving import move
 
@@ -41,47 +40,24 @@ _LETTERS = {
     b"PAR1": "a Parquet file",
     b"ORC": "an ORC file",
 }
-_BLOCKS = (".lz4", ".snappy")
 _NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 
 
 def why_not_text(path: Path) -> str | None:
-    """Why a file is not text at all, by its first bytes; None where it may be.
-
-    Of codecs of which Spark does not tell a torn file, it is read to its end.
-    """
+    """Why a file is not text at all, by its name and first bytes; None where it may be."""
     suffix = path.suffix.lower()
-    if suffix in CODECS and suffix not in _BLOCKS:
+    if suffix in CODECS:
         return None
+    if suffix in REFUSED_CODECS:
+        return f"packed as {suffix}, which is not read here: pack it as .gz or .zst"
     try:
         with path.open("rb") as file:
             start = file.read(256)
-            size = file.seek(0, SEEK_END)
     except OSError as error:
         return f"cannot be opened: {error.strerror}"
-    if suffix in _BLOCKS:
-        # Where a block is torn, Spark takes that for the end of the file, and says nothing.
-        return _why_no_blocks(start, size, suffix) or why_unreadable(path)
     signs = {**_BINARY, **_LETTERS} if _NO_TEXT.search(start) else _BINARY
     return next(
         (f"not text: {what}" for magic, what in signs.items() if start.startswith(magic)), None
-    )
-
-
-def _why_no_blocks(start: bytes, size: int, suffix: str) -> str | None:
-    """Why Spark would find no row, and no fault, in a file of Hadoop's blocks.
-
-    A block begins with its length unpacked, then that of its first part as it is packed; both are
-    four bytes, the high one first. (Source: Hadoop's BlockCompressorStream.) The tools of these
-    codecs write other frames.
-    """
-    unpacked, packed = (int.from_bytes(start[at : at + 4], "big") for at in (0, 4))
-    is_empty = size == 0 or (size == 4 and not unpacked)
-    if is_empty or (unpacked and size >= 8 and packed <= size - 8):
-        return None
-    return (
-        f"not {suffix[1:]} data as Hadoop and Spark write it, who would find no rows here: pack it "
-        "with Spark, or as .gz"
     )
 
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import errno
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 from stat import S_ISREG
 from typing import NamedTuple
 
-from medallion.sources.files.codecs import CODECS
+from medallion.sources.files.codecs import CODECS, REFUSED_CODECS
 
 # A folder with such a name is taken for a file that somebody failed to write.
-_LIKE_A_FILE = (".json", ".ndjson", ".jsonl", ".csv", ".parquet", ".txt", *CODECS)
-_NO_LINK = "a link to something that is not there"
+_LIKE_A_FILE = (".json", ".ndjson", ".jsonl", ".csv", ".parquet", ".txt", *CODECS, *REFUSED_CODECS)
+_LINK = (
+    "a symbolic link, which is left where it is and never followed: move or copy the files "
+    "themselves here, or name their folder in the source's folders"
+)
 
 
 class Problem(NamedTuple):
@@ -38,51 +40,46 @@ def fits(name: str, pattern: str) -> bool:
 
 
 def walk(
-    folder: Path | str,
-    pattern: str,
-    anyway: Sequence[str] = (),
-    above: frozenset[tuple[int, int]] = frozenset(),
+    folder: Path | str, pattern: str, closed: frozenset[tuple[int, int]] = frozenset()
 ) -> Iterator[tuple[str, Problem | None]]:
     """Each file whose name fits, and each entry with a problem; folders are gone into.
 
     Args:
-        folder: or a file, which is then the only one.
+        folder: or a file, which is then the only one. It may be a link: its owner named it.
         pattern: names of no concern are left out, if they are certain not to be folders.
-        anyway: real paths of folders that are walked in any case; no link into them is followed.
-        above: device and inode of folders not to go into: those that it lies in, and our own.
+        closed: device and inode of folders not to go into.
     """
     try:
-        here = os.stat(folder)  # noqa: PTH116
-        entries = [] if S_ISREG(here.st_mode) else sorted(os.scandir(folder), key=_by_name)
+        is_file = S_ISREG(os.stat(folder).st_mode)  # noqa: PTH116
+        entries = [] if is_file else sorted(os.scandir(folder), key=_by_name)
     except FileNotFoundError:
         return
     except OSError as error:
         yield os.fspath(folder), unseen(error, "listed")
         return
-    if S_ISREG(here.st_mode) and fits(Path(folder).name, pattern):
+    if is_file and fits(Path(folder).name, pattern):
         yield os.fspath(folder), None
-    trail = above | {(here.st_dev, here.st_ino)}
     for entry in entries:
+        is_fit = fits(entry.name, pattern)
         try:
-            if entry.is_dir() and not (_is_like_a_file(entry.name) and fits(entry.name, pattern)):
+            if entry.is_symlink():
+                if is_fit or _leads_to_a_folder(entry):
+                    yield entry.path, Problem(_LINK, is_unseen=True)
+            elif entry.is_dir() and not (is_fit and _is_like_a_file(entry.name)):
                 found = entry.stat()
-                is_above = (found.st_dev, found.st_ino) in trail
-                if not is_above and not (entry.is_symlink() and _is_in(entry.path, anyway)):
-                    yield from walk(entry.path, pattern, anyway, trail)
-            elif fits(entry.name, pattern):
+                if (found.st_dev, found.st_ino) not in closed:
+                    yield from walk(entry.path, pattern, closed)
+            elif is_fit:
                 yield entry.path, _problem(entry)
         except OSError as error:
-            if error.errno != errno.ELOOP:
-                yield entry.path, unseen(error)
-            elif fits(entry.name, pattern):
-                yield entry.path, Problem(_NO_LINK)
+            yield entry.path, unseen(error)
 
 
-def _is_in(link: str, folders: Sequence[str]) -> bool:
-    """Whether a link leads into one of these folders, where its files have names of their own."""
-    real = Path(os.path.realpath(link))
-    below = [real.relative_to(folder).parts for folder in folders if real.is_relative_to(folder)]
-    return any(not any(part[0] in "._" for part in parts) for parts in below)
+def _leads_to_a_folder(link: os.DirEntry[str]) -> bool:
+    try:
+        return link.is_dir()
+    except OSError:  # to itself, say
+        return False
 
 
 def _by_name(entry: os.DirEntry[str]) -> str:
@@ -94,8 +91,6 @@ def _problem(entry: os.DirEntry[str]) -> Problem | None:
         return None
     if entry.is_dir():
         return Problem("a directory that is named like a file")
-    if entry.is_symlink():
-        return Problem(_NO_LINK)
     return Problem("neither a file nor a directory")
 
 
