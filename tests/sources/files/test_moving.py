@@ -6,14 +6,17 @@ import errno
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from medallion.ops.ledger import INGESTED, REJECTED, Entry
+from medallion.ops.ledger import INGESTED, PENDING, REJECTED, Entry
 from medallion.sources.files import archive as cleaning
 from medallion.sources.files import reject as rejects
+from medallion.sources.files.listing import File
+from medallion.sources.files.moving import move
 from tests.support.home import Home
 
 Fails = Callable[..., None]
@@ -21,7 +24,7 @@ Fails = Callable[..., None]
 
 @pytest.fixture
 def fails(home: Home, monkeypatch: pytest.MonkeyPatch) -> Fails:
-    """Make functions of `os` fail for whatever lies in landing."""
+    """Make functions of `os` fail for whatever lies in landing, on a disk of its own if EXDEV."""
 
     def make(code: int, *names: str) -> None:
         for name in names:
@@ -29,7 +32,8 @@ def fails(home: Home, monkeypatch: pytest.MonkeyPatch) -> Fails:
 
     def failing(function: Any, code: int) -> Any:
         def instead(path: Any, *args: Any, **more: Any) -> Any:
-            if str(path).startswith(str(home.landing)):
+            stays = code == errno.EXDEV and str(args[0]).startswith(str(home.landing))
+            if str(path).startswith(str(home.landing)) and not stays:
                 raise OSError(code, os.strerror(code), str(path))
             return function(path, *args, **more)
 
@@ -93,19 +97,6 @@ def test_a_file_on_another_disk_that_cannot_be_removed_is_not_copied(
     assert found(home.layout.root / "rejected") == []
 
 
-def test_a_file_is_not_copied_from_where_it_surely_cannot_be_removed(
-    home: Home, fails: Fails, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each night would copy everything, for nothing."""
-    landed(home)
-    fails(errno.EXDEV, "rename")
-    monkeypatch.setattr(os, "access", lambda path, *_, **__: Path(path) != home.landing)
-    copied: list[Any] = []
-    monkeypatch.setattr(shutil, "copy2", lambda *paths: copied.append(paths))
-    assert archive(home).why == "cannot be moved: Permission denied"
-    assert copied == []
-
-
 @pytest.mark.parametrize("way", [archive, reject])
 def test_a_file_on_another_disk_is_copied_whole(home: Home, fails: Fails, way: Any) -> None:
     file = landed(home, "{}\n" * 7)
@@ -148,7 +139,7 @@ def test_a_file_that_grows_while_it_is_copied_stays(
 
     def grows(path: Any, target: Any, **more: Any) -> None:
         copy(path, target, **more)
-        with file.open("a") as more_rows:
+        with Path(path).open("a") as more_rows:
             more_rows.write("{}\n")
 
     monkeypatch.setattr(shutil, "copy2", grows)
@@ -168,3 +159,86 @@ def test_a_directory_is_not_copied_to_another_disk(home: Home, fails: Fails) -> 
     assert (home.landing / "out.json" / "part-0").is_file()
     assert found(home.layout.root / "rejected") == []
     assert len(home.said) == 1
+
+
+def replaced_after_a_look(home: Home, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Another file comes under the name just after a look at the first one; gives it."""
+    came: list[Path] = []
+    whole = Path.lstat
+
+    def then_replaced(self: Path, *arguments: Any) -> Any:
+        found = whole(self, *arguments)
+        if self.name == "a.json" and self.parent == home.landing and not came:
+            came.append(home.land("a.json", "{}\n{}\n", age=4))
+        return found
+
+    monkeypatch.setattr(Path, "lstat", then_replaced)
+    return came
+
+
+@pytest.mark.parametrize("way", ["archive", "delete"])
+def test_a_file_that_comes_between_the_look_and_the_move_is_taken_in(
+    home: Home, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """It would lie in the archive, or be gone, and nobody would have read it."""
+    home.change(clean_source=way, allow_overwrites=True)
+    file = landed(home)
+    came = replaced_after_a_look(home, monkeypatch)
+    cleaning.clean(home.config, home.source, home.discovery().ledger, 0)
+    assert came == [file]
+    assert home.states() == {("a.json", 1): INGESTED}
+    assert file.read_text() == "{}\n{}\n"
+    assert home.poll() == 1
+    assert home.handed() == [("a.json", 1), ("a.json", 2)]
+    assert found(home.layout.root / "archive") == []
+    assert found(home.landing) == ["a.json"]
+
+
+def test_a_file_that_comes_before_the_first_is_rejected_is_taken_in(home: Home) -> None:
+    home.land("a.json", "torn", age=9)
+    home.poll()
+    (entry,) = home.ledger().values()
+    file = home.land("a.json", "{}\n{}\n", age=4)
+    refused = replace(entry, state=REJECTED, why="torn")
+    rejects.put_aside(home.layout, home.source, home.discovery().ledger, [refused])
+    assert file.read_text() == "{}\n{}\n"
+    assert found(home.layout.root / "rejected") == []
+    assert home.poll() == 1
+    assert home.handed() == [("a.json", 1), ("a.json", 2)]
+
+
+def test_a_file_that_comes_while_another_is_put_back_is_kept_beside_it(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = landed(home)
+    seen = first.stat()
+    home.land("a.json", "second\n", age=4)
+    rename = Path.rename
+
+    def then_another(self: Path, target: Any) -> Any:
+        rename(self, target)
+        if self == first:
+            home.land("a.json", "third\n", age=2)
+
+    monkeypatch.setattr(Path, "rename", then_another)
+    expected = File(home.path("a.json"), seen.st_size, seen.st_mtime_ns // 1_000_000 * 1000)
+    assert not move(first, home.layout.root / "archive/a.json", expected)
+    assert (home.landing / "a.json").read_text() == "third\n"
+    assert (home.landing / "2~a.json").read_text() == "second\n"
+
+
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_what_a_run_that_died_had_taken_away_is_put_back(home: Home, is_taken: bool) -> None:
+    file = home.land("sub/a.json", "{}\n", age=9)
+    home.poll()
+    if is_taken:
+        home.take_in("sub/a.json")
+    private = file.parent / "._moving"
+    private.mkdir()
+    file.rename(private / file.name)
+    assert home.poll() == 0
+    assert file.is_file()
+    assert not private.exists()
+    assert home.states() == {("sub/a.json", 1): INGESTED if is_taken else PENDING}
+    if is_taken:
+        assert archive(home, "sub/a.json").moved_to == "archive/activity/sub/a.json"

@@ -13,7 +13,7 @@ from medallion.config.values import seconds
 from medallion.lakehouse.layout import Layout
 from medallion.ops.ledger import ARCHIVED, INGESTED, Entry, Ledger
 from medallion.sources.files.listing import below_folder, free_name, look, namesakes
-from medallion.sources.files.moving import move
+from medallion.sources.files.moving import delete, move
 
 _DELETED = "deleted, as clean_source asks for"
 
@@ -49,10 +49,11 @@ def _cleaned(config: Config, source: Source, entry: Entry) -> Entry | None:
         if found != entry.file:  # another file has come under this name: discovery tells of it
             return None
         if source.clean_source == "delete":
-            (layout.root / entry.path).unlink()
-            return replace(entry, state=ARCHIVED, why=_DELETED)
+            is_done = delete(layout.root / entry.path, entry.file)
+            return replace(entry, state=ARCHIVED, why=_DELETED) if is_done else None
         target = free_name(target)
-        move(layout.root / entry.path, target)
+        if not move(layout.root / entry.path, target, entry.file):
+            return None
     except OSError as error:  # the other files are no worse for it; the next run tries again
         return replace(entry, why=f"cannot be moved: {error.strerror or error}")
     return replace(entry, state=ARCHIVED, why=None, moved_to=layout.relative(target))

@@ -35,6 +35,7 @@ from medallion.sources.files.listing import (
     missing,
     stat,
 )
+from medallion.sources.files.moving import PRIVATE, put_back
 from medallion.sources.files.requests import Request
 
 # A hidden file is mostly one that is being written, and is shown under its name within moments.
@@ -75,7 +76,7 @@ class Discovery:
             self._say(f"  {self._source.name}: {_printable(str(folder))}: there is no such folder")
         self._missing = gone
         asked = requests.waiting(layout, self._source.name)
-        listing = self._listing(asked)
+        listing = self._whole_listing(asked)
         fresh: list[Entry] = []
         told: list[Entry] = []
         for entry in self._judged(listing, now):
@@ -114,6 +115,14 @@ class Discovery:
         entries |= {entry.path: entry for entry in self._judged(listing, now)}
         waiting = [entry.path for entry in entries.values() if _is_to_hand_over(entry)]
         return [found for path in waiting if (found := stat(layout, path))]
+
+    def _whole_listing(self, asked: Sequence[Request]) -> Listing:
+        """What lies there, and what a run that was cut off had just taken away to move it."""
+        listing = self._listing(asked)
+        left = [file for file in listing.hidden if Path(file.path).parent.name == PRIVATE]
+        for file in left:
+            put_back(self._config.layout.root / file.path)
+        return self._listing(asked) if left else listing
 
     def _listing(self, asked: Sequence[Request]) -> Listing:
         """What lies in the folders, what is asked for, and what waits elsewhere since it was."""

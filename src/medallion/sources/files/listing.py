@@ -141,13 +141,22 @@ def _is_hidden(path: str, folder: Path) -> bool:
 
 
 def look(layout: Layout, path: str) -> File | None:
-    """A file as it is now; None where there is none. Spark knows times to the millisecond.
+    """A file as it is now; None where there is none.
+
+    Raises:
+        OSError: it cannot be looked at.
+    """
+    return look_at(layout.root / path, path)
+
+
+def look_at(place: Path, path: str) -> File | None:
+    """The file of a place under another path. Spark knows times to the millisecond.
 
     Raises:
         OSError: it cannot be looked at.
     """
     try:
-        found = (layout.root / path).lstat()
+        found = place.lstat()
     except (FileNotFoundError, NotADirectoryError):
         return None
     if not S_ISREG(found.st_mode):  # a link in the place of a file leads to another one

@@ -1,18 +1,38 @@
-"""Files moved out of a source's folders: as a whole, or not at all."""
+"""Files taken out of a source's folders: as a whole, or not at all, and never another one.
+
+Between a look at a file and its move another one may take its place. So a file is first given a
+name that nobody else writes to, in a folder `._moving` beside it, and looked at there. Whatever a
+run that was cut off has left there is put back before the folders are listed.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from medallion.sources.files.listing import File, free_name, look_at
 
-def move(path: Path, target: Path) -> None:
+PRIVATE = "._moving"
+# What one thread has under way is nothing that another one finds left over.
+_MOVING = threading.Lock()
+
+
+def move(path: Path, target: Path, expected: File | None = None) -> bool:
     """Move a file or folder to a name that is free; where that fails, all is as it was.
 
     To another disk, files alone are moved.
+
+    Args:
+        expected: the file as it was seen.
+
+    Returns:
+        False where another file lies there by now; it stays.
 
     Raises:
         OSError: it stays, or the name is taken.
@@ -20,20 +40,82 @@ def move(path: Path, target: Path) -> None:
     if os.path.lexists(target):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
     target.parent.mkdir(parents=True, exist_ok=True)
+    with _taken_away(path, expected) as private:
+        if private is None:
+            return False
+        try:
+            private.rename(target)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            _copy(private, target)
+            _remove(private, target)
+    return True
+
+
+def delete(path: Path, expected: File) -> bool:
+    """Delete a file; False where another one lies there by now, which stays.
+
+    Raises:
+        OSError: it stays.
+    """
+    with _taken_away(path, expected) as private:
+        if private is None:
+            return False
+        private.unlink()
+    return True
+
+
+def put_back(private: Path) -> None:
+    """Put back what a run that was cut off has left in `._moving`."""
+    with _MOVING, suppress(OSError):
+        _give_back(private)
+
+
+@contextmanager
+def _taken_away(path: Path, expected: File | None) -> Iterator[Path | None]:
+    """The private name of a file, None where it is another one; what is still there is put back."""
+    private = path.parent / PRIVATE / path.name
+    with _MOVING:
+        if os.path.lexists(private):
+            _give_back(private)
+        private.parent.mkdir(exist_ok=True)
+        try:
+            path.rename(private)
+            is_expected = expected is None or look_at(private, expected.path) == expected
+            yield private if is_expected else None
+        finally:
+            _give_back(private)
+
+
+def _give_back(private: Path) -> None:
+    original = private.parent.parent / private.name
+    if os.path.lexists(private):
+        try:
+            _rename_to_free(private, original)
+        except FileExistsError:  # one more has come meanwhile: each is a file of its own
+            _rename_to_free(private, free_name(original))
+    with suppress(OSError):
+        private.parent.rmdir()
+
+
+def _rename_to_free(path: Path, target: Path) -> None:
+    """Rename, and raise FileExistsError where the name is taken, at the same moment even."""
+    if os.path.lexists(target):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
     try:
+        os.link(path, target, follow_symlinks=False)
+    except FileExistsError:
+        raise
+    except OSError:  # a folder, or a disk that knows no links
         path.rename(target)
-    except OSError as error:
-        if error.errno != errno.EXDEV:
-            raise
-        _copy(path, target)
-        _remove(path, target)
+    else:
+        path.unlink()
 
 
 def _copy(path: Path, target: Path) -> None:
     if path.is_dir():  # it could be left half removed
         raise OSError(errno.EXDEV, "it is a directory, and on another disk")
-    if not os.access(path.parent, os.W_OK | os.X_OK, effective_ids=True):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
     before = path.stat()
     # A copy that is cut off must not look like a file that was moved.
     with TemporaryDirectory(prefix=".", dir=target.parent) as hidden:
@@ -48,8 +130,7 @@ def _copy(path: Path, target: Path) -> None:
 def _remove(path: Path, copy: Path) -> None:
     """Remove what has been copied; where it cannot be, remove the copy."""
     try:
-        path.unlink(missing_ok=True)
+        path.unlink()
     except OSError:
-        if os.path.lexists(path):  # for certain: else the copy may be all that there is
-            copy.unlink()
+        copy.unlink()
         raise

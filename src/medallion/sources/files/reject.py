@@ -113,7 +113,9 @@ def _why_stuck(layout: Layout, entry: Entry) -> str | None:
     """Move a file to its place; None where it has been moved, else why not."""
     target = layout.root / (entry.moved_to or "")
     try:
-        move(layout.root / entry.path, target)
+        # What is no file, or has a name that no table can hold, was never looked at.
+        if not move(layout.root / entry.path, target, entry.file if entry.size else None):
+            return "another file has come in its place"
     except OSError as error:
         return f"it cannot be moved: {error.strerror or error}"
     with suppress(OSError):  # the ledger has the reason too
