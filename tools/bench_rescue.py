@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 
 from medallion.config.loader import Config
 from medallion.factory import DataFactory
-from medallion.lakehouse import tables
+from medallion.lakehouse import specs, tables
 from medallion.lakehouse.columns import INGESTED_AT, SOURCE_FILE, bronze_columns
 from medallion.parsing.parse import parsed
 from medallion.sources.files import reader
@@ -80,7 +80,8 @@ def _rescue(spark: SparkSession, config: Config) -> float:
     """Seconds of what bronze does with lines, and no more."""
     source = config.sources["activity"]
     columns, table = dict(source.schema or {}), config.layout.table("bronze.activity")
-    tables.create(table, T.StructType.fromDDL(_ddl(bronze_columns(columns))).json(), skipping=False)
+    schema = T.StructType.fromDDL(_ddl(bronze_columns(columns)))
+    tables.create(table, schema.json(), specs.BRONZE)
     paths = [config.layout.relative(f) for f in config.layout.landing("activity").iterdir()]
 
     def work() -> None:

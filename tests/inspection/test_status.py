@@ -16,6 +16,7 @@ from medallion.config.loader import Config, load
 from medallion.errors import UsageError
 from medallion.inspection.status import QueryStatus, status
 from medallion.lakehouse import lock, tables
+from medallion.lakehouse.specs import TableSpec
 from medallion.ops import ledger
 from medallion.ops.ledger import INGESTED, Entry, Ledger
 from medallion.ops.runs import Runs
@@ -63,7 +64,7 @@ def checkpoint(config: Config, query: str, batch: int, watermark: int, version: 
 
 def add_rows(config: Config, table: str, rows: int) -> None:
     path = config.layout.table(table)
-    tables.append(path, {"n": "long"}, [{"n": number} for number in range(rows)])
+    tables.append(path, TableSpec({"n": "long"}), [{"n": number} for number in range(rows)])
     log = path / "_delta_log" / f"{tables.version(path):020}.json"
     actions = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
     for action in actions:

@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 from medallion.lakehouse import tables
 from medallion.lakehouse.columns import RUNS
 from medallion.lakehouse.layout import Layout
+from medallion.lakehouse.specs import TableSpec
 from medallion.ops.runs import Gate, Runs, Sums
 
 NOON = 1_700_000_000_000_000
@@ -116,7 +117,7 @@ def test_a_record_of_before_there_were_numbers(layout: Layout) -> None:
     """Its rows are in the order of their times, before all that have a number."""
     columns = {name: kind for name, kind in RUNS.items() if name != "number"}
     rows = [gate("silver.a", NOON + at, state, at) for at, state in ((2, "held"), (1, "passed"))]
-    tables.append(layout.table("ops.runs"), columns, rows)
+    tables.append(layout.table("ops.runs"), TableSpec(columns), rows)
     record = Runs(layout)
     assert record.standing.gates == {"silver.a": Gate("held", 2, "x_small")}
     record.write([gate("silver.a", NOON, "passed", 3)])

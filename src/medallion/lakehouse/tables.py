@@ -9,30 +9,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from medallion.lakehouse.columns import Columns
+from medallion.lakehouse.specs import TableSpec
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, QueryBuilder
 
-# Change data feed: a quality gate reads just the rows of the versions that it has not seen. The
-# log is kept for ten years: a stream that was switched off for longer than the log is kept could
-# not go on where it stopped. A checkpoint every ten commits is Spark's own default, and not that of
-# the writer here: opening a table reads all the commits since the last one.
-_CONFIGURATION: dict[str, str | None] = {
-    "delta.enableChangeDataFeed": "true",
-    "delta.checkpointInterval": "10",
-    "delta.logRetentionDuration": "interval 3650 days",
-}
 _MOST_FILES = 24
+# How a merge, an append of Spark's, and one from here name the rows that they added; a merge's
+# numOutputRows also has those that it copied.
+_INSERTED = ("numTargetRowsInserted", "numOutputRows", "num_added_rows")
 
 
-def create(table: Path, schema_json: str, skipping: bool = True) -> None:
+def create(table: Path, schema_json: str, spec: TableSpec) -> None:
     """Make an empty table unless it is there, so that it can be asked before its first row.
 
     Args:
         table: its folder.
         schema_json: its columns.
-        skipping: keep the least and greatest value of each file's columns, so that a query can
-            skip files. The count of rows is always kept.
+        spec: how it is kept.
     """
     from deltalake import DeltaTable, Schema
 
@@ -41,14 +35,9 @@ def create(table: Path, schema_json: str, skipping: bool = True) -> None:
     fields = json.loads(schema_json)
     for field in fields["fields"]:
         field["nullable"] = True  # a count is never null to Spark, a table's column may be
-    # Of a text of megabytes, Delta's writer makes a copy for each row that comes after it.
-    statistics = {} if skipping else {"delta.dataSkippingNumIndexedCols": "0"}
-    DeltaTable.create(
-        table,
-        Schema.from_json(json.dumps(fields)),
-        "ignore",
-        configuration={**_CONFIGURATION, **statistics},
-    )
+    properties: dict[str, str | None] = {**spec.properties()}
+    schema = Schema.from_json(json.dumps(fields))
+    DeltaTable.create(table, schema, "ignore", configuration=properties)
 
 
 def schema_json(columns: Columns) -> str:
@@ -125,23 +114,23 @@ def rows_written(table: Path, after: int, until: int | None = None) -> int:
     for commit in delta.history(max(delta.version() - after, 0)):
         if after < commit["version"] <= (delta.version() if until is None else until):
             metrics: Mapping[str, Any] = commit.get("operationMetrics") or {}
-            # A merge names its rows otherwise; its numOutputRows also has those that it copied.
-            inserted = metrics.get("numTargetRowsInserted", metrics.get("numOutputRows", 0))
-            total += int(inserted)
+            total += next((int(metrics[name]) for name in _INSERTED if name in metrics), 0)
     return total
 
 
 def append(
-    table: Path, columns: Columns, rows: Iterable[Mapping[str, Any]], few_files: bool = False
+    table: Path, spec: TableSpec, rows: Iterable[Mapping[str, Any]], few_files: bool = False
 ) -> None:
     """Append a few rows in one commit; times are given as microseconds since 1970.
 
     Args:
+        spec: of a table whose columns are the same in every lakehouse.
         few_files: put many small files into few, for a table that is read whole.
     """
     from deltalake import DeltaTable, write_deltalake
 
-    create(table, schema_json(columns))
+    columns = spec.columns or {}
+    create(table, schema_json(columns), spec)
     listed = list(rows)
     if listed:
         delta = DeltaTable(table)
@@ -152,11 +141,13 @@ def append(
 
 
 def upsert(
-    table: Path, columns: Columns, rows: Sequence[Mapping[str, Any]], keys: Sequence[str]
+    table: Path, spec: TableSpec, rows: Sequence[Mapping[str, Any]], keys: Sequence[str]
 ) -> None:
     """Put rows in the place of those with the same keys, or add them, in one commit."""
     from deltalake import DeltaTable
 
+    columns = spec.columns or {}
+    create(table, schema_json(columns), spec)
     delta = DeltaTable(table)
     same = " and ".join(f"old.{key} = new.{key}" for key in keys)
     (

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from medallion.lakehouse import tables
 from medallion.lakehouse.columns import FILES
 from medallion.lakehouse.layout import Layout
+from medallion.lakehouse.specs import LEDGER
 
 TABLE = "ops.files"
 
@@ -109,10 +110,9 @@ class Ledger:
         if not listed:
             return
         with _WRITING:
-            tables.create(self._layout.table(TABLE), tables.schema_json(FILES))
             tables.upsert(
                 self._layout.table(TABLE),
-                FILES,
+                LEDGER,
                 [asdict(entry) for entry in listed.values()],
                 keys=("source", "path", "version"),
             )

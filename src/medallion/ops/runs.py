@@ -14,6 +14,7 @@ from typing import Any
 from medallion.lakehouse import tables
 from medallion.lakehouse.columns import RUNS
 from medallion.lakehouse.layout import Layout
+from medallion.lakehouse.specs import RECORD
 
 TABLE = "ops.runs"
 PASSED, HELD, REFRESHED = "passed", "held", "refreshed"
@@ -100,7 +101,7 @@ class Runs:
         """Append rows of `RUNS`, all in one commit, after those that are there."""
         last = self.standing.last_number
         numbered = [{**row, "number": last + at} for at, row in enumerate(rows, 1)]
-        tables.append(self._table, RUNS, numbered, few_files=True)
+        tables.append(self._table, RECORD, numbered, few_files=True)
         self._read = None
 
     def last_batch(self, query: str) -> int:

@@ -16,7 +16,7 @@ from typing import Any
 from medallion.config.loader import Config
 from medallion.errors import UsageError
 from medallion.inspection import balance
-from medallion.lakehouse import storage, tables
+from medallion.lakehouse import specs, storage, tables
 from medallion.lakehouse.layout import Layout
 from medallion.lakehouse.text import counted
 from medallion.ops.runs import REFRESHED
@@ -161,7 +161,7 @@ def _swap(pipeline: Pipeline, plan: dict[str, Any]) -> None:
         new = beside.table(name)
         if tables.exists(new):
             frame = pipeline.spark.read.format("delta").load(str(new))
-            tables.create(layout.table(name), frame.schema.json())
+            tables.create(layout.table(name), frame.schema.json(), specs.of(name))
             writer = frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
             writer.save(str(layout.table(name)))
     if beside.checkpoint(table).is_dir():

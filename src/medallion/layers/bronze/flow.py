@@ -12,7 +12,6 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from medallion.config.loader import Config, Source
-from medallion.lakehouse import tables
 from medallion.ops.ledger import Ledger
 from medallion.schema.evolution import Schema
 from medallion.sources.files import handover, reader
@@ -33,7 +32,7 @@ def start(
     name = f"bronze.{source.name}"
     config.layout.landing(source.name).mkdir(parents=True, exist_ok=True)
     handed = config.layout.intake(source.name)
-    tables.create(handed, tables.schema_json(handover.COLUMNS))
+    handover.prepare(handed)
     batches = Batches(spark, config, source, say)
     batches.prepare()
     checkpoint = config.layout.checkpoint(name)

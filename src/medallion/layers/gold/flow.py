@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from medallion.config.loader import Config, GoldTable
-from medallion.lakehouse import tables
+from medallion.lakehouse import specs, tables
 from medallion.lakehouse.columns import WINDOW
 from medallion.layers.definition import refuse_another
 from medallion.layers.gold.transform import aggregated, windowed
@@ -34,7 +34,7 @@ def start(spark: SparkSession, config: Config, table: GoldTable, trigger: dict[s
     target = config.layout.table(name)
     stream = _windowed(spark.readStream.format("delta").load(str(silver)), config, table)
     result = aggregated(stream, groups(table), table.measure)
-    tables.create(target, result.schema.json())
+    tables.create(target, result.schema.json(), specs.GOLD)
     if table.output_mode == "complete":
         writer = result.writeStream.outputMode("complete").format("delta")
     else:

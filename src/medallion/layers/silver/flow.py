@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from medallion.config.loader import Config, Source
 from medallion.errors import ConfigError
-from medallion.lakehouse import tables
+from medallion.lakehouse import specs, tables
 from medallion.layers.definition import refuse_another
 from medallion.layers.silver import transform as transforms
 from medallion.ops.runs import Runs
@@ -58,8 +58,8 @@ def start(
     )
     silver, quarantine = config.layout.table(name), config.layout.table(f"quarantine.{source.name}")
     kept = transforms.good(rows, source.silver)
-    tables.create(silver, kept.schema.json())
-    tables.create(quarantine, transforms.broken(rows).schema.json())
+    tables.create(silver, kept.schema.json(), specs.SILVER)
+    tables.create(quarantine, transforms.broken(rows).schema.json(), specs.QUARANTINE)
     checkpoint = config.layout.checkpoint(name)
     _refuse_another(spark, config, source, checkpoint, kept)
     checkpoints.note(checkpoint, "rules", rules)

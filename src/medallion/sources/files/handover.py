@@ -13,15 +13,13 @@ from pathlib import Path
 
 from medallion.config.loader import Source
 from medallion.lakehouse import tables
-from medallion.lakehouse.columns import Columns
+from medallion.lakehouse.specs import INTAKE
 from medallion.sources.files.listing import File
 
-COLUMNS: Columns = {
-    "path": "string",
-    "version": "long",
-    "size": "long",
-    "modified_at": "timestamp",
-}
+
+def prepare(table: Path) -> None:
+    """Make the table unless it is there, so that a stream can read it before the first file."""
+    tables.append(table, INTAKE, [])
 
 
 def hand_over(table: Path, source: Source, files: Iterable[tuple[File, int]]) -> None:
@@ -29,7 +27,7 @@ def hand_over(table: Path, source: Source, files: Iterable[tuple[File, int]]) ->
     for batch in _batches(source, files):
         tables.append(
             table,
-            COLUMNS,
+            INTAKE,
             [
                 {"path": f.path, "version": v, "size": f.size, "modified_at": f.modified_at}
                 for f, v in batch

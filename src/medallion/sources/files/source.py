@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from medallion.config.loader import Config, Source
 from medallion.errors import MedallionError
-from medallion.lakehouse import tables
+from medallion.lakehouse import specs, tables
 from medallion.lakehouse.columns import RESCUED
 from medallion.ops.ledger import PENDING, REJECTED, REPLACED, VANISHED, Entry
 from medallion.parsing.parse import parsed
@@ -54,7 +54,7 @@ class Batches:
             # failure then, and the other sources start.
             with suppress(MedallionError, *unreadable.FAULTS):
                 self._infer(fit)
-        tables.create(self._table, self._schema.table_json(), skipping=False)
+        tables.create(self._table, self._schema.table_json(), specs.BRONZE)
 
     def _settle_cut_off(self) -> None:
         """Put a batch on record whose rows are in bronze, before its files are looked at anew.

@@ -1,0 +1,68 @@
+"""How each table is kept: the one place that lists them all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from medallion.lakehouse.columns import FILES, RUNS, Columns
+
+RETENTION = "6 hours"
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """What a table's log and files carry, whoever writes them.
+
+    Attributes:
+        columns: where every lakehouse has the same; None where the configuration gives them.
+        is_streamed: a stream reads its commits one after the other. One that was switched off for
+            longer than the log is kept could not go on where it stopped, so only `maintain`, which
+            knows what the streams still need, takes old commits away.
+        has_change_feed: rows are read again by the versions that added them.
+        has_statistics: the least and greatest value of each file's columns are kept, so that a
+            query can skip files. Of a text of megabytes, Delta's writer makes a copy for each row
+            that comes after it. The count of rows is always kept.
+    """
+
+    columns: Columns | None = None
+    is_streamed: bool = False
+    has_change_feed: bool = False
+    has_statistics: bool = True
+
+    def properties(self, retention: str = RETENTION) -> dict[str, str]:
+        """The properties of its Delta table.
+
+        A checkpoint every ten commits is Spark's own default, and not that of the other writer
+        here: opening a table reads all the commits since the last one.
+        """
+        found = {
+            "delta.checkpointInterval": "10",
+            "delta.enableChangeDataFeed": _spelled(self.has_change_feed),
+            "delta.enableExpiredLogCleanup": _spelled(not self.is_streamed),
+            "delta.logRetentionDuration": f"interval {retention}",
+            "delta.deletedFileRetentionDuration": f"interval {retention}",
+        }
+        return found if self.has_statistics else {**found, "delta.dataSkippingNumIndexedCols": "0"}
+
+
+def _spelled(is_on: bool) -> str:
+    return "true" if is_on else "false"
+
+
+BRONZE = TableSpec(is_streamed=True, has_change_feed=True, has_statistics=False)
+SILVER = TableSpec(is_streamed=True, has_change_feed=True)
+QUARANTINE = TableSpec()
+GOLD = TableSpec()
+INTAKE = TableSpec(
+    {"path": "string", "version": "long", "size": "long", "modified_at": "timestamp"},
+    is_streamed=True,
+    has_change_feed=True,
+)
+LEDGER = TableSpec(FILES)
+RECORD = TableSpec(RUNS)
+
+
+def of(table: str) -> TableSpec:
+    """The spec of `layer.name`."""
+    layers = {"bronze": BRONZE, "silver": SILVER, "quarantine": QUARANTINE, "gold": GOLD}
+    return {"ops.files": LEDGER, "ops.runs": RECORD}.get(table) or layers[table.partition(".")[0]]

@@ -1,0 +1,73 @@
+"""Tables made and asked without a JVM: their properties, their rows, their versions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from medallion.lakehouse import specs, tables
+from medallion.lakehouse.specs import TableSpec
+
+NUMBERS = TableSpec({"n": "long"})
+
+
+@pytest.mark.parametrize(
+    ("name", "is_streamed"),
+    [
+        ("bronze.a", True),  # silver reads its commits
+        ("silver.a", True),  # gold does
+        ("quarantine.a", False),
+        ("gold.a", False),
+        ("ops.files", False),
+        ("ops.runs", False),
+    ],
+)
+def test_only_what_streams_read_keeps_its_log(tmp_path: Path, name: str, is_streamed: bool) -> None:
+    tables.create(tmp_path / "t", tables.schema_json({"n": "long"}), specs.of(name))
+    found = DeltaTable(tmp_path / "t").metadata().configuration
+    assert found["delta.enableExpiredLogCleanup"] == ("false" if is_streamed else "true")
+    assert found["delta.logRetentionDuration"] == "interval 6 hours"
+    assert found["delta.checkpointInterval"] == "10"
+    assert ("delta.dataSkippingNumIndexedCols" in found) == name.startswith("bronze.")
+
+
+def test_a_table_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
+    tables.append(tmp_path, NUMBERS, [{"n": 1}])
+    tables.create(tmp_path, tables.schema_json({"other": "string"}), specs.GOLD)
+    assert tables.version(tmp_path) == 1
+    assert tables.Opened(tmp_path).columns == {"n"}
+
+
+def test_a_table_that_is_not_there_has_no_rows(tmp_path: Path) -> None:
+    opened = tables.Opened(tmp_path / "none")
+    assert (opened.columns, opened.select("count(*)")) == (frozenset(), [])
+    assert tables.row_count(tmp_path / "none") == 0
+    assert tables.version(tmp_path / "none") == -1
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_question_sees_one_version_of_a_table(tmp_path: Path) -> None:
+    tables.append(tmp_path, NUMBERS, [{"n": 1}, {"n": 2}])
+    opened = tables.Opened(tmp_path)
+    tables.append(tmp_path, NUMBERS, [{"n": 4}])
+    assert opened.select("sum(n)") == [(3,)]
+    assert tables.Opened(tmp_path).select("n", "where n > 1 order by n") == [(2,), (4,)]
+
+
+def test_a_new_column_of_a_record_is_taken_up(tmp_path: Path) -> None:
+    tables.append(tmp_path, NUMBERS, [{"n": 1}])
+    tables.append(tmp_path, TableSpec({"n": "long", "why": "string"}), [{"n": 2, "why": "x"}])
+    assert tables.Opened(tmp_path).select("n, why", "order by n") == [(1, None), (2, "x")]
+
+
+def test_rows_written_are_those_of_the_commits_after_a_version(tmp_path: Path) -> None:
+    for rows in (2, 3, 5):  # versions 1, 2 and 3
+        tables.append(tmp_path, NUMBERS, [{"n": n} for n in range(rows)])
+    assert tables.rows_written(tmp_path, after=0) == 10
+    assert tables.rows_written(tmp_path, after=1) == 8
+    assert tables.rows_written(tmp_path, after=1, until=2) == 3
+    assert tables.rows_written(tmp_path, after=3) == 0
+    DeltaTable(tmp_path).optimize.compact()  # no row is new
+    assert tables.rows_written(tmp_path, after=0) == 10
