@@ -1,0 +1,72 @@
+"""Which queries there are: those that run, and those that were looked at before they ended.
+
+Spark forgets a query when it ends, and the cause with it if it failed. Whatever this package has
+started or shown once is kept, so that it can still be asked about by its name.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from medallion.errors import UsageError
+
+_kept: dict[str, dict[str, StreamingQuery]] = {}
+"""Queries by the Spark application that they ran in, and by run id, the oldest first."""
+
+
+def session() -> SparkSession:
+    """The Spark session of this process.
+
+    Raises:
+        UsageError: there is none.
+    """
+    active = SparkSession.getActiveSession()
+    if active is None:
+        raise UsageError(
+            "There is no Spark session here: medallion.spark_session() starts one, and gives it."
+        )
+    return active
+
+
+def keep(query: StreamingQuery) -> StreamingQuery:
+    """Remember a query beyond its end."""
+    application = session().sparkContext.applicationId
+    for gone in _kept.keys() - {application}:
+        del _kept[gone]
+    _kept.setdefault(application, {})[query.runId] = query
+    return query
+
+
+def queries() -> list[StreamingQuery]:
+    """Those that run, and then those that have ended: of each name, the last one."""
+    spark = session()
+    active = [keep(query) for query in spark.streams.active]
+    taken = {query.runId for query in active} | {query.name for query in active}
+    ended = []
+    for query in reversed(_kept.get(spark.sparkContext.applicationId, {}).values()):
+        if taken.isdisjoint({query.runId, query.name}) and not query.isActive:
+            taken |= {query.runId, query.name} - {None}
+            ended.append(query)
+    return active + ended
+
+
+def find(query_or_name: StreamingQuery | str) -> StreamingQuery:
+    """A query, by itself or by its name or id.
+
+    Raises:
+        UsageError: there is no such query; the message names those there are.
+    """
+    if isinstance(query_or_name, StreamingQuery):
+        return keep(query_or_name)
+    there = queries()
+    for query in there:
+        if query_or_name in (query.name, query.id, query.runId):
+            return query
+    names = ", ".join(sorted(label(query) for query in there)) or "none at all"
+    raise UsageError(f"There is no stream {query_or_name!r} here; there are: {names}.")
+
+
+def label(query: StreamingQuery) -> str:
+    """What to call a query: its name, or the beginning of its id."""
+    return query.name or query.id[:8]

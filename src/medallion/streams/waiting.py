@@ -1,0 +1,170 @@
+"""To wait for a stream, to ask how it is, and to stop it; always with an end."""
+
+from __future__ import annotations
+
+import io
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+
+from py4j.protocol import Py4JError
+from pyspark.sql.streaming.query import StreamingQuery
+
+from medallion.errors import UsageError
+from medallion.spark.query import StreamError, one_line
+from medallion.streams.known import find, keep, label, session
+from medallion.streams.table import Table
+
+STOPPED = "stopped"
+_PAUSE = 0.05
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """What came of the attempt to stop a stream."""
+
+    name: str
+    id: str
+    outcome: str
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it runs no more."""
+        return self.outcome == STOPPED
+
+
+def until_stream_is_ready(
+    query_or_name: StreamingQuery | str, timeout: float = 60
+) -> StreamingQuery:
+    """Wait until a stream has been through its first batch, or knows that nothing is there yet.
+
+    From then on its table or files can be asked. `timeout` is in seconds.
+
+    Raises:
+        UsageError: there is no such stream, or `timeout` is not above 0.
+        StreamError: it failed, or was not ready in time.
+    """
+    query = find(query_or_name)
+    if not _until(lambda: _is_ready(query), query, timeout):
+        raise StreamError(
+            f"{label(query)} is not ready after {timeout:g} seconds: {doing(query)}. "
+            "Give it a longer timeout, or look at explain()."
+        )
+    return query
+
+
+def await_termination(query_or_name: StreamingQuery | str, timeout: float = 600) -> bool:
+    """Wait until a stream has ended; false where it still runs after `timeout` seconds.
+
+    Raises:
+        UsageError: there is no such stream, or `timeout` is not above 0.
+        StreamError: it failed; the message has the cause in one sentence.
+    """
+    query = find(query_or_name)
+    return _until(lambda: not query.isActive, query, timeout)
+
+
+def exception(query_or_name: StreamingQuery | str) -> str | None:
+    """What a stream failed of, in one sentence; None where it runs, or ended well.
+
+    Raises:
+        UsageError: there is no such stream.
+    """
+    query = find(query_or_name)
+    failure = query.exception()
+    if failure is not None:
+        return one_line(str(failure))
+    if query.isActive and not is_alive(query):
+        return "its thread in Spark has died, of too little memory perhaps: stop it, start it anew"
+    return None
+
+
+def explain(query_or_name: StreamingQuery | str, extended: bool = False) -> str:
+    """Spark's plan of a stream's last batch; `extended` with the logical plans before it.
+
+    Raises:
+        UsageError: there is no such stream.
+    """
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        find(query_or_name).explain(extended)
+    return printed.getvalue().strip()
+
+
+def stop_all_streams(timeout: float = 30) -> Table[Stopped]:
+    """Stop every stream of this Spark session, side by side, and say of each what came of it.
+
+    One that does not stop within `timeout` seconds is told, and keeps none of the others running.
+
+    Raises:
+        UsageError: there is no Spark session, or `timeout` is not above 0.
+    """
+    return stop(session().streams.active, timeout)
+
+
+def stop(queries: Iterable[StreamingQuery], timeout: float = 30) -> Table[Stopped]:
+    """The same for some streams.
+
+    Raises:
+        UsageError: there is no Spark session, or `timeout` is not above 0.
+    """
+    _checked(timeout)
+    outcomes: dict[str, str] = {}
+
+    def stop_one(query: StreamingQuery) -> None:
+        try:
+            query.stop()
+            outcomes[query.runId] = STOPPED
+        except Exception as error:  # said in the table, for the others go on
+            outcomes[query.runId] = f"not stopped: {one_line(str(error))}"
+
+    chosen = [keep(query) for query in queries]
+    # Daemons, so that one that never returns does not hold up the end of the process.
+    threads = [threading.Thread(target=stop_one, args=(each,), daemon=True) for each in chosen]
+    for thread in threads:
+        thread.start()
+    end = time.monotonic() + timeout
+    for thread in threads:
+        thread.join(max(0.0, end - time.monotonic()))
+    late = f"still running after {timeout:g} seconds: Spark stops it when its batch ends"
+    rows = [Stopped(label(q), q.id, outcomes.get(q.runId, late)) for q in chosen]
+    return Table("streams stopped", Stopped, tuple(rows), empty="no stream was running")
+
+
+def doing(query: StreamingQuery) -> str:
+    """What Spark says that a query does now, such as `Waiting for data to arrive`."""
+    return str(query.status["message"])
+
+
+def is_alive(query: StreamingQuery) -> bool:
+    """Whether a query's thread is there. A fatal Error of Java ends it, and Spark never notices."""
+    try:
+        return bool(query._jsq.streamingQuery().queryExecutionThread().isAlive())
+    except (Py4JError, AttributeError):  # Spark Connect shows no threads
+        return True
+
+
+def _is_ready(query: StreamingQuery) -> bool:
+    return query.lastProgress is not None or not query.isActive
+
+
+def _until(reached: Callable[[], bool], query: StreamingQuery, timeout: float) -> bool:
+    """Whether it came to that in time.
+
+    Raises:
+        StreamError: the query failed.
+    """
+    end = time.monotonic() + _checked(timeout)
+    while not (done := reached()) and time.monotonic() < end and is_alive(query):
+        time.sleep(_PAUSE)
+    if failure := exception(query):
+        raise StreamError(f"{label(query)} failed: {failure}")
+    return done or reached()
+
+
+def _checked(timeout: float) -> float:
+    if not timeout > 0:
+        raise UsageError(f"timeout must be a number of seconds above 0, not {timeout!r}.")
+    return timeout
