@@ -1,0 +1,114 @@
+"""Files that are there already, landed one after the other: `<folder>/<source>/<file>`."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from medallion.errors import UsageError
+from medallion.factory.report import LandReport
+from medallion.factory.state import StateFile
+from medallion.lakehouse import storage
+
+MEMORY = "given.json"
+"""Beside the factory's state: what has landed, for the pipeline moves files out of landing."""
+
+
+@dataclass(frozen=True)
+class GivenFiles:
+    """The files of a folder as the batches of a lesson: a file of each source is a batch."""
+
+    folder: Path
+    landing: Path
+    state: StateFile
+
+    def left(self, source: str | None = None) -> dict[str, int]:
+        """How many files of each source, or of one, have not landed yet.
+
+        Raises:
+            UsageError: the folder is not there, or has no files (of that source).
+        """
+        folders = self.folder.iterdir() if self.folder.is_dir() else ()
+        found = {p.name: _files(p) for p in sorted(folders) if p.is_dir() and _files(p)}
+        if not found:
+            raise UsageError(
+                f"{self.folder}: no files to land; they lie there in a folder a source."
+            )
+        if source is not None and source not in found:
+            raise UsageError(f"{self.folder}: no files of {source!r}, only of {', '.join(found)}.")
+        memory = landed(self.state)
+        return {
+            name: sum(file.name not in memory.get(name, ()) for file in files)
+            for name, files in found.items()
+            if source in (None, name)
+        }
+
+    def land(self, source: str, count: int) -> LandReport:
+        """Land the next files of a source: each whole, or not at all, and once.
+
+        Raises:
+            UsageError: a file of that name is in the landing zone, and was not landed from here.
+        """
+        report = LandReport()
+        with self.state.locked():
+            memory = landed(self.state)
+            self._finish(source, memory)
+            names = memory.setdefault(source, [])
+            files = (file for file in _files(self.folder / source) if file.name not in names)
+            for file, _ in zip(files, range(count), strict=False):
+                report += self._land(file, source, memory)
+        return report
+
+    def _land(self, file: Path, source: str, memory: dict[str, list[str]]) -> LandReport:
+        place = self.landing / source / file.name
+        if place.exists():
+            raise UsageError(
+                f"{place} is there already, and was not landed from {self.folder}: move it away, "
+                "or land on a new root."
+            )
+        place.parent.mkdir(parents=True, exist_ok=True)
+        hidden = _hidden(place)
+        shutil.copyfile(file, hidden)
+        memory[source].append(file.name)
+        storage.write(self.state.path.with_name(MEMORY), json.dumps(memory, indent=1) + "\n")
+        hidden.replace(place)
+        with file.open("rb") as lines:
+            return LandReport(files=1, lines=sum(bool(line.strip()) for line in lines), batches=1)
+
+    def _finish(self, source: str, memory: dict[str, list[str]]) -> None:
+        """Show a file whose landing was cut off between its note and its name."""
+        for name in memory.get(source, ())[-1:]:
+            place = self.landing / source / name
+            if _hidden(place).exists():
+                _hidden(place).replace(place)
+
+
+def landed(state: StateFile) -> dict[str, list[str]]:
+    """The names of the given files that have landed, by source."""
+    memory = state.path.with_name(MEMORY)
+    if not memory.exists():
+        return {}
+    try:
+        return dict(json.loads(memory.read_text(encoding="utf-8")))
+    except ValueError as error:
+        raise UsageError(
+            f"{memory} is not the data factory's ({error}): put it back, or land on a new root."
+        ) from error
+
+
+def _hidden(place: Path) -> Path:
+    """Spark and the pipeline pass over names that begin with a dot."""
+    return place.with_name(f".{place.name}.tmp")
+
+
+def _files(folder: Path) -> list[Path]:
+    files = (p for p in folder.iterdir() if p.is_file() and not p.name.startswith((".", "_")))
+    return sorted(files, key=lambda file: _order(file.name))
+
+
+def _order(name: str) -> list[tuple[str, int]]:
+    """file2 before file10."""
+    return [(text, int(number or 0)) for text, number in re.findall(r"(\D*)(\d*)", name)]

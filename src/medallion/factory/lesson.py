@@ -1,0 +1,134 @@
+"""A root that a lesson began, and may therefore take away again."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from medallion.errors import UsageError
+from medallion.factory import given
+from medallion.factory.plan import SOURCE_NAMES
+from medallion.factory.state import StateFile
+from medallion.lakehouse import lock
+from medallion.lakehouse.layout import LAYERS, Layout
+
+_MADE = re.compile(r"(\w+)-(\d{6})-\d{5}\.json")
+
+
+@dataclass(frozen=True)
+class CleanedUp:
+    """What a clean-up stopped, removed, and left because nobody knows whose it is."""
+
+    stopped: tuple[str, ...] = ()
+    removed: tuple[Path, ...] = ()
+    left: tuple[Path, ...] = ()
+
+    def __str__(self) -> str:
+        """A line for each of the three that there is."""
+        told = {
+            "stopped": self.stopped,
+            "removed": self.removed,
+            "left, as no lesson made it": self.left,
+        }
+        lines = [f"{what}: {', '.join(map(str, these))}" for what, these in told.items() if these]
+        return "\n".join(lines) or "nothing to clean up"
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """The root above a landing zone, as the place of a lesson."""
+
+    landing: Path
+    state: StateFile
+
+    @property
+    def root(self) -> Path:
+        """Where the lesson's tables and checkpoints lie."""
+        return self.landing.parent
+
+    @property
+    def _mark(self) -> Path:
+        return self.state.path.with_name("lesson")
+
+    def begin(self) -> None:
+        """Note that a lesson began here, where nothing but folders was before."""
+        if not any(path.is_file() for path in self.root.rglob("*")):
+            self._mark.parent.mkdir(parents=True, exist_ok=True)
+            self._mark.touch()
+
+    def clean_up(self, timeout: float) -> CleanedUp:
+        """Stop the streams below the root, and remove what a lesson made there.
+
+        Raises:
+            UsageError: the root held files before the lesson began, another process writes there,
+                or a stream does not stop within `timeout` seconds. Nothing is removed then.
+        """
+        layout = Layout(self.root)
+        if not layout.own_folders():
+            return CleanedUp()
+        if not self._mark.exists():
+            raise UsageError(
+                f"{self.root} held files before the first load() of a data factory, so they are "
+                "not a lesson's: clean_up() removes nothing there."
+            )
+        with lock.hold(layout, LAYERS, "clean-up"):
+            stopped = _stop_streams(self.root, timeout)
+            landed = list(self._landed())
+            for file in landed:
+                file.unlink()
+            # The mark goes last, so that a clean-up that was cut off can be done again.
+            memory = self.state.path.parent
+            folders = sorted(layout.own_folders(), key=lambda folder: (folder == memory, folder))
+            for folder in folders:
+                _remove(folder)
+        for folder in (*self.landing.glob("*"), self.landing, self.root):
+            _remove_empty(folder)
+        left = (path for path in self.root.rglob("*") if path.is_file())
+        return CleanedUp(stopped, (*landed, *folders), tuple(sorted(left)))
+
+    def _landed(self) -> Iterator[Path]:
+        """The files that the factory landed, and that still lie in the landing zone."""
+        names = given.landed(self.state)
+        last = {name: self.state.load(name) for name in SOURCE_NAMES}
+        for file in sorted(path for path in self.landing.glob("*/*") if path.is_file()):
+            source = file.parent.name
+            shown = file.name.removeprefix(".").removesuffix(".tmp")
+            made = _MADE.fullmatch(shown)
+            if shown in names.get(source, ()):
+                yield file
+            elif made and made[1] == source in last:
+                progress = last[source]
+                plans = (plan for plan in (progress.done, progress.begun) if plan)
+                if int(made[2]) <= max((plan.number for plan in plans), default=0):
+                    yield file
+
+
+def _stop_streams(root: Path, timeout: float) -> tuple[str, ...]:
+    if "pyspark" not in sys.modules:  # then no stream can be running here
+        return ()
+    from medallion.streams.places import stop_below
+
+    found = stop_below(root, timeout)
+    if running := [stream.name for stream in found if not stream.is_stopped]:
+        raise UsageError(
+            f"{', '.join(running)} did not stop within {timeout:g} seconds, and reads or writes "
+            f"below {root}: nothing was removed; try again when its batch has ended."
+        )
+    return tuple(stream.name for stream in found)
+
+
+def _remove(folder: Path) -> None:
+    """A folder with all that is in it; a link to one goes alone."""
+    if folder.is_symlink() or not folder.is_dir():
+        folder.unlink()
+    else:
+        shutil.rmtree(folder)
+
+
+def _remove_empty(folder: Path) -> None:
+    if folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir()):
+        folder.rmdir()
