@@ -18,7 +18,7 @@ from medallion.config.loader import Config
 from medallion.factory import DataFactory
 from medallion.lakehouse import specs, tables
 from medallion.lakehouse.columns import INGESTED_AT, SOURCE_FILE, bronze_columns
-from medallion.parsing.parse import parsed
+from medallion.parsing.parse import parse
 from medallion.sources.files import reader
 from medallion.spark.session import spark_session
 
@@ -86,7 +86,7 @@ def _rescue(spark: SparkSession, config: Config) -> float:
 
     def work() -> None:
         lines = reader.rows(spark, config, source, paths, columns)
-        parsed(lines, columns).write.format("delta").mode("append").save(str(table))
+        parse(lines, columns).write.format("delta").mode("append").save(str(table))
 
     return clocked(work)
 

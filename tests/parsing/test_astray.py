@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from medallion.parsing.parse import parsed
+from medallion.parsing.parse import parse
 
 
 def read(spark: SparkSession, schema: dict[str, str], *lines: str) -> dict[str, tuple[Any, ...]]:
     """What bronze has of each line: the columns as JSON, and what was rescued."""
     rows = [(line, line) for line in lines]
     frame = spark.createDataFrame(rows, "value string, _source_file string")
-    found = parsed(frame.selectExpr("*", "now() as _source_modified_at"), schema)
+    found = parse(frame.selectExpr("*", "now() as _source_modified_at"), schema)
     columns = f"to_json(struct({', '.join(schema)})) as columns"
     some = found.selectExpr("_source_file", columns, "_rescued_data").collect()
     return {line: (json.loads(said), rescued) for line, said, rescued in some}

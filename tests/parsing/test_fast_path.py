@@ -1,4 +1,4 @@
-"""The quick look says of a line that it is whole only where the exact look finds nothing more."""
+"""The fast path says of a line that it is whole only where the exact path finds nothing more."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.parsing.exact_path import QUICK, exact
-from medallion.parsing.fast_path import quick
+from medallion.parsing.exact_path import exact_path
+from medallion.parsing.fast_path import fast_path
+from medallion.parsing.times import PLAIN_TIME
 
 FLAT = {"id": "string", "n": "long", "x": "double", "ts": "timestamp", "day": "date"}
 FLAT["yes"] = "boolean"
-# Where the quick look leaves a column's value.
-VALUE = {name: f"_text.`{name}`" for name in (*FLAT, "tags", "at")}
-VALUE |= {name: f"{QUICK}{name}" for name in ("ts", "day")}
+# Where the fast path leaves a column's value.
+VALUE = {name: f"_parsed.`{name}`" for name in (*FLAT, "tags", "at")}
+VALUE |= {name: f"{PLAIN_TIME}{name}" for name in ("ts", "day")}
 NESTED = FLAT | {"tags": "array<string>", "at": "struct<lat:double,since:timestamp>"}
 
 VALUES = [
@@ -68,31 +69,31 @@ PLAIN = [
 Schema = dict[str, str]
 
 
-def looked_at(spark: SparkSession, lines: list[str], schema: Schema) -> DataFrame:
-    rows = quick(spark.createDataFrame([(line,) for line in lines], "value string"), schema)
-    return rows.withColumn("exact", F.expr(exact(schema)))
+def on_both_paths(spark: SparkSession, lines: list[str], schema: Schema) -> DataFrame:
+    rows = fast_path(spark.createDataFrame([(line,) for line in lines], "value string"), schema)
+    return rows.withColumn("exact", F.expr(exact_path(schema)))
 
 
 @pytest.mark.parametrize("schema", [FLAT, NESTED, {}], ids=["flat", "nested", "no columns"])
-def test_what_is_not_odd_is_the_same_to_the_exact_look(spark: SparkSession, schema: Schema) -> None:
+def test_what_is_not_odd_is_the_same_on_the_exact_path(spark: SparkSession, schema: Schema) -> None:
     lines = [s.format(name, value) for s in SHAPES for name in NESTED for value in VALUES]
     lines += ["", "null", "[]", "]", "],[", "{", "}", '"']
-    rows = looked_at(spark, lines, schema)
+    rows = on_both_paths(spark, lines, schema)
     same = " and ".join(["true", *(f"exact.`{name}` <=> {VALUE[name]}" for name in schema)])
     nothing_more = "exact._corrupt_record is null and exact._rescued_data is null"
-    wrong = rows.where(f"not _odd and not ({same} and {nothing_more})")
+    wrong = rows.where(f"not _is_odd and not ({same} and {nothing_more})")
     assert [row.value for row in wrong.select("value").collect()] == []
 
 
 def test_lines_as_they_should_be_are_not_odd(spark: SparkSession) -> None:
     """Otherwise all would be right still, but slow."""
-    odd = looked_at(spark, PLAIN, NESTED).where("_odd").select("value").collect()
+    odd = on_both_paths(spark, PLAIN, NESTED).where("_is_odd").select("value").collect()
     assert [row.value for row in odd] == []
 
 
 def test_the_values_are_those_of_the_line(spark: SparkSession) -> None:
     """By Python's own parser, for the types that JSON has."""
-    for row in looked_at(spark, PLAIN, NESTED).collect():
+    for row in on_both_paths(spark, PLAIN, NESTED).collect():
         line = json.loads(row.value)
         for name in ("id", "n", "x", "yes", "tags"):
-            assert row._text[name] == line.get(name), row.value
+            assert row._parsed[name] == line.get(name), row.value

@@ -8,7 +8,7 @@ from datetime import datetime
 import pytest
 from pyspark.sql import SparkSession
 
-from medallion.parsing.parse import parsed
+from medallion.parsing.parse import parse
 
 SCHEMA = {"id": "string", "n": "long", "x": "double", "ts": "timestamp"}
 NESTED = {"id": "string", "at": "struct<lat:double,tags:array<string>,in:struct<n:bigint>>"}
@@ -71,7 +71,7 @@ def outcomes(spark: SparkSession) -> dict[str, tuple[object, ...]]:
     lines = spark.createDataFrame(rows, "i int, value string, _source_file string").selectExpr(
         "value", "concat(_source_file, i) as _source_file", "now() as _source_modified_at"
     )
-    found = parsed(lines, SCHEMA).collect()
+    found = parse(lines, SCHEMA).collect()
     by_number = {int(row["_source_file"][1:]): row for row in found}
     return {
         line: (row.id, row.n, row.x, row["_rescued_data"], row["_corrupt_record"])
@@ -101,7 +101,7 @@ def test_line(
 def test_a_field_named_twice_keeps_both_values(spark: SparkSession) -> None:
     line = '{"id": "a", "id": "b"}'
     frame = spark.createDataFrame([(line, "f")], "value string, _source_file string")
-    row = parsed(frame.selectExpr("*", "now() as _source_modified_at"), SCHEMA).collect()[0]
+    row = parse(frame.selectExpr("*", "now() as _source_modified_at"), SCHEMA).collect()[0]
     assert row["_rescued_data"] == line
     assert row["_corrupt_record"] is None
 
@@ -120,7 +120,7 @@ def test_a_field_named_twice_keeps_both_values(spark: SparkSession) -> None:
 def test_times(spark: SparkSession, written: object) -> None:
     line = json.dumps({"ts": written})
     frame = spark.createDataFrame([(line, "f")], "value string, _source_file string")
-    rows = parsed(frame.selectExpr("*", "now() as _source_modified_at"), SCHEMA)
+    rows = parse(frame.selectExpr("*", "now() as _source_modified_at"), SCHEMA)
     assert rows.selectExpr("unix_seconds(ts)").collect()[0][0] == 1519984953
     assert datetime.fromtimestamp(1519984953).minute == 2
 
@@ -153,7 +153,7 @@ def test_a_nested_value_is_taken_whole_or_kept(
 ) -> None:
     line = json.dumps(value)
     frame = spark.createDataFrame([(line, "f")], "value string, _source_file string")
-    row = parsed(frame.selectExpr("*", "now() as _source_modified_at"), NESTED).collect()[0]
+    row = parse(frame.selectExpr("*", "now() as _source_modified_at"), NESTED).collect()[0]
     assert row["_corrupt_record"] is None
     kept = json.loads(row["_rescued_data"] or "{}")
     assert kept == (value if is_kept else {})
@@ -165,7 +165,7 @@ def test_a_line_that_is_not_utf8_loses_no_byte(spark: SparkSession) -> None:
     lines = frame.selectExpr(
         "cast(raw as string) as value", "_source_file", "now() as _source_modified_at"
     )
-    row = parsed(lines, SCHEMA).collect()[0]
+    row = parse(lines, SCHEMA).collect()[0]
     assert row.id is None
     assert row["_corrupt_record"].encode("latin-1") == raw
 
@@ -180,7 +180,7 @@ def test_a_text_without_a_whole_date_is_no_time(spark: SparkSession, written: st
     for line in (f'{{"ts":{written}}}', f'{{"at":{{"since":[{written}]}}}}'):
         frame = spark.createDataFrame([(line, "f")], "value string, _source_file string")
         schema = {"ts": "timestamp", "at": "struct<since:array<timestamp>>"}
-        rows = parsed(frame.selectExpr("*", "now() as _source_modified_at"), schema)
+        rows = parse(frame.selectExpr("*", "now() as _source_modified_at"), schema)
         row = rows.select("ts", "_rescued_data").collect()[0]
         assert json.loads(row["_rescued_data"] or "{}") == json.loads(line)
         assert row.ts is None
@@ -189,6 +189,6 @@ def test_a_text_without_a_whole_date_is_no_time(spark: SparkSession, written: st
 @pytest.mark.parametrize("line", ['{"ts":10115}', '{"ts": 10115, "id": "10115 Berlin"}'])
 def test_few_seconds_are_a_time(spark: SparkSession, line: str) -> None:
     frame = spark.createDataFrame([(line, "f")], "value string, _source_file string")
-    rows = parsed(frame.selectExpr("*", "now() as _source_modified_at"), SCHEMA)
+    rows = parse(frame.selectExpr("*", "now() as _source_modified_at"), SCHEMA)
     found = rows.selectExpr("unix_seconds(ts)", "_rescued_data").collect()[0]
     assert tuple(found) == (10115, None)

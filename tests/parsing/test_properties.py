@@ -18,7 +18,7 @@ from pyspark.sql import Row, SparkSession
 
 from medallion.ops import ledger
 from medallion.ops.ledger import ARCHIVED, INGESTED, REJECTED
-from medallion.parsing.parse import parsed
+from medallion.parsing.parse import parse
 from medallion.sources.files.reject import why_not_text
 from tests.support.lakehouse import Lakehouse
 
@@ -187,7 +187,7 @@ def test_no_value_of_a_line_is_lost(spark: SparkSession, lines: list[bytes]) -> 
         "cast(raw as string) as value", "_source_file", "now() as _source_modified_at"
     )
     # Times as text: Python has no year 10000.
-    found = parsed(frame, SCHEMA).selectExpr("* except (ts)", "cast(ts as string) as ts").collect()
+    found = parse(frame, SCHEMA).selectExpr("* except (ts)", "cast(ts as string) as ts").collect()
     assert len(found) == len(lines)
     for row in found:
         check(lines[int(row["_source_file"])], row)

@@ -11,7 +11,8 @@ import pytest
 from medallion.errors import ConfigError, MedallionError
 from medallion.lakehouse.columns import TECHNICAL
 from medallion.schema import registry
-from medallion.schema.registry import MOST_COLUMNS, Version, acceptable, add, declare, read
+from medallion.schema.names import MOST_COLUMNS, acceptable
+from medallion.schema.registry import Version, add, declare, read
 
 A = {"Device": "string", "x": "double"}
 

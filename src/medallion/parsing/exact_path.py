@@ -1,4 +1,4 @@
-"""The exact look at a line that may hold more than its columns can say."""
+"""The exact path: what a line holds that its columns cannot say, at whatever price."""
 
 from __future__ import annotations
 
@@ -7,52 +7,43 @@ from collections.abc import Mapping
 from pyspark.sql import types as T
 
 from medallion.lakehouse.columns import CORRUPT, RESCUED
-from medallion.parsing.nested import astray, is_nested, member, rounded, texts, unfit
-
-TIMES = ("timestamp", "date")
-# Before the name of a column of times: its value, if it is of the plainest form.
-QUICK = "_quick_"
-# RFC 8259 only: what Spark would let pass besides is not JSON to the next reader.
-_STRICT = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
+from medallion.parsing.json_text import HALVES, IS_FLAT, member, options, sealed, texts
+from medallion.parsing.nested import astray, is_nested, rounded, unfit
+from medallion.parsing.times import PLAIN_TIME, TIMES, times_of
 
 
-def times_of(schema: Mapping[str, str]) -> dict[str, str]:
-    """The columns of a schema that hold times."""
-    return {name: kind for name, kind in schema.items() if kind in TIMES}
-
-
-def parsed_as(columns: Mapping[str, str]) -> str:
+def parsed(columns: Mapping[str, str]) -> str:
     """SQL: the struct that Spark makes of `value`; `_conflict` is null if all of it did fit."""
     ddl = ", ".join([*(f"`{name}` {kind}" for name, kind in columns.items()), "_conflict string"])
-    return f"from_json(value, '{ddl}', {_options(columnNameOfCorruptRecord='_conflict')})"
+    return f"from_json(value, '{ddl}', {options(columnNameOfCorruptRecord='_conflict')})"
 
 
-def exact(schema: Mapping[str, str]) -> str:
+def exact_path(schema: Mapping[str, str]) -> str:
     """SQL: what bronze keeps of a line.
 
     Args:
         schema: columns with their Spark types.
 
     Returns:
-        An expression over `value`, the line, and what the quick look found in it: `_text` and
-        `_quick_<column>`. It is a struct of the columns of `schema`, `_corrupt_record` and
+        An expression over `value`, the line, and what the fast path found in it: `_parsed` and
+        `_plain_time_<column>`. It is a struct of the columns of `schema`, `_corrupt_record` and
         `_rescued_data`.
     """
     raw = "if(is_valid_utf8(value), value, decode(cast(value as binary), 'ISO-8859-1'))"
     times = times_of(schema)
-    unread = [f"(_text.`{name}` is not null and `{QUICK}{name}` is null)" for name in times]
+    unread = [f"(_parsed.`{name}` is not null and `{PLAIN_TIME}{name}` is null)" for name in times]
     # Of a field named twice, Spark's parser may take either value, and the text be the other one.
     unclear = f"({' or '.join(unread) or 'false'}) and not {_TWICE}"
-    typed = {name: f"_text.`{name}`" for name in schema} | {
-        name: f"coalesce(`{QUICK}{name}`, _times.`{name}`)" for name in times
+    typed = {name: f"_parsed.`{name}`" for name in schema} | {
+        name: f"coalesce(`{PLAIN_TIME}{name}`, _times.`{name}`)" for name in times
     }
     steps = {
         "_keys": "json_object_keys(value)",
-        "_flat": f"coalesce({FLAT} and _text._conflict is null, false)",
-        "_sealed": f"case when not _flat then {SEALED} end",
+        "_flat": f"coalesce({IS_FLAT} and _parsed._conflict is null, false)",
+        "_sealed": f"case when not _flat then {sealed('value')} end",
         CORRUPT: f"case when {_NOT_JSON} then {raw} end",
         "_variant": f"case when {CORRUPT} is null then try_parse_json(value) end",
-        "_times": f"case when {unclear} then {parsed_as(times)} end",
+        "_times": f"case when {unclear} then {parsed(times)} end",
         "_astray": _astray(typed, schema),
         "_taken": _taken(typed, schema),
         "_fields": _fields(schema),
@@ -89,19 +80,6 @@ def _with(steps: Mapping[str, str], then: str, kind: str) -> str:
     return then
 
 
-def _options(**more: str) -> str:
-    return f"map({', '.join(repr(word) for pair in {**_STRICT, **more}.items() for word in pair)})"
-
-
-# Spark's parser stops at the end of the first object and ignores the rest of the line. As the first
-# of two items of an array, sealed by a text that the line cannot hold, it has to be read whole.
-SEALED = f"from_json(concat('[', value, ',\"', md5(value), '\"]'), 'array<string>', {_options()})"
-ALONE = f"get({SEALED}, 1) <=> md5(value)"
-# With one brace that closes, at its end, a line holds no second object, and none within the first.
-FLAT = (
-    "(startswith(value, '{') and endswith(value, '}')"
-    " and octet_length(substring_index(value, '}', 2)) = octet_length(value))"
-)
 _TWICE = "size(array_distinct(_keys)) < size(_keys)"
 _NOT_JSON = (
     "_keys is null or not is_valid_utf8(value) or not (_flat or get(_sealed, 1) <=> md5(value))"
@@ -119,8 +97,6 @@ def _fields(schema: Mapping[str, str]) -> str:
 
 # How many fields a JSON text without blanks names at any depth; a quote in a text counts as well.
 _NAMES = "regexp_count({}, '\":')"
-# Half a character, which UTF-8 has no bytes for, is always written so; and so may a whole one be.
-HALVES = r"(contains(value, r'\ud') or contains(value, r'\uD'))"
 # A number that may be too large for a double.
 _HUGE = r"value rlike r'[:,\[]\s*-?([0-9]+(\.[0-9]+)?[eE]\+?0*[0-9]{3}|[0-9]{309})'"
 # One that VARIANT would round: it has 38 digits, but with a power of ten only those of a double.
@@ -152,20 +128,20 @@ def _astray(typed: Mapping[str, str], schema: Mapping[str, str]) -> str:
     """SQL: the plain columns that hold another value than the line; it is rescued instead."""
     found = []
     for name, kind in schema.items():
-        how = astray(f"_text.`{name}`", typed[name], kind)
+        how = astray(f"_parsed.`{name}`", typed[name], kind)
         if kind == "string":
             # A lone half of a character becomes a question mark, and VARIANT refuses it.
             half = f"_variant is null and contains({typed[name]}, '?') and {HALVES}"
             huge = f"contains({typed[name]}, 'Infinity') and {_HUGE}"
             how = f"{huge} or {half} or {rounded(typed[name])}"
         elif kind in TIMES:  # of the plainest form it cannot be
-            how = f"`{QUICK}{name}` is null and {how}"
+            how = f"`{PLAIN_TIME}{name}` is null and {how}"
         if how:
             found.append(f"case when {how} then '{name}' end")
     return f"array_compact(array({', '.join(found)}))"
 
 
 def lossy(name: str, kind: str) -> str:
-    """SQL: whether a nested column of `_text` lacks some of the line's value."""
+    """SQL: whether a nested column of `_parsed` lacks some of the line's value."""
     json = f"get_json_object(value, {member(name)})"
-    return unfit(json, f"_text.`{name}`", T.DataType.fromDDL(kind))
+    return unfit(json, f"_parsed.`{name}`", T.DataType.fromDDL(kind))

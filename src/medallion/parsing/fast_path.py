@@ -1,4 +1,4 @@
-"""The quick look at a line: parsed once, and surely whole, as nearly all lines are."""
+"""The fast path: a line is parsed once, and surely whole, as nearly all lines are."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from medallion.parsing.exact_path import ALONE, FLAT, HALVES, QUICK, lossy, parsed_as, times_of
-from medallion.parsing.nested import PRECISE, is_nested, texts
+from medallion.parsing.exact_path import lossy, parsed
+from medallion.parsing.json_text import HALVES, IS_FLAT, is_one_value, texts
+from medallion.parsing.nested import PRECISE, is_nested
+from medallion.parsing.times import PLAIN_TIME, plain_time, times_of
 
 
-def quick(lines: DataFrame, schema: Mapping[str, str]) -> DataFrame:
+def fast_path(lines: DataFrame, schema: Mapping[str, str]) -> DataFrame:
     """Parse lines that hold nothing unusual, and tell which do.
 
     Args:
@@ -19,48 +21,38 @@ def quick(lines: DataFrame, schema: Mapping[str, str]) -> DataFrame:
         schema: columns with their Spark types.
 
     Returns:
-        The columns of `lines`; `_text`, a struct of the columns of the schema, times as text;
-        `_quick_<column>` for those; and `_odd`: false if the line is one object of fields that the
-        schema knows, each of them once, and the columns say all that it says.
+        The columns of `lines`; `_parsed`, a struct of the columns of the schema, times as text;
+        `_plain_time_<column>` for those; and `_is_odd`: false if the line is one object of fields
+        that the schema knows, each of them once, and the columns say all that it says.
     """
     # Times are parsed from their text: whether a time is what the line says is plain there.
     times = times_of(schema)
     as_text = {name: "string" if name in times else kind for name, kind in schema.items()}
     return (
-        lines.withColumn("_text", F.expr(parsed_as(as_text)))
+        lines.withColumn("_parsed", F.expr(parsed(as_text)))
         .select(
-            "*", *(F.expr(_time(name, kind)).alias(QUICK + name) for name, kind in times.items())
+            "*",
+            *(
+                F.expr(plain_time(f"_parsed.`{name}`", kind)).alias(PLAIN_TIME + name)
+                for name, kind in times.items()
+            ),
         )
         # How a line's writer sets blanks, by the first one.
-        .withColumn("_spaced", F.expr("contains(value, '\": ')"))
+        .withColumn("_is_spaced", F.expr("contains(value, '\": ')"))
         .withColumn("_same", F.expr(f"{_fits(times)} and {_is_same(schema)}"))
         .withColumn("_keys", F.expr("case when _same is not true then json_object_keys(value) end"))
         .withColumn(
-            "_odd", F.expr(f"not coalesce(_same or {_fits(times)} and {_is_whole(schema)}, false)")
+            "_is_odd",
+            F.expr(f"not coalesce(_same or {_fits(times)} and {_is_whole(schema)}, false)"),
         )
-        .drop("_spaced", "_same", "_keys")
-    )
-
-
-def _time(name: str, kind: str) -> str:
-    """SQL: a time from its text, null if it is not of the plainest form."""
-    text = f"_text.`{name}`"
-    if kind == "date":
-        plain = f"{text} rlike '^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}$'"
-        return f"case when {plain} then try_cast({text} as date) end"
-    # A number counts seconds; the same digits between quotes would be a year.
-    seconds = f"{text} rlike '^[0-9]{{1,12}}$' and not contains(value, concat('\"', {text}))"
-    dated = f"instr({text}, '-') = 5 and substr({text}, 8, 1) = '-'"  # 2018-03 is a month to Spark
-    return (
-        f"case when {dated} then try_cast({text} as timestamp)"
-        f" when {seconds} then timestamp_seconds(cast({text} as bigint)) end"
+        .drop("_is_spaced", "_same", "_keys")
     )
 
 
 def _fits(times: Mapping[str, str]) -> str:
     """SQL: whether each field that has a column has a value that fits it."""
-    read = (f"(_text.`{name}` is null or `{QUICK}{name}` is not null)" for name in times)
-    return " and ".join(["_text._conflict is null", *read])
+    read = (f"(_parsed.`{name}` is null or `{PLAIN_TIME}{name}` is not null)" for name in times)
+    return " and ".join(["_parsed._conflict is null", *read])
 
 
 def _is_same(schema: Mapping[str, str]) -> str:
@@ -72,11 +64,11 @@ def _is_same(schema: Mapping[str, str]) -> str:
     """
     parts, before = ["'{'"], ""
     for name, kind in schema.items():
-        text = f"_text.`{name}`"
+        text = f"_parsed.`{name}`"
         quote = '"' if kind in ("string", "date") else ""
         tight = f'{before}"{name}":{quote}'
         spaced = f'{before.replace(",", ", ")}"{name}": {quote}'
-        parts.append(f"if(_spaced, '{spaced}', '{tight}')")
+        parts.append(f"if(_is_spaced, '{spaced}', '{tight}')")
         if kind == "timestamp":  # or it is a number
             quoted = f"if(instr({text}, '-') = 5, '\"', '')"
             parts += [quoted, text, quoted]
@@ -95,16 +87,18 @@ def _is_whole(schema: Mapping[str, str]) -> str:
     """SQL: whether the columns say all that the line says."""
     known = texts(schema)
     nested = {name: kind for name, kind in schema.items() if is_nested(kind)}
-    some = [f"_text.`{name}`" for name, kind in schema.items() if kind == "string"]
+    some = [f"_parsed.`{name}`" for name, kind in schema.items() if kind == "string"]
     tests = [
         "is_valid_utf8(value)",
         # Many lines have just the schema's keys in their order: the set is for the others.
         f"(_keys <=> {known} or size(array_intersect(_keys, {known})) = size(_keys))",
         # Spark's parser ignores what follows the object, and takes one out of an array.
-        f"(startswith(value, '{{') and endswith(value, '}}') and {ALONE})" if nested else FLAT,
+        f"(startswith(value, '{{') and endswith(value, '}}') and {is_one_value('value')})"
+        if nested
+        else IS_FLAT,
         rf"not (contains(value, r'\u') and {HALVES})",
         # 1e400: JSON has no infinite numbers, but a double and a text may come out as one.
-        "not contains(to_json(_text), 'Infinity')",
+        "not contains(to_json(_parsed), 'Infinity')",
         *([f"not (value rlike {PRECISE} and {_NUMBERS.format(', '.join(some))})"] if some else []),
         *(f"{lossy(name, kind)} is not true" for name, kind in nested.items()),
     ]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from pyspark.sql import types as T
+
+from medallion.parsing.json_text import member, texts
+from medallion.parsing.times import is_no_date, is_no_time
 
 
 def is_nested(kind: str) -> bool:
@@ -63,11 +64,9 @@ def astray(json: str, typed: str, kind: str) -> str | None:
         # A number like that, written out again as text.
         return f"(contains({typed}, 'Infinity') or {rounded(typed)})"
     if kind == "timestamp":
-        return (
-            f"case when {json} rlike {_WHOLE} then {_wrong_seconds(json)} else {_undated(json)} end"
-        )
-    if kind == "date":  # digits count days since 1970 to Spark, and a time is cut off
-        return f"not trim({json}) rlike '{_DATE}$'"
+        return is_no_time(json)
+    if kind == "date":
+        return is_no_date(json)
     return None
 
 
@@ -92,42 +91,3 @@ _FRACTION = "'^-?[0-9]+[.][0-9]+(E-?[0-9]+)?$'"
 _NO_MORE_BEFORE, _NO_MORE_BEHIND = "'(?<![0-9.eE+-])'", "'0*(?![0-9.eE])'"
 # 15 digits and a point go into a double, and so do powers of two digits.
 PRECISE = "'[0-9.]{16}|[eE]-0*[0-9]{3}'"
-_MOST_SECONDS = (2**63 - 1) // 1_000_000
-_WHOLE = "'^-?[0-9]+$'"
-_DATE = "^[+-]?[0-9]{4,7}-[0-9]{1,2}-[0-9]{1,2}"
-
-
-def _undated(json: str) -> str:
-    """SQL: whether a text lacks the year, month or day that a time has to have.
-
-    To Spark "1234-5" is a month, and a time of day one of today.
-    """
-    return f"not ltrim({json}) rlike '{_DATE}([T ]|$)'"
-
-
-def _wrong_seconds(json: str) -> str:
-    """SQL: whether a whole number does not count seconds: it is too large, or a text.
-
-    Seconds whose microseconds are beyond a long come out as any time at all, and few digits
-    between quotes as a year. Which of the two a text is shows in the line alone, `value`.
-    """
-    quoted = f"contains(value, concat('\"', {json}, '\"'))"
-    return (
-        f"(length({json}) < 8 and {quoted}"
-        f" or abs(try_cast({json} as decimal(38))) > {_MOST_SECONDS})"
-    )
-
-
-def member(field: str) -> str:
-    """SQL: the path of one field of an object, as get_json_object takes it."""
-    return _text(f"$['{field}']")
-
-
-def texts(some: Iterable[str]) -> str:
-    """SQL: an array of texts."""
-    return f"array({', '.join(map(_text, some))})"
-
-
-def _text(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"

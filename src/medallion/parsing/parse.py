@@ -14,11 +14,12 @@ from medallion.lakehouse.columns import (
     SOURCE_FILE,
     SOURCE_MODIFIED_AT,
 )
-from medallion.parsing.exact_path import QUICK, exact, times_of
-from medallion.parsing.fast_path import quick
+from medallion.parsing.exact_path import exact_path
+from medallion.parsing.fast_path import fast_path
+from medallion.parsing.times import PLAIN_TIME, times_of
 
 
-def parsed(lines: DataFrame, schema: Mapping[str, str]) -> DataFrame:
+def parse(lines: DataFrame, schema: Mapping[str, str]) -> DataFrame:
     """Parse each line as one JSON object of the declared schema.
 
     Args:
@@ -32,15 +33,17 @@ def parsed(lines: DataFrame, schema: Mapping[str, str]) -> DataFrame:
         field twice are in `_rescued_data` as JSON. A line that is not UTF-8 is kept as Latin-1,
         which loses no byte.
     """
-    rows = quick(lines, schema)
-    # The exact look is dear: it is for the few lines that need it, and only they are carried there.
-    rows = rows.withColumn("value", F.expr("case when _odd then value end"))
-    rows = rows.withColumn("_exact", F.expr(f"case when _odd then {exact(schema)} end"))
+    rows = fast_path(lines, schema)
+    # The exact path is dear: it is for the few lines that need it, and only they are carried there.
+    rows = rows.withColumn("value", F.expr("case when _is_odd then value end"))
+    rows = rows.withColumn("_exact", F.expr(f"case when _is_odd then {exact_path(schema)} end"))
     times = times_of(schema)
-    plain = {name: f"`{QUICK}{name}`" if name in times else f"_text.`{name}`" for name in schema}
+    plain = {
+        name: f"`{PLAIN_TIME}{name}`" if name in times else f"_parsed.`{name}`" for name in schema
+    }
     return rows.select(
         *(
-            F.expr(f"case when _odd then _exact.`{name}` else {plain[name]} end").alias(name)
+            F.expr(f"case when _is_odd then _exact.`{name}` else {plain[name]} end").alias(name)
             for name in schema
         ),
         f"_exact.{RESCUED}",

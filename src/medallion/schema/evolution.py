@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from medallion.config.loader import Config, Source
-from medallion.config.values import folded
-from medallion.errors import ConfigError, MedallionError
+from medallion.errors import MedallionError
 from medallion.lakehouse.columns import RESCUED, bronze_columns
 from medallion.lakehouse.text import counted
-from medallion.parsing.parse import parsed
+from medallion.parsing.parse import parse
 from medallion.schema import registry
-from medallion.schema.inference import LINES, infer, inner
-from medallion.spark.query import one_line
+from medallion.schema.declared import check_declared
+from medallion.schema.inference import LINES, infer
+from medallion.schema.names import acceptable
 
 _NAMES_SHOWN = 10
-# Of the others, Spark rounds or cuts a value that does not fit, and says nothing.
-_WITHIN = ("string", "boolean", "int", "bigint", "float", "double", "timestamp", "date")
 
 
 class Schema:
@@ -30,7 +27,7 @@ class Schema:
     def __init__(self, spark: SparkSession, config: Config, source: Source) -> None:
         self._spark, self._source = spark, source
         self._folder = config.layout.schemas(source.name)
-        self._check()
+        check_declared(source)
         if source.schema is not None:
             registry.declare(self._folder, source.name, source.schema)
         known = registry.read(self._folder)
@@ -47,7 +44,7 @@ class Schema:
         """Make the first version from the first rows, with JSON text in `value`, of some files."""
         lines = [row.value for row in rows.select("value").limit(LINES).collect()]
         found = {**infer(self._spark, lines), **self._source.hints}
-        columns = {**self._source.hints, **registry.acceptable(found, self._source.hints)}
+        columns = {**self._source.hints, **acceptable(found, self._source.hints)}
         if columns:  # files without a single field say nothing: the next ones may
             of = counted(files, "file")
             self._add(columns, f"inferred from {counted(len(lines), 'row')} of {of}")
@@ -56,7 +53,7 @@ class Schema:
         """In the mode failOnNewColumns, raise MedallionError where lines have unknown fields."""
         if self._source.schema_evolution != "failOnNewColumns":
             return
-        new = self._unknown(parsed(lines, self.columns))
+        new = self._unknown(parse(lines, self.columns))
         if new:
             named = ", ".join(new[:_NAMES_SHOWN])
             raise MedallionError(
@@ -70,7 +67,7 @@ class Schema:
         if self._source.schema_evolution != "addNewColumns":
             return []
         rescued = [r[0] for r in rows.select(RESCUED).limit(LINES).collect()]
-        new = registry.acceptable(infer(self._spark, rescued), self.columns)
+        new = acceptable(infer(self._spark, rescued), self.columns)
         if new:
             self._add(new, f"new fields in batch {batch}")
         return list(new)
@@ -83,44 +80,6 @@ class Schema:
     def _add(self, columns: Mapping[str, str], why: str) -> None:
         self.columns = registry.add(self._folder, columns, why).columns
         self.is_known = True
-
-    def _check(self) -> None:
-        """Raise ConfigError for a type or a name that is written down and no table can have."""
-        for key, columns in (("schema", self._source.schema or {}), ("hints", self._source.hints)):
-            where = f"sources.{self._source.name}.{key}"
-            for column, kind in columns.items():
-                try:
-                    found = T.DataType.fromDDL(kind)
-                except PySparkException as error:
-                    told = one_line(str(error))
-                    raise ConfigError(f"{where}: not types of Spark: {told}") from None
-                lossy = [leaf for leaf in _leaves(found) if leaf not in _WITHIN]
-                if lossy:
-                    raise ConfigError(
-                        f"{where}.{column}: {lossy[0]} cannot be a type here, for it would change "
-                        f"values that do not fit it; within struct<> and array<> there can be "
-                        f"{', '.join(_WITHIN)} (and long, which is bigint)."
-                    )
-                names = [column, *_fields(found)]
-                refused = [name for name in names if not registry.is_plain(name)]
-                if refused or folded(column) in registry.RESERVED:
-                    raise ConfigError(
-                        f"{where}.{column}: {(refused or [column])[0]!r} cannot be the name of a "
-                        "column here. Leave it out: such a field is kept in _rescued_data."
-                    )
-
-
-def _fields(kind: T.DataType) -> list[str]:
-    """The names of all fields within a type."""
-    names = kind.names if isinstance(kind, T.StructType) else []
-    return [*names, *(name for within in inner(kind) for name in _fields(within))]
-
-
-def _leaves(kind: T.DataType) -> list[str]:
-    """The types within a type that hold no others, as Spark spells them."""
-    if inner(kind):
-        return [name for within in inner(kind) for name in _leaves(within)]
-    return [kind.simpleString()]
 
 
 def _struct(columns: Mapping[str, str]) -> T.StructType:

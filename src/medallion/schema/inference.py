@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from medallion.config.values import folded
-from medallion.schema.registry import MOST_COLUMNS, is_plain
+from medallion.schema.names import MOST_COLUMNS, is_plain
 
 LINES = 10_000
-# Each level is looked at by expressions of its own, in every batch (see transforms.nested).
+# Each level is looked at by expressions of its own, in every batch (see parsing.nested).
 MOST_LEVELS = 5
 # To Spark a time of day alone is a time, and so are a year and a month: "10115" and "1234-5" too.
 _DATED = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9].*)?", re.DOTALL)

@@ -7,8 +7,7 @@ bronze's table only widens, and the rows already there keep what they have.
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,21 +15,6 @@ from pathlib import Path
 from medallion.config.values import folded
 from medallion.errors import ConfigError, MedallionError
 from medallion.lakehouse import storage
-from medallion.lakehouse.columns import FAILED_RULES, TECHNICAL
-
-# A file whose field names are data, one to a row, must not make a table of as many columns.
-MOST_COLUMNS = 500
-# Delta refuses some of these, the rest would have to be quoted wherever the column is named, and
-# ? and * mean something else in the paths that Spark reads JSON by.
-_REFUSED = re.compile(r"[\s,;{}()=`'\"\\.<>:?*]")
-RESERVED = {
-    *TECHNICAL,
-    FAILED_RULES,
-    "_conflict",
-    "_change_type",  # Delta's change data feed has these three
-    "_commit_version",
-    "_commit_timestamp",
-}
 
 
 @dataclass(frozen=True)
@@ -69,7 +53,7 @@ def _version(number: int, file: Path) -> Version:
 
 
 def add(folder: Path, columns: Mapping[str, str], why: str) -> Version:
-    """Write the next version with these columns after those of the last one; it appears storage."""
+    """Write the next version with these columns after those of the last one; it appears whole."""
     known = read(folder)
     before = dict(known[-1].columns) if known else {}
     number = known[-1].version + 1 if known else 1
@@ -116,24 +100,6 @@ def declare(folder: Path, name: str, declared: Mapping[str, str], key: str = "sc
 def _is_same(kind: str, other: str) -> bool:
     """Blanks mean nothing in a type, nor does its case."""
     return "".join(kind.split()).lower() == "".join(other.split()).lower()
-
-
-def acceptable(columns: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
-    """Those of the columns that a table can have beside the known ones; the rest stays rescued."""
-    before = {folded(name) for name in known}
-    taken = {*before, *RESERVED}
-    room = MOST_COLUMNS - len(before)
-    found: dict[str, str] = {}
-    for name, kind in columns.items():
-        if is_plain(name) and folded(name) not in taken and len(found) < room:
-            found[name] = kind
-            taken.add(folded(name))
-    return found
-
-
-def is_plain(name: str) -> bool:
-    """Whether a column, or a field within one, can have this name."""
-    return bool(name) and len(name) <= 128 and not _REFUSED.search(name) and name.isprintable()
 
 
 def differences(before: Version | None, after: Version) -> list[str]:

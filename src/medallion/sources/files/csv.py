@@ -16,8 +16,9 @@ from typing import NamedTuple
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.parsing.exact_path import ALONE, TIMES
+from medallion.parsing.json_text import is_one_value
 from medallion.parsing.nested import is_nested
+from medallion.parsing.times import TIMES
 from medallion.sources.files.codecs import opened
 
 LATIN_1, UTF_8 = "ISO-8859-1", "UTF-8"
@@ -171,6 +172,6 @@ def _json(name: str, kind: str) -> Column:
     if kind == "string" or kind in TIMES:
         return quoted
     if is_nested(kind):
-        is_whole = F.expr(ALONE.replace("value", name))
+        is_whole = F.expr(is_one_value(name))
         return F.when(field.rlike(_NESTED) & is_whole, field).otherwise(quoted)
     return F.when(field.rlike(_PLAIN), F.trim(field)).otherwise(quoted)

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from medallion.config.loader import Config, Source
 from medallion.lakehouse.columns import SOURCE_FILE, SOURCE_MODIFIED_AT
-from medallion.parsing.exact_path import SEALED
+from medallion.parsing.json_text import sealed
 from medallion.sources.files import csv
 
 # On the threads that call back from a stream, PySpark leaves some of the JVM's errors as they are.
@@ -97,7 +97,7 @@ def _documents(
     return (
         whole.withColumn("_mark", F.expr(f"case when {_LOSSY} then md5(value) end"))
         .withColumn("_marked", F.expr(f"case when _mark is null then value else {_MARKED} end"))
-        .withColumn("_sealed", F.expr(SEALED.replace("value", "_marked")))
+        .withColumn("_sealed", F.expr(sealed("_marked")))
         .withColumn("_items", F.expr(f"case when {is_array} then {items} else array(value) end"))
         .select(F.explode("_items").alias("value"), "_file", "_modified")
     )

@@ -15,7 +15,7 @@ from medallion.errors import MedallionError
 from medallion.lakehouse import specs, tables
 from medallion.lakehouse.columns import RESCUED
 from medallion.ops.ledger import PENDING, REJECTED, REPLACED, VANISHED, Entry
-from medallion.parsing.parse import parsed
+from medallion.parsing.parse import parse
 from medallion.schema.evolution import Schema
 from medallion.sources.files import archive, reader, record, reject, unreadable
 from medallion.sources.files.discovery import Discovery
@@ -150,7 +150,7 @@ class Batches:
             rows = self._rows(some)
             counted = rows.observe(read, F.count(F.lit(1)).alias("rows"))
             self._schema.refuse_new(rows)
-            frame = parsed(counted, self._schema.columns)
+            frame = parse(counted, self._schema.columns)
             (
                 frame.write.format("delta")
                 .mode("append")

@@ -1,0 +1,55 @@
+"""What the text of some JSON shows without its values: SQL expressions of a column of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+# RFC 8259 only: what Spark would let pass besides is not JSON to the next reader.
+_STRICT = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
+# Half a character, which UTF-8 has no bytes for, is always written so; and so may a whole one be.
+HALVES = r"(contains(value, r'\ud') or contains(value, r'\uD'))"
+# With one brace that closes, at its end, a line holds no second object, and none within the first.
+IS_FLAT = (
+    "(startswith(value, '{') and endswith(value, '}')"
+    " and octet_length(substring_index(value, '}', 2)) = octet_length(value))"
+)
+
+
+def sealed(text: str) -> str:
+    """SQL: the JSON values in a column of text, one after the other, and at last its md5.
+
+    Spark's parser stops at the end of the first value and ignores the rest. As the first of two
+    items of an array, sealed by a text that the column cannot hold, it has to be read whole.
+    """
+    array = f"concat('[', {text}, ',\"', md5({text}), '\"]')"
+    return f"from_json({array}, 'array<string>', {options()})"
+
+
+def is_one_value(text: str) -> str:
+    """SQL: whether a column of text is one JSON value and nothing more."""
+    return f"get({sealed(text)}, 1) <=> md5({text})"
+
+
+def options(**more: str) -> str:
+    """SQL: the options of from_json, with some more of them."""
+    return f"map({', '.join(map(literal, _flattened({**_STRICT, **more})))})"
+
+
+def _flattened(pairs: dict[str, str]) -> Iterable[str]:
+    return (word for pair in pairs.items() for word in pair)
+
+
+def member(field: str) -> str:
+    """SQL: the path of one field of an object, as get_json_object takes it."""
+    return literal(f"$['{field}']")
+
+
+def texts(some: Iterable[str]) -> str:
+    """SQL: an array of texts."""
+    return f"array({', '.join(map(literal, some))})"
+
+
+def literal(text: str) -> str:
+    """SQL: a text."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

@@ -1,0 +1,56 @@
+"""What the configuration declares of a source's columns: types and names that a table can have."""
+
+from __future__ import annotations
+
+from pyspark.errors import PySparkException
+from pyspark.sql import types as T
+
+from medallion.config.loader import Source
+from medallion.config.values import folded
+from medallion.errors import ConfigError
+from medallion.schema.inference import inner
+from medallion.schema.names import RESERVED, is_plain
+from medallion.spark.query import one_line
+
+# Of the others, Spark rounds or cuts a value that does not fit, and says nothing.
+_WITHIN = ("string", "boolean", "int", "bigint", "float", "double", "timestamp", "date")
+
+
+def check_declared(source: Source) -> None:
+    """Raise ConfigError for a type or a name that is written down and no table can have."""
+    for key, columns in (("schema", source.schema or {}), ("hints", source.hints)):
+        for column, kind in columns.items():
+            _check(f"sources.{source.name}.{key}", column, kind)
+
+
+def _check(where: str, column: str, kind: str) -> None:
+    try:
+        found = T.DataType.fromDDL(kind)
+    except PySparkException as error:
+        raise ConfigError(f"{where}: not types of Spark: {one_line(str(error))}") from None
+    lossy = [leaf for leaf in _leaves(found) if leaf not in _WITHIN]
+    if lossy:
+        raise ConfigError(
+            f"{where}.{column}: {lossy[0]} cannot be a type here, for it would change values that "
+            f"do not fit it; within struct<> and array<> there can be {', '.join(_WITHIN)} (and "
+            "long, which is bigint)."
+        )
+    refused = [name for name in (column, *_fields(found)) if not is_plain(name)]
+    if refused or folded(column) in RESERVED:
+        raise ConfigError(
+            f"{where}.{column}: {(refused or [column])[0]!r} cannot be the name of a column here. "
+            "Leave it out: such a field is kept in _rescued_data."
+        )
+
+
+def _fields(kind: T.DataType) -> list[str]:
+    """The names of all fields within a type."""
+    names = kind.names if isinstance(kind, T.StructType) else []
+    return [*names, *(name for within in inner(kind) for name in _fields(within))]
+
+
+def _leaves(kind: T.DataType) -> list[str]:
+    """The types within a type that hold no others, as Spark spells them."""
+    if inner(kind):
+        return [name for within in inner(kind) for name in _leaves(within)]
+    return [kind.simpleString()]
