@@ -106,7 +106,7 @@ def plain(root: Path) -> None:
 
     columns = [F.expr(sql).alias(name) for name, sql in source.silver.items()]
     typed = stream(f"bronze.{SOURCE}").select(*columns, "_source_file", "_ingested_at")
-    once = typed.withWatermark(source.event_time, source.watermark)
+    once = typed.withWatermark(source.event_time, source.watermark.text)
     finish(write(config, once.dropDuplicates(list(source.keys)), f"silver.{SOURCE}"))
 
     silver = stream(f"silver.{SOURCE}")

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from medallion.config.loader import load
-from medallion.config.values import seconds
+from medallion.config.values import Duration
 from medallion.errors import ConfigError
 from tests.support import PROJECT
 
@@ -34,7 +34,7 @@ def edited(tmp_path: Path, *path: str, value: Any) -> Path:
 @pytest.mark.parametrize(
     ("path", "value", "words"),
     [
-        (("sorces",), {}, ["sorces is not a known key", "sources, gold"]),
+        (("sorces",), {}, ["sorces is not a known key", "sources, gold, maintain"]),
         (("sources", "event", "watermrk"), "1 hour", ["sources.event.watermrk", "watermark"]),
         (
             ("sources", "event", "watermark"),
@@ -61,6 +61,13 @@ def edited(tmp_path: Path, *path: str, value: Any) -> Path:
         (("sources", "event", "hints"), {"id": "string"}, ["hints", "inferred"]),
         (("sources", "event", "schema_evolution"), "grow", ["schema_evolution", "addNewColumns"]),
         (("sources", "event", "clean_source"), True, ["clean_source", "archive, delete, off"]),
+        (("sources", "event", "clean_source"), False, ["clean_source", "archive, delete, off"]),
+        (("sources", "event", "max_line_bytes"), 100, ["max_line_bytes", "'16 MiB'"]),
+        (("sources", "event", "watermark"), f"{10**9} days", ["watermark", "'1 hour'"]),
+        (("maintain",), {"retain": "1 day"}, ["maintain.retain", "retention, every"]),
+        (("maintain",), {"retention": "1 week"}, ["maintain.retention", "'7 days'"]),
+        (("maintain",), "daily", ["maintain must be a mapping"]),
+        (("gold", "x" * 101), {}, ["not a table name"]),
         (("sources", "event", "late"), "drop", ["late", "admit, quarantine"]),
         (("sources", "event", "format"), "xml", ["format", "json, csv, parquet, text"]),
         (("sources", "event", "quiet_period"), "soon", ["quiet_period", "'1 hour'"]),
@@ -121,6 +128,23 @@ def test_a_group_that_is_named_as_a_window_is(tmp_path: Path) -> None:
     file.write_text(yaml.safe_dump(document))
     with pytest.raises(ConfigError, match=r"device_counts.group_by names 'window_end'.* twice"):
         load({}, tmp_path)
+
+
+def test_off_and_no_are_words(tmp_path: Path) -> None:
+    """As in YAML 1.2; in 1.1 they, and y, are booleans."""
+    (tmp_path / "pipeline.yaml").write_text(
+        "sources: {x: {clean_source: off, multi_line: true, event_time: at, keys: [at, no, y],"
+        " silver: {at: ts, no: number, y: why}}}"
+    )
+    found = load({"MEDALLION_CONF": str(tmp_path)}, tmp_path).sources["x"]
+    assert (found.clean_source, found.multi_line, found.keys) == ("off", True, ("at", "no", "y"))
+
+
+def test_what_stands_for_itself(tmp_path: Path) -> None:
+    found = load({}, edited(tmp_path, "maintain", value={"retention": "2 days"}))
+    assert (found.maintain.retention.seconds, found.maintain.every.seconds) == (172_800, 3600)
+    assert found.sources["event"].max_line_bytes == 16 * 1024 * 1024
+    assert found.sources["event"].max_bytes_per_trigger == 1024**3
 
 
 def test_missing_folder(tmp_path: Path) -> None:
@@ -201,15 +225,15 @@ def test_home_of_a_person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_durations() -> None:
-    assert [seconds(text) for text in ("1 second", "10 minutes", "2 hours", "3 days")] == [
-        1,
-        600,
-        7200,
-        259200,
-    ]
-    for wrong in ("", "10", "minutes", "-1 hour", "0 days", "1.5 hours", "1 week"):
+    texts = ("1 second", "10 minutes", "2 hours", "3 days")
+    assert [Duration.of(text).seconds for text in texts] == [1, 600, 7200, 259200]
+    assert Duration.of(" 2 hours ").micros == 7_200_000_000
+    assert Duration.of(" 2 hours ").text == str(Duration.of(" 2 hours ")) == "2 hours"
+    assert Duration.of("36500 days").seconds == 36500 * 86400
+    too_long = ("36501 days", f"{10**30} seconds")
+    for wrong in ("", "10", "minutes", "-1 hour", "0 days", "1.5 hours", "1 week", *too_long):
         with pytest.raises(ValueError, match="is not a duration"):
-            seconds(wrong)
+            Duration.of(wrong)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from medallion.cli.render.backfill import as_json, as_text
+from medallion.config.values import Duration
 from medallion.errors import UsageError
 from medallion.lakehouse import lock
 from medallion.ops.ledger import PENDING
@@ -60,7 +61,7 @@ def beside(
 def test_a_file_that_is_not_still_yet_is_told_and_comes_later(
     home: Home, old: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home.change(quiet_period="5 minutes")
+    home.change(quiet_period=Duration.of("5 minutes"))
     young, file = land(old, "young.json", age=100), land(old, "a.json")
     found = beside(home, monkeypatch, old, lambda: take_in(home))
     assert (found.files, found.new_files, found.rows, found.refused) == (2, 1, 1, ())

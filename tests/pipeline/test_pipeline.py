@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable
 from py4j.protocol import Py4JError
 
+from medallion.config.values import Duration
 from medallion.errors import ConfigError, UsageError
 from medallion.pipeline import context, continuous, refresh
 from medallion.spark.query import Run, StreamError, moment, one_line, trigger
@@ -128,7 +129,7 @@ def test_a_gold_table_is_not_made_by_two_definitions(lakehouse: Lakehouse) -> No
     for layer in ("bronze", "silver", "gold"):
         lakehouse.pipeline().run(layer)
     before = lakehouse.rows("gold.action_counts")
-    other = replace(gold["action_counts"], window="5 minutes")
+    other = replace(gold["action_counts"], window=Duration.of("5 minutes"))
     lakehouse.config = replace(lakehouse.config, gold={**gold, "action_counts": other})
     lakehouse.land("event", "2.json", line.replace("07", "08"))
     for layer in ("bronze", "silver"):

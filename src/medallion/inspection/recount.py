@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from medallion.config.loader import Config, GoldTable, Source
-from medallion.config.values import seconds
 from medallion.errors import UsageError
 from medallion.lakehouse import tables
 from medallion.lakehouse.columns import WINDOW
@@ -210,7 +209,7 @@ def _aggregate(config: Config, table: GoldTable) -> str:
     groups = [f'"{column}"' for column in table.group_by]
     source = f"silver.{table.source}"
     if table.window:
-        width, step = seconds(table.window), seconds(table.slide or table.window)
+        width, step = table.window.seconds, (table.slide or table.window).seconds
         time = f'"{config.sources[table.source].event_time}"'
         shifts = ", ".join(f"({at})" for at in range(0, width, step))
         # Not date_bin: it goes by nanoseconds, and those end in 1677 and 2262.

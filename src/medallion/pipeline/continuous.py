@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from medallion.config.values import seconds
+from medallion.config.values import Duration
 from medallion.errors import MedallionError
 from medallion.pipeline.pipeline import Pipeline
 from medallion.spark.query import Run, StreamError, stop_all
@@ -60,7 +60,7 @@ def _watch(
             for at, run in enumerate(runs):
                 if not run.query.isActive and _SCHEMA_CHANGED in (run.error() or ""):
                     runs[at] = _again(pipeline, layer, run, trigger)
-        if time.monotonic() - polled > seconds(trigger):
+        if time.monotonic() - polled > Duration.of(trigger).seconds:
             polled = time.monotonic()
             for runs in running.values():
                 _poll(runs)

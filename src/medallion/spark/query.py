@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from medallion.config.values import seconds
+from medallion.config.values import Duration
 from medallion.errors import MedallionError, UsageError
 
 AVAILABLE_NOW = "available-now"
@@ -37,7 +37,7 @@ def trigger(text: str) -> dict[str, Any]:
     if text == AVAILABLE_NOW:
         return {"availableNow": True}
     try:
-        seconds(text)
+        Duration.of(text)
     except ValueError:
         raise UsageError(
             f"--trigger {text!r} is neither {AVAILABLE_NOW} nor an interval such as '4 seconds'."

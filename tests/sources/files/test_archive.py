@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from medallion.config.values import Duration
 from medallion.ops.ledger import ARCHIVED, INGESTED, PENDING, REJECTED, Ledger
 from medallion.sources.files import archive
 from tests.support.home import Home
@@ -65,7 +66,7 @@ def test_nothing_is_cleaned_where_that_is_off(home: Home) -> None:
 def test_a_file_is_kept_for_so_long_after_it_was_committed(
     home: Home, age: float, state: str
 ) -> None:
-    home.change(clean_after="1 hour")
+    home.change(clean_after=Duration.of("1 hour"))
     file = home.land("a.json", age=10 * 3600)
     home.poll()
     home.take_in("a.json", at=int((time.time() - age) * 1e6))
@@ -84,7 +85,7 @@ def test_batches_that_are_not_accounted_for_yet_are_left(home: Home) -> None:
 
 
 def test_files_that_were_not_taken_in_are_left(home: Home) -> None:
-    home.change(quiet_period="1 hour")
+    home.change(quiet_period=Duration.of("1 hour"))
     waiting = home.land("waits.json", age=5)
     handed = home.land("handed.json", age=5000)
     home.poll()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from medallion.config.values import Duration
 from medallion.lakehouse.layout import Layout
 from medallion.ops.ledger import PENDING, VANISHED, Ledger
 from tests.support.home import Home, aged
@@ -135,7 +136,7 @@ def test_a_hidden_file_is_told_after_a_minute_and_taken_once_renamed(home: Home,
 
 
 def test_a_file_waits_until_it_has_been_still(home: Home) -> None:
-    home.change(quiet_period="5 minutes")
+    home.change(quiet_period=Duration.of("5 minutes"))
     file = home.land("a.json", "{}\n", age=100)
     assert [home.poll(), home.poll()] == [0, 0]
     assert home.handed() == []
@@ -153,7 +154,7 @@ def test_a_file_waits_until_it_has_been_still(home: Home) -> None:
 
 
 def test_a_still_file_does_not_wait(home: Home) -> None:
-    home.change(quiet_period="1 minute")
+    home.change(quiet_period=Duration.of("1 minute"))
     home.land("a.json", age=61)
     assert home.poll() == 1
 

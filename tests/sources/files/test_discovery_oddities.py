@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from medallion.config.values import Duration
 from medallion.ops.ledger import PENDING, REJECTED
 from tests.support.home import Home, aged
 
@@ -128,7 +129,7 @@ def test_a_batch_has_so_many_bytes_at_most(
 
 
 def test_backlog_is_what_a_poll_would_hand_over_and_what_waits(home: Home) -> None:
-    home.change(quiet_period="1 minute")
+    home.change(quiet_period=Duration.of("1 minute"))
     home.land("handed.json", "x" * 10, age=200)
     gone = home.land("gone.json", "x" * 10, age=200)
     home.poll()

@@ -50,8 +50,8 @@ def start(spark: SparkSession, config: Config, table: GoldTable, trigger: dict[s
 def _refuse_another(config: Config, table: GoldTable, checkpoint: Path) -> None:
     now = {
         "source": table.source,
-        "window": table.window,
-        "slide": table.slide,
+        "window": table.window.text if table.window else None,
+        "slide": table.slide.text if table.slide else None,
         "group_by": list(table.group_by),
         "measure": dict(table.measure),
         "output_mode": table.output_mode,

@@ -7,10 +7,14 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from medallion.config.values import Duration
 
-def windowed(rows: DataFrame, event_time: str, window: str, slide: str | None) -> DataFrame:
+
+def windowed(
+    rows: DataFrame, event_time: str, window: Duration, slide: Duration | None
+) -> DataFrame:
     """Each row once for every window it falls in, with `window_start` and `window_end` (UTC)."""
-    frame = F.window(event_time, window, slide)
+    frame = F.window(event_time, window.text, slide.text if slide else None)
     return (
         rows.withColumn("_window", frame)
         .withColumn("window_start", F.col("_window.start"))

@@ -54,7 +54,7 @@ def start(
         identified.observe("identified", F.count(F.lit(1)).alias("rows")),
         source.keys,
         source.event_time,
-        source.watermark,
+        source.watermark.text,
     )
     silver, quarantine = config.layout.table(name), config.layout.table(f"quarantine.{source.name}")
     kept = transforms.good(rows, source.silver)

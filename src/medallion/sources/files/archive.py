@@ -9,7 +9,6 @@ from itertools import takewhile
 from pathlib import Path
 
 from medallion.config.loader import Config, Source
-from medallion.config.values import seconds
 from medallion.lakehouse.layout import Layout
 from medallion.ops.ledger import ARCHIVED, INGESTED, Entry, Ledger
 from medallion.sources.files.listing import below_folder, free_name, look, namesakes
@@ -22,7 +21,7 @@ def clean(config: Config, source: Source, ledger: Ledger, batch: int) -> None:
     """Archive or delete what batches up to `batch` took in, once `clean_after` has passed."""
     if source.clean_source == "off":
         return
-    age = seconds(source.clean_after) * 1_000_000 if source.clean_after else 0
+    age = source.clean_after.micros if source.clean_after else 0
     latest = time.time_ns() // 1000 - age
     done = [
         cleaned

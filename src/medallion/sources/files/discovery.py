@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from medallion.config.loader import Config, Source
-from medallion.config.values import seconds
 from medallion.ops.ledger import (
     ARCHIVED,
     INGESTED,
@@ -204,7 +203,7 @@ class Discovery:
 
     def _is_being_written(self, file: File, now: int) -> str | None:
         quiet = self._source.quiet_period
-        if quiet is None or now - file.modified_at >= seconds(quiet) * 1_000_000:
+        if quiet is None or now - file.modified_at >= quiet.micros:
             return None
         return f"still being written: taken in once it has not changed for {quiet}"
 

@@ -1,0 +1,110 @@
+"""A YAML file, read key by key: a mistake is told with the key that it stands at."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import yaml
+
+from medallion.config.values import TABLE_NAME, WrongColumnError
+from medallion.errors import ConfigError
+
+T = TypeVar("T")
+_BOOLEAN = "tag:yaml.org,2002:bool"
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which a key that stands twice is a mistake, instead of the second one winning.
+
+    As in YAML 1.2, `true` and `false` are the only booleans: `off`, `on`, `no`, `y` are text.
+    """
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(
+                    problem=f"the key {key.value} stands twice", problem_mark=key.start_mark
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+_Loader.yaml_implicit_resolvers = {
+    letter: [(tag, pattern) for tag, pattern in resolvers if tag != _BOOLEAN]
+    for letter, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(
+    _BOOLEAN, re.compile("true|True|TRUE|false|False|FALSE"), list("tTfF")
+)
+
+
+def read_yaml(file: Path) -> Any:
+    """The document of a file.
+
+    Raises:
+        ConfigError: it is not there, cannot be read, or is no YAML.
+    """
+    try:
+        return yaml.load(file.read_text(encoding="utf-8"), _Loader)
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{file}: no such file; set MEDALLION_CONF to the folder that holds pipeline.yaml."
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file}: cannot be read ({error}).") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" line {mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "not YAML"
+        raise ConfigError(f"{file}{line}: not readable as YAML ({problem}).") from None
+
+
+class Node:
+    """A mapping of the YAML file that knows where it stands, so that errors can say it."""
+
+    def __init__(self, value: Any, file: Path, path: str = "") -> None:
+        self.file, self.path = file, path
+        if not isinstance(value, dict) or not all(isinstance(k, str) for k in value):
+            self.fail("", "must be a mapping of names to settings")
+        self.value: dict[str, Any] = value
+
+    def fail(self, key: str, what: str) -> NoReturn:
+        """Raise ConfigError for a key of this node."""
+        where = ".".join(p for p in (self.path, key) if p) or "the document"
+        raise ConfigError(f"{self.file}: {where} {what}.")
+
+    def only(self, *known: str) -> None:
+        """Raise ConfigError for a key that is not among these."""
+        for key in self.value:
+            if key not in known:
+                self.fail(key, f"is not a known key; known here: {', '.join(known)}")
+
+    def children(self, key: str) -> dict[str, Node]:
+        """The mappings below a key, by the names of tables that they have."""
+        node = self.child(key)
+        for name in node.value:
+            if not TABLE_NAME.fullmatch(name):
+                node.fail(
+                    name, "is not a table name: lower-case letters, digits and _, a letter first"
+                )
+        return {n: Node(v, self.file, f"{node.path}.{n}") for n, v in node.value.items()}
+
+    def child(self, key: str) -> Node:
+        """The mapping below a key, empty where there is none."""
+        return Node(self.value.get(key) or {}, self.file, f"{self.path}.{key}".strip("."))
+
+    def get(self, key: str, kind: Callable[[Any], T], what: str, default: Any = ...) -> T:
+        """The value of a key as `kind` reads it, or the default; without one it must be there."""
+        value = self.value.get(key, default)
+        if value is ...:
+            self.fail(key, f"is missing: it must be {what}")
+        try:
+            return kind(value)
+        except WrongColumnError as error:
+            self.fail(f"{key}.{error.name}", error.what)
+        except (ValueError, TypeError):
+            self.fail(key, f"must be {what}, not {value!r}")

@@ -1,0 +1,98 @@
+"""The settings of one process, as frozen dataclasses; `loader` makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from medallion.config.values import Duration
+from medallion.lakehouse.layout import Layout, plain
+
+FORMATS = ("json", "csv", "parquet", "text")
+EVOLUTION = ("addNewColumns", "rescue", "failOnNewColumns", "none")
+CLEANING = ("archive", "delete", "off")
+LATE = ("admit", "quarantine")
+OUTPUT_MODES = ("complete", "update")
+OutputMode = Literal["complete", "update"]
+
+
+@dataclass(frozen=True)
+class SourceConfig:
+    """One folder of landing files, and what bronze and silver make of them.
+
+    `schema` is None where it is to be inferred, and `hints` give types that then win. Sizes are
+    in bytes; those of packed files count as they are unpacked.
+    """
+
+    name: str
+    schema: Mapping[str, str] | None
+    hints: Mapping[str, str]
+    schema_evolution: str
+    silver: Mapping[str, str]
+    event_time: str
+    keys: tuple[str, ...]
+    watermark: Duration
+    late: str
+    format: str
+    multi_line: bool
+    pattern: str
+    folders: tuple[str, ...]
+    allow_overwrites: bool
+    quiet_period: Duration | None
+    clean_source: str
+    clean_after: Duration | None
+    max_line_bytes: int
+    max_files_per_trigger: int
+    max_bytes_per_trigger: int
+
+    def places(self, layout: Layout) -> tuple[Path, ...]:
+        """The source's folder of landing, and the others that its configuration names."""
+        return (layout.landing(self.name), *(plain(layout.root / f) for f in self.folders))
+
+
+@dataclass(frozen=True)
+class GoldTable:
+    """One aggregate over a silver table; windows are absent where `window` is None."""
+
+    name: str
+    source: str
+    window: Duration | None
+    slide: Duration | None
+    group_by: tuple[str, ...]
+    measure: Mapping[str, str]
+    output_mode: OutputMode
+
+
+@dataclass(frozen=True)
+class Maintenance:
+    """What housekeeping does to the tables.
+
+    `retention` is how long versions of a table stay readable at least: what a query, a held gate
+    or a refresh still needs stays longer. `every` is how often a stream that is on sees to it (a
+    nightly batch does so at its end). A table is compacted once it has `compact_from` files that
+    are smaller than `target_file_size` (bytes).
+    """
+
+    retention: Duration
+    every: Duration
+    compact_from: int
+    target_file_size: int
+
+
+@dataclass(frozen=True)
+class Config:
+    """The whole configuration of one process."""
+
+    conf_dir: Path
+    master: str | None
+    layout: Layout
+    sources: Mapping[str, SourceConfig]
+    gold: Mapping[str, GoldTable]
+    maintain: Maintenance
+
+    @property
+    def expectations(self) -> Path:
+        """The Great Expectations project with one suite a table."""
+        return self.conf_dir / "great_expectations"

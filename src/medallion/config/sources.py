@@ -1,0 +1,110 @@
+"""The entries below `sources` of pipeline.yaml."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from fnmatch import fnmatchcase
+from itertools import combinations
+from pathlib import Path
+
+from medallion.config import values
+from medallion.config.document import Node
+from medallion.config.model import CLEANING, EVOLUTION, FORMATS, LATE, SourceConfig
+from medallion.config.values import Duration
+from medallion.lakehouse.layout import Layout
+
+_COLUMNS, _COUNT = "columns with their types", "a whole number above 0"
+_NAMES = "a pattern of names such as '*.json', without / and {"
+_SILVER = "snake_case columns with their Spark SQL expressions"
+_TRUTH, _DURATION = "true or false", "a duration such as '1 hour'"
+
+
+def source(name: str, node: Node, layout: Layout) -> SourceConfig:
+    """One source, by itself."""
+    node.only(*(field.name for field in fields(SourceConfig) if field.name != "name"))
+    found = SourceConfig(
+        name=name,
+        schema=_declared(node),
+        hints=node.get("hints", values.schema_of, _COLUMNS) if "hints" in node.value else {},
+        schema_evolution=_choice(node, "schema_evolution", EVOLUTION),
+        silver=node.get("silver", values.named_columns, _SILVER),
+        event_time=node.get("event_time", values.text, "the name of a silver column"),
+        keys=node.get("keys", values.texts, "a list of silver columns"),
+        watermark=node.get("watermark", values.duration, _DURATION, "1 hour"),
+        late=_choice(node, "late", LATE),
+        format=_choice(node, "format", FORMATS),
+        multi_line=node.get("multi_line", values.truth, _TRUTH, False),
+        pattern=node.get("pattern", values.pattern, _NAMES, "*"),
+        folders=node.get("folders", values.texts, "a list of folders", []),
+        allow_overwrites=node.get("allow_overwrites", values.truth, _TRUTH, False),
+        quiet_period=_perhaps(node, "quiet_period"),
+        clean_source=_choice(node, "clean_source", CLEANING),
+        clean_after=_perhaps(node, "clean_after"),
+        max_line_bytes=_size(node, "max_line_bytes", "16 MiB"),
+        max_files_per_trigger=node.get("max_files_per_trigger", values.count, _COUNT, 1000),
+        max_bytes_per_trigger=_size(node, "max_bytes_per_trigger", "1 GiB"),
+    )
+    _refuse_contradictions(found, node)
+    for folder in filter(layout.is_own, found.folders):
+        node.fail(
+            "folders", f"names {folder}, where the tables or the archive of {layout.root} lie"
+        )
+    return found
+
+
+def _choice(node: Node, key: str, choices: Sequence[str]) -> str:
+    return node.get(key, values.one_of(choices), f"one of {', '.join(choices)}", choices[0])
+
+
+def _perhaps(node: Node, key: str) -> Duration | None:
+    return node.get(key, values.duration, _DURATION) if key in node.value else None
+
+
+def _size(node: Node, key: str, default: str) -> int:
+    return node.get(key, values.size, f"a size such as '{default}'", default)
+
+
+def _declared(node: Node) -> Mapping[str, str] | None:
+    if node.value.get("schema", "infer") == "infer":
+        return None
+    return node.get("schema", values.schema_of, f"infer, or {_COLUMNS}")
+
+
+def _refuse_contradictions(found: SourceConfig, node: Node) -> None:
+    """Settings that are right one by one, and not together."""
+    if found.schema is not None and found.hints:
+        node.fail("hints", "is for a schema that is inferred: give the types in schema")
+    if found.multi_line and found.format != "json":
+        node.fail("multi_line", f"is for the format json, not {found.format}")
+    for key, named in (("event_time", (found.event_time,)), ("keys", found.keys)):
+        for column in named:
+            if column not in found.silver:
+                node.fail(key, f"names {column!r}, which is not a column of silver")
+            if named.count(column) > 1:
+                node.fail(key, f"names {column!r} twice")
+    if found.event_time not in found.keys:
+        # Spark would never evict the state of such a deduplication.
+        node.fail("keys", f"must hold the event time {found.event_time!r}")
+
+
+def refuse_shared_files(document: Node, layout: Layout, sources: Iterable[SourceConfig]) -> None:
+    """Raise ConfigError where files of one source are another's, and do not stay where they lie."""
+    for one, other in combinations(sources, 2):
+        if _take_from_each_other(layout, one, other):
+            document.fail(
+                f"sources.{other.name}",
+                f"takes the same files as {one.name}, and one would move them away from the other: "
+                "give each folders or a pattern of its own, or both clean_source off",
+            )
+
+
+def _take_from_each_other(layout: Layout, one: SourceConfig, other: SourceConfig) -> bool:
+    here, there = ([Path(os.path.realpath(p)) for p in s.places(layout)] for s in (one, other))
+    names = (one.pattern, other.pattern)
+    if one.clean_source == other.clean_source == "off":
+        return False
+    return (fnmatchcase(*names) or fnmatchcase(*reversed(names))) and any(
+        a.is_relative_to(b) or b.is_relative_to(a) for a in here for b in there
+    )
