@@ -23,7 +23,7 @@ def recording(time: str, device: str = "phone", index: int = 0) -> str:
 def run_without_record(lakehouse: Lakehouse, *layers: str) -> None:
     """Queries whose process is killed after they end, before their figures are on record."""
     for layer in layers:
-        query.await_all(lakehouse.pipeline().start(layer))
+        query.await_all(flow.ran for flow in lakehouse.pipeline().start(layer))
 
 
 def table_of(lakehouse: Lakehouse, name: str) -> str:
@@ -104,9 +104,9 @@ def test_settling_twice_admits_nothing_twice(lakehouse: Lakehouse) -> None:
         run_without_record(lakehouse, "bronze", "silver")
     killed = lakehouse.pipeline()
     started = killed.start("silver")
-    query.await_all(started)
-    for run in started:
-        killed.figures("silver", run, -1)
+    query.await_all(flow.ran for flow in started)
+    for flow in started:
+        flow.settle(-1)
     assert not audit(lakehouse.config).is_balanced
     lakehouse.land("activity", "2.json", *THIRD)
     report = lakehouse.nightly()

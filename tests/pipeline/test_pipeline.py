@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import threading
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,8 +14,10 @@ from py4j.protocol import Py4JError
 
 from medallion.config.values import Duration
 from medallion.errors import ConfigError, UsageError
-from medallion.pipeline import context, continuous, refresh
-from medallion.spark.query import Run, StreamError, moment, one_line, trigger
+from medallion.pipeline import context, refresh
+from medallion.pipeline.continuous import Stream
+from medallion.spark.errors import StreamError, one_line
+from medallion.spark.query import Run, moment, trigger
 from tests.support.lakehouse import Lakehouse
 
 
@@ -84,7 +86,7 @@ class Query:
 
 def test_records_are_taken_up_once_each_and_fetched_only_if_missed() -> None:
     query = Query()
-    run = Run("silver.event", cast(Any, query), 4)  # as its checkpoint was
+    run = Run("silver.event", cast(Any, query), Path("none"), 4)  # as its checkpoint was
     told: list[int] = []
     run.on_batch = lambda _, batch: told.append(batch.id)
     run.collect()
@@ -197,20 +199,34 @@ def test_rows_changed_by_hand_under_a_query(lakehouse: Lakehouse) -> None:
         lakehouse.pipeline().run("gold")
 
 
+class Waiting:
+    """A flow whose source has no schema; the second time it is asked, it has one."""
+
+    name, run, is_gated = "silver.a", None, False
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def is_waiting(self) -> bool:
+        self.asked += 1
+        return self.asked < 2
+
+    def poll(self) -> None: ...
+
+
 def test_a_layer_whose_queries_all_wait_for_a_schema_stays_on() -> None:
-    stop, started = threading.Event(), []
+    flow, begun = Waiting(), 0
 
-    def start(*_: Any, only: list[str]) -> list[Any]:
-        started.extend(only)
-        stop.set()
-        query = SimpleNamespace(isActive=True)
-        return [SimpleNamespace(name="silver.a", query=query, collect=int, batches={}, intake=None)]
+    def begin(*_: Any) -> None:
+        nonlocal begun
+        begun += not flow.is_waiting()
 
-    pipeline: Any = SimpleNamespace(
-        names=lambda _: ["a"], has_rows=lambda *_: True, start=start, settle=lambda *_: None
-    )
-    continuous._watch(pipeline, {"silver": []}, stop, "1 second")
-    assert started == ["a"]
+    pipeline: Any = SimpleNamespace(flows=lambda _: [flow], begin=begin, settle=lambda _: [])
+    stream = Stream(pipeline, ["silver"], "1 second")
+    stream.start()
+    assert (begun, stream.is_on) == (0, True)
+    stream.poll()
+    assert begun == 1
 
 
 class Stopped:

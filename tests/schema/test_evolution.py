@@ -15,7 +15,7 @@ from medallion.errors import ConfigError
 from medallion.inspection.audit import audit
 from medallion.ops.ledger import INGESTED, PENDING
 from medallion.schema import registry
-from medallion.spark.query import StreamError
+from medallion.spark.errors import StreamError
 from tests.support.lakehouse import Lakehouse, counts, only
 
 GOOD = {

@@ -91,7 +91,7 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
         show(render.as_text(report, catalog.first_rows(config)))
     for line in render.failures(report):
         show(visible(f"medallion: {line}"), sys.stderr)
-    return 0 if report.is_good else 1
+    return 0 if report.is_good else max(report.exit_status, 1)
 
 
 def sql(config: Config, options: argparse.Namespace) -> int:

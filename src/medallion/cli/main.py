@@ -45,7 +45,7 @@ def _unforeseen(error: Exception, debug: bool) -> int:
     if isinstance(error, OSError) and error.filename and error.strerror:
         _told(f"medallion: {error.filename}: {error.strerror}.", debug)
         return 2
-    from medallion.spark.query import one_line  # here: it brings Spark
+    from medallion.spark.errors import one_line  # here: it brings Spark
 
     line = f"{type(error).__name__}: {one_line(str(error))}; --debug shows where."
     _told(f"medallion crashed: {line}", debug)

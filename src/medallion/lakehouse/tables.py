@@ -103,6 +103,13 @@ def row_count(table: Path) -> int:
     return int(DeltaTable(table).count()) if exists(table) else 0
 
 
+def columns(table: Path) -> set[str]:
+    """The names of a table's columns; none where there is no table."""
+    from deltalake import DeltaTable
+
+    return {field.name for field in DeltaTable(table).schema().fields} if exists(table) else set()
+
+
 def rows_written(table: Path, after: int, until: int | None = None) -> int:
     """Rows added by the commits after one version, as the writers counted them."""
     from deltalake import DeltaTable

@@ -10,10 +10,11 @@ from medallion.config.loader import Config, Source
 from medallion.errors import UsageError
 from medallion.lakehouse import lock
 from medallion.lakehouse.layout import LAYERS, plain
+from medallion.layers.flow import Say
 from medallion.ops import ledger
 from medallion.ops.ledger import PENDING, REJECTED, TAKEN, VANISHED, Entry
 from medallion.pipeline.context import open_pipeline
-from medallion.pipeline.pipeline import GOLD_IS_HELD, Say
+from medallion.pipeline.pipeline import GOLD_IS_HELD
 from medallion.sources.files import requests
 from medallion.sources.files.listing import File, list_files, one_spelling
 from medallion.sources.files.walk import fits
@@ -64,7 +65,8 @@ def backfill(config: Config, name: str, path: Path, say: Say, debug: bool = Fals
     else:
         with open_pipeline(config, "backfill", LAYERS, say, debug) as pipeline:
             for layer in LAYERS:
-                if layer == "gold" and pipeline.held():  # the files are taken in all the same
+                is_gated = any(flow.is_gated for flow in pipeline.flows(layer))
+                if is_gated and pipeline.held():  # the files are taken in all the same
                     say(GOLD_IS_HELD)
                 else:
                     pipeline.run(layer)

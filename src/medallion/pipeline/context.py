@@ -11,9 +11,10 @@ from pyspark.sql import SparkSession
 from medallion.config.loader import Config
 from medallion.errors import UsageError
 from medallion.lakehouse import lock
+from medallion.layers.flow import Say
 from medallion.pipeline import refresh
-from medallion.pipeline.pipeline import Pipeline, Say
-from medallion.sources.files.reader import SPARK_ERRORS
+from medallion.pipeline.pipeline import Pipeline
+from medallion.spark.errors import SPARK_ERRORS
 from medallion.spark.session import spark_session
 
 

@@ -10,8 +10,10 @@ from contextlib import contextmanager
 
 from medallion.config.values import Duration
 from medallion.errors import MedallionError
+from medallion.layers.flow import Flow
 from medallion.pipeline.pipeline import Pipeline
-from medallion.spark.query import Run, StreamError, stop_all
+from medallion.spark import query
+from medallion.spark.errors import StreamError
 
 SETTLE_SECONDS = 30.0
 SETTLE_BATCHES = 50
@@ -27,93 +29,120 @@ def serve(pipeline: Pipeline, layers: Sequence[str], trigger: str) -> None:
         MedallionError: a gate holds rows back from gold.
         StreamError: queries had failed, which is also said when it happens; the others went on.
     """
-    if "gold" in layers:
-        pipeline.refuse_held()
     with _signals() as stop:
-        running: dict[str, list[Run]] = {}
+        stream = Stream(pipeline, layers, trigger)
         try:
-            for layer in layers:
-                running[layer] = pipeline.start(layer, trigger)
+            stream.start()
             pipeline.say(f"on: {', '.join(layers)} every {trigger}; Ctrl-C or SIGTERM ends it")
-            _watch(pipeline, running, stop, trigger)
+            while not stop.wait(0.2) and stream.is_on:
+                stream.look()
         finally:
-            everyone = [run for runs in running.values() for run in runs]
-            # From the end to the start of the chain, so that nothing waits for a reader.
-            stop_all(reversed(everyone))
-            for layer, runs in running.items():
-                pipeline.settle(layer, runs)
-    failures = [f"{run.name}: {error}" for run in everyone if (error := run.error())]
-    if failures:
-        raise StreamError("; ".join(failures))
+            stream.stop()
+    if stream.failures:
+        raise StreamError("; ".join(stream.failures.values()))
     pipeline.say("ended: the next run goes on from here")
 
 
-def _watch(
-    pipeline: Pipeline, running: dict[str, list[Run]], stop: threading.Event, trigger: str
-) -> None:
-    everyone = [run for runs in running.values() for run in runs]
-    told: set[str] = set()
-    settled, polled = -SETTLE_SECONDS, time.monotonic()
-    # None at all: each of them waits for a schema, which another process may bring.
-    while not stop.wait(0.2) and (not everyone or any(run.query.isActive for run in everyone)):
-        for layer, runs in running.items():
-            for at, run in enumerate(runs):
-                if not run.query.isActive and _SCHEMA_CHANGED in (run.error() or ""):
-                    runs[at] = _again(pipeline, layer, run, trigger)
-        if time.monotonic() - polled > Duration.of(trigger).seconds:
-            polled = time.monotonic()
-            for runs in running.values():
-                _poll(runs)
-            _take_up(pipeline, running, told, trigger)
-        everyone = [run for runs in running.values() for run in runs]
-        for run in everyone:
-            run.collect()
-            if not run.query.isActive and run.name not in told:
-                told.add(run.name)
-                pipeline.say(f"{run.name} stopped: {run.error()}; the others go on")
-        # Late rows wait for nobody, and the offsets that settling reads are not kept for ever.
-        is_due = any(batch.late for run in everyone for batch in run.batches.values())
-        is_due = is_due or any(len(run.batches) >= SETTLE_BATCHES for run in everyone)
-        if is_due or time.monotonic() - settled > SETTLE_SECONDS:
-            for layer, runs in running.items():
-                pipeline.settle(layer, runs)
-            settled = time.monotonic()
+class Stream:
+    """The queries of some layers, each started, watched and settled for itself."""
 
+    def __init__(self, pipeline: Pipeline, layers: Sequence[str], trigger: str) -> None:
+        self._pipeline, self._trigger = pipeline, trigger
+        self._layers = layers
+        # In the order of the layers: a table of silver is there before gold reads it.
+        self._flows: list[Flow] = []
+        self._settled, self._polled = -SETTLE_SECONDS, time.monotonic()
+        self.failures: dict[str, str] = {}  # by the query's name
 
-def _poll(runs: Sequence[Run]) -> None:
-    """Look for new files; layers but bronze have none."""
-    for run in runs:
-        if run.intake and run.query.isActive:
-            run.intake.poll()
+    def start(self) -> None:
+        """Start all that need not wait for a schema; one that cannot start is told.
 
+        Raises:
+            MedallionError: no query can start, or a gate holds rows back from gold.
+        """
+        self._flows = [flow for layer in self._layers for flow in self._pipeline.flows(layer)]
+        if any(flow.is_gated for flow in self._flows):
+            self._pipeline.refuse_held()
+        errors = [error for flow in self._flows if (error := self._begin(flow))]
+        if errors and not any(flow.run for flow in self._flows):
+            raise errors[0]
 
-def _take_up(
-    pipeline: Pipeline, running: dict[str, list[Run]], told: set[str], trigger: str
-) -> None:
-    """Start the queries that waited for a schema, when there is one; one that fails is told once.
+    def _begin(self, flow: Flow) -> MedallionError | None:
+        """Start a query unless it waits; why it cannot start, which is told once."""
+        try:
+            self._pipeline.begin(flow, query.trigger(self._trigger))
+        except MedallionError as error:
+            self._tell(flow, f"cannot start: {error}")
+            return error
+        return None
 
-    In the order of the layers: a table of silver is there before gold reads it.
-    """
-    for layer, runs in running.items():
-        names = {run.name.partition(".")[2] for run in runs}
-        for name in pipeline.names(layer):
-            is_known = name in names or f"{layer}.{name}" in told
-            if is_known or not pipeline.has_rows(layer, name):
+    @property
+    def is_on(self) -> bool:
+        """Whether a query is active, or all wait for a schema, which another process may bring."""
+        runs = [flow.run for flow in self._flows if flow.run]
+        return not runs or any(run.query.isActive for run in runs)
+
+    def look(self) -> None:
+        """Look once at every query: start, settle and tell what there is."""
+        for at, flow in enumerate(self._flows):
+            run = flow.run
+            if run is None:
                 continue
-            try:
-                runs += pipeline.start(layer, trigger, only=[name])
-            except MedallionError as error:
-                told.add(f"{layer}.{name}")
-                pipeline.say(f"{layer}.{name} cannot start: {error}; the others go on")
+            run.collect()
+            if run.query.isActive:
+                continue
+            if _SCHEMA_CHANGED in (run.error() or ""):
+                self._flows[at] = self._again(flow)
+            elif flow.name not in self.failures:
+                self._tell(flow, f"stopped: {run.error()}")
+        if time.monotonic() - self._polled > Duration.of(self._trigger).seconds:
+            self._polled = time.monotonic()
+            self.poll()
+        self._settle_if_due()
 
+    def stop(self) -> None:
+        """Stop all, and put what they did on record."""
+        runs = [flow.run for flow in self._flows if flow.run]
+        # From the end to the start of the chain, so that nothing waits for a reader.
+        query.stop_all(reversed(runs))
+        for flow in self._flows:
+            if flow.run and (error := flow.run.error()):
+                self.failures.setdefault(flow.name, f"{flow.name}: {error}")
+        self._settle(self._flows)
 
-def _again(pipeline: Pipeline, layer: str, run: Run, trigger: str) -> Run:
-    """A query that Delta stopped because the table it reads has new columns goes on with them."""
-    run.ended = time.time()
-    run.is_renewed = True
-    pipeline.settle(layer, [run])
-    pipeline.say(f"  {run.name} goes on with new columns")
-    return pipeline.start(layer, trigger, only=[run.name.split(".")[1]])[0]
+    def poll(self) -> None:
+        """Look for new files, and start what waited for a schema; one that fails is told once."""
+        for flow in self._flows:
+            flow.poll()
+            if not (flow.run or flow.name in self.failures or flow.is_waiting()):
+                self._begin(flow)
+
+    def _settle_if_due(self) -> None:
+        batches = [flow.run.batches for flow in self._flows if flow.run]
+        # Late rows wait for nobody, and the offsets that settling reads are not kept for ever.
+        is_due = any(batch.late for some in batches for batch in some.values())
+        is_due = is_due or any(len(some) >= SETTLE_BATCHES for some in batches)
+        if is_due or time.monotonic() - self._settled > SETTLE_SECONDS:
+            self._settle(self._flows)
+            self._settled = time.monotonic()
+
+    def _settle(self, flows: Sequence[Flow]) -> None:
+        for error in self._pipeline.settle(flows):
+            self._pipeline.say(f"{error}")
+
+    def _again(self, flow: Flow) -> Flow:
+        """A query that Delta stopped because its table has new columns goes on with them."""
+        flow.ran.ended = time.time()
+        flow.ran.is_renewed = True
+        self._settle([flow])
+        self._pipeline.say(f"  {flow.name} goes on with new columns")
+        renewed = self._pipeline.flow(flow.name)
+        self._begin(renewed)
+        return renewed
+
+    def _tell(self, flow: Flow, what: str) -> None:
+        self.failures[flow.name] = f"{flow.name} {what}"
+        self._pipeline.say(f"{flow.name} {what}; the others go on")
 
 
 @contextmanager

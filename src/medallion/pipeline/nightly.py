@@ -11,18 +11,19 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from medallion.config.loader import Config
-from medallion.errors import UsageError
+from medallion.errors import MedallionError, UsageError
 from medallion.inspection import balance as accounting
 from medallion.lakehouse import tables
+from medallion.lakehouse.layout import LAYERS
+from medallion.layers.flow import Flow
 from medallion.ops import runs
 from medallion.ops.runs import HELD, PASSED, Standing
 from medallion.pipeline import refresh
-from medallion.pipeline.pipeline import GOLD_IS_HELD, Pipeline
+from medallion.pipeline.pipeline import GOLD_IS_HELD, Pipeline, queries
 from medallion.quality.gates import Gates
 from medallion.quality.results import Failure, Verdict
 from medallion.quality.suites import read_suite
 from medallion.spark import feed
-from medallion.spark.query import StreamError
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class Report:
     errors: list[str] = field(default_factory=list)
     balances: dict[str, accounting.Balance] = field(default_factory=dict)
     docs: str | None = None
+    exit_status: int = 0  # of the worst error
 
     @property
     def is_good(self) -> bool:
@@ -90,19 +92,21 @@ class Nightly:
 
     def _layer(self, layer: str) -> list[Future[Gate | None]]:
         self._timed(layer, lambda: self._stream(layer))
-        names = self.config.gold if layer == "gold" else self.config.sources
         standing = self.pipeline.runs.standing
-        return [self.worker.submit(self._judge, f"{layer}.{name}", standing) for name in names]
+        flows = self.pipeline.flows(layer)
+        return [self.worker.submit(self._judge, flow, standing) for flow in flows]
 
     def _stream(self, layer: str) -> None:
         try:
             self.pipeline.run(layer)
-        except StreamError as error:  # the rest goes on
+        except MedallionError as error:  # the rest goes on
             self.report.errors.append(str(error))
+            self.report.exit_status = max(self.report.exit_status, error.exit_status)
             self._say(f"{layer:<9} {error}")
 
-    def _judge(self, table: str, standing: Standing) -> Gate | None:
+    def _judge(self, flow: Flow, standing: Standing) -> Gate | None:
         """Judge the rows that have not passed yet, those of a run that was held among them."""
+        table = flow.name
         version = tables.version(self.config.layout.table(table))
         since = standing.passed.get(table, 0)
         last = standing.gates.get(table)
@@ -110,7 +114,7 @@ class Nightly:
         if version <= since and not was_held:
             return None
         started = time.monotonic()
-        verdict = self.gates.validate(table, self._batch(table, since, version))
+        verdict = self.gates.validate(table, self._batch(flow, since, version))
         if verdict is None:
             return None
         accepted = tuple(
@@ -118,11 +122,11 @@ class Nightly:
         )
         return Gate(verdict, version, accepted, time.monotonic() - started)
 
-    def _batch(self, table: str, since: int, version: int) -> DataFrame:
-        spark, path = self.pipeline.spark, self.config.layout.table(table)
+    def _batch(self, flow: Flow, since: int, version: int) -> DataFrame:
+        spark, path = self.pipeline.spark, self.config.layout.table(flow.name)
         # Complete mode writes the whole table, and so does a refresh: of what is in the feed then,
         # there is no telling which rows it took away again.
-        if table.startswith("gold.") or self.refreshed.get(table, -1) > since:
+        if flow.is_rewritten or self.refreshed.get(flow.name, -1) > since:
             return spark.read.format("delta").load(str(path))
         return feed.added(spark, path, since + 1, version)
 
@@ -173,8 +177,7 @@ class Nightly:
 def check_accepted(config: Config, accept: Sequence[str]) -> None:
     """Raise UsageError where `accept` names an expectation that no suite has."""
     known = set()
-    tables_ = [f"{layer}.{name}" for layer in ("bronze", "silver") for name in config.sources]
-    for table in (*tables_, *(f"gold.{name}" for name in config.gold)):
+    for table in (name for layer in LAYERS for name in queries(config, layer)):
         for expectation in read_suite(config.conf_dir, table):
             known |= {expectation.name, f"{table}.{expectation.name}"}
     for name in accept:

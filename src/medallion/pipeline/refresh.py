@@ -15,13 +15,13 @@ from typing import Any
 
 from medallion.config.loader import Config
 from medallion.errors import UsageError
-from medallion.inspection import balance
 from medallion.lakehouse import specs, storage, tables
-from medallion.lakehouse.layout import Layout
+from medallion.lakehouse.layout import LAYERS, Layout
 from medallion.lakehouse.text import counted
 from medallion.ops.runs import REFRESHED
-from medallion.pipeline.pipeline import Pipeline
-from medallion.spark.query import await_all
+from medallion.pipeline.pipeline import Pipeline, queries
+from medallion.pipeline.settlement import row_of
+from medallion.spark.query import AVAILABLE_NOW, await_all, trigger
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,11 @@ def layers_of(config: Config, table: str) -> tuple[str, ...]:
     Raises:
         UsageError: it is no table that can be built from another one.
     """
-    layer, _, name = table.partition(".")
-    known = {"silver": config.sources, "gold": config.gold}.get(layer, {})
-    if name not in known:
-        tables_ = [*(f"silver.{s}" for s in config.sources), *(f"gold.{g}" for g in config.gold)]
-        raise UsageError(f"{table} cannot be rebuilt; these can: {', '.join(tables_)}.")
-    return ("silver", "gold") if layer == "silver" else ("gold",)
+    rebuilt = LAYERS[1:]  # bronze is made of files, which may be gone
+    known = [name for layer in rebuilt for name in queries(config, layer)]
+    if table not in known:
+        raise UsageError(f"{table} cannot be rebuilt; these can: {', '.join(known)}.")
+    return rebuilt[rebuilt.index(table.partition(".")[0]) :]
 
 
 def refresh(pipeline: Pipeline, table: str) -> None:
@@ -63,16 +62,14 @@ def refresh(pipeline: Pipeline, table: str) -> None:
     Raises:
         MedallionError: the table is gold's, and a gate holds rows back from gold.
     """
-    layer, _, name = table.partition(".")
-    layers_of(pipeline.config, table)
-    if layer == "gold":
+    _, *later = layers_of(pipeline.config, table)
+    if pipeline.flow(table).is_gated:
         pipeline.refuse_held()
     finish(pipeline)
     plan = _plan(pipeline.config.layout)
-    then = list(plan["then"]) if plan else []  # what an earlier refresh has left to do
-    if layer == "silver":
-        tables_ = [f"gold.{g.name}" for g in pipeline.config.gold.values() if g.source == name]
-        then = [*tables_, *(step for step in then if step not in tables_)]
+    left = list(plan["then"]) if plan else []  # what an earlier refresh has left to do
+    readers = [f.name for layer in later for f in pipeline.flows(layer) if table in f.inputs]
+    then = dict.fromkeys((*readers, *left))
     _rebuild(pipeline, table, [step for step in then if step != table])
     finish(pipeline)
 
@@ -90,7 +87,7 @@ def finish(pipeline: Pipeline) -> None:
             pipeline.say(f"refresh   {', '.join(plan['then'])}: when gold is no longer held back")
             return
         first, *later = plan["then"]
-        if first.partition(".")[2] in pipeline.config.gold:
+        if any(first in queries(pipeline.config, layer) for layer in LAYERS):
             _rebuild(pipeline, first, later)
         else:  # the configuration has given it up
             _write_plan(layout, {**plan, "then": later})
@@ -129,21 +126,18 @@ def _write_plan(layout: Layout, plan: dict[str, Any]) -> None:
 def _rebuild(pipeline: Pipeline, table: str, then: list[str]) -> None:
     """Build one table beside the old one, and put it in its place."""
     layout = pipeline.config.layout
-    layer, _, name = table.partition(".")
-    pipeline.need(table)
-    built = (table, f"quarantine.{name}") if layer == "silver" else (table,)
+    built = pipeline.flow(table).targets
     area = Beside(layout.root, built)
     for leftover in (*map(area.table, built), area.checkpoint(table)):
         shutil.rmtree(leftover, ignore_errors=True)
     beside = replace(pipeline, config=replace(pipeline.config, layout=area))
-    started = beside.start(layer, only=[name])
-    if not started:
+    flow = beside.flow(table)
+    if not beside.begin(flow, trigger(AVAILABLE_NOW)):
         raise UsageError(
             f"{table} cannot be rebuilt yet: nothing has landed that tells its schema."
         )
-    await_all(started)
-    figures = beside.figures(layer, started[0], -1)
-    row = balance.row_of(beside.config, beside.runs, started[0], figures)
+    await_all([flow.ran])
+    row = row_of(beside.config, beside.runs, flow, flow.settle(-1))
     row |= {"run_id": pipeline.run_id, "command": f"refresh {table}", "state": REFRESHED}
     before = tables.row_count(layout.table(table))
     plan = {"table": table, "built": built, "row": row, "then": then}

@@ -10,7 +10,7 @@ from medallion.config.values import folded
 from medallion.errors import ConfigError
 from medallion.schema.inference import inner
 from medallion.schema.names import RESERVED, is_plain
-from medallion.spark.query import one_line
+from medallion.spark.errors import one_line
 
 # Of the others, Spark rounds or cuts a value that does not fit, and says nothing.
 _WITHIN = ("string", "boolean", "int", "bigint", "float", "double", "timestamp", "date")

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import json
-import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from medallion.config.values import Duration
 from medallion.errors import MedallionError, UsageError
+from medallion.spark import checkpoints
+from medallion.spark.errors import SPARK_ERRORS, StreamError, one_line
 
 AVAILABLE_NOW = "available-now"
-_TRACEBACK = "Traceback (most recent call last):\n"
 _REWRITTEN = ("DELTA_SOURCE_TABLE_IGNORE_CHANGES", "DELTA_SOURCE_IGNORE_DELETE")
-
-
-Check = Callable[..., DataFrame]
-
-
-class StreamError(MedallionError):
-    """A streaming query stopped with an error."""
 
 
 def trigger(text: str) -> dict[str, Any]:
@@ -75,17 +70,27 @@ class Batch:
         )
 
 
-class Intake(Protocol):
-    """Bronze's side of a run: it reads its files inside of a batch, where no record sees them."""
+class Sink:
+    """A function that writes micro-batches, and what it failed of, in words.
 
-    lines: dict[int, int]  # rows that the engine read in each batch
-    failure: MedallionError | None  # what stopped the last batch
+    Spark's own account of a function that failed is a stack trace of Python's.
+    """
 
-    def poll(self) -> None:
-        """Look for new files."""
+    def __init__(self, write: Callable[[DataFrame, int], None]) -> None:
+        self._write = write
+        self.failure: MedallionError | None = None
 
-    def clean(self, batch: int) -> None:
-        """Put away what the batches up to this one took in: they are accounted for."""
+    def __call__(self, rows: DataFrame, batch: int) -> None:
+        try:
+            self._write(rows, batch)
+        except MedallionError as error:
+            self.failure = error
+            raise
+        except Exception as error:
+            kind = "" if isinstance(error, SPARK_ERRORS) else f"{type(error).__name__}: "
+            told = one_line(str(error)) if str(error).strip() else "no message"
+            self.failure = MedallionError(f"batch {batch}: {kind}{told}")
+            raise
 
 
 @dataclass
@@ -97,13 +102,13 @@ class Run:
 
     name: str
     query: StreamingQuery
+    checkpoint: Path
     last_batch: int
+    sink: Sink | None = None
     started: float = field(default_factory=time.time)
     ended: float | None = None
     batches: dict[int, Batch] = field(default_factory=dict)
     on_batch: Callable[[Run, Batch], None] | None = None
-    intake: Intake | None = None
-    check: Check | None = None  # silver's, with the rules as they were when it started
     is_renewed: bool = False  # it stopped for new columns, which is no failure
 
     def collect(self) -> None:
@@ -127,6 +132,17 @@ class Run:
         self.batches = {}
         self.started = time.time()
 
+    def batches_to_settle(self, since: int) -> range:
+        """The batches after `since` that have ended, those of a run that was cut off among them.
+
+        Of a running query the record of the last one may be to come. (Spark keeps the offsets of
+        100 batches only.)
+        """
+        last = (
+            self.last_batch if self.ended is None else checkpoints.last_committed(self.checkpoint)
+        )
+        return range(since + 1, last + 1)
+
     def watermark(self) -> int | None:
         """The watermark of the last batch, in microseconds since 1970."""
         return moment(self.batches[max(self.batches)].watermark) if self.batches else None
@@ -136,7 +152,7 @@ class Run:
         exception = self.query.exception()
         if exception is None or self.is_renewed:
             return None
-        failure = self.intake.failure if self.intake else None
+        failure = self.sink.failure if self.sink else None
         told = str(failure) if failure else one_line(str(exception))
         if any(name in told for name in _REWRITTEN):
             return (
@@ -144,6 +160,25 @@ class Run:
                 f"medallion refresh {self.name} rebuilds its own"
             )
         return told
+
+
+def start(
+    writer: DataStreamWriter,
+    name: str,
+    checkpoint: Path,
+    how: Mapping[str, Any],
+    sink: Sink | Path,
+) -> Run:
+    """Start a query whose batches a function writes, or Spark itself to the Delta table there.
+
+    Args:
+        how: its trigger, as `trigger` gives it.
+    """
+    before = checkpoints.last_committed(checkpoint)
+    writer = writer.queryName(name).option("checkpointLocation", str(checkpoint)).trigger(**how)
+    if isinstance(sink, Path):
+        return Run(name, writer.format("delta").start(str(sink)), checkpoint, before)
+    return Run(name, writer.foreachBatch(sink).start(), checkpoint, before, sink)
 
 
 def await_all(runs: Iterable[Run]) -> None:
@@ -174,20 +209,6 @@ def stop_all(runs: Iterable[Run]) -> None:
         run.query.stop()
         run.collect()
         run.ended = time.time()
-
-
-def one_line(text: str) -> str:
-    """An exception of Spark without its stack traces, Python's among them."""
-    traced = text.rpartition(_TRACEBACK)[2].splitlines() if _TRACEBACK in text else []
-    raised = (line for line in traced if line and not line[0].isspace())
-    if told := next(raised, ""):  # after the class of the exception, which may be within a module
-        kind, colon, message = told.partition(": ")
-        return message if colon and re.fullmatch(r"[\w.]+", kind) else told
-    lines = [line.strip() for line in text.splitlines()]
-    caused = [line for line in lines if line.startswith("Caused by:")]
-    first = next((line for line in lines if line), "unknown error")
-    cause = caused[-1].removeprefix("Caused by:").strip() if caused else ""
-    return f"{first} ({cause})" if cause and cause not in first else first
 
 
 def moment(text: str | None) -> int | None:

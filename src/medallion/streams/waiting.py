@@ -13,7 +13,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql.streaming.query import StreamingQuery
 
 from medallion.errors import UsageError
-from medallion.spark.query import StreamError, one_line
+from medallion.spark.errors import StreamError, one_line
 from medallion.streams.known import find, keep, label, session
 from medallion.streams.table import Table
 

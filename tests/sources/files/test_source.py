@@ -18,7 +18,7 @@ from medallion.ops import ledger
 from medallion.ops.ledger import ARCHIVED, INGESTED, PENDING, REJECTED, REPLACED, VANISHED
 from medallion.sources.files.source import Batches
 from medallion.spark import query
-from medallion.spark.query import StreamError
+from medallion.spark.errors import StreamError
 from tests.support.home import aged
 from tests.support.lakehouse import Lakehouse, book, counts, only
 
@@ -56,7 +56,7 @@ def fails_once(monkeypatch: pytest.MonkeyPatch, name: str, at_its_end: bool = Fa
 def run_cut_off(home: Lakehouse) -> None:
     """A run whose process dies: nothing is settled or put on record after its queries."""
     with pytest.raises(StreamError, match="cut off"):
-        query.await_all(home.pipeline().start("bronze"))
+        query.await_all(flow.ran for flow in home.pipeline().start("bronze"))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from medallion.inspection.audit import audit
 from medallion.ops.ledger import INGESTED, REJECTED, REPLACED, VANISHED
 from medallion.sources.files.source import Batches
 from medallion.spark import query
-from medallion.spark.query import StreamError
+from medallion.spark.errors import StreamError
 from tests.support.home import aged
 from tests.support.lakehouse import Lakehouse, book, counts, only
 
@@ -51,7 +51,7 @@ def dies_between_rows_and_ledger(
     with monkeypatch.context() as patch:
         patch.setattr(Batches, "_put_on_record", cut_off)
         with pytest.raises(StreamError, match="cut off"):
-            query.await_all(home.pipeline().start("bronze"))
+            query.await_all(flow.ran for flow in home.pipeline().start("bronze"))
 
 
 @pytest.mark.parametrize("allowed", [True, False])

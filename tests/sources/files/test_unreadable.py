@@ -18,7 +18,7 @@ from medallion.inspection.audit import audit
 from medallion.ops.ledger import INGESTED, PENDING, REJECTED, VANISHED
 from medallion.schema.evolution import Schema
 from medallion.sources.files.source import Batches
-from medallion.spark.query import StreamError
+from medallion.spark.errors import StreamError
 from tests.support.lakehouse import Lakehouse, book, only
 
 SCHEMA = {"Index": "long", "Device": "string"}

@@ -8,12 +8,23 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from medallion.config.values import Duration
+from medallion.lakehouse.columns import WINDOW
+
+
+def groups(window: Duration | None, group_by: Sequence[str]) -> tuple[str, ...]:
+    """The columns that a row of the table is known by, the window's first."""
+    return (*(WINDOW if window else ()), *group_by)
 
 
 def windowed(
-    rows: DataFrame, event_time: str, window: Duration, slide: Duration | None
+    rows: DataFrame, event_time: str, window: Duration | None, slide: Duration | None
 ) -> DataFrame:
-    """Each row once for every window it falls in, with `window_start` and `window_end` (UTC)."""
+    """Each row once for every window it falls in, with `window_start` and `window_end` (UTC).
+
+    Without a window, the rows as they are.
+    """
+    if window is None:
+        return rows
     frame = F.window(event_time, window.text, slide.text if slide else None)
     return (
         rows.withColumn("_window", frame)

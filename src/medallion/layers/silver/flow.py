@@ -2,162 +2,129 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from medallion.config.loader import Config, Source
-from medallion.errors import ConfigError
 from medallion.lakehouse import specs, tables
+from medallion.lakehouse.text import counted
 from medallion.layers.definition import refuse_another
-from medallion.layers.silver import transform as transforms
-from medallion.ops.runs import Runs
-from medallion.quality.rules import Rule, failed_rules, load_rules
-from medallion.spark import checkpoints
-from medallion.spark.query import Check, Run
-
-# Rows that break these never reach the watermark: one time in 2099 would make all later rows late.
-GUARDS = ("missing_event_time", "future_event_time")
+from medallion.layers.flow import Flow, Say
+from medallion.layers.silver import late, rules, transform
+from medallion.layers.silver.rules import Check
+from medallion.layers.silver.writer import Writer
+from medallion.spark import checkpoints, query
+from medallion.spark.query import Batch, Run, Sink
 
 
-def start(
-    spark: SparkSession,
-    config: Config,
-    source: Source,
-    trigger: dict[str, Any],
-    say: Callable[[str], None],
-) -> Run:
-    """Start the query; its observed metrics are `identified.rows` and `others.rows`.
+class Silver(Flow):
+    """The query of one source; its observed metrics are `identified.rows` and `others.rows`."""
 
-    Raises:
-        ConfigError: the table has other keys or columns, or its suite does not guard the watermark.
-    """
-    name = f"silver.{source.name}"
-    bronze = config.layout.table(f"bronze.{source.name}")
-    rules = _begun_with(config, name, _rules(config, source), say)
-    check = _check(rules)
-    rows = check(
-        spark.readStream.format("delta")
-        # From the log and not from a snapshot, and whole versions a batch: so the rows of a batch
-        # can be found again, by their versions, when the watermark has dropped some of them.
-        .option("startingVersion", "0")
-        .option("maxFilesPerTrigger", 2**31 - 1)
-        .load(str(bronze))
-    )
-    identified, others = transforms.split(rows, source.keys)
-    once = transforms.deduplicated(
-        identified.observe("identified", F.count(F.lit(1)).alias("rows")),
-        source.keys,
-        source.event_time,
-        source.watermark.text,
-    )
-    silver, quarantine = config.layout.table(name), config.layout.table(f"quarantine.{source.name}")
-    kept = transforms.good(rows, source.silver)
-    tables.create(silver, kept.schema.json(), specs.SILVER)
-    tables.create(quarantine, transforms.broken(rows).schema.json(), specs.QUARANTINE)
-    checkpoint = config.layout.checkpoint(name)
-    _refuse_another(spark, config, source, checkpoint, kept)
-    checkpoints.note(checkpoint, "rules", rules)
+    def __init__(self, spark: SparkSession, config: Config, source: Source, say: Say) -> None:
+        super().__init__(spark, config, f"silver.{source.name}", source, say)
+        self._check: Check | None = None  # with the rules as they were when it started
 
-    def write(batch: DataFrame, batch_id: int) -> None:
-        # The query's id changes with a new checkpoint: its batches are not taken for old ones.
-        once_only = {"txnAppId": checkpoints.query_id(checkpoint), "txnVersion": str(batch_id)}
-        batch.persist(StorageLevel.MEMORY_AND_DISK)
-        try:
-            is_good = transforms.is_good()
-            counts = batch.agg(F.count_if(is_good), F.count_if(~is_good)).collect()[0]
-            # An empty commit would be news to gold.
-            if counts[0]:
-                good = transforms.good(batch, source.silver)
-                good.write.format("delta").mode("append").options(**once_only).save(str(silver))
-            if counts[1]:
-                broken = transforms.broken(batch)
-                wider = {**once_only, "mergeSchema": "true"}  # bronze may have new columns
-                broken.write.format("delta").mode("append").options(**wider).save(str(quarantine))
-        finally:
-            batch.unpersist()
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The bronze table."""
+        return (f"bronze.{self.source.name}",)
 
-    others = others.observe("others", F.count(F.lit(1)).alias("rows"))
-    before = checkpoints.last_committed(checkpoint)
-    query = (
-        once.unionByName(others)
-        .writeStream.queryName(name)
-        .foreachBatch(write)
-        .outputMode("append")
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(**trigger)
-        .start()
-    )
-    return Run(name, query, before, check=check)
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The silver table, and its quarantine."""
+        return (self.name, f"quarantine.{self.source.name}")
 
+    def start(self, trigger: Mapping[str, Any], recorded: int) -> Run:
+        """Start the query.
 
-def _refuse_another(
-    spark: SparkSession, config: Config, source: Source, checkpoint: Path, good: DataFrame
-) -> None:
-    """Spark knows a key again by its place among the keys, and Delta a column by its type."""
-    name = f"silver.{source.name}"
-    now = {"event_time": source.event_time, "keys": list(source.keys)}
-    then = checkpoints.made_by(checkpoint, now)
-    there = spark.read.format("delta").load(str(config.layout.table(name)))
-    columns = [{f"column {c}": kind for c, kind in rows.dtypes} for rows in (there, good)]
-    refuse_another(config, name, then | columns[0], now | columns[1])
-
-
-def _rules(config: Config, source: Source) -> dict[str, Any]:
-    """What decides between silver and quarantine: the columns' SQL, and both tables' suites.
-
-    Raises:
-        ConfigError: the suite of the silver table does not guard the watermark.
-    """
-    in_bronze = load_rules(config.conf_dir, f"bronze.{source.name}")
-    in_silver = load_rules(config.conf_dir, f"silver.{source.name}")
-    missing = [guard for guard in GUARDS if guard not in {rule.name for rule in in_silver}]
-    if missing:
-        raise ConfigError(
-            f"{config.expectations}: the suite of silver.{source.name} has no quarantine "
-            f"expectation named {' and '.join(missing)}; without it one wrong time makes every "
-            "later row late."
+        Raises:
+            ConfigError: the table has other keys or columns, or its suite does not guard the
+                watermark.
+        """
+        source, layout = self.source, self.config.layout
+        begun = rules.begun_with(
+            self.config, source, rules.rules_of(self.config, source), recorded, self.say
         )
-    return {
-        "columns": dict(source.silver),
-        "bronze": {rule.name: rule.broken for rule in in_bronze},
-        "silver": {rule.name: rule.broken for rule in in_silver},
-    }
+        self._check = rules.check(begun)
+        rows = self._check(
+            self.spark.readStream.format("delta")
+            # From the log and not from a snapshot, and whole versions a batch: so the rows of a
+            # batch can be found again, by their versions, when the watermark has dropped some.
+            .option("startingVersion", "0")
+            .option("maxFilesPerTrigger", 2**31 - 1)
+            .load(str(layout.table(self.inputs[0])))
+        )
+        silver, quarantine = map(layout.table, self.targets)
+        kept = transform.good(rows, source.silver)
+        tables.create(silver, kept.schema.json(), specs.SILVER)
+        tables.create(quarantine, transform.broken(rows).schema.json(), specs.QUARANTINE)
+        checkpoint = layout.checkpoint(self.name)
+        self._refuse_another(kept)
+        checkpoints.note(checkpoint, "rules", begun)
+        sink = Sink(Writer(silver, quarantine, source.silver, checkpoint))
+        writer = self._once(rows).writeStream.outputMode("append")
+        self.run = query.start(writer, self.name, checkpoint, trigger, sink)
+        return self.run
+
+    def _once(self, rows: DataFrame) -> DataFrame:
+        """Each row with an identity once, and all the others."""
+        source = self.source
+        identified, others = transform.split(rows, source.keys)
+        once = transform.deduplicated(
+            identified.observe("identified", F.count(F.lit(1)).alias("rows")),
+            source.keys,
+            source.event_time,
+            source.watermark.text,
+        )
+        return once.unionByName(others.observe("others", F.count(F.lit(1)).alias("rows")))
+
+    def _refuse_another(self, good: DataFrame) -> None:
+        """Spark knows a key again by its place among the keys, and Delta a column by its type."""
+        now = dict(self.definition())
+        then = checkpoints.made_by(self.config.layout.checkpoint(self.name), now)
+        there = self.spark.read.format("delta").load(str(self.config.layout.table(self.name)))
+        columns = [{f"column {c}": kind for c, kind in rows.dtypes} for rows in (there, good)]
+        refuse_another(self.config, self.name, then | columns[0], now | columns[1])
+
+    def definition(self) -> Mapping[str, Any]:
+        """What Spark's state is made by; the columns and their types stand in the table itself."""
+        return {"event_time": self.source.event_time, "keys": list(self.source.keys)}
+
+    def settle(self, since: int) -> dict[str, Any]:
+        """Admit the late rows of the batches after `since`, and give the batches' figures."""
+        assert self._check is not None, f"{self.name} was not started"
+        rows = duplicates = admitted = 0
+        batches = self.ran.batches_to_settle(since)
+        for batch in batches:
+            known = self.ran.batches.get(batch)
+            if known:
+                rows += _read(known)
+                duplicates += known.duplicates
+            else:
+                rows += late.rows_of_batch(self.spark, self.config, self.source, batch).count()
+            if known is None or known.late:
+                dropped = known.late if known else None
+                settled = late.settle(
+                    self.spark, self.config, self.source, batch, dropped, self._check
+                )
+                admitted += settled.late
+                duplicates += settled.duplicates
+        return {
+            "rows_in": rows,
+            "duplicate_rows": duplicates,
+            "late_rows": admitted,
+            "first_batch": since + 1,
+            "last_batch": batches.stop - 1,
+        }
+
+    def told(self, batch: Batch) -> str | None:
+        """It reads each row twice, once on the way around the watermark: it counts them itself."""
+        rows = _read(batch) or batch.rows
+        return counted(rows, "row") if rows else None
 
 
-def _begun_with(
-    config: Config, name: str, now: dict[str, Any], say: Callable[[str], None]
-) -> dict[str, Any]:
-    """The rules to go on with: those of a run that was cut off, as long as it is not settled.
-
-    Of such a batch some rows may be in quarantine, and none of its late ones are in silver: under
-    other rules a row might go to both of them, or to neither.
-    """
-    checkpoint = config.layout.checkpoint(name)
-    then = checkpoints.noted(checkpoint, "rules")
-    if then is None or then == now or then["columns"].keys() != now["columns"].keys():
-        return now  # other columns are refused
-    if checkpoints.last_begun(checkpoint) <= Runs(config.layout).last_batch(name):
-        return now
-    say(
-        f"  {name} ends what was cut off by the rules of that run; the new ones count from the next"
-    )
-    return then
-
-
-def _check(rules: dict[str, Any]) -> Check:
-    in_bronze, in_silver = (
-        failed_rules([Rule(name, broken) for name, broken in rules[table].items()])
-        for table in ("bronze", "silver")
-    )
-    return partial(
-        transforms.checked,
-        silver=rules["columns"],
-        bronze_rules=in_bronze,
-        silver_rules=in_silver,
-    )
+def _read(batch: Batch) -> int:
+    return sum(metric["rows"] for metric in batch.observed.values())

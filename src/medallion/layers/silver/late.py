@@ -18,8 +18,8 @@ from medallion.config.loader import Config, Source
 from medallion.errors import MedallionError
 from medallion.lakehouse.columns import FAILED_RULES, INGESTED_AT, SOURCE_FILE
 from medallion.layers.silver import transform as transforms
+from medallion.layers.silver.rules import Check
 from medallion.spark import checkpoints, feed
-from medallion.spark.query import Check
 
 RULE = "late"  # what late rows have broken, where they are to be set aside
 

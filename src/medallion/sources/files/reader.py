@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -16,9 +14,8 @@ from medallion.config.loader import Config, Source
 from medallion.lakehouse.columns import SOURCE_FILE, SOURCE_MODIFIED_AT
 from medallion.parsing.json_text import sealed
 from medallion.sources.files import csv
+from medallion.spark.errors import SPARK_ERRORS
 
-# On the threads that call back from a stream, PySpark leaves some of the JVM's errors as they are.
-SPARK_ERRORS = (PySparkException, Py4JError)
 # What Python's bytes.strip takes away: a line of nothing else is blank, and no row.
 _NOT_BLANK = r"[^ \t\r\n\x0B\f]"
 _PATTERN = re.compile(r"[\[\]{}*?\\]")

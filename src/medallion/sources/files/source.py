@@ -22,7 +22,7 @@ from medallion.sources.files.discovery import Discovery
 from medallion.sources.files.listing import stat
 from medallion.sources.files.record import Handed, Record
 from medallion.spark import checkpoints
-from medallion.spark.query import one_line
+from medallion.spark.errors import one_line
 
 Say = Callable[[str], None]
 
@@ -41,7 +41,6 @@ class Batches:
         # A stream polls beside its batches: neither may overwrite what the other has just seen.
         self._recording = threading.RLock()
         self.lines: dict[int, int] = {}
-        self.failure: MedallionError | None = None
 
     def prepare(self) -> None:
         """Look for files, infer the schema from them if nobody declared it, make the table."""
@@ -85,17 +84,7 @@ class Batches:
 
     def take_in(self, handed: DataFrame, batch: int) -> None:
         """Write the rows of the batch's files to bronze, and what became of each to the ledger."""
-        try:
-            self._take_in(record.handed(handed.collect()), batch)
-        except MedallionError as error:
-            self.failure = error
-            raise
-        except Exception as error:  # Spark's own account of it is a stack trace of Python's
-            told = one_line(str(error)) if str(error).strip() else "no message"
-            self.failure = MedallionError(
-                f"{self._name} batch {batch}: {type(error).__name__}: {told}"
-            )
-            raise
+        self._take_in(record.handed(handed.collect()), batch)
 
     def _take_in(self, handed: Sequence[Handed], batch: int) -> None:
         query = checkpoints.query_id(self._config.layout.checkpoint(self._name))

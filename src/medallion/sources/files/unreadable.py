@@ -8,11 +8,10 @@ from collections.abc import Callable
 from pyspark.sql import DataFrame, SparkSession
 
 from medallion.ops.ledger import Entry
-from medallion.sources.files import reader
-from medallion.spark.query import one_line
+from medallion.spark.errors import SPARK_ERRORS, one_line
 
 # What a file can be the cause of: Python reads the headers of CSV itself, and so may fail as well.
-FAULTS = (*reader.SPARK_ERRORS, OSError, EOFError, zlib.error)
+FAULTS = (*SPARK_ERRORS, OSError, EOFError, zlib.error)
 
 
 def refuse_broken(spark: SparkSession, error: Exception) -> None:

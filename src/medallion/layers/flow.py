@@ -1,0 +1,99 @@
+"""A flow: one streaming query, from the tables that it reads to those that it writes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from pyspark.sql import SparkSession
+
+from medallion.config.loader import Config, Source
+from medallion.lakehouse import tables
+from medallion.lakehouse.text import counted
+from medallion.schema import registry
+from medallion.spark.query import Batch, Run
+
+Say = Callable[[str], None]
+
+
+class Flow(ABC):
+    """One query of a layer. An object is for one run, and keeps what that has to be settled with.
+
+    Attributes:
+        name: of the query, and of the table that it writes.
+        inputs: the tables that it reads; bronze, which reads files, has none.
+        targets: the tables that it writes, the query's own first, then its quarantine.
+        run: the query while it runs and afterwards; None before it is started.
+        is_gated: a gate that holds back the rows of earlier layers keeps it from starting.
+        is_rewritten: its batches may put rows in the place of others, where others only add rows.
+    """
+
+    is_gated: ClassVar[bool] = False
+    is_rewritten: ClassVar[bool] = False
+
+    def __init__(
+        self, spark: SparkSession, config: Config, name: str, source: Source, say: Say
+    ) -> None:
+        self.spark, self.config, self.name, self.source, self.say = spark, config, name, source, say
+        self.run: Run | None = None
+
+    @property
+    def ran(self) -> Run:
+        """The run of a flow that was started."""
+        assert self.run is not None, f"{self.name} was not started"
+        return self.run
+
+    @property
+    @abstractmethod
+    def inputs(self) -> tuple[str, ...]:
+        """The tables that it reads."""
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The tables that it writes, the query's own first."""
+        return (self.name,)
+
+    @abstractmethod
+    def start(self, trigger: Mapping[str, Any], recorded: int) -> Run:
+        """Start the query, and keep it as `run`.
+
+        Args:
+            trigger: as `spark.query.trigger` gives it.
+            recorded: the last of its batches that is on record, -1 if none.
+
+        Raises:
+            MedallionError: it cannot be started as it is configured, and why.
+            AnalysisException: its SQL is none.
+        """
+
+    @abstractmethod
+    def settle(self, since: int) -> dict[str, Any]:
+        """The figures of `ops.runs` for the run's batches after `since`; safe to repeat."""
+
+    @abstractmethod
+    def definition(self) -> Mapping[str, Any]:
+        """What its table is made by: another one is refused until `medallion refresh`."""
+
+    def is_waiting(self) -> bool:
+        """Whether its source's columns are not known yet: no SQL could name them."""
+        return self.source.schema is None and not has_columns(self.config, self.source)
+
+    def poll(self) -> None:  # noqa: B027 - most flows read tables alone
+        """Look for new input that no table tells of."""
+
+    def release(self, batch: int) -> None:  # noqa: B027
+        """Put away what the batches up to this one read: their figures are on record."""
+
+    def told(self, batch: Batch) -> str | None:
+        """What a batch did, for people; None where it did nothing."""
+        return counted(batch.rows, "row") if batch.rows else None
+
+
+def has_columns(config: Config, source: Source) -> bool:
+    """Whether bronze's table of a source has the columns that were inferred for it first."""
+    versions = registry.read(config.layout.schemas(source.name))
+    table = config.layout.table(f"bronze.{source.name}")
+    if not versions or not tables.exists(table):
+        return bool(versions)
+    return versions[0].columns.keys() <= tables.Opened(table).columns

@@ -1,0 +1,76 @@
+"""The sink of gold's mode `update`: the groups that a batch touched are counted anew."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from operator import and_
+from pathlib import Path
+
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from medallion.config.loader import Config, GoldTable
+from medallion.layers.gold.transform import aggregated, groups, windowed
+
+
+class Merge:
+    """Counts anew the groups that a batch touched, and puts them in the place of the old ones.
+
+    No state is kept, so late rows need no second way in; and a batch that runs twice gives the
+    same table. Silver may be ahead of the batch: the later batch counts the same once more.
+    """
+
+    def __init__(self, spark: SparkSession, config: Config, table: GoldTable) -> None:
+        self._spark, self._table = spark, table
+        self._silver = config.layout.table(f"silver.{table.source}")
+        self._target = config.layout.table(f"gold.{table.name}")
+        self._event_time = config.sources[table.source].event_time
+        self._groups = groups(table.window, table.group_by)
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Merge one batch of silver's rows, `windowed`."""
+        table, keys = self._table, self._groups
+        touched = batch.select(*keys).distinct().persist()
+        try:
+            silver = self._spark.read.format("delta").load(str(self._silver))
+            if table.window:
+                silver = _within(silver, touched, self._event_time)
+            rows = windowed(silver, self._event_time, table.window, table.slide)
+            fresh = aggregated(_matching(rows, touched, keys), keys, table.measure)
+            _replace(self._spark, self._target, fresh, keys)
+        finally:
+            touched.unpersist()
+
+
+def _within(silver: DataFrame, touched: DataFrame, event_time: str) -> DataFrame:
+    """Rows between the first and the last window, so that Delta skips the other files."""
+    first, last = touched.agg(
+        F.min("window_start").cast("string"), F.max("window_end").cast("string")
+    ).collect()[0]
+    time = F.col(event_time)
+    return silver.where(
+        (time >= F.lit(first).cast("timestamp")) & (time < F.lit(last).cast("timestamp"))
+    )
+
+
+def _matching(rows: DataFrame, touched: DataFrame, keys: Sequence[str]) -> DataFrame:
+    if not keys:
+        return rows
+    left, right = rows.alias("rows"), touched.alias("touched")
+    # Null is a group like any other.
+    same = reduce(and_, (F.col(f"rows.{k}").eqNullSafe(F.col(f"touched.{k}")) for k in keys))
+    return left.join(F.broadcast(right), on=same, how="left_semi")
+
+
+def _replace(spark: SparkSession, target: Path, fresh: DataFrame, keys: Sequence[str]) -> None:
+    same = " and ".join(f"old.`{k}` <=> new.`{k}`" for k in keys) or "true"
+    (
+        DeltaTable.forPath(spark, str(target))
+        .alias("old")
+        .merge(fresh.alias("new"), same)
+        .whenMatchedUpdateAll()
+        .whenNotMatchedInsertAll()
+        .execute()
+    )

@@ -1,0 +1,98 @@
+"""What decides between silver and quarantine, and by which rules a query goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from medallion.config.loader import Config, Source
+from medallion.errors import ConfigError
+from medallion.lakehouse import tables
+from medallion.layers.silver import transform
+from medallion.quality.rules import Rule, failed_rules, load_rules
+from medallion.spark import checkpoints
+
+Check = Callable[..., DataFrame]
+# Rows that break these never reach the watermark: one time in 2099 would make all later rows late.
+GUARDS = ("missing_event_time", "future_event_time")
+
+
+def rules_of(config: Config, source: Source) -> dict[str, Any]:
+    """The columns' SQL, and the rules of both tables' suites, as a document.
+
+    Raises:
+        ConfigError: the suite of the silver table does not guard the watermark.
+    """
+    in_bronze = load_rules(config.conf_dir, f"bronze.{source.name}")
+    in_silver = load_rules(config.conf_dir, f"silver.{source.name}")
+    missing = [guard for guard in GUARDS if guard not in {rule.name for rule in in_silver}]
+    if missing:
+        raise ConfigError(
+            f"{config.expectations}: the suite of silver.{source.name} has no quarantine "
+            f"expectation named {' and '.join(missing)}; without it one wrong time makes every "
+            "later row late."
+        )
+    return {
+        "columns": dict(source.silver),
+        "bronze": {rule.name: rule.broken for rule in in_bronze},
+        "silver": {rule.name: rule.broken for rule in in_silver},
+    }
+
+
+def begun_with(
+    config: Config,
+    source: Source,
+    now: dict[str, Any],
+    recorded: int,
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    """The rules to go on with: those of a run that was cut off, as long as it is not settled.
+
+    Of such a batch some rows may be in quarantine, and none of its late ones are in silver: under
+    other rules a row might go to both of them, or to neither. Where nothing of it was written, the
+    new rules hold at once: they may be what puts right why it failed.
+    """
+    name = f"silver.{source.name}"
+    then = checkpoints.noted(config.layout.checkpoint(name), "rules")
+    if then is None or then == now or then["columns"].keys() != now["columns"].keys():
+        return now  # other columns are refused
+    if not _has_written(config, source, recorded):
+        return now
+    say(
+        f"  {name} ends what was cut off by the rules of that run; the new ones count from the next"
+    )
+    return then
+
+
+def _has_written(config: Config, source: Source, recorded: int) -> bool:
+    """Whether rows are written of batches that are not on record yet."""
+    name = f"silver.{source.name}"
+    checkpoint = config.layout.checkpoint(name)
+    begun = checkpoints.last_begun(checkpoint)
+    if begun <= recorded:
+        return False
+    if begun == checkpoints.last_committed(checkpoint) or begun - 1 > recorded:
+        return True
+    query = checkpoints.query_id(checkpoint)
+    written = (name, f"quarantine.{source.name}")
+    return any(
+        tables.committed_version(config.layout.table(table), query, begun) is not None
+        for table in written
+    )
+
+
+def check(rules: dict[str, Any]) -> Check:
+    """`transform.checked` by these rules."""
+    in_bronze, in_silver = (
+        failed_rules([Rule(name, broken) for name, broken in rules[table].items()])
+        for table in ("bronze", "silver")
+    )
+    return partial(
+        transform.checked,
+        silver=rules["columns"],
+        bronze_rules=in_bronze,
+        silver_rules=in_silver,
+    )

@@ -1,0 +1,46 @@
+"""The sink of silver: a batch's good rows to the table, its broken ones to quarantine, once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from medallion.layers.silver import transform
+from medallion.spark import checkpoints
+
+
+class Writer:
+    """Writes `checked` rows; a batch that runs twice is written once."""
+
+    def __init__(
+        self, silver: Path, quarantine: Path, columns: Mapping[str, str], checkpoint: Path
+    ) -> None:
+        self._silver, self._quarantine = silver, quarantine
+        self._columns, self._checkpoint = columns, checkpoint
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Write one batch; nothing where there is nothing, for an empty commit is news to gold."""
+        # The query's id changes with a new checkpoint: its batches are not taken for old ones.
+        once = {"txnAppId": checkpoints.query_id(self._checkpoint), "txnVersion": str(batch_id)}
+        batch.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            is_good = transform.is_good()
+            counts = batch.agg(F.count_if(is_good), F.count_if(~is_good)).collect()[0]
+            if counts[0]:
+                append(transform.good(batch, self._columns), self._silver, once)
+            if counts[1]:
+                append(transform.broken(batch), self._quarantine, once | WIDER)
+        finally:
+            batch.unpersist()
+
+
+WIDER = {"mergeSchema": "true"}  # bronze may have new columns, and so has quarantine then
+
+
+def append(rows: DataFrame, table: Path, options: Mapping[str, str]) -> None:
+    """Append rows to a Delta table in one commit."""
+    rows.write.format("delta").mode("append").options(**options).save(str(table))

@@ -1,0 +1,93 @@
+"""What the queries did, put on record in `ops.runs`: one query's trouble is not another's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from medallion.config.loader import Config
+from medallion.errors import MedallionError
+from medallion.lakehouse import tables
+from medallion.layers.flow import Flow
+from medallion.ops.runs import Runs
+from medallion.spark.errors import StreamError, one_line
+
+
+def settle(
+    config: Config, runs: Runs, flows: Sequence[Flow], run_id: str, command: str
+) -> list[MedallionError]:
+    """Account for every batch that is not on record yet, a cut-off run's among them.
+
+    Returns:
+        Why some flows could not be settled: what they did is settled by the next run.
+    """
+    rows, failures = [], []
+    for flow in flows:
+        if flow.run is None:
+            continue
+        flow.run.collect()
+        since = runs.last_batch(flow.name)
+        try:
+            figures = flow.settle(since)
+        except Exception as error:  # whatever it is, the others are settled
+            failures.append(_told(flow, error))
+            row = row_of(config, runs, flow, {}, str(failures[-1]))
+        else:
+            if not (flow.run.batches or flow.run.error() or figures["last_batch"] > since):
+                continue
+            row = row_of(config, runs, flow, figures)
+        rows.append({**row, "run_id": run_id, "command": command})
+    runs.write(rows)
+    for flow in flows:
+        if flow.run:
+            flow.run.settled()
+            # Not before its rows are on record, for they might have to be counted again.
+            flow.release(runs.last_batch(flow.name))
+    return failures
+
+
+def _told(flow: Flow, error: Exception) -> MedallionError:
+    if isinstance(error, MedallionError):
+        return error
+    told = one_line(str(error)) if str(error).strip() else type(error).__name__
+    return StreamError(f"{flow.name} cannot be put on record: {told}")
+
+
+def row_of(
+    config: Config, runs: Runs, flow: Flow, figures: Mapping[str, Any], failure: str | None = None
+) -> dict[str, Any]:
+    """The row of `ops.runs` for one query, with what its tables' logs say was written.
+
+    Args:
+        failure: why there are no figures: then the versions stay open for the next run as well.
+    """
+    run = flow.ran
+    error = failure or run.error()
+    row = {
+        "kind": "query",
+        "query": flow.name,
+        "state": "failed" if error else "done",
+        "error": error,
+        "started_at": int(run.started * 1_000_000),
+        "seconds": round((run.ended or time.time()) - run.started, 3),
+        "batches": len(run.batches),
+        "watermark": run.watermark(),
+        **figures,
+    }
+    return row if failure else {**row, **_written(config, runs, flow)}
+
+
+_COLUMNS = (("rows_out", "table_version"), ("quarantined_rows", "quarantine_version"))
+
+
+def _written(config: Config, runs: Runs, flow: Flow) -> dict[str, int]:
+    """The rows that the flow's tables have got since its last run, and their versions now."""
+    sums = runs.standing.sums.get(flow.name)
+    before = (sums.table_version, sums.quarantine_version) if sums else (0, 0)
+    found = {}
+    for target, (rows, version), since in zip(flow.targets, _COLUMNS, before, strict=False):
+        table = config.layout.table(target)
+        found[rows] = tables.rows_written(table, since)
+        found[version] = tables.version(table)
+    return found

@@ -1,0 +1,32 @@
+"""What goes wrong inside Spark, told in one line and without stack traces."""
+
+from __future__ import annotations
+
+import re
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from medallion.errors import MedallionError
+
+# On the threads that call back from a stream, PySpark leaves some of the JVM's errors as they are.
+SPARK_ERRORS = (PySparkException, Py4JError)
+_TRACEBACK = "Traceback (most recent call last):\n"
+
+
+class StreamError(MedallionError):
+    """A streaming query stopped with an error."""
+
+
+def one_line(text: str) -> str:
+    """An exception of Spark without its stack traces, Python's among them."""
+    traced = text.rpartition(_TRACEBACK)[2].splitlines() if _TRACEBACK in text else []
+    raised = (line for line in traced if line and not line[0].isspace())
+    if told := next(raised, ""):  # after the class of the exception, which may be within a module
+        kind, colon, message = told.partition(": ")
+        return message if colon and re.fullmatch(r"[\w.]+", kind) else told
+    lines = [line.strip() for line in text.splitlines()]
+    caused = [line for line in lines if line.startswith("Caused by:")]
+    first = next((line for line in lines if line), "unknown error")
+    cause = caused[-1].removeprefix("Caused by:").strip() if caused else ""
+    return f"{first} ({cause})" if cause and cause not in first else first
