@@ -1,6 +1,38 @@
-"""A small medallion lakehouse: JSON files in, three chained streaming layers, SQL out."""
+"""A small medallion lakehouse: JSON files in, three chained streaming layers, SQL out.
 
-from medallion.factory import DataFactory
+What is here is loaded when it is first asked for, so that `import medallion` costs nothing:
 
-__all__ = ["DataFactory"]
+>>> medallion.query("data/lakehouse", "SELECT * FROM gold.device_totals").rows
+>>> medallion.DataFactory("data/lakehouse/landing", dirty=True).land()
+>>> medallion.spark_session().read.format("delta").load("data/lakehouse/silver/event")
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from medallion.factory import DataFactory
+    from medallion.spark.session import spark_session
+    from medallion.sql.engine import query
+
+__all__ = ["DataFactory", "query", "spark_session"]
 __version__ = "0.1.0"
+
+_HOMES = {
+    "DataFactory": "medallion.factory",
+    "query": "medallion.sql.engine",
+    "spark_session": "medallion.spark.session",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

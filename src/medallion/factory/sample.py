@@ -5,26 +5,30 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from medallion.config.loader import Config
+from medallion.config.model import Config
 from medallion.errors import UsageError
 from medallion.lakehouse import tables
 
+FILES = Path(__file__).with_name("sample_files")
+"""A folder a source. In the project it is a link to data/sample; a wheel has the files."""
+
 
 def land(config: Config) -> dict[str, int]:
-    """Copy `data/sample/<source>/` into landing; files by source, empty if it was ever filled.
+    """Copy the sample into landing; files by source, empty if it was ever filled.
 
     Raises:
-        UsageError: the sample files are not there.
+        UsageError: the configuration has none of the sample's sources.
     """
-    sample = config.conf_dir.parent / "data/sample"
+    sampled = [name for name in config.sources if (FILES / name).is_dir()]
+    if not sampled:
+        raise UsageError(
+            f"the sample is of {', '.join(sorted(p.name for p in FILES.iterdir()))}, and the "
+            f"configuration has no such source; land files in {config.layout.root / 'landing'}, a "
+            "folder a source, and run medallion nightly."
+        )
     if _was_filled(config):
         return {}
-    if not sample.is_dir():
-        raise UsageError(
-            f"{sample}: there are no sample files beside this configuration; land files in "
-            f"{config.layout.root / 'landing'}, a folder a source, and run medallion nightly."
-        )
-    return {name: _copy(sample / name, config.layout.landing(name)) for name in config.sources}
+    return {name: _copy(FILES / name, config.layout.landing(name)) for name in sampled}
 
 
 def _was_filled(config: Config) -> bool:

@@ -11,14 +11,18 @@ from pyspark import SparkConf
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from medallion.config.loader import Config
+from medallion.config.loader import load
+from medallion.config.model import Config
 from medallion.errors import ConfigError
 
 _JAVA = "spark.driver.extraJavaOptions"
 
 
 def spark_session(
-    config: Config, name: str, debug: bool = False, more: Mapping[str, str] | None = None
+    config: Config | None = None,
+    name: str = "medallion",
+    debug: bool = False,
+    more: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """Start Spark, or join the one that spark-submit has started.
 
@@ -26,7 +30,7 @@ def spark_session(
     given wins.
 
     Args:
-        config: whose settings file and master are taken.
+        config: whose settings file and master are taken; that of this process if none is given.
         name: the application's, as Spark shows it.
         debug: Spark says what fails with its stack trace.
         more: settings for this session, which win over the file's.
@@ -34,6 +38,7 @@ def spark_session(
     Raises:
         ConfigError: that file is missing, or a line of it is not a setting.
     """
+    config = config or load()
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # set by spark-submit, whose JVM runs already
     given = dict(SparkConf().getAll()) if submitted else {}
     wanted = {**settings(config), **(more or {})}

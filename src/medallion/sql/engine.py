@@ -6,6 +6,7 @@ are registered under real schemas, so quotes, aliases, comments and strings mean
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
@@ -44,9 +45,9 @@ class Result:
     rows: list[tuple[Any, ...]]
 
 
-def query(root: str, statement: str, storage_options: Options = None) -> Result:
+def query(root: str | os.PathLike[str], statement: str, storage_options: Options = None) -> Result:
     """Answer one read-only statement over the tables under `root`, named `layer.table`."""
-    columns, rows = stream(root, statement, storage_options)
+    columns, rows = stream(os.fspath(root), statement, storage_options)
     return Result(columns, list(rows))
 
 

@@ -1,0 +1,37 @@
+"""The sample ships with the package: it lands whatever the configuration, once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from medallion.config.loader import load
+from medallion.config.model import Config
+from medallion.errors import UsageError
+from medallion.factory import sample
+from tests.support import SAMPLE
+
+CONF = "sources: {%s: {event_time: at, keys: [at], silver: {at: ts}}}"
+
+
+def config(tmp_path: Path, source: str) -> Config:
+    """A configuration far from the project's."""
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf/pipeline.yaml").write_text(CONF % source)
+    return load({"MEDALLION_CONF": "conf", "MEDALLION_HOME": "lake"}, tmp_path)
+
+
+def test_it_lands_with_any_configuration_and_once(tmp_path: Path) -> None:
+    there = config(tmp_path, "event")
+    assert sample.land(there) == {"event": 4}
+    landing = there.layout.landing("event")
+    for file in (SAMPLE / "event").iterdir():
+        assert (landing / file.name).read_bytes() == file.read_bytes()
+    assert len(list(landing.iterdir())) == 4
+    assert sample.land(there) == {}
+
+
+def test_a_configuration_without_its_sources_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^the sample is of activity, event, and the conf"):
+        sample.land(config(tmp_path, "orders"))

@@ -1,0 +1,27 @@
+"""`import medallion` and what hangs on it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import medallion
+
+
+def test_it_is_light_until_something_is_asked_for() -> None:
+    heavy = "{'pyspark', 'deltalake', 'yaml', 'pandas', 'great_expectations'}"
+    code = f"import sys, medallion; sys.exit(bool({heavy} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_all_of_it_is_there(tmp_path: Path) -> None:
+    assert {"DataFactory", "query", "spark_session", "__version__"} <= set(dir(medallion))
+    reports = medallion.DataFactory(tmp_path / "landing").land(rows=3, files=1, source="event")
+    assert reports["event"].lines == 3
+    assert medallion.query(tmp_path, "SELECT 1 AS n").rows == [(1,)]
+    assert medallion.spark_session.__module__ == "medallion.spark.session"
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = medallion.nothing
