@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from medallion.cli.render import nightly as render
 from medallion.errors import MedallionError, UsageError
@@ -16,16 +16,21 @@ from medallion.lakehouse import tables
 from medallion.ops.runs import Runs
 from medallion.pipeline import backfill, nightly
 from medallion.pipeline.nightly import Report
+from tests.support import lines
 from tests.support.lakehouse import Lakehouse
 
 SUITE = "great_expectations/expectations/silver/activity.json"
-GOLD = ("device_counts", "device_totals", "action_counts", "user_activity")
+GOLD = ("device_counts", "device_totals")
 
 
-def recording(second: int, x: float, device: str = "phone") -> str:
-    at = f"2015-02-23T10:10:{second:02}.000Z"
-    axes = {"x": x, "y": 0.0, "z": 0.0}
-    return json.dumps({"Recorded_At": at, "Device": device, "Index": second, **axes})
+@pytest.fixture
+def lakehouse(lakehouse: Lakehouse) -> Lakehouse:
+    lakehouse.about("activity", *GOLD)
+    return lakehouse
+
+
+def recording(second: int, x: float) -> str:
+    return lines.recording(f"10:10:{second:02}", index=second, x=x)
 
 
 def expect_small_x(lakehouse: Lakehouse, to: Path, on_failure: str) -> None:
@@ -70,8 +75,7 @@ def test_a_stop_holds_gold_back_until_it_is_accepted(lakehouse: Lakehouse, tmp_p
     assert lakehouse.rows("gold.device_totals") == [("phone", 2)]
 
     # Two of three new rows are bad: they are in silver, and gold stays as it is.
-    lines = [recording(2, 7.25), recording(3, 8.5), recording(4, 0.3)]
-    lakehouse.land("activity", "2.json", *lines)
+    lakehouse.land("activity", "2.json", recording(2, 7.25), recording(3, 8.5), recording(4, 0.3))
     report = lakehouse.nightly()
     assert not report.is_good
     assert not report.errors
@@ -142,8 +146,10 @@ def test_a_warning_stops_nothing(lakehouse: Lakehouse, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("given_up", ["source", "suite"])
 def test_what_nobody_can_judge_any_more_holds_nothing_back(
-    lakehouse: Lakehouse, tmp_path: Path, given_up: str
+    spark: SparkSession, tmp_path: Path, given_up: str
 ) -> None:
+    lakehouse = Lakehouse(spark, tmp_path / "lakehouse")
+    lakehouse.about("activity", "event", "device_totals")
     file = lakehouse.copy_of_conf(tmp_path) / "great_expectations/expectations/bronze/event.json"
     rule = {
         "type": "expect_column_values_to_not_be_null",
@@ -154,11 +160,8 @@ def test_what_nobody_can_judge_any_more_holds_nothing_back(
     lakehouse.land("event", "1.json", '{"id": "p", "action": "open", "ts": "2018-03-02T10:00:00"}')
     lakehouse.land("activity", "1.json", recording(0, 0.1))
     assert held_by(lakehouse.nightly()) == [("bronze.event", "timed", 1)]
-    config = lakehouse.config
     if given_up == "source":
-        gold = {name: table for name, table in config.gold.items() if table.source == "activity"}
-        sources = {"activity": config.sources["activity"]}
-        lakehouse.config = replace(config, sources=sources, gold=gold)
+        lakehouse.about("activity", "device_totals")
     else:
         file.unlink()
     assert lakehouse.nightly().is_good

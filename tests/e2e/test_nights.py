@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
+from pyspark.sql import SparkSession
 
 from medallion.factory import DataFactory, LandReport
 from medallion.inspection.audit import audit
@@ -16,31 +18,43 @@ from medallion.lakehouse import tables
 from medallion.lakehouse.columns import TECHNICAL
 from tests.support.lakehouse import Lakehouse
 
-ROWS = 35_000  # a source and night: 210,000 lines in all
+# A source and night: 210,000 lines in all where it is long.
+ROWS = [3_000, pytest.param(35_000, marks=pytest.mark.slow)]
 
 
-@pytest.fixture(scope="module")
+@dataclass(frozen=True)
+class Nights:
+    """What three nights made of what landed."""
+
+    lakehouse: Lakehouse
+    landed: dict[str, LandReport]
+    lines: int
+    """Of each source."""
+
+
+@pytest.fixture(scope="module", params=ROWS)
 def nights(
-    spark: Any, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Lakehouse, dict[str, LandReport]]:
+    spark: SparkSession,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
+) -> Nights:
     lakehouse = Lakehouse(spark, tmp_path_factory.mktemp("nights") / "lakehouse")
     factory = DataFactory(lakehouse.root / "landing", seed=11, dirty=True)
     landed: dict[str, LandReport] = {}
     for _ in range(3):
-        for source, report in factory.land(files=4, rows=ROWS).items():
+        for source, report in factory.land(files=4, rows=request.param).items():
             landed[source] = landed[source] + report if source in landed else report
         night = lakehouse.nightly()
         assert night.is_good, night
-    return lakehouse, landed
+    return Nights(lakehouse, landed, 3 * request.param)
 
 
 @pytest.mark.parametrize("source", ["activity", "event"])
-def test_every_row_is_where_the_factory_says(nights: Any, source: str) -> None:
-    lakehouse, landed = nights
-    expected = landed[source]
+def test_every_row_is_where_the_factory_says(nights: Nights, source: str) -> None:
+    lakehouse, expected = nights.lakehouse, nights.landed[source]
     found = audit(lakehouse.config)
     balance = found.balances[source]
-    assert expected.lines == 3 * ROWS
+    assert expected.lines == nights.lines
     assert expected.duplicates > 0
     assert expected.late > 0
     assert balance.landed_lines == balance.bronze_rows == expected.lines
@@ -52,17 +66,18 @@ def test_every_row_is_where_the_factory_says(nights: Any, source: str) -> None:
 
 
 @pytest.mark.parametrize("source", ["activity", "event"])
-def test_quarantine_by_rule(nights: Any, source: str) -> None:
-    lakehouse, landed = nights
+def test_quarantine_by_rule(nights: Nights, source: str) -> None:
+    lakehouse, landed = nights.lakehouse, nights.landed
     rules = lakehouse.rows(f"quarantine.{source}", "_failed_rules")
     found = Counter(rule for (broken,) in rules for rule in broken)
     assert found == Counter(landed[source].expected_quarantine)
 
 
 @pytest.mark.parametrize("source", ["activity", "event"])
-def test_unknown_fields_are_rescued_and_then_columns(nights: Any, source: str) -> None:
-    lakehouse, landed = nights
+def test_unknown_fields_are_rescued_and_then_columns(nights: Nights, source: str) -> None:
+    lakehouse, landed = nights.lakehouse, nights.landed
     declared = lakehouse.config.sources[source].schema
+    assert declared
     table = lakehouse.spark.read.format("delta").load(
         str(lakehouse.config.layout.table(f"bronze.{source}"))
     )
@@ -102,36 +117,92 @@ def is_recording(row: dict[str, Any]) -> bool:
     )
 
 
-def test_gold_equals_a_recount_by_another_engine(nights: Any, tmp_path: Path) -> None:
-    """From the landed files: Python reads the lines, DuckDB dates, deduplicates and counts them."""
-    lakehouse, _ = nights
-    listed = tmp_path / "recordings.jsonl"
+def is_event(row: dict[str, Any]) -> bool:
+    """Whether there is a time, as text or as seconds, and what happened then."""
+    has_time = isinstance(row.get("ts"), str) or type(row.get("time")) is int
+    return has_time and isinstance(row.get("action"), str)
+
+
+def landed_rows(
+    nights: Nights, source: str, to: Path, columns: tuple[str, ...]
+) -> duckdb.DuckDBPyConnection:
+    """DuckDB with the good rows of the landed files as its table `landed`, all columns as text."""
+    is_good = {"activity": is_recording, "event": is_event}[source]
+    listed = to / f"{source}.jsonl"
     with listed.open("w") as out:
-        for file in sorted((lakehouse.root / "archive/activity").glob("*.json")):
-            for row in filter(is_recording, strict(file)):
-                out.write(json.dumps([row["Recorded_At"], row["Device"], row["Index"]]) + "\n")
+        for file in sorted((nights.lakehouse.root / "archive" / source).glob("*.json")):
+            for row in filter(is_good, strict(file)):
+                out.write(json.dumps({name: row.get(name) for name in columns}) + "\n")
     duck = duckdb.connect()
     duck.execute("set timezone = 'UTC'")
+    kinds = ", ".join(f"{name}: 'varchar'" for name in columns)
     duck.execute(
-        f"""create table silver as
-        select distinct
-            try_cast(json ->> 0 as timestamptz) as moment, json ->> 1 as device, json ->> 2
-        from read_json_objects('{listed}', format = 'newline_delimited')"""
+        f"create table landed as from read_json('{listed}', format = 'nd', columns = {{{kinds}}})"
     )
-    duck.execute("delete from silver where moment is null or moment > '2090-01-01'")
-    counted = duck.execute(
-        """select strftime(time_bucket(interval '10 minutes', moment), '%Y-%m-%d %H:%M:%S'),
-                  device, count(*)
-        from silver group by all"""
-    ).fetchall()
-    gold = lakehouse.rows("gold.device_counts", "window_start", "device", "total_recordings")
-    assert gold == sorted(counted, key=repr)
-    totals = duck.execute("select device, count(*) from silver group by all").fetchall()
-    assert lakehouse.rows("gold.device_totals") == sorted(totals, key=repr)
+    return duck
 
 
-def test_a_night_without_files_changes_no_table(nights: Any) -> None:
-    lakehouse, _ = nights
+def has_counts(nights: Nights, table: str, duck: duckdb.DuckDBPyConnection, sql: str) -> None:
+    counted = duck.execute(sql).fetchall()
+    assert counted
+    assert nights.lakehouse.rows(f"gold.{table}") == sorted(counted, key=repr)
+
+
+WINDOW = """strftime(start, '%Y-%m-%d %H:%M:%S'),
+    strftime(start + interval '10 minutes', '%Y-%m-%d %H:%M:%S')"""
+
+
+def test_gold_of_recordings_equals_a_recount_by_another_engine(
+    nights: Nights, tmp_path: Path
+) -> None:
+    """From the landed files: Python reads the lines, DuckDB dates, deduplicates and counts them."""
+    duck = landed_rows(nights, "activity", tmp_path, ("Recorded_At", "Device", "Index"))
+    duck.execute(
+        """create table silver as select *, time_bucket(interval '10 minutes', moment) as start
+        from (
+            select distinct try_cast(Recorded_At as timestamptz) as moment, Device, "Index"
+            from landed
+        ) where moment < '2090-01-01'"""
+    )
+    sql = f"select {WINDOW}, Device, count(*) from silver group by start, Device"
+    has_counts(nights, "device_counts", duck, sql)
+    has_counts(nights, "device_totals", duck, "select Device, count(*) from silver group by all")
+
+
+def test_gold_of_events_equals_a_recount_by_another_engine(nights: Nights, tmp_path: Path) -> None:
+    """As for recordings; events without a device are never duplicates."""
+    duck = landed_rows(nights, "event", tmp_path, ("id", "action", "ts", "time"))
+    duck.execute(
+        """create table good as select * from (
+            select
+                coalesce(try_cast(ts as timestamptz), to_timestamp(try_cast("time" as bigint)))
+                    as moment,
+                case when trim(id) <> '' then id end as device,
+                lower(action) as action,
+            from landed
+        ) where moment < '2090-01-01'"""
+    )
+    duck.execute(
+        """create table silver as
+        select *, time_bucket(interval '5 minutes', moment) as five from (
+            select distinct * from good where device is not null
+            union all select * from good where device is null
+        )"""
+    )
+    duck.execute("alter table silver add column start timestamptz")
+    duck.execute("update silver set start = time_bucket(interval '10 minutes', moment)")
+    counts = f"select {WINDOW}, action, count(*) from %s group by start, action"
+    has_counts(nights, "action_counts", duck, counts % "silver")
+    duck.execute(
+        """create table twice as
+        select five as start, action from silver
+        union all select five - interval '5 minutes', action from silver"""
+    )
+    has_counts(nights, "user_activity", duck, counts % "twice")
+
+
+def test_a_night_without_files_changes_no_table(nights: Nights) -> None:
+    lakehouse = nights.lakehouse
     names = [
         f"{layer.parent.name}.{layer.name}"
         for layer in sorted(lakehouse.root.glob("*/*"))

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from medallion.lakehouse.layout import Layout
 from medallion.sql import engine
 from tests.support import PROJECT
 from tests.support.command import Cli
+from tests.support.old_files import old_files
 
 SPARK_SUBMIT = Path(sys.executable).parent / "spark-submit"
 SOURCES = ("activity", "event")
@@ -38,20 +40,25 @@ def content(cli: Cli, table: str) -> list[str]:
     return sorted(json.dumps([row[n] for n in columns]) for row in found["rows"])
 
 
+def submit(cli: Cli, job: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(SPARK_SUBMIT), f"jobs/{job}.py"],
+        env=cli.environment,
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+
+
+@pytest.mark.slow
 def test_jobs_by_spark_submit_equal_nightly(cli: Cli, tmp_path: Path) -> None:
     landed = cli.json("land", "--dirty", "--rows", "400", "--seed", "5")
     other = Cli(tmp_path / "other")
     # Modification times are copied as well.
     shutil.copytree(tmp_path / "lakehouse/landing", tmp_path / "other/landing")
     for job in ("bronze", "silver", "gold"):
-        done = subprocess.run(
-            [str(SPARK_SUBMIT), f"jobs/{job}.py"],
-            env=cli.environment,
-            cwd=PROJECT,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        done = submit(cli, job)
         assert done.returncode == 0, done.stderr
     assert other.json("nightly")["ok"]
     for table in TABLES:
@@ -93,8 +100,21 @@ def total(landed: list[dict[str, Any]], figure: str) -> dict[str, int]:
     return {source: sum(each[source][figure] for each in landed) for source in SOURCES}
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_stream_ends_cleanly_and_nightly_goes_on(cli: Cli, tmp_path: Path, number: int) -> None:
+# Five rows, one of them there twice; they are older than all others, so each is late.
+BACKFILLED = {
+    "activity": Counter[str](),
+    "event": Counter(lines=5, expected_silver=4, duplicates=1),
+}
+
+
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
+def test_a_stream_a_backfill_beside_it_and_a_night(cli: Cli, tmp_path: Path, number: int) -> None:
+    """The stream takes the backfill's files in beside what lands, and ends cleanly.
+
+    The night goes on from there, also when nobody reads what it says.
+    """
     root = tmp_path / "lakehouse"
     land = ("land", "--dirty", "--rows", "300", "--seed", "7")
     process = cli.start("stream", "--trigger", "1 seconds", start_new_session=True)
@@ -103,8 +123,17 @@ def test_stream_ends_cleanly_and_nightly_goes_on(cli: Cli, tmp_path: Path, numbe
         await_gold(root, process, total(landed, "expected_silver"))
         landed.append(cli.json(*land))  # late rows and repeats of the first among them
         await_gold(root, process, total(landed, "expected_silver"))
+        late = cli.json("audit")["sources"]["event"]["late_rows"]
+        old_files(tmp_path / "elsewhere")
+        done = cli("backfill", "event", str(tmp_path / "elsewhere"))
+        assert done.returncode == 1, done.stderr  # one file was refused
+        assert "asked of medallion stream" in done.stdout
+        assert "3 files: 2 taken in with 5 rows" in done.stdout
+        landed.append(BACKFILLED)
+        await_gold(root, process, total(landed, "expected_silver"))
         found = cli.json("audit")  # beside the stream, which has not ended
         assert (found["balanced"], found.get("notes")) == (True, None)
+        assert found["sources"]["event"]["late_rows"] == late + 4
         if number == signal.SIGINT:
             os.killpg(process.pid, number)  # as a terminal does for Ctrl-C
         else:
@@ -119,7 +148,11 @@ def test_stream_ends_cleanly_and_nightly_goes_on(cli: Cli, tmp_path: Path, numbe
     assert "Traceback" not in err
 
     landed.append(cli.json(*land))
-    assert cli.json("nightly")["ok"]
+    night = cli.start("nightly")
+    assert night.stdout
+    assert "medallion nightly on" in night.stdout.readline()
+    night.stdout.close()  # as `medallion nightly | head -1` does: the status is that of the night
+    assert night.wait(timeout=600) == 0, night.stderr and night.stderr.read()
     assert in_gold(root) == total(landed, "expected_silver")
     found = cli.json("audit")
     assert found["balanced"]
@@ -133,18 +166,6 @@ def test_stream_ends_cleanly_and_nightly_goes_on(cli: Cli, tmp_path: Path, numbe
     for ours, factory in figures.items():
         balance = {source: found["sources"][source][ours] for source in SOURCES}
         assert balance == total(landed, factory), ours
-
-
-def test_a_run_goes_on_when_nobody_reads_what_it_says(cli: Cli) -> None:
-    """`medallion nightly | head -1`: the status is that of the night."""
-    landed = cli.json("land", "--rows", "50")
-    process = cli.start("nightly")
-    assert process.stdout
-    assert "medallion nightly on" in process.stdout.readline()
-    process.stdout.close()
-    assert process.wait(timeout=600) == 0, process.stderr and process.stderr.read()
-    found = cli.json("audit")["sources"]
-    assert {s: found[s]["silver_rows"] for s in SOURCES} == total([landed], "expected_silver")
 
 
 def refused(done: subprocess.CompletedProcess[str]) -> str:
@@ -188,8 +209,9 @@ def test_unknown_command(cli: Cli) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_gold_before_silver(cli: Cli) -> None:
-    told = refused(cli("run", "gold"))
+def test_a_job_of_gold_before_silver(cli: Cli) -> None:
+    """Submitted to Spark, whose exit status is the job's."""
+    told = refused(submit(cli, "gold"))
     assert "silver." in told
     assert "run medallion run silver first" in told
 

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
+from pathlib import Path
 
+import pytest
 from delta.tables import DeltaTable
+from pyspark.sql import SparkSession
 
 from medallion.cli.render.audit import as_json, as_text
 from medallion.inspection.audit import audit
 from medallion.inspection.balance import Balance
 from medallion.spark import query
 from tests.support.lakehouse import Lakehouse
+from tests.support.lines import event, recording
 
 
-def recording(time: str, device: str = "phone", index: int = 0) -> str:
-    at = f"2015-02-23T{time}.000Z"
-    axes = {"x": 0.1, "y": 0.2, "z": 9.8}
-    return json.dumps({"Recorded_At": at, "Device": device, "Index": index, **axes})
+@pytest.fixture
+def lakehouse(lakehouse: Lakehouse) -> Lakehouse:
+    lakehouse.about("activity", "device_totals")
+    return lakehouse
 
 
 def run_without_record(lakehouse: Lakehouse, *layers: str) -> None:
@@ -91,9 +94,8 @@ def test_nights_that_were_cut_off_are_settled_by_the_next(lakehouse: Lakehouse) 
 def test_the_same_nights_uncut_have_the_same_figures(lakehouse: Lakehouse) -> None:
     for number, lines in enumerate((FIRST, SECOND, THIRD)):
         lakehouse.land("activity", f"{number}.json", *lines)
-        report = lakehouse.nightly()
-        assert report.is_good, report
-    assert report.balances["activity"] == BY_HAND
+        lakehouse.fill()
+    assert audit(lakehouse.config).balances["activity"] == BY_HAND
     assert lakehouse.rows("gold.device_totals") == DEVICES
 
 
@@ -117,9 +119,9 @@ def test_settling_twice_admits_nothing_twice(lakehouse: Lakehouse) -> None:
 
 def test_rows_that_wait_for_silver_are_no_loss(lakehouse: Lakehouse) -> None:
     lakehouse.land("activity", "0.json", *FIRST)
-    assert lakehouse.nightly().is_good
+    lakehouse.fill("bronze", "silver")
     lakehouse.land("activity", "1.json", *SECOND)
-    lakehouse.pipeline().run("bronze")
+    lakehouse.fill("bronze")
     found = audit(lakehouse.config)
     assert found.is_balanced
     assert found.balances["activity"].waiting_rows == len(SECOND)
@@ -128,7 +130,7 @@ def test_rows_that_wait_for_silver_are_no_loss(lakehouse: Lakehouse) -> None:
 def test_audit_names_the_file_of_a_row_lost_from_bronze(lakehouse: Lakehouse) -> None:
     lakehouse.land("activity", "whole.json", recording("10:00:00"))
     lakehouse.land("activity", "with loss.json", recording("10:00:01"), recording("10:00:02"))
-    assert lakehouse.nightly().is_good
+    lakehouse.fill("bronze", "silver")
     assert audit(lakehouse.config).is_balanced
     lost = "Recorded_At = timestamp'2015-02-23T10:00:02Z'"
     DeltaTable.forPath(lakehouse.spark, table_of(lakehouse, "bronze.activity")).delete(lost)
@@ -141,10 +143,12 @@ def test_audit_names_the_file_of_a_row_lost_from_bronze(lakehouse: Lakehouse) ->
     assert as_json(found)["balanced"] is False
 
 
-def test_audit_finds_rows_that_silver_has_twice(lakehouse: Lakehouse) -> None:
+def test_audit_finds_rows_that_silver_has_twice(spark: SparkSession, tmp_path: Path) -> None:
+    lakehouse = Lakehouse(spark, tmp_path / "lakehouse")
+    lakehouse.about("activity", "event")
     lakehouse.land("activity", "once.json", recording("10:00:00"), recording("10:00:01"))
-    lakehouse.land("event", "1.json", '{"action": "open", "ts": "2018-03-02T10:02:33"}')
-    assert lakehouse.nightly().is_good
+    lakehouse.land("event", "1.json", event("10:02:33", None))
+    lakehouse.fill("bronze", "silver")
     silver = table_of(lakehouse, "silver.activity")
     rows = lakehouse.spark.read.format("delta").load(silver).localCheckpoint()
     rows.write.format("delta").mode("append").save(silver)

@@ -120,6 +120,7 @@ def test_from_a_file_to_gold(lakehouse: Lakehouse) -> None:
     assert audit(lakehouse.config, everything=True).findings == ()
 
 
+@pytest.mark.slow
 def test_a_stream_takes_up_a_source_that_has_no_schema_yet(
     lakehouse: Lakehouse, tmp_path: Path
 ) -> None:

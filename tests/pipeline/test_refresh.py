@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from medallion.errors import MedallionError, UsageError
 from medallion.inspection.audit import audit
@@ -16,11 +18,7 @@ from medallion.lakehouse.layout import LAYERS
 from medallion.pipeline import refresh
 from medallion.sql import engine
 from tests.support.lakehouse import Lakehouse
-
-
-def event(time: str, device: str | None = "p", action: str = "open") -> str:
-    return json.dumps({"id": device, "action": action, "ts": f"2018-03-02T{time}"})
-
+from tests.support.lines import event
 
 NIGHTS = (
     (event("10:00:00"), event("10:00:00"), event("15:00:00"), "{broken"),
@@ -35,34 +33,39 @@ def times(lakehouse: Lakehouse) -> list[str]:
     return sorted(row[0][11:19] for row in lakehouse.rows("silver.event", "event_at"))
 
 
-@pytest.fixture
-def filled(lakehouse: Lakehouse) -> Lakehouse:
+@pytest.fixture(scope="module")
+def two_nights(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
     """After two nights of events; of the second, one row is late."""
-    config = lakehouse.config
-    gold = {"user_activity": config.gold["user_activity"]}
-    gold["action_counts"] = replace(config.gold["action_counts"], output_mode="update")
-    sources = {"event": config.sources["event"]}
-    lakehouse.config = replace(config, sources=sources, gold=gold)
+    lakehouse = Lakehouse(spark, tmp_path_factory.mktemp("refresh") / "lakehouse")
+    lakehouse.about("event", "action_counts", "user_activity")
+    gold = dict(lakehouse.config.gold)
+    gold["action_counts"] = replace(gold["action_counts"], output_mode="update")
+    lakehouse.config = replace(lakehouse.config, gold=gold)
     for number, lines in enumerate(NIGHTS):
         lakehouse.land("event", f"{number}.json", *lines)
         assert lakehouse.nightly().is_good
     return lakehouse
 
 
+@pytest.fixture
+def filled(two_nights: Lakehouse, tmp_path: Path) -> Lakehouse:
+    """A copy, to go on from."""
+    return two_nights.copy(tmp_path / "lakehouse")
+
+
 def the_next_night_has_no_seam(lakehouse: Lakehouse) -> None:
     lakehouse.land("event", "after.json", *AFTER)
-    report = lakehouse.nightly()
-    assert report.is_good, report
+    lakehouse.fill()
     assert times(lakehouse) == SILVER
-    balance = report.balances["event"]
+    found = audit(lakehouse.config, everything=True)
+    assert (found.findings, found.notes) == ((), ())
+    balance = found.balances["event"]
     assert (balance.bronze_rows, balance.silver_rows, balance.quarantined_rows) == (12, 8, 2)
     assert balance.duplicate_rows == 2
     (total,) = engine.query(
         str(lakehouse.root), "select sum(total_events) from gold.action_counts"
     ).rows
     assert total == (8,)
-    found = audit(lakehouse.config, everything=True)
-    assert (found.findings, found.notes) == ((), ())
 
 
 def test_silver_rebuilt(filled: Lakehouse) -> None:
@@ -78,13 +81,15 @@ def test_silver_rebuilt(filled: Lakehouse) -> None:
             for table in ("action_counts", "user_activity"):
                 seen.add((table, *sorted(engine.query(str(lakehouse.root), sql + table).rows)))
 
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    refresh.refresh(lakehouse.pipeline(), "silver.event")
-    done.set()
-    watcher.join()
+    with ThreadPoolExecutor(1) as pool:
+        watching = pool.submit(watch)
+        try:
+            refresh.refresh(lakehouse.pipeline(), "silver.event")
+        finally:
+            done.set()
+        watching.result()  # whenever somebody looked, there was a table to look at
     assert {table: lakehouse.rows(table) for table in tables} == before
-    # Six rows, each in two windows of user_activity, whenever somebody looked.
+    # Six rows, each in two windows of user_activity.
     assert seen == {("action_counts", (6,), (6,)), ("user_activity", (6,), (12,))}
     assert not (lakehouse.root / "_refresh").exists()
     assert audit(lakehouse.config).is_balanced
@@ -94,11 +99,10 @@ def test_silver_rebuilt(filled: Lakehouse) -> None:
 def test_rows_that_waited_come_once(filled: Lakehouse) -> None:
     """Bronze is ahead of silver when it is rebuilt: the new checkpoint has read that as well."""
     filled.land("event", "waits.json", event("17:00:00"))
-    filled.pipeline().run("bronze")
+    filled.fill("bronze")
     refresh.refresh(filled.pipeline(), "silver.event")
     assert times(filled)[-1] == "17:00:00"
-    report = filled.nightly()
-    assert report.is_good
+    filled.fill()
     assert len(times(filled)) == 7
 
 
@@ -157,8 +161,7 @@ def test_cut_off_while_gold_is_rebuilt(
 def test_rows_are_judged_as_they_are_after_refreshes(filled: Lakehouse) -> None:
     """What lies between two gates is not judged twice over: the table holds no row twice."""
     filled.land("event", "after.json", *AFTER)
-    for layer in LAYERS:  # no gates
-        filled.pipeline().run(layer)
+    filled.fill()
     for _ in range(2):
         refresh.refresh(filled.pipeline(), "silver.event")
     report = filled.nightly()

@@ -7,10 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import duckdb
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from medallion.config.loader import Config, load
-from medallion.lakehouse.layout import Layout
+from medallion.lakehouse.layout import LAYERS, Layout
 from medallion.ops import ledger
 from medallion.ops.ledger import Entry
 from medallion.pipeline.nightly import Nightly, Report
@@ -46,11 +48,31 @@ class Lakehouse:
     def nightly(self, *accept: str) -> Report:
         return Nightly(self.pipeline(), accept).run()
 
+    def fill(self, *layers: str) -> None:
+        """Run these layers on all that is there, without gates; all layers unless some are named.
+
+        What costs most of a test are queries and gates: `about` only what it is about.
+        """
+        for layer in layers or LAYERS:
+            self.pipeline().run(layer)
+
+    def about(self, *names: str) -> None:
+        """Configure these sources and tables of gold, and no others."""
+        sources = {name: source for name, source in self.config.sources.items() if name in names}
+        gold = {name: table for name, table in self.config.gold.items() if name in names}
+        assert {*sources, *gold} == set(names)
+        self.config = replace(self.config, sources=sources, gold=gold)
+
+    def copy(self, to: Path) -> Lakehouse:
+        """All its files as they are now, under another root, with the same configuration."""
+        shutil.copytree(self.root, to, symlinks=True)
+        copied = Lakehouse(self.spark, to)
+        copied.config = replace(self.config, layout=Layout(to))
+        return copied
+
     def rows(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
-        """A table's rows in order, times as text in UTC."""
-        frame = self.spark.read.format("delta").load(str(self.config.layout.table(table)))
-        names = columns or tuple(frame.columns)
-        return sorted((tuple(row) for row in _with_text_times(frame, names).collect()), key=repr)
+        """A table's rows in order, times as text in UTC; read by DuckDB, which is not Spark."""
+        return rows_of(self.config.layout.table(table), *columns)
 
     def copy_of_conf(self, to: Path) -> Path:
         """A copy of conf/ that a test may change, used from now on."""
@@ -60,10 +82,27 @@ class Lakehouse:
         return conf
 
 
-def _with_text_times(frame: Any, names: tuple[str, ...]) -> Any:
-    types = dict(frame.dtypes)
-    times = [f"cast(`{n}` as string) as `{n}`" if types[n] == "timestamp" else n for n in names]
-    return frame.selectExpr(*times)
+def rows_of(table: Path, *columns: str) -> list[tuple[Any, ...]]:
+    """The rows of a Delta table in order, times as text in UTC."""
+    delta = DeltaTable(table)
+    names = list(columns) or [field.name for field in delta.schema().fields]
+    paths = delta.get_add_actions(flatten=True).column("path").to_pylist()
+    files = [str(table / path) for path in paths]
+    if not files:
+        return []
+    duck = duckdb.connect()
+    duck.execute("set timezone = 'UTC'")
+    found = duck.read_parquet(files, union_by_name=True)
+    types = dict(zip(found.columns, map(str, found.types), strict=True))
+    return sorted(found.project(", ".join(_shown(n, types) for n in names)).fetchall(), key=repr)
+
+
+def _shown(name: str, types: dict[str, str]) -> str:
+    quoted = '"' + name.replace('"', '""') + '"'
+    if name not in types:  # a column that is newer than every file
+        return f"null as {quoted}"
+    is_time = types[name].startswith("TIMESTAMP")
+    return f"cast({quoted}::timestamp as varchar) as {quoted}" if is_time else quoted
 
 
 def only(lakehouse: Lakehouse, **changes: Any) -> Lakehouse:

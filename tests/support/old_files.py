@@ -1,0 +1,22 @@
+"""Files that have lain somewhere for years, for a backfill."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tests.support.lines import event
+
+
+def old_files(folder: Path) -> None:
+    """Three files, a folder deep and from 1990, with five rows; one of them is no text.
+
+    A row is there twice.
+    """
+    (folder / "below").mkdir(parents=True)
+    lines = [event(f"10:0{minute}:00", "p0") for minute in range(4)]
+    (folder / "a.json").write_text(f"{lines[0]}\n{lines[1]}\n")
+    (folder / "below" / "b.json").write_text(f"{lines[2]}\n\n{lines[2]}\n{lines[3]}\n")
+    (folder / "c.json").write_bytes(b"\x89PNG\r\n")
+    for file in folder.rglob("*.json"):
+        os.utime(file, (631152000, 631152000))
