@@ -1,6 +1,6 @@
 # `make` alone lists what there is. Variables set by the caller win: MEDALLION_HOME=/x make nightly
 #   PYTHON       which Python builds .venv (3.11 or newer)
-#   PYTEST_ARGS  more arguments for pytest: make test PYTEST_ARGS='-m "not slow"'
+#   PYTEST_ARGS  more arguments for pytest: make test PYTEST_ARGS='-x -k refresh'
 #   BENCH_ARGS   arguments for the benchmarks: make bench BENCH_ARGS=--short
 PYTHON ?= python3
 BIN := .venv/bin
@@ -8,7 +8,7 @@ BIN := .venv/bin
 WITH_JAVA := . tools/java.sh && use_java &&
 
 .DEFAULT_GOAL := help
-.PHONY: help setup nightly test check format bench bench-ingestion clean
+.PHONY: help setup nightly test test-slow check format bench bench-ingestion clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,8 +20,15 @@ setup: ## install what is missing: packages, Java, Delta's jars
 nightly: setup ## the sample files the first time, then the nightly batch
 	@$(WITH_JAVA) $(BIN)/medallion land --sample && $(BIN)/medallion nightly
 
-test: setup ## the whole test suite
-	@$(WITH_JAVA) $(BIN)/python -m pytest $(PYTEST_ARGS)
+# Two workers with a Spark each take file by file, those of whole runs first: they are the longest.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+test: setup ## the test suite, on two processors (ten minutes)
+	@$(WITH_JAVA) $(PYTEST) $(PYTEST_ARGS)
+
+test-slow: setup ## the long forms of its tests, before a release (half an hour)
+	@$(WITH_JAVA) $(PYTEST) -m slow $(PYTEST_ARGS)
+	@$(WITH_JAVA) $(PYTEST) --hypothesis-profile=long -k 'any_bytes or properties' $(PYTEST_ARGS)
 
 check: setup ## lint, formatting and types
 	$(BIN)/ruff check

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, Phase, settings
 from pyspark.sql import SparkSession
 
 from medallion.config.loader import load
@@ -20,7 +22,7 @@ from tests.support.lakehouse import Lakehouse
 # of the command line are processes of their own, with production's settings.
 SETTINGS = {
     "spark.driver.memory": "2g",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:-DontCompileHugeMethods",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -Xmn600m",
     # The code that Spark makes for a query is compiled once, and not once more for each test.
     "spark.sql.codegen.cache.maxEntries": "5000",
     "spark.sql.adaptive.enabled": "false",
@@ -34,6 +36,47 @@ SETTINGS = {
 # PySpark takes a main module without a file for a doctest, and ends the process when it is imported
 # without PyArrow; pytest-xdist's workers have such a one.
 sys.modules["__main__"].__dict__.setdefault("__file__", __file__)
+
+
+# Always the same examples, and moderately many: what they find is found by everybody who runs the
+# suite. The long ones are others each time; their seed stands in the header of the run.
+settings.register_profile(
+    "moderate",
+    max_examples=4,  # each of many lines or files
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=[Phase.explicit, Phase.generate],  # to shrink would be hundreds of Spark's jobs
+    suppress_health_check=list(HealthCheck),
+    print_blob=True,
+)
+settings.register_profile(
+    "long", settings.get_profile("moderate"), max_examples=40, derandomize=False
+)
+settings.load_profile("moderate")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the seed here, where all workers get it."""
+    if config.getoption("--hypothesis-profile") == "long" and not seed(config):
+        config.option.hypothesis_seed = str(secrets.randbelow(2**32))
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"--hypothesis-seed={seed(config)}" if seed(config) else "examples: always the same"
+
+
+def seed(config: pytest.Config) -> str | None:
+    found = config.getoption("--hypothesis-seed")
+    return None if found is None else str(found)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what starts Spark: `pytest -m "not spark"` is all the rest, in a minute."""
+    for item in items:
+        if {"spark", "cli"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker("spark")
 
 
 @pytest.fixture(scope="session")

@@ -1,93 +1,23 @@
-"""Whatever bytes land, each line that is not blank is a row, and no value of it is lost."""
+"""Whatever a line is, no value of it is lost."""
 
 from __future__ import annotations
 
-import gzip
-import itertools
 import json
 import math
-import re
-from collections import Counter
-from dataclasses import replace
 from typing import Any
 
-import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import Row, SparkSession
 
-from medallion.ops import ledger
-from medallion.ops.ledger import ARCHIVED, INGESTED, REJECTED
 from medallion.parsing.parse import parse
-from medallion.sources.files.reject import why_not_text
-from tests.support.lakehouse import Lakehouse
+from tests.support.any_lines import ANY_LINES
 
-# Each example is many lines, or many files: Spark's time goes by the job. Always the same ones.
-LINE_EXAMPLES, LINES = 25, 80
-FILE_EXAMPLES, FILES = 5, 20
-SETTINGS = settings(
-    deadline=None,
-    derandomize=True,
-    database=None,
-    phases=[Phase.explicit, Phase.generate],  # to shrink would be hundreds of jobs
-    suppress_health_check=list(HealthCheck),
-)
+# Each example is many lines: Spark's time goes by the job.
+EXAMPLES, LINES = 5 * settings().max_examples, 80
 
 SCHEMA = {"id": "string", "n": "long", "x": "double", "ts": "timestamp", "yes": "boolean"}
 SCHEMA["at"] = "struct<lat:double,n:long,tags:array<string>>"
-BLANK = b" \t\r\n\v\f"
-
-NAMES = st.one_of(st.sampled_from(["id", "n", "x", "ts", "yes", "at", "lat", "tags"]), st.text())
-TIMES = st.one_of(st.datetimes().map(str), st.times().map(str), st.dates().map(str))
-PLAIN = st.one_of(
-    *(st.none(), st.booleans(), st.integers(), st.integers(-(10**40), 10**40), TIMES),
-    *(st.floats(allow_nan=False, allow_infinity=False), st.text(), st.sampled_from(["1", "NaN"])),
-)
-VALUES = st.recursive(
-    PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3)
-)
-PAIRS = st.lists(st.tuples(NAMES, VALUES), max_size=5)  # a name may be there twice
-# What json.dumps never writes.
-WRITTEN = st.sampled_from(
-    [
-        "1e400",
-        "-1E+999",
-        "9" * 320,
-        r'"\ud800"',
-        r'"\u0000?"',
-        "-0",
-        "1.50",
-        "1e-400",
-        '{"a":1,"a":2}',
-    ]
-)
-
-
-@st.composite
-def objects(draw: st.DrawFn) -> bytes:
-    """A line of valid JSON: an object."""
-    ascii_only, comma = draw(st.booleans()), draw(st.sampled_from([",", " ,\t"]))
-    fields = [
-        f"{json.dumps(name, ensure_ascii=ascii_only)}: {json.dumps(value, ensure_ascii=ascii_only)}"
-        for name, value in draw(PAIRS)
-    ]
-    if draw(st.integers(0, 4)) == 0:
-        fields.append(f"{json.dumps(draw(NAMES))}:{draw(WRITTEN)}")
-    return f"{{{comma.join(fields)}}}".encode()
-
-
-def _without_ends(line: bytes) -> bytes:
-    return line.replace(b"\n", b"").replace(b"\r", b"")
-
-
-GARBAGE = st.one_of(
-    st.binary(max_size=30),
-    st.text(max_size=30).map(str.encode),
-    objects().flatmap(lambda line: st.integers(0, len(line)).map(lambda end: line[:end])),
-    st.tuples(objects(), st.sampled_from([b"}", b",", b"\0", b"{}", b"\xff"])).map(b"".join),
-    VALUES.map(lambda value: json.dumps(value).encode()),
-).map(_without_ends)
-ANY_LINES = st.one_of(objects(), objects(), GARBAGE)
 
 
 def pairs_of(line: bytes) -> list[tuple[str, Any]] | None:
@@ -180,7 +110,7 @@ def check(line: bytes, row: Row) -> None:
 
 
 @given(lines=st.lists(ANY_LINES, min_size=LINES // 2, max_size=LINES))
-@settings(SETTINGS, max_examples=LINE_EXAMPLES)
+@settings(max_examples=EXAMPLES)
 def test_no_value_of_a_line_is_lost(spark: SparkSession, lines: list[bytes]) -> None:
     rows = [(bytearray(line), str(number)) for number, line in enumerate(lines)]
     frame = spark.createDataFrame(rows, "raw binary, _source_file string").selectExpr(
@@ -191,56 +121,3 @@ def test_no_value_of_a_line_is_lost(spark: SparkSession, lines: list[bytes]) -> 
     assert len(found) == len(lines)
     for row in found:
         check(lines[int(row["_source_file"])], row)
-
-
-ENDS = st.sampled_from([b"\n", b"\r\n", b"\r", b"\n\n", b"\n \t\n"])
-TEXTS = st.builds(
-    lambda start, lines, last: start + b"".join(itertools.chain(*lines)) + last,
-    st.sampled_from([b"", b"", b"\xef\xbb\xbf", b"\n"]),
-    st.lists(st.tuples(ANY_LINES, ENDS), max_size=8),
-    st.one_of(st.just(b""), ANY_LINES),
-)
-ENDINGS = st.sampled_from([".json", "", ".gz", ".torn.gz"])
-
-
-def rows_in(content: bytes) -> int:
-    """Lines that are not blank; a mark of the order of bytes is no part of the first."""
-    lines = re.split(rb"\r\n|\n|\r", content.removeprefix(b"\xef\xbb\xbf"))
-    return sum(bool(line.strip(BLANK)) for line in lines)
-
-
-@pytest.fixture(scope="module")
-def lakehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
-    """One for all examples, so that the fields of each are columns of the next."""
-    lakehouse = Lakehouse(spark, tmp_path_factory.mktemp("properties") / "lakehouse")
-    sources = {"event": lakehouse.config.sources["event"]}
-    lakehouse.config = replace(lakehouse.config, sources=sources, gold={})
-    return lakehouse
-
-
-NUMBERS = itertools.count()
-
-
-@given(files=st.lists(st.tuples(TEXTS, ENDINGS), min_size=FILES // 2, max_size=FILES))
-@settings(SETTINGS, max_examples=FILE_EXAMPLES)
-def test_every_file_is_rows_or_is_rejected(
-    lakehouse: Lakehouse, files: list[tuple[bytes, str]]
-) -> None:
-    landing = lakehouse.config.layout.landing("event")
-    landing.mkdir(parents=True, exist_ok=True)
-    landed: dict[str, int | None] = {}
-    for content, ending in files:
-        path = landing / f"{next(NUMBERS)}{ending}"
-        packed = gzip.compress(content) if ending.endswith(".gz") else content
-        path.write_bytes(packed[:-4] if ".torn" in ending else packed)
-        is_whole = ".torn" not in ending and why_not_text(path) is None
-        landed[f"landing/event/{path.name}"] = rows_in(content) if is_whole else None
-    lakehouse.pipeline().run("bronze")
-    entries = {entry.path: entry for entry in ledger.read(lakehouse.config.layout)}
-    in_bronze = Counter(file for (file,) in lakehouse.rows("bronze.event", "_source_file"))
-    for name, rows in landed.items():
-        entry = entries[name]
-        assert entry.rows == rows
-        assert in_bronze[name] == (rows or 0)
-        assert entry.state in ((REJECTED,) if rows is None else (INGESTED, ARCHIVED))
-        assert bool(entry.why) == (rows is None)

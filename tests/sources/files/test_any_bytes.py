@@ -1,0 +1,91 @@
+"""Whatever bytes land: a file is put aside where it is none to read, else each line is a row."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import re
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from medallion.ops import ledger
+from medallion.ops.ledger import ARCHIVED, INGESTED, REJECTED
+from tests.support.any_lines import ANY_LINES
+from tests.support.lakehouse import Lakehouse
+
+# Each example is many files: Spark's time goes by the job.
+FILES = 20
+BLANK = b" \t\r\n\v\f"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+# How files of other kinds begin, by the specifications of their formats.
+NO_TEXT = (
+    *(
+        b"\x89PNG\r\n\x1a\n",
+        b"%PDF-1.7\n",
+        b"PK\x03\x04",
+        b"\xff\xd8\xff\xe0",
+        b"\x7fELF\x02\x01\x01",
+    ),
+    *(b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"Obj\x01", b"\xff\xfe", b"\xfe\xff"),
+)
+
+ENDS = st.sampled_from([b"\n", b"\r\n", b"\r", b"\n\n", b"\n \t\n"])
+TEXTS = st.builds(
+    lambda start, lines, last: start + b"".join(itertools.chain(*lines)) + last,
+    st.sampled_from([b"", b"", b"", BYTE_ORDER_MARK, b"\n", *NO_TEXT]),
+    st.lists(st.tuples(ANY_LINES, ENDS), max_size=8),
+    st.one_of(st.just(b""), ANY_LINES),
+)
+ENDINGS = st.sampled_from([".json", "", ".gz", ".torn.gz"])
+
+
+def is_whole(content: bytes, ending: str) -> bool:
+    """What is packed is not looked at for what it is."""
+    if ending.endswith(".gz"):
+        return ".torn" not in ending
+    return not content.startswith(NO_TEXT)
+
+
+def rows_in(content: bytes) -> int:
+    """Lines that are not blank; a mark of the order of bytes is no part of the first."""
+    lines = re.split(rb"\r\n|\n|\r", content.removeprefix(BYTE_ORDER_MARK))
+    return sum(bool(line.strip(BLANK)) for line in lines)
+
+
+@pytest.fixture(scope="module")
+def lakehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
+    """One for all examples, so that the fields of each are columns of the next."""
+    lakehouse = Lakehouse(spark, tmp_path_factory.mktemp("any bytes") / "lakehouse")
+    lakehouse.about("event")
+    return lakehouse
+
+
+NUMBERS = itertools.count()
+
+
+@given(files=st.lists(st.tuples(TEXTS, ENDINGS), min_size=FILES // 2, max_size=FILES))
+def test_every_file_is_rows_or_is_rejected(
+    lakehouse: Lakehouse, files: list[tuple[bytes, str]]
+) -> None:
+    landing = lakehouse.config.layout.landing("event")
+    landing.mkdir(parents=True, exist_ok=True)
+    landed: dict[str, int | None] = {}
+    for content, ending in files:
+        path = landing / f"{next(NUMBERS)}{ending}"
+        packed = gzip.compress(content) if ending.endswith(".gz") else content
+        path.write_bytes(packed[:-4] if ".torn" in ending else packed)
+        rows = rows_in(content) if is_whole(content, ending) else None
+        landed[f"landing/event/{path.name}"] = rows
+    lakehouse.fill("bronze")
+    entries = {entry.path: entry for entry in ledger.read(lakehouse.config.layout)}
+    in_bronze = Counter(file for (file,) in lakehouse.rows("bronze.event", "_source_file"))
+    for name, expected in landed.items():
+        entry = entries[name]
+        assert entry.rows == expected
+        assert in_bronze[name] == (expected or 0)
+        assert entry.state in ((REJECTED,) if expected is None else (INGESTED, ARCHIVED))
+        assert bool(entry.why) == (expected is None)

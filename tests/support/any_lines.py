@@ -1,0 +1,59 @@
+"""Lines that nobody thought of: objects of JSON, what is nearly one, and garbage (hypothesis)."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import strategies as st
+
+NAMES = st.one_of(st.sampled_from(["id", "n", "x", "ts", "yes", "at", "lat", "tags"]), st.text())
+TIMES = st.one_of(st.datetimes().map(str), st.times().map(str), st.dates().map(str))
+PLAIN = st.one_of(
+    *(st.none(), st.booleans(), st.integers(), st.integers(-(10**40), 10**40), TIMES),
+    *(st.floats(allow_nan=False, allow_infinity=False), st.text(), st.sampled_from(["1", "NaN"])),
+)
+VALUES = st.recursive(
+    PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3)
+)
+PAIRS = st.lists(st.tuples(NAMES, VALUES), max_size=5)  # a name may be there twice
+# What json.dumps never writes.
+WRITTEN = st.sampled_from(
+    [
+        "1e400",
+        "-1E+999",
+        "9" * 320,
+        r'"\ud800"',
+        r'"\u0000?"',
+        "-0",
+        "1.50",
+        "1e-400",
+        '{"a":1,"a":2}',
+    ]
+)
+
+
+@st.composite
+def objects(draw: st.DrawFn) -> bytes:
+    """A line of valid JSON: an object."""
+    ascii_only, comma = draw(st.booleans()), draw(st.sampled_from([",", " ,\t"]))
+    fields = [
+        f"{json.dumps(name, ensure_ascii=ascii_only)}: {json.dumps(value, ensure_ascii=ascii_only)}"
+        for name, value in draw(PAIRS)
+    ]
+    if draw(st.integers(0, 4)) == 0:
+        fields.append(f"{json.dumps(draw(NAMES))}:{draw(WRITTEN)}")
+    return f"{{{comma.join(fields)}}}".encode()
+
+
+def _without_ends(line: bytes) -> bytes:
+    return line.replace(b"\n", b"").replace(b"\r", b"")
+
+
+GARBAGE = st.one_of(
+    st.binary(max_size=30),
+    st.text(max_size=30).map(str.encode),
+    objects().flatmap(lambda line: st.integers(0, len(line)).map(lambda end: line[:end])),
+    st.tuples(objects(), st.sampled_from([b"}", b",", b"\0", b"{}", b"\xff"])).map(b"".join),
+    VALUES.map(lambda value: json.dumps(value).encode()),
+).map(_without_ends)
+ANY_LINES = st.one_of(objects(), objects(), GARBAGE)
