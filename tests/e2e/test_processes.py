@@ -181,7 +181,7 @@ def refused(done: subprocess.CompletedProcess[str]) -> str:
 def test_second_nightly_names_who_holds_the_lock(cli: Cli, tmp_path: Path) -> None:
     layout = Layout(tmp_path / "lakehouse")
     with lock.hold(layout, ["bronze"], "stream"):
-        started = json.loads((layout.locks / "bronze.lock").read_text())["started"]
+        started = json.loads(layout.lock("bronze").read_text())["started"]
         told = refused(cli("nightly"))
     assert f"pid {os.getpid()}, started {started}" in told
     assert "medallion stream" in told

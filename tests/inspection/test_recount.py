@@ -92,8 +92,13 @@ def add_again(config: Config, name: str) -> int:
     shutil.copy(folder / add["path"], folder / copy)
     version = table(config, name).version() + 1
     commit = folder / "_delta_log" / f"{version:020}.json"
-    commit.write_text(json.dumps({"add": {**add, "path": copy, "dataChange": True}}) + "\n")
-    return int(json.loads(add["stats"])["numRecords"])
+    rows = int(json.loads(add["stats"])["numRecords"])
+    commits = [
+        {"commitInfo": {"operation": "WRITE", "operationMetrics": {"numOutputRows": str(rows)}}},
+        {"add": {**add, "path": copy, "dataChange": True}},
+    ]
+    commit.write_text("".join(f"{json.dumps(action)}\n" for action in commits))
+    return rows
 
 
 def told(found: Audit, *parts: str) -> bool:

@@ -1,24 +1,19 @@
-"""Everything counted again by Python and DataFusion, neither of which is Spark."""
+"""Files and rows counted again by Python and DataFusion, neither of which is Spark."""
 
 from __future__ import annotations
 
 import os
-import re
 import zlib
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from medallion.config.loader import Config, GoldTable, Source
-from medallion.errors import UsageError
+from medallion.config.loader import Config, Source
 from medallion.lakehouse import tables
-from medallion.lakehouse.columns import WINDOW
 from medallion.lakehouse.text import counted
 from medallion.ops import ledger
 from medallion.ops.ledger import REJECTED, TAKEN, Entry
 from medallion.sources.files.recount import rows_of
-from medallion.spark import checkpoints
-from medallion.sql import engine
 
 _SHOWN = 20
 Key = tuple[str, int]  # a file's path and its modification time: one version of a file
@@ -142,97 +137,4 @@ def _rows_by_file(config: Config, table: str) -> Counter[Key]:
 
 
 def _rows(config: Config, table: str, what: str, rest: str) -> list[tuple[Any, ...]]:
-    if tables.version(config.layout.table(table)) < 0:
-        return []
-    return engine.query(str(config.layout.root), f"select {what} from {table} {rest}").rows
-
-
-def recount_gold(config: Config) -> Recount:
-    """Aggregate silver anew, and compare each gold table that has read all of it."""
-    found = Recount()
-    for table in config.gold.values():
-        name, silver = f"gold.{table.name}", config.layout.table(f"silver.{table.source}")
-        if tables.version(config.layout.table(name)) < 0:
-            continue
-        checkpoint = config.layout.checkpoint(name)
-        read = checkpoints.delta_offset(checkpoint, checkpoints.last_committed(checkpoint))
-        if read.version <= tables.version(silver) and tables.version(silver) > 0:
-            found.notes.append(f"{name}: not compared, for it has not read all of silver yet.")
-            continue
-        try:
-            differing = _gold_differences(config, table)
-        except UsageError as error:
-            found.notes.append(f"{name}: not compared ({error}).")
-            continue
-        if differing:
-            groups = counted(differing, "group")
-            found.findings.append(f"{name}: it differs from silver's rows in {groups}.")
-    return found
-
-
-def _gold_differences(config: Config, table: GoldTable) -> int:
-    """Groups that only one of the two has, or has twice, or with other measures."""
-    groups = ["one", *(f'"{c}"' for c in (*(WINDOW if table.window else ()), *table.group_by))]
-    listed = ", ".join([*groups[1:], *(f'"{name}"' for name in table.measure)])
-    differ = " or ".join(_differs(name, kind) for name, kind in _measures(config, table).items())
-    sql = (
-        f"select count(*) from (select 1 from (select 1 as one, 1 as side, {listed} from"
-        f" gold.{table.name} union all select 1 as one, -1 as side, {listed} from"
-        f" ({_aggregate(config, table)}) again) compared group by {', '.join(groups)}"
-        f" having count(*) <> 2 or sum(side) <> 0 or {differ}) differing"
-    )
-    return int(engine.query(str(config.layout.root), sql).rows[0][0])
-
-
-def _measures(config: Config, table: GoldTable) -> dict[str, str]:
-    from deltalake import DeltaTable
-
-    found = DeltaTable(config.layout.table(f"gold.{table.name}")).schema().fields
-    return {field.name: str(field.type.type) for field in found if field.name in table.measure}
-
-
-def _differs(name: str, kind: str) -> str:
-    """SQL: whether the two values of a group are not the same; sums depend on their order."""
-    column, high, low = f'"{name}"', f'max("{name}")', f'min("{name}")'
-    other = f"{high} <> {low}"
-    if kind in ("double", "float"):
-        other += f" and not {high} - {low} <= {_NEAR} * greatest(abs({high}), abs({low}))"
-    return f"count({column}) = 1 or ({other})"
-
-
-_NEAR = "1e-9"
-
-
-def _aggregate(config: Config, table: GoldTable) -> str:
-    """The table's aggregate as DataFusion would write it; a slide is as many shifted windows."""
-    measures = [f'{_quotients(sql)} as "{name}"' for name, sql in table.measure.items()]
-    groups = [f'"{column}"' for column in table.group_by]
-    source = f"silver.{table.source}"
-    if table.window:
-        width, step = table.window.seconds, (table.slide or table.window).seconds
-        time = f'"{config.sources[table.source].event_time}"'
-        shifts = ", ".join(f"({at})" for at in range(0, width, step))
-        # Not date_bin: it goes by nanoseconds, and those end in 1677 and 2262.
-        micros, size = f"arrow_cast({time}, 'Int64')", step * 1_000_000
-        start = f"({micros} - ({micros} % {size} + {size}) % {size} - shift * 1000000)"
-        source = (
-            f"(select *, {_time(start)} as window_start,"
-            f" {_time(f'({start} + {width} * 1000000)')} as window_end"
-            f" from {source} cross join (values {shifts}) shifts(shift)) windowed"
-            f" where {time} < window_end"
-        )
-        groups = [*WINDOW, *groups]
-    by = f" group by {', '.join(groups)}" if groups else " having count(*) > 0"
-    return f"select {', '.join([*groups, *measures])} from {source}{by}"
-
-
-_QUOTED_OR_DIVIDED = re.compile(r"'(?:[^'\\]|\\.)*'|\"[^\"]*\"|`[^`]*`|/")
-
-
-def _quotients(sql: str) -> str:
-    """DataFusion divides whole numbers by whole numbers into whole numbers, and Spark does not."""
-    return _QUOTED_OR_DIVIDED.sub(lambda m: "* 1.0 /" if m[0] == "/" else m[0], sql)
-
-
-def _time(micros: str) -> str:
-    return f"arrow_cast({micros}, 'Timestamp(Microsecond, Some(\"UTC\"))')"
+    return tables.Opened(config.layout.table(table)).select(what, rest)

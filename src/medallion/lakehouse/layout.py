@@ -80,10 +80,13 @@ class Layout:
         """Great Expectations' validation results and Data Docs."""
         return self.root / "_quality"
 
-    @property
-    def locks(self) -> Path:
-        """One lock file a layer: one writer process a table."""
-        return self.root / "_locks"
+    def lock(self, layer: str) -> Path:
+        """The lock of a layer, for one writer process a table.
+
+        It lies among the tables that it guards: a lock in a folder of its own could be deleted
+        while it is held, and the next process would take a new one.
+        """
+        return self.root / layer / ".lock"
 
 
 def _is_own(name: str) -> bool:

@@ -7,8 +7,9 @@ import json
 import os
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import IO
 
 from medallion.errors import UsageError
@@ -32,10 +33,9 @@ def hold(layout: Layout, layers: Iterable[str], command: str) -> Iterator[None]:
 
 @contextmanager
 def _one(layout: Layout, layer: str, command: str) -> Iterator[None]:
-    layout.locks.mkdir(parents=True, exist_ok=True)
-    path = layout.locks / f"{layer}.lock"
-    with path.open("a+", encoding="utf-8") as file:
-        if not _is_ours(file):
+    path = layout.lock(layer)
+    with _taken(path) as file:
+        if file is None:
             raise UsageError(_held(path.read_text(encoding="utf-8"), layer, layout))
         file.truncate(0)
         started = datetime.now(UTC).isoformat(timespec="seconds")
@@ -44,20 +44,34 @@ def _one(layout: Layout, layer: str, command: str) -> Iterator[None]:
         yield
 
 
-def _is_ours(file: IO[str]) -> bool:
-    """Take the lock; an onlooker that asks for its holder has it for a moment at most."""
+@contextmanager
+def _taken(path: Path) -> Iterator[IO[str] | None]:
+    """The locked file; None where another process has it for longer than an onlooker would."""
     for _ in range(_TRIES):
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            time.sleep(_PAUSE)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a+", encoding="utf-8") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(_PAUSE)
+                continue
+            if _is_there(file, path):
+                yield file
+                return
+    yield None
+
+
+def _is_there(file: IO[str], path: Path) -> bool:
+    """Whether an open file is the one of that name: it may have been deleted before it was locked,
+    and the next process would lock another one."""
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
     return False
 
 
 def holder(layout: Layout, layer: str) -> str | None:
     """The command that writes a layer now, with its pid; None where nobody does."""
-    path = layout.locks / f"{layer}.lock"
+    path = layout.lock(layer)
     try:
         with path.open(encoding="utf-8") as file:
             # A shared lock is refused where somebody writes, and hinders no other onlooker.

@@ -1,7 +1,8 @@
-"""Small files that are there whole or not at all, whenever the process is cut off."""
+"""Small files that are there whole or not at all, whenever the process or the power is cut off."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 
@@ -9,4 +10,16 @@ def write(file: Path, text: str) -> None:
     """Write a file beside its place, and put it there; one of that name is replaced."""
     unfinished = file.with_name(f".{file.name}.tmp")
     unfinished.write_text(text, encoding="utf-8")
+    # The name must not reach the disk before the bytes do: it would be an empty file's then.
+    sync(unfinished)
     unfinished.replace(file)
+    sync(file.parent)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file's bytes, or a folder's names, would survive that the power fails."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

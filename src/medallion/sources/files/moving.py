@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from medallion.lakehouse import storage
 from medallion.sources.files.listing import File, free_name, look_at
 
 PRIVATE = "._moving"
@@ -50,6 +51,8 @@ def move(path: Path, target: Path, expected: File | None = None) -> bool:
                 raise
             _copy(private, target)
             _remove(private, target)
+        # The ledger is about to say where the file lies.
+        storage.sync(target.parent)
     return True
 
 
@@ -124,7 +127,9 @@ def _copy(path: Path, target: Path) -> None:
         after = path.stat()
         if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
             raise OSError(errno.EBUSY, "it changed while it was copied")
+        storage.sync(copy)  # before the only other one is removed
         copy.rename(target)
+        storage.sync(target.parent)
 
 
 def _remove(path: Path, copy: Path) -> None:

@@ -1,0 +1,97 @@
+"""One writer a layer, whatever becomes of the file that says so."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from medallion.errors import UsageError
+from medallion.lakehouse import lock
+from medallion.lakehouse.layout import Layout
+
+HOLD = """
+import sys
+from pathlib import Path
+from typing import IO
+from medallion.lakehouse import lock
+from medallion.lakehouse.layout import Layout
+with lock.hold(Layout(Path(sys.argv[1])), ["silver"], "stream"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    return Layout(tmp_path / "lakehouse")
+
+
+@contextmanager
+def another(layout: Layout) -> Iterator[subprocess.Popen[str]]:
+    """A process that holds silver."""
+    command = [sys.executable, "-c", HOLD, str(layout.root)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **pipes) as process:  # type: ignore[call-overload]
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+def test_a_layer_has_one_writer(layout: Layout) -> None:
+    with another(layout) as process:
+        told = rf"silver of .* written by medallion stream, pid {process.pid}, started 20\d\d-"
+        with (
+            pytest.raises(UsageError, match=told),
+            lock.hold(layout, ["bronze", "silver"], "nightly"),
+        ):
+            pass
+        assert lock.holder(layout, "silver") == f"medallion stream, pid {process.pid}"
+        assert lock.holder(layout, "bronze") is None  # what was held by then is free again
+        with lock.hold(layout, ["bronze", "gold"], "run"):
+            assert lock.holder(layout, "gold") == f"medallion run, pid {os.getpid()}"
+
+
+def test_it_ends_with_the_process_however_that_ends(layout: Layout) -> None:
+    with another(layout) as process:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        with lock.hold(layout, ["silver"], "nightly"):
+            pass
+
+
+def test_a_folder_of_locks_that_is_deleted_admits_nobody(layout: Layout) -> None:
+    """Whoever tidies up takes what looks like leftovers, and not the tables."""
+    with another(layout):
+        for folder in layout.root.glob("_*"):
+            shutil.rmtree(folder)
+        with pytest.raises(UsageError, match="silver"), lock.hold(layout, ["silver"], "nightly"):
+            pass
+
+
+def test_a_lock_that_is_deleted_between_its_opening_and_its_taking(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file that is locked then has no name, and the next process would lock another one."""
+    flock, files = fcntl.flock, list[IO[str]]()
+
+    def deleted_first(file: IO[str], how: int) -> None:
+        if not files:
+            layout.lock("silver").unlink()
+        files.append(file)
+        flock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", deleted_first)
+    with lock.hold(layout, ["silver"], "nightly"):
+        monkeypatch.undo()
+        assert len(files) == 2
+        assert lock.holder(layout, "silver") == f"medallion nightly, pid {os.getpid()}"

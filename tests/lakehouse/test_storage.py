@@ -1,0 +1,40 @@
+"""What is written down is on the disk, whole, before anybody goes on."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from medallion.lakehouse import storage
+
+
+def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
+    storage.write(tmp_path / "a.json", "one")
+    storage.write(tmp_path / "a.json", "two")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+    assert (tmp_path / "a.json").read_text() == "two"
+
+
+def test_the_bytes_are_on_disk_before_the_name_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Power fails: a name without its bytes would be an empty file in the place of a good one."""
+    steps: list[str] = []
+    fsync, replace = os.fsync, Path.replace
+
+    def synced(handle: int) -> None:
+        steps.append(f"sync {Path(f'/proc/self/fd/{handle}').readlink().name}")
+        fsync(handle)
+
+    def replaced(path: Path, target: Path) -> Path:
+        steps.append(f"{path.name} becomes {target.name}")
+        return replace(path, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "replace", replaced)
+    folder = tmp_path / "plans"
+    folder.mkdir()
+    storage.write(folder / "plan.json", "{}")
+    assert steps == ["sync .plan.json.tmp", ".plan.json.tmp becomes plan.json", "sync plans"]
