@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import html
 from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from medallion.quality.suites import BY_QUERY, Expectation
@@ -78,6 +81,19 @@ def _example(row: Any, expectation: Expectation) -> str:
     else:
         text = str(row)
     return text if len(text) <= EXAMPLE_LENGTH else text[: EXAMPLE_LENGTH - 3] + "..."
+
+
+def escaped(value: Any) -> Any:
+    """A value that a page of Great Expectations can show: it writes most of them into its HTML as
+    they are, and what lands is anybody's text."""
+    match value:
+        case None | bool() | int() | float() | Decimal() | date():
+            return value
+        case dict():
+            return {escaped(key): escaped(item) for key, item in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [escaped(item) for item in value]
+    return html.escape(str(value), quote=False)
 
 
 def exception_of(result: ExpectationValidationResult) -> str | None:
