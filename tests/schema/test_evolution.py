@@ -199,20 +199,25 @@ def test_hints_that_come_later_win_or_are_refused(lakehouse: Lakehouse) -> None:
         home.pipeline().run("bronze")
 
 
-@pytest.mark.parametrize("lines", [["{broken"], ["[]", "1"], []], ids=["broken", "none", "empty"])
 def test_a_schema_is_inferred_later_where_the_first_files_have_no_fields(
-    lakehouse: Lakehouse, lines: list[str]
+    lakehouse: Lakehouse,
 ) -> None:
     home = only(lakehouse, schema=None, hints={})
-    home.land("activity", "1.json", *lines)
-    home.pipeline().run("bronze")
+    without = {"broken.json": ["{broken"], "none.json": ["[]", "1"], "empty.json": []}
+    for name, lines in without.items():
+        home.land("activity", name, *lines)
+    home.fill("bronze")
     home.land("activity", "2.json", json.dumps({"n": 3}))
-    home.pipeline().run("bronze")
-    assert counts(home) == {
-        ("1.json", 1): (INGESTED, 0, len(lines), len(lines), 0),
-        ("2.json", 1): (INGESTED, 1, 1, 0, counts(home)["2.json", 1][4]),
-    }
+    home.fill("bronze")
+    first = {(n, 1): (INGESTED, 0, len(lines), len(lines), 0) for n, lines in without.items()}
+    assert counts(home) == {**first, ("2.json", 1): (INGESTED, 1, 1, 0, 0)}
     assert types(home) == {"n": "long"}
+    assert home.rows("bronze.activity", "n", "_corrupt_record") == [
+        (3, None),
+        (None, "1"),
+        (None, "[]"),
+        (None, "{broken"),
+    ]
 
 
 @pytest.mark.parametrize(
