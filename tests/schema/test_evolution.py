@@ -93,7 +93,7 @@ def test_new_fields_become_columns_from_the_next_batch_on(lakehouse: Lakehouse) 
         home.pipeline().run(layer)
     found = {row[0]: row[1:] for row in home.rows("bronze.activity", "Index", "battery", "place")}
     place = (1.5, ["a"])
-    assert {index: (row[0], row[1] and tuple(row[1])) for index, row in found.items()} == {
+    assert {index: (row[0], row[1] and tuple(row[1].values())) for index, row in found.items()} == {
         1: (None, None),
         2: (None, None),
         9: (None, None),

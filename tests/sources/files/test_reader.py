@@ -100,7 +100,7 @@ def test_parquet_keeps_microseconds(lakehouse: Lakehouse) -> None:
         (moment.format(micros).removesuffix(".000000"),) * 2 + (None,)
         for micros in ("000000", "123456", "123457")
     ]
-    nested = [place.at.microsecond for (place,) in found(home, "place")["a.parquet"]]
+    nested = [place["at"].microsecond for (place,) in found(home, "place")["a.parquet"]]
     assert sorted(nested) == [0, 123456, 123457]
 
 
