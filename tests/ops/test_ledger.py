@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -132,24 +131,23 @@ def test_rows_are_in_the_order_in_which_the_files_were_seen(layout: Layout) -> N
 
 def test_compaction_keeps_every_row(layout: Layout) -> None:
     book = Ledger(layout, "a")
-    rows = [entry(f"landing/a/{number}.json") for number in range(60)]
+    rows = [entry(f"landing/a/{number}.json") for number in range(30)]
     for row in rows:
         book.write([row])
     book.write([replace(row, state=INGESTED) for row in rows[::2]])
     found = {one.path: one.state for one in ledger.read(layout)}
-    assert len(found) == 60
-    assert sum(state == INGESTED for state in found.values()) == 30
+    assert len(found) == 30
+    assert sum(state == INGESTED for state in found.values()) == 15
     assert len(DeltaTable(layout.table("ops.files")).file_uris()) <= 25
 
 
-def test_five_thousand_files_in_one_write_are_quick(layout: Layout) -> None:
+def test_five_thousand_files_are_one_commit_a_write(layout: Layout) -> None:
     book = Ledger(layout, "a")
     rows = [entry(f"landing/a/{number}.json") for number in range(5000)]
-    started = time.monotonic()
     book.write(rows)
     book.write([replace(row, state=INGESTED, rows=1) for row in rows])
     assert len(Ledger(layout, "a").all_newest()) == 5000
-    assert time.monotonic() - started < 10
+    assert DeltaTable(layout.table("ops.files")).version() == 2  # not a commit a file
     assert len(ledger.read(layout, "a", INGESTED)) == 5000
 
 
