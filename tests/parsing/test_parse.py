@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import calendar
 import json
-from collections.abc import Mapping, Sequence
-from datetime import UTC
+from datetime import datetime
 
 import pytest
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import SparkSession
 
 from medallion.parsing.parse import parse
 
@@ -66,24 +64,19 @@ LINES = [
 ]
 
 
-def rows_of(spark: SparkSession, lines: Sequence[str], schema: Mapping[str, str]) -> list[Row]:
-    """What lines become, in their order: all in one job."""
-    frame = spark.createDataFrame(
-        [(line, f"{number:06}") for number, line in enumerate(lines)],
-        "value string, _source_file string",
-    )
-    found = parse(frame.selectExpr("*", "now() as _source_modified_at"), schema).collect()
-    assert len(found) == len(lines)
-    return sorted(found, key=lambda row: str(row["_source_file"]))
-
-
 @pytest.fixture(scope="module")
 def outcomes(spark: SparkSession) -> dict[str, tuple[object, ...]]:
     """Line to (id, n, x, rescued, corrupt)."""
-    found = rows_of(spark, [line for line, *_ in LINES], SCHEMA)
+    rows = [(i, line, "f") for i, (line, *_) in enumerate(LINES)]
+    lines = spark.createDataFrame(rows, "i int, value string, _source_file string").selectExpr(
+        "value", "concat(_source_file, i) as _source_file", "now() as _source_modified_at"
+    )
+    found = parse(lines, SCHEMA).collect()
+    by_number = {int(row["_source_file"][1:]): row for row in found}
     return {
         line: (row.id, row.n, row.x, row["_rescued_data"], row["_corrupt_record"])
-        for (line, *_), row in zip(LINES, found, strict=True)
+        for i, (line, *_) in enumerate(LINES)
+        if (row := by_number[i])
     }
 
 
@@ -107,57 +100,63 @@ def test_line(
 
 def test_a_field_named_twice_keeps_both_values(spark: SparkSession) -> None:
     line = '{"id": "a", "id": "b"}'
-    (row,) = rows_of(spark, [line], SCHEMA)
+    frame = spark.createDataFrame([(line, "f")], "value string, _source_file string")
+    row = parse(frame.selectExpr("*", "now() as _source_modified_at"), SCHEMA).collect()[0]
     assert row["_rescued_data"] == line
     assert row["_corrupt_record"] is None
 
 
-def test_times(spark: SparkSession) -> None:
-    moment = calendar.timegm((2018, 3, 2, 10, 2, 33))
-    written: list[object] = [
+@pytest.mark.parametrize(
+    "written",
+    [
         "2018-03-02T10:02:33Z",
         "2018-03-02T10:02:33",
         "2018-03-02T11:02:33+01:00",
         "2018-03-02T10:02:33.000+0000",
         "2018-03-02 10:02:33",
-        moment,
-    ]
-    rows = rows_of(spark, [json.dumps({"ts": each}) for each in written], SCHEMA)
-    found = [(row.ts.replace(tzinfo=UTC).timestamp(), row["_rescued_data"]) for row in rows]
-    assert found == [(moment, None)] * len(written)
+        1519984953,
+    ],
+)
+def test_times(spark: SparkSession, written: object) -> None:
+    line = json.dumps({"ts": written})
+    frame = spark.createDataFrame([(line, "f")], "value string, _source_file string")
+    rows = parse(frame.selectExpr("*", "now() as _source_modified_at"), SCHEMA)
+    assert rows.selectExpr("unix_seconds(ts)").collect()[0][0] == 1519984953
+    assert datetime.fromtimestamp(1519984953).minute == 2
 
 
-NESTED_VALUES: list[tuple[dict[str, object], bool]] = [
-    ({}, False),
-    ({"at": None}, False),
-    ({"at": {"lat": 1, "tags": ["a", None], "in": {"n": 1}}}, False),
-    ({"at": {"in": {"n": None}, "lat": None, "tags": None}}, False),
-    ({"at": {"tags": []}, "ways": []}, False),
-    ({"ways": [{"x": 1.5}, None, {"x": None}, {}]}, False),
-    ({"at": {"lat": "north"}}, True),
-    ({"at": {"alt": 1}}, True),
-    ({"at": {"in": {"n": 1.5}}}, True),
-    ({"at": {"in": {"m": 1}}}, True),
-    ({"at": {"tags": "a"}}, True),
-    ({"at": [1]}, True),
-    ({"at": "here"}, True),
-    ({"ways": [{"x": 1}, {"x": "far"}]}, True),
-    ({"ways": [{"x": 1, "y": 2}]}, True),
-    ({"ways": {"x": 1}}, True),
-    ({"ways": [1]}, True),
-]
-
-
-def test_a_nested_value_is_taken_whole_or_kept(spark: SparkSession) -> None:
-    lines = [json.dumps(value) for value, _ in NESTED_VALUES]
-    rows = rows_of(spark, lines, NESTED)
-    assert [row["_corrupt_record"] for row in rows] == [None] * len(lines)
-    kept = [
-        (line, json.loads(row["_rescued_data"] or "{}"))
-        for line, row in zip(lines, rows, strict=True)
-    ]
-    by_hand = [value if is_kept else {} for value, is_kept in NESTED_VALUES]
-    assert kept == list(zip(lines, by_hand, strict=True))
+@pytest.mark.parametrize(
+    ("value", "is_kept"),
+    [
+        ({}, False),
+        ({"at": None}, False),
+        ({"at": {"lat": 1, "tags": ["a", None], "in": {"n": 1}}}, False),
+        ({"at": {"in": {"n": None}, "lat": None, "tags": None}}, False),
+        ({"at": {"tags": []}, "ways": []}, False),
+        ({"ways": [{"x": 1.5}, None, {"x": None}, {}]}, False),
+        ({"at": {"lat": "north"}}, True),
+        ({"at": {"alt": 1}}, True),
+        ({"at": {"in": {"n": 1.5}}}, True),
+        ({"at": {"in": {"m": 1}}}, True),
+        ({"at": {"tags": "a"}}, True),
+        ({"at": [1]}, True),
+        ({"at": "here"}, True),
+        ({"ways": [{"x": 1}, {"x": "far"}]}, True),
+        ({"ways": [{"x": 1, "y": 2}]}, True),
+        ({"ways": {"x": 1}}, True),
+        ({"ways": [1]}, True),
+    ],
+    ids=str,
+)
+def test_a_nested_value_is_taken_whole_or_kept(
+    spark: SparkSession, value: dict[str, object], is_kept: bool
+) -> None:
+    line = json.dumps(value)
+    frame = spark.createDataFrame([(line, "f")], "value string, _source_file string")
+    row = parse(frame.selectExpr("*", "now() as _source_modified_at"), NESTED).collect()[0]
+    assert row["_corrupt_record"] is None
+    kept = json.loads(row["_rescued_data"] or "{}")
+    assert kept == (value if is_kept else {})
 
 
 def test_a_line_that_is_not_utf8_loses_no_byte(spark: SparkSession) -> None:
@@ -175,19 +174,21 @@ UNDATED = ['"2018"', '"10115"', '"1234-5"', '"-2018"', '"2018-03"', '"2018-03   
 UNDATED += ['"10:02"', '"T1:2:3"', '"1:02:03-08:00"']
 
 
-def test_a_text_without_a_whole_date_is_no_time(spark: SparkSession) -> None:
+@pytest.mark.parametrize("written", UNDATED)
+def test_a_text_without_a_whole_date_is_no_time(spark: SparkSession, written: str) -> None:
     """Spark takes it for a year, a month or a time of today."""
-    lines = [f'{{"ts":{written}}}' for written in UNDATED]
-    lines += [f'{{"at":{{"since":[{written}]}}}}' for written in UNDATED]
-    rows = rows_of(spark, lines, {"ts": "timestamp", "at": "struct<since:array<timestamp>>"})
-    assert [json.loads(row["_rescued_data"] or "{}") for row in rows] == list(
-        map(json.loads, lines)
-    )
-    assert [row.ts for row in rows] == [None] * len(lines)
+    for line in (f'{{"ts":{written}}}', f'{{"at":{{"since":[{written}]}}}}'):
+        frame = spark.createDataFrame([(line, "f")], "value string, _source_file string")
+        schema = {"ts": "timestamp", "at": "struct<since:array<timestamp>>"}
+        rows = parse(frame.selectExpr("*", "now() as _source_modified_at"), schema)
+        row = rows.select("ts", "_rescued_data").collect()[0]
+        assert json.loads(row["_rescued_data"] or "{}") == json.loads(line)
+        assert row.ts is None
 
 
-def test_few_seconds_are_a_time(spark: SparkSession) -> None:
-    lines = ['{"ts":10115}', '{"ts": 10115, "id": "10115 Berlin"}']
-    found = rows_of(spark, lines, SCHEMA)
-    times = [(row.ts.replace(tzinfo=UTC).timestamp(), row["_rescued_data"]) for row in found]
-    assert times == [(10115, None)] * 2
+@pytest.mark.parametrize("line", ['{"ts":10115}', '{"ts": 10115, "id": "10115 Berlin"}'])
+def test_few_seconds_are_a_time(spark: SparkSession, line: str) -> None:
+    frame = spark.createDataFrame([(line, "f")], "value string, _source_file string")
+    rows = parse(frame.selectExpr("*", "now() as _source_modified_at"), SCHEMA)
+    found = rows.selectExpr("unix_seconds(ts)", "_rescued_data").collect()[0]
+    assert tuple(found) == (10115, None)
