@@ -11,7 +11,7 @@ from medallion.config.loader import Config, Source
 from medallion.lakehouse import lock, tables
 from medallion.ops import ledger
 from medallion.ops.runs import LastRun, Runs
-from medallion.sources.files.discovery import Discovery
+from medallion.sources.formats import KINDS
 from medallion.spark import checkpoints
 
 RUNNING, NEVER = "running", "never run"
@@ -93,16 +93,14 @@ def _status(
 
 
 def _backlog(config: Config, source: Source, busy: LastRun | None) -> Backlog:
-    waiting = Discovery(config, source).backlog()
-    size = sum(file.size for file in waiting)
-    oldest = min((file.modified_at for file in waiting), default=None)
+    waiting = KINDS[source.format].backlog(config, source)
     rate = _rate(config, source, busy)
     return Backlog(
-        files=len(waiting),
-        bytes=size,
-        oldest_age=round(time.time() - oldest / 1e6, 1) if oldest is not None else None,
+        files=waiting.files,
+        bytes=waiting.bytes,
+        oldest_age=None if waiting.oldest is None else round(time.time() - waiting.oldest / 1e6, 1),
         bytes_per_second=round(rate, 1) if rate else None,
-        caught_up_in=round(size / rate, 1) if rate else 0.0 if not waiting else None,
+        caught_up_in=round(waiting.bytes / rate, 1) if rate else None if waiting.files else 0.0,
     )
 
 

@@ -71,7 +71,7 @@ class Ledger:
     """The rows of one source, in memory and on disk."""
 
     def __init__(self, layout: Layout, source: str) -> None:
-        self._layout, self._source = layout, source
+        self._layout, self.source = layout, source
         self._versions: dict[str, dict[int, Entry]] = {}
         for entry in read(layout, source):
             self._remember(entry)

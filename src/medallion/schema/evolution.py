@@ -40,13 +40,12 @@ class Schema:
         """Bronze's columns as Delta and Spark spell them."""
         return _struct(bronze_columns(self.columns)).json()
 
-    def infer(self, rows: DataFrame, files: int) -> None:
-        """Make the first version from the first rows, with JSON text in `value`, of some files."""
+    def infer(self, rows: DataFrame, of: str) -> None:
+        """Make the first version from the first rows, with JSON text in `value`, of `2 files`."""
         lines = [row.value for row in rows.select("value").limit(LINES).collect()]
         found = {**infer(self._spark, lines), **self._source.hints}
         columns = {**self._source.hints, **acceptable(found, self._source.hints)}
         if columns:  # files without a single field say nothing: the next ones may
-            of = counted(files, "file")
             self._add(columns, f"inferred from {counted(len(lines), 'row')} of {of}")
 
     def refuse_new(self, lines: DataFrame) -> None:

@@ -1,4 +1,4 @@
-"""Batches that were cut off, and files that change, go or are torn on their way into bronze."""
+"""FileBatch that were cut off, and files that change, go or are torn on their way into bronze."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ import pytest
 
 from medallion.errors import MedallionError
 from medallion.inspection.audit import audit
+from medallion.layers.bronze.writer import Writer
 from medallion.ops import ledger
 from medallion.ops.ledger import ARCHIVED, INGESTED, PENDING, REJECTED, REPLACED, VANISHED
-from medallion.sources.files.source import Batches
+from medallion.sources.files.batch import FileBatch
 from medallion.spark import query
 from medallion.spark.errors import StreamError
 from tests.support.home import aged
@@ -42,15 +43,15 @@ def run(home: Lakehouse) -> None:
 
 def fails_once(monkeypatch: pytest.MonkeyPatch, name: str, at_its_end: bool = False) -> None:
     """The process dies at a place, once; what it did before stays done."""
-    whole = getattr(Batches, name)
+    whole = getattr(FileBatch, name)
 
-    def cut_off(self: Batches, *arguments: Any) -> Any:
-        monkeypatch.setattr(Batches, name, whole)
+    def cut_off(self: FileBatch, *arguments: Any) -> Any:
+        monkeypatch.setattr(FileBatch, name, whole)
         if at_its_end:
             whole(self, *arguments)
         raise MedallionError("cut off")
 
-    monkeypatch.setattr(Batches, name, cut_off)
+    monkeypatch.setattr(FileBatch, name, cut_off)
 
 
 def run_cut_off(home: Lakehouse) -> None:
@@ -61,7 +62,7 @@ def run_cut_off(home: Lakehouse) -> None:
 
 @pytest.mark.parametrize(
     ("name", "at_its_end"),
-    [("_write", False), ("_put_on_record", False), ("_put_on_record", True)],
+    [("read", False), ("record", False), ("record", True)],
     ids=["before the rows", "between rows and ledger", "between ledger and checkpoint"],
 )
 def test_a_batch_that_was_cut_off_gives_every_row_once(
@@ -92,7 +93,7 @@ def test_a_file_that_goes_or_changes_after_a_run_died_between_rows_and_ledger(
     """Its rows are in bronze, and the ledger has to say so."""
     file = home.land("activity", "a.json", row(1))
     home.land("activity", "b.json", row(2))
-    fails_once(monkeypatch, "_put_on_record")
+    fails_once(monkeypatch, "record")
     run_cut_off(home)
     file.unlink()
     if what == "changed":
@@ -127,14 +128,14 @@ def test_a_batch_that_was_handed_over_twice_is_taken_in_once(
 
 def between(home: Lakehouse, monkeypatch: pytest.MonkeyPatch, what: Any) -> None:
     """A run in which something happens after the files are handed over, before they are read."""
-    whole = Batches.prepare
+    whole = Writer.prepare
 
-    def prepare(self: Batches) -> None:
+    def prepare(self: Writer) -> None:
         whole(self)
         what()
 
     with monkeypatch.context() as patch:
-        patch.setattr(Batches, "prepare", prepare)
+        patch.setattr(Writer, "prepare", prepare)
         run(home)
 
 

@@ -11,7 +11,8 @@ import pytest
 from medallion.errors import MedallionError
 from medallion.inspection.audit import audit
 from medallion.ops.ledger import INGESTED, REJECTED, REPLACED, VANISHED
-from medallion.sources.files.source import Batches
+from medallion.sources.files import reader
+from medallion.sources.files.batch import FileBatch
 from medallion.spark import query
 from medallion.spark.errors import StreamError
 from tests.support.home import aged
@@ -43,13 +44,13 @@ def dies_between_rows_and_ledger(
 ) -> None:
     """A stream's batch is in bronze; a poll meets what has changed since; the process dies."""
 
-    def cut_off(self: Batches, *_: Any) -> None:
+    def cut_off(self: FileBatch, *_: Any) -> None:
         after()
-        self.poll()
+        self.files.poll()
         raise MedallionError("cut off")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Batches, "_put_on_record", cut_off)
+        patch.setattr(FileBatch, "record", cut_off)
         with pytest.raises(StreamError, match="cut off"):
             query.await_all(flow.ran for flow in home.pipeline().start("bronze"))
 
@@ -92,20 +93,20 @@ def test_a_file_that_replaces_another_just_before_it_is_opened(
     home = only(lakehouse, allow_overwrites=True)
     home.land("activity", "a.json", row(1))
     home.land("activity", "b.json", row(2))
-    rows, put_on_record = Batches._rows, Batches._put_on_record
+    rows, put_on_record = reader.rows, FileBatch.record
 
-    def changed_before(self: Batches, *arguments: Any) -> Any:
+    def changed_before(*arguments: Any) -> Any:
         aged(home.land("activity", "a.json", row(7), row(8)), -5)
-        return rows(self, *arguments)
+        return rows(*arguments)
 
-    def changed_after(self: Batches, *arguments: Any) -> Any:
+    def changed_after(self: FileBatch, *arguments: Any) -> Any:
         if again:
             aged(home.land("activity", "a.json", row(9), row(10), row(11)), -9)
         return put_on_record(self, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Batches, "_rows", changed_before)
-        patch.setattr(Batches, "_put_on_record", changed_after)
+        patch.setattr(reader, "rows", changed_before)
+        patch.setattr(FileBatch, "record", changed_after)
         run(home)
     run(home)
     assert indexes(home) == ([2, 7, 8, 9, 10, 11] if again else [2, 7, 8])
@@ -149,17 +150,17 @@ def test_a_file_that_was_away_while_its_batch_ran(
     home = only(lakehouse)
     file = home.land("activity", "a.json", row(1))
     away = home.root.parent / "a.json"
-    whole = Batches._put_on_record
+    whole = FileBatch.record
 
-    def away_and_back(self: Batches, *arguments: Any) -> None:
+    def away_and_back(self: FileBatch, *arguments: Any) -> Any:
         file.rename(away)
-        self.poll()
+        self.files.poll()
         away.rename(file)
-        self.poll()
-        whole(self, *arguments)
+        self.files.poll()
+        return whole(self, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Batches, "_put_on_record", away_and_back)
+        patch.setattr(FileBatch, "record", away_and_back)
         run(home)
     run(home)
     assert indexes(home) == [1]

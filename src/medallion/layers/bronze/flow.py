@@ -1,25 +1,19 @@
-"""Bronze: one query a source, from landing files to `bronze.<source>`.
-
-The query streams the paths that `Discovery` hands over, and reads the files batch by batch. So one
-file that cannot be read holds up no other, and the schema may be another one from batch to batch.
-"""
+"""Bronze: one query a source, which streams what the source hands over to `bronze.<source>`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from medallion.config.loader import Config, Source
+from medallion.config.model import Config, SourceConfig
 from medallion.lakehouse.text import counted
-from medallion.layers.flow import Flow, Say
-from medallion.ops.ledger import Ledger
+from medallion.layers.bronze.writer import Writer
+from medallion.layers.flow import Flow
 from medallion.schema.evolution import Schema
-from medallion.sources.files import handover, reader
-from medallion.sources.files.listing import stat
-from medallion.sources.files.source import Batches
+from medallion.sources.base import Say, Source
+from medallion.sources.formats import KINDS
 from medallion.spark import query
 from medallion.spark.query import Batch, Run, Sink
 
@@ -29,41 +23,39 @@ class Bronze(Flow):
 
     inputs = ()
 
-    def __init__(self, spark: SparkSession, config: Config, source: Source, say: Say) -> None:
+    def __init__(self, spark: SparkSession, config: Config, source: SourceConfig, say: Say) -> None:
         super().__init__(spark, config, f"bronze.{source.name}", source, say)
-        self._batches: Batches | None = None
+        self._writer: Writer | None = None
 
     def start(self, trigger: Mapping[str, Any], recorded: int) -> Run:
-        """List the source's folders, and start the query that takes the files in.
+        """Look for what is new, and start the query that takes it in.
 
         Raises:
             ConfigError: the declared schema is none, or not that of the table.
         """
-        layout, source = self.config.layout, self.source
-        layout.landing(source.name).mkdir(parents=True, exist_ok=True)
-        handed = layout.intake(source.name)
-        handover.prepare(handed)
-        self._batches = Batches(self.spark, self.config, source, self.say)
-        self._batches.prepare()
-        rows = (
-            self.spark.readStream.format("delta")
-            .option("startingVersion", "0")
-            .option("maxFilesPerTrigger", "1")  # one commit is what one batch may take
-            .load(str(handed))
-        )
-        sink = Sink(self._batches.take_in)
-        checkpoint = layout.checkpoint(self.name)
-        self.run = query.start(rows.writeStream, self.name, checkpoint, trigger, sink)
+        schema = Schema(self.spark, self.config, self.source)
+        opened = self._opened(schema)
+        self._writer = Writer(self.spark, self.config, opened, schema, self.name, self.say)
+        self._writer.prepare()
+        checkpoint = self.config.layout.checkpoint(self.name)
+        sink = Sink(self._writer.take_in)
+        self.run = query.start(opened.stream().writeStream, self.name, checkpoint, trigger, sink)
         return self.run
+
+    def _opened(self, schema: Schema) -> Source:
+        kind = KINDS[self.source.format]
+        return kind.open(self.spark, self.config, self.source, schema, self.say)
 
     def settle(self, since: int) -> dict[str, Any]:
         """The lines that landed in the batches after `since`."""
-        lines = 0
         batches = self.ran.batches_to_settle(since)
-        for batch in batches:
-            counted = self._batches.lines.get(batch) if self._batches else None
-            # The record of a run that was cut off is lost.
-            lines += self._lines_of(batch) if counted is None else counted
+        known = self._writer.lines if self._writer else {}
+        # The record of a run that was cut off is lost.
+        lost = [batch for batch in batches if batch not in known]
+        lines = sum(known[batch] for batch in batches if batch in known)
+        if lost:
+            opened = self._opened(Schema(self.spark, self.config, self.source))
+            lines += sum(opened.recount(batch) for batch in lost)
         return {"rows_in": lines, "first_batch": since + 1, "last_batch": batches.stop - 1}
 
     def definition(self) -> Mapping[str, Any]:
@@ -75,34 +67,19 @@ class Bronze(Flow):
         return False
 
     def poll(self) -> None:
-        """Hand over the files that are new."""
-        if self.run and self._batches and self.run.query.isActive:
-            self._batches.poll()
+        """Hand over what is new."""
+        if self.run and self._writer and self.run.query.isActive:
+            self._writer.source.poll()
 
     def release(self, batch: int) -> None:
-        """Put away the files of the batches up to this one, whose rows are on record.
+        """Put away what the batches up to this one took in, whose rows are on record.
 
         Not before that, for their rows might have to be counted again.
         """
-        if self._batches:
-            self._batches.clean(batch)
+        if self._writer:
+            self._writer.source.release(batch)
 
     def told(self, batch: Batch) -> str | None:
         """The query itself streams paths, and reads their rows inside of its batches."""
-        lines = self._batches.lines.get(batch.id, 0) if self._batches else 0
+        lines = self._writer.lines.get(batch.id, 0) if self._writer else 0
         return f"{counted(batch.rows, 'file')}, {counted(lines, 'row')}" if batch.rows else None
-
-    def _lines_of(self, batch: int) -> int:
-        """Count again the rows in the files of one batch, as the ledger lists them."""
-        there: list[str] = []
-        lines = 0
-        for entry in Ledger(self.config.layout, self.source.name).of_batch(batch):
-            place = entry.moved_to or entry.path
-            if stat(self.config.layout, place) == replace(entry.file, path=place):
-                there.append(place)
-            else:  # gone or overwritten since: what was counted of it stands
-                lines += entry.rows or 0
-        if there:
-            columns = Schema(self.spark, self.config, self.source).columns
-            lines += reader.rows(self.spark, self.config, self.source, there, columns).count()
-        return lines

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 
-from medallion.config.loader import Config, Source
+from medallion.config.model import Config, SourceConfig
 from medallion.lakehouse.layout import Layout
 from medallion.ops.ledger import ARCHIVED, INGESTED, Entry, Ledger
 from medallion.sources.files.listing import below_folder, free_name, look, namesakes
@@ -17,7 +17,7 @@ from medallion.sources.files.moving import delete, move
 _DELETED = "deleted, as clean_source asks for"
 
 
-def clean(config: Config, source: Source, ledger: Ledger, batch: int) -> None:
+def clean(config: Config, source: SourceConfig, ledger: Ledger, batch: int) -> None:
     """Archive or delete what batches up to `batch` took in, once `clean_after` has passed."""
     if source.clean_source == "off":
         return
@@ -34,7 +34,7 @@ def clean(config: Config, source: Source, ledger: Ledger, batch: int) -> None:
     ledger.write(done)
 
 
-def _cleaned(config: Config, source: Source, entry: Entry) -> Entry | None:
+def _cleaned(config: Config, source: SourceConfig, entry: Entry) -> Entry | None:
     """The new row of a file that has been moved; None where it is not ours to move."""
     layout = config.layout
     below = below_folder(layout, source, layout.root / entry.path)
@@ -58,7 +58,9 @@ def _cleaned(config: Config, source: Source, entry: Entry) -> Entry | None:
     return replace(entry, state=ARCHIVED, why=None, moved_to=layout.relative(target))
 
 
-def _cleaned_before(layout: Layout, source: Source, entry: Entry, target: Path) -> Entry | None:
+def _cleaned_before(
+    layout: Layout, source: SourceConfig, entry: Entry, target: Path
+) -> Entry | None:
     """The new row of a file that a run moved which was cut off before it put that on record."""
     if source.clean_source == "delete":
         return replace(entry, state=ARCHIVED, why=_DELETED)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from medallion.config.loader import Config, Source
+from medallion.config.model import Config, SourceConfig
 from medallion.ops.ledger import (
     ARCHIVED,
     INGESTED,
@@ -61,7 +61,7 @@ class Discovery:
     """Lists a source's folders, and hands over to bronze what is new in them."""
 
     def __init__(
-        self, config: Config, source: Source, say: Callable[[str], None] = lambda _: None
+        self, config: Config, source: SourceConfig, say: Callable[[str], None] = lambda _: None
     ) -> None:
         self._config, self._source, self._say = config, source, say
         self.ledger = Ledger(config.layout, source.name)

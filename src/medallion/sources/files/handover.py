@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from medallion.config.loader import Source
+from medallion.config.model import SourceConfig
 from medallion.lakehouse import tables
 from medallion.lakehouse.specs import INTAKE
 from medallion.sources.files.listing import File
@@ -22,7 +22,7 @@ def prepare(table: Path) -> None:
     tables.append(table, INTAKE, [])
 
 
-def hand_over(table: Path, source: Source, files: Iterable[tuple[File, int]]) -> None:
+def hand_over(table: Path, source: SourceConfig, files: Iterable[tuple[File, int]]) -> None:
     """Append files with their versions, as many commits as they make micro-batches."""
     for batch in _batches(source, files):
         tables.append(
@@ -35,7 +35,9 @@ def hand_over(table: Path, source: Source, files: Iterable[tuple[File, int]]) ->
         )
 
 
-def _batches(source: Source, files: Iterable[tuple[File, int]]) -> Iterator[list[tuple[File, int]]]:
+def _batches(
+    source: SourceConfig, files: Iterable[tuple[File, int]]
+) -> Iterator[list[tuple[File, int]]]:
     """Cut a list where the next file would be one too many, or its bytes; one file always fits."""
     batch: list[tuple[File, int]] = []
     size = 0

@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 
-from medallion.config.loader import Source
+from medallion.config.model import SourceConfig
 from medallion.lakehouse.layout import Layout
 from medallion.ops.ledger import File as File
 from medallion.sources.files.walk import Problem, unseen, walk
@@ -47,7 +47,7 @@ class Listing:
         )
 
 
-def missing(layout: Layout, source: Source) -> set[Path]:
+def missing(layout: Layout, source: SourceConfig) -> set[Path]:
     """The folders that its configuration names and that are not there."""
     gone = set()
     for folder in source.places(layout)[1:]:
@@ -60,7 +60,7 @@ def missing(layout: Layout, source: Source) -> set[Path]:
     return gone
 
 
-def list_files(layout: Layout, source: Source, of: Iterable[Path] | None = None) -> Listing:
+def list_files(layout: Layout, source: SourceConfig, of: Iterable[Path] | None = None) -> Listing:
     """List every folder of a source, and the folders below; nothing is left out without a word.
 
     Args:
@@ -97,7 +97,7 @@ def _by_one_name(folders: Iterable[Path]) -> Iterator[Path]:
             yield folder
 
 
-def one_spelling(layout: Layout, source: Source, path: Path) -> Path:
+def one_spelling(layout: Layout, source: SourceConfig, path: Path) -> Path:
     """A path without links, but for those on the way to the source's folders or to the root."""
     real = path.resolve()
     for folder in (*source.places(layout), layout.root):
@@ -199,7 +199,7 @@ def _unspeakable(path: str) -> str | None:
     return "its name has a line break" if "\n" in path or "\r" in path else None
 
 
-def below_folder(layout: Layout, source: Source, path: Path) -> Path | None:
+def below_folder(layout: Layout, source: SourceConfig, path: Path) -> Path | None:
     """A file's path below the folder of the source that it lies in; None where it lies in none."""
     for folder in source.places(layout):
         if path.is_relative_to(folder):

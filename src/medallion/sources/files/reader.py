@@ -10,7 +10,7 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.config.loader import Config, Source
+from medallion.config.model import Config, SourceConfig
 from medallion.lakehouse.columns import SOURCE_FILE, SOURCE_MODIFIED_AT
 from medallion.parsing.json_text import sealed
 from medallion.sources.files import csv
@@ -27,7 +27,7 @@ Files = Mapping[str, str]  # paths, and how Spark takes them
 def rows(
     spark: SparkSession,
     config: Config,
-    source: Source,
+    source: SourceConfig,
     paths: Sequence[str],
     schema: Mapping[str, str],
 ) -> DataFrame:
@@ -68,7 +68,7 @@ def _relative(address: Column, root: Path, paths: Sequence[str]) -> Column:
 
 
 def _lines(
-    spark: SparkSession, source: Source, files: Files, schema: Mapping[str, str]
+    spark: SparkSession, source: SourceConfig, files: Files, schema: Mapping[str, str]
 ) -> DataFrame:
     lines = _located(spark.read.text(list(files.values())), F.col("value"))
     # Most lines need no pattern.
@@ -76,7 +76,7 @@ def _lines(
 
 
 def _documents(
-    spark: SparkSession, source: Source, files: Files, schema: Mapping[str, str]
+    spark: SparkSession, source: SourceConfig, files: Files, schema: Mapping[str, str]
 ) -> DataFrame:
     """One row an item of an array, or one for a file that is anything else than an array."""
     # Of lines Spark takes the byte-order mark away, of whole files it does not.
@@ -121,7 +121,7 @@ _MARKED = reduce(
 
 
 def _text(
-    spark: SparkSession, source: Source, files: Files, schema: Mapping[str, str]
+    spark: SparkSession, source: SourceConfig, files: Files, schema: Mapping[str, str]
 ) -> DataFrame:
     lines = _lines(spark, source, files, schema)
     # What is not UTF-8 would be replaced: as it stands it is no JSON, and so kept.
@@ -129,7 +129,9 @@ def _text(
     return lines.withColumn("value", value)
 
 
-def _csv(spark: SparkSession, source: Source, files: Files, schema: Mapping[str, str]) -> DataFrame:
+def _csv(
+    spark: SparkSession, source: SourceConfig, files: Files, schema: Mapping[str, str]
+) -> DataFrame:
     """Files of one form are read together: Spark would take the first one's header for all."""
     by_form: dict[csv.Form, list[str]] = {}
     for file, escaped in files.items():
@@ -142,7 +144,7 @@ def _csv(spark: SparkSession, source: Source, files: Files, schema: Mapping[str,
 
 
 def _parquet(
-    spark: SparkSession, source: Source, files: Files, schema: Mapping[str, str]
+    spark: SparkSession, source: SourceConfig, files: Files, schema: Mapping[str, str]
 ) -> DataFrame:
     try:
         return _parquet_of(spark.read.option("mergeSchema", "true").parquet(*files.values()))
@@ -169,7 +171,7 @@ def _located(read: DataFrame, value: Column) -> DataFrame:
     )
 
 
-Reader = Callable[[SparkSession, Source, Files, Mapping[str, str]], DataFrame]
+Reader = Callable[[SparkSession, SourceConfig, Files, Mapping[str, str]], DataFrame]
 _READERS: dict[str, Reader] = {
     "json": _lines,
     "csv": _csv,

@@ -51,11 +51,6 @@ def handed_to(spark: SparkSession, intake: Path, checkpoint: Path, batch: int) -
     return handed(feed.added(spark, intake, start.version, end.version - 1).collect())
 
 
-def rows_of_version(spark: SparkSession, table: Path, version: int | None) -> DataFrame | None:
-    """The rows that one commit added; None where there was none."""
-    return None if version is None else feed.added(spark, table, version, version)
-
-
 def by_file(rows: DataFrame) -> dict[str, Counts]:
     """Bronze's rows of one batch counted by the paths of their files."""
     counts = (F.count(column) for column in ("*", CORRUPT, RESCUED))
@@ -64,73 +59,79 @@ def by_file(rows: DataFrame) -> dict[str, Counts]:
     return {row[0]: Counts(*row[1:]) for row in found}
 
 
-class Record:
-    """The ledger's rows of what the batches of one source take in."""
+def to_take_in(ledger: Ledger, handed: Handed, batch: int) -> Entry | None:
+    """The ledger's row of a path, if the batch is to take it in.
 
-    def __init__(self, layout: Layout, ledger: Ledger, source: str) -> None:
-        self._layout, self._ledger, self._source = layout, ledger, source
+    A run that was cut off may have handed a file over twice, and the ledger has none of it.
+    """
+    entry = ledger.version(handed.file.path, handed.version) or _new(ledger, handed, handed.file)
+    return entry if _is_open(entry, batch) and entry.file == handed.file else None
 
-    def to_take_in(self, handed: Handed, batch: int) -> Entry | None:
-        """The ledger's row of a path, if the batch is to take it in.
 
-        A run that was cut off may have handed a file over twice, and the ledger has none of it.
-        """
-        file = handed.file
-        entry = self._ledger.version(file.path, handed.version) or self._new(handed, file)
-        return entry if _is_open(entry, batch) and entry.file == file else None
+def _new(ledger: Ledger, handed: Handed, file: File) -> Entry:
+    known = ledger.version(file.path, handed.version)
+    seen = known.first_seen_at if known else file.modified_at
+    return Entry(ledger.source, file.path, handed.version, file.size, file.modified_at, seen)
 
-    def _new(self, handed: Handed, file: File) -> Entry:
-        known = self._ledger.version(file.path, handed.version)
-        seen = known.first_seen_at if known else file.modified_at
-        return Entry(self._source, file.path, handed.version, file.size, file.modified_at, seen)
 
-    def ingested(
-        self,
-        handed: Sequence[Handed],
-        entries: list[Entry],
-        batch: int,
-        found: Mapping[str, Counts],
-    ) -> list[Entry]:
-        """The ledger's new rows of what a batch took in."""
-        now = time.time_ns() // 1000
-        empty = {entry.path: entry for entry in entries}
-        done = []
-        for each in handed:
-            counts = found.get(each.file.path)
-            entry = self._of_rows(each, counts, batch) if counts else empty.get(each.file.path)
-            if entry is not None:
-                done.append(
-                    replace(
-                        entry,
-                        state=INGESTED,
-                        why=None,
-                        batch=batch,
-                        committed_at=now,
-                        rows=counts.rows if counts else 0,
-                        corrupt_rows=counts.corrupt if counts else 0,
-                        rescued_rows=counts.rescued if counts else 0,
-                    )
+def ingested(
+    ledger: Ledger,
+    layout: Layout,
+    handed: Sequence[Handed],
+    entries: Iterable[Entry],
+    batch: int,
+    found: Mapping[str, Counts],
+) -> list[Entry]:
+    """The ledger's new rows of what a batch took in.
+
+    Args:
+        handed: what it was handed.
+        entries: the ledger's rows of the files that it read, with rows or without.
+        found: the rows that bronze has of it, by the files' paths.
+    """
+    now = time.time_ns() // 1000
+    empty = {entry.path: entry for entry in entries}
+    done = []
+    for each in handed:
+        counts = found.get(each.file.path)
+        read = _of_rows(ledger, layout, each, counts, batch) if counts else None
+        entry = read if counts else empty.get(each.file.path)
+        if entry is not None:
+            done.append(
+                replace(
+                    entry,
+                    state=INGESTED,
+                    why=None,
+                    batch=batch,
+                    committed_at=now,
+                    rows=counts.rows if counts else 0,
+                    corrupt_rows=counts.corrupt if counts else 0,
+                    rescued_rows=counts.rescued if counts else 0,
                 )
-        return done
+            )
+    return done
 
-    def _of_rows(self, handed: Handed, counts: Counts, batch: int) -> Entry | None:
-        """The row of the file that bronze has rows of; None where it needs none any more.
 
-        It need not be the one that was handed over: another one may have taken its place just
-        before Spark opened it. And a poll may have put something else on record under its path.
-        """
-        file = handed.file
-        if counts.modified_at != file.modified_at:
-            now = stat(self._layout, file.path)
-            is_there = now is not None and now.modified_at == counts.modified_at
-            file = now if now and is_there else replace(file, modified_at=counts.modified_at)
-        newest = self._ledger.newest(file.path)
-        if newest and newest.file == file and _is_open(newest, batch):
-            return newest  # a later version, where the file was gone for a while
-        known = self._ledger.version(file.path, handed.version)
-        if known and known.state in TAKEN:
-            return known if _is_open(known, batch) else None
-        return self._new(handed, file)
+def _of_rows(
+    ledger: Ledger, layout: Layout, handed: Handed, counts: Counts, batch: int
+) -> Entry | None:
+    """The row of the file that bronze has rows of; None where it needs none any more.
+
+    It need not be the one that was handed over: another one may have taken its place just before
+    Spark opened it. And a poll may have put something else on record under its path.
+    """
+    file = handed.file
+    if counts.modified_at != file.modified_at:
+        now = stat(layout, file.path)
+        is_there = now is not None and now.modified_at == counts.modified_at
+        file = now if now and is_there else replace(file, modified_at=counts.modified_at)
+    newest = ledger.newest(file.path)
+    if newest and newest.file == file and _is_open(newest, batch):
+        return newest  # a later version, where the file was gone for a while
+    known = ledger.version(file.path, handed.version)
+    if known and known.state in TAKEN:
+        return known if _is_open(known, batch) else None
+    return _new(ledger, handed, file)
 
 
 def _is_open(entry: Entry, batch: int) -> bool:

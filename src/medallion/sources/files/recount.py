@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from os import SEEK_END
 from pathlib import Path
 
-from medallion.config.loader import Source
+from medallion.config.model import SourceConfig
 from medallion.sources.files.codecs import opened
 
 # What a line may consist of and still be blank; Python's own idea of it is wider.
@@ -20,7 +20,7 @@ _BOM = "\ufeff"
 csv.field_size_limit(sys.maxsize)
 
 
-def rows_of(path: Path, source: Source) -> int:
+def rows_of(path: Path, source: SourceConfig) -> int:
     """Rows that bronze should have of a file.
 
     Raises:
@@ -52,7 +52,7 @@ def _parquet_rows(path: Path) -> int:
         raise OSError(str(error)) from error
 
 
-def _counted(path: Path, source: Source) -> int:
+def _counted(path: Path, source: SourceConfig) -> int:
     if source.format == "csv" and not source.multi_line:
         return _csv_rows(path)
     # Latin-1 gives a text for any bytes, and only \n, \r\n and \r end a line, as they do for Spark.

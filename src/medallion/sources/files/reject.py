@@ -5,18 +5,19 @@ from __future__ import annotations
 import re
 import threading
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from medallion.config.loader import Source
+from medallion.config.model import SourceConfig
 from medallion.lakehouse.layout import Layout
 from medallion.ops.ledger import REJECTED, Entry, Ledger
 from medallion.sources.files.codecs import CODECS, REFUSED_CODECS, opened
 from medallion.sources.files.listing import below_folder, free_name
 from medallion.sources.files.moving import move
 
+Problem = Callable[[Path], str | None]  # why a file cannot be taken in; None where it can
 REASON = ".reason.txt"
 # A stream looks for files beside its batches: no two may be given the same name.
 _PLACING = threading.Lock()
@@ -75,7 +76,9 @@ def why_unreadable(path: Path) -> str | None:
     return None
 
 
-def put_aside(layout: Layout, source: Source, ledger: Ledger, rejected: Sequence[Entry]) -> None:
+def put_aside(
+    layout: Layout, source: SourceConfig, ledger: Ledger, rejected: Sequence[Entry]
+) -> None:
     """Put files on record as rejected, and move them to `rejected/<source>/`, reasons beside them.
 
     The record comes first, with the place: cut off in between, a file is still where it landed,
@@ -93,7 +96,7 @@ def put_aside(layout: Layout, source: Source, ledger: Ledger, rejected: Sequence
         ledger.write([replace(e, moved_to=None, why=f"{e.why}; {why}") for e, why in stuck])
 
 
-def _place(layout: Layout, source: Source, path: str, taken: set[Path]) -> str | None:
+def _place(layout: Layout, source: SourceConfig, path: str, taken: set[Path]) -> str | None:
     """A name that is free, also of those given out before; it is taken from now on."""
     below = below_folder(layout, source, layout.root / path)
     if below is None:  # a backfill's file is where its owner keeps it

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrameWriter
 from medallion.inspection.audit import audit
 from medallion.ops.ledger import INGESTED, PENDING, REJECTED, VANISHED
 from medallion.schema.evolution import Schema
-from medallion.sources.files.source import Batches
+from medallion.sources.files import reject
 from medallion.spark.errors import StreamError
 from tests.support.lakehouse import Lakehouse, book, only
 
@@ -167,14 +167,14 @@ def test_a_file_that_goes_before_the_first_look(
     home = inferring(lakehouse, "json")
     file = home.land("activity", "a.json", row(1))
     home.land("activity", "b.json", row(2))
-    whole = Batches._fit_to_read
+    whole = reject.why_not_text
 
-    def goes(self: Batches, *arguments: Any) -> Any:
-        found = whole(self, *arguments)
-        file.unlink(missing_ok=True)
-        return found
+    def goes(path: Path) -> str | None:
+        if path.name == "b.json":  # the last one
+            file.unlink(missing_ok=True)
+        return whole(path)
 
-    monkeypatch.setattr(Batches, "_fit_to_read", goes)
+    monkeypatch.setattr(reject, "why_not_text", goes)
     run(home)
     assert indexes(home) == [2]
     assert states(home) == {"a.json": VANISHED, "b.json": INGESTED}

@@ -1,0 +1,127 @@
+"""The rows of a micro-batch become rows of bronze."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from medallion.config.model import Config
+from medallion.errors import MedallionError
+from medallion.lakehouse import specs, tables
+from medallion.lakehouse.columns import RESCUED
+from medallion.parsing.parse import parse
+from medallion.schema.evolution import Schema
+from medallion.sources.base import Batch, Say, Source
+from medallion.spark import checkpoints, feed
+from medallion.spark.errors import SPARK_ERRORS
+
+
+class Writer:
+    """Takes in one micro-batch of a source after the other; each may be repeated.
+
+    Attributes:
+        source: where the rows come from.
+        lines: how many the engine read in each batch.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        config: Config,
+        source: Source,
+        schema: Schema,
+        name: str,
+        say: Say,
+    ) -> None:
+        self._spark, self._schema, self._name, self._say = spark, schema, name, say
+        self.source = source
+        self.lines: dict[int, int] = {}
+        self._table = config.layout.table(name)
+        self._checkpoint = config.layout.checkpoint(name)
+
+    def prepare(self) -> None:
+        """Look for what is new, infer the schema from it if nobody declared it, make the table."""
+        self._record_cut_off()
+        self.source.poll()
+        # Where nothing of it is to blame, the first batch fails as well, and tells: it is a query's
+        # failure then, and the other sources start.
+        with suppress(MedallionError, *SPARK_ERRORS):
+            self._infer(self.source.sample())
+        tables.create(self._table, self._schema.table_json(), specs.BRONZE)
+
+    def _record_cut_off(self) -> None:
+        """Put a batch on record whose rows are in bronze, before its source is looked at anew.
+
+        A run that died between the two left its files as pending: one that has gone since would be
+        taken for never read, and another one under its name for the first.
+        """
+        number = checkpoints.last_committed(self._checkpoint) + 1
+        if checkpoints.last_begun(self._checkpoint) != number:
+            return
+        version = self._committed(number)
+        if version is not None:
+            self._record(self.source.cut_off(number), number, version)
+
+    def take_in(self, handed: DataFrame, number: int) -> None:
+        """Write the rows of what a batch was handed to bronze, and put it on record."""
+        batch = self.source.batch(number, handed)
+        version = self._committed(number)
+        if version is None:
+            self._infer(batch)
+            self._write(batch, number)
+            version = self._committed(number)
+            if version is None:
+                self.lines[number] = 0
+        self._record(batch, number, version)
+
+    def _infer(self, batch: Batch) -> None:
+        """Make a first schema from a batch, where nobody declared one."""
+        if not self._schema.is_known:
+            batch.read(
+                lambda rows: self._schema.infer(rows, batch.told),
+                f"{self._name}, to infer its schema",
+            )
+
+    def _write(self, batch: Batch, number: int) -> None:
+        """Append the rows of a batch in one commit."""
+        tries = 0
+
+        def append(rows: DataFrame) -> None:
+            nonlocal tries
+            tries += 1
+            if tries > 1 and self._committed(number) is not None:
+                return  # it failed after its commit
+            read = Observation(f"landed-{number}")
+            observed = rows.observe(read, F.count(F.lit(1)).alias("rows"))
+            self._schema.refuse_new(rows)
+            once_only = {"txnAppId": self._query(), "txnVersion": str(number)}
+            (
+                parse(observed, self._schema.columns)
+                .write.format("delta")
+                .mode("append")
+                .options(**once_only, mergeSchema="true")
+                .save(str(self._table))
+            )
+            self.lines[number] = int(read.get["rows"])
+
+        batch.read(append, f"{self._name} batch {number}")
+
+    def _record(self, batch: Batch, number: int, version: int | None) -> None:
+        """Put a batch on record, and learn the fields that it had to rescue."""
+        written = (
+            None if version is None else feed.added(self._spark, self._table, version, version)
+        )
+        rescued = batch.record(written)
+        if written is not None and rescued:
+            new = self._schema.learn(written.where(f"{RESCUED} is not null"), number)
+            if new:
+                self._say(f"  {self._name}: new columns from now on: {', '.join(new)}")
+
+    def _committed(self, number: int) -> int | None:
+        """The version of bronze that has the rows of a batch."""
+        return tables.committed_version(self._table, self._query(), number)
+
+    def _query(self) -> str:
+        return checkpoints.query_id(self._checkpoint)

@@ -1,0 +1,148 @@
+"""The files of one micro-batch: read without those that cannot be, and put on record."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, SparkSession
+
+from medallion.errors import MedallionError
+from medallion.lakehouse.text import counted
+from medallion.ops.ledger import REPLACED, Entry
+from medallion.sources.files import record, reject
+from medallion.sources.files.record import Handed
+from medallion.spark.errors import SPARK_ERRORS, one_line
+
+if TYPE_CHECKING:
+    from medallion.sources.files.source import Files
+
+# What a file can be the cause of: Python reads the headers of CSV itself, and so may fail as well.
+FAULTS = (*SPARK_ERRORS, OSError, EOFError, zlib.error)
+
+
+class FileBatch:
+    """What one batch was handed; see `sources.base.Batch`.
+
+    Args:
+        handed: all of it.
+        entries: the ledger's rows of the files that are to be read.
+        most: of which no more are read than this.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        number: int,
+        handed: Sequence[Handed],
+        entries: list[Entry],
+        most: int | None = None,
+    ) -> None:
+        self.files, self._number, self._handed = files, number, handed
+        self._entries, self._most = entries, most
+        self._is_looked_at = False
+
+    @property
+    def told(self) -> str:
+        """How many files are read."""
+        return counted(len(self._entries), "file")
+
+    def read(self, work: Callable[[DataFrame], None], what: str) -> None:
+        """Do some work with the files' rows, without the files that cannot be read."""
+        if not self._is_looked_at:
+            # With a new checkpoint batches begin anew: what has rows was taken in before that.
+            new = [e for e in self._entries if not e.rows and self.files.is_unchanged(e)]
+            self._entries = self._fit_to_read(new)[: self._most]
+            self._is_looked_at = True
+        while self._entries:
+            try:
+                work(self.files.rows(self._entries))
+                return
+            except FAULTS as error:
+                good = self._readable(error)
+                if len(good) == len(self._entries):
+                    raise MedallionError(f"{what}: {one_line(str(error))}") from error
+                self._entries = good
+
+    def _fit_to_read(self, entries: list[Entry]) -> list[Entry]:
+        """Those that are text at all; the others are put aside."""
+        if self.files.settings.format == "parquet":
+            return entries
+        return self.files.put_aside(entries, reject.why_not_text)
+
+    def _readable(self, error: Exception) -> list[Entry]:
+        """The files that are still there and can be read; the others are put aside.
+
+        Raises:
+            Exception: the error again, where Spark does not work any more.
+        """
+        files, entries = self.files, self._entries
+        _refuse_broken(files.spark, error)
+        good = [entry for entry in entries if files.is_unchanged(entry)]
+        if len(good) == len(entries):
+            good = files.put_aside(entries, reject.why_unreadable)
+        if len(good) == len(entries):
+            found = self._unreadable(entries)
+            root = files.config.layout.root
+            good = files.put_aside(entries, {root / path: why for path, why in found.items()}.get)
+        return good
+
+    def _unreadable(self, entries: list[Entry]) -> dict[str, str]:
+        """What Spark says of those files that it cannot read, by their paths.
+
+        They are found by halves, for each try is a job.
+
+        Raises:
+            Exception: that of a try which failed because Spark does not work any more.
+        """
+        error = self._problem(entries)
+        if error is None:
+            return {}
+        if len(entries) > 1:
+            half = len(entries) // 2
+            return {**self._unreadable(entries[:half]), **self._unreadable(entries[half:])}
+        # A job that is cancelled fails once, whatever it reads; where Spark is being stopped, all
+        # do.
+        error = self._problem(entries)
+        if error is None:
+            return {}
+        _refuse_broken(self.files.spark, error)
+        return {entries[0].path: f"cannot be read: {one_line(str(error))}"}
+
+    def _problem(self, entries: list[Entry]) -> Exception | None:
+        try:
+            # To count would not do: of Parquet it reads no values.
+            self.files.rows(entries).write.format("noop").mode("overwrite").save()
+        except FAULTS as error:
+            return error
+        return None
+
+    def record(self, written: DataFrame | None) -> int:
+        """Put the files on record that bronze has rows of, and those that were read and have none.
+
+        Returns:
+            How many rows hold rescued fields.
+        """
+        found = record.by_file(written) if written is not None else {}
+        files = self.files
+        with files.recording:
+            ingested = record.ingested(
+                files.ledger, files.config.layout, self._handed, self._entries, self._number, found
+            )
+            replaced = [
+                replace(old, state=REPLACED, why=f"version {entry.version} has come since")
+                for entry in ingested
+                if (old := files.ledger.before(entry)) and old.state != REPLACED
+            ]
+            files.ledger.write([*replaced, *ingested])
+        return sum(entry.rescued_rows or 0 for entry in ingested)
+
+
+def _refuse_broken(spark: SparkSession, error: Exception) -> None:
+    """Raise the error again where Spark can do nothing at all: no file is to blame for that."""
+    try:
+        spark.range(1).write.format("noop").mode("overwrite").save()
+    except Exception:
+        raise error from None
