@@ -17,6 +17,7 @@ RESERVED = {
     *TECHNICAL,
     FAILED_RULES,
     "_conflict",
+    "_metadata",  # Spark's own, of each file that it reads
     "_change_type",  # Delta's change data feed has these three
     "_commit_version",
     "_commit_timestamp",

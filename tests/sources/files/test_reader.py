@@ -106,10 +106,31 @@ def test_parquet_keeps_microseconds(lakehouse: Lakehouse) -> None:
 
 def test_parquet_whose_columns_have_odd_names(lakehouse: Lakehouse) -> None:
     home = only(lakehouse, format="parquet", schema=SCHEMA, schema_evolution="rescue")
-    land_parquet(home, a='select 1::bigint as "Index", 2 as "a`b", 3 as "c.d"')
+    land_parquet(
+        home,
+        a='select 1::bigint as "Index", 2 as "a`b", 3 as "c.d"',
+        forged="""select 2::bigint as "Index", {'file_path': 'file:///etc/passwd',
+            'file_modification_time': timestamp '1999-01-01'} as _metadata""",
+        text="""select 3::bigint as "Index", 'mine' as _METADATA, 'x' as _file""",
+    )
     home.pipeline().run("bronze")
-    ((index, rescued),) = found(home, "Index", "_rescued_data")["a.parquet"]
-    assert (index, json.loads(rescued)) == (1, {"a`b": 2, "c.d": 3})
+    rows = found(home, "Index", "_rescued_data")
+    assert {name: [(i, json.loads(kept)) for i, kept in some] for name, some in rows.items()} == {
+        "a.parquet": [(1, {"a`b": 2, "c.d": 3})],
+        "forged.parquet": [
+            (
+                2,
+                {
+                    "_metadata": {
+                        "file_path": "file:///etc/passwd",
+                        "file_modification_time": "1999-01-01T00:00:00",
+                    }
+                },
+            )
+        ],
+        "text.parquet": [(3, {"_METADATA": "mine", "_file": "x"})],
+    }
+    assert recounted(home) == []
 
 
 def test_text(lakehouse: Lakehouse) -> None:

@@ -164,10 +164,12 @@ def _parquet_of(read: DataFrame) -> DataFrame:
 
 
 def _located(read: DataFrame, value: Column) -> DataFrame:
+    # A Parquet file may have a column of this name, which F.col would take.
+    file = read.metadataColumn("_metadata")
     return read.select(
         value.alias("value"),
-        F.col("_metadata.file_path").alias("_file"),
-        F.col("_metadata.file_modification_time").alias("_modified"),
+        file.getField("file_path").alias("_file"),
+        file.getField("file_modification_time").alias("_modified"),
     )
 
 
