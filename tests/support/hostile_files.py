@@ -117,6 +117,11 @@ CODECS = [
     rejected("gzip as .json", "gzip.json", gzip.compress(ONE), "gzip"),
     rejected("bzip2 as .json", "bzip2.json", bz2.compress(ONE), "bzip2"),
 ]
+LONG = b'{"Device": "d"}\n{"Device": "' + b"x" * (16 << 20) + b'"}\n{}\n'
+LENGTHS = [
+    rejected("a line of 16 MiB", "long.json", LONG, "line 2 is longer than 16 MiB"),
+    rejected("a packed line of 16 MiB", "long.gz", gzip.compress(LONG, 1), "line 2 is longer"),
+]
 NO_FILES = [
     packed("empty", "empty.json", b"", 0),
     rejected("PNG", "png.json", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "PNG"),
@@ -146,4 +151,4 @@ MOMENTS = [
         )
     ),
 ]
-CATALOGUE = [*CONTENTS, *NAMES, *CODECS, *NO_FILES, *MOMENTS]
+CATALOGUE = [*CONTENTS, *NAMES, *CODECS, *LENGTHS, *NO_FILES, *MOMENTS]

@@ -84,6 +84,11 @@ def note(checkpoint: Path, name: str, document: dict[str, Any]) -> None:
     storage.write(checkpoint / f"{name}.json", json.dumps(document, indent=2))
 
 
+def forget(checkpoint: Path, name: str) -> None:
+    """Take such a document away."""
+    (checkpoint / f"{name}.json").unlink(missing_ok=True)
+
+
 def noted(checkpoint: Path, name: str) -> dict[str, Any] | None:
     """Such a document; None where there is none."""
     file = checkpoint / f"{name}.json"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from pathlib import Path
 
@@ -126,6 +127,16 @@ def test_a_batch_has_so_many_bytes_at_most(
         home.land(f"{number}.json", "x" * size, age=100 - number)
     home.poll()
     assert [len(commit) for commit in home.commits()] == commits
+
+
+def test_packed_files_count_as_they_are_unpacked(home: Home) -> None:
+    home.change(max_bytes_per_trigger=1000)
+    for number, size in enumerate((600, 600, 300, 300, 300)):
+        file = home.land(f"{number}.json.gz", age=100 - number)
+        file.write_bytes(gzip.compress(bytes(size)))
+        aged(file, 100 - number)
+    home.poll()
+    assert [len(commit) for commit in home.commits()] == [1, 2, 2]
 
 
 def test_backlog_is_what_a_poll_would_hand_over_and_what_waits(home: Home) -> None:

@@ -13,6 +13,8 @@ from medallion.errors import MedallionError
 from medallion.lakehouse.text import counted
 from medallion.ops.ledger import REPLACED, Entry
 from medallion.sources.files import record, reject
+from medallion.sources.files.attempts import WHY, parts, works
+from medallion.sources.files.lengths import why_too_long
 from medallion.sources.files.record import Handed
 from medallion.spark.errors import SPARK_ERRORS, one_line
 
@@ -29,7 +31,6 @@ class FileBatch:
     Args:
         handed: all of it.
         entries: the ledger's rows of the files that are to be read.
-        most: of which no more are read than this.
     """
 
     def __init__(
@@ -38,10 +39,9 @@ class FileBatch:
         number: int,
         handed: Sequence[Handed],
         entries: list[Entry],
-        most: int | None = None,
     ) -> None:
         self.files, self._number, self._handed = files, number, handed
-        self._entries, self._most = entries, most
+        self._entries = entries
         self._is_looked_at = False
 
     @property
@@ -54,11 +54,12 @@ class FileBatch:
         if not self._is_looked_at:
             # With a new checkpoint batches begin anew: what has rows was taken in before that.
             new = [e for e in self._entries if not e.rows and self.files.is_unchanged(e)]
-            self._entries = self._fit_to_read(new)[: self._most]
+            self._entries = self._not_deadly(self._fit_to_read(new))
             self._is_looked_at = True
         while self._entries:
             try:
-                work(self.files.rows(self._entries))
+                with self.files.attempts.of(self._number, self._entries):
+                    work(self.files.rows(self._entries))
                 return
             except FAULTS as error:
                 good = self._readable(error)
@@ -67,10 +68,35 @@ class FileBatch:
                 self._entries = good
 
     def _fit_to_read(self, entries: list[Entry]) -> list[Entry]:
-        """Those that are text at all; the others are put aside."""
-        if self.files.settings.format == "parquet":
+        """Those that are text at all, of lines that Spark can hold; the others are put aside."""
+        source = self.files.settings
+        if source.format == "parquet":
             return entries
-        return self.files.put_aside(entries, reject.why_not_text)
+        return self.files.put_aside(
+            entries, lambda path: reject.why_not_text(path) or why_too_long(path, source)
+        )
+
+    def _not_deadly(self, entries: list[Entry]) -> list[Entry]:
+        """The files without those that an earlier process has died of; they are put aside."""
+        files, attempts = self.files, self.files.attempts
+        suspects = attempts.suspects(self._number, entries)
+        if not suspects:
+            return entries
+        root = files.config.layout.root
+        blamed = {root / e.path: WHY for e in suspects if attempts.is_to_blame(e)}
+        entries = files.put_aside(entries, blamed.get)
+        left = [entry for entry in suspects if root / entry.path not in blamed]
+        files.say(
+            f"  {files.name}: a process died while it read {counted(len(left), 'file')}, which "
+            "are tried in parts first"
+        )
+        for part in parts(left):
+            try:
+                with attempts.of(self._number, part):
+                    files.try_out(part)
+            except FAULTS as error:  # the batch itself fails as well, and tells
+                _refuse_broken(files.spark, error)
+        return entries
 
     def _readable(self, error: Exception) -> list[Entry]:
         """The files that are still there and can be read; the others are put aside.
@@ -142,7 +168,5 @@ class FileBatch:
 
 def _refuse_broken(spark: SparkSession, error: Exception) -> None:
     """Raise the error again where Spark can do nothing at all: no file is to blame for that."""
-    try:
-        spark.range(1).write.format("noop").mode("overwrite").save()
-    except Exception:
+    if not works(spark):
         raise error from None

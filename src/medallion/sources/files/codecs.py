@@ -5,9 +5,11 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
+import os
 import sys
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
@@ -18,6 +20,9 @@ CODECS = (".gz", ".bz2", ".deflate", ".zst")
 # Spark would unpack these as well; where one is torn or of another kind, it finds no rows and says
 # nothing.
 REFUSED_CODECS = (".lz4", ".snappy")
+# What a packed byte may be at most. (Source: zlib's technical details; of the others none is told.)
+MOST_UNPACKED = {".gz": 1032, ".deflate": 1032}
+_USUAL = 8  # times that JSON becomes smaller, or a little more
 _CHUNK = 1 << 20
 
 
@@ -40,6 +45,20 @@ def opened(path: Path) -> IO[bytes]:
     if suffix in _PIECES:
         return io.BufferedReader(_Unpacked(path, _PIECES[suffix]))
     return path.open("rb")
+
+
+def unpacked_size(path: Path, size: int) -> int:
+    """About how many bytes a file of so many has without its compression; it is not unpacked."""
+    suffix = path.suffix.lower()
+    if suffix not in CODECS:
+        return size
+    if suffix == ".gz":
+        with suppress(OSError), path.open("rb") as file:
+            file.seek(-min(size, 4), os.SEEK_END)
+            told = int.from_bytes(file.read(), "little")  # of its last part, if it has several
+            if size <= told <= MOST_UNPACKED[suffix] * size:
+                return told
+    return _USUAL * size
 
 
 class _Unpacked(io.RawIOBase):

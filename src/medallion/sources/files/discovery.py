@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import filecmp
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -11,12 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from medallion.config.model import Config, SourceConfig
+from medallion.lakehouse.text import visible
 from medallion.ops.ledger import (
-    ARCHIVED,
     INGESTED,
     PENDING,
     REJECTED,
-    TAKEN,
     VANISHED,
     Entry,
     Ledger,
@@ -36,6 +34,7 @@ from medallion.sources.files.listing import (
 )
 from medallion.sources.files.moving import PRIVATE, put_back
 from medallion.sources.files.requests import Request
+from medallion.sources.files.versions import Versions, is_to_hand_over
 
 # A hidden file is mostly one that is being written, and is shown under its name within moments.
 HIDDEN_FOR = 60_000_000
@@ -45,16 +44,6 @@ _HIDDEN = (
 )
 _GONE = "gone before it was taken in"
 _LISTED = "a folder that can be listed again; where it is a backfill's, ask for that again"
-_NOT_AGAIN = (
-    "a file of this name was taken in before, and this is another one: give it a name of its own, "
-    "or set allow_overwrites"
-)
-_THE_SAME = "the same file as was taken in before: its rows are there, and it is left out"
-_NOTHING_TO_COMPARE = (
-    "a file of this name, size and time was taken in before, and is not there to compare this one "
-    "with: if it is another one, give it a name of its own"
-)
-_PUT_AWAY = "the same file as {}, where it landed: its rows are there, and it is left out"
 
 
 class Discovery:
@@ -65,45 +54,60 @@ class Discovery:
     ) -> None:
         self._config, self._source, self._say = config, source, say
         self.ledger = Ledger(config.layout, source.name)
+        self._versions = Versions(config.layout, source, self.ledger)
         self._missing: set[Path] = set()
 
     def poll(self) -> int:
         """Hand over the new files, put on record what became of the others; how many are new."""
         layout, now = self._config.layout, time.time_ns() // 1000
-        gone = missing(layout, self._source)
-        for folder in sorted(gone - self._missing):
-            self._say(f"  {self._source.name}: {_printable(str(folder))}: there is no such folder")
-        self._missing = gone
+        self._tell_of_missing_folders()
         asked = requests.waiting(layout, self._source.name)
         listing = self._whole_listing(asked)
-        fresh: list[Entry] = []
-        told: list[Entry] = []
-        for entry in self._judged(listing, now):
-            (fresh if _is_to_hand_over(entry) else told).append(entry)
-        told += [self._seen(f, now, _HIDDEN) for f in self._left(listing.hidden, asked, now)]
+        judged = self._versions.judged(listing, now)
+        fresh = [entry for entry in judged if is_to_hand_over(entry)]
+        told = [entry for entry in judged if not is_to_hand_over(entry)]
+        hidden = self._left(listing.hidden, asked, now)
+        told += [self._versions.seen(file, now, _HIDDEN) for file in hidden]
         unfit = [self._rejected(unfit, now) for unfit in listing.unfit]
-        listed = {file.path for file in (*listing.files, *listing.hidden)}
-        told += self._vanished(listed)
+        told += self._vanished({file.path for file in (*listing.files, *listing.hidden)})
         versions = {entry.path: entry.version for entry in fresh}
         handed = [(f, versions[f.path]) for f in in_order(tuple(e.file for e in fresh))]
         # The handing over comes first. A run that is cut off here hands the files over again, and
         # bronze leaves out what the ledger says is taken in; the other way round they would be
         # known, and never come.
-        handover.hand_over(layout.intake(self._source.name), self._source, handed)
-        changed = [entry for entry in told if self.ledger.newest(entry.path) != entry]
-        unfit = [entry for entry in unfit if self.ledger.newest(entry.path) != entry]
-        for entry in (*changed, *unfit):
-            if entry.why:
-                told_of = _printable(entry.path)
-                self._say(f"  {self._source.name}: {told_of}: {entry.state}: {entry.why}")
-        self.ledger.write([*fresh, *changed])
+        handover.hand_over(layout, self._source, handed)
+        told, unfit = self._changed(told), self._changed(unfit)
+        self.ledger.write([*fresh, *told])
         reject.put_aside(layout, self._source, self.ledger, unfit)
+        self._close(asked)
+        return len(fresh)
+
+    def _tell_of_missing_folders(self) -> None:
+        gone = missing(self._config.layout, self._source)
+        for folder in sorted(gone - self._missing):
+            self._tell(str(folder), "there is no such folder")
+        self._missing = gone
+
+    def _changed(self, entries: Iterable[Entry]) -> list[Entry]:
+        """Those that the ledger does not have yet; they are told, if there is a reason."""
+        changed = [entry for entry in entries if self.ledger.newest(entry.path) != entry]
+        for entry in changed:
+            if entry.why:
+                self._tell(entry.path, f"{entry.state}: {entry.why}")
+        return changed
+
+    def _close(self, asked: Iterable[Request]) -> None:
+        """Forget what was asked for: its files are handed over."""
         for request in asked:
             if not os.path.lexists(request.path):
-                path = _printable(str(request.path))
-                self._say(f"  {self._source.name}: backfill of {path}: it is not there any more")
+                self._say(
+                    f"  {self._source.name}: backfill of {visible(str(request.path))}: it is "
+                    "not there any more"
+                )
             request.done()
-        return len(fresh)
+
+    def _tell(self, path: str, what: str) -> None:
+        self._say(f"  {self._source.name}: {visible(path)}: {what}")
 
     def backlog(self) -> list[File]:
         """The files that wait to be taken in, seen before or not; nothing is written."""
@@ -111,8 +115,8 @@ class Discovery:
         layout = self._config.layout
         entries = {e.path: e for e in self.ledger.all_newest()}
         listing = self._listing(requests.waiting(layout, self._source.name))
-        entries |= {entry.path: entry for entry in self._judged(listing, now)}
-        waiting = [entry.path for entry in entries.values() if _is_to_hand_over(entry)]
+        entries |= {entry.path: entry for entry in self._versions.judged(listing, now)}
+        waiting = [entry.path for entry in entries.values() if is_to_hand_over(entry)]
         return [found for path in waiting if (found := stat(layout, path))]
 
     def _whole_listing(self, asked: Sequence[Request]) -> Listing:
@@ -139,74 +143,6 @@ class Discovery:
         ]
         return listing + Listing(tuple(waiting), (), ())
 
-    def _judged(self, listing: Listing, now: int) -> list[Entry]:
-        """The new rows of the listed files; what was put away from a source does not come back."""
-        found = [entry for file in listing.files if (entry := self._judge(file, now))]
-        places = {entry.path for entry in found}
-        moved = (e for e in self.ledger.every() if e.moved_to in places and e.state in TAKEN)
-        landed = {File(str(e.moved_to), e.size, e.modified_at): e.path for e in moved}
-        return [
-            replace(e, state=REJECTED, why=_PUT_AWAY.format(landed[e.file]))
-            if e.file in landed
-            else e
-            for e in found
-        ]
-
-    def _judge(self, file: File, now: int) -> Entry | None:
-        """The new row of a listed file; None where there is nothing new about it."""
-        known, why = self.ledger.newest(file.path), None
-        if known is not None and known.file == file:
-            if known.state == ARCHIVED:  # it had gone, and is there again
-                why = self._why_the_same(known)
-            elif not self._is_open(known):
-                return None
-        seen = self._seen(file, now, self._is_being_written(file, now))
-        # Not only the newest version counts: the one before may be a refused namesake, too.
-        if why is None and not self._source.allow_overwrites and self.ledger.before(seen):
-            why = _NOT_AGAIN
-        return replace(seen, state=REJECTED, why=why) if why else seen
-
-    def _is_open(self, known: Entry) -> bool:
-        """Whether a file that is as the ledger has it is to be looked at once more."""
-        if known.state == REJECTED:
-            # Somebody has put it back, or has done what its reason told.
-            allowed = known.why == _NOT_AGAIN and self._source.allow_overwrites
-            return known.moved_to is not None or allowed
-        return known.state == VANISHED or (known.state == PENDING and known.why is not None)
-
-    def _why_the_same(self, archived: Entry) -> str | None:
-        """Why a file is left out that looks like the archived one of its name; None if it is not.
-
-        Whoever copies a whole folder every night brings back what was moved away from here.
-        """
-        if archived.moved_to is None:
-            return _NOTHING_TO_COMPARE
-        root = self._config.layout.root
-        filecmp.clear_cache()  # it goes by sizes and times, which tell nothing here
-        try:
-            is_same = filecmp.cmp(root / archived.path, root / archived.moved_to, shallow=False)
-        except OSError:
-            return _NOTHING_TO_COMPARE
-        return _THE_SAME if is_same else None
-
-    def _seen(self, file: File, now: int, why: str | None) -> Entry:
-        """A row for a file that is to be taken in, or waits with a reason."""
-        known = self.ledger.newest(file.path)
-        version, first_seen = 1, now
-        if known is not None:
-            is_open = known.state == PENDING
-            version = known.version if is_open else known.version + 1
-            first_seen = known.first_seen_at if is_open else now
-        return Entry(
-            self._source.name, file.path, version, file.size, file.modified_at, first_seen, why=why
-        )
-
-    def _is_being_written(self, file: File, now: int) -> str | None:
-        quiet = self._source.quiet_period
-        if quiet is None or now - file.modified_at >= quiet.micros:
-            return None
-        return f"still being written: taken in once it has not changed for {quiet}"
-
     def _left(self, hidden: Iterable[File], asked: Sequence[Request], now: int) -> list[File]:
         """Hidden files to tell of; those that are asked for at once, for nobody looks again."""
         folders = [request.path for request in asked]
@@ -227,7 +163,7 @@ class Discovery:
         known = self.ledger.newest(path)
         if known is not None and known.state == REJECTED and known.moved_to is None:
             return known  # it could not be moved
-        return replace(self._seen(File(path, 0, now), now, unfit.why), state=REJECTED)
+        return replace(self._versions.seen(File(path, 0, now), now, unfit.why), state=REJECTED)
 
     def _unseen(self, unfit: Unfit, now: int) -> Entry:
         """The row of what waits for a look at it; what is known about its file stands."""
@@ -237,7 +173,7 @@ class Discovery:
         # Either the file of that row is still there, or was moved and this is another one.
         if known and known.moved_to is None and known.state in (INGESTED, REJECTED):
             return known
-        return self._seen(File(unfit.path, 0, now), now, unfit.why)
+        return self._versions.seen(File(unfit.path, 0, now), now, unfit.why)
 
     def _renamed(self, path: str) -> str:
         """A path that a table can hold; where it is none, its file gets one."""
@@ -263,13 +199,5 @@ class Discovery:
         ]
 
 
-def _is_to_hand_over(entry: Entry) -> bool:
-    return entry.state == PENDING and entry.why is None
-
-
 def _is_hidden(entry: Entry) -> bool:
     return (entry.why or "").startswith("hidden:")
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -13,7 +13,9 @@ from pathlib import Path
 
 from medallion.config.model import SourceConfig
 from medallion.lakehouse import tables
+from medallion.lakehouse.layout import Layout
 from medallion.lakehouse.specs import INTAKE
+from medallion.sources.files.codecs import unpacked_size
 from medallion.sources.files.listing import File
 
 
@@ -22,11 +24,11 @@ def prepare(table: Path) -> None:
     tables.append(table, INTAKE, [])
 
 
-def hand_over(table: Path, source: SourceConfig, files: Iterable[tuple[File, int]]) -> None:
+def hand_over(layout: Layout, source: SourceConfig, files: Iterable[tuple[File, int]]) -> None:
     """Append files with their versions, as many commits as they make micro-batches."""
-    for batch in _batches(source, files):
+    for batch in _batches(layout, source, files):
         tables.append(
-            table,
+            layout.intake(source.name),
             INTAKE,
             [
                 {"path": f.path, "version": v, "size": f.size, "modified_at": f.modified_at}
@@ -36,20 +38,20 @@ def hand_over(table: Path, source: SourceConfig, files: Iterable[tuple[File, int
 
 
 def _batches(
-    source: SourceConfig, files: Iterable[tuple[File, int]]
+    layout: Layout, source: SourceConfig, files: Iterable[tuple[File, int]]
 ) -> Iterator[list[tuple[File, int]]]:
     """Cut a list where the next file would be one too many, or its bytes; one file always fits."""
     batch: list[tuple[File, int]] = []
     size = 0
     for file, version in files:
+        more = unpacked_size(layout.root / file.path, file.size)
         is_full = (
-            len(batch) == source.max_files_per_trigger
-            or size + file.size > source.max_bytes_per_trigger
+            len(batch) == source.max_files_per_trigger or size + more > source.max_bytes_per_trigger
         )
         if batch and is_full:
             yield batch
             batch, size = [], 0
         batch.append((file, version))
-        size += file.size
+        size += more
     if batch:
         yield batch

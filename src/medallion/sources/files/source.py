@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 
 from medallion.config.model import Config, SourceConfig
+from medallion.lakehouse.text import visible
 from medallion.ops.ledger import PENDING, REJECTED, VANISHED, Entry
+from medallion.parsing.parse import parse
 from medallion.schema.evolution import Schema
 from medallion.sources.base import Say
 from medallion.sources.files import archive, handover, reader, record, reject
+from medallion.sources.files.attempts import Attempts
 from medallion.sources.files.batch import FileBatch
 from medallion.sources.files.discovery import Discovery
 from medallion.sources.files.listing import stat
@@ -29,6 +33,7 @@ class Files:
         self._schema = schema
         self._discovery = Discovery(config, source, say)
         self.ledger = self._discovery.ledger
+        self.attempts = Attempts(spark, config.layout.checkpoint(self.name))
         # A stream polls beside its batches: neither may overwrite what the other has just seen.
         self.recording = threading.RLock()
         config.layout.landing(source.name).mkdir(parents=True, exist_ok=True)
@@ -64,7 +69,7 @@ class Files:
     def sample(self) -> FileBatch:
         """The first files that wait."""
         waiting = [e for e in self.ledger.all_newest() if e.state == PENDING and not e.why]
-        return FileBatch(self, -1, [], waiting, most=self.settings.max_files_per_trigger)
+        return FileBatch(self, -1, [], waiting[: self.settings.max_files_per_trigger])
 
     def recount(self, number: int) -> int:
         """The rows in the files of one batch, as the ledger lists them."""
@@ -83,6 +88,11 @@ class Files:
         with self.recording:
             archive.clean(self.config, self.settings, self.ledger, number)
 
+    def try_out(self, entries: Iterable[Entry]) -> None:
+        """Read and parse some files, for nothing but to see whether that can be done."""
+        parsed = parse(self.rows(entries), self._schema.columns)
+        parsed.write.format("noop").mode("overwrite").save()
+
     def rows(self, entries: Iterable[Entry]) -> DataFrame:
         """The rows of some files by the columns that are known now."""
         return self._rows_at([entry.path for entry in entries])
@@ -96,18 +106,19 @@ class Files:
         if found is None:
             why = "gone between its listing and its reading"
             self.ledger.write([replace(entry, state=VANISHED, why=why)])
-            self.say(f"  {self.name}: {entry.path}: {VANISHED}: {why}")
+            self.say(f"  {self.name}: {visible(entry.path)}: {VANISHED}: {why}")
         return found == entry.file
 
     def put_aside(self, entries: list[Entry], problem: reject.Problem) -> list[Entry]:
         """Move those that have a problem to rejected/, and give the others."""
         layout, good, bad = self.config.layout, [], []
-        for entry in entries:
-            why = problem(layout.root / entry.path)
+        with ThreadPoolExecutor() as pool:  # packed files are read, which Python does side by side
+            found = list(pool.map(problem, [layout.root / entry.path for entry in entries]))
+        for entry, why in zip(entries, found, strict=True):
             if why is None:
                 good.append(entry)
             else:
                 bad.append(replace(entry, state=REJECTED, why=why))
-                self.say(f"  {self.name}: {entry.path}: {REJECTED}: {why}")
+                self.say(f"  {self.name}: {visible(entry.path)}: {REJECTED}: {visible(why)}")
         reject.put_aside(layout, self.settings, self.ledger, bad)
         return good

@@ -1,0 +1,102 @@
+"""Whether a listed file is new: another version of its path, the same again, or not whole yet."""
+
+from __future__ import annotations
+
+import filecmp
+from dataclasses import replace
+
+from medallion.config.model import SourceConfig
+from medallion.lakehouse.layout import Layout
+from medallion.ops.ledger import ARCHIVED, PENDING, REJECTED, TAKEN, VANISHED, Entry, Ledger
+from medallion.sources.files.listing import File, Listing
+
+_NOT_AGAIN = (
+    "a file of this name was taken in before, and this is another one: give it a name of its own, "
+    "or set allow_overwrites"
+)
+_THE_SAME = "the same file as was taken in before: its rows are there, and it is left out"
+_NOTHING_TO_COMPARE = (
+    "a file of this name, size and time was taken in before, and is not there to compare this one "
+    "with: if it is another one, give it a name of its own"
+)
+_PUT_AWAY = "the same file as {}, where it landed: its rows are there, and it is left out"
+
+
+class Versions:
+    """Judges what lies in a source's folders by what the ledger has of it."""
+
+    def __init__(self, layout: Layout, source: SourceConfig, ledger: Ledger) -> None:
+        self._layout, self._source, self._ledger = layout, source, ledger
+
+    def judged(self, listing: Listing, now: int) -> list[Entry]:
+        """The new rows of the listed files; what was put away from a source does not come back."""
+        found = [entry for file in listing.files if (entry := self._judge(file, now))]
+        places = {entry.path for entry in found}
+        moved = (e for e in self._ledger.every() if e.moved_to in places and e.state in TAKEN)
+        landed = {File(str(e.moved_to), e.size, e.modified_at): e.path for e in moved}
+        return [
+            replace(e, state=REJECTED, why=_PUT_AWAY.format(landed[e.file]))
+            if e.file in landed
+            else e
+            for e in found
+        ]
+
+    def _judge(self, file: File, now: int) -> Entry | None:
+        """The new row of a listed file; None where there is nothing new about it."""
+        known, why = self._ledger.newest(file.path), None
+        if known is not None and known.file == file:
+            if known.state == ARCHIVED:  # it had gone, and is there again
+                why = self._why_the_same(known)
+            elif not self._is_open(known):
+                return None
+        seen = self.seen(file, now, self._is_being_written(file, now))
+        # Not only the newest version counts: the one before may be a refused namesake, too.
+        if why is None and not self._source.allow_overwrites and self._ledger.before(seen):
+            why = _NOT_AGAIN
+        return replace(seen, state=REJECTED, why=why) if why else seen
+
+    def _is_open(self, known: Entry) -> bool:
+        """Whether a file that is as the ledger has it is to be looked at once more."""
+        if known.state == REJECTED:
+            # Somebody has put it back, or has done what its reason told.
+            allowed = known.why == _NOT_AGAIN and self._source.allow_overwrites
+            return known.moved_to is not None or allowed
+        return known.state == VANISHED or (known.state == PENDING and known.why is not None)
+
+    def _why_the_same(self, archived: Entry) -> str | None:
+        """Why a file is left out that looks like the archived one of its name; None if it is not.
+
+        Whoever copies a whole folder every night brings back what was moved away from here.
+        """
+        if archived.moved_to is None:
+            return _NOTHING_TO_COMPARE
+        root = self._layout.root
+        filecmp.clear_cache()  # it goes by sizes and times, which tell nothing here
+        try:
+            is_same = filecmp.cmp(root / archived.path, root / archived.moved_to, shallow=False)
+        except OSError:
+            return _NOTHING_TO_COMPARE
+        return _THE_SAME if is_same else None
+
+    def seen(self, file: File, now: int, why: str | None) -> Entry:
+        """A row for a file that is to be taken in, or waits with a reason."""
+        known = self._ledger.newest(file.path)
+        version, first_seen = 1, now
+        if known is not None:
+            is_open = known.state == PENDING
+            version = known.version if is_open else known.version + 1
+            first_seen = known.first_seen_at if is_open else now
+        return Entry(
+            self._source.name, file.path, version, file.size, file.modified_at, first_seen, why=why
+        )
+
+    def _is_being_written(self, file: File, now: int) -> str | None:
+        quiet = self._source.quiet_period
+        if quiet is None or now - file.modified_at >= quiet.micros:
+            return None
+        return f"still being written: taken in once it has not changed for {quiet}"
+
+
+def is_to_hand_over(entry: Entry) -> bool:
+    """Whether a file is to be taken in, and nothing speaks against it."""
+    return entry.state == PENDING and entry.why is None

@@ -1,0 +1,126 @@
+"""A file that the engine dies of is found, and put aside; somebody's kill -9 costs no file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JError
+from pyspark.sql import DataFrame, SparkSession
+
+from medallion.errors import MedallionError
+from medallion.ops.ledger import PENDING, REJECTED
+from medallion.schema.evolution import Schema
+from medallion.sources.files import attempts, batch, reader
+from medallion.sources.files.source import Files
+from tests.support.home import Home
+
+
+class Engine:
+    """An engine that dies where it reads some files; runs are processes, one after the other."""
+
+    def __init__(self, home: Home, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._home, self._spark, self._is_dead = home, spark, False
+        self.deadly: set[str] = set()
+        whole = reader.rows
+
+        def rows(spark: Any, config: Any, source: Any, paths: Any, schema: Any) -> DataFrame:
+            if self.deadly & {Path(path).name for path in paths}:
+                self._is_dead = True
+                raise Py4JError("Answer from Java side is empty")
+            return whole(spark, config, source, paths, schema)
+
+        monkeypatch.setattr(reader, "rows", rows)
+        for module in (attempts, batch):
+            monkeypatch.setattr(module, "works", lambda _: not self._is_dead)
+
+    def run(self) -> list[str] | None:
+        """The files that one process reads; None where it dies."""
+        self._is_dead = False
+        read: list[str] = []
+        config, source = self._home.config, self._home.source
+        schema = Schema(self._spark, config, source)
+        files = Files(self._spark, config, source, schema, self._home.said.append)
+        files.poll()
+
+        def work(rows: DataFrame) -> None:
+            read[:] = [Path(row[0]).name for row in rows.select("_source_file").collect()]
+
+        try:
+            files.sample().read(work, "a test")
+        except Py4JError:
+            return None
+        return sorted(read)
+
+
+@pytest.fixture
+def engine(home: Home, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Engine:
+    return Engine(home, spark, monkeypatch)
+
+
+def mark(home: Home) -> Path:
+    return home.layout.checkpoint("bronze.activity") / "reading.json"
+
+
+def test_a_file_that_the_engine_dies_of_is_found_and_put_aside(home: Home, engine: Engine) -> None:
+    names = sorted(f"{number}.json" for number in range(20))
+    for name in (*names, "deadly.json"):
+        home.land(name)
+    engine.deadly = {"deadly.json"}
+    # All, a part of two of them, and twice the one alone.
+    assert [engine.run() for _ in range(5)] == [None] * 4 + [names]
+    assert {name for (name, _), state in home.states().items() if state == PENDING} == {*names}
+    entry = home.ledger()["deadly.json", 1]
+    assert (entry.state, entry.moved_to) == (REJECTED, "rejected/activity/deadly.json")
+    assert "died each time that it read this file alone" in (entry.why or "")
+    assert any("tried in parts first" in said for said in home.said)
+    assert not mark(home).exists()
+    assert engine.run() == names
+
+
+def test_two_files_that_the_engine_dies_of(home: Home, engine: Engine) -> None:
+    for name in ("a.json", "b.json", "c.json"):
+        home.land(name)
+    engine.deadly = {"a.json", "c.json"}
+    runs = [engine.run() for _ in range(6)]
+    assert runs[-1] == ["b.json"]
+    assert set(home.states().values()) == {PENDING, REJECTED}
+
+
+def test_a_process_that_was_killed_costs_no_file(home: Home, engine: Engine) -> None:
+    for name in ("a.json", "b.json"):
+        home.land(name)
+    engine.deadly = {"b.json"}
+    for _ in range(2):  # once with both, once while it was read alone
+        assert engine.run() is None
+    engine.deadly = set()
+    assert engine.run() == ["a.json", "b.json"]
+    assert set(home.states().values()) == {PENDING}
+    assert not mark(home).exists()
+
+
+def test_a_file_that_was_changed_since_is_tried_anew(home: Home, engine: Engine) -> None:
+    home.land("a.json", age=9)
+    engine.deadly = {"a.json"}
+    assert [engine.run(), engine.run()] == [None, None]
+    home.land("a.json", "{}\n{}\n")
+    engine.deadly = set()
+    assert engine.run() == ["a.json", "a.json"]
+
+
+def test_work_that_fails_of_itself_leaves_no_mark(
+    home: Home, spark: SparkSession, engine: Engine
+) -> None:
+    home.land("a.json")
+    source = home.source
+    files = Files(spark, home.config, source, Schema(spark, home.config, source), print)
+    files.poll()
+
+    def fails(_: DataFrame) -> None:
+        assert mark(home).exists()
+        raise MedallionError("new fields")
+
+    with pytest.raises(MedallionError, match="new fields"):
+        files.sample().read(fails, "a test")
+    assert not mark(home).exists()
