@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from medallion.cli.render.terminal import document, show, visible_lines
+from medallion.cli.render.terminal import document, pour, show
 from medallion.config.loader import Config
 from medallion.errors import UsageError
 from medallion.lakehouse.layout import LAYERS
@@ -103,9 +103,7 @@ def sql(config: Config, options: argparse.Namespace) -> int:
     if options.csv and options.json:
         raise UsageError("sql gives --csv or --json, not both.")
     if options.csv:
-        lines = render.csv_lines(*engine.stream(root, options.statement))
-        # A file gets each byte as it is; a terminal would obey some of them.
-        sys.stdout.writelines(map(visible_lines, lines) if sys.stdout.isatty() else lines)
+        pour(render.csv_lines(*engine.stream(root, options.statement)))
         return 0
     result = engine.query(root, options.statement)
     _report(options, render, result)

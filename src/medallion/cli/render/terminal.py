@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterable
 from typing import Any, TextIO
 
 from medallion.lakehouse.text import visible
 
 
 def visible_lines(text: str) -> str:
-    """The same for text of several lines, whose ends stay: a stack trace, or a table."""
+    """Text of several lines, a stack trace or a table: each line visible, their ends stay."""
     return "\n".join(map(visible, text.split("\n")))
 
 
@@ -34,3 +35,10 @@ def show(text: str, file: TextIO | None = None) -> None:
         print(visible_lines(text), file=file, flush=True)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), file.fileno())
+
+
+def pour(lines: Iterable[str]) -> None:
+    """Write lines that bring their ends: to a file byte for byte, to a terminal made visible."""
+    if sys.stdout.isatty():
+        lines = (visible_lines(line.rstrip("\r\n")) + "\n" for line in lines)
+    sys.stdout.writelines(lines)

@@ -1,0 +1,123 @@
+"""Arguments in, exit status out: what each kind of end is to whoever called."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from medallion.cli import commands, main
+from medallion.errors import ConfigError, MedallionError, UsageError
+from medallion.lakehouse.layout import Layout
+from medallion.ops.ledger import Entry, Ledger
+from tests.support import PROJECT
+
+COMMANDS = {
+    "land": ["--source", "--batches", "--files", "--rows", "--seed", "--dirty", "--sample"],
+    "run": ["bronze,silver,gold", "--trigger"],
+    "nightly": ["--accept"],
+    "stream": ["--trigger"],
+    "sql": ["statement", "--csv"],
+    "audit": ["--deep"],
+    "backfill": ["source", "path"],
+    "refresh": ["table"],
+    "status": [],
+    "files": ["pattern", "--source", "--state"],
+    "schema": ["source"],
+}
+SILENT = {"run", "stream", "refresh"}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_each_command(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main.main([command, "--help"])
+    told = capsys.readouterr().out
+    assert all(word in told for word in [*COMMANDS[command], "--debug"])
+    assert ("--json" in told) == (command not in SILENT)
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main.main(["--help"])
+    told = capsys.readouterr().out
+    assert all(f"\n    {command} " in told for command in COMMANDS)
+
+
+@pytest.mark.parametrize("arguments", [[], ["nothing"], ["run", "copper"], ["sql"]])
+def test_wrong_use_is_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main.main(arguments)
+    assert "usage: medallion" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "told"),
+    [
+        (MedallionError("the data failed"), 1, "medallion: the data failed\n"),
+        (UsageError("not so"), 2, "medallion: not so\n"),
+        (ConfigError("a key"), 2, "medallion: a key\n"),
+        (PermissionError(13, "Permission denied", "/x"), 2, "medallion: /x: Permission denied.\n"),
+        (KeyboardInterrupt(), 130, "medallion: interrupted; the next run goes on from here.\n"),
+        (ZeroDivisionError("by 0"), 70, "medallion crashed: ZeroDivisionError: by 0; --debug sho"),
+    ],
+)
+def test_how_a_command_ends(
+    error: BaseException,
+    status: int,
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(*_: object) -> int:
+        raise error
+
+    monkeypatch.setattr(commands, "status", fail)
+    monkeypatch.chdir(PROJECT)
+    assert main.main(["status"]) == status
+    found = capsys.readouterr()
+    assert found.err.startswith(told)
+    assert len(found.err.splitlines()) == 1
+    assert found.out == ""
+
+
+def test_a_root_that_is_misspelled_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(PROJECT)
+    monkeypatch.setenv("MEDALLION_HOME", str(tmp_path / "nowhere"))
+    for command in (["status"], ["audit"], ["files"], ["schema", "event"]):
+        assert main.main(command) == 2
+        assert "nowhere: no such folder" in capsys.readouterr().err
+
+
+def test_names_of_files_are_shown_and_not_obeyed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the whole way: a file with an escape in its name lands, and the ledger is asked."""
+    entry = Entry("event", "landing/event/\x1b[2J\n.json", 1, 5, 0, 0)
+    Ledger(Layout(tmp_path), "event").write([entry])
+    monkeypatch.chdir(PROJECT)
+    monkeypatch.setenv("MEDALLION_HOME", str(tmp_path))
+    assert main.main(["files"]) == 0
+    assert "landing/event/\\x1b[2J\\n.json" in capsys.readouterr().out
+    assert main.main(["sql", "SELECT path FROM ops.files"]) == 0
+    assert "landing/event/\\x1b[2J\\n.json" in capsys.readouterr().out
+    assert main.main(["sql", "SELECT path FROM ops.files", "--json"]) == 0
+    assert "landing/event/\\u001b[2J\\n.json" in capsys.readouterr().out
+    assert main.main(["sql", 'SELECT "\x1b[2J" FROM ops.files']) == 2
+    assert "\x1b" not in capsys.readouterr().err
+
+
+def test_csv_is_byte_for_byte_unless_a_terminal_would_obey_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(PROJECT)
+    monkeypatch.setenv("MEDALLION_HOME", str(tmp_path))
+    asked = ["sql", "--csv", "SELECT '\x1b[2J' AS v"]
+    assert main.main(asked) == 0
+    assert capsys.readouterr().out == "v\r\n\x1b[2J\r\n"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert main.main(asked) == 0
+    assert capsys.readouterr().out == "v\n\\x1b[2J\n"
