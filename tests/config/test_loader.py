@@ -15,6 +15,14 @@ from medallion.config.values import Duration
 from medallion.errors import ConfigError
 from tests.support import PROJECT
 
+SLIDES = {
+    "source": "silver.event",
+    "window": "1 hour",
+    "slide": "3 seconds",
+    "group_by": ["action"],
+    "measure": {"n": "count(*)"},
+}
+
 
 def edited(tmp_path: Path, *path: str, value: Any) -> Path:
     """A copy of the project's pipeline.yaml with one value changed; `...` takes it away."""
@@ -63,6 +71,8 @@ def edited(tmp_path: Path, *path: str, value: Any) -> Path:
         (("sources", "event", "clean_source"), True, ["clean_source", "archive, delete, off"]),
         (("sources", "event", "clean_source"), False, ["clean_source", "archive, delete, off"]),
         (("sources", "event", "max_line_bytes"), 100, ["max_line_bytes", "'16 MiB'"]),
+        (("sources", "event", "max_line_bytes"), "513 MiB", ["max_line_bytes", "512 MiB at most"]),
+        (("gold", "user_activity"), SLIDES, ["gold.user_activity.slide", "1,000 windows"]),
         (("sources", "event", "watermark"), f"{10**9} days", ["watermark", "'1 hour'"]),
         (("maintain",), {"retain": "1 day"}, ["maintain.retain", "retention, every"]),
         (("maintain",), {"retention": "1 week"}, ["maintain.retention", "'7 days'"]),
@@ -128,6 +138,13 @@ def test_a_group_that_is_named_as_a_window_is(tmp_path: Path) -> None:
     file.write_text(yaml.safe_dump(document))
     with pytest.raises(ConfigError, match=r"device_counts.group_by names 'window_end'.* twice"):
         load({}, tmp_path)
+
+
+def test_a_time_to_put_away_what_is_not_put_away(tmp_path: Path) -> None:
+    document = yaml.safe_load((PROJECT / "conf/pipeline.yaml").read_text())
+    event = {**document["sources"]["event"], "clean_source": "off", "clean_after": "1 day"}
+    with pytest.raises(ConfigError, match=r"event.clean_after says when, and clean_source: off"):
+        load({}, edited(tmp_path, "sources", "event", value=event))
 
 
 def test_off_and_no_are_words(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from medallion.config.model import OUTPUT_MODES, GoldTable, OutputMode, SourceCo
 from medallion.config.values import Duration
 from medallion.lakehouse.columns import WINDOW
 
+_MOST_WINDOWS = 1000  # Spark makes a copy of each row for each of them
 _DURATION = "a duration such as '10 minutes'"
 
 
@@ -46,4 +47,8 @@ def _windows(node: Node) -> tuple[Duration | None, Duration | None]:
     slide = node.get("slide", values.duration, _DURATION) if "slide" in node.value else None
     if slide and (not window or slide.seconds > window.seconds):
         node.fail("slide", "needs a window that is at least as long")
+    if slide and window and window.seconds > _MOST_WINDOWS * slide.seconds:
+        node.fail(
+            "slide", f"puts each row into more than {_MOST_WINDOWS:,} windows: make it longer"
+        )
     return window, slide

@@ -17,6 +17,7 @@ from medallion.lakehouse.layout import Layout
 
 _COLUMNS, _COUNT = "columns with their types", "a whole number above 0"
 _NAMES = "a pattern of names such as '*.json', without / and {"
+_LONGEST_LINE = 2**29  # four bytes a character at worst, and two GiB an array of Java's
 _SILVER = "snake_case columns with their Spark SQL expressions"
 _TRUTH, _DURATION = "true or false", "a duration such as '1 hour'"
 
@@ -78,6 +79,10 @@ def _refuse_contradictions(found: SourceConfig, node: Node) -> None:
         node.fail("hints", "is for a schema that is inferred: give the types in schema")
     if found.multi_line and found.format != "json":
         node.fail("multi_line", f"is for the format json, not {found.format}")
+    if found.clean_after and found.clean_source == "off":
+        node.fail("clean_after", "says when, and clean_source: off that nothing is put away")
+    if found.max_line_bytes > _LONGEST_LINE:
+        node.fail("max_line_bytes", "must be 512 MiB at most: Spark holds no longer text")
     for key, named in (("event_time", (found.event_time,)), ("keys", found.keys)):
         for column in named:
             if column not in found.silver:
