@@ -105,13 +105,13 @@ def test_records_are_taken_up_once_each_and_fetched_only_if_missed() -> None:
 )
 def test_wrong_sql_names_its_table(lakehouse: Lakehouse, layer: str, column: str) -> None:
     config = lakehouse.config
-    lakehouse.pipeline().run("bronze")
+    lakehouse.fill("bronze")
     if layer == "silver":
         event = config.sources["event"]
         wrong = replace(event, silver={**event.silver, "action": column})
         lakehouse.config = replace(config, sources={"event": wrong})
     else:
-        lakehouse.pipeline().run("silver")
+        lakehouse.fill("silver")
         table = replace(config.gold["action_counts"], measure={"n": column})
         lakehouse.config = replace(config, gold={"action_counts": table})
     with pytest.raises(
@@ -128,17 +128,15 @@ def test_a_gold_table_is_not_made_by_two_definitions(lakehouse: Lakehouse) -> No
     sources = {"event": config.sources["event"]}
     gold = {name: t for name, t in config.gold.items() if t.source == "event"}
     lakehouse.config = replace(config, sources=sources, gold=gold)
-    for layer in ("bronze", "silver", "gold"):
-        lakehouse.pipeline().run(layer)
+    lakehouse.fill()
     before = lakehouse.rows("gold.action_counts")
     other = replace(gold["action_counts"], window=Duration.of("5 minutes"))
     lakehouse.config = replace(lakehouse.config, gold={**gold, "action_counts": other})
     lakehouse.land("event", "2.json", line.replace("07", "08"))
-    for layer in ("bronze", "silver"):
-        lakehouse.pipeline().run(layer)
+    lakehouse.fill("bronze", "silver")
     told = r"gold.action_counts was made with window '10 minutes': .* refresh gold.action_counts"
     with pytest.raises(ConfigError, match=told):
-        lakehouse.pipeline().run("gold")
+        lakehouse.fill("gold")
     assert lakehouse.rows("gold.action_counts") == before
     assert sum(row[-1] for row in lakehouse.rows("gold.user_activity", "total_events")) == 4
     refresh.refresh(lakehouse.pipeline(), "gold.action_counts")
@@ -146,7 +144,7 @@ def test_a_gold_table_is_not_made_by_two_definitions(lakehouse: Lakehouse) -> No
     assert lakehouse.rows("gold.action_counts", *columns) == [
         ("2018-03-02 10:05:00", "2018-03-02 10:10:00", 2)
     ]
-    lakehouse.pipeline().run("gold")
+    lakehouse.fill("gold")
 
 
 @pytest.mark.parametrize(
@@ -167,18 +165,17 @@ def test_a_silver_table_is_not_made_by_two_definitions(
     lakehouse.config = replace(lakehouse.config, sources={"event": source}, gold={})
     line = '{"id": "p", "action": "open", "ts": "2018-03-02T10:07:00"}'
     lakehouse.land("event", "1.json", line)
-    for layer in ("bronze", "silver"):
-        lakehouse.pipeline().run(layer)
+    lakehouse.fill("bronze", "silver")
     silver = {**source.silver, **changed.get("silver", {})}
     changed = {**changed, "silver": {name: sql for name, sql in silver.items() if sql}}
     lakehouse.config = replace(lakehouse.config, sources={"event": replace(source, **changed)})
     lakehouse.land("event", "2.json", line)
-    lakehouse.pipeline().run("bronze")
+    lakehouse.fill("bronze")
     with pytest.raises(ConfigError, match=rf"silver.event was {told}.* refresh silver.event"):
-        lakehouse.pipeline().run("silver")
+        lakehouse.fill("silver")
     assert len(lakehouse.rows("silver.event")) == 1
     refresh.refresh(lakehouse.pipeline(), "silver.event")
-    lakehouse.pipeline().run("silver")
+    lakehouse.fill("silver")
     assert len(lakehouse.rows("silver.event")) == 1
 
 
@@ -196,7 +193,7 @@ def test_rows_changed_by_hand_under_a_query(lakehouse: Lakehouse) -> None:
             lakehouse.pipeline().run(layer)
     DeltaTable(config.layout.table("silver.event")).delete("action = 'a1'")
     with pytest.raises(StreamError, match=r"changed or deleted.* refresh gold.action_counts"):
-        lakehouse.pipeline().run("gold")
+        lakehouse.fill("gold")
 
 
 class Waiting:

@@ -76,8 +76,7 @@ def test_new_fields_become_columns_from_the_next_batch_on(lakehouse: Lakehouse) 
     home = only(lakehouse, schema_evolution="addNewColumns")
     bad = {"Device": None}
     home.land("activity", "1.json", recording(1, **NEW), recording(2), recording(9, **NEW, **bad))
-    for layer in ("bronze", "silver"):
-        home.pipeline().run(layer)
+    home.fill("bronze", "silver")
     assert types(home)["battery"] == "long"
     assert types(home)["place"] == "struct<lat:double,tags:array<string>>"
     assert rescued(home) == {1: NEW, 9: NEW}
@@ -89,8 +88,7 @@ def test_new_fields_become_columns_from_the_next_batch_on(lakehouse: Lakehouse) 
         recording(10, **NEW, **bad),
         recording(5, late=True),
     )
-    for layer in ("bronze", "silver"):
-        home.pipeline().run(layer)
+    home.fill("bronze", "silver")
     found = {row[0]: row[1:] for row in home.rows("bronze.activity", "Index", "battery", "place")}
     place = (1.5, ["a"])
     assert {index: (row[0], row[1] and tuple(row[1].values())) for index, row in found.items()} == {
@@ -122,7 +120,7 @@ def test_new_fields_stay_rescued(lakehouse: Lakehouse, mode: str) -> None:
     home = only(lakehouse, schema_evolution=mode, max_files_per_trigger=1)
     home.land("activity", "1.json", recording(1, **NEW))
     home.land("activity", "2.json", recording(2, **NEW), recording(3))
-    home.pipeline().run("bronze")
+    home.fill("bronze")
     assert rescued(home) == {1: NEW, 2: NEW}
     assert columns(home, "bronze.activity") == [*DECLARED, *TECHNICAL]
     assert len(registry.read(home.config.layout.schemas("activity"))) == 1
@@ -134,14 +132,14 @@ def test_new_fields_stop_the_source_until_they_are_declared(lakehouse: Lakehouse
     home.land("activity", "1.json", recording(1, battery=5), recording(2, x="high", Alt=1))
     for _ in range(2):  # and it is no different the next night
         with pytest.raises(StreamError) as stopped:
-            home.pipeline().run("bronze")
+            home.fill("bronze")
         assert "(Alt, battery)" in str(stopped.value)
         assert "failOnNewColumns" in str(stopped.value)
     assert home.rows("bronze.activity") == []
     assert counts(home) == {("1.json", 1): (PENDING, None, None, None, None)}
     declare(home, battery="long", Alt="double")
     home.land("activity", "2.json", recording(3, battery=6))
-    home.pipeline().run("bronze")
+    home.fill("bronze")
     rows = home.rows("bronze.activity", "Index", "battery", "Alt", "x")
     assert rows == [(1, 5, None, 0.1), (2, None, 1.0, None), (3, 6, None, 0.1)]
     assert rescued(home) == {2: {"x": "high"}}  # a value of another type is no new field
@@ -152,7 +150,7 @@ def test_new_fields_stop_the_source_until_they_are_declared(lakehouse: Lakehouse
     # Another type for a column that the table has is refused before anything runs.
     declare(home, battery="string")
     with pytest.raises(ConfigError, match=r"sources\.activity\.schema\.battery must be long"):
-        home.pipeline().run("bronze")
+        home.fill("bronze")
 
 
 def test_a_schema_is_inferred_and_hints_win(lakehouse: Lakehouse) -> None:
@@ -161,7 +159,7 @@ def test_a_schema_is_inferred_and_hints_win(lakehouse: Lakehouse) -> None:
     nested = {"points": [{"x": 1, "y": "a"}], "empty": None}
     second = {"n": 2, "f": 1.5, "mixed": "two", "points": [{"x": 2.5}]}
     home.land("activity", "1.json", json.dumps({**first, **nested}), json.dumps(second), "{broken")
-    home.pipeline().run("bronze")
+    home.fill("bronze")
     assert types(home) == {
         "code": "string",
         "late": "timestamp",
@@ -180,7 +178,7 @@ def test_a_schema_is_inferred_and_hints_win(lakehouse: Lakehouse) -> None:
         (None, None, None, None, "{broken"),
     ]
     home.land("activity", "2.json", json.dumps({"empty": 3, "n": 3}))
-    home.pipeline().run("bronze")
+    home.fill("bronze")
     assert types(home)["empty"] == "long"
     assert counts(home)["2.json", 1] == (INGESTED, 1, 1, 0, 1)
 
@@ -188,15 +186,15 @@ def test_a_schema_is_inferred_and_hints_win(lakehouse: Lakehouse) -> None:
 def test_hints_that_come_later_win_or_are_refused(lakehouse: Lakehouse) -> None:
     home = only(lakehouse, schema=None, hints={})
     home.land("activity", "1.json", json.dumps({"n": 1}))
-    home.pipeline().run("bronze")
+    home.fill("bronze")
     hint(home, code="string", n="long")
     home.land("activity", "2.json", json.dumps({"n": 2, "code": 7}))
-    home.pipeline().run("bronze")
+    home.fill("bronze")
     assert types(home) == {"n": "long", "code": "string"}
     assert home.rows("bronze.activity", "n", "code") == [(1, None), (2, "7")]
     hint(home, n="string")
     with pytest.raises(ConfigError, match=r"sources\.activity\.hints\.n must be long, not string"):
-        home.pipeline().run("bronze")
+        home.fill("bronze")
 
 
 def test_a_schema_is_inferred_later_where_the_first_files_have_no_fields(
@@ -240,5 +238,5 @@ def test_what_no_table_can_have_is_refused_by_name(
     home = only(lakehouse, schema=schema)
     home.land("activity", "1.json", "{}")
     with pytest.raises(ConfigError, match=re.escape(f"sources.activity.{told}")):
-        home.pipeline().run("bronze")
+        home.fill("bronze")
     assert not list(home.config.layout.schemas("activity").glob("*"))

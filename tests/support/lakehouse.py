@@ -112,6 +112,11 @@ def only(lakehouse: Lakehouse, **changes: Any) -> Lakehouse:
     return lakehouse
 
 
+def indexes(lakehouse: Lakehouse) -> list[int]:
+    """The Index of each row of bronze.activity, in order."""
+    return sorted(index for (index,) in lakehouse.rows("bronze.activity", "Index"))
+
+
 def book(lakehouse: Lakehouse) -> dict[tuple[str, int], Entry]:
     """The ledger by the files' names and versions."""
     found = ledger.read(lakehouse.config.layout)

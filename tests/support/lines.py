@@ -18,3 +18,8 @@ def recording(
     at = f"2015-02-23T{time}.000Z"
     fields = {"Recorded_At": at, "Device": device, "Index": index, "x": x, "y": 0.2, "z": 9.8}
     return json.dumps({**fields, **more})
+
+
+def row(index: int, **more: Any) -> str:
+    """A line of two fields, for tests of where it goes and not of what is in it."""
+    return json.dumps({"Index": index, "Device": "phone", **more})

@@ -13,11 +13,7 @@ from medallion.inspection.balance import Balance
 from medallion.pipeline.pipeline import Pipeline
 from medallion.spark.query import await_all
 from tests.support.lakehouse import Lakehouse
-
-
-def event(time: str, device: str | None = "p") -> str:
-    return json.dumps({"id": device, "action": "open", "ts": f"2018-03-02T{time}"})
-
+from tests.support.lines import event
 
 FIRST = (event("10:00:00"), event("15:00:00"))  # the watermark goes to 14:00
 LATE = (
@@ -111,8 +107,7 @@ def test_a_rule_that_is_written_while_a_query_is_on_waits_for_the_next_one(
     assert pipeline.settle(started) == []
     assert len(lakehouse.rows("silver.event")) == 4
     lakehouse.land("event", "3.json", event("09:00:01"), event("17:00:00"))
-    for layer in ("bronze", "silver"):
-        lakehouse.pipeline().run(layer)
+    lakehouse.fill("bronze", "silver")
     assert lakehouse.rows("quarantine.event", "_failed_rules") == [(["only_q"],), (["only_q"],)]
     assert audit(lakehouse.config, everything=True).is_balanced
 
@@ -127,14 +122,12 @@ def test_a_rule_that_is_written_after_a_run_was_cut_off_waits_until_that_is_sett
     await_all(flow.ran for flow in pipeline.start("silver"))  # cut off before it is settled
     only_q(suite)
     # Not a nightly run: by the new suite, its gate would hold back what came in by the old one.
-    for layer in ("bronze", "silver"):
-        lakehouse.pipeline().run(layer)
+    lakehouse.fill("bronze", "silver")
     admitted = 1 if late == "admit" else 0
     assert len(lakehouse.rows("silver.event")) == 3 + admitted
     assert len(lakehouse.rows("quarantine.event")) == 1 - admitted
     lakehouse.land("event", "3.json", event("17:00:00"))
-    for layer in ("bronze", "silver"):
-        lakehouse.pipeline().run(layer)
+    lakehouse.fill("bronze", "silver")
     assert len(lakehouse.rows("silver.event")) == 3 + admitted
     assert ("2018-03-02 17:00:00", ["only_q"]) in lakehouse.rows(
         "quarantine.event", "ts", "_failed_rules"

@@ -19,19 +19,12 @@ from medallion.ops.ledger import INGESTED, PENDING, REJECTED, VANISHED
 from medallion.schema.evolution import Schema
 from medallion.sources.files import reject
 from medallion.spark.errors import StreamError
-from tests.support.lakehouse import Lakehouse, book, only
+from tests.support.lakehouse import Lakehouse, book, indexes, only
+from tests.support.lines import row
 
 SCHEMA = {"Index": "long", "Device": "string"}
 ROWS = "".join(json.dumps({"Index": n, "Device": f"{n * 7919:x}"}) + "\n" for n in range(1, 200))
 GZIPPED = gzip.compress(ROWS.encode())
-
-
-def row(index: int) -> str:
-    return json.dumps({"Index": index, "Device": "phone"})
-
-
-def indexes(home: Lakehouse) -> list[int]:
-    return sorted(index for (index,) in home.rows("bronze.activity", "Index"))
 
 
 def states(home: Lakehouse) -> dict[str, str]:
@@ -42,10 +35,6 @@ def states(home: Lakehouse) -> dict[str, str]:
 def rejected(home: Lakehouse) -> list[str]:
     found = home.config.layout.rejected("activity").rglob("*")
     return sorted(file.name for file in found if not file.name.endswith(".reason.txt"))
-
-
-def run(home: Lakehouse) -> None:
-    home.pipeline().run("bronze")
 
 
 @pytest.mark.parametrize(
@@ -70,10 +59,10 @@ def test_no_file_is_to_blame_for_a_spark_that_stops(
     with monkeypatch.context() as patch:
         patch.setattr(DataFrameWriter, "save", stopping)
         with pytest.raises(StreamError, match="no active SparkContext"):
-            run(home)
+            home.fill("bronze")
     assert states(home) == dict.fromkeys(("1.json", "2.json", "3.json"), PENDING)
     assert rejected(home) == []
-    run(home)
+    home.fill("bronze")
     assert indexes(home) == [1, 2, 3]
     assert audit(home.config, everything=True).findings == ()
 
@@ -91,7 +80,7 @@ def test_a_header_that_cannot_be_read_puts_aside_its_file_only(lakehouse: Lakeho
         home.land("activity", name).write_bytes(data)
     home.land("activity", "good.csv", "Index,Device", "2,phone")
     home.land("activity", "good.csv.gz").write_bytes(gzip.compress(b"Index,Device\n3,phone\n"))
-    run(home)
+    home.fill("bronze")
     assert indexes(home) == [2, 3]
     assert states(home) == {
         **dict.fromkeys(files, REJECTED),
@@ -153,7 +142,7 @@ def test_the_first_look_at_a_source_puts_aside_what_it_cannot_read(
         duckdb.execute(f"""copy (select 7 as "Index") to '{good}' (format parquet)""")
     else:
         home.land("activity", "good.json", row(7))
-    run(home)
+    home.fill("bronze")
     assert indexes(home) == [7]
     assert rejected(home) == [name]
     assert book(home)[name, 1].state == REJECTED
@@ -175,7 +164,7 @@ def test_a_file_that_goes_before_the_first_look(
         return whole(path)
 
     monkeypatch.setattr(reject, "why_not_text", goes)
-    run(home)
+    home.fill("bronze")
     assert indexes(home) == [2]
     assert states(home) == {"a.json": VANISHED, "b.json": INGESTED}
     assert came_in(home)
@@ -193,9 +182,9 @@ def test_a_schema_that_cannot_be_inferred_holds_up_its_own_source_only(
     with monkeypatch.context() as patch:
         patch.setattr(Schema, "infer", fails)
         with pytest.raises(StreamError, match=r"bronze\.activity.*it cannot be said why"):
-            run(home)
+            home.fill("bronze")
     assert states(home) == {"a.json": PENDING}
     assert rejected(home) == []
     assert came_in(home)
-    run(home)
+    home.fill("bronze")
     assert indexes(home) == [1]

@@ -28,7 +28,7 @@ CSV = {
 def test_csv(lakehouse: Lakehouse) -> None:
     home = only(lakehouse, format="csv", schema=SCHEMA, schema_evolution="rescue")
     land(home, CSV)
-    home.pipeline().run("bronze")
+    home.fill("bronze")
     assert found(home, "Index", "Device", "_corrupt_record") == {
         "1.csv": [(1, "phone", None), (2, "two\nlines", None)],
         "2.csv": [(3, "watch", None)],
@@ -45,7 +45,7 @@ def test_csv(lakehouse: Lakehouse) -> None:
     assert {name: entry.rows for (name, _), entry in book(home).items()} == rows
     assert recounted(home) == []
     land(home, {"9.csv": b""})  # and nothing else in its batch
-    home.pipeline().run("bronze")
+    home.fill("bronze")
     assert counts(home)["9.csv", 1] == (INGESTED, 1, 0, 0, 0)
 
 
@@ -81,7 +81,7 @@ BLANK_FIRST = {
 def test_blank_lines_before_the_header(lakehouse: Lakehouse) -> None:
     home = only(lakehouse, format="csv", schema=SCHEMA, schema_evolution="rescue")
     land(home, BLANK_FIRST)
-    home.pipeline().run("bronze")
+    home.fill("bronze")
     assert found(home, "Index", "Device", "_corrupt_record") == {
         "lf.csv": [(1, "a", None)],
         "crlf.csv": [(2, "b", None)],
@@ -155,7 +155,7 @@ def test_csv_fields_that_are_not_of_their_column_are_kept_whole(lakehouse: Lakeh
     fit = {f"fit{i}.csv": f"{c}\n{v}\n".encode() for i, (c, v, _) in enumerate(FITTING)}
     off = {f"off{i}.csv": f"{c}\n{quoted(v)}\n".encode() for i, (c, v) in enumerate(ASTRAY)}
     land(home, fit | off)
-    home.pipeline().run("bronze")
+    home.fill("bronze")
     rows = found(home, *KINDS, "_rescued_data", "_corrupt_record")
     for i, (column, _, value) in enumerate(FITTING):
         expected = [value if c == column else None for c in KINDS]
@@ -186,7 +186,7 @@ def test_numbers_of_csv_keep_their_digits(lakehouse: Lakehouse) -> None:
     home = only(lakehouse, format="csv", schema=KINDS, schema_evolution="rescue")
     long = "0.1234567890123456789012345678901234567890123"
     land(home, {"1.csv": f"x,on\n1e400,\n{long},{long}\n".encode()})
-    home.pipeline().run("bronze")
+    home.fill("bronze")
     rows = found(home, "x", "on", "_rescued_data")["1.csv"]
     assert (None, None, '{"x":1e400}') in rows
     ((x, on, rescued),) = [row for row in rows if row[0] is not None]
@@ -197,7 +197,7 @@ def test_numbers_of_csv_keep_their_digits(lakehouse: Lakehouse) -> None:
 def test_two_columns_of_one_name(lakehouse: Lakehouse) -> None:
     home = only(lakehouse, format="csv", schema=SCHEMA, schema_evolution="rescue")
     land(home, {"1.csv": b'Index,Index,"a ""b"""\n1,2,c\n'})
-    home.pipeline().run("bronze")
+    home.fill("bronze")
     ((rescued,),) = found(home, "_rescued_data")["1.csv"]
     assert rescued == '{"Index":1,"Index":2,"a \\"b\\"":"c"}'
     assert recounted(home) == []
@@ -207,7 +207,7 @@ def test_csv_whose_names_are_patterns_to_spark(lakehouse: Lakehouse) -> None:
     home = only(lakehouse, format="csv", schema=SCHEMA)
     names = ["sales [2024-05].csv", "{a,b}.csv", "a*.csv", "a?.csv", "a\\b.csv", "plain.csv"]
     land(home, {name: f"Device,Index\n{i},{i}\n".encode() for i, name in enumerate(names)})
-    home.pipeline().run("bronze")
+    home.fill("bronze")
     rows = {name: [(i, str(i))] for i, name in enumerate(names)}
     assert found(home, "Index", "Device") == rows
     assert recounted(home) == []
@@ -222,7 +222,7 @@ def test_csv_of_rare_codecs(lakehouse: Lakehouse) -> None:
         f"copy (select '{text}') to '{good}' "
         "(format csv, header false, quote '', escape '', delimiter '\x01', compression zstd)"
     )
-    home.pipeline().run("bronze")
+    home.fill("bronze")
     assert found(home, "Index", "_rescued_data") == {
         "plain.csv": [(1, None)],
         "a.csv.zst": [(2, '{"De\\nvice":"b"}'), (3, '{"De\\nvice":"ä"}')],

@@ -24,7 +24,7 @@ def test_csv_that_is_not_utf8(lakehouse: Lakehouse) -> None:
             "umlaut.csv": '"Gerät",Device\n1,ok\n'.encode(),
         },
     )
-    home.pipeline().run("bronze")
+    home.fill("bronze")
     assert found(home, "Index", "Device", "_corrupt_record") == {
         "some.csv": [
             (1, UMLAUTS, None),
@@ -63,7 +63,7 @@ ENDS: dict[str, tuple[bytes, list[tuple[int | None, str | None]]]] = {
 def test_line_ends_of_csv(lakehouse: Lakehouse) -> None:
     home = only(lakehouse, format="csv", schema=SCHEMA, schema_evolution="rescue")
     land(home, {name: data for name, (data, _) in ENDS.items()})
-    home.pipeline().run("bronze")
+    home.fill("bronze")
     rows = {name: [(*row, None) for row in rows] for name, (_, rows) in ENDS.items()}
     assert found(home, "Index", "Device", "_corrupt_record") == rows
     assert {key[0] for key, entry in book(home).items() if entry.rescued_rows} == set()

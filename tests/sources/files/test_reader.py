@@ -18,7 +18,7 @@ def test_csv_cells_of_an_inferred_schema_stay_texts(lakehouse: Lakehouse) -> Non
     """As they stand: Spark would take four digits for a year."""
     home = only(lakehouse, format="csv", schema=None, hints={})
     land(home, {"1.csv": b"order_id,zip,at\n1001,01067,2018-03-02\n1002,10115,2018-03-03\n"})
-    home.pipeline().run("bronze")
+    home.fill("bronze")
     rows = [("1001", "01067", "2018-03-02 00:00:00"), ("1002", "10115", "2018-03-03 00:00:00")]
     assert found(home, "order_id", "zip", "at", "_rescued_data") == {
         "1.csv": [(*row, None) for row in rows]
@@ -41,7 +41,7 @@ NOTHING = 'select 5::bigint as "Index" limit 0'
 def test_parquet(lakehouse: Lakehouse) -> None:
     home = only(lakehouse, format="parquet", schema=SCHEMA, schema_evolution="rescue")
     land_parquet(home, one=ONE, nested=NESTED, nothing=NOTHING)
-    home.pipeline().run("bronze")
+    home.fill("bronze")
     rows = {"one.parquet": [(1, "phone"), (2, None)], "nested.parquet": [(3, None)]}
     assert found(home, "Index", "Device") == rows
     ((text,),) = found(home, "_rescued_data")["nested.parquet"]
@@ -57,7 +57,7 @@ def test_parquet(lakehouse: Lakehouse) -> None:
 def test_parquet_files_of_different_types(lakehouse: Lakehouse) -> None:
     home = only(lakehouse, format="parquet", schema=SCHEMA, schema_evolution="rescue")
     land_parquet(home, one=ONE, other=OTHER_TYPE, nested=NESTED)
-    home.pipeline().run("bronze")
+    home.fill("bronze")
     assert found(home, "Index", "Device") == {
         "one.parquet": [(1, "phone"), (2, None)],
         "other.parquet": [(None, "other")],
@@ -73,7 +73,7 @@ def test_parquet_that_cannot_be_read_among_good_files(lakehouse: Lakehouse) -> N
     whole = (home.config.layout.landing("activity") / "torn.parquet").read_bytes()
     land(home, {"torn.parquet": whole[:-40], "x.parquet": b"{}\n"})
     land(home, {"rotten.parquet": whole[:4] + bytes(60) + whole[64:]})  # its footer is as it was
-    home.pipeline().run("bronze")
+    home.fill("bronze")
     assert list(found(home, "Index")) == ["one.parquet"]
     assert {name: entry.state for (name, _), entry in book(home).items()} == {
         "one.parquet": INGESTED,
@@ -94,7 +94,7 @@ def test_parquet_keeps_microseconds(lakehouse: Lakehouse) -> None:
         for at in map(moment.format, ("123456", "123457", "000000"))
     ]
     land_parquet(home, a=" union all ".join(times))
-    home.pipeline().run("bronze")
+    home.fill("bronze")
     columns = ("at", "local", "_rescued_data")
     assert found(home, *columns)["a.parquet"] == [
         (moment.format(micros).removesuffix(".000000"),) * 2 + (None,)
@@ -113,7 +113,7 @@ def test_parquet_whose_columns_have_odd_names(lakehouse: Lakehouse) -> None:
             'file_modification_time': timestamp '1999-01-01'} as _metadata""",
         text="""select 3::bigint as "Index", 'mine' as _METADATA, 'x' as _file""",
     )
-    home.pipeline().run("bronze")
+    home.fill("bronze")
     rows = found(home, "Index", "_rescued_data")
     assert {name: [(i, json.loads(kept)) for i, kept in some] for name, some in rows.items()} == {
         "a.parquet": [(1, {"a`b": 2, "c.d": 3})],
@@ -137,7 +137,7 @@ def test_text(lakehouse: Lakehouse) -> None:
     home = only(lakehouse, format="text", schema={"value": "string"})
     land(home, {"1.log": b'one\r\n\n{"two": 2}\n', "2.log.bz2": bz2.compress("drei ä\n".encode())})
     land(home, {"3.log": b"drei \xe4\n\xef\xbb\xbfvier \xf0\x9f\x98\x80\n"})
-    home.pipeline().run("bronze")
+    home.fill("bronze")
     assert found(home, "value", "_corrupt_record", "_rescued_data") == {
         "1.log": [("one", None, None), ('{"two": 2}', None, None)],
         "2.log.bz2": [("drei ä", None, None)],
@@ -169,7 +169,7 @@ def test_json_documents(lakehouse: Lakehouse) -> None:
             **not_json,
         },
     )
-    home.pipeline().run("bronze")
+    home.fill("bronze")
     rows = found(home, "Index", "Device", "_corrupt_record")
     assert rows == {
         "array.json": [(1, None, None), (2, "a\nb", None)],

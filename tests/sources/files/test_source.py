@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import os
 import shutil
 from collections import Counter
@@ -21,24 +20,13 @@ from medallion.sources.files.batch import FileBatch
 from medallion.spark import query
 from medallion.spark.errors import StreamError
 from tests.support.home import aged
-from tests.support.lakehouse import Lakehouse, book, counts, only
+from tests.support.lakehouse import Lakehouse, book, counts, indexes, only
+from tests.support.lines import row
 
 
 @pytest.fixture
 def home(lakehouse: Lakehouse) -> Lakehouse:
     return only(lakehouse)
-
-
-def row(index: int, **more: Any) -> str:
-    return json.dumps({"Index": index, "Device": "phone", **more})
-
-
-def indexes(home: Lakehouse) -> list[int]:
-    return sorted(index for (index,) in home.rows("bronze.activity", "Index"))
-
-
-def run(home: Lakehouse) -> None:
-    home.pipeline().run("bronze")
 
 
 def fails_once(monkeypatch: pytest.MonkeyPatch, name: str, at_its_end: bool = False) -> None:
@@ -73,7 +61,7 @@ def test_a_batch_that_was_cut_off_gives_every_row_once(
     fails_once(monkeypatch, name, at_its_end)
     run_cut_off(home)
     home.land("activity", "c.json", row(4))
-    run(home)
+    home.fill("bronze")
     assert [i for (i,) in home.rows("bronze.activity", "Index")].count(None) == 1
     assert sorted(i for (i,) in home.rows("bronze.activity", "Index") if i) == [1, 2, 3, 4]
     assert counts(home) == {
@@ -98,7 +86,7 @@ def test_a_file_that_goes_or_changes_after_a_run_died_between_rows_and_ledger(
     file.unlink()
     if what == "changed":
         aged(home.land("activity", "a.json", row(7), row(8)), -5)
-    run(home)
+    home.fill("bronze")
     assert indexes(home) == [1, 2]
     assert counts(home)["a.json", 1] == (INGESTED, 0, 1, 0, 0)
     assert counts(home)["b.json", 1] == (INGESTED, 0, 1, 0, 0)
@@ -115,9 +103,9 @@ def test_a_batch_that_was_handed_over_twice_is_taken_in_once(
     with monkeypatch.context() as patch:
         patch.setattr(ledger.Ledger, "write", dies)
         with pytest.raises(RuntimeError):
-            run(home)
+            home.fill("bronze")
     home.land("activity", "b.json", row(3))
-    run(home)
+    home.fill("bronze")
     assert indexes(home) == [1, 2, 3]
     assert {key: state for key, (state, *_) in counts(home).items()} == {
         ("a.json", 1): INGESTED,
@@ -136,7 +124,7 @@ def between(home: Lakehouse, monkeypatch: pytest.MonkeyPatch, what: Any) -> None
 
     with monkeypatch.context() as patch:
         patch.setattr(Writer, "prepare", prepare)
-        run(home)
+        home.fill("bronze")
 
 
 def test_a_file_that_goes_before_it_is_read(
@@ -149,7 +137,7 @@ def test_a_file_that_goes_before_it_is_read(
     assert counts(home)["a.json", 1][0] == VANISHED
     assert counts(home)["b.json", 1] == (INGESTED, 0, 1, 0, 0)
     home.land("activity", "a.json", row(3))
-    run(home)
+    home.fill("bronze")
     assert indexes(home) == [2, 3]
     assert counts(home)["a.json", 2] == (INGESTED, 1, 1, 0, 0)
 
@@ -161,7 +149,7 @@ def test_all_files_of_a_batch_go_before_they_are_read(
     between(home, monkeypatch, file.unlink)
     assert home.rows("bronze.activity") == []
     home.land("activity", "b.json", row(2))
-    run(home)
+    home.fill("bronze")
     assert indexes(home) == [2]
     assert audit(home.config, everything=True).findings == ()
 
@@ -178,7 +166,7 @@ def test_a_file_that_changes_before_it_is_read_is_taken_in_as_it_is_then(
     between(home, monkeypatch, change)
     assert indexes(home) == [2]
     assert counts(home)["a.json", 1][0] == PENDING
-    run(home)
+    home.fill("bronze")
     assert indexes(home) == [2, 7, 8]
     assert counts(home)["a.json", 1] == (INGESTED, 1, 2, 0, 0)
     assert audit(home.config, everything=True).findings == ()
@@ -193,7 +181,7 @@ def test_a_file_that_replaces_another_where_that_is_allowed(
     for number, age in ((1, 20), (2, 10)):
         file = aged(home.land("activity", "a.json", *[row(number)] * number), age)
         modified.append(file.stat().st_mtime_ns // 1_000_000)
-        run(home)
+        home.fill("bronze")
     last = INGESTED if clean == "off" else ARCHIVED
     assert {k: v[:3] for k, v in counts(home).items()} == {
         ("a.json", 1): (REPLACED, 0, 1),
@@ -216,7 +204,7 @@ def test_a_torn_file_among_good_ones_is_put_aside_and_comes_again_repaired(
     home.land("activity", "a.json", row(2))
     good = home.land("activity", "good.json.gz")
     good.write_bytes(gzip.compress(f"{row(3)}\n{row(4)}\n".encode()))
-    run(home)
+    home.fill("bronze")
     assert indexes(home) == [2, 3, 4]
     entry = book(home)["torn.json.gz", 1]
     assert (entry.state, entry.moved_to) == (REJECTED, "rejected/activity/torn.json.gz")
@@ -228,7 +216,7 @@ def test_a_torn_file_among_good_ones_is_put_aside_and_comes_again_repaired(
     assert entry.path in reason
     assert audit(home.config, everything=True).findings == ()
     torn.write_bytes(gzip.compress(f"{row(1)}\n".encode()))
-    run(home)
+    home.fill("bronze")
     assert indexes(home) == [1, 2, 3, 4]
     assert counts(home)["torn.json.gz", 2] == (INGESTED, 1, 1, 0, 0)
     shutil.rmtree(home.config.layout.rejected("activity"))  # it is repaired, and no more needed
@@ -242,16 +230,16 @@ def test_a_folder_named_by_way_of_another(lakehouse: Lakehouse, name: str) -> No
     outside = home.root.parent / "outside"
     outside.mkdir()
     (outside / name).write_text(row(1) + "\n")
-    run(home)
+    home.fill("bronze")
     assert home.rows("bronze.activity", "_source_file", "Index") == [(f"{outside}/{name}", 1)]
     assert book(home)[name, 1].rows == 1
 
 
 def test_a_checkpoint_that_is_lost_doubles_no_row(home: Lakehouse) -> None:
     home.land("activity", "a.json", row(1))
-    run(home)
+    home.fill("bronze")
     shutil.rmtree(home.config.layout.checkpoint("bronze.activity"))
     home.land("activity", "b.json", row(2))
-    run(home)
+    home.fill("bronze")
     assert indexes(home) == [1, 2]
     assert counts(home)["a.json", 1] == (INGESTED, 0, 1, 0, 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -16,19 +15,8 @@ from medallion.sources.files.batch import FileBatch
 from medallion.spark import query
 from medallion.spark.errors import StreamError
 from tests.support.home import aged
-from tests.support.lakehouse import Lakehouse, book, counts, only
-
-
-def row(index: int) -> str:
-    return json.dumps({"Index": index, "Device": "phone"})
-
-
-def indexes(home: Lakehouse) -> list[int]:
-    return sorted(index for (index,) in home.rows("bronze.activity", "Index"))
-
-
-def run(home: Lakehouse) -> None:
-    home.pipeline().run("bronze")
+from tests.support.lakehouse import Lakehouse, book, counts, indexes, only
+from tests.support.lines import row
 
 
 def is_whole(home: Lakehouse, gone: str | None = None) -> bool:
@@ -67,8 +55,8 @@ def test_a_namesake_that_a_poll_met_before_the_ledger_had_the_first(
         aged(home.land("activity", "a.json", row(7), row(8)), -5)
 
     dies_between_rows_and_ledger(home, monkeypatch, change)
-    run(home)
-    run(home)
+    home.fill("bronze")
+    home.fill("bronze")
     assert indexes(home) == ([1, 2, 7, 8] if allowed else [1, 2])
     found = {key: value[:3] for key, value in counts(home).items()}
     assert found == {
@@ -107,8 +95,8 @@ def test_a_file_that_replaces_another_just_before_it_is_opened(
     with monkeypatch.context() as patch:
         patch.setattr(reader, "rows", changed_before)
         patch.setattr(FileBatch, "record", changed_after)
-        run(home)
-    run(home)
+        home.fill("bronze")
+    home.fill("bronze")
     assert indexes(home) == ([2, 7, 8, 9, 10, 11] if again else [2, 7, 8])
     figures = {key: value[:3] for key, value in counts(home).items()}
     assert figures.pop(("b.json", 1)) == (INGESTED, 0, 1)
@@ -133,8 +121,8 @@ def test_a_file_that_a_poll_missed_before_the_ledger_had_its_rows(
     assert counts(home)["a.json", 1][0] == VANISHED
     if comes_back:
         away.rename(file)
-    run(home)
-    run(home)
+    home.fill("bronze")
+    home.fill("bronze")
     assert indexes(home) == [1, 2]
     assert {key: value[:3] for key, value in counts(home).items()} == {
         ("a.json", 1): (INGESTED, 0, 1),
@@ -161,8 +149,8 @@ def test_a_file_that_was_away_while_its_batch_ran(
 
     with monkeypatch.context() as patch:
         patch.setattr(FileBatch, "record", away_and_back)
-        run(home)
-    run(home)
+        home.fill("bronze")
+    home.fill("bronze")
     assert indexes(home) == [1]
     assert {key: value[:3] for key, value in counts(home).items()} == {
         ("a.json", 1): (VANISHED, None, None),
