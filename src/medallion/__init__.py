@@ -4,6 +4,7 @@ What is here is loaded when it is first asked for, so that `import medallion` co
 
 >>> medallion.query("data/lakehouse", "SELECT * FROM gold.device_totals").rows
 >>> medallion.DataFactory("data/lakehouse/landing", dirty=True).land()
+>>> medallion.streams.display(events, bar="count")
 >>> medallion.spark_session().read.format("delta").load("data/lakehouse/silver/event")
 """
 
@@ -13,11 +14,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from medallion import streams
     from medallion.factory import DataFactory
     from medallion.spark.session import spark_session
     from medallion.sql.engine import query
 
-__all__ = ["DataFactory", "query", "spark_session"]
+__all__ = ["DataFactory", "query", "spark_session", "streams"]
 __version__ = "0.1.0"
 
 _HOMES = {
@@ -28,6 +30,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "streams":  # for streams by hand: a package, where the others are names in one
+        return import_module("medallion.streams")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = globals()[name] = getattr(import_module(_HOMES[name]), name)
@@ -35,4 +39,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted({*globals(), *_HOMES, "streams"})

@@ -3,8 +3,12 @@
 Everything here is Spark's own, made safe: each wait has an end, each refusal is one sentence.
 """
 
+from medallion.errors import UsageError
+from medallion.spark.errors import StreamError
+from medallion.streams.display import display
 from medallion.streams.listing import Stream, streams
 from medallion.streams.table import Table
+from medallion.streams.triggers import trigger
 from medallion.streams.waiting import (
     Stopped,
     await_termination,
@@ -13,15 +17,21 @@ from medallion.streams.waiting import (
     stop_all_streams,
     until_stream_is_ready,
 )
+from medallion.streams.writing import write
 
 __all__ = [
     "Stopped",
     "Stream",
+    "StreamError",
     "Table",
+    "UsageError",
     "await_termination",
+    "display",
     "exception",
     "explain",
     "stop_all_streams",
     "streams",
+    "trigger",
     "until_stream_is_ready",
+    "write",
 ]

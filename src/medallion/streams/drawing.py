@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from html import escape
 from io import StringIO
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from medallion.lakehouse.text import visible
 
 if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
     from rich.table import Table
 
 BAR_WIDTH = 32
@@ -38,33 +39,50 @@ class Grid:
             yield None if bar is None else max(0.0, bar) / longest
 
 
-def as_rich(grid: Grid) -> Table:
-    """For rich's console."""
-    from rich import box
-    from rich.bar import Bar
-    from rich.table import Table
-    from rich.text import Text
+@dataclass(frozen=True)
+class Drawn:
+    """A grid for rich's console. Title and foot stand outside, for a narrow table folds them."""
 
-    table = Table(
-        title=Text(visible(grid.title), "bold"),
-        title_justify="left",
-        caption=Text(visible(grid.foot)) if grid.foot else None,
-        caption_justify="left",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-    )
-    for place, header in enumerate(grid.headers):
-        table.add_column(Text(visible(header)), justify="right" if place in grid.right else "left")
-    if grid.bars is not None:
-        table.add_column(no_wrap=True, min_width=8, max_width=BAR_WIDTH)
-    shares = grid.shares()
-    for row in grid.rows:
-        cells: list[Text | Bar] = [Text(visible(cell)) for cell in row]
+    grid: Grid
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.text import Text
+
+        if self.grid.title:
+            yield Text(visible(self.grid.title), "bold")
+        yield self._table(options.max_width)
+        if self.grid.foot:
+            yield Text(visible(self.grid.foot))
+
+    def _table(self, width: int) -> Table:
+        from rich import box
+        from rich.bar import Bar
+        from rich.table import Table
+        from rich.text import Text
+
+        grid, bar_width = self.grid, self._bar_width(width)
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for place, header in enumerate(grid.headers):
+            side: Literal["left", "right"] = "right" if place in grid.right else "left"
+            table.add_column(Text(visible(header)), justify=side, overflow="fold")
         if grid.bars is not None:
-            share = next(shares)
-            cells.append(Text() if share is None else Bar(1, 0, share, color="cyan"))
-        table.add_row(*cells)
-    return table
+            table.add_column(width=bar_width)
+        shares = grid.shares()
+        for row in grid.rows:
+            cells: list[Text | Bar] = [Text(visible(cell)) for cell in row]
+            if grid.bars is not None:
+                share = next(shares)
+                cells.append(Text() if share is None else Bar(1, 0, share, color="cyan"))
+            table.add_row(*cells)
+        return table
+
+    def _bar_width(self, width: int) -> int:
+        """What the values leave free, and never so little that no bar can be told from another."""
+        from rich.cells import cell_len
+
+        columns = zip(self.grid.headers, *self.grid.rows, strict=True)
+        taken = sum(3 + max(cell_len(visible(cell)) for cell in column) for column in columns)
+        return max(8, min(BAR_WIDTH, width - taken - 2))
 
 
 def as_text(grid: Grid) -> str:
@@ -73,7 +91,7 @@ def as_text(grid: Grid) -> str:
 
     file = StringIO()
     width = get_terminal_size((120, 24)).columns
-    Console(file=file, width=width, color_system=None, legacy_windows=False).print(as_rich(grid))
+    Console(file=file, width=width, color_system=None, legacy_windows=False).print(Drawn(grid))
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
 
 

@@ -6,6 +6,7 @@ started or shown once is kept, so that it can still be asked about by its name.
 
 from __future__ import annotations
 
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -21,12 +22,12 @@ def session() -> SparkSession:
     Raises:
         UsageError: there is none.
     """
-    active = SparkSession.getActiveSession()
-    if active is None:
+    try:
+        return SparkSession.active()
+    except PySparkRuntimeError:
         raise UsageError(
             "There is no Spark session here: medallion.spark_session() starts one, and gives it."
-        )
-    return active
+        ) from None
 
 
 def keep(query: StreamingQuery) -> StreamingQuery:

@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -15,8 +16,10 @@ from medallion.streams.waiting import Stopped, stop
 
 def stop_below(root: Path, timeout: float) -> Table[Stopped]:
     """Stop the streams with a source, a sink or a checkpoint below a folder; the others go on."""
-    active = SparkSession.getActiveSession()
-    found = active.streams.active if active else []
+    try:
+        found = SparkSession.active().streams.active
+    except PySparkRuntimeError:  # no session, and no streams
+        found = []
     return stop((query for query in found if _touches(query, root)), timeout)
 
 

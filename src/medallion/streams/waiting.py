@@ -13,7 +13,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql.streaming.query import StreamingQuery
 
 from medallion.errors import UsageError
-from medallion.spark.errors import StreamError, one_line
+from medallion.spark.errors import SPARK_ERRORS, StreamError, one_line
 from medallion.streams.known import find, keep, label, session
 from medallion.streams.table import Table
 
@@ -113,16 +113,12 @@ def stop(queries: Iterable[StreamingQuery], timeout: float = 30) -> Table[Stoppe
     _checked(timeout)
     outcomes: dict[str, str] = {}
 
-    def stop_one(query: StreamingQuery) -> None:
-        try:
-            query.stop()
-            outcomes[query.runId] = STOPPED
-        except Exception as error:  # said in the table, for the others go on
-            outcomes[query.runId] = f"not stopped: {one_line(str(error))}"
+    def note(query: StreamingQuery) -> None:
+        outcomes[query.runId] = stop_one(query)
 
     chosen = [keep(query) for query in queries]
     # Daemons, so that one that never returns does not hold up the end of the process.
-    threads = [threading.Thread(target=stop_one, args=(each,), daemon=True) for each in chosen]
+    threads = [threading.Thread(target=note, args=(each,), daemon=True) for each in chosen]
     for thread in threads:
         thread.start()
     end = time.monotonic() + timeout
@@ -131,6 +127,15 @@ def stop(queries: Iterable[StreamingQuery], timeout: float = 30) -> Table[Stoppe
     late = f"still running after {timeout:g} seconds: Spark stops it when its batch ends"
     rows = [Stopped(label(q), q.id, outcomes.get(q.runId, late)) for q in chosen]
     return Table("streams stopped", Stopped, tuple(rows), empty="no stream was running")
+
+
+def stop_one(query: StreamingQuery) -> str:
+    """Stop one query, which returns when its batch has ended; what came of it."""
+    try:
+        query.stop()
+    except SPARK_ERRORS as error:
+        return f"not stopped: {one_line(str(error))}"
+    return STOPPED
 
 
 def doing(query: StreamingQuery) -> str:
@@ -147,7 +152,9 @@ def is_alive(query: StreamingQuery) -> bool:
 
 
 def _is_ready(query: StreamingQuery) -> bool:
-    return query.lastProgress is not None or not query.isActive
+    # A continuous stream has no batches, and so no records of progress.
+    is_known = query.lastProgress is not None or doing(query).startswith("Committing epoch")
+    return is_known or not query.isActive
 
 
 def _until(reached: Callable[[], bool], query: StreamingQuery, timeout: float) -> bool:

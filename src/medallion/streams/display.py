@@ -1,0 +1,179 @@
+"""A DataFrame shown: a stream as a table or bar chart that changes, another one once."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from medallion.errors import UsageError
+from medallion.lakehouse.text import counted
+from medallion.spark.errors import SPARK_ERRORS, StreamError
+from medallion.streams import screens
+from medallion.streams.known import label, session
+from medallion.streams.picture import Picture
+from medallion.streams.plan import plan_of
+from medallion.streams.screens import Screen
+from medallion.streams.tally import Tally
+from medallion.streams.triggers import trigger as named_trigger
+from medallion.streams.waiting import exception, is_alive, stop
+from medallion.streams.writing import write
+
+_PAUSE, _SECOND = 0.1, 1.0
+
+_displayed: set[str] = set()
+"""The run ids of the streams that were started here, to be shown."""
+
+
+@dataclass(frozen=True)
+class End:
+    """When a display is over, beside the end of its stream: whichever comes first."""
+
+    seconds: float | None
+    batches: int | None
+    held_rows: int
+
+
+def display(
+    df: DataFrame,
+    stream_name: str | None = None,
+    *,
+    trigger: str = "default",
+    output_mode: str | None = None,
+    bar: str | None = None,
+    rows: int = 20,
+    seconds: float | None = None,
+    batches: int | None = None,
+    held_rows: int = 100_000,
+) -> StreamingQuery | None:
+    """Show a stream as it grows, in a terminal or in the output of a notebook's cell.
+
+    The rows go into a table in this session's memory, called `stream_name`, which SQL can ask.
+    `output_mode` is `complete` for an aggregation and `append` for other streams unless it is
+    given; `trigger` is one of `medallion.streams.trigger`. At most `rows` rows are shown: the
+    newest, or in complete mode the first. With `bar`, a column of numbers, each row has a bar.
+
+    It ends when the stream does, after `seconds` or `batches`, with Ctrl-C, or when the table holds
+    `held_rows` rows; the stream is stopped then, and its table stays. Only in a notebook, and
+    with neither `seconds` nor `batches` nor a trigger that ends, does the call return at once: the
+    output goes on changing until the stream is stopped.
+
+    A DataFrame that is no stream is shown once, and None is returned.
+
+    Raises:
+        UsageError: there is no such column, a number is not above 0, or the stream cannot be shown
+            in that mode or by that trigger.
+        StreamError: the stream failed.
+    """
+    for what, number in {"rows": rows, "seconds": seconds, "batches": batches}.items():
+        if number is not None and not number > 0:
+            raise UsageError(f"{what} must be above 0, not {number!r}.")
+    picture = Picture(df, rows, bar)
+    screen = screens.screen()
+    if not df.isStreaming:
+        with screen:
+            screen.draw(picture.first(df, ""))
+        return None
+    name = stream_name or f"display_{uuid.uuid4().hex[:8]}"
+    _stop_shown(name)
+    mode = output_mode or ("complete" if plan_of(df).aggregates else "append")
+    query = write(df, "memory", name=name, trigger=trigger, output_mode=mode)
+    _displayed.add(query.runId)
+    table = session().table(name)
+    end, how = End(seconds, batches, held_rows), named_trigger(trigger)
+    showing = _Showing(query, table, picture, screen, end, Tally(mode), "continuous" in how)
+    ends = seconds or batches or how.keys() & {"once", "availableNow"}
+    if screen.outlives_the_call and not ends:
+        threading.Thread(target=showing.run_on, daemon=True).start()
+        return query
+    showing.run()
+    if failure := exception(query):
+        raise StreamError(f"{name} failed: {failure}")
+    return query
+
+
+def _stop_shown(name: str) -> None:
+    """A cell that is run again shows its stream anew, instead of failing because it runs."""
+    stop(q for q in session().streams.active if q.name == name and q.runId in _displayed)
+
+
+@dataclass
+class _Showing:
+    """One stream on one screen."""
+
+    query: StreamingQuery
+    table: DataFrame
+    picture: Picture
+    screen: Screen
+    end: End
+    tally: Tally
+    is_continuous: bool  # then Spark keeps no records, and the table itself is counted
+    started: float = field(default_factory=time.monotonic)
+
+    def run(self) -> None:
+        """Draw until the end, then stop the stream, and draw what it is at last."""
+        with self.screen:
+            with _interrupts() as asked:
+                why = self._watch(asked)
+            (stopped,) = stop([self.query])
+            self.tally.take(self.query)
+            failure = exception(self.query)
+            self._draw(f"failed: {failure}" if failure else f"{stopped.outcome}: {why}")
+
+    def run_on(self) -> None:
+        """The same beside other cells, one of which may stop Spark itself."""
+        with suppress(*SPARK_ERRORS, OSError):
+            self.run()
+
+    def _watch(self, asked: threading.Event) -> str:
+        """Draw each batch until the display is over; why it is."""
+        drawn: object = None
+        while True:
+            is_active = self.query.isActive and is_alive(self.query)
+            self.tally.take(self.query)  # after that, so that the last batch is drawn
+            if self.is_continuous:
+                self.tally.rows = self.table.count()
+            if (seen := (self.tally.batches, self.tally.rows)) != drawn:
+                drawn = seen
+                self._draw("")
+            if why := self._over(is_active):
+                return why
+            if asked.wait(_SECOND if self.is_continuous else _PAUSE):
+                return "interrupted"
+
+    def _over(self, is_active: bool) -> str | None:
+        end, tally = self.end, self.tally
+        if not is_active:
+            return "it has come to its end"
+        if end.seconds is not None and time.monotonic() - self.started >= end.seconds:
+            return f"{end.seconds:g} seconds are over"
+        if end.batches is not None and tally.batches >= end.batches:
+            return f"batch {tally.batches - 1} is the last one to be shown"
+        if tally.rows >= end.held_rows:
+            return f"its table holds {counted(tally.rows, 'row')}, all of them in memory"
+        return None
+
+    def _draw(self, foot: str) -> None:
+        draw = self.picture.first if self.tally.mode == "complete" else self.picture.last
+        self.screen.draw(draw(self.table, f"{label(self.query)}: {self.tally.told()}", foot))
+
+
+@contextmanager
+def _interrupts() -> Iterator[threading.Event]:
+    """An event that Ctrl-C sets: PySpark's own handler would cancel the jobs of every stream."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+    before = signal.signal(signal.SIGINT, lambda *_: asked.set())
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,82 @@
+"""Where a live table is drawn: a terminal, or the output of a notebook's cell."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Protocol
+
+from medallion.streams.drawing import Drawn, Grid, as_html, as_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+class Screen(Protocol):
+    """Something that shows a grid, and the next one in its place."""
+
+    @property
+    def outlives_the_call(self) -> bool:
+        """Whether it can be drawn on after the call that opened it."""
+
+    def __enter__(self) -> Screen:
+        """Open it."""
+
+    def __exit__(self, *raised: object) -> None:
+        """Leave on it what was drawn last."""
+
+    def draw(self, grid: Grid) -> None:
+        """Show this, in place of what was there."""
+
+
+class TerminalScreen:
+    """A table that is drawn over itself. Where standard output is no terminal, the last one."""
+
+    outlives_the_call = False
+
+    def __init__(self, console: Console | None = None) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        console = console or Console()
+        self._live = Live(console=console, auto_refresh=False, vertical_overflow="crop")
+
+    def __enter__(self) -> TerminalScreen:
+        self._live.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._live.stop()
+
+    def draw(self, grid: Grid) -> None:
+        self._live.update(Drawn(grid), refresh=True)
+
+
+class NotebookScreen:
+    """The output of the cell that runs now; later cells leave it alone."""
+
+    outlives_the_call = True
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+
+    def __enter__(self) -> NotebookScreen:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        """What was drawn stays."""
+
+    def draw(self, grid: Grid) -> None:
+        from IPython.display import display
+
+        shown = {"text/html": as_html(grid), "text/plain": as_text(grid)}
+        if self._handle is None:
+            self._handle = display(shown, raw=True, display_id=True)
+        else:
+            self._handle.update(shown, raw=True)
+
+
+def screen() -> Screen:
+    """The notebook's where this is one, and the terminal's elsewhere."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None
+    return NotebookScreen() if hasattr(shell, "kernel") else TerminalScreen()

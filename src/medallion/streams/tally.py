@@ -1,0 +1,50 @@
+"""How far a stream into a table in memory has come, from Spark's records of its batches."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+from medallion.lakehouse.text import counted
+
+
+@dataclass
+class Tally:
+    """The batches of one run. In `complete` mode each one replaces the rows of the one before."""
+
+    mode: str
+    batches: int = 0
+    rows: int = 0
+    last: dict[str, Any] = field(default_factory=dict)
+
+    def take(self, query: StreamingQuery) -> None:
+        """Take up the records of the batches that have ended since the last call."""
+        newest = query.lastProgress
+        if newest is None or newest["batchId"] < self.batches:
+            return
+        # To fetch all the records that Spark keeps takes long: only where some were missed.
+        missed = newest["batchId"] > self.batches
+        for progress in query.recentProgress if missed else [newest]:
+            record = json.loads(progress.json)
+            ran = "addBatch" in record["durationMs"]  # an idle trigger leaves a record as well
+            if ran and record["batchId"] >= self.batches:
+                self.batches, self.last = record["batchId"] + 1, record
+                written = max(0, record["sink"]["numOutputRows"])
+                self.rows = written if self.mode == "complete" else self.rows + written
+
+    def told(self) -> str:
+        """The same in words, with the last batch's rate and watermark."""
+        if not self.last:
+            return "no batch yet" if not self.rows else counted(self.rows, "row")
+        words = [
+            f"batch {self.batches - 1}",
+            counted(self.rows, "row"),
+            f"{self.last['processedRowsPerSecond']:,.1f} rows a second",
+        ]
+        watermark = (self.last.get("eventTime") or {}).get("watermark", "1970")
+        if not watermark.startswith("1970"):
+            words.append(f"watermark {watermark}")
+        return ", ".join(words)

@@ -1,0 +1,131 @@
+"""A streaming DataFrame into a sink by its name, with what Spark would let pass looked at first."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from medallion.errors import UsageError
+from medallion.spark import checkpoints
+from medallion.spark.errors import SPARK_ERRORS, one_line
+from medallion.streams.fitting import FILES, refuse
+from medallion.streams.known import keep
+from medallion.streams.plan import plan_of
+from medallion.streams.triggers import trigger as named_trigger
+
+_LASTING = ("delta", "files", *FILES, "foreach", "foreachBatch", "kafka")
+_NOTE = "sink"
+
+
+def write(
+    df: DataFrame,
+    sink: str,
+    to: str | Path | Callable[..., Any] | Any = None,
+    *,
+    name: str | None = None,
+    checkpoint: str | Path | None = None,
+    trigger: str = "default",
+    output_mode: str = "append",
+    options: Mapping[str, str] | None = None,
+) -> StreamingQuery:
+    """Start a stream of `df` into a sink.
+
+    `sink` and `to`: `delta` and `files` (which are parquet; or by format: `parquet`, `json`,
+    `csv`, `orc`, `text`) with a folder; `kafka` with a topic, and the servers in `options`;
+    `foreach` and `foreachBatch` with a function of a row, or of a DataFrame and a batch id;
+    `console`; `memory`, a table in this session called `name`. `trigger` is one of
+    `medallion.streams.trigger`.
+
+    Beyond Spark's own: sinks that last must have a checkpoint, where for `foreach` and
+    `foreachBatch` Spark would take one that is gone with the stream; and a checkpoint goes with
+    one sink, where Spark would stop the stream that has it and let rows go to the other one only.
+
+    Checkpoints are local folders.
+
+    Raises:
+        UsageError: `df` is no stream, something is missing, or does not go together with the rest.
+    """
+    if not df.isStreaming:
+        raise UsageError("This DataFrame is no stream: write it with df.write, or show it.")
+    how = named_trigger(trigger)
+    refuse(plan_of(df), sink, output_mode, "continuous" in how)
+    _refuse_missing(df, sink, to, name, checkpoint, options or {})
+    writer = df.writeStream.outputMode(output_mode).trigger(**how).options(**dict(options or {}))
+    if name is not None:
+        writer = writer.queryName(name)
+    goal = {"sink": sink, "to": str(to) if isinstance(to, (str, Path)) else ""}
+    if checkpoint is not None:
+        _refuse_claimed(Path(checkpoint), goal)
+        writer = writer.option("checkpointLocation", str(checkpoint))
+    try:
+        query = keep(_into(writer, sink, to).start())
+    except SPARK_ERRORS as error:
+        raise UsageError(f"The stream did not start: {_told(error)}") from None
+    if checkpoint is not None:
+        checkpoints.note(Path(checkpoint), _NOTE, goal)
+    return query
+
+
+def _into(writer: DataStreamWriter, sink: str, to: Any) -> DataStreamWriter:
+    if sink == "foreach":
+        return writer.foreach(to)
+    if sink == "foreachBatch":
+        return writer.foreachBatch(to)
+    writer = writer.format("parquet" if sink == "files" else sink)
+    if sink in ("delta", "files", *FILES):
+        return writer.option("path", str(to))
+    return writer.option("topic", to) if sink == "kafka" and to is not None else writer
+
+
+def _refuse_missing(
+    df: DataFrame,
+    sink: str,
+    to: Any,
+    name: str | None,
+    checkpoint: str | Path | None,
+    options: Mapping[str, str],
+) -> None:
+    missing = None
+    if sink in ("delta", "files", *FILES) and not isinstance(to, (str, Path)):
+        missing = "`to`, the folder to write into"
+    elif sink == "foreachBatch" and not callable(to):
+        missing = "`to`, a function of a DataFrame and a batch id"
+    elif sink == "foreach" and not (callable(to) or hasattr(to, "process")):
+        missing = "`to`, a function of a row, or an object with a method `process`"
+    elif sink == "kafka" and "kafka.bootstrap.servers" not in options:
+        missing = "the option kafka.bootstrap.servers, such as 'localhost:9092'"
+    elif sink == "kafka" and "value" not in df.columns:
+        missing = "a column `value`, string or binary, such as to_json(struct('*')) AS value"
+    elif sink == "kafka" and to is None and "topic" not in df.columns:
+        missing = "`to`, the topic to write into, or a column `topic`"
+    elif sink == "memory" and not re.fullmatch(r"[A-Za-z_]\w*", name or ""):
+        missing = f"`name`, letters, digits and _, which its table gets; not {name!r}"
+    elif sink in _LASTING and checkpoint is None:
+        missing = (
+            "`checkpoint`, a folder that keeps how far the stream has come; without one a restart "
+            "would begin anew"
+        )
+    if missing:
+        raise UsageError(f"The sink {sink} needs {missing}.")
+
+
+def _refuse_claimed(checkpoint: Path, goal: dict[str, str]) -> None:
+    noted = checkpoints.noted(checkpoint, _NOTE) or goal
+    if noted != goal:
+        raise UsageError(
+            f"The checkpoint {checkpoint} belongs to the stream into {noted['sink']} "
+            f"{noted['to']}: each stream needs one of its own."
+        )
+
+
+def _told(error: Exception) -> str:
+    line = one_line(str(error))
+    if "Failed to find data source: kafka" in line:
+        return "Spark's Kafka jars are not set up here: make setup-kafka brings them."
+    return line

@@ -1,0 +1,119 @@
+"""Streams waited for, looked at and stopped; each wait has an end."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from medallion import streams
+from medallion.errors import UsageError
+from medallion.spark.errors import StreamError
+from medallion.streams import known
+from tests.support.doors import Doors
+
+
+def test_the_life_of_a_stream(doors: Doors) -> None:
+    timed = doors.df.withWatermark("at", "10 minutes")
+    query = streams.write(timed, "memory", name="doors")
+    assert streams.until_stream_is_ready("doors").runId == query.runId
+    row = next(iter(streams.streams()))
+    assert (row.name, row.id, row.run_id) == ("doors", query.id, query.runId)
+    assert (row.state, row.last_batch, row.watermark) == ("waiting", None, None)
+    assert "Waiting for data" in streams.explain("doors")
+    assert streams.exception("doors") is None
+    assert streams.await_termination("doors", timeout=0.1) is False
+
+    for _ in range(2):
+        doors.open("front")
+        query.processAllAvailable()
+    row = next(iter(streams.streams()))
+    # The second batch goes by the times of the first: 10:02:33 less ten minutes.
+    assert (row.last_batch, row.watermark) == (1, "2018-03-02T09:52:33.000Z")
+    assert "EventTimeWatermark" in streams.explain(query, extended=True)
+    shown = repr(streams.streams())
+    assert "rows a second" in shown
+    assert query.id[:8] in shown
+    assert "<td" in streams.streams()._repr_html_()
+
+    (stopped,) = streams.stop_all_streams()
+    assert (stopped.name, stopped.is_stopped) == ("doors", True)
+    assert streams.await_termination("doors", timeout=5) is True
+    assert [each.state for each in streams.streams() if each.name == "doors"] == ["ended"]
+    assert repr(streams.stop_all_streams()) == "no stream was running"
+
+
+def test_a_stream_that_fails(doors: Doors, tmp_path: Path) -> None:
+    def fail(batch: DataFrame, number: int) -> None:
+        raise ValueError(f"no {number} here")
+
+    doors.open("front")
+    streams.write(doors.df, "foreachBatch", fail, name="failing", checkpoint=tmp_path / "ck")
+    with pytest.raises(StreamError, match="failing failed: no 0 here"):
+        streams.await_termination("failing", timeout=60)
+    assert streams.exception("failing") == "no 0 here"
+    with pytest.raises(StreamError, match="no 0 here"):
+        streams.until_stream_is_ready("failing")
+    states = {row.name: row.state for row in streams.streams()}
+    assert states["failing"] == "failed: no 0 here"
+
+
+def test_one_that_hangs_does_not_keep_the_others_running(doors: Doors, tmp_path: Path) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def hang(batch: DataFrame, number: int) -> None:
+        begun.set()
+        go_on.wait(60)
+
+    doors.open("front")
+    hanging = streams.write(
+        doors.df, "foreachBatch", hang, name="hanging", checkpoint=tmp_path / "hanging"
+    )
+    other = streams.write(doors.df, "memory", name="other")
+    try:
+        assert begun.wait(60)
+        outcomes = {row.name: row for row in streams.stop_all_streams(timeout=5)}
+        assert outcomes["other"].is_stopped
+        assert not other.isActive
+        assert not outcomes["hanging"].is_stopped
+        assert "still running after 5 seconds" in outcomes["hanging"].outcome
+    finally:
+        go_on.set()
+    assert streams.await_termination(hanging, timeout=60)
+
+
+def test_what_is_not_there_is_told(doors: Doors) -> None:
+    streams.write(doors.df, "memory", name="doors")
+    with pytest.raises(UsageError, match=r"no stream 'windows' here; there are: .*doors"):
+        streams.until_stream_is_ready("windows")
+    with pytest.raises(UsageError, match="timeout must be a number of seconds above 0, not 0"):
+        streams.stop_all_streams(timeout=0)
+    with pytest.raises(UsageError, match="timeout must be"):
+        streams.await_termination("doors", timeout=float("nan"))
+
+
+class Dead(StreamingQuery):
+    """A query whose thread a fatal Error of Java has ended: Spark calls it active for ever."""
+
+    name, id, runId, isActive, lastProgress = "dead", "1", "2", True, None
+    status = {"message": "Processing new data"}  # noqa: RUF012
+
+    def __init__(self) -> None:
+        thread = SimpleNamespace(isAlive=lambda: False)
+        stream = SimpleNamespace(queryExecutionThread=lambda: thread)
+        self._jsq = SimpleNamespace(streamingQuery=lambda: stream)
+
+    def exception(self) -> None:
+        return None
+
+
+def test_a_stream_whose_thread_has_died_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = SimpleNamespace(applicationId="app")
+    monkeypatch.setattr(known, "session", lambda: SimpleNamespace(sparkContext=context))
+    for wait in (streams.until_stream_is_ready, streams.await_termination):
+        with pytest.raises(StreamError, match="dead failed: its thread in Spark has died"):
+            wait(Dead(), timeout=600)

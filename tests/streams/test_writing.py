@@ -1,0 +1,95 @@
+"""`write`: sinks by name, and what Spark would let pass."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from medallion import streams
+from medallion.errors import UsageError
+from tests.support.doors import Doors
+
+NOW = "available-now"
+
+
+def end(df: DataFrame, sink: str, to: Any, **arguments: Any) -> None:
+    query = streams.write(df, sink, to, trigger=NOW, **arguments)
+    assert streams.await_termination(query, timeout=120)
+
+
+def test_every_sink_gets_each_row_once(doors: Doors, spark: SparkSession, tmp_path: Path) -> None:
+    marks, batches = tmp_path / "marks", []
+    marks.mkdir()
+
+    def mark(row: Row) -> None:
+        (marks / row.door).touch(exist_ok=False)
+
+    def take(batch: DataFrame, number: int) -> None:
+        batches.append((number, [row.door for row in batch.collect()]))
+
+    for door in ("front", "back"):  # the second round goes on where the first one ended
+        doors.open(door)
+        for sink, to in (
+            ("delta", tmp_path / "delta"),
+            ("files", tmp_path / "files"),
+            ("csv", tmp_path / "csv"),
+            ("foreach", mark),
+            ("foreachBatch", take),
+        ):
+            end(doors.df, sink, to, checkpoint=tmp_path / "checkpoints" / sink)
+    assert batches == [(0, ["front"]), (1, ["back"])]
+    assert sorted(path.name for path in marks.iterdir()) == ["back", "front"]
+    for read, folder in (("delta", "delta"), ("parquet", "files")):
+        found = spark.read.format(read).load(str(tmp_path / folder))
+        assert sorted(row.door for row in found.collect()) == ["back", "front"]
+    assert spark.read.csv(str(tmp_path / "csv")).count() == 2
+
+
+def test_a_checkpoint_goes_with_one_sink(doors: Doors, tmp_path: Path) -> None:
+    end(doors.df, "delta", tmp_path / "one", checkpoint=tmp_path / "checkpoint")
+    with pytest.raises(UsageError, match=r"belongs to the stream into delta .*one: each stream"):
+        end(doors.df, "delta", tmp_path / "two", checkpoint=tmp_path / "checkpoint")
+    assert not (tmp_path / "two").exists()
+
+
+def test_what_is_missing_is_told(doors: Doors, spark: SparkSession, tmp_path: Path) -> None:
+    servers = {"kafka.bootstrap.servers": "localhost:9092"}
+    folder = str(tmp_path)
+    for sink, to, arguments, told in (
+        ("delta", None, {}, "needs `to`, the folder"),
+        ("delta", folder, {}, "needs `checkpoint`, a folder that keeps"),
+        ("foreachBatch", print, {}, "needs `checkpoint`"),
+        ("foreachBatch", "print", {"checkpoint": folder}, "a function of a DataFrame and a batch"),
+        ("foreach", "print", {"checkpoint": folder}, "or an object with a method `process`"),
+        ("memory", None, {}, "needs `name`, letters, digits and _"),
+        ("kafka", "topic", {"checkpoint": folder}, "the option kafka.bootstrap.servers"),
+        ("kafka", "topic", {"checkpoint": folder, "options": servers}, "needs a column `value`"),
+    ):
+        with pytest.raises(UsageError, match=told):
+            streams.write(doors.df, sink, to, **arguments)
+    value = doors.df.select(F.col("door").alias("value"))
+    with pytest.raises(UsageError, match="`to`, the topic"):
+        streams.write(value, "kafka", checkpoint=folder, options=servers)
+    with pytest.raises(UsageError, match="is no stream"):
+        streams.write(spark.range(1), "memory", name="numbers")
+    assert not spark.streams.active
+
+
+def test_without_the_jars_of_kafka(doors: Doors, tmp_path: Path, spark: SparkSession) -> None:
+    if "kafka" in (spark.conf.get("spark.jars", "") or ""):
+        pytest.skip("they are set up")
+    value = doors.df.select(F.col("door").alias("value"))
+    servers = {"kafka.bootstrap.servers": "localhost:9092"}
+    with pytest.raises(UsageError, match="Kafka jars are not set up here: make setup-kafka"):
+        streams.write(value, "kafka", "doors", checkpoint=tmp_path / "ck", options=servers)
+
+
+def test_what_spark_alone_knows_is_one_sentence(doors: Doors) -> None:
+    streams.write(doors.df, "memory", name="doors")
+    with pytest.raises(UsageError, match=r"did not start: .*doors.* already active") as refused:
+        streams.write(doors.df, "memory", name="doors")
+    assert "\n" not in str(refused.value)
