@@ -1,0 +1,101 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 2. The medallion
+#
+# Three streams in a chain: **bronze** keeps every line as it came, **silver** has the rows that
+# hold to the rules, typed and each once, and **gold** counts them. `conf/pipeline.yaml` says what
+# they do, and `medallion nightly` runs them with quality gates between. Here they run one by one.
+
+# %%
+from dataclasses import replace
+from pathlib import Path
+
+import medallion as m
+from medallion.config.loader import load
+from medallion.factory.sample import FILES
+from medallion.lakehouse.layout import LAYERS
+from medallion.pipeline.pipeline import Pipeline
+
+root = Path("lesson2").absolute()
+factory = m.DataFactory(root / "landing", given=FILES)
+print(factory.clean_up())
+spark = m.spark_session()
+
+# %% [markdown]
+# The configuration of the project, on a root of our own. Of its sources the lesson needs the
+# events, and of its gold tables the actions in windows of ten minutes.
+
+# %%
+config = load({"MEDALLION_HOME": str(root)})
+config = replace(
+    config,
+    sources={"event": config.sources["event"]},
+    gold={"action_counts": config.gold["action_counts"]},
+)
+pipeline = Pipeline(spark, config, "lesson", print)
+
+
+def take_in() -> None:
+    """Land the next file, and run each layer on all that is new to it."""
+    factory.load(source="event")
+    for layer in LAYERS:
+        pipeline.run(layer)
+
+
+ACTIONS = """
+    SELECT window_start, action, total_events FROM gold.action_counts
+    ORDER BY window_start, action
+"""
+
+# %% [markdown]
+# `medallion.query` is SQL over the tables without Spark: it answers at once, while streams run too.
+
+# %%
+take_in()
+after_file1 = m.query(str(root), ACTIONS).rows
+after_file1
+
+# %%
+take_in()
+after_file2 = m.query(str(root), ACTIONS).rows
+after_file2
+
+# %%
+take_in()
+after_file3 = m.query(str(root), ACTIONS).rows
+after_file3
+
+# %% [markdown]
+# Nothing gets lost on the way. The ledger has each file, and `ops.runs` what each query made of it.
+
+# %%
+files = m.query(str(root), "SELECT path, state, rows FROM ops.files ORDER BY path").rows
+files
+
+# %%
+rows = {
+    table: m.query(str(root), f"SELECT count(*) FROM {table}").rows[0][0]
+    for table in ("bronze.event", "silver.event", "quarantine.event")
+}
+rows
+
+# %% [markdown]
+# Every table is a Delta table, and so a stream for whoever reads on.
+
+# %%
+silver = spark.readStream.format("delta").load(str(root / "silver/event"))
+m.streams.display(silver.select("event_at", "device", "action"), trigger="available-now")
+
+# %%
+print(factory.clean_up())

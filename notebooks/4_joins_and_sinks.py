@@ -1,0 +1,195 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 4. Joins and sinks
+#
+# Which recordings followed an opened door, on the same phone and within an hour? Both sides are
+# streams, and each waits for the other: for as long as the watermarks and the condition on time
+# allow, and no longer, so that what is waited for does not grow without end.
+
+# %%
+import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+import medallion as m
+
+root = Path("lesson4").absolute()
+m.DataFactory(root / "landing").clean_up()
+spark = m.spark_session()
+
+# %% [markdown]
+# Two files of each stream. phone1 records ten minutes after the door, phone2 two hours after it,
+# phone3 never. phone4's recording lands before the event that it belongs to. The second files are
+# of the next morning: they move the watermarks on.
+
+# %%
+LANDING = {
+    "opens/1.json": [("phone1", "10:00:00"), ("phone2", "10:05:00"), ("phone3", "10:10:00")],
+    "opens/2.json": [("phone4", "10:20:00"), ("phone9", "23:00:00")],
+    "recordings/1.json": [("phone1", "10:10:00"), ("phone2", "12:05:00"), ("phone4", "10:30:00")],
+    "recordings/2.json": [("phone9", "23:30:00")],
+}
+folder = TemporaryDirectory()
+for name, rows in LANDING.items():
+    lines = [json.dumps({"phone": phone, "at": f"2018-03-02T{time}"}) for phone, time in rows]
+    file = Path(folder.name) / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("".join(f"{line}\n" for line in lines))
+factory = m.DataFactory(root / "landing", given=folder.name)
+factory.load()
+
+# %% [markdown]
+# ## A stream with a stream
+
+# %%
+SCHEMA = "phone string, at timestamp"
+
+
+def joined(opens: DataFrame, recordings: DataFrame, how: str) -> DataFrame:
+    """Opens, each with the recordings of its phone within the hour after it."""
+    left = opens.select("phone", F.col("at").alias("opened_at"))
+    right = recordings.select(F.col("phone").alias("recorder"), F.col("at").alias("recorded_at"))
+    follows = F.expr(
+        "phone = recorder AND recorded_at BETWEEN opened_at AND opened_at + INTERVAL 1 HOUR"
+    )
+    left = left.withWatermark("opened_at", "1 hour")
+    right = right.withWatermark("recorded_at", "2 hours")
+    return left.join(right, follows, how).drop("recorder")
+
+
+def stream(name: str) -> DataFrame:
+    """The files of one side as they land."""
+    return spark.readStream.schema(SCHEMA).json(str(root / "landing" / name))
+
+
+table, checkpoint = root / "gold/followed", root / "_checkpoints/followed"
+query = m.streams.write(
+    joined(stream("opens"), stream("recordings"), "left"),
+    "delta",
+    table,
+    name="followed",
+    checkpoint=checkpoint,
+)
+
+
+def followed() -> list[tuple[str, str | None]]:
+    """The phones, each with when its recording was made."""
+    query.processAllAvailable()
+    time = F.date_format("recorded_at", "HH:mm")
+    found = spark.read.format("delta").load(str(table)).select("phone", time)
+    return sorted((tuple(row) for row in found.collect()), key=str)
+
+
+first = followed()
+first
+
+# %% [markdown]
+# The others may still find a partner. With the second files phone4's open comes, to a recording
+# that has waited for it; and the watermarks pass the hour of phone2 and phone3: a left outer join
+# gives them now, without one.
+
+# %%
+factory.load()
+second = followed()
+second
+
+# %% [markdown]
+# The same as of a batch join of all files, which waits for nothing.
+
+# %%
+files = (spark.read.schema(SCHEMA).json(str(root / "landing" / s)) for s in ("opens", "recordings"))
+batch = joined(*files, "left").select("phone", F.date_format("recorded_at", "HH:mm"))
+by_batch = sorted((tuple(row) for row in batch.collect()), key=str)
+by_batch == second
+
+# %% [markdown]
+# ## Sinks
+#
+# Delta takes `append` and `complete`. For `update`, where a batch brings only the groups that have
+# changed, `foreachBatch` with a MERGE is the way.
+
+# %%
+counts = stream("recordings").groupBy("phone").count()
+path = str(root / "gold/recordings")
+spark.createDataFrame([], counts.schema).write.format("delta").save(path)
+
+
+def merge(changed: DataFrame, batch: int) -> None:
+    """Put the groups that a batch has touched in the place of what was there of them."""
+    (
+        DeltaTable.forPath(spark, path)
+        .alias("table")
+        .merge(changed.alias("changed"), "table.phone = changed.phone")
+        .whenMatchedUpdateAll()
+        .whenNotMatchedInsertAll()
+        .execute()
+    )
+
+
+m.streams.write(
+    counts,
+    "foreachBatch",
+    merge,
+    name="recordings",
+    checkpoint=root / "_checkpoints/recordings",
+    trigger="available-now",
+    output_mode="update",
+)
+m.streams.await_termination("recordings", timeout=300)
+merged = sorted(tuple(row) for row in spark.read.format("delta").load(path).collect())
+merged
+
+# %% [markdown]
+# Files are written once and never again: `append` alone, as the refusal says.
+
+# %%
+try:
+    m.streams.write(
+        counts,
+        "json",
+        root / "gold/files",
+        checkpoint=root / "_checkpoints/files",
+        output_mode="complete",
+    )
+except m.streams.UsageError as error:
+    refused = str(error)
+    print(refused)
+
+# %% [markdown]
+# A stream that fails says why, and is found by its name after its end.
+
+
+# %%
+def fail(changed: DataFrame, batch: int) -> None:
+    """A function with a mistake."""
+    raise ValueError("the other end hung up")
+
+
+m.streams.write(
+    stream("opens"), "foreachBatch", fail, name="failing", checkpoint=root / "_checkpoints/failing"
+)
+try:
+    m.streams.await_termination("failing", timeout=300)
+except m.streams.StreamError as error:
+    print(error)
+cause = m.streams.exception("failing")
+
+# %%
+print(m.streams.stop_all_streams())
+folder.cleanup()
+print(factory.clean_up())

@@ -1,0 +1,116 @@
+"""The lessons, from the first cell to the last, with the numbers that they publish."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import medallion
+from tests.support import PROJECT
+
+NOTEBOOKS = PROJECT / "notebooks"
+
+
+def cells(notebook: Path) -> list[str]:
+    """The cells of code, each at its lines, so that a failure names the right one."""
+    text = notebook.read_text(encoding="utf-8")
+    marks = [*re.finditer(r"^# %%(.*)$", text, re.MULTILINE)]
+    ends = [mark.start() for mark in marks[1:]] + [len(text)]
+    return [
+        "\n" * text.count("\n", 0, mark.end()) + text[mark.end() : end].lstrip("\n")
+        for mark, end in zip(marks, ends, strict=True)
+        if "markdown" not in mark[1]
+    ]
+
+
+@pytest.fixture
+def run(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs a notebook in the session of all tests, in a folder of its own; gives its names."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(medallion, "spark_session", lambda: spark)
+
+    def execute(name: str) -> dict[str, Any]:
+        notebook = NOTEBOOKS / name
+        names: dict[str, Any] = {"__name__": "__main__"}
+        for cell in cells(notebook):
+            exec(compile(cell, str(notebook), "exec"), names)
+        assert [*tmp_path.iterdir()] == []  # it has taken away all that it made
+        assert not spark.streams.active
+        return names
+
+    return execute
+
+
+def test_read_and_write_a_stream(run: Any) -> None:
+    names = run("1_read_and_write_a_stream.py")
+    assert names["after_file1"] == [("10:00", "close", 1), ("10:00", "open", 3)]
+    assert names["after_file2"] == [("10:00", "close", 2), ("10:00", "open", 4)]
+    assert names["after_file3"] == [
+        ("10:00", "close", 3),
+        ("10:00", "open", 4),
+        ("10:10", "open", 1),
+    ]
+    # The files have four lines, and two each.
+    assert (names["rows_of_three_files"], names["rows_of_four_files"]) == (8, 10)
+    assert "update take foreachBatch" in names["refused"]
+    assert next(iter(names["running"])).name == "by_hand"
+    assert [(stream.name, stream.is_stopped) for stream in names["stopped"]] == [("by_hand", True)]
+
+
+def test_the_medallion(run: Any) -> None:
+    names = run("2_the_medallion.py")
+    first, second = (datetime(2018, 3, 2, 10, minute, tzinfo=UTC) for minute in (0, 10))
+    assert names["after_file1"] == [(first, "close", 1), (first, "open", 3)]
+    assert names["after_file2"] == [(first, "close", 2), (first, "open", 4)]
+    assert names["after_file3"] == [(first, "close", 3), (first, "open", 4), (second, "open", 1)]
+    assert [(Path(path).name, rows) for path, _, rows in names["files"]] == [
+        ("file1.json", 4),
+        ("file2.json", 2),
+        ("file3.json", 2),
+    ]
+    assert names["rows"] == {"bronze.event": 8, "silver.event": 8, "quarantine.event": 0}
+
+
+def test_windows_watermarks_and_late_rows(run: Any) -> None:
+    names = run("3_windows_watermarks_and_late_rows.py")
+    # Doors were opened at 10:02:33, 10:03:35, 10:03:50, 10:07:50 and 10:10:50.
+    assert names["tumbling"] == [("10:00:00", "10:10:00", 4), ("10:10:00", "10:20:00", 1)]
+    assert names["sliding"] == [
+        ("09:55:00", "10:05:00", 3),
+        ("10:00:00", "10:10:00", 4),
+        ("10:05:00", "10:15:00", 2),
+        ("10:10:00", "10:20:00", 1),
+    ]
+    assert names["session"] == [
+        ("10:02:33", "10:05:50", 3),
+        ("10:07:50", "10:09:50", 1),
+        ("10:10:50", "10:12:50", 1),
+    ]
+    # The watermark is ten minutes behind the latest event.
+    assert names["said"] == [
+        ([], "09:52", 0),
+        ([], "09:59", 0),
+        ([("10:00", 2)], "10:21", 0),
+        ([("10:00", 2)], "10:21", 1),
+    ]
+
+
+def test_joins_and_sinks(run: Any) -> None:
+    names = run("4_joins_and_sinks.py")
+    assert names["first"] == [("phone1", "10:10")]
+    assert names["second"] == [
+        ("phone1", "10:10"),
+        ("phone2", None),
+        ("phone3", None),
+        ("phone4", "10:30"),
+        ("phone9", "23:30"),
+    ]
+    assert names["by_batch"] == names["second"]
+    assert names["merged"] == [("phone1", 1), ("phone2", 1), ("phone4", 1), ("phone9", 1)]
+    assert "append alone, not complete" in names["refused"]
+    assert names["cause"] == "the other end hung up"
