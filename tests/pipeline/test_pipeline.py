@@ -19,6 +19,7 @@ from medallion.pipeline.continuous import Stream
 from medallion.spark.errors import StreamError, one_line
 from medallion.spark.query import Run, moment, trigger
 from tests.support.lakehouse import Lakehouse
+from tests.support.lines import event
 
 
 def test_triggers() -> None:
@@ -100,24 +101,24 @@ def test_records_are_taken_up_once_each_and_fetched_only_if_missed() -> None:
     assert (told, query.fetched, run.last_batch) == ([5, 6, 7, 8], 1, 8)
 
 
-@pytest.mark.parametrize(
-    ("layer", "column"), [("silver", "Devise"), ("silver", "nosuch(id)"), ("gold", "sum(acton)")]
-)
-def test_wrong_sql_names_its_table(lakehouse: Lakehouse, layer: str, column: str) -> None:
-    config = lakehouse.config
+def test_wrong_sql_names_its_table(lakehouse: Lakehouse) -> None:
+    lakehouse.about("event", "action_counts")
+    right = lakehouse.config
+    event, counts = right.sources["event"], right.gold["action_counts"]
     lakehouse.fill("bronze")
-    if layer == "silver":
-        event = config.sources["event"]
+    for column, word in (("Devise", "Devise"), ("nosuch(id)", "nosuch")):
         wrong = replace(event, silver={**event.silver, "action": column})
-        lakehouse.config = replace(config, sources={"event": wrong})
-    else:
-        lakehouse.fill("silver")
-        table = replace(config.gold["action_counts"], measure={"n": column})
-        lakehouse.config = replace(config, gold={"action_counts": table})
-    with pytest.raises(
-        ConfigError, match=rf"pipeline.yaml: {layer}\.\w+.* is not SQL.*(Devise|nosuch|acton)"
-    ):
-        lakehouse.pipeline().run(layer)
+        lakehouse.config = replace(right, sources={"event": wrong})
+        told = rf"pipeline.yaml: silver\.event.* is not SQL.*{word}"
+        with pytest.raises(ConfigError, match=told):
+            lakehouse.fill("silver")
+    lakehouse.config = right
+    lakehouse.fill("silver")
+    table = replace(counts, measure={"n": "sum(acton)"})
+    lakehouse.config = replace(right, gold={"action_counts": table})
+    told = r"pipeline.yaml: gold\.action_counts.* is not SQL.*acton"
+    with pytest.raises(ConfigError, match=told):
+        lakehouse.fill("gold")
 
 
 def test_a_gold_table_is_not_made_by_two_definitions(lakehouse: Lakehouse) -> None:
@@ -147,33 +148,30 @@ def test_a_gold_table_is_not_made_by_two_definitions(lakehouse: Lakehouse) -> No
     lakehouse.fill("gold")
 
 
-@pytest.mark.parametrize(
-    ("changed", "told"),
-    [
-        ({"keys": ("device", "event_at", "action")}, r"made with keys \['event_at', 'device'"),
-        ({"silver": {"more": "id"}}, "made with no column more"),
-        ({"silver": {"kind": "1"}}, "made with column kind 'string'"),
-        ({"silver": {"kind": None}}, "made with column kind 'string'"),
-    ],
-)
-def test_a_silver_table_is_not_made_by_two_definitions(
-    lakehouse: Lakehouse, changed: dict[str, Any], told: str
-) -> None:
+OTHER_DEFINITIONS: list[tuple[dict[str, Any], str]] = [
+    ({"keys": ("device", "event_at", "action")}, r"made with keys \['event_at', 'device'"),
+    ({"silver": {"more": "id"}}, "made with no column more"),
+    ({"silver": {"kind": "1"}}, "made with column kind 'string'"),
+    ({"silver": {"kind": None}}, "made with column kind 'string'"),
+]
+
+
+def test_a_silver_table_is_not_made_by_two_definitions(lakehouse: Lakehouse) -> None:
     """Keys in another order let copies in; a late row has no place without a column of its own."""
     source = lakehouse.config.sources["event"]
     source = replace(source, silver={**source.silver, "kind": "'app'"})
     lakehouse.config = replace(lakehouse.config, sources={"event": source}, gold={})
-    line = '{"id": "p", "action": "open", "ts": "2018-03-02T10:07:00"}'
-    lakehouse.land("event", "1.json", line)
+    lakehouse.land("event", "1.json", event("10:07:00"))
     lakehouse.fill("bronze", "silver")
-    silver = {**source.silver, **changed.get("silver", {})}
-    changed = {**changed, "silver": {name: sql for name, sql in silver.items() if sql}}
-    lakehouse.config = replace(lakehouse.config, sources={"event": replace(source, **changed)})
-    lakehouse.land("event", "2.json", line)
+    lakehouse.land("event", "2.json", event("10:07:00"))
     lakehouse.fill("bronze")
-    with pytest.raises(ConfigError, match=rf"silver.event was {told}.* refresh silver.event"):
-        lakehouse.fill("silver")
-    assert len(lakehouse.rows("silver.event")) == 1
+    for changed, told in OTHER_DEFINITIONS:
+        silver = {**source.silver, **changed.get("silver", {})}
+        changed = {**changed, "silver": {name: sql for name, sql in silver.items() if sql}}
+        lakehouse.config = replace(lakehouse.config, sources={"event": replace(source, **changed)})
+        with pytest.raises(ConfigError, match=rf"silver.event was {told}.* refresh silver.event"):
+            lakehouse.fill("silver")
+        assert len(lakehouse.rows("silver.event")) == 1
     refresh.refresh(lakehouse.pipeline(), "silver.event")
     lakehouse.fill("silver")
     assert len(lakehouse.rows("silver.event")) == 1
