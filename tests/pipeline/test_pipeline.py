@@ -104,10 +104,10 @@ def test_records_are_taken_up_once_each_and_fetched_only_if_missed() -> None:
 def test_wrong_sql_names_its_table(lakehouse: Lakehouse) -> None:
     lakehouse.about("event", "action_counts")
     right = lakehouse.config
-    event, counts = right.sources["event"], right.gold["action_counts"]
+    source, counts = right.sources["event"], right.gold["action_counts"]
     lakehouse.fill("bronze")
     for column, word in (("Devise", "Devise"), ("nosuch(id)", "nosuch")):
-        wrong = replace(event, silver={**event.silver, "action": column})
+        wrong = replace(source, silver={**source.silver, "action": column})
         lakehouse.config = replace(right, sources={"event": wrong})
         told = rf"pipeline.yaml: silver\.event.* is not SQL.*{word}"
         with pytest.raises(ConfigError, match=told):
