@@ -38,7 +38,7 @@ from measure import (
 )
 from pyspark.sql import SparkSession
 
-from medallion.config.loader import Config
+from medallion.config.model import Config
 from medallion.factory import DataFactory
 from medallion.inspection import balance
 from medallion.lakehouse.layout import LAYERS

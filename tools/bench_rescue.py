@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from medallion.config.loader import Config
+from medallion.config.model import Config
 from medallion.factory import DataFactory
 from medallion.lakehouse import specs, tables
 from medallion.lakehouse.columns import INGESTED_AT, SOURCE_FILE, bronze_columns

@@ -16,7 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from medallion.config.loader import Config, load
+from medallion.config.loader import load
+from medallion.config.model import Config
 from medallion.lakehouse import tables
 from medallion.pipeline.pipeline import Pipeline
 

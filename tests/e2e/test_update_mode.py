@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from medallion.config.loader import GoldTable
+from medallion.config.model import GoldTable
 from medallion.inspection.audit import audit
 from tests.support.lakehouse import Lakehouse
 from tests.support.lines import event, recording

@@ -9,7 +9,8 @@ import pytest
 
 from medallion.cli.render import files
 from medallion.cli.render import schema as schemas
-from medallion.config.loader import Config, load
+from medallion.config.loader import load
+from medallion.config.model import Config
 from medallion.errors import UsageError
 from medallion.inspection import catalog
 from medallion.lakehouse.layout import Layout

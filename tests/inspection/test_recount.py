@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from medallion.config.loader import Config, GoldTable
+from medallion.config.model import Config, GoldTable
 from medallion.inspection.audit import Audit, audit
 from medallion.lakehouse.layout import Layout
 from medallion.sql import engine

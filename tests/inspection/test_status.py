@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from medallion.cli.render.status import as_json, as_text
-from medallion.config.loader import Config, load
+from medallion.config.loader import load
+from medallion.config.model import Config
 from medallion.errors import UsageError
 from medallion.inspection.status import QueryStatus, status
 from medallion.lakehouse import lock, tables

@@ -12,7 +12,8 @@ from typing import Any
 import duckdb
 from deltalake import DeltaTable
 
-from medallion.config.loader import Config, Source, load
+from medallion.config.loader import load
+from medallion.config.model import Config, SourceConfig
 from medallion.lakehouse.layout import Layout
 from medallion.ops import ledger
 from medallion.ops.ledger import INGESTED, Entry
@@ -20,7 +21,7 @@ from medallion.sources.files.discovery import Discovery
 from tests.support import PROJECT
 
 
-def a_source(**changes: Any) -> Source:
+def a_source(**changes: Any) -> SourceConfig:
     """The project's source `activity` with some settings changed."""
     return replace(load({}, PROJECT).sources["activity"], **changes)
 

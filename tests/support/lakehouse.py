@@ -11,7 +11,8 @@ import duckdb
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from medallion.config.loader import Config, load
+from medallion.config.loader import load
+from medallion.config.model import Config
 from medallion.lakehouse.layout import LAYERS, Layout
 from medallion.ops import ledger
 from medallion.ops.ledger import Entry

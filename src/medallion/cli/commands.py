@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from medallion.cli.render.terminal import document, pour, show
-from medallion.config.loader import Config
+from medallion.config.model import Config
 from medallion.errors import UsageError
 from medallion.lakehouse.layout import LAYERS
 from medallion.lakehouse.text import counted, visible

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from medallion import __version__
 from medallion.cli import commands
 from medallion.cli.render.terminal import show
-from medallion.config.loader import Config, load
+from medallion.config.loader import load
+from medallion.config.model import Config
 from medallion.errors import MedallionError
 from medallion.lakehouse.text import visible
 

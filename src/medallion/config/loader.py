@@ -13,13 +13,11 @@ from medallion.config import environment
 from medallion.config.document import Node, read_yaml
 from medallion.config.gold import gold_table
 from medallion.config.maintenance import maintenance
-from medallion.config.model import Config, GoldTable
-from medallion.config.model import SourceConfig as Source
+from medallion.config.model import Config
 from medallion.config.sources import refuse_shared_files, source
 from medallion.errors import ConfigError
 from medallion.lakehouse.layout import Layout, plain
 
-__all__ = ["Config", "GoldTable", "Source", "load"]
 PROJECT = Path(__file__).resolve().parents[3]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from medallion.config.loader import Config, Source
+from medallion.config.model import Config, SourceConfig
 from medallion.lakehouse import tables
 from medallion.ops.runs import Runs, Sums
 from medallion.spark import checkpoints
@@ -40,7 +40,7 @@ def balances(config: Config, runs: Runs) -> dict[str, Balance]:
     return {name: _balance(config, source, sums) for name, source in config.sources.items()}
 
 
-def _balance(config: Config, source: Source, sums: Mapping[str, Sums]) -> Balance:
+def _balance(config: Config, source: SourceConfig, sums: Mapping[str, Sums]) -> Balance:
     layout = config.layout
     from_bronze = sums.get(f"bronze.{source.name}")
     from_silver = sums.get(f"silver.{source.name}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from medallion.config.loader import Config
+from medallion.config.model import Config
 from medallion.errors import UsageError
 from medallion.lakehouse import tables
 from medallion.ops import ledger

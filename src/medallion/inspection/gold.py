@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.config.loader import Config, GoldTable
+from medallion.config.model import Config, GoldTable
 from medallion.inspection.recount import Recount
 from medallion.lakehouse import tables
 from medallion.lakehouse.text import counted

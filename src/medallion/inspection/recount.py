@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from medallion.config.loader import Config, Source
+from medallion.config.model import Config, SourceConfig
 from medallion.lakehouse import tables
 from medallion.lakehouse.text import counted
 from medallion.ops import ledger
@@ -27,7 +27,7 @@ class Recount:
     notes: list[str] = field(default_factory=list)
 
 
-def recount(config: Config, source: Source) -> Recount:
+def recount(config: Config, source: SourceConfig) -> Recount:
     """Count the files of a source and their rows in every table; name those that differ."""
     found = Recount()
     entries = ledger.read(config.layout, source.name)
@@ -74,7 +74,7 @@ def recount(config: Config, source: Source) -> Recount:
 
 
 def _lines(
-    config: Config, source: Source, entry: Entry, newest: int
+    config: Config, source: SourceConfig, entry: Entry, newest: int
 ) -> tuple[int | None, str | None]:
     """Rows in a file that was taken in, and what is wrong with it."""
     is_gone = entry.state == ledger.ARCHIVED and entry.moved_to is None  # deleted, as configured
@@ -90,7 +90,7 @@ def _lines(
 
 
 def _gone_from_rejected(
-    config: Config, source: Source, entries: list[Entry], newest: dict[str, int]
+    config: Config, source: SourceConfig, entries: list[Entry], newest: dict[str, int]
 ) -> list[str]:
     """Rejected files may be repaired and land anew; gone without that, they are lost."""
     return [
@@ -103,7 +103,7 @@ def _gone_from_rejected(
     ]
 
 
-def _beyond_bronze(config: Config, source: Source, in_bronze: Counter[Key]) -> list[str]:
+def _beyond_bronze(config: Config, source: SourceConfig, in_bronze: Counter[Key]) -> list[str]:
     """Files with more rows in silver and quarantine than in bronze."""
     bronze: Counter[str] = Counter()
     for (path, _), rows in in_bronze.items():
@@ -120,7 +120,7 @@ def _beyond_bronze(config: Config, source: Source, in_bronze: Counter[Key]) -> l
     ]
 
 
-def _twice_in_silver(config: Config, source: Source) -> list[str]:
+def _twice_in_silver(config: Config, source: SourceConfig) -> list[str]:
     keys = ", ".join(f'"{key}"' for key in source.keys)
     known = " and ".join(f'"{key}" is not null' for key in source.keys)
     sql = f"where {known} group by {keys} having count(*) > 1 limit {_SHOWN}"

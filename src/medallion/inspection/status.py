@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from medallion.config.loader import Config, Source
+from medallion.config.model import Config, SourceConfig
 from medallion.lakehouse import lock, tables
 from medallion.ops import ledger
 from medallion.ops.runs import LastRun, Runs
@@ -92,7 +92,7 @@ def _status(
     )
 
 
-def _backlog(config: Config, source: Source, busy: LastRun | None) -> Backlog:
+def _backlog(config: Config, source: SourceConfig, busy: LastRun | None) -> Backlog:
     waiting = KINDS[source.format].backlog(config, source)
     rate = _rate(config, source, busy)
     return Backlog(
@@ -104,7 +104,7 @@ def _backlog(config: Config, source: Source, busy: LastRun | None) -> Backlog:
     )
 
 
-def _rate(config: Config, source: Source, run: LastRun | None) -> float | None:
+def _rate(config: Config, source: SourceConfig, run: LastRun | None) -> float | None:
     """Bytes a second of the last run that took files in."""
     if run is None or not run.seconds:
         return None

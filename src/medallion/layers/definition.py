@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from medallion.config.loader import Config
+from medallion.config.model import Config
 from medallion.errors import ConfigError
 
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from pyspark.sql import SparkSession
 
-from medallion.config.loader import Config, Source
+from medallion.config.model import Config, SourceConfig
 from medallion.lakehouse import tables
 from medallion.lakehouse.text import counted
 from medallion.schema import registry
@@ -33,7 +33,7 @@ class Flow(ABC):
     is_rewritten: ClassVar[bool] = False
 
     def __init__(
-        self, spark: SparkSession, config: Config, name: str, source: Source, say: Say
+        self, spark: SparkSession, config: Config, name: str, source: SourceConfig, say: Say
     ) -> None:
         self.spark, self.config, self.name, self.source, self.say = spark, config, name, source, say
         self.run: Run | None = None
@@ -90,7 +90,7 @@ class Flow(ABC):
         return counted(batch.rows, "row") if batch.rows else None
 
 
-def has_columns(config: Config, source: Source) -> bool:
+def has_columns(config: Config, source: SourceConfig) -> bool:
     """Whether bronze's table of a source has the columns that were inferred for it first."""
     versions = registry.read(config.layout.schemas(source.name))
     table = config.layout.table(f"bronze.{source.name}")

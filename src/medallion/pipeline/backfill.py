@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from medallion.config.loader import Config, Source
+from medallion.config.model import Config, SourceConfig
 from medallion.errors import UsageError
 from medallion.lakehouse import lock
 from medallion.lakehouse.layout import LAYERS, plain
@@ -90,7 +90,7 @@ def backfill(config: Config, name: str, path: Path, say: Say, debug: bool = Fals
     )
 
 
-def _source(config: Config, name: str) -> Source:
+def _source(config: Config, name: str) -> SourceConfig:
     if name not in config.sources:
         raise UsageError(f"there is no source {name}; there are {', '.join(config.sources)}.")
     return config.sources[name]
@@ -100,18 +100,18 @@ def _is_other(before: Entry | None, entry: Entry) -> bool:
     return before is None or before.version != entry.version or before.state not in TAKEN
 
 
-def _newest(config: Config, source: Source) -> dict[str, Entry]:
+def _newest(config: Config, source: SourceConfig) -> dict[str, Entry]:
     return {entry.path: entry for entry in ledger.read(config.layout, source.name)}
 
 
-def _gone(source: Source, file: File) -> Entry:
+def _gone(source: SourceConfig, file: File) -> Entry:
     """What is told of a file that went before anybody put it on record."""
     why = "gone before it was taken in"
     return Entry(source.name, file.path, 1, file.size, file.modified_at, 0, state=VANISHED, why=why)
 
 
 def _taken_in_by_another(
-    config: Config, source: Source, paths: set[str], request: requests.Request, say: Say
+    config: Config, source: SourceConfig, paths: set[str], request: requests.Request, say: Say
 ) -> bool:
     """Wait while another process runs bronze; whether it has done with all that it can take in."""
     told = False

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 
 from pyspark.sql import SparkSession
 
-from medallion.config.loader import Config
+from medallion.config.model import Config
 from medallion.errors import UsageError
 from medallion.lakehouse import lock
 from medallion.layers.flow import Say

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from medallion.config.loader import Config
+from medallion.config.model import Config
 from medallion.errors import MedallionError, UsageError
 from medallion.inspection import balance as accounting
 from medallion.lakehouse import tables

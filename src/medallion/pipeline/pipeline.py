@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from medallion.config.loader import Config
+from medallion.config.model import Config
 from medallion.errors import ConfigError, MedallionError, UsageError
 from medallion.lakehouse import tables
 from medallion.lakehouse.layout import LAYERS

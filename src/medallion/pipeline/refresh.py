@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from medallion.config.loader import Config
+from medallion.config.model import Config
 from medallion.errors import UsageError
 from medallion.lakehouse import specs, storage, tables
 from medallion.lakehouse.layout import LAYERS, Layout

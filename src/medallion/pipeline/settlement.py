@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from medallion.config.loader import Config
+from medallion.config.model import Config
 from medallion.errors import MedallionError
 from medallion.lakehouse import tables
 from medallion.layers.flow import Flow

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.errors import PySparkException
 from pyspark.sql import types as T
 
-from medallion.config.loader import Source
+from medallion.config.model import SourceConfig
 from medallion.config.values import folded
 from medallion.errors import ConfigError
 from medallion.schema.inference import inner
@@ -16,7 +16,7 @@ from medallion.spark.errors import one_line
 _WITHIN = ("string", "boolean", "int", "bigint", "float", "double", "timestamp", "date")
 
 
-def check_declared(source: Source) -> None:
+def check_declared(source: SourceConfig) -> None:
     """Raise ConfigError for a type or a name that is written down and no table can have."""
     for key, columns in (("schema", source.schema or {}), ("hints", source.hints)):
         for column, kind in columns.items():

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from medallion.config.loader import Config, Source
+from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError
 from medallion.lakehouse.columns import RESCUED, bronze_columns
 from medallion.lakehouse.text import counted
@@ -24,7 +24,7 @@ _NAMES_SHOWN = 10
 class Schema:
     """The columns of one source. See the configuration's `schema_evolution`."""
 
-    def __init__(self, spark: SparkSession, config: Config, source: Source) -> None:
+    def __init__(self, spark: SparkSession, config: Config, source: SourceConfig) -> None:
         self._spark, self._source = spark, source
         self._folder = config.layout.schemas(source.name)
         check_declared(source)

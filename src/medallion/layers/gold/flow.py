@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from medallion.config.loader import Config, GoldTable
+from medallion.config.model import Config, GoldTable
 from medallion.lakehouse import specs, tables
 from medallion.layers.definition import refuse_another
 from medallion.layers.flow import Flow, Say

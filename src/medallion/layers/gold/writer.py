@@ -11,7 +11,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.config.loader import Config, GoldTable
+from medallion.config.model import Config, GoldTable
 from medallion.layers.gold.transform import aggregated, groups, windowed
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.config.loader import Config, Source
+from medallion.config.model import Config, SourceConfig
 from medallion.lakehouse import specs, tables
 from medallion.lakehouse.text import counted
 from medallion.layers.definition import refuse_another
@@ -23,7 +23,7 @@ from medallion.spark.query import Batch, Run, Sink
 class Silver(Flow):
     """The query of one source; its observed metrics are `identified.rows` and `others.rows`."""
 
-    def __init__(self, spark: SparkSession, config: Config, source: Source, say: Say) -> None:
+    def __init__(self, spark: SparkSession, config: Config, source: SourceConfig, say: Say) -> None:
         super().__init__(spark, config, f"silver.{source.name}", source, say)
         self._check: Check | None = None  # with the rules as they were when it started
 

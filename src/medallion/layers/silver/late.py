@@ -14,7 +14,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.config.loader import Config, Source
+from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError
 from medallion.lakehouse.columns import FAILED_RULES, INGESTED_AT, SOURCE_FILE
 from medallion.layers.silver import transform as transforms
@@ -35,7 +35,7 @@ class Settled:
 def settle(
     spark: SparkSession,
     config: Config,
-    source: Source,
+    source: SourceConfig,
     batch: int,
     dropped: int | None,
     check: Check,
@@ -85,7 +85,9 @@ def settle(
     return Settled(admitted, duplicates)
 
 
-def rows_of_batch(spark: SparkSession, config: Config, source: Source, batch: int) -> DataFrame:
+def rows_of_batch(
+    spark: SparkSession, config: Config, source: SourceConfig, batch: int
+) -> DataFrame:
     """The rows of bronze that one batch of silver read."""
     checkpoint = _checkpoint(config, source)
     start = checkpoints.delta_offset(checkpoint, batch - 1)
@@ -98,11 +100,11 @@ def rows_of_batch(spark: SparkSession, config: Config, source: Source, batch: in
     return feed.added(spark, bronze, start.version, end.version - 1)
 
 
-def _checkpoint(config: Config, source: Source) -> Path:
+def _checkpoint(config: Config, source: SourceConfig) -> Path:
     return config.layout.checkpoint(f"silver.{source.name}")
 
 
-def _insert(spark: SparkSession, config: Config, source: Source, late: DataFrame) -> None:
+def _insert(spark: SparkSession, config: Config, source: SourceConfig, late: DataFrame) -> None:
     """Insert rows whose keys silver does not have; the bounds let Delta skip files."""
     time = source.event_time
     first, last = late.agg(F.min(time).cast("string"), F.max(time).cast("string")).collect()[0]
@@ -118,7 +120,7 @@ def _insert(spark: SparkSession, config: Config, source: Source, late: DataFrame
 
 
 def _set_aside(
-    spark: SparkSession, config: Config, source: Source, late: DataFrame, batch: int
+    spark: SparkSession, config: Config, source: SourceConfig, late: DataFrame, batch: int
 ) -> int:
     """Append rows whose keys silver does not have to quarantine, once; how many they are."""
     silver = spark.read.format("delta").load(str(config.layout.table(f"silver.{source.name}")))
@@ -137,7 +139,9 @@ def _set_aside(
     return count
 
 
-def _came_into_silver(spark: SparkSession, config: Config, source: Source, rows: DataFrame) -> int:
+def _came_into_silver(
+    spark: SparkSession, config: Config, source: SourceConfig, rows: DataFrame
+) -> int:
     """How many of these rows silver took: of rows with one key it can only have taken one."""
     silver = spark.read.format("delta").load(str(config.layout.table(f"silver.{source.name}")))
     on = [*source.keys, SOURCE_FILE, INGESTED_AT]

@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from medallion.config.loader import Config, Source
+from medallion.config.model import Config, SourceConfig
 from medallion.errors import ConfigError
 from medallion.lakehouse import tables
 from medallion.layers.silver import transform
@@ -20,7 +20,7 @@ Check = Callable[..., DataFrame]
 GUARDS = ("missing_event_time", "future_event_time")
 
 
-def rules_of(config: Config, source: Source) -> dict[str, Any]:
+def rules_of(config: Config, source: SourceConfig) -> dict[str, Any]:
     """The columns' SQL, and the rules of both tables' suites, as a document.
 
     Raises:
@@ -44,7 +44,7 @@ def rules_of(config: Config, source: Source) -> dict[str, Any]:
 
 def begun_with(
     config: Config,
-    source: Source,
+    source: SourceConfig,
     now: dict[str, Any],
     recorded: int,
     say: Callable[[str], None],
@@ -67,7 +67,7 @@ def begun_with(
     return then
 
 
-def _has_written(config: Config, source: Source, recorded: int) -> bool:
+def _has_written(config: Config, source: SourceConfig, recorded: int) -> bool:
     """Whether rows are written of batches that are not on record yet."""
     name = f"silver.{source.name}"
     checkpoint = config.layout.checkpoint(name)
