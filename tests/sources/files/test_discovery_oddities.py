@@ -162,3 +162,19 @@ def test_a_changed_file_counts_once_in_the_backlog(home: Home) -> None:
     file.write_text("x" * 25)
     aged(file, 10)
     assert [file.size for file in home.discovery().backlog()] == [25]
+
+
+def test_folders_may_lie_in_one_another_deeper_than_calls_may(home: Home) -> None:
+    home.landing.mkdir(parents=True)
+    deep = [Path(f"{home.landing}{'/d' * depth}") for depth in range(1, 1011)]
+    try:
+        for folder in deep:
+            folder.mkdir()
+        (deep[-1] / "a.json").write_text("{}\n")
+        home.land("b.json")
+        assert home.poll() == 2
+        assert {name.rpartition("/")[2] for name in home.names()} == {"a.json", "b.json"}
+    finally:  # what takes old folders of tests away goes by calls
+        (deep[-1] / "a.json").unlink(missing_ok=True)
+        for folder in reversed(deep):
+            folder.rmdir()

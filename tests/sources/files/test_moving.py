@@ -16,7 +16,7 @@ from medallion.ops.ledger import INGESTED, PENDING, REJECTED, Entry
 from medallion.sources.files import archive as cleaning
 from medallion.sources.files import reject as rejects
 from medallion.sources.files.listing import File
-from medallion.sources.files.moving import move
+from medallion.sources.files.moving import Moves
 from tests.support.home import Home
 
 Fails = Callable[..., None]
@@ -222,7 +222,8 @@ def test_a_file_that_comes_while_another_is_put_back_is_kept_beside_it(
 
     monkeypatch.setattr(Path, "rename", then_another)
     expected = File(home.path("a.json"), seen.st_size, seen.st_mtime_ns // 1_000_000 * 1000)
-    assert not move(first, home.layout.root / "archive/a.json", expected)
+    with Moves() as moves:
+        assert not moves.move(first, home.layout.root / "archive/a.json", expected)
     assert (home.landing / "a.json").read_text() == "third\n"
     assert (home.landing / "2~a.json").read_text() == "second\n"
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from medallion.config.values import Duration
+from medallion.errors import MedallionError
 from medallion.ops.ledger import PENDING, VANISHED
 from medallion.sources.files import requests
 from tests.support.home import Home, aged
@@ -80,3 +81,12 @@ def test_the_backlog_has_what_is_asked_for(home: Home, tmp_path: Path) -> None:
     asked(home, tmp_path / "old", "a.json", "x" * 10)
     assert [found.size for found in home.discovery().backlog()] == [10]
     assert len(requests.waiting(home.layout, home.source.name)) == 1
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"path": 7}', '"\\u001b[2J"'])
+def test_what_is_no_request_is_named(home: Home, text: str) -> None:
+    file = home.layout.requests("activity") / "a.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    with pytest.raises(MedallionError, match=r"a\.json: no request .* delete it, and ask"):
+        home.poll()

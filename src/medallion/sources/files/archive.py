@@ -12,7 +12,7 @@ from medallion.config.model import Config, SourceConfig
 from medallion.lakehouse.layout import Layout
 from medallion.ops.ledger import ARCHIVED, INGESTED, Entry, Ledger
 from medallion.sources.files.listing import below_folder, free_name, look, namesakes
-from medallion.sources.files.moving import delete, move
+from medallion.sources.files.moving import Moves
 
 _DELETED = "deleted, as clean_source asks for"
 
@@ -23,18 +23,19 @@ def clean(config: Config, source: SourceConfig, ledger: Ledger, batch: int) -> N
         return
     age = source.clean_after.micros if source.clean_after else 0
     latest = time.time_ns() // 1000 - age
-    done = [
-        cleaned
-        for entry in ledger.all_newest()
-        if entry.state == INGESTED
-        and (entry.batch or 0) <= batch
-        and (entry.committed_at or 0) <= latest
-        and (cleaned := _cleaned(config, source, entry)) not in (None, entry)
-    ]
+    with Moves() as moves:
+        done = [
+            cleaned
+            for entry in ledger.all_newest()
+            if entry.state == INGESTED
+            and (entry.batch or 0) <= batch
+            and (entry.committed_at or 0) <= latest
+            and (cleaned := _cleaned(config, source, entry, moves)) not in (None, entry)
+        ]
     ledger.write(done)
 
 
-def _cleaned(config: Config, source: SourceConfig, entry: Entry) -> Entry | None:
+def _cleaned(config: Config, source: SourceConfig, entry: Entry, moves: Moves) -> Entry | None:
     """The new row of a file that has been moved; None where it is not ours to move."""
     layout = config.layout
     below = below_folder(layout, source, layout.root / entry.path)
@@ -48,10 +49,10 @@ def _cleaned(config: Config, source: SourceConfig, entry: Entry) -> Entry | None
         if found != entry.file:  # another file has come under this name: discovery tells of it
             return None
         if source.clean_source == "delete":
-            is_done = delete(layout.root / entry.path, entry.file)
+            is_done = moves.delete(layout.root / entry.path, entry.file)
             return replace(entry, state=ARCHIVED, why=_DELETED) if is_done else None
         target = free_name(target)
-        if not move(layout.root / entry.path, target, entry.file):
+        if not moves.move(layout.root / entry.path, target, entry.file):
             return None
     except OSError as error:  # the other files are no worse for it; the next run tries again
         return replace(entry, why=f"cannot be moved: {error.strerror or error}")

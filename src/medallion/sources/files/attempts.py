@@ -3,7 +3,7 @@
 Where the engine dies of a file (of its memory, say), nothing is left to tell which one it was, and
 every run after that would die as well. So a mark stands beside the checkpoint while files are read.
 A run that finds one tries these files in parts, and those of a part in which it dies one by one. A
-file that was read alone when the process died, more than once, is not tried any more.
+file that was read alone when the process died, several times, is not tried any more.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WHY = (
 )
 _MARK = "reading"
 _PARTS = 16
-_MOST_DEATHS = 2  # one may be somebody's kill -9
+_MOST_DEATHS = 3  # one or two may be somebody's kill -9
 
 
 class Attempts:

@@ -86,10 +86,9 @@ class FileBatch:
         blamed = {root / e.path: WHY for e in suspects if attempts.is_to_blame(e)}
         entries = files.put_aside(entries, blamed.get)
         left = [entry for entry in suspects if root / entry.path not in blamed]
-        files.say(
-            f"  {files.name}: a process died while it read {counted(len(left), 'file')}, which "
-            "are tried in parts first"
-        )
+        if left:
+            what = counted(len(left), "file")
+            files.say(f"  {files.name}: a process died while it read {what}: tried in parts first")
         for part in parts(left):
             try:
                 with attempts.of(self._number, part):
@@ -129,8 +128,7 @@ class FileBatch:
         if len(entries) > 1:
             half = len(entries) // 2
             return {**self._unreadable(entries[:half]), **self._unreadable(entries[half:])}
-        # A job that is cancelled fails once, whatever it reads; where Spark is being stopped, all
-        # do.
+        # A job that is cancelled fails once, whatever it reads; where Spark is stopped, all do.
         error = self._problem(entries)
         if error is None:
             return {}
@@ -139,8 +137,7 @@ class FileBatch:
 
     def _problem(self, entries: list[Entry]) -> Exception | None:
         try:
-            # To count would not do: of Parquet it reads no values.
-            self.files.rows(entries).write.format("noop").mode("overwrite").save()
+            self.files.try_out(entries)
         except FAULTS as error:
             return error
         return None

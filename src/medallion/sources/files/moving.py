@@ -24,71 +24,92 @@ PRIVATE = "._moving"
 _MOVING = threading.Lock()
 
 
-def move(path: Path, target: Path, expected: File | None = None) -> bool:
-    """Move a file or folder to a name that is free; where that fails, all is as it was.
+class Moves:
+    """Files moved or deleted one after the other; used as a context.
 
-    To another disk, files alone are moved.
-
-    Args:
-        expected: the file as it was seen.
-
-    Returns:
-        False where another file lies there by now; it stays.
-
-    Raises:
-        OSError: it stays, or the name is taken.
+    At its end their new places are on the disk, for the ledger is about to name them, and the
+    private folders are gone. For each file by itself that would take as long as to read it.
     """
-    if os.path.lexists(target):
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with _taken_away(path, expected) as private:
-        if private is None:
-            return False
-        try:
-            private.rename(target)
-        except OSError as error:
-            if error.errno != errno.EXDEV:
-                raise
-            _copy(private, target)
-            _remove(private, target)
-        # The ledger is about to say where the file lies.
-        storage.sync(target.parent)
-    return True
 
+    def __init__(self) -> None:
+        self._targets: set[Path] = set()
+        self._private: set[Path] = set()
 
-def delete(path: Path, expected: File) -> bool:
-    """Delete a file; False where another one lies there by now, which stays.
+    def __enter__(self) -> Moves:
+        return self
 
-    Raises:
-        OSError: it stays.
-    """
-    with _taken_away(path, expected) as private:
-        if private is None:
-            return False
-        private.unlink()
-    return True
+    def __exit__(self, *_: object) -> None:
+        for folder in self._targets:
+            storage.sync(folder)
+        with _MOVING:
+            for folder in self._private:
+                with suppress(OSError):
+                    folder.rmdir()
+
+    def move(self, path: Path, target: Path, expected: File | None = None) -> bool:
+        """Move a file or folder to a name that is free; where that fails, all is as it was.
+
+        To another disk, files alone are moved.
+
+        Args:
+            expected: the file as it was seen.
+
+        Returns:
+            False where another file lies there by now; it stays.
+
+        Raises:
+            OSError: it stays, or the name is taken.
+        """
+        if os.path.lexists(target):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with self._taken_away(path, expected) as private:
+            if private is None:
+                return False
+            try:
+                private.rename(target)
+            except OSError as error:
+                if error.errno != errno.EXDEV:
+                    raise
+                _copy(private, target)
+                _remove(private, target)
+        self._targets.add(target.parent)
+        return True
+
+    def delete(self, path: Path, expected: File) -> bool:
+        """Delete a file; False where another one lies there by now, which stays.
+
+        Raises:
+            OSError: it stays.
+        """
+        with self._taken_away(path, expected) as private:
+            if private is None:
+                return False
+            private.unlink()
+        return True
+
+    @contextmanager
+    def _taken_away(self, path: Path, expected: File | None) -> Iterator[Path | None]:
+        """The private name of a file, None where it is another one; what stays is put back."""
+        private = path.parent / PRIVATE / path.name
+        self._private.add(private.parent)
+        with _MOVING:
+            if os.path.lexists(private):
+                _give_back(private)
+            private.parent.mkdir(exist_ok=True)
+            try:
+                path.rename(private)
+                is_expected = expected is None or look_at(private, expected.path) == expected
+                yield private if is_expected else None
+            finally:
+                _give_back(private)
 
 
 def put_back(private: Path) -> None:
     """Put back what a run that was cut off has left in `._moving`."""
     with _MOVING, suppress(OSError):
         _give_back(private)
-
-
-@contextmanager
-def _taken_away(path: Path, expected: File | None) -> Iterator[Path | None]:
-    """The private name of a file, None where it is another one; what is still there is put back."""
-    private = path.parent / PRIVATE / path.name
-    with _MOVING:
-        if os.path.lexists(private):
-            _give_back(private)
-        private.parent.mkdir(exist_ok=True)
-        try:
-            path.rename(private)
-            is_expected = expected is None or look_at(private, expected.path) == expected
-            yield private if is_expected else None
-        finally:
-            _give_back(private)
+        private.parent.rmdir()
 
 
 def _give_back(private: Path) -> None:
@@ -98,8 +119,6 @@ def _give_back(private: Path) -> None:
             _rename_to_free(private, original)
         except FileExistsError:  # one more has come meanwhile: each is a file of its own
             _rename_to_free(private, free_name(original))
-    with suppress(OSError):
-        private.parent.rmdir()
 
 
 def _rename_to_free(path: Path, target: Path) -> None:

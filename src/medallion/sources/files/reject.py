@@ -15,10 +15,11 @@ from medallion.lakehouse.layout import Layout
 from medallion.ops.ledger import REJECTED, Entry, Ledger
 from medallion.sources.files.codecs import CODECS, REFUSED_CODECS, opened
 from medallion.sources.files.listing import below_folder, free_name
-from medallion.sources.files.moving import move
+from medallion.sources.files.moving import Moves
 
 Problem = Callable[[Path], str | None]  # why a file cannot be taken in; None where it can
 REASON = ".reason.txt"
+FAULTS = (OSError, EOFError, zlib.error)  # of what cannot be read or unpacked
 # A stream looks for files beside its batches: no two may be given the same name.
 _PLACING = threading.Lock()
 _CHUNK = 1 << 20
@@ -47,19 +48,20 @@ _NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 def why_not_text(path: Path) -> str | None:
     """Why a file is not text at all, by its name and first bytes; None where it may be."""
     suffix = path.suffix.lower()
-    if suffix in CODECS:
-        return None
     if suffix in REFUSED_CODECS:
         return f"packed as {suffix}, which is not read here: pack it as .gz or .zst"
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             start = file.read(256)
-    except OSError as error:
-        return f"cannot be opened: {error.strerror}"
+    except FAULTS as error:
+        if suffix in CODECS:  # whoever reads all of it tells
+            return None
+        return f"cannot be opened: {getattr(error, 'strerror', None) or error}"
     signs = {**_BINARY, **_LETTERS} if _NO_TEXT.search(start) else _BINARY
-    return next(
-        (f"not text: {what}" for magic, what in signs.items() if start.startswith(magic)), None
-    )
+    what = next((what for magic, what in signs.items() if start.startswith(magic)), None)
+    if what is None:
+        return None
+    return f"not text, once it is unpacked: {what}" if suffix in CODECS else f"not text: {what}"
 
 
 def why_unreadable(path: Path) -> str | None:
@@ -92,7 +94,9 @@ def put_aside(
             for e in rejected
         ]
         ledger.write(placed)
-        stuck = ((e, why) for e in placed if e.moved_to and (why := _why_stuck(layout, e)))
+        with Moves() as moves:
+            to_move = [entry for entry in placed if entry.moved_to]
+            stuck = [(e, why) for e in to_move if (why := _why_stuck(layout, e, moves))]
         ledger.write([replace(e, moved_to=None, why=f"{e.why}; {why}") for e, why in stuck])
 
 
@@ -112,12 +116,12 @@ def _reason(target: Path) -> Path:
     return target.with_name(name + REASON)
 
 
-def _why_stuck(layout: Layout, entry: Entry) -> str | None:
+def _why_stuck(layout: Layout, entry: Entry, moves: Moves) -> str | None:
     """Move a file to its place; None where it has been moved, else why not."""
     target = layout.root / (entry.moved_to or "")
     try:
         # What is no file, or has a name that no table can hold, was never looked at.
-        if not move(layout.root / entry.path, target, entry.file if entry.size else None):
+        if not moves.move(layout.root / entry.path, target, entry.file if entry.size else None):
             return "another file has come in its place"
     except OSError as error:
         return f"it cannot be moved: {error.strerror or error}"

@@ -11,8 +11,10 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
+from medallion.errors import MedallionError
 from medallion.lakehouse import storage
 from medallion.lakehouse.layout import Layout
+from medallion.lakehouse.text import visible
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,19 @@ def ask(layout: Layout, source: str, path: Path) -> Request:
 
 
 def waiting(layout: Layout, source: str) -> list[Request]:
-    """The requests for a source that nobody has seen to yet."""
-    files = sorted(layout.requests(source).glob("*.json"))
-    return [Request(Path(json.loads(f.read_text(encoding="utf-8"))["path"]), f) for f in files]
+    """The requests for a source that nobody has seen to yet.
+
+    Raises:
+        MedallionError: somebody has put something else there.
+    """
+    return [Request(_path(file), file) for file in sorted(layout.requests(source).glob("*.json"))]
+
+
+def _path(file: Path) -> Path:
+    try:
+        return Path(json.loads(file.read_text(encoding="utf-8"))["path"])
+    except (ValueError, LookupError, TypeError) as error:
+        raise MedallionError(
+            f"{file}: no request for a backfill ({visible(str(error))}): delete it, and ask for "
+            "the backfill again."
+        ) from None

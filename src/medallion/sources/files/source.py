@@ -89,7 +89,10 @@ class Files:
             archive.clean(self.config, self.settings, self.ledger, number)
 
     def try_out(self, entries: Iterable[Entry]) -> None:
-        """Read and parse some files, for nothing but to see whether that can be done."""
+        """Read and parse some files, for nothing but to see whether that can be done.
+
+        To count would not do: of Parquet it reads no values.
+        """
         parsed = parse(self.rows(entries), self._schema.columns)
         parsed.write.format("noop").mode("overwrite").save()
 

@@ -51,28 +51,46 @@ def walk(
     """
     try:
         is_file = S_ISREG(os.stat(folder).st_mode)  # noqa: PTH116
-        entries = [] if is_file else sorted(os.scandir(folder), key=_by_name)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        yield os.fspath(folder), unseen(error, "listed")
-        return
+    except OSError:
+        is_file = False  # to list it fails in the same way, and tells
     if is_file and fits(Path(folder).name, pattern):
         yield os.fspath(folder), None
-    for entry in entries:
-        is_fit = fits(entry.name, pattern)
+    # Not by recursion: nobody knows how deep folders lie in one another.
+    folders = [] if is_file else [os.fspath(folder)]
+    for path in folders:
         try:
-            if entry.is_symlink():
-                if is_fit or _leads_to_a_folder(entry):
-                    yield entry.path, Problem(_LINK, is_unseen=True)
-            elif entry.is_dir() and not (is_fit and _is_like_a_file(entry.name)):
-                found = entry.stat()
-                if (found.st_dev, found.st_ino) not in closed:
-                    yield from walk(entry.path, pattern, closed)
-            elif is_fit:
-                yield entry.path, _problem(entry)
+            entries = sorted(os.scandir(path), key=_by_name)
+        except FileNotFoundError:
+            continue
         except OSError as error:
-            yield entry.path, unseen(error)
+            yield path, unseen(error, "listed")
+            continue
+        for entry in entries:
+            try:
+                if entry.is_dir(follow_symlinks=False) and not _is_like_a_file(entry, pattern):
+                    found = entry.stat()
+                    if (found.st_dev, found.st_ino) not in closed:
+                        folders.append(entry.path)
+                elif (problem := _problem(entry, pattern)) or fits(entry.name, pattern):
+                    yield entry.path, problem
+            except OSError as error:
+                yield entry.path, unseen(error)
+
+
+def _is_like_a_file(folder: os.DirEntry[str], pattern: str) -> bool:
+    return folder.name.lower().endswith(_LIKE_A_FILE) and fits(folder.name, pattern)
+
+
+def _problem(entry: os.DirEntry[str], pattern: str) -> Problem | None:
+    is_fit = fits(entry.name, pattern)
+    if entry.is_symlink():
+        is_of_concern = is_fit or _leads_to_a_folder(entry)
+        return Problem(_LINK, is_unseen=True) if is_of_concern else None
+    if not is_fit or entry.is_file():
+        return None
+    if entry.is_dir():
+        return Problem("a directory that is named like a file")
+    return Problem("neither a file nor a directory")
 
 
 def _leads_to_a_folder(link: os.DirEntry[str]) -> bool:
@@ -84,15 +102,3 @@ def _leads_to_a_folder(link: os.DirEntry[str]) -> bool:
 
 def _by_name(entry: os.DirEntry[str]) -> str:
     return entry.name
-
-
-def _problem(entry: os.DirEntry[str]) -> Problem | None:
-    if entry.is_file():
-        return None
-    if entry.is_dir():
-        return Problem("a directory that is named like a file")
-    return Problem("neither a file nor a directory")
-
-
-def _is_like_a_file(name: str) -> bool:
-    return name.lower().endswith(_LIKE_A_FILE)
