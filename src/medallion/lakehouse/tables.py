@@ -71,6 +71,12 @@ def version(table: Path) -> int:
     return int(DeltaTable(table).version()) if exists(table) else -1
 
 
+def earliest_version(table: Path) -> int:
+    """The oldest version whose commit is still in the log."""
+    commits = (table / "_delta_log").glob("*.json")
+    return min((int(file.stem) for file in commits if file.stem.isdigit()), default=0)
+
+
 class Opened:
     """One version of a table, to ask several questions of; no rows where there is no table.
 

@@ -18,7 +18,7 @@ from medallion.lakehouse.layout import LAYERS
 from medallion.layers.flow import Flow
 from medallion.ops import runs
 from medallion.ops.runs import HELD, PASSED, Standing
-from medallion.pipeline import refresh
+from medallion.pipeline import maintenance, refresh
 from medallion.pipeline.pipeline import GOLD_IS_HELD, Pipeline, queries
 from medallion.quality.gates import Gates
 from medallion.quality.results import Failure, Verdict
@@ -87,8 +87,14 @@ class Nightly:
                 refresh.finish(self.pipeline)  # a silver table rebuilt while gold was held back
                 self._collect(self._layer("gold"))
             self._timed("docs", self._build_docs)
+        self._timed("upkeep", self._maintain)
         self.report.balances = accounting.balances(self.config, self.pipeline.runs)
         return self.report
+
+    def _maintain(self) -> None:
+        found = maintenance.maintain(self.config, self.pipeline.runs, LAYERS)
+        for note in found.notes:
+            self._say(f"  {note}")
 
     def _layer(self, layer: str) -> list[Future[Gate | None]]:
         self._timed(layer, lambda: self._stream(layer))
