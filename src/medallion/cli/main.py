@@ -111,16 +111,19 @@ def _parser() -> argparse.ArgumentParser:
     refresh.add_argument("table", help="such as silver.activity or gold.device_counts")
     add("maintain", "compact the tables, and remove what nobody needs any more")
     add("status", "how each query stands, and what waits for it")
-    files = add("files", "the ledger: every file that ever landed, and what became of it")
+    _add_files(add("files", "the ledger: every file that ever landed, and what became of it"))
+    schema = add("schema", "the versions of a source's schema, and their differences")
+    schema.add_argument("source")
+    return parser
+
+
+def _add_files(files: argparse.ArgumentParser) -> None:
     files.add_argument(
         "pattern", nargs="?", default="*", help="where they landed or lie now, such as '*x.json'"
     )
     files.add_argument("--source", help="of this source only")
     states = "pending, ingested, rejected, replaced, vanished or archived"
     files.add_argument("--state", help=f"in this state only: {states}")
-    schema = add("schema", "the versions of a source's schema, and their differences")
-    schema.add_argument("source")
-    return parser
 
 
 def _add_land(land: argparse.ArgumentParser) -> None:
