@@ -18,7 +18,7 @@ from medallion.lakehouse.layout import LAYERS
 from medallion.layers.flow import Flow
 from medallion.ops import runs
 from medallion.ops.runs import HELD, PASSED, Standing
-from medallion.pipeline import maintenance, refresh
+from medallion.pipeline import maintenance, refresh, upkeep
 from medallion.pipeline.pipeline import GOLD_IS_HELD, Pipeline, queries
 from medallion.quality.gates import Gates
 from medallion.quality.results import Failure, Verdict
@@ -131,8 +131,10 @@ class Nightly:
     def _batch(self, flow: Flow, since: int, version: int) -> DataFrame:
         spark, path = self.pipeline.spark, self.config.layout.table(flow.name)
         # Complete mode writes the whole table, and so does a refresh: of what is in the feed then,
-        # there is no telling which rows it took away again.
-        if flow.is_rewritten or self.refreshed.get(flow.name, -1) > since:
+        # there is no telling which rows it took away again. And where no gate holds rows back,
+        # housekeeping need not leave them as they came.
+        is_rewritten = flow.is_rewritten or self.refreshed.get(flow.name, -1) > since
+        if is_rewritten or not upkeep.are_there(path, range(since + 1, version + 1)):
             return spark.read.format("delta").load(str(path))
         return feed.added(spark, path, since + 1, version)
 

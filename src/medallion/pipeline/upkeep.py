@@ -71,7 +71,7 @@ def clean(table: Path, policy: Maintenance, need: Need | None, is_idle: bool) ->
     if len(needed) > MOST_VERSIONS:
         return Upkeep()
     within = need.version if need and need.is_within else None
-    adding = [v for v in needed if _adds_rows(table, v) or v == within]
+    adding = [v for v in needed if _added(table, v) or v == within]
     removed = _vacuum(table, adding, is_idle)
     before = _commits(table)
     if _are_young(table, needed, policy.retention.seconds):
@@ -81,11 +81,19 @@ def clean(table: Path, policy: Maintenance, need: Need | None, is_idle: bool) ->
     return Upkeep(removed_files=removed, removed_commits=removed_commits)
 
 
-def _adds_rows(table: Path, version: int) -> bool:
-    """Whether rows of a commit are new to the table: of a compaction none is."""
+def are_there(table: Path, versions: Iterable[int]) -> bool:
+    """Whether the rows that these versions added can still be read one by one."""
+    try:
+        return all(file.exists() for version in versions for file in _added(table, version))
+    except FileNotFoundError:
+        return False
+
+
+def _added(table: Path, version: int) -> list[Path]:
+    """The files of a commit whose rows are new to the table: of a compaction none are."""
     lines = _commit(table, version).read_text(encoding="utf-8").splitlines()
     adds = (json.loads(line).get("add") for line in lines)
-    return any(add and add["dataChange"] for add in adds)
+    return [table / unquote(add["path"]) for add in adds if add and add["dataChange"]]
 
 
 def _vacuum(table: Path, keep: list[int], is_idle: bool) -> int:
