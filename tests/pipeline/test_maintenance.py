@@ -246,3 +246,19 @@ def test_by_hand_leaves_what_another_process_writes(config: Config) -> None:
     assert [note.partition(":")[0] for note in found.notes] == ["silver"]
     assert (len(DeltaTable(bronze).file_uris()), len(DeltaTable(silver).file_uris())) == (1, MANY)
     assert lock.holder(config.layout, "bronze") is None
+
+
+def test_rows_that_a_gate_holds_back_stay_as_they_came(config: Config) -> None:
+    path = append(config)
+    read_until(config, path)
+    gate = {"kind": "gate", "query": BRONZE, "started_at": 0}
+    runs = Runs(config.layout)
+    runs.write([{**gate, "state": "passed", "table_version": 20}])
+    runs.write([{**gate, "state": "held", "table_version": MANY}])
+    maintain(config)
+    maintain(config)
+    assert upkeep.are_there(path, range(21, MANY + 1))
+    runs.write([{**gate, "state": "passed", "table_version": MANY}])
+    maintain(config)
+    assert not upkeep.are_there(path, range(21, MANY + 1))
+    assert rows(path) == list(range(MANY))
