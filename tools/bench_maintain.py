@@ -19,7 +19,8 @@ from pathlib import Path
 
 from measure import PROJECT, say
 
-from medallion.config.loader import Config, load
+from medallion.config.loader import load
+from medallion.config.model import Config
 from medallion.config.values import Duration
 from medallion.inspection.audit import audit
 from medallion.lakehouse.layout import LAYERS, Layout

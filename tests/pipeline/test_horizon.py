@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from medallion.config.loader import Config, load
+from medallion.config.loader import load
+from medallion.config.model import Config
 from medallion.ops.runs import Runs
 from medallion.pipeline.horizon import Need, needs, oldest
 from medallion.sources.files import handover

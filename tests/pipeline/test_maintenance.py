@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from medallion.config.loader import Config, load
+from medallion.config.loader import load
+from medallion.config.model import Config
 from medallion.config.values import Duration
 from medallion.lakehouse import lock, specs, tables
 from medallion.ops.runs import Runs

@@ -82,7 +82,8 @@ def _of_stream(config: Config, query: str, recorded: int) -> Need:
     try:
         offset = checkpoints.delta_offset(checkpoint, settled)
         return Need(offset.version, query, is_within=not offset.is_whole)
-    except FileNotFoundError:  # Spark keeps the offsets of the last hundred batches
+    except (OSError, ValueError, LookupError):
+        # Spark keeps the offsets of the last hundred batches, and one may be cut short.
         return Need(0, f"{query}, whose batches are not on record,")
 
 
