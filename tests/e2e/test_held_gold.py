@@ -15,7 +15,7 @@ from medallion.errors import MedallionError, UsageError
 from medallion.lakehouse import tables
 from medallion.ops.runs import Runs
 from medallion.pipeline import backfill, nightly
-from medallion.pipeline.nightly import Report
+from medallion.pipeline.report import Report
 from tests.support import lines
 from tests.support.lakehouse import Lakehouse
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
+
+from medallion.pipeline.idle import idle
 from tests.support.lakehouse import Lakehouse
 
 FIRST, SECOND = "2018-03-02 10:00:00", "2018-03-02 10:10:00"
@@ -31,3 +34,38 @@ def test_all_activity_samples_reach_gold(lakehouse: Lakehouse) -> None:
         (*window, "nexus4_2", 9),
     ]
     assert lakehouse.rows("gold.device_totals") == [("nexus4_1", 1), ("nexus4_2", 9)]
+    _goes_idle(lakehouse)
+
+
+def _goes_idle(lakehouse: Lakehouse) -> None:
+    """A night with nothing new is known without Spark; anything to do starts one all the same."""
+    config, told = lakehouse.config, list[str]()
+
+    def is_idle() -> bool:
+        return idle(lakehouse.config, "test", told.append) is not None
+
+    found = idle(config, "test", told.append)
+    assert found is not None
+    assert found.is_good
+    assert asdict(found.balances["activity"]) == {
+        "landed_lines": 10,
+        "bronze_rows": 10,
+        "silver_rows": 10,
+        "quarantined_rows": 0,
+        "duplicate_rows": 0,
+        "late_rows": 0,
+        "waiting_rows": 0,
+    }
+    other = {"activity": replace(config.sources["activity"], allow_overwrites=True)}
+    other_config = replace(config, sources=other)
+    assert idle(other_config, "test", told.append) is None, "they may have to be refused"
+    commit = config.layout.checkpoint("silver.activity") / "commits" / "0"
+    away = commit.rename(commit.with_name("away"))
+    (commit.with_name("1")).rename(commit.with_name("away1"))
+    assert not is_idle(), "a batch was cut off"
+    away.rename(commit)
+    commit.with_name("away1").rename(commit.with_name("1"))
+    assert is_idle()
+    assert told == []
+    lakehouse.land("activity", "new.json", "{}")
+    assert not is_idle(), "a file has come"

@@ -16,8 +16,9 @@ from medallion.config.model import Config
 from medallion.lakehouse.layout import LAYERS, Layout
 from medallion.ops import ledger
 from medallion.ops.ledger import Entry
-from medallion.pipeline.nightly import Nightly, Report
+from medallion.pipeline.nightly import Nightly
 from medallion.pipeline.pipeline import Pipeline
+from medallion.pipeline.report import Report
 from tests.support import PROJECT, SAMPLE
 from tests.support.home import a_source
 

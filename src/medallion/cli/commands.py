@@ -11,13 +11,16 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from medallion.cli.render.terminal import document, pour, show
 from medallion.config.model import Config
 from medallion.errors import UsageError
 from medallion.lakehouse.layout import LAYERS
 from medallion.lakehouse.text import counted, visible
+
+if TYPE_CHECKING:
+    from medallion.pipeline.report import Report
 
 
 def land(config: Config, options: argparse.Namespace) -> int:
@@ -75,15 +78,15 @@ def stream(config: Config, options: argparse.Namespace) -> int:
 def nightly(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.render import nightly as render
     from medallion.inspection import catalog
-    from medallion.pipeline import nightly
-    from medallion.quality import gates
+    from medallion.pipeline.idle import idle
 
     started = time.monotonic()
-    nightly.check_accepted(config, options.accept)
-    gates.preload()
     quiet = bool(options.json)
-    with _pipeline(config, options, "nightly", LAYERS, quiet=quiet) as pipeline:
-        report = nightly.Nightly(pipeline, options.accept).run()
+    report = None if options.accept else idle(config, "nightly", _say(quiet))
+    if report is None:
+        report = _busy_night(config, options)
+    else:
+        _say(quiet)("nothing is new: all that landed is accounted for")
     report.seconds["all"] = time.monotonic() - started
     if quiet:
         show(document(render.as_json(report)))
@@ -92,6 +95,16 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
     for line in render.failures(report):
         show(visible(f"medallion: {line}"), sys.stderr)
     return 0 if report.is_good else max(report.exit_status, 1)
+
+
+def _busy_night(config: Config, options: argparse.Namespace) -> Report:
+    from medallion.pipeline import nightly
+    from medallion.quality import gates
+
+    nightly.check_accepted(config, options.accept)
+    gates.preload()
+    with _pipeline(config, options, "nightly", LAYERS, quiet=bool(options.json)) as pipeline:
+        return nightly.Nightly(pipeline, options.accept).run()
 
 
 def sql(config: Config, options: argparse.Namespace) -> int:
@@ -137,14 +150,6 @@ def refresh(config: Config, options: argparse.Namespace) -> int:
     layers = refresh.layers_of(config, options.table)
     with _pipeline(config, options, "refresh", layers) as pipeline:
         refresh.refresh(pipeline, options.table)
-    return 0
-
-
-def maintain(config: Config, options: argparse.Namespace) -> int:
-    from medallion.cli.render import maintain as render
-    from medallion.pipeline import maintenance
-
-    _report(options, render, maintenance.by_hand(_there(config, options)))
     return 0
 
 

@@ -80,6 +80,11 @@ class Layout:
         """Great Expectations' validation results and Data Docs."""
         return self.root / "_quality"
 
+    @property
+    def refresh_plan(self) -> Path:
+        """What a refresh has left to do; the tables that it builds lie beside it."""
+        return self.root / "_refresh" / "plan.json"
+
     def lock(self, layer: str) -> Path:
         """The lock of a layer, for one writer process a table.
 

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 
 from medallion.lakehouse.columns import FILES, RUNS, Columns
 
-# How long what is replaced stays, unless the configuration says otherwise. A table that is written
-# whole every four seconds has 21,600 versions of itself by then.
-RETENTION = "1 day"
+RETENTION = "6 hours"
 
 
 @dataclass(frozen=True)

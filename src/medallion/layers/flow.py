@@ -11,6 +11,8 @@ from pyspark.sql import SparkSession
 from medallion.config.model import Config, SourceConfig
 from medallion.lakehouse import tables
 from medallion.lakehouse.text import counted
+from medallion.ops import due
+from medallion.ops.runs import Runs
 from medallion.schema import registry
 from medallion.spark.query import Batch, Run
 
@@ -74,6 +76,17 @@ class Flow(ABC):
     @abstractmethod
     def definition(self) -> Mapping[str, Any]:
         """What its table is made by: another one is refused until `medallion refresh`."""
+
+    def is_due(self, runs: Runs, settings: str) -> bool:
+        """Whether it has something to do, which is known without starting it: that costs seconds.
+
+        Args:
+            settings: a digest of the configuration, as `due.settings_of` makes it.
+        """
+        upstream = self.config.layout.table(self.inputs[0])
+        return due.is_open(self.config, runs, self.name, settings) or due.has_input(
+            self.config, self.name, upstream
+        )
 
     def is_waiting(self) -> bool:
         """Whether its source's columns are not known yet: no SQL could name them."""

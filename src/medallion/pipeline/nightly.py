@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -18,49 +17,13 @@ from medallion.lakehouse.layout import LAYERS
 from medallion.layers.flow import Flow
 from medallion.ops import runs
 from medallion.ops.runs import HELD, PASSED, Standing
-from medallion.pipeline import maintenance, refresh, upkeep
+from medallion.pipeline import refresh
 from medallion.pipeline.pipeline import GOLD_IS_HELD, Pipeline, queries
+from medallion.pipeline.report import Gate, Report
 from medallion.quality.gates import Gates
-from medallion.quality.results import Failure, Verdict
+from medallion.quality.results import Failure
 from medallion.quality.suites import read_suite
 from medallion.spark import feed
-
-
-@dataclass(frozen=True)
-class Gate:
-    """A verdict, and what it means for this run."""
-
-    verdict: Verdict
-    version: int
-    accepted: tuple[str, ...]
-    seconds: float
-
-    @property
-    def stops(self) -> tuple[Failure, ...]:
-        """The failures that hold back what comes after."""
-        return tuple(
-            failure
-            for failure in self.verdict.failures
-            if failure.on_failure == "stop" and failure.expectation not in self.accepted
-        )
-
-
-@dataclass
-class Report:
-    """What a nightly run did."""
-
-    seconds: dict[str, float] = field(default_factory=dict)
-    gates: list[Gate] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
-    balances: dict[str, accounting.Balance] = field(default_factory=dict)
-    docs: str | None = None
-    exit_status: int = 0  # of the worst error
-
-    @property
-    def is_good(self) -> bool:
-        """Whether the run did all that it should have."""
-        held = any(gate.stops for gate in self.gates)
-        return not held and not self.errors and not accounting.uneven(self.balances.items())
 
 
 class Nightly:
@@ -87,14 +50,8 @@ class Nightly:
                 refresh.finish(self.pipeline)  # a silver table rebuilt while gold was held back
                 self._collect(self._layer("gold"))
             self._timed("docs", self._build_docs)
-        self._timed("upkeep", self._maintain)
         self.report.balances = accounting.balances(self.config, self.pipeline.runs)
         return self.report
-
-    def _maintain(self) -> None:
-        found = maintenance.maintain(self.config, self.pipeline.runs, LAYERS)
-        for note in found.notes:
-            self._say(f"  {note}")
 
     def _layer(self, layer: str) -> list[Future[Gate | None]]:
         self._timed(layer, lambda: self._stream(layer))
@@ -131,10 +88,8 @@ class Nightly:
     def _batch(self, flow: Flow, since: int, version: int) -> DataFrame:
         spark, path = self.pipeline.spark, self.config.layout.table(flow.name)
         # Complete mode writes the whole table, and so does a refresh: of what is in the feed then,
-        # there is no telling which rows it took away again. And where no gate holds rows back,
-        # housekeeping need not leave them as they came.
-        is_rewritten = flow.is_rewritten or self.refreshed.get(flow.name, -1) > since
-        if is_rewritten or not upkeep.are_there(path, range(since + 1, version + 1)):
+        # there is no telling which rows it took away again.
+        if flow.is_rewritten or self.refreshed.get(flow.name, -1) > since:
             return spark.read.format("delta").load(str(path))
         return feed.added(spark, path, since + 1, version)
 

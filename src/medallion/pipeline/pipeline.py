@@ -18,6 +18,7 @@ from medallion.layers.bronze.flow import Bronze
 from medallion.layers.flow import Flow, Say
 from medallion.layers.gold.flow import Gold
 from medallion.layers.silver.flow import Silver
+from medallion.ops import due
 from medallion.ops.runs import HELD, Runs
 from medallion.pipeline import settlement
 from medallion.quality.suites import read_suite
@@ -83,8 +84,6 @@ class Pipeline:
             self.say(f"  {flow.name} waits: nothing has landed that tells its schema")
             return False
         self._need(flow)
-        for table in (*flow.inputs, *flow.targets):
-            tables.version(self.config.layout.table(table))  # one that is damaged is told here
         try:
             run = flow.start(how, self.runs.last_batch(flow.name))
         except AnalysisException as error:
@@ -95,11 +94,12 @@ class Pipeline:
             raise ConfigError(
                 f"{where} is not SQL that Spark can run: {one_line(str(error))}"
             ) from None
+        due.note(self.config, flow.name, due.settings_of(self.config))
         run.on_batch = lambda run, batch: self._tell(flow, batch)
         return True
 
     def run(self, layer: str) -> None:
-        """Run a layer on all that is available, settle it and record it.
+        """Run what a layer has to do on all that is available, settle it and record it.
 
         Raises:
             MedallionError: a query could not start, or (StreamError) failed; the others have ended,
@@ -107,11 +107,13 @@ class Pipeline:
         """
         flows = self.flows(layer)
         self._refuse_held(flows)
+        settings = due.settings_of(self.config)
         started: list[Flow] = []
         failures: list[MedallionError] = []
         for flow in flows:
             try:
-                if self.begin(flow, trigger(AVAILABLE_NOW)):
+                is_due = flow.is_due(self.runs, settings)
+                if is_due and self.begin(flow, trigger(AVAILABLE_NOW)):
                     started.append(flow)
             except MedallionError as error:
                 failures.append(error)

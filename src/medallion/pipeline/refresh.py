@@ -32,11 +32,11 @@ class Beside(Layout):
 
     def table(self, name: str) -> Path:
         """The table, in `_refresh/` if it is one of those that are built."""
-        return super().table(name) if name not in self.names else _area(self) / name
+        return super().table(name) if name not in self.names else self.refresh_plan.parent / name
 
     def checkpoint(self, query: str) -> Path:
         """The checkpoint, likewise."""
-        beside = _area(self) / "_checkpoints" / query
+        beside = self.refresh_plan.parent / "_checkpoints" / query
         return super().checkpoint(query) if query not in self.names else beside
 
 
@@ -100,27 +100,19 @@ def cut_off(layout: Layout) -> str | None:
     return plan["table"] if plan else None
 
 
-def _area(layout: Layout) -> Path:
-    return layout.root / "_refresh"
-
-
-def _plan_file(layout: Layout) -> Path:
-    return _area(layout) / "plan.json"
-
-
 def _plan(layout: Layout) -> dict[str, Any] | None:
-    file = _plan_file(layout)
+    file = layout.refresh_plan
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
 
 
 def _write_plan(layout: Layout, plan: dict[str, Any]) -> None:
     """The plan is there whole, or as it was; with nothing left to do it goes before the rest."""
-    file = _plan_file(layout)
+    file = layout.refresh_plan
     if plan["built"] or plan["then"]:
         storage.write(file, json.dumps(plan))
     else:
         file.unlink(missing_ok=True)
-        shutil.rmtree(_area(layout))
+        shutil.rmtree(file.parent)
 
 
 def _rebuild(pipeline: Pipeline, table: str, then: list[str]) -> None:

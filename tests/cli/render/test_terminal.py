@@ -20,7 +20,7 @@ from medallion.inspection.status import QueryStatus
 from medallion.lakehouse.text import visible
 from medallion.ops.ledger import Entry
 from medallion.pipeline.backfill import Backfilled
-from medallion.pipeline.nightly import Gate, Report
+from medallion.pipeline.report import Gate, Report
 from medallion.quality.results import Failure, Verdict
 from medallion.schema.registry import Version
 from medallion.sql.engine import Result

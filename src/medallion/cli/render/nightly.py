@@ -11,7 +11,7 @@ from medallion.cli.render.values import table
 from medallion.inspection import balance as accounting
 from medallion.inspection.catalog import FirstRows
 from medallion.lakehouse.text import counted, visible
-from medallion.pipeline.nightly import Report
+from medallion.pipeline.report import Report
 from medallion.quality.results import Failure
 
 

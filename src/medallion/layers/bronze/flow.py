@@ -11,6 +11,8 @@ from medallion.config.model import Config, SourceConfig
 from medallion.lakehouse.text import counted
 from medallion.layers.bronze.writer import Writer
 from medallion.layers.flow import Flow
+from medallion.ops import due
+from medallion.ops.runs import Runs
 from medallion.schema.evolution import Schema
 from medallion.sources.base import Say, Source
 from medallion.sources.formats import KINDS
@@ -65,6 +67,14 @@ class Bronze(Flow):
     def is_waiting(self) -> bool:
         """Never: files may land at any time."""
         return False
+
+    def is_due(self, runs: Runs, settings: str) -> bool:
+        """Whether something has come, or a batch was cut off, which has to be settled first."""
+        if due.is_open(self.config, runs, self.name, settings):
+            return True
+        look = KINDS[self.source.format].look
+        handed = look(self.config, self.source, runs.last_batch(self.name), self.say)
+        return due.has_input(self.config, self.name, handed)
 
     def poll(self) -> None:
         """Hand over what is new."""

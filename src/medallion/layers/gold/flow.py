@@ -57,12 +57,12 @@ class Gold(Flow):
         return self.run
 
     def settle(self, since: int) -> dict[str, Any]:
-        """The rows that the batches read; nobody balances them, so what was cut off is left out."""
-        batches = self.ran.batches
+        """The rows that the batches read; nobody balances them, so those of a run that was cut off
+        are left out."""
         return {
-            "rows_in": sum(batch.rows for batch in batches.values()),
-            "first_batch": min(batches, default=None),
-            "last_batch": max(batches, default=since),
+            "rows_in": sum(batch.rows for batch in self.ran.batches.values()),
+            "first_batch": since + 1,
+            "last_batch": self.ran.batches_to_settle(since).stop - 1,
         }
 
     def definition(self) -> Mapping[str, Any]:

@@ -1,0 +1,75 @@
+"""What there is to do, found out without Spark: from ledger, checkpoints and versions of tables.
+
+To start a query that finds nothing costs seconds, and a night is mostly such queries: of sources
+that had no news, and of tables that they do not feed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from medallion import __version__
+from medallion.config.model import Config
+from medallion.lakehouse import tables
+from medallion.ops.runs import HELD, Runs
+from medallion.quality.suites import suite_path
+from medallion.spark import checkpoints
+
+_NOTE = "settings"
+
+
+def settings_of(config: Config) -> str:
+    """A digest of all that a query is defined by: this version, sources, gold, and the files of
+    rules and of Spark's settings."""
+    digest = hashlib.sha256(repr((__version__, config.sources, config.gold)).encode())
+    folders = (config.expectations, config.conf_dir / "spark")
+    files = (path for folder in folders for path in folder.rglob("*"))
+    for file in sorted(path for path in files if path.is_file()):
+        digest.update(str(file.relative_to(config.conf_dir)).encode())
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def note(config: Config, query: str, settings: str) -> None:
+    """Note that a query has been started with these settings, and was not refused."""
+    checkpoint = config.layout.checkpoint(query)
+    if checkpoints.noted(checkpoint, _NOTE) != {"of": settings}:
+        checkpoints.note(checkpoint, _NOTE, {"of": settings})
+
+
+def is_open(config: Config, runs: Runs, query: str, settings: str) -> bool:
+    """Whether a query has to be started whatever there is to read.
+
+    That is: a batch was cut off or is not on record, or the settings are not those that it was last
+    started with, which may have to be refused.
+    """
+    checkpoint = config.layout.checkpoint(query)
+    committed = checkpoints.last_committed(checkpoint)
+    return (
+        checkpoints.noted(checkpoint, _NOTE) != {"of": settings}
+        or checkpoints.last_begun(checkpoint) > committed
+        or committed > runs.last_batch(query)
+    )
+
+
+def has_input(config: Config, query: str, upstream: Path) -> bool:
+    """Whether there are rows that a query has not read yet in the table that it reads.
+
+    Args:
+        upstream: for bronze, the table of what was handed over to it.
+    """
+    checkpoint = config.layout.checkpoint(query)
+    read = checkpoints.delta_offset(checkpoint, checkpoints.last_committed(checkpoint))
+    return not read.is_whole or tables.rows_written(upstream, after=read.version - 1) > 0
+
+
+def is_to_be_judged(config: Config, runs: Runs, table: str) -> bool:
+    """Whether a table has rows that its gate has not passed yet, those that it holds included."""
+    if not suite_path(config.conf_dir, table).is_file():
+        return False
+    last = runs.standing.gates.get(table)
+    if last is not None and last.state == HELD:
+        return True
+    passed = runs.standing.passed.get(table, 0)
+    return tables.rows_written(config.layout.table(table), after=passed) > 0

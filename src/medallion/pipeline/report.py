@@ -1,0 +1,45 @@
+"""What a nightly run did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from medallion.inspection.balance import Balance, uneven
+from medallion.quality.results import Failure, Verdict
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A verdict, and what it means for this run."""
+
+    verdict: Verdict
+    version: int
+    accepted: tuple[str, ...]
+    seconds: float
+
+    @property
+    def stops(self) -> tuple[Failure, ...]:
+        """The failures that hold back what comes after."""
+        return tuple(
+            failure
+            for failure in self.verdict.failures
+            if failure.on_failure == "stop" and failure.expectation not in self.accepted
+        )
+
+
+@dataclass
+class Report:
+    """What a nightly run did; seconds by step."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    gates: list[Gate] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    balances: dict[str, Balance] = field(default_factory=dict)
+    docs: str | None = None
+    exit_status: int = 0  # of the worst error
+
+    @property
+    def is_good(self) -> bool:
+        """Whether the run did all that it should have."""
+        held = any(gate.stops for gate in self.gates)
+        return not held and not self.errors and not uneven(self.balances.items())
