@@ -18,11 +18,18 @@ from tests.support.command import Cli
 from tests.support.home import Home
 from tests.support.lakehouse import Lakehouse
 
+# The first compiler alone: most of what a test runs, it runs once, and the second never pays. It
+# needs more room for its code, or says so on standard output. And one logger context a process: by
+# default, each of Spark's many loggers walks up the stack to find out whose it is.
+JAVA = (
+    "-XX:+UseSerialGC -Xmn600m -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
+    " -Dlog4j2.contextSelector=org.apache.logging.log4j.core.selector.BasicContextSelector"
+)
 # Many small tables, plans and batches in one session, where production has few large ones. Tests
 # of the command line are processes of their own, with production's settings.
 SETTINGS = {
     "spark.driver.memory": "2g",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -Xmn600m",
+    "spark.driver.extraJavaOptions": JAVA,
     # The code that Spark makes for a query is compiled once, and not once more for each test.
     "spark.sql.codegen.cache.maxEntries": "5000",
     "spark.sql.adaptive.enabled": "false",
