@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import reduce
 from operator import and_
 
@@ -29,8 +30,8 @@ def recount(config: Config, say: Callable[[str], None]) -> Recount:
     read, found = _comparable(config)
     if read:
         with _session(config, say) as spark:
-            for table in read:
-                _compare(spark, config, table, found)
+            for pair in read:
+                _compare(spark, config, pair, found)
     return found
 
 
@@ -48,26 +49,48 @@ def _session(config: Config, say: Callable[[str], None]) -> Iterator[SparkSessio
         spark.stop()
 
 
-def _comparable(config: Config) -> tuple[list[GoldTable], Recount]:
+@dataclass(frozen=True)
+class _Pair:
+    """A table of gold, and the versions of it and of silver that have the same rows."""
+
+    table: GoldTable
+    gold: int
+    silver: int
+
+
+def _comparable(config: Config) -> tuple[list[_Pair], Recount]:
     """The tables that have read all of silver, and a note on each of the others; no JVM."""
     found, read = Recount(), []
     for table in config.gold.values():
-        name, silver = f"gold.{table.name}", config.layout.table(f"silver.{table.source}")
-        if not tables.exists(config.layout.table(name)):
+        if not tables.exists(config.layout.table(f"gold.{table.name}")):
             continue
-        checkpoint = config.layout.checkpoint(name)
-        offset = checkpoints.delta_offset(checkpoint, checkpoints.last_committed(checkpoint))
-        if tables.rows_written(silver, after=offset.version - 1):
-            found.notes.append(f"{name}: not compared, for it has not read all of silver yet.")
+        if pair := _pair(config, table):
+            read.append(pair)
         else:
-            read.append(table)
+            note = f"gold.{table.name}: not compared, for it has not read all of silver yet."
+            found.notes.append(note)
     return read, found
 
 
-def _compare(spark: SparkSession, config: Config, table: GoldTable, found: Recount) -> None:
-    name = f"gold.{table.name}"
+def _pair(config: Config, table: GoldTable) -> _Pair | None:
+    """Versions to compare, beside a stream that is on as well: in this order of looking, gold has
+    no rows of silver's beyond those that its checkpoint had read before and after."""
+    checkpoint = config.layout.checkpoint(f"gold.{table.name}")
+    silver = config.layout.table(f"silver.{table.source}")
+    before = checkpoints.last_committed(checkpoint)
+    gold = tables.version(config.layout.table(f"gold.{table.name}"))
+    read = checkpoints.delta_offset(checkpoint, before)
+    version = tables.version(silver)
+    is_behind = tables.rows_written(silver, after=read.version - 1, until=version) > 0
+    if is_behind or checkpoints.last_committed(checkpoint) != before:
+        return None
+    return _Pair(table, gold, version)
+
+
+def _compare(spark: SparkSession, config: Config, pair: _Pair, found: Recount) -> None:
+    name = f"gold.{pair.table.name}"
     try:
-        differing = _differing(spark, config, table).count()
+        differing = _differing(spark, config, pair).count()
     except PySparkException as error:
         found.notes.append(f"{name}: not compared ({one_line(str(error))}).")
         return
@@ -76,11 +99,16 @@ def _compare(spark: SparkSession, config: Config, table: GoldTable, found: Recou
         found.findings.append(f"{name}: it differs from silver's rows in {many}.")
 
 
-def _differing(spark: SparkSession, config: Config, table: GoldTable) -> DataFrame:
+def _differing(spark: SparkSession, config: Config, pair: _Pair) -> DataFrame:
     """The groups that only one of the two has, or has twice, or with other measures."""
-    layout = config.layout
-    gold = spark.read.format("delta").load(str(layout.table(f"gold.{table.name}")))
-    silver = spark.read.format("delta").load(str(layout.table(f"silver.{table.source}")))
+    table = pair.table
+
+    def rows_of(name: str, version: int) -> DataFrame:
+        then = spark.read.format("delta").option("versionAsOf", str(version))
+        return then.load(str(config.layout.table(name)))
+
+    gold = rows_of(f"gold.{table.name}", pair.gold)
+    silver = rows_of(f"silver.{table.source}", pair.silver)
     keys = groups(table.window, table.group_by)
     event_time = config.sources[table.source].event_time
     rows = windowed(silver, event_time, table.window, table.slide)
