@@ -8,7 +8,7 @@ BIN := .venv/bin
 WITH_JAVA := . tools/java.sh && use_java &&
 
 .DEFAULT_GOAL := help
-.PHONY: help setup nightly test test-slow check format bench bench-ingestion clean
+.PHONY: help setup nightly test test-slow check format bench bench-ingestion bench-maintain clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ bench: setup ## time the first night and ingestion beside plain Spark (half an h
 
 bench-ingestion: setup ## time only how files come in: wide rows, 20,000 files, 205 nights
 	@$(WITH_JAVA) $(BIN)/python tools/bench_ingestion.py $(BENCH_ARGS)
+
+bench-maintain: setup ## a thousand micro-batches: size, files and time at the end (an hour)
+	@$(WITH_JAVA) $(BIN)/python tools/bench_maintain.py $(BENCH_ARGS)
 
 clean: ## remove the environment and all caches, never data
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache spark-warehouse metastore_db derby.log build dist

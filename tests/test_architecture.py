@@ -26,8 +26,11 @@ ORDER = (
     ("cli",),
 )
 RANK = {package: rank for rank, packages in enumerate(ORDER) for package in packages}
-# Beside the others: test data, which lands files as any program would.
-BESIDE = {"factory": {"errors", "lakehouse", "config"}}
+# Beside the others: what a notebook starts by hand, and test data, landed as any program would.
+BESIDE = {
+    "streams": {"errors", "lakehouse", "config", "sql", "spark"},
+    "factory": {"errors", "lakehouse", "config", "streams"},
+}
 MODULES = sorted(SRC.rglob("*.py"))
 
 

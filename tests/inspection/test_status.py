@@ -20,7 +20,7 @@ from medallion.lakehouse.specs import TableSpec
 from medallion.ops import ledger
 from medallion.ops.ledger import INGESTED, Entry, Ledger
 from medallion.ops.runs import Runs
-from tests.support import PROJECT
+from tests.support import PROJECT, checkpoints
 from tests.support.home import Home, tree
 
 START = 1_700_000_000_000_000  # 2023-11-14T22:13:20Z
@@ -49,17 +49,6 @@ def of(config: Config, query: str) -> QueryStatus:
 def record(config: Config, query: str, **more: Any) -> None:
     row = {"kind": "query", "query": query, "started_at": START, "seconds": 2.0, "state": "done"}
     Runs(config.layout).write([{**row, **more}])
-
-
-def checkpoint(config: Config, query: str, batch: int, watermark: int, version: int) -> None:
-    """What Spark leaves of a batch that is done."""
-    folder = config.layout.checkpoint(query)
-    for part in ("offsets", "commits"):
-        (folder / part).mkdir(parents=True, exist_ok=True)
-    meta = json.dumps({"batchWatermarkMs": watermark, "batchTimestampMs": 0, "conf": {}})
-    offset = json.dumps({"reservoirVersion": version, "index": -1, "isStartingVersion": False})
-    (folder / "offsets" / str(batch)).write_text(f"v1\n{meta}\n{offset}")
-    (folder / "commits" / str(batch)).write_text("v1\n{}")
 
 
 def add_rows(config: Config, table: str, rows: int) -> None:
@@ -130,8 +119,8 @@ def test_rows_that_wait_for_a_query_that_never_ran(config: Config) -> None:
 def test_rows_that_wait_for_a_query_that_did(config: Config, read: int, waiting: int) -> None:
     add_rows(config, "bronze.activity", 3)  # version 1, after the table itself
     add_rows(config, "bronze.activity", 4)
-    checkpoint(config, "silver.activity", 8, 0, 1)
-    checkpoint(config, "silver.activity", 9, 1_519_984_953_000, read)
+    checkpoints.done(config.layout, "silver.activity", 8, version=1)
+    checkpoints.done(config.layout, "silver.activity", 9, read, watermark=1_519_984_953_000)
     found = of(config, "silver.activity")
     assert (found.last_batch, found.waiting_rows) == (9, waiting)
     assert found.watermark == "2018-03-02T10:02:33+00:00"
@@ -234,7 +223,7 @@ def test_asking_writes_nothing(home: Home, config: Config) -> None:
     home.land("b.json")
     add_rows(config, "bronze.activity", 3)
     record(config, "bronze.activity", rows_in=3)
-    checkpoint(config, "silver.activity", 0, 1000, 1)
+    checkpoints.done(config.layout, "silver.activity", 0, version=1, watermark=1000)
     before = tree(home.layout.root)
     as_text(status(config))
     assert tree(home.layout.root) == before

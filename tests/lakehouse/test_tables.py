@@ -28,7 +28,7 @@ def test_only_what_streams_read_keeps_its_log(tmp_path: Path, name: str, is_stre
     tables.create(tmp_path / "t", tables.schema_json({"n": "long"}), specs.of(name))
     found = DeltaTable(tmp_path / "t").metadata().configuration
     assert found["delta.enableExpiredLogCleanup"] == ("false" if is_streamed else "true")
-    assert found["delta.logRetentionDuration"] == "interval 6 hours"
+    assert found["delta.logRetentionDuration"] == "interval 1 day"
     assert found["delta.checkpointInterval"] == "10"
     assert ("delta.dataSkippingNumIndexedCols" in found) == name.startswith("bronze.")
 

@@ -87,7 +87,7 @@ def test_what_is_written_is_asked_for_without_reading_twice(
     record.write([run("bronze.a", rows_in=2)])
     assert record.standing.sums["bronze.a"].rows_in == 3
     Runs(layout).write([run("bronze.a", rows_in=4)])  # another process
-    assert record.again().standing.sums["bronze.a"].rows_in == 7
+    assert Runs(layout).standing.sums["bronze.a"].rows_in == 7
 
 
 def test_a_clock_that_steps_back_changes_no_order(layout: Layout) -> None:

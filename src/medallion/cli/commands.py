@@ -153,6 +153,14 @@ def refresh(config: Config, options: argparse.Namespace) -> int:
     return 0
 
 
+def maintain(config: Config, options: argparse.Namespace) -> int:
+    from medallion.cli.render import maintain as render
+    from medallion.pipeline import maintenance
+
+    _report(options, render, maintenance.by_hand(_there(config, options)))
+    return 0
+
+
 def status(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.render import status as render
     from medallion.inspection import status

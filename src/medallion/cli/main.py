@@ -100,24 +100,30 @@ def _parser() -> argparse.ArgumentParser:
     sql.add_argument("--csv", action="store_true", help="print CSV with a header, and not --json")
     audit = add("audit", "balance the rows of every source")
     audit.add_argument(
-        "--deep", action="store_true", help="count every file and table again, by another engine"
+        "--deep",
+        action="store_true",
+        help="count every file and table again; Spark is started to make gold anew",
     )
     backfill = add("backfill", "take in files from anywhere, once, whatever their age")
     backfill.add_argument("source")
     backfill.add_argument("path", help="a file, or a folder with all that lies below it")
     refresh = add("refresh", "rebuild a silver or gold table", reports=False)
     refresh.add_argument("table", help="such as silver.activity or gold.device_counts")
+    add("maintain", "compact the tables, and remove what nobody needs any more")
     add("status", "how each query stands, and what waits for it")
-    files = add("files", "the ledger: every file that ever landed, and what became of it")
+    _add_files(add("files", "the ledger: every file that ever landed, and what became of it"))
+    schema = add("schema", "the versions of a source's schema, and their differences")
+    schema.add_argument("source")
+    return parser
+
+
+def _add_files(files: argparse.ArgumentParser) -> None:
     files.add_argument(
         "pattern", nargs="?", default="*", help="where they landed or lie now, such as '*x.json'"
     )
     files.add_argument("--source", help="of this source only")
     states = "pending, ingested, rejected, replaced, vanished or archived"
     files.add_argument("--state", help=f"in this state only: {states}")
-    schema = add("schema", "the versions of a source's schema, and their differences")
-    schema.add_argument("source")
-    return parser
 
 
 def _add_land(land: argparse.ArgumentParser) -> None:

@@ -7,6 +7,7 @@ from dataclasses import fields
 from medallion.config import values
 from medallion.config.document import Node
 from medallion.config.model import Maintenance
+from medallion.lakehouse import specs
 
 
 def maintenance(node: Node) -> Maintenance:
@@ -14,7 +15,7 @@ def maintenance(node: Node) -> Maintenance:
     node.only(*(field.name for field in fields(Maintenance)))
     duration, size = "a duration such as '7 days'", "a size such as '128 MiB'"
     return Maintenance(
-        retention=node.get("retention", values.duration, duration, "7 days"),
+        retention=node.get("retention", values.duration, duration, specs.RETENTION),
         every=node.get("every", values.duration, duration, "1 hour"),
         compact_from=node.get("compact_from", values.count, "a whole number above 0", 20),
         target_file_size=node.get("target_file_size", values.size, size, "128 MiB"),

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from medallion.lakehouse.columns import FILES, RUNS, Columns
 
-RETENTION = "6 hours"
+# How long what is replaced stays, unless the configuration says otherwise. A table that is written
+# whole every four seconds has 21,600 versions of itself by then.
+RETENTION = "1 day"
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from medallion.lakehouse import damage
 from medallion.lakehouse.columns import Columns
 from medallion.lakehouse.specs import TableSpec
 
@@ -64,11 +65,32 @@ def exists(table: Path) -> bool:
     return log.is_dir() and any(f.suffix in (".json", ".parquet") for f in log.iterdir())
 
 
+def open_table(table: Path) -> DeltaTable:
+    """A table at its newest version.
+
+    Raises:
+        MedallionError: it cannot be read; the message names the file to blame, and what to do.
+    """
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    if damage.is_cut_off(table):
+        raise damage.refuse(table)
+    try:
+        return DeltaTable(table)
+    except DeltaError as error:
+        raise damage.refuse(table, error) from error
+
+
 def version(table: Path) -> int:
     """The newest version of a table; -1 where there is no table."""
-    from deltalake import DeltaTable
+    return int(open_table(table).version()) if exists(table) else -1
 
-    return int(DeltaTable(table).version()) if exists(table) else -1
+
+def earliest_version(table: Path) -> int:
+    """The oldest version whose commit is still in the log."""
+    commits = (table / "_delta_log").glob("*.json")
+    return min((int(file.stem) for file in commits if file.stem.isdigit()), default=0)
 
 
 class Opened:
@@ -78,45 +100,44 @@ class Opened:
     """
 
     def __init__(self, table: Path) -> None:
-        from deltalake import DeltaTable, QueryBuilder
+        from deltalake import QueryBuilder
 
+        self._table = table
         self.columns: frozenset[str] = frozenset()
         self._engine: QueryBuilder | None = None
         if exists(table):
-            delta = DeltaTable(table)
+            delta = open_table(table)
             self.columns = frozenset(field.name for field in delta.schema().fields)
             self._engine = QueryBuilder().register("rows", delta)
 
     def select(self, what: str, rest: str = "", source: str = "rows") -> list[tuple[Any, ...]]:
         """Rows by SQL: of the table, which is `rows`, or of what else `source` says."""
         found: list[tuple[Any, ...]] = []
-        if self._engine is not None:
+        if self._engine is None:
+            return found
+        try:
             for batch in self._engine.execute(f"select {what} from {source} {rest}"):
                 found += zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        except Exception as error:  # a data file that is gone or damaged has no class of its own
+            raise damage.refuse(self._table, error) from error
         return found
 
 
 def row_count(table: Path) -> int:
     """Rows of a table, 0 where there is none, from its files' footers' counts in the log."""
-    from deltalake import DeltaTable
-
-    return int(DeltaTable(table).count()) if exists(table) else 0
+    return int(open_table(table).count()) if exists(table) else 0
 
 
 def columns(table: Path) -> set[str]:
     """The names of a table's columns; none where there is no table."""
-    from deltalake import DeltaTable
-
-    return {field.name for field in DeltaTable(table).schema().fields} if exists(table) else set()
+    return {field.name for field in open_table(table).schema().fields} if exists(table) else set()
 
 
 def rows_written(table: Path, after: int, until: int | None = None) -> int:
     """Rows added by the commits after one version, as the writers counted them."""
-    from deltalake import DeltaTable
-
     if not exists(table):
         return 0
-    delta = DeltaTable(table)
+    delta = open_table(table)
     total = 0
     for commit in delta.history(max(delta.version() - after, 0)):
         if after < commit["version"] <= (delta.version() if until is None else until):
@@ -134,13 +155,13 @@ def append(
         spec: of a table whose columns are the same in every lakehouse.
         few_files: put many small files into few, for a table that is read whole.
     """
-    from deltalake import DeltaTable, write_deltalake
+    from deltalake import write_deltalake
 
     columns = spec.columns or {}
     create(table, schema_json(columns), spec)
     listed = list(rows)
     if listed:
-        delta = DeltaTable(table)
+        delta = open_table(table)
         # A table of before a column was thought of takes it up.
         write_deltalake(delta, _arrow(columns, listed), mode="append", schema_mode="merge")
         if few_files:
@@ -151,11 +172,9 @@ def upsert(
     table: Path, spec: TableSpec, rows: Sequence[Mapping[str, Any]], keys: Sequence[str]
 ) -> None:
     """Put rows in the place of those with the same keys, or add them, in one commit."""
-    from deltalake import DeltaTable
-
     columns = spec.columns or {}
     create(table, schema_json(columns), spec)
-    delta = DeltaTable(table)
+    delta = open_table(table)
     same = " and ".join(f"old.{key} = new.{key}" for key in keys)
     (
         delta.merge(_arrow(columns, rows), same, source_alias="new", target_alias="old")

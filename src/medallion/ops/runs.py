@@ -92,11 +92,6 @@ class Runs:
             self._read = _standing(self._table)
         return self._read
 
-    def again(self) -> Runs:
-        """Itself, to be read anew: other processes may have written since."""
-        self._read = None
-        return self
-
     def write(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Append rows of `RUNS`, all in one commit, after those that are there."""
         last = self.standing.last_number

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from medallion.config.values import Duration
 from medallion.errors import MedallionError
 from medallion.layers.flow import Flow
+from medallion.pipeline import maintenance
 from medallion.pipeline.pipeline import Pipeline
 from medallion.spark import query
 from medallion.spark.errors import StreamError
@@ -52,6 +53,7 @@ class Stream:
         # In the order of the layers: a table of silver is there before gold reads it.
         self._flows: list[Flow] = []
         self._settled, self._polled = -SETTLE_SECONDS, time.monotonic()
+        self._maintained = time.monotonic()
         self.failures: dict[str, str] = {}  # by the query's name
 
     def start(self) -> None:
@@ -99,6 +101,7 @@ class Stream:
             self._polled = time.monotonic()
             self.poll()
         self._settle_if_due()
+        self._maintain_if_due()
 
     def stop(self) -> None:
         """Stop all, and put what they did on record."""
@@ -125,6 +128,15 @@ class Stream:
         if is_due or time.monotonic() - self._settled > SETTLE_SECONDS:
             self._settle(self._flows)
             self._settled = time.monotonic()
+
+    def _maintain_if_due(self) -> None:
+        """In the thread that admits late rows: of two that replace the same files, one fails."""
+        config, runs = self._pipeline.config, self._pipeline.runs
+        if time.monotonic() - self._maintained > config.maintain.every.seconds:
+            found = maintenance.maintain(config, runs, self._layers, is_streaming=True)
+            for note in found.notes:
+                self._pipeline.say(f"  {note}")
+            self._maintained = time.monotonic()
 
     def _settle(self, flows: Sequence[Flow]) -> None:
         for error in self._pipeline.settle(flows):

@@ -17,7 +17,7 @@ from medallion.lakehouse.layout import LAYERS
 from medallion.layers.flow import Flow
 from medallion.ops import runs
 from medallion.ops.runs import HELD, PASSED, Standing
-from medallion.pipeline import refresh
+from medallion.pipeline import maintenance, refresh, upkeep
 from medallion.pipeline.pipeline import GOLD_IS_HELD, Pipeline, queries
 from medallion.pipeline.report import Gate, Report
 from medallion.quality.gates import Gates
@@ -50,8 +50,14 @@ class Nightly:
                 refresh.finish(self.pipeline)  # a silver table rebuilt while gold was held back
                 self._collect(self._layer("gold"))
             self._timed("docs", self._build_docs)
+        self._timed("upkeep", self._maintain)
         self.report.balances = accounting.balances(self.config, self.pipeline.runs)
         return self.report
+
+    def _maintain(self) -> None:
+        found = maintenance.maintain(self.config, self.pipeline.runs, LAYERS)
+        for note in found.notes:
+            self._say(f"  {note}")
 
     def _layer(self, layer: str) -> list[Future[Gate | None]]:
         self._timed(layer, lambda: self._stream(layer))
@@ -88,8 +94,10 @@ class Nightly:
     def _batch(self, flow: Flow, since: int, version: int) -> DataFrame:
         spark, path = self.pipeline.spark, self.config.layout.table(flow.name)
         # Complete mode writes the whole table, and so does a refresh: of what is in the feed then,
-        # there is no telling which rows it took away again.
-        if flow.is_rewritten or self.refreshed.get(flow.name, -1) > since:
+        # there is no telling which rows it took away again. And where no gate holds rows back,
+        # housekeeping need not leave them as they came.
+        is_rewritten = flow.is_rewritten or self.refreshed.get(flow.name, -1) > since
+        if is_rewritten or not upkeep.are_there(path, range(since + 1, version + 1)):
             return spark.read.format("delta").load(str(path))
         return feed.added(spark, path, since + 1, version)
 

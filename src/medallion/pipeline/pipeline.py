@@ -84,6 +84,8 @@ class Pipeline:
             self.say(f"  {flow.name} waits: nothing has landed that tells its schema")
             return False
         self._need(flow)
+        for table in (*flow.inputs, *flow.targets):
+            tables.version(self.config.layout.table(table))  # one that is damaged is told here
         try:
             run = flow.start(how, self.runs.last_batch(flow.name))
         except AnalysisException as error:

@@ -51,9 +51,8 @@ class Silver(Flow):
         self._check = rules.check(begun)
         rows = self._check(
             self.spark.readStream.format("delta")
-            # From the log and not from a snapshot, and whole versions a batch: so the rows of a
-            # batch can be found again, by their versions, when the watermark has dropped some.
-            .option("startingVersion", "0")
+            # Whole versions a batch: so the rows of a batch can be found again, by their versions,
+            # when the watermark has dropped some. The first batch reads the table as it is then.
             .option("maxFilesPerTrigger", 2**31 - 1)
             .load(str(layout.table(self.inputs[0])))
         )

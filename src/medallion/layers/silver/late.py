@@ -97,6 +97,9 @@ def rows_of_batch(
     bronze = config.layout.table(f"bronze.{source.name}")
     if end.version <= start.version:  # a batch without data, which only evicts state
         return spark.read.format("delta").load(str(bronze)).limit(0)
+    if batch == 0:  # it begins with the table as it is: older commits need not be there
+        then = spark.read.format("delta").option("versionAsOf", str(end.version - 1))
+        return then.load(str(bronze))
     return feed.added(spark, bronze, start.version, end.version - 1)
 
 

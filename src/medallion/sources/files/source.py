@@ -10,6 +10,7 @@ from dataclasses import replace
 from pyspark.sql import DataFrame, SparkSession
 
 from medallion.config.model import Config, SourceConfig
+from medallion.lakehouse import tables
 from medallion.lakehouse.text import visible
 from medallion.ops.ledger import PENDING, REJECTED, VANISHED, Entry
 from medallion.parsing.parse import parse
@@ -49,7 +50,8 @@ class Files:
         """The files in the order in which they were handed over."""
         return (
             self.spark.readStream.format("delta")
-            .option("startingVersion", "0")
+            # What is not in the log any more, batches have read that are on record.
+            .option("startingVersion", str(tables.earliest_version(self._handed)))
             .option("maxFilesPerTrigger", "1")  # one commit is what one batch may take
             .load(str(self._handed))
         )

@@ -1,0 +1,28 @@
+"""What housekeeping did to the tables."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from medallion.lakehouse.text import counted, visible
+from medallion.pipeline.maintenance import Maintained
+
+
+def as_json(found: Maintained) -> dict[str, Any]:
+    """The figures of each table that something was done to, and why more was not."""
+    return {
+        "tables": {name: asdict(done) for name, done in found.tables.items()},
+        "notes": list(found.notes),
+    }
+
+
+def as_text(found: Maintained) -> str:
+    """A line for each table that something was done to, and the notes under them."""
+    lines = [
+        f"{name}: {counted(done.compacted_files, 'file')} put together, "
+        f"{counted(done.removed_files, 'file')} and {counted(done.removed_commits, 'commit')} "
+        "removed"
+        for name, done in found.tables.items()
+    ]
+    return "\n".join([*(lines or ["nothing to do"]), *map(visible, found.notes)])

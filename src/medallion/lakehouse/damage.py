@@ -1,0 +1,74 @@
+"""A table that cannot be read any more: which file is to blame, and what to do, in one sentence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from medallion.errors import MedallionError
+
+_PARQUET = b"PAR1"  # the last bytes of every file of that format
+
+
+def refuse(table: Path, error: Exception | None = None) -> MedallionError:
+    """The error to raise for a table whose log, or whose data, cannot be read.
+
+    Args:
+        error: what its reader says, for damage that is not found here.
+    """
+    file = next(_damaged(table), None)
+    name = f"{table.parent.name}.{table.name}".removeprefix("_intake.")
+    if file is not None:
+        return MedallionError(f"{name}: {file} is damaged or cut short: {_advice(table)}")
+    told = str(error).strip().splitlines()[0] if error and str(error).strip() else "no reason given"
+    return MedallionError(
+        f"{name}: the table at {table} cannot be read ({told}): put its files back from a copy, "
+        f"or {_rebuilt(table) or 'ask medallion audit --deep what is missing'}."
+    )
+
+
+def is_cut_off(table: Path) -> bool:
+    """Whether the newest commit is empty, which no writer leaves, and readers take for nothing."""
+    newest = max(_commits(table), default=None)
+    return newest is not None and not newest.stat().st_size
+
+
+def _advice(table: Path) -> str:
+    if again := _rebuilt(table):
+        return f"{again}."
+    if table.name == "runs":
+        return "move that file away; the next run puts on record again what it said."
+    return (
+        "move that file away, and ask medallion audit --deep which files' rows it had: land those "
+        "again under other names, and then run medallion refresh for their silver tables."
+    )
+
+
+def _rebuilt(table: Path) -> str | None:
+    """How a table is made anew; None where that is not to be had."""
+    layer, name = table.parent.name, table.name
+    if layer == "gold":
+        return f"move {table} away and run medallion refresh gold.{name}"
+    if layer in ("silver", "quarantine"):
+        return f"move {table} away and run medallion refresh silver.{name}"
+    return None
+
+
+def _damaged(table: Path) -> Iterator[Path]:
+    """Files of the log that are not whole, the newest first."""
+    for commit in sorted(_commits(table), reverse=True):
+        text = commit.read_bytes()
+        try:
+            whole = all(json.loads(line) for line in text.split(b"\n") if line)
+        except ValueError:
+            whole = False
+        if not text or not whole:
+            yield commit
+    for checkpoint in (table / "_delta_log").glob("*.checkpoint*.parquet"):
+        if not checkpoint.read_bytes().endswith(_PARQUET):
+            yield checkpoint
+
+
+def _commits(table: Path) -> list[Path]:
+    return [file for file in (table / "_delta_log").glob("*.json") if file.stem.isdigit()]

@@ -1,0 +1,114 @@
+"""The oldest versions of the tables that somebody still has to read.
+
+A stream goes on from the commits after those that it has read; a batch that is not on record may
+have to be counted again from the commits that it read; a gate that holds rows back judges them
+again; and what a table has got since its last run is counted from its log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from medallion.config.model import Config
+from medallion.lakehouse import tables
+from medallion.lakehouse.layout import Layout
+from medallion.ops.runs import HELD, Standing
+from medallion.spark import checkpoints
+
+
+@dataclass(frozen=True)
+class Need:
+    """Who still needs the commits of a table from one version on.
+
+    One that is within a version has read a part of it, which may be the table as it was then.
+    """
+
+    version: int
+    who: str
+    is_within: bool = False
+
+
+def needs(config: Config, standing: Standing) -> dict[str, list[Need]]:
+    """By the names of the tables; those that are not named need nothing but what they are now.
+
+    The intake of a source is named `_intake.<source>`.
+    """
+    found: dict[str, list[Need]] = {}
+    for table, need in (
+        *_of_streams(config, standing),
+        *_of_gates(standing),
+        *_of_records(config, standing),
+    ):
+        found.setdefault(table, []).append(need)
+    return found
+
+
+def oldest(needed: list[Need], version: int) -> Need | None:
+    """The need that goes back furthest; None where nobody needs a commit up to `version`."""
+    open_needs = [need for need in needed if need.version <= version]
+    return min(open_needs, key=lambda need: (need.version, not need.is_within), default=None)
+
+
+def _of_streams(config: Config, standing: Standing) -> Iterator[tuple[str, Need]]:
+    """A query reads on from its last committed batch; bronze and silver are settled from the last
+    one on record, by the commits that the batches after it read."""
+    for name in config.sources:
+        if tables.exists(config.layout.intake(name)):  # a source of files reads them in its order
+            query = f"bronze.{name}"
+            yield f"_intake.{name}", _of_stream(config, query, _recorded(standing, query))
+        query = f"silver.{name}"
+        yield f"bronze.{name}", _of_stream(config, query, _recorded(standing, query))
+    for gold in config.gold.values():
+        yield f"silver.{gold.source}", _of_stream(config, f"gold.{gold.name}", _NEVER)
+
+
+def _recorded(standing: Standing, query: str) -> int:
+    sums = standing.sums.get(query)
+    return sums.last_batch if sums else -1
+
+
+def _of_stream(config: Config, query: str, recorded: int) -> Need:
+    """What a query, and whoever settles its batches after `recorded`, is still to read.
+
+    One that has planned no batch begins with the table as it is then; of the first batch there is
+    no telling from where on it reads.
+    """
+    checkpoint = config.layout.checkpoint(query)
+    settled = min(checkpoints.last_committed(checkpoint), recorded)
+    if settled < 0:
+        has_begun = checkpoints.last_begun(checkpoint) >= 0
+        return Need(0 if has_begun else _NEVER, f"{query}, whose first batch is not on record,")
+    try:
+        offset = checkpoints.delta_offset(checkpoint, settled)
+        return Need(offset.version, query, is_within=not offset.is_whole)
+    except (OSError, ValueError, LookupError):
+        # Spark keeps the offsets of the last hundred batches, and one may be cut short.
+        return Need(0, f"{query}, whose batches are not on record,")
+
+
+_NEVER = 2**63 - 1
+
+
+def _of_gates(standing: Standing) -> Iterator[tuple[str, Need]]:
+    for table, gate in standing.gates.items():
+        if gate.state == HELD:
+            yield table, Need(standing.passed.get(table, 0) + 1, f"the gate of {table}")
+
+
+def _of_records(config: Config, standing: Standing) -> Iterator[tuple[str, Need]]:
+    """What was written since the last run is counted from the log, when that is put on record."""
+    for query in (f"{layer}.{n}" for layer in ("bronze", "silver") for n in config.sources):
+        sums = standing.sums.get(query)
+        yield query, Need(sums.table_version + 1 if sums else 0, f"the record of {query}")
+        if query.startswith("silver."):
+            version = sums.quarantine_version + 1 if sums else 0
+            yield query.replace("silver", "quarantine", 1), Need(version, f"the record of {query}")
+    for name in config.gold:
+        sums = standing.sums.get(f"gold.{name}")
+        yield f"gold.{name}", Need(sums.table_version + 1 if sums else 0, f"the record of {name}")
+
+
+def is_refreshing(layout: Layout) -> bool:
+    """Whether a table is being rebuilt, from all of those that it is made of."""
+    return layout.refresh_plan.parent.exists()

@@ -1,0 +1,117 @@
+"""Housekeeping: the tables of some layers are compacted, and rid of what nobody needs any more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from medallion.config.model import Config
+from medallion.errors import UsageError
+from medallion.lakehouse import lock, specs, tables
+from medallion.lakehouse.layout import LAYERS
+from medallion.lakehouse.specs import TableSpec
+from medallion.ops.runs import Runs
+from medallion.pipeline import horizon, upkeep
+from medallion.pipeline.horizon import Need
+from medallion.pipeline.upkeep import Upkeep
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Maintained:
+    """What was done to each table that needed something, and why more was not, a line each."""
+
+    tables: Mapping[str, Upkeep]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A table with how it is kept; `is_compacted` here, and not by whoever writes it."""
+
+    name: str
+    path: Path
+    spec: TableSpec
+    is_compacted: bool = True
+    needed: list[Need] = field(default_factory=list)
+
+
+def by_hand(config: Config) -> Maintained:
+    """Maintain the layers that no other process writes; one that does maintains them itself."""
+    free, notes = [], []
+    with ExitStack() as stack:
+        for layer in LAYERS:
+            try:
+                stack.enter_context(lock.hold(config.layout, [layer], "maintain"))
+                free.append(layer)
+            except UsageError as held:
+                notes.append(f"{layer}: left to whoever writes it: {held}")
+        done = maintain(config, Runs(config.layout), free)
+    return Maintained(done.tables, (*notes, *done.notes))
+
+
+def maintain(
+    config: Config, runs: Runs, layers: Sequence[str], is_streaming: bool = False
+) -> Maintained:
+    """Maintain the tables of layers whose locks the caller holds; what fails is told, a line each.
+
+    Args:
+        is_streaming: the layers' queries are on. A table whose rows they put in the place of others
+            is not compacted then: of two writers that replace the same files, one fails.
+    """
+    if horizon.is_refreshing(config.layout):
+        return Maintained({}, ("nothing is removed while a refresh has work left",))
+    needs = horizon.needs(config, runs.standing)
+    done, notes = {}, []
+    for table in _tables(config, layers, is_streaming, needs):
+        if not tables.exists(table.path):
+            continue
+        try:
+            found, note = _maintain(config, table, not is_streaming)
+        except Exception as error:  # housekeeping stops nothing, and the other tables are no worse
+            notes.append(f"{table.name}: {type(error).__name__}: {str(error).splitlines()[0]}")
+            continue
+        if found != Upkeep():
+            done[table.name] = found
+        notes += [note] if note else []
+    return Maintained(done, tuple(notes))
+
+
+def _tables(
+    config: Config, layers: Sequence[str], is_streaming: bool, needs: Mapping[str, list[Need]]
+) -> Iterator[_Table]:
+    layout = config.layout
+
+    def table(name: str, is_compacted: bool = True) -> _Table:
+        path, needed = layout.table(name), needs.get(name, [])
+        return _Table(name, path, specs.of(name), is_compacted, needed)
+
+    for name in config.sources:
+        if "bronze" in layers:
+            intake = needs.get(f"_intake.{name}", [])
+            yield _Table(f"_intake.{name}", layout.intake(name), specs.INTAKE, True, intake)
+            yield table(f"bronze.{name}")
+        if "silver" in layers:
+            yield table(f"silver.{name}")
+            yield table(f"quarantine.{name}")
+    if "gold" in layers:
+        yield from (table(f"gold.{name}", not is_streaming) for name in config.gold)
+    if "bronze" in layers:  # the records are compacted as they are written
+        yield from (table(name, is_compacted=False) for name in ("ops.files", "ops.runs"))
+
+
+def _maintain(config: Config, table: _Table, is_idle: bool) -> tuple[Upkeep, str | None]:
+    policy = config.maintain
+    upkeep.align(table.path, table.spec.properties(policy.retention.text))
+    compacted = upkeep.compact(table.path, policy) if table.is_compacted else 0
+    version = tables.version(table.path)
+    need = horizon.oldest(table.needed, version)
+    found = upkeep.clean(table.path, policy, need, is_idle)
+    note = None
+    if need and version - need.version >= upkeep.MOST_VERSIONS:
+        behind = f"{version - need.version + 1:,} versions"
+        note = f"{table.name}: nothing is removed, for {need.who} has {behind} still to read"
+    return Upkeep(compacted, found.removed_files, found.removed_commits), note

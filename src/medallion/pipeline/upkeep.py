@@ -1,0 +1,152 @@
+"""One table kept in order by Delta itself: small files put together, old files and commits removed.
+
+What is needed is told by versions, and not by times: a clock may step, and a reader may be late.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from urllib.parse import unquote
+
+from medallion.config.model import Maintenance
+from medallion.lakehouse import tables
+from medallion.pipeline.horizon import Need
+
+# Each version that is to be kept has its files looked up, some milliseconds each.
+MOST_VERSIONS = 1000
+# What no commit names is left by a write that was cut off, if it is older than any write takes.
+_ORPHANED_HOURS = 7 * 24
+
+
+@dataclass(frozen=True)
+class Upkeep:
+    """What was done to a table: files put together, and files and commits removed."""
+
+    compacted_files: int = 0
+    removed_files: int = 0
+    removed_commits: int = 0
+
+
+def align(table: Path, properties: dict[str, str]) -> None:
+    """Give a table the properties that it has not: it may be older than they are."""
+    from deltalake import DeltaTable
+
+    delta = DeltaTable(table)
+    there = delta.metadata().configuration
+    other = {key: value for key, value in properties.items() if there.get(key) != value}
+    if other:
+        delta.alter.set_table_properties(other)
+
+
+def compact(table: Path, policy: Maintenance) -> int:
+    """Put small files together, where there are enough; how many. No row is new for it."""
+    from deltalake import DeltaTable
+
+    delta = DeltaTable(table)
+    sizes = delta.get_add_actions(flatten=True).column("size_bytes").to_pylist()
+    if sum(size < policy.target_file_size for size in sizes) < policy.compact_from:
+        return 0
+    metrics = delta.optimize.compact(target_size=policy.target_file_size)
+    return int(metrics["numFilesRemoved"])
+
+
+def clean(table: Path, policy: Maintenance, need: Need | None, is_idle: bool) -> Upkeep:
+    """Remove files and commits that are older than the policy says and that nobody needs.
+
+    Args:
+        need: from which commit on the rows that were added are still to be read; None where all
+            have been.
+        is_idle: nobody writes the table now, so that what no commit names can be told from what
+            one is about to name.
+    """
+    from deltalake import DeltaTable
+
+    needed = range(need.version, tables.version(table) + 1) if need else range(0)
+    if len(needed) > MOST_VERSIONS:
+        return Upkeep()
+    within = need.version if need and need.is_within else None
+    adding = [v for v in needed if _added(table, v) or v == within]
+    removed = _vacuum(table, adding, is_idle)
+    before = _commits(table)
+    if _are_young(table, needed, policy.retention.seconds):
+        DeltaTable(table).cleanup_metadata()
+    removed_commits = len(before - _commits(table))
+    _sweep(table)
+    return Upkeep(removed_files=removed, removed_commits=removed_commits)
+
+
+def are_there(table: Path, versions: Iterable[int]) -> bool:
+    """Whether the rows that these versions added can still be read one by one."""
+    try:
+        return all(file.exists() for version in versions for file in _added(table, version))
+    except FileNotFoundError:
+        return False
+
+
+def _added(table: Path, version: int) -> list[Path]:
+    """The files of a commit whose rows are new to the table: of a compaction none are."""
+    lines = _commit(table, version).read_text(encoding="utf-8").splitlines()
+    adds = (json.loads(line).get("add") for line in lines)
+    return [table / unquote(add["path"]) for add in adds if add and add["dataChange"]]
+
+
+def _vacuum(table: Path, keep: list[int], is_idle: bool) -> int:
+    """Remove what is older than the table's own retention; the files of the versions to `keep`
+    stay, whenever they were replaced."""
+    from deltalake import DeltaTable
+
+    # What was replaced, and what no commit names: the latter only where no write is under way.
+    hours = {False: None, True: _ORPHANED_HOURS}
+    removed = 0
+    for is_full in (False, True) if is_idle else (False,):
+        delta = DeltaTable(table)
+        how = partial(
+            delta.vacuum,
+            hours[is_full],
+            enforce_retention_duration=False,
+            full=is_full,
+            keep_versions=keep or None,
+        )
+        # It would put on record once more what it has removed before.
+        if there := sum((table / unquote(file)).exists() for file in how(dry_run=True)):
+            how(dry_run=False)
+            removed += there
+    return removed
+
+
+def _are_young(table: Path, versions: Iterable[int], age: float) -> bool:
+    """Whether all commits of these versions are there, and none is as old as what is cleaned up."""
+    oldest = time.time() - age
+    try:
+        return all(_commit(table, version).stat().st_mtime > oldest for version in versions)
+    except FileNotFoundError:
+        return False
+
+
+def _commit(table: Path, version: int) -> Path:
+    return table / "_delta_log" / f"{version:020}.json"
+
+
+def _commits(table: Path) -> set[int]:
+    return {int(f.stem) for f in (table / "_delta_log").glob("*.json") if f.stem.isdigit()}
+
+
+def _sweep(table: Path) -> None:
+    """Remove checksums of files that are gone: Hadoop writes one beside each file, and nobody else
+    knows of them."""
+    settled = time.time() - timedelta(hours=1).total_seconds()
+    for folder in (table, table / "_delta_log"):
+        for checksum in folder.glob(".*.crc"):
+            of = folder / checksum.name[1 : -len(".crc")]
+            if not of.exists() and checksum.stat().st_mtime < settled:
+                checksum.unlink(missing_ok=True)
+    oldest = min(_commits(table), default=0)
+    for checksum in (table / "_delta_log").glob("*.crc"):
+        if checksum.stem.isdigit() and int(checksum.stem) < oldest:
+            checksum.unlink(missing_ok=True)

@@ -1,0 +1,72 @@
+"""Streams go on over tables that were compacted and rid of their old files and commits."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from deltalake import DeltaTable
+
+from medallion.config.values import Duration
+from medallion.inspection.audit import audit
+from medallion.lakehouse import tables
+from medallion.ops.runs import Runs
+from medallion.pipeline import maintenance, refresh
+from tests.support.lakehouse import Lakehouse
+from tests.support.lines import event
+
+TABLES = ("bronze.event", "silver.event")
+
+
+def land(lakehouse: Lakehouse, minute: int, *actions: str) -> None:
+    times = (f"10:{minute:02}:{at:02}" for at in range(len(actions)))
+    lines = [event(time, action=action) for time, action in zip(times, actions, strict=True)]
+    lakehouse.land("event", f"{minute}.json", *lines)
+
+
+def maintain(lakehouse: Lakehouse) -> None:
+    time.sleep(1.1)  # longer than the retention
+    for name in TABLES:  # commits before the last checkpoint may go, and there are but a few
+        DeltaTable(lakehouse.config.layout.table(name)).create_checkpoint()
+    found = maintenance.maintain(
+        lakehouse.config, Runs(lakehouse.config.layout), ("bronze", "silver", "gold")
+    )
+    assert found.notes == ()
+
+
+def test_everything_goes_on_after_old_files_and_commits_are_gone(lakehouse: Lakehouse) -> None:
+    lakehouse.about("event", "action_counts")
+    policy = replace(lakehouse.config.maintain, retention=Duration.of("1 second"), compact_from=2)
+    lakehouse.config = replace(lakehouse.config, maintain=policy)
+    layout = lakehouse.config.layout
+    for minute, actions in enumerate((["open"], ["open", "close"], ["open"])):
+        land(lakehouse, minute, *actions)
+        lakehouse.fill()
+    before = {name: set(layout.table(name).glob("*.parquet")) for name in TABLES}
+    maintain(lakehouse)  # puts together, and gives tables the shorter retention
+    land(lakehouse, 3, "close")
+    lakehouse.fill()
+    maintain(lakehouse)
+    for name in TABLES:
+        assert len(before[name]) == 3
+        assert not before[name] & set(layout.table(name).glob("*.parquet"))
+        assert tables.earliest_version(layout.table(name)) > 3
+
+    # The streams go on, each row once.
+    land(lakehouse, 4, "open", "open", "close")
+    lakehouse.land("event", "again.json", event("10:00:00"))  # as the first one
+    lakehouse.fill()
+    assert dict(lakehouse.rows("gold.action_counts", "action", "total_events")) == {
+        "open": 5,
+        "close": 3,
+    }
+    found = audit(lakehouse.config, everything=True)
+    assert (found.findings, found.is_balanced) == ((), True)
+    balance = found.balances["event"]
+    assert (balance.bronze_rows, balance.silver_rows, balance.duplicate_rows) == (9, 8, 1)
+
+    # A rebuilt table begins with bronze as it is: its first commits are gone.
+    pipeline = lakehouse.pipeline()
+    refresh.refresh(pipeline, "silver.event")
+    assert tables.row_count(layout.table("silver.event")) == 8
+    assert audit(lakehouse.config, everything=True).is_balanced

@@ -1,0 +1,265 @@
+"""Housekeeping on tables made by hand: what nobody needs goes, what somebody needs stays."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from medallion.config.loader import load
+from medallion.config.model import Config
+from medallion.config.values import Duration
+from medallion.lakehouse import lock, specs, tables
+from medallion.ops.runs import Runs
+from medallion.pipeline import maintenance, upkeep
+from medallion.pipeline.maintenance import Maintained
+from medallion.pipeline.upkeep import Upkeep
+from tests.support import PROJECT, checkpoints
+from tests.support.home import Home
+
+MANY = 30
+BRONZE = "bronze.activity"
+
+
+@pytest.fixture
+def config(home: Home) -> Config:
+    """One source, whose old files may go after a second."""
+    known = load({}, PROJECT)
+    at_once = replace(known.maintain, retention=Duration.of("1 second"), compact_from=10)
+    return replace(
+        known, layout=home.layout, maintain=at_once, sources=home.config.sources, gold={}
+    )
+
+
+def append(config: Config, times: int = MANY, table: str = BRONZE) -> Path:
+    """So many commits of one row each: 0, 1, 2 and so on."""
+    path = config.layout.table(table)
+    spec = replace(specs.of(table), columns={"n": "long"})
+    first = tables.row_count(path)
+    for n in range(first, first + times):
+        tables.append(path, spec, [{"n": n}])
+    return path
+
+
+def record(config: Config, query: str, **more: Any) -> None:
+    row = {"kind": "query", "query": query, "started_at": 0, "seconds": 1.0, "state": "done"}
+    Runs(config.layout).write([{**row, **more}])
+
+
+def read_until(config: Config, path: Path) -> None:
+    """Bronze is on record, and silver has read all of it."""
+    version = tables.version(path)
+    record(config, BRONZE, table_version=version, last_batch=0)
+    checkpoints.done(config.layout, "silver.activity", 0, version + 1)
+    record(config, "silver.activity", last_batch=0)
+
+
+def maintain(config: Config, *layers: str) -> Maintained:
+    time.sleep(1.1)  # the retention, by the clock of Delta's writer
+    return maintenance.maintain(config, Runs(config.layout), layers or ("bronze", "silver", "gold"))
+
+
+def rows(path: Path) -> list[int]:
+    return [n for (n,) in tables.Opened(path).select("n", "order by n")]
+
+
+def files(path: Path) -> set[str]:
+    return {file.name for file in path.glob("*.parquet")}
+
+
+def commits(path: Path) -> set[int]:
+    return {int(f.stem) for f in (path / "_delta_log").glob("*.json") if f.stem.isdigit()}
+
+
+def age(path: Path, seconds: float) -> None:
+    then = time.time() - seconds
+    for file in (*path.iterdir(), *(path / "_delta_log").iterdir()):
+        os.utime(file, (then, then))
+
+
+def test_many_small_files_become_one_and_the_old_ones_go(config: Config) -> None:
+    path = append(config)
+    read_until(config, path)
+    small = files(path)
+    first = maintain(config).tables[BRONZE]
+    assert (first.compacted_files, len(DeltaTable(path).file_uris())) == (MANY, 1)
+    assert rows(path) == list(range(MANY))
+    maintain(config)
+    assert not small & files(path)
+    assert len(files(path)) == 1
+    assert rows(path) == list(range(MANY))
+    again = maintain(config)
+    assert BRONZE not in again.tables  # nothing to do is nothing done
+
+
+def test_compacting_adds_no_row_to_what_waits(config: Config) -> None:
+    path = append(config)
+    version = tables.version(path)
+    assert upkeep.compact(path, config.maintain) == MANY
+    assert tables.rows_written(path, after=version) == 0
+    assert tables.row_count(path) == MANY
+
+
+def test_few_files_and_large_ones_are_left_alone(config: Config) -> None:
+    path = append(config, times=9)
+    assert upkeep.compact(path, config.maintain) == 0
+    tiny = replace(config.maintain, target_file_size=1)  # so all of them are large
+    append(config, times=9)
+    assert upkeep.compact(path, tiny) == 0
+    assert tables.version(path) == 18
+
+
+def test_what_a_stream_has_not_read_stays(config: Config) -> None:
+    """Silver's last batch on record ended before version 21: ten commits are still to be read."""
+    path = append(config)
+    record(config, BRONZE, table_version=MANY, last_batch=0)
+    checkpoints.done(config.layout, "silver.activity", 0, version=21)
+    record(config, "silver.activity", last_batch=0)
+    small = files(path)
+    maintain(config)
+    maintain(config)
+    # Each version has the rows of those before it, so that all of them are still needed.
+    assert small < files(path)
+    assert set(range(21, MANY + 1)) < commits(path)
+    assert rows(path) == list(range(MANY))
+    checkpoints.done(config.layout, "silver.activity", 1, tables.version(path) + 1)
+    record(config, "silver.activity", last_batch=1)
+    maintain(config)
+    assert not small & files(path)
+
+
+def test_old_commits_go_unless_one_that_is_needed_is_as_old(config: Config) -> None:
+    path = append(config)
+    record(config, BRONZE, table_version=MANY, last_batch=0)
+    checkpoints.done(config.layout, "silver.activity", 0, version=MANY)  # all but the last one
+    record(config, "silver.activity", last_batch=0)
+    age(path, 60)
+    maintain(config)
+    assert set(range(MANY + 1)) <= commits(path)
+    checkpoints.done(config.layout, "silver.activity", 1, tables.version(path) + 1)
+    record(config, "silver.activity", last_batch=1)
+    record(config, BRONZE, table_version=tables.version(path), last_batch=1)
+    done = maintain(config).tables[BRONZE]
+    assert done.removed_commits >= 20  # those before the last checkpoint of the log
+    assert min(commits(path)) >= 20
+    assert rows(path) == list(range(MANY))
+    assert tables.earliest_version(path) == min(commits(path))
+
+
+def test_rows_that_a_gate_has_not_seen_are_told_from_those_that_are_gone(config: Config) -> None:
+    path = append(config)
+    since_20 = range(21, MANY + 1)
+    assert upkeep.are_there(path, since_20)
+    assert upkeep.are_there(path, range(5, 5))
+    upkeep.compact(path, config.maintain)
+    assert upkeep.are_there(path, range(21, MANY + 2))  # the old files stay for the retention
+    read_until(config, path)
+    maintain(config)
+    assert not upkeep.are_there(path, since_20)
+    assert upkeep.are_there(path, [MANY + 1])
+
+
+def test_writes_that_were_cut_off_are_removed_when_they_are_a_week_old(config: Config) -> None:
+    path = append(config, times=3)
+    read_until(config, path)
+    left, fresh = path / "part-left.parquet", path / "part-fresh.parquet"
+    for file in (left, fresh):
+        file.write_bytes(b"half a file")
+    week = time.time() - 8 * 24 * 3600
+    os.utime(left, (week, week))
+    runs = Runs(config.layout)
+    maintenance.maintain(config, runs, ["bronze"], is_streaming=True)
+    assert left.exists()  # a stream may be about to commit what it has written
+    maintain(config)
+    assert (left.exists(), fresh.exists()) == (False, True)
+    assert rows(path) == [0, 1, 2]
+
+
+def test_checksums_go_with_their_files(config: Config) -> None:
+    """Hadoop writes one beside each file, which no other program knows of."""
+    path = append(config, times=3)
+    there = next(path.glob("*.parquet")).name
+    log = path / "_delta_log"
+    kept = [path / f".{there}.crc", log / f"{1:020}.crc", log / f".{1:020}.json.crc"]
+    gone = [path / ".part-gone.parquet.crc", log / f".{99:020}.json.crc"]
+    for file in (*kept, *gone):
+        file.touch()
+    age(path, 3 * 3600)
+    read_until(config, path)
+    maintain(config)
+    assert [file.exists() for file in (*kept, *gone)] == [True] * 3 + [False] * 2
+
+
+def test_an_older_table_gets_the_properties_of_its_spec(config: Config) -> None:
+    path = append(config, times=1, table="gold.device_totals")
+    DeltaTable(path).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
+    wanted = specs.GOLD.properties("2 days")
+    upkeep.align(path, wanted)
+    found = DeltaTable(path).metadata().configuration
+    assert {key: found[key] for key in wanted} == wanted
+    version = tables.version(path)
+    upkeep.align(path, wanted)
+    assert tables.version(path) == version
+
+
+def test_nothing_is_removed_while_a_table_is_rebuilt(config: Config) -> None:
+    path = append(config)
+    read_until(config, path)
+    (config.layout.root / "_refresh").mkdir()
+    found = maintain(config)
+    assert found.tables == {}
+    assert "refresh" in found.notes[0]
+    assert tables.version(path) == MANY
+
+
+def test_a_table_that_cannot_be_maintained_stops_no_other(config: Config) -> None:
+    path = append(config)
+    read_until(config, path)
+    broken = append(config, times=1, table="quarantine.activity")
+    (broken / "_delta_log" / f"{1:020}.json").write_text("{")
+    found = maintain(config)
+    assert [note.partition(":")[0] for note in found.notes] == ["quarantine.activity"]
+    assert found.tables[BRONZE].compacted_files == MANY
+
+
+def test_who_is_far_behind_is_named(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "MOST_VERSIONS", 20)
+    append(config)
+    record(config, BRONZE, table_version=MANY, last_batch=0)
+    checkpoints.done(config.layout, "silver.activity", 0, version=6)
+    record(config, "silver.activity", last_batch=0)
+    found = maintain(config)
+    # 25 commits, that of the compaction itself, and one of new properties
+    told = "bronze.activity: nothing is removed, for silver.activity has 27 versions still to read"
+    assert told in found.notes
+    assert found.tables[BRONZE] == Upkeep(compacted_files=MANY)
+
+
+def test_by_hand_leaves_what_another_process_writes(config: Config) -> None:
+    bronze, silver = append(config), append(config, table="silver.activity")
+    with lock.hold(config.layout, ["silver"], "stream"):
+        found = maintenance.by_hand(config)
+    assert [note.partition(":")[0] for note in found.notes] == ["silver"]
+    assert (len(DeltaTable(bronze).file_uris()), len(DeltaTable(silver).file_uris())) == (1, MANY)
+    assert lock.holder(config.layout, "bronze") is None
+
+
+def test_rows_that_a_gate_holds_back_stay_as_they_came(config: Config) -> None:
+    path = append(config)
+    read_until(config, path)
+    gate = {"kind": "gate", "query": BRONZE, "started_at": 0}
+    runs = Runs(config.layout)
+    runs.write([{**gate, "state": "passed", "table_version": 20}])
+    runs.write([{**gate, "state": "held", "table_version": MANY}])
+    maintain(config)
+    maintain(config)
+    assert upkeep.are_there(path, range(21, MANY + 1))
+    runs.write([{**gate, "state": "passed", "table_version": MANY}])
+    maintain(config)
+    assert not upkeep.are_there(path, range(21, MANY + 1))
+    assert rows(path) == list(range(MANY))

@@ -1,0 +1,74 @@
+"""Checkpoints as Spark writes them, read without it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from medallion.lakehouse.layout import Layout
+from medallion.spark import checkpoints
+from medallion.spark.checkpoints import DeltaOffset
+from tests.support.checkpoints import done, planned
+
+QUERY = "silver.a"
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    return Layout(tmp_path)
+
+
+def test_a_query_that_has_never_run(layout: Layout) -> None:
+    folder = layout.checkpoint(QUERY)
+    assert checkpoints.last_begun(folder) == checkpoints.last_committed(folder) == -1
+    assert checkpoints.delta_offset(folder, -1) == DeltaOffset(0, -1)
+    assert checkpoints.watermark(folder, -1) is None
+    assert checkpoints.noted(folder, "rules") is None
+    assert not folder.exists()
+
+
+def test_batches_are_counted_by_number_and_not_by_name(layout: Layout) -> None:
+    folder = layout.checkpoint(QUERY)
+    for batch in (2, 9, 10):
+        done(layout, QUERY, batch, version=batch)
+    planned(layout, QUERY, 11, version=11)
+    (folder / "commits" / ".12.crc").touch()  # Hadoop's checksum of one that is gone
+    (folder / "commits" / "13.tmp").touch()
+    assert (checkpoints.last_committed(folder), checkpoints.last_begun(folder)) == (10, 11)
+
+
+def test_what_a_batch_has_read_and_the_watermark_that_it_ran_with(layout: Layout) -> None:
+    folder = layout.checkpoint(QUERY)
+    done(layout, QUERY, 0, version=4, watermark=0)
+    done(layout, QUERY, 1, version=7, watermark=1_519_984_953_000)
+    assert checkpoints.delta_offset(folder, 0) == DeltaOffset(4, -1)
+    assert checkpoints.delta_offset(folder, 1) == DeltaOffset(7, -1)
+    assert checkpoints.watermark(folder, 0) is None
+    assert checkpoints.watermark(folder, 1) == 1_519_984_953_000
+    with pytest.raises(FileNotFoundError):
+        checkpoints.delta_offset(folder, 2)
+
+
+@pytest.mark.parametrize(("index", "is_whole"), [(-1, True), (-100, True), (0, False), (3, False)])
+def test_an_offset_stands_between_two_versions_or_within_one(index: int, is_whole: bool) -> None:
+    offset = checkpoints.parse_offset({"reservoirVersion": 5, "index": index})
+    assert (offset.version, offset.is_whole) == (5, is_whole)
+
+
+def test_the_definition_that_counts_is_that_of_the_first_batch(layout: Layout) -> None:
+    folder = layout.checkpoint(QUERY)
+    assert checkpoints.made_by(folder, {"keys": ["a"]}) == {"keys": ["a"]}
+    # Nothing was made by it yet.
+    assert checkpoints.made_by(folder, {"keys": ["b"]}) == {"keys": ["b"]}
+    done(layout, QUERY, 0, version=1)
+    assert checkpoints.made_by(folder, {"keys": ["c"]}) == {"keys": ["b"]}
+    assert checkpoints.noted(folder, "definition") == {"keys": ["b"]}
+
+
+def test_the_id_of_a_query_is_the_one_that_spark_gave_it(layout: Layout) -> None:
+    folder = layout.checkpoint(QUERY)
+    folder.mkdir(parents=True)
+    (folder / "metadata").write_text(json.dumps({"id": "8d3c-1"}))
+    assert checkpoints.query_id(folder) == "8d3c-1"

@@ -1,0 +1,43 @@
+"""Spark's settings, as their file has them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from medallion.config.loader import load
+from medallion.config.model import Config
+from medallion.errors import ConfigError
+from medallion.spark.session import settings
+from tests.support import PROJECT
+
+
+def config(folder: Path, text: str | None) -> Config:
+    (folder / "spark").mkdir()
+    if text is not None:
+        (folder / "spark/spark-defaults.conf").write_text(text, encoding="utf-8")
+    return replace(load({}, PROJECT), conf_dir=folder)
+
+
+def test_a_key_blanks_and_a_value_a_line(tmp_path: Path) -> None:
+    text = "# said\n\nspark.a   one two \n  spark.b\t3\n#spark.c 4\n"
+    assert settings(config(tmp_path, text)) == {"spark.a": "one two", "spark.b": "3"}
+
+
+@pytest.mark.parametrize("line", ["spark.alone", "other.key value", "spark.a", "="])
+def test_a_line_that_is_no_setting_is_named(tmp_path: Path, line: str) -> None:
+    with pytest.raises(ConfigError, match=r"spark-defaults\.conf line 2: must be a key"):
+        settings(config(tmp_path, f"spark.ok 1\n{line}\n"))
+
+
+def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"spark-defaults\.conf: cannot be read \(No such file"):
+        settings(config(tmp_path, None))
+
+
+def test_the_project_s_own_settings_are_utc_and_delta() -> None:
+    found = settings(load({}, PROJECT))
+    assert found["spark.sql.session.timeZone"] == "UTC"
+    assert found["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension"

@@ -1,0 +1,159 @@
+"""A stream of many small micro-batches in one warm session, with housekeeping and without.
+
+`make bench-maintain`: how large the tables are and how long a batch takes at the end, beside both
+at the hundredth batch. BENCH_ARGS: --batches N (1,000), --every '1 minute', --without.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from measure import PROJECT, say
+
+from medallion.config.loader import load
+from medallion.config.model import Config
+from medallion.config.values import Duration
+from medallion.inspection.audit import audit
+from medallion.lakehouse.layout import LAYERS, Layout
+from medallion.pipeline.continuous import Stream
+from medallion.pipeline.pipeline import Pipeline
+from medallion.spark.session import spark_session
+
+FIRST, WINDOW = 100, 20  # at which batch the first figures are taken, and over how many
+
+
+@dataclass
+class Figures:
+    """What there is on disk after so many batches of bronze, and the median seconds of the last."""
+
+    batches: int
+    seconds: dict[str, float]
+    sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        taken = ", ".join(f"{query} {s:.2f} s" for query, s in self.seconds.items())
+        lines = [f"after {self.batches} batches of bronze: {taken}"]
+        for name, (files, size) in self.sizes.items():
+            lines.append(f"  {name:<24}{files:>8,} files {size / 2**20:>9.2f} MiB")
+        return "\n".join(lines)
+
+
+def main() -> None:
+    """Run the stream, and print the figures as they come."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--batches", type=int, default=1000)
+    parser.add_argument("--every", default="1 minute", help="how often housekeeping is due")
+    parser.add_argument("--without", action="store_true", help="without any housekeeping")
+    options = parser.parse_args()
+    root = Path(tempfile.mkdtemp(prefix="medallion-maintain-"))
+    try:
+        config = _config(root, Duration.of("1 day" if options.without else options.every))
+        for figures in _run(config, options.batches):
+            say(str(figures))
+    finally:
+        shutil.rmtree(root)
+
+
+def _config(root: Path, every: Duration) -> Config:
+    """One source and one table of gold that is written whole at every batch."""
+    known = load({}, PROJECT)
+    policy = replace(known.maintain, every=every, retention=Duration.of("1 minute"))
+    return replace(
+        known,
+        layout=Layout(root),
+        sources={"event": known.sources["event"]},
+        gold={"action_counts": known.gold["action_counts"]},
+        maintain=policy,
+    )
+
+
+def _run(config: Config, batches: int) -> Iterator[Figures]:
+    spark = spark_session(config, "bench maintain")
+    told: list[str] = []
+    pipeline = Pipeline(spark, config, "stream", told.append)
+    stream = Stream(pipeline, LAYERS, "1 second")
+    taken: dict[str, dict[int, float]] = {}
+    landed = 0
+    try:
+        _land(config, landed)
+        stream.start()
+        done = -1
+        while done < batches - 1:
+            stream.look()
+            for query in spark.streams.active:
+                progress = query.lastProgress
+                if progress and "addBatch" in progress["durationMs"]:
+                    seconds = progress["durationMs"]["triggerExecution"] / 1000
+                    taken.setdefault(query.name, {})[progress["batchId"]] = seconds
+            reached = max(taken.get("bronze.event", {-1: 0.0}))
+            if reached > done:
+                done = reached
+                landed += 1
+                _land(config, landed)
+                stream.poll()
+                if done + 1 in (FIRST, batches):
+                    yield _figures(config, done + 1, taken)
+            time.sleep(0.02)
+    finally:
+        stream.stop()
+    found = audit(config, everything=True)
+    say(f"audit --deep: {'balanced' if found.is_balanced else found.findings}")
+    spark.stop()
+    for line in told:
+        if "batch" not in line:
+            say(line)
+
+
+def _land(config: Config, number: int) -> None:
+    """Ten events, a minute later than those before."""
+    landing = config.layout.landing("event")
+    landing.mkdir(parents=True, exist_ok=True)
+    start = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=number)
+    lines = (
+        {"id": f"d{at}", "action": "open", "ts": (start + timedelta(seconds=at)).isoformat()}
+        for at in range(10)
+    )
+    hidden = landing / f".{number}.json"
+    hidden.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    hidden.rename(landing / f"{number}.json")
+
+
+def _figures(config: Config, batches: int, taken: dict[str, dict[int, float]]) -> Figures:
+    seconds = {
+        name: statistics.median([some[batch] for batch in sorted(some)[-WINDOW:]])
+        for name, some in sorted(taken.items())
+    }
+    figures = Figures(batches, seconds)
+    layout = config.layout
+    for name in ("bronze.event", "silver.event", "gold.action_counts", "ops.files", "ops.runs"):
+        figures.sizes[name] = _size(layout.table(name))
+    figures.sizes["_intake.event"] = _size(layout.intake("event"))
+    figures.sizes["_checkpoints"] = _size(layout.root / "_checkpoints")
+    whole, archive = _size(layout.root), _size(layout.archive("event"))
+    figures.sizes["all but archive"] = whole[0] - archive[0], whole[1] - archive[1]
+    return figures
+
+
+def _size(folder: Path) -> tuple[int, int]:
+    """Files below a folder, and their bytes; some go while they are counted."""
+    sizes = []
+    for path in folder.rglob("*"):
+        try:
+            if path.is_file():
+                sizes.append(path.stat().st_size)
+        except FileNotFoundError:
+            continue
+    return len(sizes), sum(sizes)
+
+
+if __name__ == "__main__":
+    main()
