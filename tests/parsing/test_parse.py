@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
+from calendar import timegm
 
 import pytest
 from pyspark.sql import SparkSession
@@ -121,8 +121,8 @@ def test_times(spark: SparkSession, written: object) -> None:
     line = json.dumps({"ts": written})
     frame = spark.createDataFrame([(line, "f")], "value string, _source_file string")
     rows = parse(frame.selectExpr("*", "now() as _source_modified_at"), SCHEMA)
-    assert rows.selectExpr("unix_seconds(ts)").collect()[0][0] == 1519984953
-    assert datetime.fromtimestamp(1519984953).minute == 2
+    row = rows.selectExpr("unix_micros(ts) as micros", "_rescued_data").collect()[0]
+    assert tuple(row) == (timegm((2018, 3, 2, 10, 2, 33)) * 1_000_000, None)
 
 
 @pytest.mark.parametrize(

@@ -6,62 +6,125 @@ import json
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from medallion.schema.inference import infer
 
 DATED = ["2018-03-02", "2018-03-02T10:02:33Z", "2018-03-02 10:02:33.5", "2018-03-02T10:02:33+01:00"]
-# Spark takes these for years, months and times of today.
+DATED += ["2018-03-02T10:02+0100", "2016-02-29T23:59:59.1234560Z"]
 UNDATED = ["01067", "10115", "2018", "1234-5", "2018-03", "-2018", "+12345", "10:02", "T10:02:33"]
+UNDATED += ["2018-02-29", "0000-01-01", "2018-13-01", "2018-03-02T24:00", "2018-03-02T10:60"]
+UNDATED += [
+    "2016-12-31T23:59:60Z",
+    "2018-03-02T10:02:33.1234567",
+    "2018-03-02T10:02:33 BST",
+    "2018-W09",
+]
 
 
-def inferred(spark: SparkSession, *values: Any) -> str | None:
+def inferred(*values: Any) -> str | None:
     """The type of a field that has these values, each in a line of its own."""
-    return infer(spark, [json.dumps({"f": value}) for value in values]).get("f")
+    return infer([json.dumps({"f": value}) for value in values]).get("f")
 
 
 @pytest.mark.parametrize("text", DATED)
-def test_a_text_with_a_whole_date_is_a_time(spark: SparkSession, text: str) -> None:
-    assert inferred(spark, text, None) == "timestamp"
-    assert inferred(spark, {"at": [text, text]}) == "struct<at:array<timestamp>>"
+def test_a_text_with_a_whole_date_is_a_time(text: str) -> None:
+    assert inferred(text, None) == "timestamp"
+    assert inferred({"at": [text, text]}) == "struct<at:array<timestamp>>"
 
 
 @pytest.mark.parametrize("text", UNDATED)
-def test_a_text_without_one_is_none(spark: SparkSession, text: str) -> None:
-    assert inferred(spark, text) == "string"
-    assert inferred(spark, {"a": [{"in": text}]}) == "struct<a:array<struct<in:string>>>"
+def test_a_text_without_one_is_none(text: str) -> None:
+    assert inferred(text) == "string"
+    assert inferred({"a": [{"in": text}]}) == "struct<a:array<struct<in:string>>>"
 
 
-def test_one_text_without_a_date_among_times_is_enough(spark: SparkSession) -> None:
-    assert inferred(spark, *DATED, "2018") == "string"
+def test_one_text_without_a_date_among_times_is_enough() -> None:
+    assert inferred(*DATED, "2018") == "string"
     among = [{"in": text} for text in (*DATED, "2018")]
-    assert inferred(spark, among, [{"in": DATED[0], "n": 1}]) == "array<struct<in:string,n:long>>"
+    assert inferred(among, [{"in": DATED[0], "n": 1}]) == "array<struct<in:string,n:long>>"
 
 
-def test_a_line_that_is_not_json_makes_no_times(spark: SparkSession) -> None:
-    """Spark infers from the object that it begins with."""
-    assert infer(spark, ['{"f":"10115"} and more']).get("f") in (None, "string")
+def test_a_line_that_is_not_an_object_makes_no_columns() -> None:
+    assert infer(['{"f":"10115"} and more', '{"f":"2018-03-02"}x', "[1]", "1", ""]) == {}
 
 
 BEYOND_LONG, BEYOND_DOUBLE = 9223372036854775809, 2**53 + 1
 
 
-def test_whole_numbers_that_no_double_can_say_are_texts(spark: SparkSession) -> None:
-    assert inferred(spark, BEYOND_LONG, BEYOND_LONG + 1) == "string"
-    assert inferred(spark, 10**39 + 1) == "string"  # a decimal has 38 digits
-    assert inferred(spark, 10**400) == "string"
-    assert inferred(spark, BEYOND_DOUBLE, 0.5) == "string"
-    assert inferred(spark, {"a": [BEYOND_LONG]}, {"a": [1]}) == "struct<a:array<string>>"
+def test_whole_numbers_that_no_double_can_say_are_texts() -> None:
+    assert inferred(BEYOND_LONG, BEYOND_LONG + 1) == "string"
+    assert inferred(10**39 + 1) == "string"  # a decimal has 38 digits
+    assert inferred(10**400) == "string"
+    assert inferred(BEYOND_DOUBLE, 0.5) == "string"
+    assert inferred({"a": [BEYOND_LONG]}, {"a": [1]}) == "struct<a:array<string>>"
 
 
-def test_other_numbers_are_numbers(spark: SparkSession) -> None:
-    assert inferred(spark, BEYOND_DOUBLE, 1) == "long"
-    assert inferred(spark, 2**53, 0.5, 1e300) == "double"
-    assert inferred(spark, {"a": [1, 0.5]}) == "struct<a:array<double>>"
+def test_other_numbers_are_numbers() -> None:
+    assert inferred(BEYOND_DOUBLE, 1) == "long"
+    assert inferred(2**53, 0.5, 1e300) == "double"
+    assert inferred({"a": [1, 0.5]}) == "struct<a:array<double>>"
 
 
-def test_fields_that_spark_takes_for_one_make_no_column(spark: SparkSession) -> None:
+def test_fields_that_spark_takes_for_one_make_no_column() -> None:
     """It goes by single letters: i with and without its dot are one, and neither is found."""
-    assert inferred(spark, {"i": 1, "\u0131": 2}) is None
-    assert inferred(spark, [{"a": {"s": 1, "\u017f": 2}}]) is None
-    assert inferred(spark, {"i": 1, "j": 2}) == "struct<i:long,j:long>"
+    assert inferred({"i": 1, "\u0131": 2}) is None
+    assert inferred([{"a": {"s": 1, "\u017f": 2}}]) is None
+    assert inferred({"i": 1, "j": 2}) == "struct<i:long,j:long>"
+
+
+MIXED: list[tuple[list[Any], str | None]] = [
+    ([True, False], "boolean"),
+    ([True, 1], "string"),
+    ([1, "a"], "string"),
+    (["2018-03-02", 1], "string"),
+    ([[1], 1], "string"),
+    ([[1], {"a": 1}], "string"),
+    ([[], 1], "string"),
+    ([{"a": 1}, "a"], "string"),
+    ([{"b": 1}, {"a": None, "c": "x"}, {"b": 0.5}], "struct<b:double,c:string>"),
+    ([[1, None], [], [2]], "array<long>"),
+    ([{"a b": 1}], None),
+    ([{"a-b": 1}], "struct<`a-b`:long>"),
+    ([None, [], [None], [[{}]]], None),
+    ([None, {}, {"a": []}], None),
+]
+
+
+@pytest.mark.parametrize(("values", "kind"), MIXED, ids=str)
+def test_the_type_that_can_say_all_values(values: list[Any], kind: str | None) -> None:
+    assert inferred(*values) == kind
+    assert inferred(*reversed(values)) == kind
+    assert inferred(*({"in": value} for value in values)) == (kind and f"struct<in:{kind}>")
+
+
+def nested(levels: int, value: Any = 1) -> Any:
+    return value if levels == 0 else {"a": nested(levels - 1, value)}
+
+
+def test_what_is_nested_deeper_than_a_column_may_be_makes_none() -> None:
+    assert inferred(nested(5)) == "struct<a:" * 5 + "long" + ">" * 5
+    assert inferred(nested(4, [1])) == "struct<a:" * 4 + "array<long>" + ">" * 4
+    assert inferred(nested(6)) is None
+    assert inferred(nested(5, [1])) is None
+    assert inferred(nested(7), nested(6)) is None
+    # A text can say anything.
+    assert inferred(nested(6), "text") == "string"
+    assert inferred(nested(6), nested(5)) == "struct<a:" * 5 + "string" + ">" * 5
+
+
+@pytest.mark.parametrize("levels", [300, 900, 1_000, 100_000, 3_000_000])
+@pytest.mark.parametrize(("begin", "end"), [("[", "]"), ('{"a":', "}"), ("[", ""), ('{"a":[', "")])
+def test_a_line_of_any_depth_is_passed_over(levels: int, begin: str, end: str) -> None:
+    """It ended the engine's thread once, and every later night hung."""
+    deep = f'{{"n":1,"deep":{begin * levels}1{end * levels}}}'
+    assert infer([deep, '{"m":2}']).get("m") == "long"
+    assert "deep" not in infer([deep])
+
+
+def test_so_many_names_and_no_more_within_a_column() -> None:
+    assert inferred({f"f{number}": 1 for number in range(500)}) is not None
+    assert inferred({f"f{number}": 1 for number in range(501)}) is None
+    assert (
+        len(infer(json.dumps({f"f{line}_{n}": 1 for n in range(100)}) for line in range(100)))
+        == 10_000
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,9 @@ def test_new_columns_come_after_the_known_ones(tmp_path: Path) -> None:
     assert list(third.columns) == ["Device", "x", "battery", "first"]
     assert [version.version for version in read(tmp_path)] == [1, 2, 3]
     assert [version.why for version in read(tmp_path)][1] == "new fields in batch 4"
-    assert len({version.created_at for version in read(tmp_path)}) >= 1
+    times = [datetime.fromisoformat(version.created_at) for version in read(tmp_path)]
+    assert [time.tzinfo for time in times] == [UTC] * 3
+    assert times == sorted(times)
 
 
 def test_a_column_that_is_no_longer_declared_stays(tmp_path: Path) -> None:

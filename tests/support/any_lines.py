@@ -7,7 +7,15 @@ import json
 from hypothesis import strategies as st
 
 NAMES = st.one_of(st.sampled_from(["id", "n", "x", "ts", "yes", "at", "lat", "tags"]), st.text())
-TIMES = st.one_of(st.datetimes().map(str), st.times().map(str), st.dates().map(str))
+ZONES = st.sampled_from(["", "Z", "+01:00", "-11:30", "+0100"])
+FRACTIONS = st.sampled_from(["", ".5", ".123456", ".1234560", ".1234567"])
+TIMES = st.one_of(
+    *(st.datetimes().map(str), st.times().map(str), st.dates().map(str)),
+    st.builds(
+        lambda time, fraction, zone: f"{time.replace(microsecond=0).isoformat()}{fraction}{zone}",
+        *(st.datetimes(), FRACTIONS, ZONES),
+    ),
+)
 PLAIN = st.one_of(
     *(st.none(), st.booleans(), st.integers(), st.integers(-(10**40), 10**40), TIMES),
     *(st.floats(allow_nan=False, allow_infinity=False), st.text(), st.sampled_from(["1", "NaN"])),

@@ -179,6 +179,8 @@ VALUES = [
     kept("number as text", '{"x":"1.5"}', x=None),
     kept("empty text for a number", '{"x":""}', x=None),
     kept("100 levels", f'{{"deep":{NESTED_100}}}'),
+    # They ended the engine's thread once, where types were inferred from them.
+    *(kept(f"{n} objects", '{"in":' * n + "1" + "}" * n) for n in (6, 300, 900)),
     kept("megabytes unknown", f'{{"long":"{MEGABYTES}"}}'),
     # Allowed by RFC 8259, section 9: a parser may have limits. What is beyond them is kept whole.
     bad("1,001 levels", f'{{"deep":{"[" * 1001}{"]" * 1001}}}'),
@@ -196,8 +198,14 @@ TIMES = [
     time("zero", "0", 0),
     time("date only", '"2018-03-02"', 1_519_984_953 - 36_153),  # 10:02:33 is second 36,153
     time("leap day", '"2016-02-29T00:00:00Z"', 1_456_704_000),
-    time("year 10000", '"10000-01-01T00:00:00Z"', 253_402_300_800),
-    time("epoch milliseconds", "1519984953000", 1_519_984_953_000),  # as documented: seconds
+    time("zeros beyond microseconds", '"2018-03-02T10:02:33.000000000Z"'),
+    time("last second", "253402300799", 253_402_300_799),
+    no_time("year 10000", '"10000-01-01T00:00:00Z"'),
+    no_time("second of year 10000", "253402300800"),
+    no_time("second of year 0", "-62135596801"),
+    no_time("long before", "-9223372036854"),
+    no_time("epoch milliseconds", "1519984953000"),  # as seconds, the year 50136
+    no_time("a tenth of a microsecond", '"2018-03-02T10:02:33.0000001Z"'),
     no_time("epoch microseconds", "1519984953000000"),  # as seconds, beyond what a time can be
     no_time("first second too far", "9223372036855"),
     no_time("epoch with a fraction", "1519984953.5"),

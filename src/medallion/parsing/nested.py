@@ -64,9 +64,9 @@ def astray(json: str, typed: str, kind: str) -> str | None:
         # A number like that, written out again as text.
         return f"(contains({typed}, 'Infinity') or {rounded(typed)})"
     if kind == "timestamp":
-        return is_no_time(json)
+        return is_no_time(json, typed)
     if kind == "date":
-        return is_no_date(json)
+        return is_no_date(json, typed)
     return None
 
 

@@ -1,15 +1,30 @@
-"""Times and dates: which texts and numbers are one, and which of them at a glance."""
+"""Times and dates: which texts and numbers are one, and which of them at a glance.
+
+Years 1 to 9999, microseconds at most. Of the rest Spark cuts digits off, counts days or takes a
+month for a time, and what reads its tables cannot say all years; so all of that is rescued.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from datetime import UTC, date, datetime
 
 TIMES = ("timestamp", "date")
 # Before the name of a column of times: its value, if it is of the plainest form.
 PLAIN_TIME = "_plain_time_"
-_MOST_SECONDS = (2**63 - 1) // 1_000_000
-_WHOLE = "'^-?[0-9]+$'"
-_DATE = "^[+-]?[0-9]{4,7}-[0-9]{1,2}-[0-9]{1,2}"
+_DAY = "[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
+# Zeros beyond microseconds are no loss. Names of zones are ambiguous: BST is Dhaka's time to Java.
+_CLOCK = "[0-9]{1,2}(:[0-9]{1,2}(:[0-9]{1,2}([.][0-9]{0,6}0*)?)?)?"
+_ZONE = " ?(Z|(UTC|GMT)?([+-][0-9]{1,2}(:?[0-9]{2}(:?[0-9]{2})?)?)?)"
+_TIME = f"{_DAY}([T ]({_CLOCK}{_ZONE})?)?"
+_PLAIN = (
+    "^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,6})?"
+    "(Z|[+-][0-9]{2}:?[0-9]{2})?)?$"
+)
+_FIRST_SECOND = int(datetime(1, 1, 1, tzinfo=UTC).timestamp())
+_LAST_SECOND = int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp())
+_IN_RANGE = "between timestamp'0001-01-01 00:00:00Z' and timestamp'9999-12-31 23:59:59.999999Z'"
 
 
 def times_of(schema: Mapping[str, str]) -> dict[str, str]:
@@ -24,47 +39,54 @@ def plain_time(text: str, kind: str) -> str:
         text: SQL of the text, of a field of the line `value`.
         kind: `timestamp` or `date`.
     """
+    # Far from the first and the last day, whose times may be in another year in UTC.
+    is_within = f"{text} > '0001-01-02' and {text} < '9999-12-31'"
     if kind == "date":
         plain = f"{text} rlike '^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}$'"
-        return f"case when {plain} then try_cast({text} as date) end"
+        return f"case when {plain} and {is_within} then try_cast({text} as date) end"
     # A number counts seconds; the same digits between quotes would be a year.
-    seconds = f"{text} rlike '^[0-9]{{1,12}}$' and not contains(value, concat('\"', {text}))"
-    dated = f"instr({text}, '-') = 5 and substr({text}, 8, 1) = '-'"  # 2018-03 is a month to Spark
+    seconds = f"{text} rlike '^[0-9]{{1,11}}$' and not contains(value, concat('\"', {text}))"
     return (
-        f"case when {dated} then try_cast({text} as timestamp)"
+        f"case when {text} rlike '{_PLAIN}' and {is_within} then try_cast({text} as timestamp)"
         f" when {seconds} then timestamp_seconds(cast({text} as bigint)) end"
     )
 
 
-def is_no_time(json: str) -> str:
-    """SQL: whether what Spark took for a time is none: seconds out of reach, or no whole date."""
-    return f"case when {json} rlike {_WHOLE} then {_wrong_seconds(json)} else {_undated(json)} end"
+def is_no_time(json: str, typed: str) -> str:
+    """SQL: whether what Spark took for a time says more or less than its text, or is out of range.
+
+    Args:
+        json: SQL of the text of a field of the line `value`.
+        typed: SQL of the timestamp that Spark made of it.
+
+    Seconds whose microseconds are beyond a long come out as any time at all, and few digits
+    between quotes as a year. Which of the two a text is shows in the line alone.
+    """
+    quoted = f"length({json}) < 8 and contains(value, concat('\"', {json}, '\"'))"
+    out_of_range = f"not cast({json} as bigint) between {_FIRST_SECOND} and {_LAST_SECOND}"
+    return (
+        f"case when {json} rlike '^-?[0-9]{{1,12}}$' then {quoted} or {out_of_range}"
+        f" else not trim({json}) rlike '^{_TIME}$' or not {typed} {_IN_RANGE} end"
+    )
 
 
-def is_no_date(json: str) -> str:
-    """SQL: whether what Spark took for a date is none.
+def is_no_date(json: str, typed: str) -> str:
+    """SQL: whether what Spark took for a date is none, or out of range.
 
     Digits count days since 1970 to Spark, and a time is cut off.
     """
-    return f"not trim({json}) rlike '{_DATE}$'"
+    return f"(not trim({json}) rlike '^{_DAY}$' or {typed} < date'0001-01-01')"
 
 
-def _undated(json: str) -> str:
-    """SQL: whether a text lacks the year, month or day that a time has to have.
-
-    To Spark "1234-5" is a month, and a time of day one of today.
-    """
-    return f"not ltrim({json}) rlike '{_DATE}([T ]|$)'"
-
-
-def _wrong_seconds(json: str) -> str:
-    """SQL: whether a whole number does not count seconds: it is too large, or a text.
-
-    Seconds whose microseconds are beyond a long come out as any time at all, and few digits
-    between quotes as a year. Which of the two a text is shows in the line alone, `value`.
-    """
-    quoted = f"contains(value, concat('\"', {json}, '\"'))"
-    return (
-        f"(length({json}) < 8 and {quoted}"
-        f" or abs(try_cast({json} as decimal(38))) > {_MOST_SECONDS})"
-    )
+def is_time(text: str) -> bool:
+    """Whether a text says a time, or a day."""
+    found = re.match(f"{_DAY}([T ]{_CLOCK})?", text)
+    if not found or not re.fullmatch(_TIME, text):
+        return False
+    year, month, day, *clock = map(int, re.findall("[0-9]+", found[0])[:6])
+    hour, minute, second = (*clock, 0, 0, 0)[:3]
+    try:
+        date(year, month, day)
+    except ValueError:
+        return False
+    return hour < 24 and minute < 60 and second < 60

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import accumulate
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -15,17 +16,19 @@ from medallion.lakehouse.text import counted
 from medallion.parsing.parse import parse
 from medallion.schema import registry
 from medallion.schema.declared import check_declared
-from medallion.schema.inference import LINES, infer
+from medallion.schema.inference import infer
 from medallion.schema.names import acceptable
 
-_NAMES_SHOWN = 10
+_NAMES_SHOWN, _NAME_SHOWN = 10, 100  # so many, and so many characters of each
+# What a schema is made from goes through one task to the driver, and there through memory.
+_LINES, _BYTES = 10_000, 8 * 2**20
 
 
 class Schema:
     """The columns of one source. See the configuration's `schema_evolution`."""
 
-    def __init__(self, spark: SparkSession, config: Config, source: SourceConfig) -> None:
-        self._spark, self._source = spark, source
+    def __init__(self, config: Config, source: SourceConfig) -> None:
+        self._source = source
         self._folder = config.layout.schemas(source.name)
         check_declared(source)
         if source.schema is not None:
@@ -42,8 +45,8 @@ class Schema:
 
     def infer(self, rows: DataFrame, of: str) -> None:
         """Make the first version from the first rows, with JSON text in `value`, of `2 files`."""
-        lines = [row.value for row in rows.select("value").limit(LINES).collect()]
-        found = {**infer(self._spark, lines), **self._source.hints}
+        lines = sample(rows, "value")
+        found = {**infer(lines), **self._source.hints}
         columns = {**self._source.hints, **acceptable(found, self._source.hints)}
         if columns:  # files without a single field say nothing: the next ones may
             self._add(columns, f"inferred from {counted(len(lines), 'row')} of {of}")
@@ -54,19 +57,17 @@ class Schema:
             return
         new = self._unknown(parse(lines, self.columns))
         if new:
-            named = ", ".join(new[:_NAMES_SHOWN])
             raise MedallionError(
-                f"bronze.{self._source.name} stops at new fields ({named}), as schema_evolution "
-                "failOnNewColumns asks for: declare them in the schema, or choose another mode. "
-                "Nothing of this batch was written."
+                f"bronze.{self._source.name} stops at new fields ({', '.join(new)}), as "
+                "schema_evolution failOnNewColumns asks for: declare them in the schema, or choose "
+                "another mode. Nothing of this batch was written."
             )
 
     def learn(self, rows: DataFrame, batch: int) -> list[str]:
         """In the mode addNewColumns, make columns of the fields that a batch had to rescue."""
         if self._source.schema_evolution != "addNewColumns":
             return []
-        rescued = [r[0] for r in rows.select(RESCUED).limit(LINES).collect()]
-        new = acceptable(infer(self._spark, rescued), self.columns)
+        new = acceptable(infer(sample(rows, RESCUED)), self.columns)
         if new:
             self._add(new, f"new fields in batch {batch}")
         return list(new)
@@ -74,11 +75,32 @@ class Schema:
     def _unknown(self, rows: DataFrame) -> list[str]:
         keys = F.explode(F.expr(f"json_object_keys({RESCUED})"))
         new = rows.select(keys.alias("key")).where(~F.col("key").isin(list(self.columns)))
-        return sorted({row.key for row in new.limit(LINES).collect()})
+        named = new.select(F.left("key", F.lit(_NAME_SHOWN)).alias("key")).distinct()
+        return [row.key for row in named.orderBy("key").limit(_NAMES_SHOWN).collect()]
 
     def _add(self, columns: Mapping[str, str], why: str) -> None:
         self.columns = registry.add(self._folder, columns, why).columns
         self.is_known = True
+
+
+def sample(rows: DataFrame, column: str, most_bytes: int = _BYTES) -> list[str]:
+    """The first texts of a column: 10,000 or 8 MiB, whichever is less; no longer one is among them.
+
+    Their lengths are looked at first. Just those texts are fetched then: a mere limit takes as many
+    rows of several partitions at once, and throws away what is too much of them.
+    """
+    numbered = rows.select(
+        F.col(column).alias("text"),
+        F.octet_length(column).alias("length"),
+        F.monotonically_increasing_id().alias("number"),
+    ).where(F.col("length") <= most_bytes)
+    found = numbered.select("length", "number").limit(_LINES).collect()
+    totals = accumulate(row.length for row in found)
+    fit = [row.number for row, total in zip(found, totals, strict=True) if total <= most_bytes]
+    if not fit:
+        return []
+    chosen = numbered.where(F.col("number") <= fit[-1]).select("text").limit(len(fit))
+    return [row.text for row in chosen.collect()]
 
 
 def _struct(columns: Mapping[str, str]) -> T.StructType:

@@ -1,105 +1,146 @@
-"""Types of columns that nobody declared, from values that have come."""
+"""Types of columns that nobody declared, from values that have come.
+
+Not by Spark's own inference: a job whose result is a schema some hundred levels deep ends the
+thread of the engine that reads it, and then no call to it returns.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from medallion.config.values import folded
+from medallion.parsing.times import is_time
 from medallion.schema.names import MOST_COLUMNS, is_plain
 
-LINES = 10_000
 # Each level is looked at by expressions of its own, in every batch (see parsing.nested).
 MOST_LEVELS = 5
-# To Spark a time of day alone is a time, and so are a year and a month: "10115" and "1234-5" too.
-_DATED = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9].*)?", re.DOTALL)
+_LONGS = range(-(2**63), 2**63)
+_DATED = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
-def infer(spark: SparkSession, lines: Sequence[str]) -> dict[str, str]:
-    """Columns with their Spark types from JSON objects, by Spark's own rules.
+def infer(lines: Iterable[str]) -> dict[str, str]:
+    """Columns with their Spark types from JSON objects, sorted by name; other lines say nothing.
 
     Whole numbers become long, double where others are among them, and string where those cannot say
     them; texts that are all times with a whole date become timestamp; fields of several kinds
-    become string; nested ones become struct and array. Fields that are always null are left out,
-    for they may yet be anything, and so are nested ones that no table can hold: too deep or wide,
-    or with names that are not plain or there twice.
+    become string; nested ones become struct and array. Fields that are always null or empty are
+    left out, for they may yet be anything, and so are nested ones that no table can hold: too deep
+    or wide, or with names that are not plain or there twice.
     """
-    corrupt = f"_{uuid.uuid4().hex}"  # a name that no line has
-    reader = (
-        spark.read.option("inferTimestamp", "true")
-        .option("dropFieldIfAllNull", "true")
-        .option("columnNameOfCorruptRecord", corrupt)
-        .option("prefersDecimal", "false")
-        # As in parsed: no more than RFC 8259 allows.
-        .option("allowSingleQuotes", "false")
-    )
-    schema = reader.json(spark.sparkContext.parallelize(list(lines), 1)).schema
-    rows = list(_rows(lines))
-    return {
-        field.name: _ddl(_refined(field.dataType, _values(rows, field.name)))
-        for field in schema.fields
-        if field.name != corrupt
-        and not isinstance(field.dataType, T.NullType)
-        and _is_fit(field.dataType)
-    }
+    fields: dict[str, _Seen] = {}
+    for row in _rows(lines):
+        for name, value in row.items():
+            fields.setdefault(name, _Seen()).add(value, 1)
+    found = {name: seen.kind() for name, seen in sorted(fields.items())}
+    return {name: _ddl(kind) for name, kind in found.items() if kind and _is_fit(kind)}
 
 
-def _rows(lines: Sequence[str]) -> Iterator[Any]:
+def _rows(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     for line in lines:
         try:
-            yield json.loads(line)
+            row = json.loads(line)
         except (ValueError, RecursionError):
             continue
+        if isinstance(row, dict):
+            yield row
 
 
-def _values(rows: Iterable[Any], name: str) -> Iterator[Any]:
-    """A field's values in those rows that are objects."""
-    return (row[name] for row in rows if isinstance(row, dict) and row.get(name) is not None)
+class _Seen:
+    """The values of a field that have been seen."""
+
+    __slots__ = ("fields", "has_fractions", "is_exact", "is_long", "items", "kinds")
+
+    def __init__(self) -> None:
+        self.kinds: set[type[T.DataType]] = set()
+        # Of the numbers: whether some are not whole, and whether a long or a double says the whole.
+        self.has_fractions, self.is_long, self.is_exact = False, True, True
+        self.items: _Seen | None = None
+        self.fields: dict[str, _Seen] = {}
+
+    def add(self, value: Any, level: int) -> None:
+        """Take notice of a value that lies so many levels within a line."""
+        if value is None:
+            return
+        if isinstance(value, list | dict):
+            self._add_nested(value, level)
+        elif isinstance(value, bool):
+            self.kinds.add(T.BooleanType)
+        elif isinstance(value, str):
+            is_dated = _DATED.match(value) and is_time(value)
+            self.kinds.add(T.TimestampType if is_dated else T.StringType)
+        else:
+            self.kinds.add(T.NumericType)
+            if isinstance(value, float):
+                self.has_fractions = True
+            else:
+                self.is_long = self.is_long and value in _LONGS
+                self.is_exact = self.is_exact and _is_double(value)
+
+    def _add_nested(self, value: list[Any] | dict[str, Any], level: int) -> None:
+        if level > MOST_LEVELS:
+            self.kinds.add(T.NullType)  # what is there is not looked at, and fits no column
+        elif isinstance(value, list):
+            self.kinds.add(T.ArrayType)
+            self.items = self.items or _Seen()
+            for item in value:
+                self.items.add(item, level + 1)
+        else:
+            self.kinds.add(T.StructType)
+            for name, inner_value in value.items():
+                self.fields.setdefault(name, _Seen()).add(inner_value, level + 1)
+
+    def kind(self) -> T.DataType | None:
+        """The type that can say all of them; None if there were none, NullType if they go deep."""
+        if not self.kinds:
+            return None
+        if len(self.kinds) > 1:
+            nested = {T.ArrayType, T.StructType, T.NullType}
+            return (
+                T.NullType()
+                if self.kinds <= nested and T.NullType in self.kinds
+                else T.StringType()
+            )
+        (kind,) = self.kinds
+        if kind is T.NumericType:
+            return self._number()
+        if kind is T.ArrayType:
+            item = self.items and self.items.kind()
+            return T.ArrayType(item) if item else None
+        if kind is T.StructType:
+            some = [(name, seen.kind()) for name, seen in sorted(self.fields.items())]
+            fields = [T.StructField(name, kind) for name, kind in some if kind]
+            return T.StructType(fields) if fields else None
+        return kind()
+
+    def _number(self) -> T.DataType:
+        if self.has_fractions:
+            return T.DoubleType() if self.is_exact else T.StringType()
+        return T.LongType() if self.is_long else T.StringType()
 
 
-def _refined(kind: T.DataType, values: Iterable[Any]) -> T.DataType:
-    """The type that bronze gives these values, of which Spark makes `kind`."""
-    if isinstance(kind, T.ArrayType):
-        items = (item for value in values if isinstance(value, list) for item in value)
-        return T.ArrayType(_refined(kind.elementType, items))
-    if isinstance(kind, T.StructType):
-        rows = list(values)
-        some = [(field, _values(rows, field.name)) for field in kind.fields]
-        return T.StructType([T.StructField(f.name, _refined(f.dataType, v)) for f, v in some])
-    if isinstance(kind, T.TimestampType | T.TimestampNTZType | T.DateType):
-        found = [value for value in values if value is not None]
-        return T.TimestampType() if found and all(map(_is_dated, found)) else T.StringType()
-    if isinstance(kind, T.DoubleType):
-        return kind if all(map(_is_double, values)) else T.StringType()
-    # Decimals are whole numbers beyond long: a text says all their digits.
-    return T.StringType() if isinstance(kind, T.DecimalType | T.NullType) else kind
-
-
-def _is_dated(value: Any) -> bool:
-    return isinstance(value, str) and _DATED.fullmatch(value) is not None
-
-
-def _is_double(value: Any) -> bool:
-    """Whether a double can say it, if it is a whole number."""
+def _is_double(value: int) -> bool:
+    """Whether a double can say a whole number."""
     try:
-        return not isinstance(value, int) or int(float(value)) == value
+        return int(float(value)) == value
     except OverflowError:
         return False
 
 
 def _is_fit(kind: T.DataType) -> bool:
     """Whether a column can be of this type."""
-    levels, names = 0, 0
+    names = 0
     below = [kind]
-    while below := [within for outer in below for within in inner(outer)]:
-        levels, names = levels + 1, names + len(below)
-    return levels <= MOST_LEVELS and names <= MOST_COLUMNS and _has_plain_names(kind)
+    while below:
+        if any(isinstance(within, T.NullType) for within in below):
+            return False
+        below = [within for outer in below for within in inner(outer)]
+        names += len(below)
+    return names <= MOST_COLUMNS and _has_plain_names(kind)
 
 
 def inner(kind: T.DataType) -> list[T.DataType]:

@@ -35,7 +35,7 @@ class Bronze(Flow):
         Raises:
             ConfigError: the declared schema is none, or not that of the table.
         """
-        schema = Schema(self.spark, self.config, self.source)
+        schema = Schema(self.config, self.source)
         opened = self._opened(schema)
         self._writer = Writer(self.spark, self.config, opened, schema, self.name, self.say)
         self._writer.prepare()
@@ -56,7 +56,7 @@ class Bronze(Flow):
         lost = [batch for batch in batches if batch not in known]
         lines = sum(known[batch] for batch in batches if batch in known)
         if lost:
-            opened = self._opened(Schema(self.spark, self.config, self.source))
+            opened = self._opened(Schema(self.config, self.source))
             lines += sum(opened.recount(batch) for batch in lost)
         return {"rows_in": lines, "first_batch": since + 1, "last_batch": batches.stop - 1}
 

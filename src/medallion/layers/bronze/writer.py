@@ -15,7 +15,7 @@ from medallion.parsing.parse import parse
 from medallion.schema.evolution import Schema
 from medallion.sources.base import Batch, Say, Source
 from medallion.spark import checkpoints, feed
-from medallion.spark.errors import SPARK_ERRORS
+from medallion.spark.errors import SPARK_ERRORS, one_line
 
 
 class Writer:
@@ -115,7 +115,18 @@ class Writer:
         )
         rescued = batch.record(written)
         if written is not None and rescued:
-            new = self._schema.learn(written.where(f"{RESCUED} is not null"), number)
+            self._learn(written.where(f"{RESCUED} is not null"), number)
+
+    def _learn(self, rescued: DataFrame, number: int) -> None:
+        """Make columns of new fields; what fails is told, for the rows are there whatever comes."""
+        try:
+            new = self._schema.learn(rescued, number)
+        except Exception as error:
+            self._say(
+                f"  {self._name}: batch {number} is in, and its new fields are kept in {RESCUED}; "
+                f"they could not be made columns: {one_line(str(error))}"
+            )
+        else:
             if new:
                 self._say(f"  {self._name}: new columns from now on: {', '.join(new)}")
 
