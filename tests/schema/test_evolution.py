@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
 from medallion.errors import ConfigError
 from medallion.inspection.audit import audit
 from medallion.ops.ledger import INGESTED, PENDING
 from medallion.schema import registry
+from medallion.schema.evolution import Schema, sample
 from medallion.spark.errors import StreamError
 from tests.support.lakehouse import Lakehouse, counts, only
 
@@ -240,3 +242,48 @@ def test_what_no_table_can_have_is_refused_by_name(
     with pytest.raises(ConfigError, match=re.escape(f"sources.activity.{told}")):
         home.fill("bronze")
     assert not list(home.config.layout.schemas("activity").glob("*"))
+
+
+def test_fields_that_cannot_be_learned_are_told_and_their_batch_stands(
+    lakehouse: Lakehouse,
+) -> None:
+    home = only(lakehouse, schema_evolution="addNewColumns", max_files_per_trigger=1)
+    home.land("activity", "1.json", recording(1, battery=5))
+    home.land("activity", "2.json", recording(2, place="here"))
+    notes = home.config.layout.schemas("activity") / "notes.json"
+    told: list[str] = []
+
+    def say(text: str) -> None:
+        told.append(text)
+        if "new columns" in text:  # then somebody spoils the folder of the versions
+            notes.write_text("{}")
+
+    replace(home.pipeline(), say=say).run("bronze")
+    assert [text for text in told if "batch 1" in text and str(notes) in text]
+    assert rescued(home) == {1: {"battery": 5}, 2: {"place": "here"}}
+    assert {batch for _, batch, *_ in counts(home).values()} == {0, 1}
+    notes.unlink()
+    home.fill("bronze")
+    assert types(home)["battery"] == "long"
+
+
+def test_a_sample_is_the_first_rows_up_to_so_many_bytes(spark: SparkSession) -> None:
+    lengths = [1_000, 3_000, 9_000, 4_000, 2_000, 1, 1]
+    rows = [(f"{number}" * length,) for number, length in enumerate(lengths)]
+    frame = spark.createDataFrame(spark.sparkContext.parallelize(rows, 3), "text string")
+    found = [(text[:1], len(text)) for text in sample(frame, "text", 8_500)]
+    # The third is longer than all may be together; with the fifth they would be.
+    assert found == [("0", 1_000), ("1", 3_000), ("3", 4_000)]
+    assert sample(frame.limit(0), "text") == []
+    assert len(sample(spark.range(20_000).selectExpr("'x' as text"), "text")) == 10_000
+
+
+def test_a_schema_is_learned_from_so_many_rows_as_one_task_can_send(
+    lakehouse: Lakehouse,
+) -> None:
+    """10,000 rows of 15 KB were one task too big to send, and no night ran again."""
+    schema = Schema(lakehouse.config, lakehouse.config.sources["activity"])
+    text = json.dumps({"new": 1, "long": "x" * 15_000})
+    rows = lakehouse.spark.range(0, 10_000, 1, 4).selectExpr(f"'{text}' as _rescued_data")
+    assert len(sample(rows, "_rescued_data")) == 8 * 2**20 // len(text)
+    assert schema.learn(rows, 3) == ["long", "new"]

@@ -40,7 +40,7 @@ class Engine:
         self._is_dead = False
         read: list[str] = []
         config, source = self._home.config, self._home.source
-        schema = Schema(self._spark, config, source)
+        schema = Schema(config, source)
         files = Files(self._spark, config, source, schema, self._home.said.append)
         files.poll()
 
@@ -114,7 +114,7 @@ def test_work_that_fails_of_itself_leaves_no_mark(
 ) -> None:
     home.land("a.json")
     source = home.source
-    files = Files(spark, home.config, source, Schema(spark, home.config, source), print)
+    files = Files(spark, home.config, source, Schema(home.config, source), print)
     files.poll()
 
     def fails(_: DataFrame) -> None:
