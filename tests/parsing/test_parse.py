@@ -192,3 +192,52 @@ def test_few_seconds_are_a_time(spark: SparkSession, line: str) -> None:
     rows = parse(frame.selectExpr("*", "now() as _source_modified_at"), SCHEMA)
     found = rows.selectExpr("unix_seconds(ts)", "_rescued_data").collect()[0]
     assert tuple(found) == (10115, None)
+
+
+LONG = 100_000
+LONG_TEXTS = [
+    *("a" * LONG, "1" * LONG, "0.1" * LONG, "1e-" * LONG, ", " * LONG, "-" * LONG, " " * LONG),
+    *("[" * LONG, "{" * LONG, '"' * LONG, "\\" * LONG, ":,[1" * LONG, "é😀" * LONG, "a\n" * LONG),
+    *("e-" + "0" * LONG, "1." + "2" * LONG, "2018-" * LONG, "2018-03-02T" + "1" * LONG),
+    "2018-03-02T10:02:33." + "0" * LONG + "1",
+]
+
+
+def test_long_texts_need_no_stack(spark: SparkSession) -> None:
+    """A pattern of alternatives that repeat ends a thread, and whole numbers took minutes."""
+    schema = {"id": "string", "ts": "timestamp", "at": "struct<tags:array<string>,since:date>"}
+    values = [
+        *({"id": text} for text in LONG_TEXTS),
+        *({"at": {"tags": [text]}} for text in LONG_TEXTS),
+        *({"ts": text} for text in LONG_TEXTS),
+        *({"at": {"since": text}} for text in LONG_TEXTS),
+        *({"new": [text]} for text in LONG_TEXTS),
+    ]
+    lines = [(json.dumps(value), str(number)) for number, value in enumerate(values)]
+    frame = spark.createDataFrame(lines, "value string, _source_file string")
+    rows = parse(frame.selectExpr("*", "now() as _source_modified_at"), schema)
+    found = {int(row["_source_file"]): row for row in rows.collect()}
+    for number, value in enumerate(values):
+        row, is_column = found[number], number < 2 * len(LONG_TEXTS)
+        said = {"id": row.id} if row.id is not None else {"at": {"tags": row.at and row.at.tags}}
+        assert not is_column or said == value
+        assert json.loads(row["_rescued_data"] or "{}") == ({} if is_column else value)
+        assert row["_corrupt_record"] is None
+
+
+@pytest.mark.parametrize("levels", [300, 900, 1_000, 100_000, 1_000_000])
+def test_lines_of_any_depth_are_kept(spark: SparkSession, levels: int) -> None:
+    deep = {"[]": "[" * levels + "]" * levels, "{}": '{"a":' * levels + "1" + "}" * levels}
+    lines = [f'{{"{name}":{text}}}' for text in deep.values() for name in ("new", "at", "id", "ts")]
+    schema = NESTED | {"ts": "timestamp"}
+    frame = spark.createDataFrame(
+        [(line, line) for line in lines], "value string, _source_file string"
+    )
+    rows = parse(frame.selectExpr("*", "now() as _source_modified_at"), schema)
+    for row in rows.collect():
+        line = row["_source_file"]
+        name = line[2 : line.index('":')]
+        kept = row["_corrupt_record"] or row["_rescued_data"] or f'{{"{name}":{row.id}}}'
+        assert kept == line
+        # Beyond 1,000 levels a parser may refuse it: RFC 8259, section 9.
+        assert (row["_corrupt_record"] is None) == (levels < 1_000)

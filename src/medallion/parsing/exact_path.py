@@ -8,7 +8,7 @@ from pyspark.sql import types as T
 
 from medallion.lakehouse.columns import CORRUPT, RESCUED
 from medallion.parsing.json_text import HALVES, IS_FLAT, member, options, sealed, texts
-from medallion.parsing.nested import astray, is_nested, rounded, unfit
+from medallion.parsing.nested import astray, bent, is_nested, rounded, unfit
 from medallion.parsing.times import PLAIN_TIME, TIMES, times_of
 
 
@@ -125,11 +125,13 @@ def _taken(typed: Mapping[str, str], schema: Mapping[str, str]) -> str:
 
 
 def _astray(typed: Mapping[str, str], schema: Mapping[str, str]) -> str:
-    """SQL: the plain columns that hold another value than the line; it is rescued instead."""
+    """SQL: the columns that hold another value than the line; it is rescued instead."""
     found = []
     for name, kind in schema.items():
         how = astray(f"_parsed.`{name}`", typed[name], kind)
-        if kind == "string":
+        if is_nested(kind):
+            how = bent(_json_of(name), typed[name], T.DataType.fromDDL(kind))
+        elif kind == "string":
             # A lone half of a character becomes a question mark, and VARIANT refuses it.
             half = f"_variant is null and contains({typed[name]}, '?') and {HALVES}"
             huge = f"contains({typed[name]}, 'Infinity') and {_HUGE}"
@@ -143,5 +145,8 @@ def _astray(typed: Mapping[str, str], schema: Mapping[str, str]) -> str:
 
 def lossy(name: str, kind: str) -> str:
     """SQL: whether a nested column of `_parsed` lacks some of the line's value."""
-    json = f"get_json_object(value, {member(name)})"
-    return unfit(json, f"_parsed.`{name}`", T.DataType.fromDDL(kind))
+    return unfit(_json_of(name), f"_parsed.`{name}`", T.DataType.fromDDL(kind))
+
+
+def _json_of(name: str) -> str:
+    return f"get_json_object(value, {member(name)})"

@@ -49,11 +49,35 @@ def unfit(json: str, typed: str, kind: T.DataType, depth: int = 0) -> str:
         lost = [
             f"{items} is null",
             f"not (size({items}) <=> size({typed}))",
-            f"(size({items}) > 0 and exists(sequence(0, size({items}) - 1), {at} -> {item}))",
+            f"(size({items}) > 0 and {_exists(items, at, item)})",
         ]
         return f"({json} is not null and ({' or '.join(lost)}))"
     lost = [f"{typed} is null", astray(json, typed, kind.simpleString()) or "false"]
     return f"({json} is not null and ({' or '.join(lost)}))"
+
+
+def bent(json: str, typed: str, kind: T.DataType, depth: int = 0) -> str | None:
+    """SQL: whether a value within a nested one became another than its text says; None if none can.
+
+    Args: those of `unfit`. What a type cannot hold at all is not meant: that is missing there.
+    """
+    if isinstance(kind, T.StructType):
+        inner = [
+            (f"get_json_object({json}, {member(f.name)})", f"{typed}.`{f.name}`", f.dataType)
+            for f in kind.fields
+        ]
+        return " or ".join(how for each in inner if (how := bent(*each, depth))) or None
+    if isinstance(kind, T.ArrayType):
+        items = f"from_json({json}, 'array<string>')"
+        at = f"i{depth}"
+        item = bent(f"get({items}, {at})", f"get({typed}, {at})", kind.elementType, depth + 1)
+        return item and f"(size({items}) > 0 and {_exists(items, at, item)})"
+    how = astray(json, typed, kind.simpleString())
+    return how and f"({typed} is not null and ({how}))"
+
+
+def _exists(items: str, at: str, test: str) -> str:
+    return f"exists(sequence(0, size({items}) - 1), {at} -> {test})"
 
 
 def astray(json: str, typed: str, kind: str) -> str | None:

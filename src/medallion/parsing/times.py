@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
 
+from medallion.parsing.json_text import literal
+
 TIMES = ("timestamp", "date")
 # Before the name of a column of times: its value, if it is of the plainest form.
 PLAIN_TIME = "_plain_time_"
@@ -18,10 +20,8 @@ _DAY = "[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
 _CLOCK = "[0-9]{1,2}(:[0-9]{1,2}(:[0-9]{1,2}([.][0-9]{0,6}0*)?)?)?"
 _ZONE = " ?(Z|(UTC|GMT)?([+-][0-9]{1,2}(:?[0-9]{2}(:?[0-9]{2})?)?)?)"
 _TIME = f"{_DAY}([T ]({_CLOCK}{_ZONE})?)?"
-_PLAIN = (
-    "^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,6})?"
-    "(Z|[+-][0-9]{2}:?[0-9]{2})?)?$"
-)
+# What is behind the seconds of a plain time, without its digits.
+_ENDS = ("", "Z", "+", "-", "+:", "-:", ".", ".Z", ".+", ".-", ".+:", ".-:")
 _FIRST_SECOND = int(datetime(1, 1, 1, tzinfo=UTC).timestamp())
 _LAST_SECOND = int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp())
 _IN_RANGE = "between timestamp'0001-01-01 00:00:00Z' and timestamp'9999-12-31 23:59:59.999999Z'"
@@ -44,10 +44,18 @@ def plain_time(text: str, kind: str) -> str:
     if kind == "date":
         plain = f"{text} rlike '^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}$'"
         return f"case when {plain} and {is_within} then try_cast({text} as date) end"
+    # No pattern: it would take as long as half of the parser does. 2018-03 is a month to Spark.
+    dated = f"substr({text}, 5, 1) = '-' and substr({text}, 8, 1) = '-'"
+    end = f"substr({text}, 20)"
+    ended = f"left({end}, 1) in ('', '.', 'Z', '+', '-')"
+    ended += f" and translate({end}, '0123456789', '') in ({', '.join(map(literal, _ENDS))})"
+    # Behind the point there are not seven digits.
+    exact = f"(length({text}) < 27 or translate(substr({text}, 21, 7), '0123456789', '') <> '')"
     # A number counts seconds; the same digits between quotes would be a year.
     seconds = f"{text} rlike '^[0-9]{{1,11}}$' and not contains(value, concat('\"', {text}))"
     return (
-        f"case when {text} rlike '{_PLAIN}' and {is_within} then try_cast({text} as timestamp)"
+        f"case when {is_within} and {dated} and {ended} and {exact}"
+        f" then try_cast({text} as timestamp)"
         f" when {seconds} then timestamp_seconds(cast({text} as bigint)) end"
     )
 
