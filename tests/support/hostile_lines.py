@@ -180,7 +180,7 @@ VALUES = [
     kept("empty text for a number", '{"x":""}', x=None),
     kept("100 levels", f'{{"deep":{NESTED_100}}}'),
     # They ended the engine's thread once, where types were inferred from them.
-    *(kept(f"{n} objects", '{"in":' * n + "1" + "}" * n) for n in (6, 300, 900)),
+    *(kept(f"{n} objects", '{"in":' * n + "1" + "}" * n) for n in (6, 300)),
     kept("megabytes unknown", f'{{"long":"{MEGABYTES}"}}'),
     # Allowed by RFC 8259, section 9: a parser may have limits. What is beyond them is kept whole.
     bad("1,001 levels", f'{{"deep":{"[" * 1001}{"]" * 1001}}}'),
