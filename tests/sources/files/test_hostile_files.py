@@ -47,6 +47,7 @@ def land(root: Path, kind: Kind) -> None:
 def taken(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Taken:
     """After one run of bronze over the whole catalogue."""
     lakehouse = Lakehouse(spark, tmp_path_factory.mktemp("hostile") / "lakehouse")
+    lakehouse.about("activity", "event", "device_counts", "action_counts")
     for kind in (*CATALOGUE, NOT_UTF8):
         land(lakehouse.root, kind)
     lakehouse.pipeline().run("bronze")
