@@ -62,6 +62,14 @@ def test_nothing_is_cleaned_where_that_is_off(home: Home) -> None:
     assert home.states() == {("a.json", 1): INGESTED}
 
 
+def test_a_clock_that_was_put_back_keeps_no_file_where_it_is(home: Home) -> None:
+    home.land("a.json")
+    home.poll()
+    home.take_in("a.json", at=(int(time.time()) + 3600) * 1_000_000)  # in an hour, it says
+    clean(home)
+    assert home.states() == {("a.json", 1): ARCHIVED}
+
+
 @pytest.mark.parametrize(("age", "state"), [(3599, INGESTED), (3601, ARCHIVED)])
 def test_a_file_is_kept_for_so_long_after_it_was_committed(
     home: Home, age: float, state: str

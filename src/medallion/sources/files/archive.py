@@ -21,15 +21,16 @@ def clean(config: Config, source: SourceConfig, ledger: Ledger, batch: int) -> N
     """Archive or delete what batches up to `batch` took in, once `clean_after` has passed."""
     if source.clean_source == "off":
         return
-    age = source.clean_after.micros if source.clean_after else 0
-    latest = time.time_ns() // 1000 - age
+    # Where none is to be kept, no clock that was put back keeps it.
+    age = source.clean_after.micros if source.clean_after else None
+    latest = time.time_ns() // 1000 - (age or 0)
     with Moves() as moves:
         done = [
             cleaned
             for entry in ledger.all_newest()
             if entry.state == INGESTED
             and (entry.batch or 0) <= batch
-            and (entry.committed_at or 0) <= latest
+            and (age is None or (entry.committed_at or 0) <= latest)
             and (cleaned := _cleaned(config, source, entry, moves)) not in (None, entry)
         ]
     ledger.write(done)
