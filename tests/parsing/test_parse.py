@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from calendar import timegm
 
 import pytest
 from pyspark.sql import SparkSession
 
 from medallion.parsing.parse import parse
+from tests.support.parsing import rows_of
 
 SCHEMA = {"id": "string", "n": "long", "x": "double", "ts": "timestamp"}
 NESTED = {"id": "string", "at": "struct<lat:double,tags:array<string>,in:struct<n:bigint>>"}
@@ -67,16 +67,10 @@ LINES = [
 @pytest.fixture(scope="module")
 def outcomes(spark: SparkSession) -> dict[str, tuple[object, ...]]:
     """Line to (id, n, x, rescued, corrupt)."""
-    rows = [(i, line, "f") for i, (line, *_) in enumerate(LINES)]
-    lines = spark.createDataFrame(rows, "i int, value string, _source_file string").selectExpr(
-        "value", "concat(_source_file, i) as _source_file", "now() as _source_modified_at"
-    )
-    found = parse(lines, SCHEMA).collect()
-    by_number = {int(row["_source_file"][1:]): row for row in found}
+    found = rows_of(spark, [line for line, *_ in LINES], SCHEMA)
     return {
         line: (row.id, row.n, row.x, row["_rescued_data"], row["_corrupt_record"])
-        for i, (line, *_) in enumerate(LINES)
-        if (row := by_number[i])
+        for (line, *_), row in zip(LINES, found, strict=True)
     }
 
 
@@ -100,63 +94,39 @@ def test_line(
 
 def test_a_field_named_twice_keeps_both_values(spark: SparkSession) -> None:
     line = '{"id": "a", "id": "b"}'
-    frame = spark.createDataFrame([(line, "f")], "value string, _source_file string")
-    row = parse(frame.selectExpr("*", "now() as _source_modified_at"), SCHEMA).collect()[0]
+    (row,) = rows_of(spark, [line], SCHEMA)
     assert row["_rescued_data"] == line
     assert row["_corrupt_record"] is None
 
 
-@pytest.mark.parametrize(
-    "written",
-    [
-        "2018-03-02T10:02:33Z",
-        "2018-03-02T10:02:33",
-        "2018-03-02T11:02:33+01:00",
-        "2018-03-02T10:02:33.000+0000",
-        "2018-03-02 10:02:33",
-        1519984953,
-    ],
-)
-def test_times(spark: SparkSession, written: object) -> None:
-    line = json.dumps({"ts": written})
-    frame = spark.createDataFrame([(line, "f")], "value string, _source_file string")
-    rows = parse(frame.selectExpr("*", "now() as _source_modified_at"), SCHEMA)
-    row = rows.selectExpr("unix_micros(ts) as micros", "_rescued_data").collect()[0]
-    assert tuple(row) == (timegm((2018, 3, 2, 10, 2, 33)) * 1_000_000, None)
+NESTED_VALUES: list[tuple[dict[str, object], bool]] = [
+    ({}, False),
+    ({"at": None}, False),
+    ({"at": {"lat": 1, "tags": ["a", None], "in": {"n": 1}}}, False),
+    ({"at": {"in": {"n": None}, "lat": None, "tags": None}}, False),
+    ({"at": {"tags": []}, "ways": []}, False),
+    ({"ways": [{"x": 1.5}, None, {"x": None}, {}]}, False),
+    ({"at": {"lat": "north"}}, True),
+    ({"at": {"alt": 1}}, True),
+    ({"at": {"in": {"n": 1.5}}}, True),
+    ({"at": {"in": {"m": 1}}}, True),
+    ({"at": {"tags": "a"}}, True),
+    ({"at": [1]}, True),
+    ({"at": "here"}, True),
+    ({"ways": [{"x": 1}, {"x": "far"}]}, True),
+    ({"ways": [{"x": 1, "y": 2}]}, True),
+    ({"ways": {"x": 1}}, True),
+    ({"ways": [1]}, True),
+]
 
 
-@pytest.mark.parametrize(
-    ("value", "is_kept"),
-    [
-        ({}, False),
-        ({"at": None}, False),
-        ({"at": {"lat": 1, "tags": ["a", None], "in": {"n": 1}}}, False),
-        ({"at": {"in": {"n": None}, "lat": None, "tags": None}}, False),
-        ({"at": {"tags": []}, "ways": []}, False),
-        ({"ways": [{"x": 1.5}, None, {"x": None}, {}]}, False),
-        ({"at": {"lat": "north"}}, True),
-        ({"at": {"alt": 1}}, True),
-        ({"at": {"in": {"n": 1.5}}}, True),
-        ({"at": {"in": {"m": 1}}}, True),
-        ({"at": {"tags": "a"}}, True),
-        ({"at": [1]}, True),
-        ({"at": "here"}, True),
-        ({"ways": [{"x": 1}, {"x": "far"}]}, True),
-        ({"ways": [{"x": 1, "y": 2}]}, True),
-        ({"ways": {"x": 1}}, True),
-        ({"ways": [1]}, True),
-    ],
-    ids=str,
-)
-def test_a_nested_value_is_taken_whole_or_kept(
-    spark: SparkSession, value: dict[str, object], is_kept: bool
-) -> None:
-    line = json.dumps(value)
-    frame = spark.createDataFrame([(line, "f")], "value string, _source_file string")
-    row = parse(frame.selectExpr("*", "now() as _source_modified_at"), NESTED).collect()[0]
-    assert row["_corrupt_record"] is None
-    kept = json.loads(row["_rescued_data"] or "{}")
-    assert kept == (value if is_kept else {})
+def test_a_nested_value_is_taken_whole_or_kept(spark: SparkSession) -> None:
+    lines = [json.dumps(value) for value, _ in NESTED_VALUES]
+    rows = rows_of(spark, lines, NESTED)
+    assert [row["_corrupt_record"] for row in rows] == [None] * len(lines)
+    kept = [json.loads(row["_rescued_data"] or "{}") for row in rows]
+    by_hand = [value if is_kept else {} for value, is_kept in NESTED_VALUES]
+    assert dict(zip(lines, kept, strict=True)) == dict(zip(lines, by_hand, strict=True))
 
 
 def test_a_line_that_is_not_utf8_loses_no_byte(spark: SparkSession) -> None:
@@ -170,28 +140,10 @@ def test_a_line_that_is_not_utf8_loses_no_byte(spark: SparkSession) -> None:
     assert row["_corrupt_record"].encode("latin-1") == raw
 
 
-UNDATED = ['"2018"', '"10115"', '"1234-5"', '"-2018"', '"2018-03"', '"2018-03    "', '" 2018"']
-UNDATED += ['"10:02"', '"T1:2:3"', '"1:02:03-08:00"']
-
-
-@pytest.mark.parametrize("written", UNDATED)
-def test_a_text_without_a_whole_date_is_no_time(spark: SparkSession, written: str) -> None:
-    """Spark takes it for a year, a month or a time of today."""
-    for line in (f'{{"ts":{written}}}', f'{{"at":{{"since":[{written}]}}}}'):
-        frame = spark.createDataFrame([(line, "f")], "value string, _source_file string")
-        schema = {"ts": "timestamp", "at": "struct<since:array<timestamp>>"}
-        rows = parse(frame.selectExpr("*", "now() as _source_modified_at"), schema)
-        row = rows.select("ts", "_rescued_data").collect()[0]
-        assert json.loads(row["_rescued_data"] or "{}") == json.loads(line)
-        assert row.ts is None
-
-
-@pytest.mark.parametrize("line", ['{"ts":10115}', '{"ts": 10115, "id": "10115 Berlin"}'])
-def test_few_seconds_are_a_time(spark: SparkSession, line: str) -> None:
-    frame = spark.createDataFrame([(line, "f")], "value string, _source_file string")
-    rows = parse(frame.selectExpr("*", "now() as _source_modified_at"), SCHEMA)
-    found = rows.selectExpr("unix_seconds(ts)", "_rescued_data").collect()[0]
-    assert tuple(found) == (10115, None)
+def test_a_number_of_seconds_beside_a_text_that_begins_like_it(spark: SparkSession) -> None:
+    (row,) = rows_of(spark, ['{"ts": 10115, "id": "10115 Berlin"}'], SCHEMA)
+    assert (row.ts.timestamp(), row.id) == (10115, "10115 Berlin")
+    assert row["_rescued_data"] is None
 
 
 LONG = 100_000
@@ -213,10 +165,7 @@ def test_long_texts_need_no_stack(spark: SparkSession) -> None:
         *({"at": {"since": text}} for text in LONG_TEXTS),
         *({"new": [text]} for text in LONG_TEXTS),
     ]
-    lines = [(json.dumps(value), str(number)) for number, value in enumerate(values)]
-    frame = spark.createDataFrame(lines, "value string, _source_file string")
-    rows = parse(frame.selectExpr("*", "now() as _source_modified_at"), schema)
-    found = {int(row["_source_file"]): row for row in rows.collect()}
+    found = rows_of(spark, [json.dumps(value) for value in values], schema)
     for number, value in enumerate(values):
         row, is_column = found[number], number < 2 * len(LONG_TEXTS)
         said = {"id": row.id} if row.id is not None else {"at": {"tags": row.at and row.at.tags}}
@@ -230,12 +179,7 @@ def test_lines_of_any_depth_are_kept(spark: SparkSession, levels: int) -> None:
     deep = {"[]": "[" * levels + "]" * levels, "{}": '{"a":' * levels + "1" + "}" * levels}
     lines = [f'{{"{name}":{text}}}' for text in deep.values() for name in ("new", "at", "id", "ts")]
     schema = NESTED | {"ts": "timestamp"}
-    frame = spark.createDataFrame(
-        [(line, line) for line in lines], "value string, _source_file string"
-    )
-    rows = parse(frame.selectExpr("*", "now() as _source_modified_at"), schema)
-    for row in rows.collect():
-        line = row["_source_file"]
+    for line, row in zip(lines, rows_of(spark, lines, schema), strict=True):
         name = line[2 : line.index('":')]
         kept = row["_corrupt_record"] or row["_rescued_data"] or f'{{"{name}":{row.id}}}'
         assert kept == line

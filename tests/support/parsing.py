@@ -1,0 +1,21 @@
+"""Lines through the parser, many in one job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as F
+
+from medallion.parsing.parse import parse
+
+
+def rows_of(spark: SparkSession, lines: Sequence[str], schema: Mapping[str, str]) -> list[Row]:
+    """What lines become, in their order."""
+    frame = spark.createDataFrame(
+        [(line, f"{number:09}") for number, line in enumerate(lines)],
+        "value string, _source_file string",
+    )
+    found = parse(frame.withColumn("_source_modified_at", F.current_timestamp()), schema).collect()
+    assert len(found) == len(lines)
+    return sorted(found, key=lambda row: str(row["_source_file"]))
