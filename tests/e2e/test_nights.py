@@ -191,14 +191,15 @@ def test_gold_of_events_equals_a_recount_by_another_engine(nights: Nights, tmp_p
     )
     duck.execute("alter table silver add column start timestamptz")
     duck.execute("update silver set start = time_bucket(interval '10 minutes', moment)")
-    counts = f"select {WINDOW}, action, count(*) from %s group by start, action"
-    has_counts(nights, "action_counts", duck, counts % "silver")
+    counts = f"select {WINDOW}, action, count(*)"
+    by = "group by start, action"
+    has_counts(nights, "action_counts", duck, f"{counts} from silver {by}")
     duck.execute(
         """create table twice as
         select five as start, action from silver
         union all select five - interval '5 minutes', action from silver"""
     )
-    has_counts(nights, "user_activity", duck, counts % "twice")
+    has_counts(nights, "user_activity", duck, f"{counts} from twice {by}")
 
 
 def test_a_night_without_files_changes_no_table(nights: Nights) -> None:
