@@ -59,7 +59,14 @@ def test_an_object_that_came_as_a_text_is_rescued(spark: SparkSession) -> None:
     assert rescued(read(spark, schema, *lines)) == {line: json.loads(line) for line in lines}
 
 
-ROUNDED = ["12345678901234567.89", "0.10000000000000000001", "1e-400", "-1.23456789012345678"]
+ROUNDED = [
+    "12345678901234567.89",
+    "1e400",
+    "-2.9e400",
+    "0.10000000000000000001",
+    "1e-400",
+    "-1.23456789012345678",
+]
 EXACT = ["1.5", "-0.25", "1.50", "10", "12345678901234567890123456789012345678901234567890"]
 
 

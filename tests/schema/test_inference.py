@@ -56,11 +56,14 @@ def test_whole_numbers_that_no_double_can_say_are_texts() -> None:
     assert inferred(10**39 + 1) == "string"  # a decimal has 38 digits
     assert inferred(10**400) == "string"
     assert inferred(BEYOND_DOUBLE, 0.5) == "string"
+    assert inferred(10**400, 0.5) == "string"
+    assert inferred(2**63) == inferred(-(2**63) - 1) == "string"
     assert inferred({"a": [BEYOND_LONG]}, {"a": [1]}) == "struct<a:array<string>>"
 
 
 def test_other_numbers_are_numbers() -> None:
     assert inferred(BEYOND_DOUBLE, 1) == "long"
+    assert inferred(2**63 - 1, -(2**63)) == "long"
     assert inferred(2**53, 0.5, 1e300) == "double"
     assert inferred({"a": [1, 0.5]}) == "struct<a:array<double>>"
 
