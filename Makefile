@@ -1,6 +1,7 @@
 # `make` alone lists what there is. Variables set by the caller win: MEDALLION_HOME=/x make nightly
 #   PYTHON       which Python builds .venv (3.11 or newer)
 #   PYTEST_ARGS  more arguments for pytest: make test PYTEST_ARGS='-x -k refresh'
+#   FAULTS_ARGS  arguments for the random walk: make faults FAULTS_ARGS='--seed 7 --steps 60'
 #   BENCH_ARGS   arguments for the benchmarks: make bench BENCH_ARGS=--short
 PYTHON ?= python3
 BIN := .venv/bin
@@ -8,7 +9,7 @@ BIN := .venv/bin
 WITH_JAVA := . tools/java.sh && use_java &&
 
 .DEFAULT_GOAL := help
-.PHONY: help setup nightly test test-slow check format bench bench-ingestion bench-maintain clean
+.PHONY: help setup nightly test test-slow check format bench bench-ingestion bench-maintain faults clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +49,9 @@ bench-ingestion: setup ## time only how files come in: wide rows, 20,000 files, 
 
 bench-maintain: setup ## a thousand micro-batches: size, files and time at the end (an hour)
 	@$(WITH_JAVA) $(BIN)/python tools/bench_maintain.py $(BENCH_ARGS)
+
+faults: setup ## a random walk of 300 steps and faults; writes docs/faults.md (an hour or two)
+	@$(WITH_JAVA) $(BIN)/python -m tests.faults $(FAULTS_ARGS)
 
 clean: ## remove the environment and all caches, never data
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache spark-warehouse metastore_db derby.log build dist

@@ -23,6 +23,7 @@ COMMANDS = {
     "backfill": ["source", "path"],
     "refresh": ["table"],
     "status": [],
+    "maintain": [],
     "files": ["pattern", "--source", "--state"],
     "schema": ["source"],
 }

@@ -14,6 +14,7 @@ from medallion.cli.render.terminal import show
 from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.errors import MedallionError
+from medallion.lakehouse.layout import LAYERS
 from medallion.lakehouse.text import visible
 
 Command = Callable[[Config, argparse.Namespace], int]
@@ -79,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
 
     _add_land(add("land", "land the next batches of the data factory"))
     run = add("run", "run one layer on all that is available", reports=False)
-    run.add_argument("layer", choices=("bronze", "silver", "gold"))
+    run.add_argument("layer", choices=LAYERS)
     run.add_argument(
         "--trigger",
         default="available-now",

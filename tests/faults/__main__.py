@@ -1,0 +1,127 @@
+"""The long form: `python -m tests.faults --steps 300 --seed 1`, which is `make faults`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+
+import pyspark
+
+from tests.faults import damage
+from tests.faults.child import Child
+from tests.faults.report import Results
+from tests.faults.walk import LostError, Walk
+from tests.support import PROJECT
+
+STEPS_A_WORLD = 30
+SMALL = "400m"
+
+
+def main() -> int:
+    """Walk, and write down what happened; 1 where something was lost, or nobody was told."""
+    options = _options()
+    folder = Path(tempfile.mkdtemp(prefix="medallion-faults-"))
+    is_small = _on_a_small_disk(folder)
+    child, results, found = Child(folder), Results(), list[str]()
+    started = time.monotonic()
+    try:
+        for world in range(-(-options.steps // STEPS_A_WORLD)):
+            steps = min(STEPS_A_WORLD, options.steps - world * STEPS_A_WORLD)
+            if time.monotonic() - started > options.minutes * 60:
+                break
+            told = _walk(
+                folder / f"world{world}", child, results, is_small, (options.seed, world), steps
+            )
+            found += [f"seed {options.seed}, world {world}: {told}"] if told else []
+            print(f"world {world}: {results.steps} steps, {child.starts} processes", flush=True)
+            if told:
+                print(told, flush=True)
+            if options.report:
+                text = _report(
+                    options.seed, results, found, child.starts, time.monotonic() - started
+                )
+                options.report.write_text(text, encoding="utf-8")
+    finally:
+        child.kill()
+        if is_small:
+            subprocess.run(["umount", str(folder)], check=False)
+        shutil.rmtree(folder, ignore_errors=True)
+    return 1 if found else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make faults", description=__doc__)
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=120, help="begin no new lakehouse after")
+    parser.add_argument("--report", type=Path, default=PROJECT / "docs/faults.md")
+    return parser.parse_args()
+
+
+def _on_a_small_disk(folder: Path) -> bool:
+    """Whether the folder could be given a file system of its own, small enough to be filled."""
+    command = ["mount", "-t", "tmpfs", "-o", f"size={SMALL}", "tmpfs", str(folder)]
+    try:
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+def _walk(
+    place: Path, child: Child, results: Results, is_small: bool, seed: tuple[int, int], steps: int
+) -> str | None:
+    """One lakehouse; what was wrong in the end, or None."""
+    root, conf = place / "lakehouse", damage.new_conf(place / "conf")
+    root.mkdir()
+    where = {"conf": str(conf), "root": str(root)}
+    walk = Walk(
+        root,
+        conf,
+        lambda step: child({**step, **where}),
+        Random(f"{seed[0]}/{seed[1]}"),
+        results,
+        can_kill=True,
+        can_fill=is_small,
+        commands=("layers", *Walk.commands, "nightly"),
+    )
+    try:
+        walk.go(steps)
+    except LostError as error:
+        return str(error).replace(str(place), "")
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    return None
+
+
+def _report(seed: int, results: Results, found: list[str], processes: int, seconds: float) -> str:
+    machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
+    lines = [
+        "# Faults",
+        "",
+        "Written by `make faults`: a random walk over lakehouses, in which commands are cut off "
+        "and kept from writing, and what lies on disk is damaged. After every few steps an "
+        "undisturbed run takes in what is left, doing what its sentences ask for, and the tables "
+        "are compared with the lines that landed.",
+        "",
+        f"Seed {seed}, {datetime.now(UTC):%Y-%m-%d}, {machine}, Spark {pyspark.__version__}, "
+        f"{seconds / 60:.0f} minutes, {processes} processes.",
+        "",
+        *results.lines(),
+    ]
+    if found:
+        told = [f"- {each.splitlines()[0]}" for each in found]
+        lines += ["", "## Not made good", "", *told]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

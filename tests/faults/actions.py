@@ -1,0 +1,128 @@
+"""The steps of a walk, done in this process with a session that is warm."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from pyspark.sql import SparkSession
+
+from medallion.config.loader import load
+from medallion.config.model import Config
+from medallion.errors import MedallionError
+from medallion.inspection.audit import audit
+from medallion.lakehouse.layout import LAYERS
+from medallion.pipeline import backfill, continuous, maintenance, refresh
+from medallion.pipeline.context import open_pipeline
+from medallion.pipeline.nightly import Nightly
+from medallion.pipeline.pipeline import Pipeline
+from tests.faults.writes import Strike, install
+
+_TIME = time.time
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a step ended: `done`, `refused` (a sentence), `crashed` (no sentence) or `killed`."""
+
+    how: str
+    told: str = ""
+    sites: list[str] = field(default_factory=list)
+    struck: str | None = None
+
+
+class Actor:
+    """Does steps on one lakehouse."""
+
+    def __init__(self, spark: SparkSession, conf: Path, root: Path) -> None:
+        self.spark, self.conf, self.root = spark, conf, root
+        self.watch = install()
+
+    def config(self) -> Config:
+        """As it stands in the file now."""
+        environ = {"MEDALLION_CONF": str(self.conf), "MEDALLION_HOME": str(self.root)}
+        return load(environ, self.root)
+
+    def act(self, step: Mapping[str, Any]) -> Outcome:
+        """Do one step, and say how it ended."""
+        asked = step.get("strike")
+        note = Path(step["note"]) if step.get("note") else None
+        shift = float(step.get("clock", 0))
+        self.watch.begin(self.root, Strike(**asked) if asked else None, note)
+        how, told = "done", ""
+        try:
+            with patch("time.time", lambda: _TIME() + shift), self._one_session():
+                getattr(self, f"_{step['do']}")(**step.get("with", {}))
+        except MedallionError as error:
+            how, told = "refused", str(error)
+        except Exception as error:
+            how, told = "crashed", f"{type(error).__name__}: {error}"
+        finally:
+            self.watch.end()
+        return Outcome(how, told, self.watch.sites, self.watch.struck)
+
+    @contextmanager
+    def _one_session(self) -> Iterator[None]:
+        """Commands work on the session that is there, and leave it on."""
+
+        def stop(spark: SparkSession) -> None:
+            for query in spark.streams.active:
+                query.stop()
+
+        where = "medallion.pipeline.context"
+        with patch(f"{where}.spark_session", lambda *_: self.spark), patch(f"{where}._stop", stop):
+            yield
+
+    @contextmanager
+    def _open(self, command: str, layers: tuple[str, ...] = LAYERS) -> Iterator[Pipeline]:
+        with open_pipeline(self.config(), command, layers, lambda _: None) as pipeline:
+            yield pipeline
+
+    def _layers(self) -> None:
+        with self._open("faults") as pipeline:
+            for layer in LAYERS:
+                pipeline.run(layer)
+
+    def _run(self, layer: str) -> None:
+        with self._open(f"run {layer}", (layer,)) as pipeline:
+            pipeline.run(layer)
+
+    def _nightly(self) -> None:
+        with self._open("nightly") as pipeline:
+            report = Nightly(pipeline).run()
+        if not report.is_good:
+            stops = [f"{f.expectation} on {f.table}" for g in report.gates for f in g.stops]
+            raise MedallionError("; ".join([*report.errors, *stops]) or "not balanced")
+
+    def _stream(self, seconds: float, number: int = signal.SIGTERM) -> None:
+        timer = threading.Timer(seconds, os.kill, (os.getpid(), number))
+        with self._open("stream") as pipeline:
+            timer.start()
+            try:
+                continuous.serve(pipeline, LAYERS, "1 second")
+            finally:
+                timer.cancel()
+
+    def _refresh(self, table: str) -> None:
+        with self._open("refresh", refresh.layers_of(self.config(), table)) as pipeline:
+            refresh.refresh(pipeline, table)
+
+    def _backfill(self, path: str) -> None:
+        backfill.backfill(self.config(), "event", Path(path), lambda _: None)
+
+    def _maintain(self) -> None:
+        maintenance.by_hand(self.config())
+
+    def _audit(self) -> None:
+        found = audit(self.config(), everything=True)
+        if not found.is_balanced:
+            told = [*found.findings, *(f"{name}: {b}" for name, b in found.balances.items())]
+            raise MedallionError("; ".join(told))

@@ -1,0 +1,139 @@
+"""A worker in a process of its own, killed and squeezed from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from tests.faults.actions import Outcome
+from tests.support import PROJECT
+
+_LONGEST = 400.0  # seconds; a step that takes longer hangs
+_LIMITS = {"file too large": resource.RLIMIT_FSIZE, "no open files": resource.RLIMIT_NOFILE}
+
+
+class Child:
+    """Does steps in a worker; starts another one wherever the last one was killed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.starts = 0
+        self._note = folder / "note"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._java = 0
+
+    def __call__(self, step: Mapping[str, Any]) -> Outcome:
+        """Do one step; `conf` and `root` in it say where."""
+        process = self._process or self._start()
+        self._note.unlink(missing_ok=True)
+        assert process.stdin is not None
+        process.stdin.write(json.dumps({**step, "note": str(self._note)}).encode() + b"\n")
+        process.stdin.flush()
+        if squeeze := step.get("squeeze"):
+            with _squeezed(squeeze, [process.pid, self._java], Path(step["root"])):
+                answer = self._answer(_LONGEST)
+        else:
+            answer = self._answer(step.get("kill_after", _LONGEST))
+        if answer is None:
+            self.kill()
+            if self._note.exists():
+                return Outcome("killed", struck=self._note.read_text())
+            how = "killed" if "kill_after" in step else "hung"
+            return Outcome(how, "" if how == "killed" else f"no answer in {_LONGEST} seconds")
+        outcome = Outcome(**answer)
+        if squeeze and outcome.how == "crashed":
+            self.kill()
+        return outcome
+
+    def kill(self) -> None:
+        """End the worker, and its JVM, as a power cut would."""
+        if self._process:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        self.starts += 1
+        log = (self.folder / "worker.log").open("ab")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.faults.worker"],
+            cwd=PROJECT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,  # a limit on files must not hit the log
+            start_new_session=True,
+        )
+        threading.Thread(target=_copy, args=(self._process.stderr, log), daemon=True).start()
+        hello = self._answer(_LONGEST)
+        if hello is None:
+            raise RuntimeError(f"no session: see {log.name}")
+        self._java = int(hello["java"])
+        return self._process
+
+    def _answer(self, seconds: float) -> Any:
+        """The next line of JSON; None where the process ends, or the time does."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        ready, _, _ = select.select([self._process.stdout], [], [], seconds)
+        line = self._process.stdout.readline() if ready else b""
+        return json.loads(line) if line.strip() else None
+
+
+def _copy(stream: Any, log: Any) -> None:
+    for line in stream:
+        log.write(line)
+        log.flush()
+
+
+class _squeezed:
+    """For a moment within a step, nothing can be written, or nothing opened."""
+
+    def __init__(self, kind: str, pids: list[int], root: Path) -> None:
+        self.kind, self.pids, self.ballast = kind, pids, root.parent / "ballast"
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self._squeeze, daemon=True)
+
+    def __enter__(self) -> None:
+        self.thread.start()
+
+    def __exit__(self, *raised: object) -> None:
+        self.over.set()
+        self.thread.join()
+
+    def _squeeze(self) -> None:
+        self.over.wait(random.uniform(0, 4))
+        if self.kind == "disk full":
+            self._fill()
+            self.over.wait(random.uniform(1, 5))
+            self.ballast.unlink(missing_ok=True)
+            return
+        limit = _LIMITS[self.kind]
+        before = {}
+        for pid in self.pids:
+            with suppress(ProcessLookupError):
+                before[pid] = resource.prlimit(pid, limit)
+                resource.prlimit(pid, limit, (random.choice((1, 300)), before[pid][1]))
+        self.over.wait(random.uniform(0.5, 4))
+        for pid, limits in before.items():
+            with suppress(ProcessLookupError):
+                resource.prlimit(pid, limit, limits)
+
+    def _fill(self) -> None:
+        """Leave no room: only called on a small file system of the walk's own."""
+        with suppress(OSError), self.ballast.open("wb", buffering=0) as file:
+            until = time.monotonic() + 20
+            while time.monotonic() < until:
+                file.write(b"\0" * 65_536)

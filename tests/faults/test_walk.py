@@ -1,0 +1,93 @@
+"""A short walk in the session of the tests: faults at writes, torn checkpoints, edited settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.faults import damage
+from tests.faults.actions import Actor, Outcome
+from tests.faults.by_hand import finish, write
+from tests.faults.report import Results
+from tests.faults.walk import Act, LostError, Walk
+
+
+def a_walk(tmp_path: Path, act: Act, seed: int = 1, can_kill: bool = False) -> Walk:
+    root, conf = tmp_path / "lakehouse", damage.new_conf(tmp_path / "conf")
+    root.mkdir()
+    return Walk(root, conf, act, Random(seed), Results(), can_kill, can_kill)
+
+
+@pytest.mark.slow
+def test_nothing_is_lost_whatever_happens(spark: SparkSession, tmp_path: Path) -> None:
+    actor = Actor(spark, tmp_path / "conf", tmp_path / "lakehouse")
+    walk = a_walk(tmp_path, actor.act)
+    walk.go(8)
+    assert walk.results.checks == 2
+    assert walk.world.lines > 0
+    assert walk.results.faults.total() > 0
+
+
+class ByHand:
+    """Does what a step asks for by arithmetic, and now and then what the walk must notice."""
+
+    def __init__(self) -> None:
+        self.walk: Walk | None = None
+        self.last = Outcome("done")
+        self.loses = 0
+
+    def __call__(self, step: Mapping[str, Any]) -> Outcome:
+        assert self.walk
+        if step["do"] == "layers":
+            world = self.walk.world
+            finish(world)
+            if self.loses:
+                left = [(n,) for n in range(world.lines - self.loses)]
+                write(world.root, "bronze/event", left, "n")
+            return self.last
+        return Outcome("killed" if "kill_after" in step else "done", sites=["a: open", "b: open"])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_walk_itself(tmp_path: Path, seed: int) -> None:
+    by_hand = ByHand()
+    walk = by_hand.walk = a_walk(tmp_path, by_hand, seed, can_kill=True)
+    walk.go(40)
+    assert (walk.results.steps, walk.results.checks) == (40, 10)
+    assert walk.results.survived == walk.results.faults
+    assert "conf edited" in walk.results.faults
+    assert any(line.startswith("| conf edited") for line in walk.results.lines())
+
+
+@pytest.mark.parametrize(
+    ("last", "told"),
+    [
+        (Outcome("crashed", "KeyError: 'x'"), "an undisturbed run crashed"),
+        (Outcome("hung", "no answer"), "an undisturbed run hung"),
+        (Outcome("refused", "that is not so"), "no remedy is named"),
+        (Outcome("refused", "medallion refresh gold.by_action."), "it does not come to rest"),
+    ],
+)
+def test_what_a_walk_does_not_let_pass(tmp_path: Path, last: Outcome, told: str) -> None:
+    by_hand = ByHand()
+    by_hand.last = last
+    walk = by_hand.walk = a_walk(tmp_path, by_hand)
+    walk.world.land()
+    with pytest.raises(LostError, match=told):
+        walk.rest()
+
+
+def test_a_walk_finds_a_row_that_is_lost(tmp_path: Path) -> None:
+    by_hand = ByHand()
+    walk = by_hand.walk = a_walk(tmp_path, by_hand)
+    for _ in range(5):
+        walk.world.land()
+    walk.rest()
+    by_hand.loses = 1
+    with pytest.raises(LostError, match=r"bronze: \d+ where \d+ belong"):
+        walk.rest()

@@ -1,0 +1,168 @@
+"""The walk: steps and faults drawn from a seed, and an undisturbed run after every few."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from tests.faults import damage
+from tests.faults.actions import Outcome
+from tests.faults.check import differences
+from tests.faults.report import Results
+from tests.faults.world import World
+
+Act = Callable[[Mapping[str, Any]], Outcome]
+_REMEDY = re.compile(r"medallion (refresh|run) ([a-z_.]+)")
+_ERRNOS = ("ENOSPC", "EIO", "EACCES", "EROFS")
+_TRIES = 8
+
+
+class LostError(AssertionError):
+    """Rows were lost, or counted wrongly, or nobody was told what to do."""
+
+
+@dataclass
+class Walk:
+    """One lakehouse, from empty on; `act` does a step here or in another process."""
+
+    root: Path
+    conf: Path
+    act: Act
+    random: Random
+    results: Results
+    can_kill: bool = False
+    can_fill: bool = False  # the root is on a small disk of its own
+    every: int = 4
+    commands: tuple[str, ...] = ("layers", "run", "refresh", "backfill", "stream", "maintain")
+    log: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.world = World(self.root, self.random)
+        self.clock = 0
+        self.asked: list[str] = []  # backfills that were cut off: people ask again
+
+    def go(self, steps: int) -> None:
+        """So many steps; raises LostError where something is not as it must be."""
+        for number in range(1, steps + 1):
+            self._step()
+            if number % self.every == 0 or number == steps:
+                self.rest()
+
+    def _step(self) -> None:
+        self.results.steps += 1
+        for _ in range(self.random.randint(0, 3)):
+            self.world.land()
+        draw = self.random.random()
+        if draw < 0.06:
+            self._note("conf edited", damage.edit(self.conf, self.random))
+        elif draw < 0.12 and self.world.land_namesake():
+            self._note("another file under a known name")
+        elif draw < 0.22:
+            kind, query = self.random.choice(damage.TEARS), self.random.choice(damage.QUERIES)
+            if torn := damage.tear(self.root, self.random, kind, query):
+                self._note(f"{kind}: {query.partition('.')[0]}", torn)
+        elif draw < 0.28:
+            self.clock = self.random.choice((0, -7200, -30, 5400))
+            self._note("clock stepped", str(self.clock))
+        step = self._command()
+        self._disturb(step)
+
+    def _command(self) -> dict[str, Any]:
+        do = self.random.choice(self.commands)
+        given: dict[str, Any] = {}
+        if do == "run":
+            given = {"layer": self.random.choice(("bronze", "silver", "gold"))}
+        elif do == "refresh":
+            given = {"table": self.random.choice(damage.QUERIES[1:])}
+        elif do == "backfill":
+            given = {"path": str(self.world.land(self.root / "elsewhere"))}
+            self.asked.append(given["path"])
+        elif do == "stream":
+            number = self.random.choice((signal.SIGTERM, signal.SIGINT))
+            given = {"seconds": self.random.uniform(2, 8), "number": int(number)}
+        return {"do": do, "with": given, "clock": self.clock}
+
+    def _disturb(self, step: dict[str, Any]) -> None:
+        """Do a step, most often with a fault of its own."""
+        draw = self.random.random()
+        fault = None
+        if draw < 0.4:
+            site = self.results.next_site(self.random, f"{step['do']}")
+            how = self.random.choice(_ERRNOS)
+            if self.can_kill and draw < 0.2:
+                how = "kill"
+            step["strike"] = {"how": how, "nth": site[1], "site": site[0]}
+            fault = how
+        elif self.can_kill and draw < 0.55:
+            step["kill_after"] = self.random.uniform(0.1, 6)
+            fault = "kill -9 at a random moment"
+        elif self.can_kill and draw < 0.65:
+            kinds = ["no open files", "file too large", *(["disk full"] if self.can_fill else [])]
+            fault = step["squeeze"] = self.random.choice(kinds)
+        outcome = self._do(step)
+        self.results.sites_of(step["do"], outcome.sites)
+        if outcome.struck:
+            self.results.strike(outcome.struck, fault == "kill")
+            self._note(f"{fault} at a write" if fault != "kill" else "kill -9 at a write")
+        elif "squeeze" in step or outcome.how == "killed":
+            self._note(str(fault))
+        was_hit = outcome.struck or "kill_after" in step or "squeeze" in step
+        if outcome.how == "hung" or (outcome.how == "crashed" and not was_hit):
+            raise LostError(self._told(f"{step} crashed: {outcome.told}"))
+
+    def rest(self) -> None:
+        """One undisturbed run, with what the messages of refusals ask for; then the comparison."""
+        self.clock = 0
+        for _ in range(_TRIES):
+            outcome = self._undisturbed()
+            if outcome.how == "done":
+                break
+            self._follow(outcome)
+        else:
+            raise LostError(self._told(f"it does not come to rest: {outcome.told}"))
+        found = differences(self.world)
+        if found:
+            raise LostError(self._told("; ".join(found)))
+        audit = self._do({"do": "audit"})
+        if audit.how != "done":
+            raise LostError(self._told(f"the tables are right, and audit says: {audit.told}"))
+        self.results.checks += 1
+        self.results.settle()
+
+    def _undisturbed(self) -> Outcome:
+        for path in list(self.asked):
+            outcome = self._do({"do": "backfill", "with": {"path": path}})
+            if outcome.how != "done":
+                return outcome
+        return self._do({"do": "layers"})
+
+    def _follow(self, outcome: Outcome) -> None:
+        """Do as the sentence says."""
+        remedy = _REMEDY.search(outcome.told)
+        if outcome.how != "refused":
+            raise LostError(self._told(f"an undisturbed run {outcome.how}: {outcome.told}"))
+        if not remedy:
+            raise LostError(self._told(f"no remedy is named: {outcome.told}"))
+        self.results.told(outcome.told)
+        verb, what = remedy.groups()
+        given = {"table": what.rstrip(".")} if verb == "refresh" else {"layer": what}
+        self._do({"do": verb, "with": given})
+
+    def _do(self, step: dict[str, Any]) -> Outcome:
+        outcome = self.act(step)
+        if step["do"] == "backfill" and outcome.how == "done":
+            self.asked.remove(step["with"]["path"])
+        self.log.append(f"{step} -> {outcome.how} {outcome.struck or ''} {outcome.told[:300]}")
+        return outcome
+
+    def _note(self, fault: str, what: str = "") -> None:
+        self.results.fault(fault)
+        self.log.append(f"{fault} {what}")
+
+    def _told(self, what: str) -> str:
+        return "\n".join([what, "The last steps:", *self.log[-25:]])

@@ -1,0 +1,35 @@
+"""The process that a walk kills: a warm session, and steps as lines of JSON on standard input."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from medallion.config.loader import load
+from medallion.spark.session import spark_session
+from tests.conftest import SETTINGS
+from tests.faults.actions import Actor
+from tests.support import PROJECT
+
+
+def main() -> None:
+    """Read steps until the input ends."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # Java prints as well
+    # As in production: how a checkpoint's file appears is a part of what is tried.
+    more = {key: value for key, value in SETTINGS.items() if "FileManager" not in key}
+    spark = spark_session(load({}, PROJECT), "faults", more=more)
+    gateway: Any = spark.sparkContext._gateway
+    print(json.dumps({"java": gateway.proc.pid}), file=answers, flush=True)
+    for line in sys.stdin:
+        step = json.loads(line)
+        outcome = Actor(spark, Path(step["conf"]), Path(step["root"])).act(step)
+        print(json.dumps(asdict(outcome)), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()
