@@ -123,7 +123,7 @@ def test_parquet_whose_columns_have_odd_names(lakehouse: Lakehouse) -> None:
                 {
                     "_metadata": {
                         "file_path": "file:///etc/passwd",
-                        "file_modification_time": "1999-01-01T00:00:00",
+                        "file_modification_time": "1999-01-01T00:00:00.000000",
                     }
                 },
             )
