@@ -126,6 +126,10 @@ def test_a_lesson_alone_leaves_not_even_its_root(root: Path) -> None:
     factory.load(rows=10)
     factory.clean_up()
     assert not root.exists()
+    root.mkdir()  # somebody's own, if empty
+    factory.load(rows=10)
+    factory.clean_up()
+    assert [*root.iterdir()] == []
 
 
 def test_a_root_that_held_files_before_is_left_alone(root: Path) -> None:

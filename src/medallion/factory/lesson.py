@@ -13,9 +13,10 @@ from medallion.errors import UsageError
 from medallion.factory import given
 from medallion.factory.plan import SOURCE_NAMES
 from medallion.factory.state import StateFile
-from medallion.lakehouse import lock
+from medallion.lakehouse import lock, storage
 from medallion.lakehouse.layout import LAYERS, Layout
 
+_MADE_ROOT = "root"
 _MADE = re.compile(r"(\w+)-(\d{6})-\d{5}\.json")
 
 
@@ -57,8 +58,9 @@ class Lesson:
     def begin(self) -> None:
         """Note that a lesson began here, where nothing but folders was before."""
         if not any(path.is_file() for path in self.root.rglob("*")):
+            made = "" if self.root.exists() else _MADE_ROOT
             self._mark.parent.mkdir(parents=True, exist_ok=True)
-            self._mark.touch()
+            storage.write(self._mark, made)
 
     def clean_up(self, timeout: float) -> CleanedUp:
         """Stop the streams below the root, and remove what a lesson made there.
@@ -75,6 +77,7 @@ class Lesson:
                 f"{self.root} held files before the first load() of a data factory, so they are "
                 "not a lesson's: clean_up() removes nothing there."
             )
+        made_root = self._mark.read_text(encoding="utf-8") == _MADE_ROOT
         with lock.hold(layout, LAYERS, "clean-up"):
             stopped = _stop_streams(self.root, timeout)
             landed = list(self._landed())
@@ -85,7 +88,8 @@ class Lesson:
             folders = sorted(layout.own_folders(), key=lambda folder: (folder == memory, folder))
             for folder in folders:
                 _remove(folder)
-        for folder in (*self.landing.glob("*"), self.landing, self.root):
+        empty = (*self.landing.glob("*"), self.landing, *([self.root] if made_root else []))
+        for folder in empty:
             _remove_empty(folder)
         left = (path for path in self.root.rglob("*") if path.is_file())
         return CleanedUp(stopped, (*landed, *folders), tuple(sorted(left)))

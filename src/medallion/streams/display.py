@@ -17,7 +17,7 @@ from medallion.errors import UsageError
 from medallion.lakehouse.text import counted
 from medallion.spark.errors import SPARK_ERRORS, StreamError
 from medallion.streams import screens
-from medallion.streams.known import label, session
+from medallion.streams.known import forget, label, session
 from medallion.streams.picture import Picture
 from medallion.streams.plan import plan_of
 from medallion.streams.screens import Screen
@@ -55,15 +55,16 @@ def display(
 ) -> StreamingQuery | None:
     """Show a stream as it grows, in a terminal or in the output of a notebook's cell.
 
-    The rows go into a table in this session's memory, called `stream_name`, which SQL can ask.
-    `output_mode` is `complete` for an aggregation and `append` for other streams unless it is
-    given; `trigger` is one of `medallion.streams.trigger`. At most `rows` rows are shown: the
-    newest, or in complete mode the first. With `bar`, a column of numbers, each row has a bar.
+    The rows go into a table in this session's memory; with `stream_name` SQL can ask it by that
+    name, and it stays when the display is over. `output_mode` is `complete` for an aggregation and
+    `append` for other streams unless it is given; `trigger` is one of `medallion.streams.trigger`.
+    At most `rows` rows are shown: the newest, or in complete mode the first. With `bar`, a column
+    of numbers, each row has a bar.
 
     It ends when the stream does, after `seconds` or `batches`, with Ctrl-C, or when the table holds
-    `held_rows` rows; the stream is stopped then, and its table stays. Only in a notebook, and
-    with neither `seconds` nor `batches` nor a trigger that ends, does the call return at once: the
-    output goes on changing until the stream is stopped.
+    `held_rows` rows; the stream is stopped then. Only in a notebook, and with neither `seconds` nor
+    `batches` nor a trigger that ends, does the call return at once: the output goes on changing
+    until the stream is stopped.
 
     A DataFrame that is no stream is shown once, and None is returned.
 
@@ -88,13 +89,14 @@ def display(
     _displayed.add(query.runId)
     table = session().table(name)
     end, how = End(seconds, batches, held_rows), named_trigger(trigger)
-    showing = _Showing(query, table, picture, screen, end, Tally(mode), "continuous" in how)
+    showing = _Showing(
+        query, table, picture, screen, end, Tally(mode), "continuous" in how, stream_name is None
+    )
     ends = seconds or batches or how.keys() & {"once", "availableNow"}
     if screen.outlives_the_call and not ends:
         threading.Thread(target=showing.run_on, daemon=True).start()
         return query
-    showing.run()
-    if failure := exception(query):
+    if failure := showing.run():
         raise StreamError(f"{name} failed: {failure}")
     return query
 
@@ -115,10 +117,11 @@ class _Showing:
     end: End
     tally: Tally
     is_continuous: bool  # then Spark keeps no records, and the table itself is counted
+    is_nameless: bool  # then nobody can ask its table, which goes with it
     started: float = field(default_factory=time.monotonic)
 
-    def run(self) -> None:
-        """Draw until the end, then stop the stream, and draw what it is at last."""
+    def run(self) -> str | None:
+        """Draw until the end, stop the stream, and draw what it is at last; what it failed of."""
         with self.screen:
             with _interrupts() as asked:
                 why = self._watch(asked)
@@ -126,6 +129,10 @@ class _Showing:
             self.tally.take(self.query)
             failure = exception(self.query)
             self._draw(f"failed: {failure}" if failure else f"{stopped.outcome}: {why}")
+        if self.is_nameless:
+            session().catalog.dropTempView(self.query.name)
+            forget(self.query)
+        return failure
 
     def run_on(self) -> None:
         """The same beside other cells, one of which may stop Spark itself."""

@@ -15,6 +15,9 @@ from medallion.errors import UsageError
 _kept: dict[str, dict[str, StreamingQuery]] = {}
 """Queries by the Spark application that they ran in, and by run id, the oldest first."""
 
+_MOST = 100
+"""That many are remembered: a query holds on to what Spark knows of it."""
+
 
 def session() -> SparkSession:
     """The Spark session of this process.
@@ -31,12 +34,24 @@ def session() -> SparkSession:
 
 
 def keep(query: StreamingQuery) -> StreamingQuery:
-    """Remember a query beyond its end."""
+    """Remember a query beyond its end, until the next one of its name."""
     application = session().sparkContext.applicationId
     for gone in _kept.keys() - {application}:
         del _kept[gone]
-    _kept.setdefault(application, {})[query.runId] = query
+    kept = _kept.setdefault(application, {})
+    if query.runId not in kept:
+        for run_id in [r for r, old in kept.items() if old.name and old.name == query.name]:
+            del kept[run_id]
+        kept[query.runId] = query
+        for run_id in list(kept)[:-_MOST]:
+            del kept[run_id]
     return query
+
+
+def forget(query: StreamingQuery) -> None:
+    """Let go of a query, and of the rows that its sink has in memory."""
+    for kept in _kept.values():
+        kept.pop(query.runId, None)
 
 
 def queries() -> list[StreamingQuery]:
