@@ -37,20 +37,22 @@ def keep(query: StreamingQuery) -> StreamingQuery:
     """Remember a query beyond its end, until the next one of its name."""
     application = session().sparkContext.applicationId
     for gone in _kept.keys() - {application}:
-        del _kept[gone]
+        _kept.pop(gone, None)
     kept = _kept.setdefault(application, {})
     if query.runId not in kept:
-        for run_id in [r for r, old in kept.items() if old.name and old.name == query.name]:
-            del kept[run_id]
+        # Copies, because a display in the background keeps its query as well.
+        for run_id, old in list(kept.items()):
+            if old.name is not None and old.name == query.name:
+                kept.pop(run_id, None)
         kept[query.runId] = query
         for run_id in list(kept)[:-_MOST]:
-            del kept[run_id]
+            kept.pop(run_id, None)
     return query
 
 
 def forget(query: StreamingQuery) -> None:
     """Let go of a query, and of the rows that its sink has in memory."""
-    for kept in _kept.values():
+    for kept in list(_kept.values()):
         kept.pop(query.runId, None)
 
 
@@ -58,12 +60,9 @@ def queries() -> list[StreamingQuery]:
     """Those that run, and then those that have ended: of each name, the last one."""
     spark = session()
     active = [keep(query) for query in spark.streams.active]
-    taken = {query.runId for query in active} | {query.name for query in active}
-    ended = []
-    for query in reversed(_kept.get(spark.sparkContext.applicationId, {}).values()):
-        if taken.isdisjoint({query.runId, query.name}) and not query.isActive:
-            taken |= {query.runId, query.name} - {None}
-            ended.append(query)
+    running = {query.runId for query in active}
+    kept = list(_kept.get(spark.sparkContext.applicationId, {}).values())
+    ended = [q for q in reversed(kept) if q.runId not in running and not q.isActive]
     return active + ended
 
 
