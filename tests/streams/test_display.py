@@ -46,7 +46,8 @@ def test_the_newest_rows_are_shown_and_a_limit_of_batches_ends_it(
     doors: Doors, screen: RecordingScreen, spark: SparkSession
 ) -> None:
     doors.open("one", "two", "three")
-    query = streams.display(doors.df.coalesce(1), rows=2, batches=1)
+    screen.room = 2
+    query = streams.display(doors.df.coalesce(1), batches=1)
     assert query is not None
     assert screen.grids[-1].rows == (
         ("2018-03-02 10:02:33", "two"),

@@ -45,6 +45,7 @@ def test_a_terminal_draws_over_what_was_there() -> None:
     file = StringIO()
     console = Console(file=file, force_terminal=True, width=60, height=20)
     with TerminalScreen(console) as screen:
+        assert screen.room == 14  # the cursor cannot go up beyond the first line
         screen.draw(GRID)
         before = file.tell()
         screen.draw(GRID)

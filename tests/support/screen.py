@@ -13,6 +13,7 @@ class RecordingScreen:
     """Every grid that was drawn, in order; `on_draw` is called at each."""
 
     outlives_the_call: bool = False
+    room: int | None = None
     grids: list[Grid] = field(default_factory=list)
     on_draw: Callable[[], None] = lambda: None
 

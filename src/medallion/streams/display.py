@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
@@ -58,8 +58,8 @@ def display(
     The rows go into a table in this session's memory; with `stream_name` SQL can ask it by that
     name, and it stays when the display is over. `output_mode` is `complete` for an aggregation and
     `append` for other streams unless it is given; `trigger` is one of `medallion.streams.trigger`.
-    At most `rows` rows are shown: the newest, or in complete mode the first. With `bar`, a column
-    of numbers, each row has a bar.
+    At most `rows` rows are shown, and no more than a terminal has room for: the newest, or in
+    complete mode the first. With `bar`, a column of numbers, each row has a bar.
 
     It ends when the stream does, after `seconds` or `batches`, with Ctrl-C, or when the table holds
     `held_rows` rows; the stream is stopped then. Only in a notebook, and with neither `seconds` nor
@@ -82,6 +82,7 @@ def display(
         with screen:
             screen.draw(picture.first(df, ""))
         return None
+    picture = replace(picture, rows=min(rows, screen.room or rows))
     name = stream_name or f"display_{uuid.uuid4().hex[:8]}"
     _stop_shown(name)
     mode = output_mode or ("complete" if plan_of(df).aggregates else "append")

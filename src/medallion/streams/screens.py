@@ -11,12 +11,20 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+_BESIDE_ROWS = 6
+"""Lines of a terminal for the title, the headers, the foot, and those around them."""
+
+
 class Screen(Protocol):
     """Something that shows a grid, and the next one in its place."""
 
     @property
     def outlives_the_call(self) -> bool:
         """Whether it can be drawn on after the call that opened it."""
+
+    @property
+    def room(self) -> int | None:
+        """How many rows of a grid can be drawn over; None for as many as there are."""
 
     def __enter__(self) -> Screen:
         """Open it."""
@@ -38,6 +46,7 @@ class TerminalScreen:
         from rich.live import Live
 
         console = console or Console()
+        self.room = max(1, console.height - _BESIDE_ROWS) if console.is_terminal else None
         self._live = Live(console=console, auto_refresh=False, vertical_overflow="crop")
 
     def __enter__(self) -> TerminalScreen:
@@ -55,6 +64,7 @@ class NotebookScreen:
     """The output of the cell that runs now; later cells leave it alone."""
 
     outlives_the_call = True
+    room = None
 
     def __init__(self) -> None:
         self._handle: Any = None
