@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,9 +12,16 @@ from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
 from medallion.cli.render.audit import as_json, as_text
+from medallion.config.loader import load
 from medallion.inspection.audit import audit
 from medallion.inspection.balance import Balance
+from medallion.lakehouse import tables
+from medallion.pipeline import refresh
+from medallion.pipeline.pipeline import Pipeline
 from medallion.spark import query
+from medallion.spark.checkpoints import last_begun
+from medallion.spark.errors import StreamError
+from tests.support import PROJECT
 from tests.support.lakehouse import Lakehouse
 from tests.support.lines import event, recording
 
@@ -160,3 +169,126 @@ def test_audit_finds_rows_that_silver_has_twice(spark: SparkSession, tmp_path: P
     assert "NOT BALANCED" in as_text(found)
     report = lakehouse.nightly()  # the balance and the gate of unique keys both object
     assert not report.is_good
+
+
+def test_a_checkpoint_that_is_gone(lakehouse: Lakehouse) -> None:
+    """Bronze goes on by its ledger, silver is not written twice, and gold is counted anew."""
+    lakehouse.land("activity", "0.json", *FIRST)
+    lakehouse.fill()
+    layout = lakehouse.config.layout
+    before = {name: lakehouse.rows(name) for name in ("silver.activity", "gold.device_totals")}
+    for name in ("bronze.activity", "silver.activity", "gold.device_totals"):
+        shutil.rmtree(layout.checkpoint(name))
+    lakehouse.land("activity", "1.json", *SECOND)
+    report = lakehouse.nightly()
+    assert [error for error in report.errors if "medallion refresh silver.activity" in error]
+    assert {name: lakehouse.rows(name) for name in before} == before
+    assert tables.row_count(layout.table("bronze.activity")) == len(FIRST) + len(SECOND)
+    refresh.refresh(lakehouse.pipeline(), "silver.activity")
+    lakehouse.land("activity", "2.json", *THIRD)
+    report = lakehouse.nightly()
+    assert report.is_good, report
+    balance = report.balances["activity"]
+    assert balance.landed_lines == balance.bronze_rows == 17
+    keys = Counter(lakehouse.rows("silver.activity", "device", "user_id", "recorded_at"))
+    assert keys == Counter(dict.fromkeys(keys, 1))
+    assert len(keys) == 9  # as BY_HAND has them
+    assert lakehouse.rows("gold.device_totals") == DEVICES
+
+
+def test_the_last_files_of_checkpoints_are_torn(lakehouse: Lakehouse) -> None:
+    """An end that is gone is written again; a plan that is torn is made again, or told."""
+    lakehouse.land("activity", "0.json", *FIRST)
+    lakehouse.fill()
+    layout = lakehouse.config.layout
+    names = ("bronze.activity", "silver.activity", "gold.device_totals")
+    for name in names:
+        ends = layout.checkpoint(name) / "commits"
+        max(ends.iterdir(), key=lambda end: int(end.name) if end.name.isdigit() else -1).unlink()
+    lakehouse.land("activity", "1.json", *SECOND)
+    lakehouse.fill()
+    assert audit(lakehouse.config).is_balanced
+    for name in ("bronze.activity", "gold.device_totals"):
+        plan = layout.checkpoint(name) / "offsets" / str(last_begun(layout.checkpoint(name)))
+        plan.write_text("v1\n{")
+    lakehouse.land("activity", "2.json", *THIRD)
+    report = lakehouse.nightly()
+    assert report.errors == []
+    assert report.balances["activity"] == BY_HAND
+    assert lakehouse.rows("gold.device_totals") == DEVICES
+
+
+def test_a_state_that_is_damaged(lakehouse: Lakehouse) -> None:
+    lakehouse.land("activity", "0.json", *FIRST)
+    lakehouse.fill()
+    before = lakehouse.rows("silver.activity")
+    state = lakehouse.config.layout.checkpoint("silver.activity") / "state"
+    for file in [*state.rglob("*.zip"), *state.rglob("*.sst")]:
+        file.write_bytes(b"damaged")
+    lakehouse.land("activity", "1.json", *SECOND)
+    lakehouse.fill("bronze")
+    with pytest.raises(StreamError, match=r"state cannot be read: medallion refresh silver.acti"):
+        lakehouse.fill("silver")
+    assert lakehouse.rows("silver.activity") == before
+
+
+def test_a_row_that_is_lost_is_no_duplicate_and_stops_nobody_else(lakehouse: Lakehouse) -> None:
+    """The record of a batch is lost, and one of its rows from silver."""
+    lakehouse.config = replace(lakehouse.config, sources=load({}, PROJECT).sources)
+    lakehouse.land("activity", "0.json", *FIRST)
+    lakehouse.land("event", "0.json", event("10:00:00"), event("10:00:00"))
+    run_without_record(lakehouse, "bronze", "silver")
+    lost = "recorded_at = timestamp'2015-02-23T10:00:01Z'"
+    DeltaTable.forPath(lakehouse.spark, table_of(lakehouse, "silver.activity")).delete(lost)
+    report = lakehouse.nightly()
+    told = "silver.activity batch 0: 1 keys of bronze never came into silver: medallion refresh"
+    assert [error for error in report.errors if error.startswith(told)]
+    assert report.balances["event"].is_even
+    assert report.balances["event"].duplicate_rows == 1
+    assert lakehouse.rows("silver.event", "action") == [("open",)]
+    refresh.refresh(lakehouse.pipeline(), "silver.activity")
+    report = lakehouse.nightly()
+    assert report.is_good, report
+    assert report.balances["activity"].duplicate_rows == 1
+
+
+def test_what_the_engine_counted_twice_is_counted_again(lakehouse: Lakehouse) -> None:
+    """As it does on a cluster, where it has to compute a part a second time."""
+    lakehouse.land("activity", "0.json", *FIRST)
+    lakehouse.fill()
+    lakehouse.land("activity", "1.json", *SECOND)
+    lakehouse.fill("bronze")
+    pipeline = lakehouse.pipeline()
+    (flow,) = pipeline.start("silver")
+    query.await_all([flow.ran])
+    for number, batch in flow.ran.batches.items():
+        read = {name: {"rows": 2 * found["rows"]} for name, found in batch.observed.items()}
+        twice = replace(batch, observed=read, duplicates=2 * batch.duplicates, late=2 * batch.late)
+        flow.ran.batches[number] = twice
+    assert pipeline.settle([flow]) == []
+    lakehouse.land("activity", "2.json", *THIRD)
+    report = lakehouse.nightly()
+    assert report.is_good, report
+    assert report.balances["activity"] == BY_HAND
+
+
+def test_settings_that_a_state_keeps(lakehouse: Lakehouse) -> None:
+    lakehouse.land("activity", "0.json", *FIRST)
+    lakehouse.fill()
+    lakehouse.land("activity", "1.json", *SECOND)
+    said: list[str] = []
+    conf = lakehouse.spark.conf
+    then = conf.get("spark.sql.shuffle.partitions")
+    conf.set("spark.sql.shuffle.partitions", "3")
+    try:
+        for layer in ("bronze", "silver", "gold"):
+            Pipeline(lakehouse.spark, lakehouse.config, "test", said.append).run(layer)
+    finally:
+        conf.set("spark.sql.shuffle.partitions", str(then))
+    told = f"goes on with spark.sql.shuffle.partitions {then}, as it was first run with"
+    assert [line.split()[0] for line in said if told in line] == [
+        "silver.activity",
+        "gold.device_totals",
+    ]
+    lakehouse.land("activity", "2.json", *THIRD)
+    assert lakehouse.nightly().balances["activity"] == BY_HAND

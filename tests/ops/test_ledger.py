@@ -11,7 +11,7 @@ import duckdb
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from medallion.lakehouse import specs, tables
+from medallion.lakehouse import log, specs, tables
 from medallion.lakehouse.columns import FILES
 from medallion.lakehouse.layout import Layout
 from medallion.ops import ledger
@@ -184,27 +184,27 @@ def one_row() -> duckdb.DuckDBPyRelation:
 
 def test_the_version_that_a_batch_made(tmp_path: Path) -> None:
     table = tmp_path / "table"
-    assert tables.committed_version(table, "q", 0) is None
+    assert log.committed_version(table, "q", 0) is None
     tables.create(table, tables.schema_json({"rows": "long"}), specs.QUARANTINE)  # version 0
-    assert tables.committed_version(table, "q", 0) is None
+    assert log.committed_version(table, "q", 0) is None
     committed(table, "q", 0)  # 1
     committed(table, "other", 5)  # 2
     committed(table, "q", 1)  # 3
     write_deltalake(table, one_row(), mode="append")  # 4
     committed(table, "q", 4)  # 5
-    found = [tables.committed_version(table, "q", batch) for batch in range(6)]
+    found = [log.committed_version(table, "q", batch) for batch in range(6)]
     assert found == [1, 3, None, None, 5, None]
-    assert tables.committed_version(table, "other", 5) == 2
-    assert tables.committed_version(table, "nobody", 0) is None
+    assert log.committed_version(table, "other", 5) == 2
+    assert log.committed_version(table, "nobody", 0) is None
 
 
 def test_rows_that_only_look_like_a_transaction(tmp_path: Path) -> None:
     table = tmp_path / "table"
     tables.create(table, tables.schema_json({'"txn"': "long"}), specs.QUARANTINE)
-    assert tables.committed_version(table, "q", 0) is None
-    log = (table / "_delta_log" / f"{0:020}.json").read_text().splitlines()
-    assert any("txn" in line for line in log)
-    assert not any("txn" in json.loads(line) for line in log)
+    assert log.committed_version(table, "q", 0) is None
+    lines = (table / "_delta_log" / f"{0:020}.json").read_text().splitlines()
+    assert any("txn" in line for line in lines)
+    assert not any("txn" in json.loads(line) for line in lines)
 
 
 def test_columns_of_the_ledger_are_those_of_an_entry() -> None:

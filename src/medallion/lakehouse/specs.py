@@ -20,7 +20,6 @@ class TableSpec:
         is_streamed: a stream reads its commits one after the other. One that was switched off for
             longer than the log is kept could not go on where it stopped, so only `maintain`, which
             knows what the streams still need, takes old commits away.
-        has_change_feed: rows are read again by the versions that added them.
         has_statistics: the least and greatest value of each file's columns are kept, so that a
             query can skip files. Of a text of megabytes, Delta's writer makes a copy for each row
             that comes after it. The count of rows is always kept.
@@ -28,7 +27,6 @@ class TableSpec:
 
     columns: Columns | None = None
     is_streamed: bool = False
-    has_change_feed: bool = False
     has_statistics: bool = True
 
     def properties(self, retention: str = RETENTION) -> dict[str, str]:
@@ -39,7 +37,8 @@ class TableSpec:
         """
         found = {
             "delta.checkpointInterval": "10",
-            "delta.enableChangeDataFeed": _spelled(self.has_change_feed),
+            # Rows are read again from the files that a version added: nobody reads a feed.
+            "delta.enableChangeDataFeed": "false",
             "delta.enableExpiredLogCleanup": _spelled(not self.is_streamed),
             "delta.logRetentionDuration": f"interval {retention}",
             "delta.deletedFileRetentionDuration": f"interval {retention}",
@@ -51,14 +50,13 @@ def _spelled(is_on: bool) -> str:
     return "true" if is_on else "false"
 
 
-BRONZE = TableSpec(is_streamed=True, has_change_feed=True, has_statistics=False)
-SILVER = TableSpec(is_streamed=True, has_change_feed=True)
+BRONZE = TableSpec(is_streamed=True, has_statistics=False)
+SILVER = TableSpec(is_streamed=True)
 QUARANTINE = TableSpec()
 GOLD = TableSpec()
 INTAKE = TableSpec(
     {"path": "string", "version": "long", "size": "long", "modified_at": "timestamp"},
     is_streamed=True,
-    has_change_feed=True,
 )
 LEDGER = TableSpec(FILES)
 RECORD = TableSpec(RUNS)

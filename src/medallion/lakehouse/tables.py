@@ -93,6 +93,11 @@ def earliest_version(table: Path) -> int:
     return min((int(file.stem) for file in commits if file.stem.isdigit()), default=0)
 
 
+def identity(table: Path) -> str:
+    """The id that Delta gave a table when it was made."""
+    return str(open_table(table).metadata().id)
+
+
 class Opened:
     """One version of a table, to ask several questions of; no rows where there is no table.
 
@@ -192,26 +197,6 @@ def compact(delta: DeltaTable) -> None:
     if len(delta.file_uris()) > _MOST_FILES:
         with suppress(CommitFailedError):  # another process has just done the same
             delta.optimize.compact()
-
-
-def committed_version(table: Path, application: str, transaction: int) -> int | None:
-    """The version that one idempotent write of an application made; None where it made none.
-
-    The log's commits are read from the newest back: the write is among the last ones, or is not.
-    """
-    log = table / "_delta_log"
-    number = version(table)
-    while number >= 0 and (commit := log / f"{number:020}.json").is_file():
-        for line in commit.read_text(encoding="utf-8").splitlines():
-            txn = json.loads(line).get("txn") if '"txn"' in line else None
-            if txn and txn["appId"] == application:
-                found = int(txn["version"])
-                if found == transaction:
-                    return number
-                if found < transaction:
-                    return None
-        number -= 1
-    return None
 
 
 def _arrow(columns: Columns, rows: Sequence[Mapping[str, Any]]) -> Any:

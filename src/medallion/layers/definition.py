@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+
+from pyspark.sql import SparkSession
 
 from medallion.config.model import Config
 from medallion.errors import ConfigError
+from medallion.spark import checkpoints
+
+# Settings that Spark takes from a query's state, whatever the session says.
+_KEPT = ("spark.sql.shuffle.partitions", "spark.sql.streaming.stateStore.providerClass")
 
 
 def refuse_another(
@@ -23,3 +30,11 @@ def refuse_another(
             f"{config.conf_dir / 'pipeline.yaml'}: {table} was made with {', '.join(changed)}: "
             f"put that back, or rebuild the table with medallion refresh {table}."
         )
+
+
+def kept_settings(spark: SparkSession, checkpoint: Path) -> list[str]:
+    """The settings of Spark that a query keeps from its first run, where they are others now."""
+    then = checkpoints.settings(checkpoint)
+    return [
+        f"{key} {then[key]}" for key in _KEPT if key in then and spark.conf.get(key) != then[key]
+    ]

@@ -6,14 +6,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from medallion.config.model import Config, SourceConfig
 from medallion.lakehouse import tables
 from medallion.lakehouse.text import counted
+from medallion.layers.definition import kept_settings
 from medallion.ops import due
 from medallion.ops.runs import Runs
 from medallion.schema import registry
+from medallion.spark import feed
 from medallion.spark.query import Batch, Run
 
 Say = Callable[[str], None]
@@ -28,11 +30,9 @@ class Flow(ABC):
         targets: the tables that it writes, the query's own first, then its quarantine.
         run: the query while it runs and afterwards; None before it is started.
         is_gated: a gate that holds back the rows of earlier layers keeps it from starting.
-        is_rewritten: its batches may put rows in the place of others, where others only add rows.
     """
 
     is_gated: ClassVar[bool] = False
-    is_rewritten: ClassVar[bool] = False
 
     def __init__(
         self, spark: SparkSession, config: Config, name: str, source: SourceConfig, say: Say
@@ -69,6 +69,15 @@ class Flow(ABC):
             AnalysisException: its SQL is none.
         """
 
+    def tell_kept_settings(self) -> None:
+        """Say what the query goes on with that the session has otherwise."""
+        kept = kept_settings(self.spark, self.config.layout.checkpoint(self.name))
+        if kept:
+            self.say(
+                f"  {self.name} goes on with {', '.join(kept)}, as it was first run with: "
+                f"medallion refresh {self.name} takes up what the session says now"
+            )
+
     @abstractmethod
     def settle(self, since: int) -> dict[str, Any]:
         """The figures of `ops.runs` for the run's batches after `since`; safe to repeat."""
@@ -87,6 +96,18 @@ class Flow(ABC):
         return due.is_open(self.config, runs, self.name, settings) or due.has_input(
             self.config, self.name, upstream
         )
+
+    def rows_to_judge(self, since: int, until: int) -> DataFrame:
+        """The rows of its table that a gate has to judge after a version; all, if unsure."""
+        table = self.config.layout.table(self.name)
+        try:
+            return feed.added(self.spark, table, since + 1, until)
+        except FileNotFoundError:  # the log does not go back that far
+            return self.rows()
+
+    def rows(self) -> DataFrame:
+        """All rows of its table."""
+        return self.spark.read.format("delta").load(str(self.config.layout.table(self.name)))
 
     def is_waiting(self) -> bool:
         """Whether its source's columns are not known yet: no SQL could name them."""

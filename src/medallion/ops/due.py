@@ -41,13 +41,14 @@ def note(config: Config, query: str, settings: str) -> None:
 def is_open(config: Config, runs: Runs, query: str, settings: str) -> bool:
     """Whether a query has to be started whatever there is to read.
 
-    That is: a batch was cut off or is not on record, or the settings are not those that it was last
-    started with, which may have to be refused.
+    That is: its checkpoint is torn, a batch was cut off or is not on record, or the settings are
+    not those that it was last started with, which may have to be refused.
     """
     checkpoint = config.layout.checkpoint(query)
     committed = checkpoints.last_committed(checkpoint)
     return (
         checkpoints.noted(checkpoint, _NOTE) != {"of": settings}
+        or checkpoints.torn(checkpoint) is not None
         or checkpoints.last_begun(checkpoint) > committed
         or committed > runs.last_batch(query)
     )

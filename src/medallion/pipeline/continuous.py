@@ -15,6 +15,7 @@ from medallion.pipeline import maintenance
 from medallion.pipeline.pipeline import Pipeline
 from medallion.spark import query
 from medallion.spark.errors import StreamError
+from medallion.spark.watch import PATIENCE, Watch
 
 SETTLE_SECONDS = 30.0
 SETTLE_BATCHES = 50
@@ -54,6 +55,10 @@ class Stream:
         self._flows: list[Flow] = []
         self._settled, self._polled = -SETTLE_SECONDS, time.monotonic()
         self._maintained = time.monotonic()
+        self._watch = Watch(pipeline.say, PATIENCE + Duration.of(trigger).seconds)
+        self._lost: dict[str, int] = {}  # queries whose thread has died, after which batch
+        self._unsettled: list[str] = []  # why what was done last is not on record
+        self._said: set[str] = set()
         self.failures: dict[str, str] = {}  # by the query's name
 
     def start(self) -> None:
@@ -82,7 +87,7 @@ class Stream:
     def is_on(self) -> bool:
         """Whether a query is active, or all wait for a schema, which another process may bring."""
         runs = [flow.run for flow in self._flows if flow.run]
-        return not runs or any(run.query.isActive for run in runs)
+        return not runs or any(run.is_active for run in runs)
 
     def look(self) -> None:
         """Look once at every query: start, settle and tell what there is."""
@@ -91,12 +96,17 @@ class Stream:
             if run is None:
                 continue
             run.collect()
-            if run.query.isActive:
+            if run.is_active:
                 continue
             if _SCHEMA_CHANGED in (run.error() or ""):
-                self._flows[at] = self._again(flow)
+                self._flows[at] = self._again(flow, "goes on with new columns")
+            elif run.is_lost and self._lost.get(flow.name) != run.last_batch:
+                self._lost[flow.name] = run.last_batch  # a second time there is no going on
+                self._flows[at] = self._again(flow, f"is started anew: {run.error()}")
             elif flow.name not in self.failures:
+                run.end()
                 self._tell(flow, f"stopped: {run.error()}")
+        self._watch.look(flow.run for flow in self._flows if flow.run and flow.run.is_active)
         if time.monotonic() - self._polled > Duration.of(self._trigger).seconds:
             self._polled = time.monotonic()
             self.poll()
@@ -112,11 +122,15 @@ class Stream:
             if flow.run and (error := flow.run.error()):
                 self.failures.setdefault(flow.name, f"{flow.name}: {error}")
         self._settle(self._flows)
+        self.failures |= {error: error for error in self._unsettled}
 
     def poll(self) -> None:
         """Look for new files, and start what waited for a schema; one that fails is told once."""
         for flow in self._flows:
-            flow.poll()
+            try:
+                flow.poll()
+            except (MedallionError, OSError) as error:
+                self._say_once(f"{flow.name}: {error}; it is looked for again")
             if not (flow.run or flow.name in self.failures or flow.is_waiting()):
                 self._begin(flow)
 
@@ -139,18 +153,24 @@ class Stream:
             self._maintained = time.monotonic()
 
     def _settle(self, flows: Sequence[Flow]) -> None:
-        for error in self._pipeline.settle(flows):
-            self._pipeline.say(f"{error}")
+        self._unsettled = [str(error) for error in self._pipeline.settle(flows)]
+        for error in self._unsettled:
+            self._say_once(error)
 
-    def _again(self, flow: Flow) -> Flow:
-        """A query that Delta stopped because its table has new columns goes on with them."""
-        flow.ran.ended = time.time()
+    def _again(self, flow: Flow, told: str) -> Flow:
+        """Settle a query that has stopped for no failure of its own, and start it once more."""
+        flow.ran.end()
         flow.ran.is_renewed = True
         self._settle([flow])
-        self._pipeline.say(f"  {flow.name} goes on with new columns")
+        self._pipeline.say(f"  {flow.name} {told}")
         renewed = self._pipeline.flow(flow.name)
         self._begin(renewed)
         return renewed
+
+    def _say_once(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            self._pipeline.say(text)
 
     def _tell(self, flow: Flow, what: str) -> None:
         self.failures[flow.name] = f"{flow.name} {what}"

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
-
-from pyspark.sql import DataFrame
 
 from medallion.config.model import Config
 from medallion.errors import MedallionError, UsageError
@@ -23,7 +22,9 @@ from medallion.pipeline.report import Gate, Report
 from medallion.quality.gates import Gates
 from medallion.quality.results import Failure
 from medallion.quality.suites import read_suite
-from medallion.spark import feed
+from medallion.spark.errors import SPARK_ERRORS, one_line
+
+Waiting = tuple[Flow, Future[Gate | None]]
 
 
 class Nightly:
@@ -35,6 +36,7 @@ class Nightly:
         self.gates = Gates(self.config.conf_dir, self.config.layout.quality)
         self.report = Report()
         self.refreshed = pipeline.runs.standing.refreshed
+        self.unjudged: set[str] = set()  # sources with a table whose gate could not be asked
         # Great Expectations judges one table at a time, beside the queries of the next layer.
         self.worker = ThreadPoolExecutor(1)
 
@@ -47,7 +49,8 @@ class Nightly:
             if any(gate.stops for gate in self.report.gates):
                 self._say(GOLD_IS_HELD)
             else:
-                refresh.finish(self.pipeline)  # a silver table rebuilt while gold was held back
+                with self._told("refresh"):
+                    refresh.finish(self.pipeline)  # what was rebuilt while gold was held back
                 self._collect(self._layer("gold"))
             self._timed("docs", self._build_docs)
         self._timed("upkeep", self._maintain)
@@ -59,19 +62,27 @@ class Nightly:
         for note in found.notes:
             self._say(f"  {note}")
 
-    def _layer(self, layer: str) -> list[Future[Gate | None]]:
+    def _layer(self, layer: str) -> list[Waiting]:
         self._timed(layer, lambda: self._stream(layer))
         standing = self.pipeline.runs.standing
         flows = self.pipeline.flows(layer)
-        return [self.worker.submit(self._judge, flow, standing) for flow in flows]
+        return [(flow, self.worker.submit(self._judge, flow, standing)) for flow in flows]
 
     def _stream(self, layer: str) -> None:
+        with self._told(layer):
+            self.pipeline.run(layer, without=self.unjudged)
+
+    @contextmanager
+    def _told(self, what: str) -> Iterator[None]:
+        """What fails is told, and the rest goes on."""
         try:
-            self.pipeline.run(layer)
-        except MedallionError as error:  # the rest goes on
-            self.report.errors.append(str(error))
-            self.report.exit_status = max(self.report.exit_status, error.exit_status)
-            self._say(f"{layer:<9} {error}")
+            yield
+        except (MedallionError, *SPARK_ERRORS) as error:
+            told = str(error) if isinstance(error, MedallionError) else one_line(str(error))
+            self.report.errors.append(told)
+            status = error.exit_status if isinstance(error, MedallionError) else 1
+            self.report.exit_status = max(self.report.exit_status, status)
+            self._say(f"{what:<9} {told}")
 
     def _judge(self, flow: Flow, standing: Standing) -> Gate | None:
         """Judge the rows that have not passed yet, those of a run that was held among them."""
@@ -83,7 +94,12 @@ class Nightly:
         if version <= since and not was_held:
             return None
         started = time.monotonic()
-        verdict = self.gates.validate(table, self._batch(flow, since, version))
+        # Of what a refresh's version added, there is no telling which rows it took away again. And
+        # where no gate holds rows back, housekeeping need not leave them as they came.
+        path, new = self.config.layout.table(table), range(since + 1, version + 1)
+        is_whole = self.refreshed.get(table, -1) > since or not upkeep.are_there(path, new)
+        rows = flow.rows() if is_whole else flow.rows_to_judge(since, version)
+        verdict = self.gates.validate(table, rows)
         if verdict is None:
             return None
         accepted = tuple(
@@ -91,19 +107,17 @@ class Nightly:
         )
         return Gate(verdict, version, accepted, time.monotonic() - started)
 
-    def _batch(self, flow: Flow, since: int, version: int) -> DataFrame:
-        spark, path = self.pipeline.spark, self.config.layout.table(flow.name)
-        # Complete mode writes the whole table, and so does a refresh: of what is in the feed then,
-        # there is no telling which rows it took away again. And where no gate holds rows back,
-        # housekeeping need not leave them as they came.
-        is_rewritten = flow.is_rewritten or self.refreshed.get(flow.name, -1) > since
-        if is_rewritten or not upkeep.are_there(path, range(since + 1, version + 1)):
-            return spark.read.format("delta").load(str(path))
-        return feed.added(spark, path, since + 1, version)
-
-    def _collect(self, waiting: list[Future[Gate | None]]) -> None:
+    def _collect(self, waiting: Sequence[Waiting]) -> None:
+        """Put gates on record; what cannot be judged is told, and goes no further than it is."""
         started = time.monotonic()
-        gates = [gate for future in waiting if (gate := future.result())]
+        gates = []
+        for flow, future in waiting:
+            before = len(self.report.errors)
+            with self._told("gates"):
+                if gate := future.result():
+                    gates.append(gate)
+            if len(self.report.errors) > before:
+                self.unjudged.add(flow.source.name)
         self.report.seconds["gates"] = (
             self.report.seconds.get("gates", 0) + time.monotonic() - started
         )

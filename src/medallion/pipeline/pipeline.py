@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +24,7 @@ from medallion.pipeline import settlement
 from medallion.quality.suites import read_suite
 from medallion.spark.errors import StreamError, one_line
 from medallion.spark.query import AVAILABLE_NOW, Batch, await_all, trigger
+from medallion.spark.watch import Watch
 
 # Each layer in its order: its flow, and the part of the configuration that has one entry for each.
 _KINDS: Mapping[str, tuple[Callable[..., Flow], str]] = {
@@ -74,8 +75,13 @@ class Pipeline:
         self._refuse_held(flows)
         return [flow for flow in flows if self.begin(flow, trigger(trigger_text))]
 
-    def begin(self, flow: Flow, how: Mapping[str, Any]) -> bool:
+    def begin(self, flow: Flow, how: Mapping[str, Any], is_new: bool = False) -> bool:
         """Start one query; False where it waits for a schema.
+
+        Args:
+            flow: it.
+            how: its trigger, as `spark.query.trigger` gives it.
+            is_new: what is on record of it is of a table that this one is to replace.
 
         Raises:
             MedallionError: it cannot start, and why.
@@ -87,7 +93,7 @@ class Pipeline:
         for table in (*flow.inputs, *flow.targets):
             tables.version(self.config.layout.table(table))  # one that is damaged is told here
         try:
-            run = flow.start(how, self.runs.last_batch(flow.name))
+            run = flow.start(how, -1 if is_new else self.runs.last_batch(flow.name))
         except AnalysisException as error:
             # Spark's first words name the column or the function that it does not know.
             where = f"{self.config.conf_dir / 'pipeline.yaml'}: {flow.name}"
@@ -100,14 +106,18 @@ class Pipeline:
         run.on_batch = lambda run, batch: self._tell(flow, batch)
         return True
 
-    def run(self, layer: str) -> None:
+    def run(self, layer: str, without: Collection[str] = ()) -> None:
         """Run what a layer has to do on all that is available, settle it and record it.
+
+        Args:
+            layer: its name.
+            without: sources whose rows are to stay where they are.
 
         Raises:
             MedallionError: a query could not start, or (StreamError) failed; the others have ended,
                 and all are on record.
         """
-        flows = self.flows(layer)
+        flows = [flow for flow in self.flows(layer) if flow.source.name not in without]
         self._refuse_held(flows)
         settings = due.settings_of(self.config)
         started: list[Flow] = []
@@ -120,7 +130,7 @@ class Pipeline:
             except MedallionError as error:
                 failures.append(error)
         try:
-            await_all(flow.ran for flow in started)
+            await_all((flow.ran for flow in started), Watch(self.say).look)
         except StreamError as error:
             failures.append(error)
         failures += self.settle(started)

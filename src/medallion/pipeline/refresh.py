@@ -22,6 +22,7 @@ from medallion.ops.runs import REFRESHED
 from medallion.pipeline.pipeline import Pipeline, queries
 from medallion.pipeline.settlement import row_of
 from medallion.spark.query import AVAILABLE_NOW, await_all, trigger
+from medallion.spark.watch import Watch
 
 
 @dataclass(frozen=True)
@@ -124,11 +125,11 @@ def _rebuild(pipeline: Pipeline, table: str, then: list[str]) -> None:
         shutil.rmtree(leftover, ignore_errors=True)
     beside = replace(pipeline, config=replace(pipeline.config, layout=area))
     flow = beside.flow(table)
-    if not beside.begin(flow, trigger(AVAILABLE_NOW)):
+    if not beside.begin(flow, trigger(AVAILABLE_NOW), is_new=True):
         raise UsageError(
             f"{table} cannot be rebuilt yet: nothing has landed that tells its schema."
         )
-    await_all([flow.ran])
+    await_all([flow.ran], Watch(pipeline.say).look)
     row = row_of(beside.config, beside.runs, flow, flow.settle(-1))
     row |= {"run_id": pipeline.run_id, "command": f"refresh {table}", "state": REFRESHED}
     before = tables.row_count(layout.table(table))

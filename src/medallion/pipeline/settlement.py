@@ -23,10 +23,9 @@ def settle(
         Why some flows could not be settled: what they did is settled by the next run.
     """
     rows, failures = [], []
+    flows = [flow for flow in flows if flow.run and not flow.run.is_settled]
     for flow in flows:
-        if flow.run is None:
-            continue
-        flow.run.collect()
+        flow.ran.collect()
         since = runs.last_batch(flow.name)
         try:
             figures = flow.settle(since)
@@ -34,16 +33,15 @@ def settle(
             failures.append(_told(flow, error))
             row = row_of(config, runs, flow, {}, str(failures[-1]))
         else:
-            if not (flow.run.batches or flow.run.error() or figures["last_batch"] > since):
+            if not (flow.ran.batches or flow.ran.error() or figures["last_batch"] > since):
                 continue
             row = row_of(config, runs, flow, figures)
         rows.append({**row, "run_id": run_id, "command": command})
     runs.write(rows)
     for flow in flows:
-        if flow.run:
-            flow.run.settled()
-            # Not before its rows are on record, for they might have to be counted again.
-            flow.release(runs.last_batch(flow.name))
+        flow.ran.settled()
+        # Not before its rows are on record, for they might have to be counted again.
+        flow.release(runs.last_batch(flow.name))
     return failures
 
 

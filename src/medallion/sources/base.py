@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -68,6 +69,14 @@ class Source(Protocol):
 
     def cut_off(self, number: int) -> Batch:
         """A batch whose rows are in bronze and not on record: its run was cut off between them."""
+
+    def begin_anew(self, checkpoint: Path, recorded: int) -> None:
+        """Make a checkpoint in the place of one that was lost: what is known is not taken again.
+
+        Args:
+            checkpoint: where; there is nothing now.
+            recorded: the last batch on record: the numbers go on from there.
+        """
 
     def sample(self) -> Batch:
         """What waits, to infer a schema from: as much as one batch may take."""

@@ -7,11 +7,16 @@ the batch's metadata, and one line a source. (Source: OffsetSeqLog and CommitLog
 from __future__ import annotations
 
 import json
+import re
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from medallion.errors import MedallionError
 from medallion.lakehouse import storage
+
+_VERSION = re.compile(r"v\d+")
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,14 @@ def parse_offset(document: dict[str, Any]) -> DeltaOffset:
     return DeltaOffset(int(document["reservoirVersion"]), int(document["index"]))
 
 
+def settings(checkpoint: Path) -> dict[str, str]:
+    """The settings that a query with state goes on with; none where it has no state yet."""
+    if not (checkpoint / "state").is_dir():
+        return {}
+    lines = _lines(checkpoint, last_begun(checkpoint))
+    return dict(json.loads(lines[1])["conf"]) if lines else {}
+
+
 def made_by(checkpoint: Path, definition: dict[str, Any]) -> dict[str, Any]:
     """What a query was defined as when its first batch ran; before that, it is noted.
 
@@ -98,7 +111,61 @@ def noted(checkpoint: Path, name: str) -> dict[str, Any] | None:
     return found
 
 
+def torn(checkpoint: Path) -> Path | None:
+    """The newest part of a checkpoint that Spark needs, if it is missing or torn."""
+    begun, committed = last_begun(checkpoint), last_committed(checkpoint)
+    if max(begun, committed) < 0:
+        return None
+    parts = [checkpoint / "metadata"]
+    # Spark begins where the last batch did, and so needs the one before it as well.
+    parts += [checkpoint / "offsets" / str(n) for n in (begun, begun - 1, committed) if n >= 0]
+    parts += [checkpoint / "commits" / str(committed)] if committed >= 0 else []
+    return next((part for part in parts if not _is_whole(part)), None)
+
+
+def begin_after(checkpoint: Path, batch: int, table: str, version: int) -> None:
+    """Make a checkpoint for a query without state, whose next batch reads on from a version.
+
+    Args:
+        batch: the one before the next.
+        table: the id that Delta gave the table.
+        version: the first one to read.
+    """
+    offset = {
+        "sourceVersion": 1,
+        "reservoirId": table,
+        "reservoirVersion": version,
+        "index": -1,
+        "isStartingVersion": False,
+    }
+    times = {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}}
+    logs = {"offsets": (times, offset), "commits": ({"nextBatchWatermarkMs": 0},)}
+    for log, documents in logs.items():
+        (checkpoint / log).mkdir(parents=True)
+        for number in range(max(batch - 1, 0), batch + 1):  # Spark looks at the last two
+            lines = ["v1", *map(json.dumps, documents)]
+            storage.write(checkpoint / log / str(number), "\n".join(lines))
+    storage.write(checkpoint / "metadata", json.dumps({"id": str(uuid.uuid4())}))
+
+
+def _is_whole(part: Path) -> bool:
+    """Whether a part of a checkpoint is there and ends; each line but the first is a document."""
+    try:
+        lines = part.read_text(encoding="utf-8").splitlines()
+        documents = [json.loads(line) for line in lines if not _VERSION.fullmatch(line)]
+    except (OSError, ValueError):
+        return False
+    least = {"offsets": 2, "commits": 1}.get(part.parent.name, 1)
+    return len(documents) >= least
+
+
 def _lines(checkpoint: Path, batch: int) -> list[str]:
     if batch < 0:
         return []
-    return (checkpoint / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()
+    part = checkpoint / "offsets" / str(batch)
+    if not _is_whole(part):
+        raise MedallionError(
+            f"{part} is missing or torn: medallion run {checkpoint.name.partition('.')[0]} mends "
+            "it, or says what does."
+        )
+    return part.read_text(encoding="utf-8").splitlines()

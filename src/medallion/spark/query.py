@@ -10,16 +10,19 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from medallion.config.values import Duration
-from medallion.errors import MedallionError, UsageError
-from medallion.spark import checkpoints
-from medallion.spark.errors import SPARK_ERRORS, StreamError, one_line
+from medallion.errors import UsageError
+from medallion.spark import checkpoints, fatal
+from medallion.spark.errors import StreamError, one_line
+from medallion.spark.sink import Sink
 
 AVAILABLE_NOW = "available-now"
+_WORDLESS = "(no cause message)"  # such as a stack overflow
+# How Spark's errors name a state that it cannot read.
+_STATE = ("STATE_STORE", "RocksDB", "/state/")
 _REWRITTEN = ("DELTA_SOURCE_TABLE_IGNORE_CHANGES", "DELTA_SOURCE_IGNORE_DELETE")
 
 
@@ -70,29 +73,6 @@ class Batch:
         )
 
 
-class Sink:
-    """A function that writes micro-batches, and what it failed of, in words.
-
-    Spark's own account of a function that failed is a stack trace of Python's.
-    """
-
-    def __init__(self, write: Callable[[DataFrame, int], None]) -> None:
-        self._write = write
-        self.failure: MedallionError | None = None
-
-    def __call__(self, rows: DataFrame, batch: int) -> None:
-        try:
-            self._write(rows, batch)
-        except MedallionError as error:
-            self.failure = error
-            raise
-        except Exception as error:
-            kind = "" if isinstance(error, SPARK_ERRORS) else f"{type(error).__name__}: "
-            told = one_line(str(error)) if str(error).strip() else "no message"
-            self.failure = MedallionError(f"batch {batch}: {kind}{told}")
-            raise
-
-
 @dataclass
 class Run:
     """One streaming query, with the records of those of its batches that are not settled yet.
@@ -110,6 +90,42 @@ class Run:
     batches: dict[int, Batch] = field(default_factory=dict)
     on_batch: Callable[[Run, Batch], None] | None = None
     is_renewed: bool = False  # it stopped for new columns, which is no failure
+    is_settled: bool = False  # all of it is on record
+    _is_stopped: bool = False
+    _error: str | None = None  # what had stopped it before it was stopped on purpose
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether its thread has died, which Spark does not take for an end."""
+        return fatal.has_lost_its_thread(self.query)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether anything is still done for it."""
+        return bool(self.query.isActive) and not self.is_lost
+
+    def sign(self) -> tuple[Any, ...]:
+        """What changes whenever something happens for it; an idle query tells so, too."""
+        last = self.query.lastProgress
+        return self.query.status["message"], last["timestamp"] if last else None
+
+    def end(self) -> None:
+        """It has ended by itself: what has come to nobody's notice yet is taken up."""
+        if self.is_lost:
+            self.stop()
+        self.ended = time.time()
+
+    def stop(self) -> None:
+        """Stop it where it is: a batch that is cut off runs again at the next start."""
+        if not self._is_stopped:
+            self._error = self.error()
+            if self.is_lost:
+                fatal.release(self.query)
+            else:
+                self.query.stop()
+            self._is_stopped = True
+            self.collect()
+            self.ended = time.time()
 
     def collect(self) -> None:
         """Take up the records of the batches that have ended since the last call."""
@@ -128,7 +144,8 @@ class Run:
                     self.on_batch(self, batch)
 
     def settled(self) -> None:
-        """Forget the batches that are on record now."""
+        """Forget the batches that are on record now; nothing comes after its end."""
+        self.is_settled = self.ended is not None
         self.batches = {}
         self.started = time.time()
 
@@ -149,16 +166,24 @@ class Run:
 
     def error(self) -> str | None:
         """What stopped the query, in one line; None where it runs or ended well."""
+        if self._is_stopped or self.is_renewed:
+            return self._error
+        if self.is_lost:
+            return f"its thread in Spark has died of {fatal.cause(self.query)}"
         exception = self.query.exception()
-        if exception is None or self.is_renewed:
+        if exception is None:
             return None
         failure = self.sink.failure if self.sink else None
         told = str(failure) if failure else one_line(str(exception))
+        if _WORDLESS in told:
+            return fatal.told_without_words(self.query)
         if any(name in told for name in _REWRITTEN):
             return (
                 "rows of the table that it reads have been changed or deleted since it last ran: "
                 f"medallion refresh {self.name} rebuilds its own"
             )
+        if any(name in told for name in _STATE):
+            return f"its state cannot be read: medallion refresh {self.name} rebuilds it ({told})"
         return told
 
 
@@ -181,8 +206,12 @@ def start(
     return Run(name, writer.foreachBatch(sink).start(), checkpoint, before, sink)
 
 
-def await_all(runs: Iterable[Run]) -> None:
+def await_all(runs: Iterable[Run], look: Callable[[Iterable[Run]], None] = lambda _: None) -> None:
     """Wait until every query has ended; one that fails does not stop the others.
+
+    Args:
+        runs: they have been started.
+        look: is called with those that go on, again and again.
 
     Raises:
         StreamError: at least one failed; the message names each with its cause.
@@ -191,12 +220,13 @@ def await_all(runs: Iterable[Run]) -> None:
     everyone = list(waiting)
     while waiting:
         for run in list(waiting):
-            active = run.query.isActive
+            active = run.is_active
             run.collect()
             if not active:
-                run.ended = time.time()
+                run.end()
                 waiting.remove(run)
         if waiting:
+            look(waiting)
             time.sleep(0.05)
     failures = [f"{run.name}: {error}" for run in everyone if (error := run.error())]
     if failures:
@@ -206,9 +236,7 @@ def await_all(runs: Iterable[Run]) -> None:
 def stop_all(runs: Iterable[Run]) -> None:
     """Stop queries where they are: a batch that is cut off runs again at the next start."""
     for run in runs:
-        run.query.stop()
-        run.collect()
-        run.ended = time.time()
+        run.stop()
 
 
 def moment(text: str | None) -> int | None:

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.errors import ConfigError
+from medallion.spark import fatal
 
 _JAVA = "spark.driver.extraJavaOptions"
 
@@ -60,6 +61,7 @@ def spark_session(
     session.sparkContext.setLogLevel("ERROR" if debug else "FATAL")
     if not debug:
         PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.FATAL)
+    fatal.watch(session)
     return session
 
 

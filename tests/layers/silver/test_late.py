@@ -11,6 +11,7 @@ import pytest
 from medallion.inspection.audit import audit
 from medallion.inspection.balance import Balance
 from medallion.pipeline.pipeline import Pipeline
+from medallion.spark.errors import StreamError
 from medallion.spark.query import await_all
 from tests.support.lakehouse import Lakehouse
 from tests.support.lines import event
@@ -132,4 +133,40 @@ def test_a_rule_that_is_written_after_a_run_was_cut_off_waits_until_that_is_sett
     assert ("2018-03-02 17:00:00", ["only_q"]) in lakehouse.rows(
         "quarantine.event", "ts", "_failed_rules"
     )
+    assert audit(lakehouse.config, everything=True).is_balanced
+
+
+def test_late_rows_of_long_ago_keep_their_times(lakehouse: Lakehouse) -> None:
+    """Delta's change feed gives the first one the date of five days later."""
+    only_events(lakehouse, "admit")
+    lakehouse.land("event", "1.json", *FIRST)
+    lakehouse.fill("bronze", "silver")
+    times = ("1582-10-10T12:00:00", "0001-01-01T00:00:00")
+    lakehouse.land(
+        "event", "2.json", *(json.dumps({"id": "p", "action": t, "ts": t}) for t in times)
+    )
+    lakehouse.fill("bronze", "silver")
+    rows = lakehouse.rows("silver.event", "event_at", "action")
+    found = {action.upper(): at for at, action in rows}
+    assert [found[time].replace(" ", "T") for time in times] == list(times)
+
+
+def test_a_corrected_expression_takes_effect(lakehouse: Lakehouse) -> None:
+    """The batch of the wrong one has begun and written nothing: nothing holds it to that."""
+    only_events(lakehouse, "admit")
+    source = lakehouse.config.sources["event"]
+
+    def with_action(sql: str) -> None:
+        changed = replace(source, silver={**source.silver, "action": sql})
+        lakehouse.config = replace(lakehouse.config, sources={"event": changed})
+
+    with_action("string(cast(action as int))")
+    lakehouse.land("event", "1.json", *FIRST)
+    lakehouse.fill("bronze")
+    for _ in range(2):
+        with pytest.raises(StreamError, match="CAST_INVALID_INPUT"):
+            lakehouse.fill("silver")
+    with_action("coalesce(string(try_cast(action as int)), 'none')")
+    lakehouse.fill("silver")
+    assert lakehouse.rows("silver.event", "action") == [("none",), ("none",)]
     assert audit(lakehouse.config, everything=True).is_balanced

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from medallion.config.model import Config, SourceConfig
+from medallion.lakehouse import tables
 from medallion.lakehouse.text import counted
+from medallion.layers import recovery
 from medallion.layers.bronze.writer import Writer
 from medallion.layers.flow import Flow
 from medallion.ops import due
@@ -16,8 +19,9 @@ from medallion.ops.runs import Runs
 from medallion.schema.evolution import Schema
 from medallion.sources.base import Say, Source
 from medallion.sources.formats import KINDS
-from medallion.spark import query
-from medallion.spark.query import Batch, Run, Sink
+from medallion.spark import checkpoints, query
+from medallion.spark.query import Batch, Run
+from medallion.spark.sink import Sink
 
 
 class Bronze(Flow):
@@ -37,6 +41,7 @@ class Bronze(Flow):
         """
         schema = Schema(self.config, self.source)
         opened = self._opened(schema)
+        self._recover(opened, recorded)
         self._writer = Writer(self.spark, self.config, opened, schema, self.name, self.say)
         self._writer.prepare()
         checkpoint = self.config.layout.checkpoint(self.name)
@@ -47,6 +52,22 @@ class Bronze(Flow):
     def _opened(self, schema: Schema) -> Source:
         kind = KINDS[self.source.format]
         return kind.open(self.spark, self.config, self.source, schema, self.say)
+
+    def _recover(self, source: Source, recorded: int) -> None:
+        """Go on without a checkpoint that is gone or torn: the source knows what was taken in.
+
+        The plan of its last batch may be made again, for it is the same then. The numbers of
+        batches go on, for they are on record.
+        """
+        layout = self.config.layout
+        checkpoint = layout.checkpoint(self.name)
+        begun = checkpoints.last_begun(checkpoint)
+        has_rows = tables.row_count(layout.table(self.name)) > 0
+        is_gone = begun < recorded or (begun < 0 and has_rows)
+        if is_gone or recovery.mended(checkpoint, ()):
+            shutil.rmtree(checkpoint, ignore_errors=True)
+            source.begin_anew(checkpoint, recorded)
+            self.say(f"  {self.name}: its checkpoint is gone or torn: a new one goes by the ledger")
 
     def settle(self, since: int) -> dict[str, Any]:
         """The lines that landed in the batches after `since`."""
@@ -78,7 +99,7 @@ class Bronze(Flow):
 
     def poll(self) -> None:
         """Hand over what is new."""
-        if self.run and self._writer and self.run.query.isActive:
+        if self.run and self._writer and self.run.is_active:
             self._writer.source.poll()
 
     def release(self, batch: int) -> None:

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from medallion.config.model import Config
 from medallion.errors import MedallionError
-from medallion.lakehouse import specs, tables
+from medallion.lakehouse import log, specs, tables
 from medallion.lakehouse.columns import RESCUED
 from medallion.parsing.parse import parse
 from medallion.schema.evolution import Schema
@@ -132,7 +132,7 @@ class Writer:
 
     def _committed(self, number: int) -> int | None:
         """The version of bronze that has the rows of a batch."""
-        return tables.committed_version(self._table, self._query(), number)
+        return log.committed_version(self._table, self._query(), number)
 
     def _query(self) -> str:
         return checkpoints.query_id(self._checkpoint)

@@ -11,13 +11,16 @@ from pyspark.sql import functions as F
 from medallion.config.model import Config, SourceConfig
 from medallion.lakehouse import specs, tables
 from medallion.lakehouse.text import counted
+from medallion.layers import recovery
 from medallion.layers.definition import refuse_another
 from medallion.layers.flow import Flow, Say
 from medallion.layers.silver import late, rules, transform
+from medallion.layers.silver.accounts import Accounts, rows_observed
 from medallion.layers.silver.rules import Check
 from medallion.layers.silver.writer import Writer
 from medallion.spark import checkpoints, query
-from medallion.spark.query import Batch, Run, Sink
+from medallion.spark.query import Batch, Run
+from medallion.spark.sink import Sink
 
 
 class Silver(Flow):
@@ -43,8 +46,12 @@ class Silver(Flow):
         Raises:
             ConfigError: the table has other keys or columns, or its suite does not guard the
                 watermark.
+            UsageError: its checkpoint is gone or torn.
         """
         source, layout = self.source, self.config.layout
+        checkpoint = layout.checkpoint(self.name)
+        silver, quarantine = map(layout.table, self.targets)
+        recovery.refuse_lost(self.name, checkpoint, (silver, quarantine), recorded)
         begun = rules.begun_with(
             self.config, source, rules.rules_of(self.config, source), recorded, self.say
         )
@@ -56,12 +63,11 @@ class Silver(Flow):
             .option("maxFilesPerTrigger", 2**31 - 1)
             .load(str(layout.table(self.inputs[0])))
         )
-        silver, quarantine = map(layout.table, self.targets)
         kept = transform.good(rows, source.silver)
         tables.create(silver, kept.schema.json(), specs.SILVER)
         tables.create(quarantine, transform.broken(rows).schema.json(), specs.QUARANTINE)
-        checkpoint = layout.checkpoint(self.name)
         self._refuse_another(kept)
+        self.tell_kept_settings()
         checkpoints.note(checkpoint, "rules", begun)
         sink = Sink(Writer(silver, quarantine, source.silver, checkpoint))
         writer = self._once(rows).writeStream.outputMode("append")
@@ -93,24 +99,19 @@ class Silver(Flow):
         return {"event_time": self.source.event_time, "keys": list(self.source.keys)}
 
     def settle(self, since: int) -> dict[str, Any]:
-        """Admit the late rows of the batches after `since`, and give the batches' figures."""
-        assert self._check is not None, f"{self.name} was not started"
-        rows = duplicates = admitted = 0
+        """Admit the late rows of the batches after `since`, and give the batches' figures.
+
+        Raises:
+            MedallionError: rows of bronze are lost.
+        """
         batches = self.ran.batches_to_settle(since)
-        for batch in batches:
-            known = self.ran.batches.get(batch)
-            if known:
-                rows += _read(known)
-                duplicates += known.duplicates
-            else:
-                rows += late.rows_of_batch(self.spark, self.config, self.source, batch).count()
-            if known is None or known.late:
-                dropped = known.late if known else None
-                settled = late.settle(
-                    self.spark, self.config, self.source, batch, dropped, self._check
-                )
-                admitted += settled.late
-                duplicates += settled.duplicates
+        accounts = Accounts(self.spark, self.config, self.source, batches)
+        rows = duplicates = admitted = 0
+        for number in batches:
+            settled = self._settle(accounts, number)
+            rows += accounts.rows_read(number)
+            admitted += settled.late
+            duplicates += settled.duplicates
         return {
             "rows_in": rows,
             "duplicate_rows": duplicates,
@@ -119,11 +120,45 @@ class Silver(Flow):
             "last_batch": batches.stop - 1,
         }
 
+    def _settle(self, accounts: Accounts, number: int) -> late.Settled:
+        """The late rows and the duplicates of one batch, by the engine's record if it is right."""
+        assert self._check is not None, f"{self.name} was not started"
+        known = self.ran.batches.get(number)
+        if known and not accounts.bear_out(known):
+            known = None
+        if known and not known.late:
+            return late.Settled(0, known.duplicates)
+        batch = late.Batch(self.spark, self.config, self.source, number, self._check)
+        if known and (settled := batch.settle_late(known.late)):
+            return late.Settled(settled.late, settled.duplicates + known.duplicates)
+        recounted = batch.settle_late(None)
+        assert recounted is not None, "nothing is held against it"
+        return late.Settled(recounted.late, recounted.duplicates + batch.duplicates_on_time())
+
+    def rows_to_judge(self, since: int, until: int) -> DataFrame:
+        """The new rows, and with them older ones that have the key of a new one, if there are any.
+
+        So a gate of unique keys holds for the whole table, and reads little of it.
+        """
+        new, keys, time = (
+            super().rows_to_judge(since, until),
+            self.source.keys,
+            F.col(self.source.event_time),
+        )
+        identified = new.where(transform.has_identity(keys))
+        bounds = (F.min(time).cast("string"), F.max(time).cast("string"))
+        count, first, last = identified.agg(F.count("*"), *bounds).collect()[0]
+        alike = self.rows().join(
+            identified.select(*keys).distinct(), on=list(keys), how="left_semi"
+        )
+        if self.source.event_time in keys and count:  # then Delta skips the files of other times
+            alike = alike.where(time.between(*(F.lit(t).cast("timestamp") for t in (first, last))))
+        if alike.count() == count:
+            return new
+        others = new.where(~transform.has_identity(keys))
+        return alike.select(new.columns).unionByName(others)
+
     def told(self, batch: Batch) -> str | None:
         """It reads each row twice, once on the way around the watermark: it counts them itself."""
-        rows = _read(batch) or batch.rows
+        rows = rows_observed(batch) or batch.rows
         return counted(rows, "row") if rows else None
-
-
-def _read(batch: Batch) -> int:
-    return sum(metric["rows"] for metric in batch.observed.values())

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 
 from medallion.config.model import Config, SourceConfig
 from medallion.errors import ConfigError
-from medallion.lakehouse import tables
+from medallion.layers import recovery
 from medallion.layers.silver import transform
 from medallion.quality.rules import Rule, failed_rules, load_rules
 from medallion.spark import checkpoints
@@ -76,12 +76,8 @@ def _has_written(config: Config, source: SourceConfig, recorded: int) -> bool:
         return False
     if begun == checkpoints.last_committed(checkpoint) or begun - 1 > recorded:
         return True
-    query = checkpoints.query_id(checkpoint)
-    written = (name, f"quarantine.{source.name}")
-    return any(
-        tables.committed_version(config.layout.table(table), query, begun) is not None
-        for table in written
-    )
+    targets = map(config.layout.table, (name, f"quarantine.{source.name}"))
+    return recovery.has_written(checkpoint, targets, begun)
 
 
 def check(rules: dict[str, Any]) -> Check:

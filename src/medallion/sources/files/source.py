@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -21,6 +22,7 @@ from medallion.sources.files.attempts import Attempts
 from medallion.sources.files.batch import FileBatch
 from medallion.sources.files.discovery import Discovery
 from medallion.sources.files.listing import stat
+from medallion.spark import checkpoints
 
 
 class Files:
@@ -67,6 +69,13 @@ class Files:
         checkpoint = self.config.layout.checkpoint(self.name)
         handed = record.handed_to(self.spark, self._handed, checkpoint, number)
         return FileBatch(self, number, handed, [])
+
+    def begin_anew(self, checkpoint: Path, recorded: int) -> None:
+        """All that was handed over is looked at again: the ledger knows what of it is in."""
+        last = max((e.batch or 0 for e in self.ledger.all_newest()), default=0)
+        table = tables.identity(self._handed)
+        first = tables.earliest_version(self._handed)
+        checkpoints.begin_after(checkpoint, max(last, recorded, 0), table, first)
 
     def sample(self) -> FileBatch:
         """The first files that wait."""

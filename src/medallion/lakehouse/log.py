@@ -1,0 +1,87 @@
+"""A Delta table's log read commit by commit, as its protocol writes it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+Actions = list[dict[str, Any]]
+
+
+def committed_version(table: Path, application: str, transaction: int) -> int | None:
+    """The version that one idempotent write of an application made; None where it made none."""
+    for version, found, _ in _transactions(table, application):
+        if found <= transaction:
+            return version if found == transaction else None
+    return None
+
+
+def rows_by_transaction(table: Path, application: str, first: int) -> dict[int, int]:
+    """The rows that each idempotent write of an application added, from one transaction on."""
+    rows = {}
+    for _, transaction, actions in _transactions(table, application):
+        if transaction < first:
+            break
+        rows[transaction] = _rows(actions)
+    return rows
+
+
+def rows_added(table: Path, first: int, last: int) -> int | None:
+    """The rows that versions `first` to `last` added; None where the log does not say all."""
+    try:
+        return sum(_rows(_actions(table, version)) for version in range(first, last + 1))
+    except FileNotFoundError:
+        return None
+
+
+def added_files(table: Path, first: int, last: int) -> list[Path]:
+    """The data files with rows that versions `first` to `last` added.
+
+    Raises:
+        FileNotFoundError: the log does not have all of these versions any more.
+    """
+    versions = range(first, last + 1)
+    return [table / unquote(add["path"]) for v in versions for add in _added(_actions(table, v))]
+
+
+def _transactions(table: Path, application: str) -> Iterator[tuple[int, int, Actions]]:
+    """Version, transaction and actions of the writes of an application, the newest first."""
+    log = table / "_delta_log"
+    commits = (file for file in log.glob("*.json") if file.stem.isdigit())
+    version = max((int(file.stem) for file in commits), default=-1)
+    while version >= 0:
+        try:
+            text = _commit(table, version).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return
+        if '"txn"' in text:
+            actions = _parsed(text)
+            for txn in (action["txn"] for action in actions if "txn" in action):
+                if txn["appId"] == application:
+                    yield version, int(txn["version"]), actions
+        version -= 1
+
+
+def _actions(table: Path, version: int) -> Actions:
+    return _parsed(_commit(table, version).read_text(encoding="utf-8"))
+
+
+def _commit(table: Path, version: int) -> Path:
+    return table / "_delta_log" / f"{version:020}.json"
+
+
+def _parsed(text: str) -> Actions:
+    return [json.loads(line) for line in text.split("\n") if line]
+
+
+def _added(actions: Actions) -> list[dict[str, Any]]:
+    """The files with rows that are new to the table: what is only compacted is not."""
+    adds = (action["add"] for action in actions if "add" in action)
+    return [add for add in adds if add["dataChange"]]
+
+
+def _rows(actions: Actions) -> int:
+    return sum(int(json.loads(add["stats"])["numRecords"]) for add in _added(actions))

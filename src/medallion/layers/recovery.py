@@ -1,0 +1,69 @@
+"""Checkpoints that are torn or gone: mended where nothing can be lost, and told where not."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from medallion.errors import UsageError
+from medallion.lakehouse import log, tables
+from medallion.spark import checkpoints
+
+
+def mended(checkpoint: Path, targets: Sequence[Path]) -> Path | None:
+    """Take away what is torn and made again: the last batch's end, or its plan.
+
+    A batch runs again without its end, and what it has written is known by its number. It may be
+    planned anew as long as it has written nothing.
+
+    Args:
+        targets: the tables that the query writes.
+
+    Returns:
+        What is torn or missing, and cannot be made again.
+    """
+    while part := checkpoints.torn(checkpoint):
+        batch = checkpoints.last_begun(checkpoint)
+        is_end = part == checkpoint / "commits" / str(batch)
+        is_plan = part == checkpoint / "offsets" / str(batch)
+        has_ended = checkpoints.last_committed(checkpoint) >= batch
+        if not part.is_file() or not (is_end or (is_plan and not has_ended)):
+            return part
+        if is_plan and has_written(checkpoint, targets, batch):
+            return part
+        part.unlink()
+    return None
+
+
+def has_written(checkpoint: Path, targets: Iterable[Path], batch: int) -> bool:
+    """Whether a batch has rows in any of the tables that its query writes."""
+    query = checkpoints.query_id(checkpoint)
+    return any(log.committed_version(table, query, batch) is not None for table in targets)
+
+
+def refuse_lost(name: str, checkpoint: Path, targets: Sequence[Path], recorded: int) -> None:
+    """Raise UsageError where a table has rows of batches that its checkpoint knows nothing of.
+
+    A query without its checkpoint begins anew, and would write all of them a second time.
+
+    Args:
+        recorded: the last of its batches that is on record.
+    """
+    again = f"medallion refresh {name} rebuilds the table and its checkpoint."
+    if part := mended(checkpoint, targets):
+        raise UsageError(f"{name} cannot go on, for {part} is missing or torn: {again}")
+    begun = checkpoints.last_begun(checkpoint)
+    if begun < recorded or (begun < 0 and any(map(tables.row_count, targets))):
+        raise UsageError(
+            f"{name} cannot go on, for {checkpoint} does not have the batches that have written "
+            f"its rows: {again}"
+        )
+
+
+def forget_torn(checkpoint: Path, targets: Sequence[Path]) -> bool:
+    """Drop a checkpoint that is torn, for a query that counts all anew; whether it was."""
+    if mended(checkpoint, targets) is None:
+        return False
+    shutil.rmtree(checkpoint)
+    return True

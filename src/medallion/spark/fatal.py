@@ -1,0 +1,82 @@
+"""Fatal errors of Java: told instead of printed, and nobody waits for what they have ended.
+
+A stack overflow or a lack of memory ends the thread that it happens in, and Spark goes on as if
+that were still there: a query counts as active whose thread has died, and a job never ends whose
+result nobody reads any more.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from pyspark import SparkContext
+from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from medallion.spark.errors import SPARK_ERRORS
+
+_QUERY_THREAD = "stream execution thread for "
+_FATAL = ("java.lang.StackOverflowError", "java.lang.OutOfMemoryError")
+# What has ended threads of this process's JVM, by the names of the threads.
+_found: dict[str, str] = {}
+
+
+class Uncaught:
+    """What Java calls when an error has ended a thread."""
+
+    def __init__(self, context: SparkContext) -> None:
+        self._context = context
+
+    def uncaughtException(self, thread: Any, error: Any) -> None:
+        """Note it; a thread of Spark's own may have been one that a job waits for."""
+        name = str(thread.getName())
+        _found[name] = str(error.toString()).partition("\n")[0]
+        if error.getClass().getName() in _FATAL and not name.startswith(_QUERY_THREAD):
+            with suppress(*SPARK_ERRORS):
+                self._context.cancelAllJobs()  # whoever waits for one is told so
+
+    class Java:
+        """As py4j has it."""
+
+        implements = ("java.lang.Thread$UncaughtExceptionHandler",)
+
+
+def watch(spark: SparkSession) -> None:
+    """Have fatal errors noted from now on, where Java would print their stack traces."""
+    gateway = SparkContext._gateway
+    assert gateway is not None, "a session has a JVM"
+    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+    handler = Uncaught(spark.sparkContext)
+    gateway.jvm.java.lang.Thread.setDefaultUncaughtExceptionHandler(handler)
+
+
+def has_lost_its_thread(query: StreamingQuery) -> bool:
+    """Whether a query counts as active although nothing will ever be done for it."""
+    # In this order: a thread that ends as it should says so before it goes.
+    return not _execution(query).queryExecutionThread().isAlive() and bool(query.isActive)
+
+
+def cause(query: StreamingQuery) -> str:
+    """What has ended a query's thread."""
+    run = str(query.runId)
+    found = (what for name, what in _found.items() if run in name)
+    return next(found, "an error of Java")
+
+
+def told_without_words(query: StreamingQuery) -> str:
+    """What a query failed of, where the error of Java has no message: its kind."""
+    failure = query._jsq.exception()
+    return str(failure.get().cause().toString()) if failure.isDefined() else "an error of Java"
+
+
+def release(query: StreamingQuery) -> None:
+    """End such a query for Spark too, so that another one may take its name."""
+    query.stop()
+    execution = _execution(query)
+    execution.sparkSession().streams().notifyQueryTermination(execution)
+
+
+def _execution(query: StreamingQuery) -> Any:
+    return query._jsq.streamingQuery()

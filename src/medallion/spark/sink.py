@@ -1,0 +1,42 @@
+"""Where the micro-batches of a query go, when a function of Python's writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame
+
+from medallion.errors import MedallionError
+from medallion.spark.errors import SPARK_ERRORS, one_line
+
+
+class Sink:
+    """A function that writes micro-batches, and what it failed of, in words.
+
+    Spark's own account of a function that failed is a stack trace of Python's.
+    """
+
+    def __init__(self, write: Callable[[DataFrame, int], None]) -> None:
+        self._write = write
+        self.failure: MedallionError | None = None
+
+    def __call__(self, rows: DataFrame, batch: int) -> None:
+        """Write one batch.
+
+        Raises:
+            MedallionError: it could not be written. Nothing of Java's own account may be in it:
+                Spark looks through that with a regular expression whose stack grows with the text.
+        """
+        try:
+            self._write(rows, batch)
+        except Exception as error:
+            self.failure = MedallionError(_in_words(error, batch))
+            raise self.failure from None
+
+
+def _in_words(error: Exception, batch: int) -> str:
+    if isinstance(error, MedallionError):
+        return str(error)
+    kind = "" if isinstance(error, SPARK_ERRORS) else f"{type(error).__name__}: "
+    told = one_line(str(error)) if str(error).strip() else "no message"
+    return f"batch {batch}: {kind}{told}"

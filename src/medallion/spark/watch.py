@@ -1,0 +1,66 @@
+"""Queries that are on and get nowhere: told to whoever waits for them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from pyspark import SparkContext
+
+from medallion.spark.query import Run
+
+PATIENCE = 300.0  # seconds
+_PAUSE = 10.0  # between two looks: an idle query gives a sign as often
+
+
+class Watch:
+    """Notes when something was last seen to happen for each query."""
+
+    def __init__(
+        self,
+        say: Callable[[str], None],
+        patience: float = PATIENCE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin.
+
+        Args:
+            say: tells it.
+            patience: the seconds in which nothing may happen.
+            clock: seconds that pass.
+        """
+        self._say, self._patience, self._clock = say, patience, clock
+        self._looked = -_PAUSE
+        self._seen: dict[int, tuple[Any, float]] = {}
+
+    def look(self, runs: Iterable[Run]) -> None:
+        """Tell of queries for which nothing has happened for too long, and again after as long."""
+        now = self._clock()
+        if now - self._looked < _PAUSE:
+            return
+        self._looked = now
+        tasks = _tasks_done()
+        for run in runs:
+            sign = (run.sign(), tasks)
+            before, since = self._seen.get(id(run), (None, now))
+            if sign != before:
+                since = now
+            elif now - since >= self._patience:
+                minutes = f"{self._patience / 60:.0f} minutes"
+                self._say(
+                    f"{run.name}: nothing has happened for {minutes}, and rows may be waiting; if "
+                    "that goes on, stop this run and start it again"
+                )
+                since = now
+            self._seen[id(run)] = (sign, since)
+
+
+def _tasks_done() -> tuple[tuple[int, int], ...]:
+    """The stages that run now, and how many of their tasks are done."""
+    context = SparkContext._active_spark_context
+    tracker = context.statusTracker() if context else None
+    infos = (
+        [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()] if tracker else []
+    )
+    return tuple((info.stageId, info.numCompletedTasks) for info in infos if info)

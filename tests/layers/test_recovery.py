@@ -1,0 +1,98 @@
+"""Checkpoints that are torn or gone, as Spark writes them but without it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import duckdb
+import pytest
+from deltalake import CommitProperties, Transaction, write_deltalake
+
+from medallion.errors import MedallionError, UsageError
+from medallion.layers import recovery
+from medallion.spark import checkpoints
+
+OFFSET = {"reservoirVersion": 5, "index": -1}
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """Batches 0 to 2 have ended, and 3 has begun; the query is `one`."""
+    checkpoint = tmp_path / "silver.a"
+    for name in ("offsets", "commits"):
+        (checkpoint / name).mkdir(parents=True)
+    (checkpoint / "metadata").write_text('{"id":"one"}')
+    for number in range(4):
+        lines = ["v1", json.dumps({"batchWatermarkMs": 0, "conf": {}}), json.dumps(OFFSET)]
+        (checkpoint / "offsets" / str(number)).write_text("\n".join(lines))
+        if number < 3:
+            (checkpoint / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+    return checkpoint
+
+
+def written(table: Path, batch: int) -> Path:
+    """A table that has rows of a batch of the query."""
+    rows = duckdb.connect().sql("select 1 as n")
+    properties = CommitProperties(app_transactions=[Transaction("one", batch)])
+    write_deltalake(table, rows, mode="append", commit_properties=properties)
+    return table
+
+
+def test_a_whole_checkpoint_is_left_alone(checkpoint: Path) -> None:
+    assert recovery.mended(checkpoint, ()) is None
+    assert checkpoints.last_begun(checkpoint) == 3
+    assert checkpoints.torn(checkpoint.with_name("none")) is None
+
+
+def test_a_torn_plan_that_has_written_nothing_is_made_again(checkpoint: Path) -> None:
+    plan = checkpoint / "offsets/3"
+    plan.write_text('v1\n{"batchWat')
+    table = written(checkpoint.with_name("table"), 2)
+    assert recovery.mended(checkpoint, (table,)) is None
+    assert checkpoints.last_begun(checkpoint) == 2
+
+
+def test_a_torn_plan_that_has_written_is_not(checkpoint: Path) -> None:
+    """Other rows might be in the batch of that number, and would be taken for written."""
+    plan = checkpoint / "offsets/3"
+    plan.write_text("")
+    table = written(checkpoint.with_name("table"), 3)
+    assert recovery.mended(checkpoint, (table,)) == plan
+    with pytest.raises(UsageError, match=r"offsets/3 is missing or torn: .* refresh silver.a"):
+        recovery.refuse_lost("silver.a", checkpoint, (table,), recorded=2)
+
+
+def test_a_torn_end_is_written_again(checkpoint: Path) -> None:
+    (checkpoint / "offsets/3").unlink()
+    (checkpoint / "commits/2").write_text("v1")
+    assert recovery.mended(checkpoint, ()) is None
+    assert (checkpoints.last_begun(checkpoint), checkpoints.last_committed(checkpoint)) == (2, 1)
+    recovery.refuse_lost("silver.a", checkpoint, (), recorded=2)
+
+
+@pytest.mark.parametrize("part", ["offsets/2", "metadata"])
+def test_what_cannot_be_made_again_is_told(checkpoint: Path, part: str) -> None:
+    (checkpoint / part).write_text("v1\n")
+    assert recovery.mended(checkpoint, ()) == checkpoint / part
+
+
+def test_batches_on_record_that_the_checkpoint_has_not(checkpoint: Path) -> None:
+    recovery.refuse_lost("silver.a", checkpoint, (), recorded=3)
+    with pytest.raises(UsageError, match=r"silver.a cannot go on.* medallion refresh silver.a"):
+        recovery.refuse_lost("silver.a", checkpoint, (), recorded=4)
+
+
+def test_rows_whose_checkpoint_is_gone(checkpoint: Path) -> None:
+    table = written(checkpoint.with_name("table"), 2)
+    shutil.rmtree(checkpoint)
+    recovery.refuse_lost("silver.a", checkpoint, (table.with_name("none"),), recorded=-1)
+    with pytest.raises(UsageError, match=r"medallion refresh silver\.a"):
+        recovery.refuse_lost("silver.a", checkpoint, (table,), recorded=-1)
+
+
+def test_who_only_looks_is_told_what_is_torn(checkpoint: Path) -> None:
+    (checkpoint / "offsets/2").write_text("v1\n{")
+    with pytest.raises(MedallionError, match=r"offsets/2 is missing or torn: medallion run silver"):
+        checkpoints.delta_offset(checkpoint, 2)

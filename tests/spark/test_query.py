@@ -1,0 +1,144 @@
+"""Streaming queries started, watched and stopped, and what they tell."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from traceback import format_exception
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from py4j.protocol import Py4JError
+from pyspark.sql import DataFrame, SparkSession
+
+from medallion.errors import MedallionError, UsageError
+from medallion.spark import query
+from medallion.spark.errors import StreamError
+from medallion.spark.query import Run, moment, trigger
+from medallion.spark.sink import Sink
+
+# What PySpark leaves of an error of Java's, on the threads that call back from a stream.
+OF_JAVA = "py4j.protocol.Py4JJavaError: An error occurred while calling o1.save.\n"
+
+
+def test_triggers() -> None:
+    assert trigger("available-now") == {"availableNow": True}
+    assert trigger("4 seconds") == {"processingTime": "4 seconds"}
+    with pytest.raises(UsageError, match="'soon' is neither available-now nor an interval"):
+        trigger("soon")
+
+
+def test_a_watermark_that_is_not_set_is_none() -> None:
+    assert moment("1970-01-01T00:00:00.000Z") is None
+    assert moment("1970-01-02T00:00:00.000Z") == 86_400_000_000
+
+
+class Progress:
+    """A record of Spark: of a batch, or of an idle trigger, which has the next batch's number."""
+
+    def __init__(self, batch: int, ran: bool = True) -> None:
+        self.record = {
+            "batchId": batch,
+            "numInputRows": 7,
+            "durationMs": {"addBatch": 5} if ran else {},
+        }
+        self.json = json.dumps(self.record)
+
+    def __getitem__(self, key: str) -> Any:
+        return self.record[key]
+
+
+class Query:
+    """A query of Spark, as far as its records go; fetching all of them is counted."""
+
+    def __init__(self) -> None:
+        self.records: list[Progress] = []
+        self.fetched = 0
+
+    @property
+    def lastProgress(self) -> Progress | None:
+        return self.records[-1] if self.records else None
+
+    @property
+    def recentProgress(self) -> list[Progress]:
+        self.fetched += 1
+        return self.records
+
+
+def test_records_are_taken_up_once_each_and_fetched_only_if_missed() -> None:
+    query = Query()
+    run = Run("silver.event", cast(Any, query), Path("none"), 4)  # as its checkpoint was
+    told: list[int] = []
+    run.on_batch = lambda _, batch: told.append(batch.id)
+    run.collect()
+    for record in (Progress(5, ran=False), Progress(5), Progress(6, ran=False), Progress(6)):
+        query.records.append(record)
+        run.collect()
+        run.collect()
+    assert (told, query.fetched) == ([5, 6], 0)
+    query.records += [Progress(7), Progress(8), Progress(9, ran=False)]
+    run.collect()
+    assert (told, query.fetched, run.last_batch) == ([5, 6, 7, 8], 1, 8)
+
+
+def test_what_a_batch_failed_of_is_raised_in_words_alone() -> None:
+    """Spark matches `(.|\\n)*` against all of it, and dies where that is long."""
+
+    def write(*_: Any) -> None:
+        try:
+            raise Py4JError(OF_JAVA + "\tat java.base\n" * 1000)
+        except Py4JError as error:
+            raise ValueError("a number\nwas none") from error
+
+    sink = Sink(write)
+    with pytest.raises(MedallionError) as raised:
+        sink(cast(DataFrame, None), 3)
+    assert str(sink.failure) == "batch 3: ValueError: a number"
+    told = "".join(format_exception(raised.value))
+    assert "Py4JJavaError" not in told
+    assert len(told) < 1000
+
+
+# A regular expression of an alternative, repeated: its stack grows with the text.
+OVERFLOWING = "repeat('a', 5000000) rlike '(a|b)*c'"
+
+
+def test_a_query_that_fails_of_a_fatal_error_names_it(spark: SparkSession, tmp_path: Path) -> None:
+    rows = spark.readStream.format("rate").load()
+
+    def begun(some: DataFrame) -> Run:
+        how, sink = {"processingTime": "1 second"}, Sink(lambda *_: None)
+        return query.start(some.writeStream, "rate.one", tmp_path / "checkpoint", how, sink)
+
+    run = begun(rows.where(OVERFLOWING))  # worked out by the query's own thread, as it is constant
+    with pytest.raises(StreamError, match=r"rate\.one: java.lang.StackOverflowError"):
+        query.await_all([run])
+    assert not run.is_active
+    again = begun(rows)  # under the same name
+    assert again.is_active
+    again.stop()
+    assert again.error() is None
+
+
+def test_a_query_whose_thread_has_died_is_noticed() -> None:
+    """To Spark it stays active, has no exception, and is awaited for ever."""
+    done: list[Any] = []
+    streams = SimpleNamespace(notifyQueryTermination=done.append)
+    execution = SimpleNamespace(
+        queryExecutionThread=lambda: SimpleNamespace(isAlive=lambda: False),
+        sparkSession=lambda: SimpleNamespace(streams=lambda: streams),
+    )
+    dead: Any = SimpleNamespace(
+        isActive=True,
+        lastProgress=None,
+        runId="of no thread",
+        exception=lambda: None,
+        stop=lambda: done.append("stopped"),
+        _jsq=SimpleNamespace(streamingQuery=lambda: execution),
+    )
+    run = Run("silver.event", dead, Path("none"), 4)
+    assert not run.is_active
+    with pytest.raises(StreamError, match=r"silver\.event: its thread in Spark has died of an"):
+        query.await_all([run])
+    assert done == ["stopped", execution]  # so that another one may take its name
