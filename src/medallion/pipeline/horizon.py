@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from medallion.config.model import Config
+from medallion.errors import MedallionError
 from medallion.lakehouse import tables
 from medallion.lakehouse.layout import Layout
 from medallion.ops.runs import HELD, Standing
@@ -82,7 +83,7 @@ def _of_stream(config: Config, query: str, recorded: int) -> Need:
     try:
         offset = checkpoints.delta_offset(checkpoint, settled)
         return Need(offset.version, query, is_within=not offset.is_whole)
-    except (OSError, ValueError, LookupError):
+    except (MedallionError, LookupError):
         # Spark keeps the offsets of the last hundred batches, and one may be cut short.
         return Need(0, f"{query}, whose batches are not on record,")
 

@@ -5,7 +5,6 @@ What is needed is told by versions, and not by times: a clock may step, and a re
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from medallion.config.model import Maintenance
-from medallion.lakehouse import tables
+from medallion.lakehouse import log, tables
 from medallion.pipeline.horizon import Need
 
 # Each version that is to be kept has its files looked up, some milliseconds each.
@@ -71,7 +70,7 @@ def clean(table: Path, policy: Maintenance, need: Need | None, is_idle: bool) ->
     if len(needed) > MOST_VERSIONS:
         return Upkeep()
     within = need.version if need and need.is_within else None
-    adding = [v for v in needed if _added(table, v) or v == within]
+    adding = [v for v in needed if log.added_files(table, v, v) or v == within]
     removed = _vacuum(table, adding, is_idle)
     before = _commits(table)
     if _are_young(table, needed, policy.retention.seconds):
@@ -84,16 +83,9 @@ def clean(table: Path, policy: Maintenance, need: Need | None, is_idle: bool) ->
 def are_there(table: Path, versions: Iterable[int]) -> bool:
     """Whether the rows that these versions added can still be read one by one."""
     try:
-        return all(file.exists() for version in versions for file in _added(table, version))
+        return all(file.exists() for v in versions for file in log.added_files(table, v, v))
     except FileNotFoundError:
         return False
-
-
-def _added(table: Path, version: int) -> list[Path]:
-    """The files of a commit whose rows are new to the table: of a compaction none are."""
-    lines = _commit(table, version).read_text(encoding="utf-8").splitlines()
-    adds = (json.loads(line).get("add") for line in lines)
-    return [table / unquote(add["path"]) for add in adds if add and add["dataChange"]]
 
 
 def _vacuum(table: Path, keep: list[int], is_idle: bool) -> int:
