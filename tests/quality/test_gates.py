@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -218,10 +219,7 @@ def test_data_docs_show_the_last_result_of_each_table(
     spark: SparkSession, gates: Gates, results: Path
 ) -> None:
     good = spark.sql(ACTIVITY.format(rows=3))
-    for batch, status, other in (
-        (good, "Succeeded", "Failed"),
-        (good.union(good), "Failed", "Succeeded"),
-    ):
+    for batch, status in ((good, "Succeeded"), (good.union(good), "Failed")):
         validate(gates, "silver.activity", batch)
         index = gates.build_docs()
         (stored,) = (results / "validations/silver/activity").rglob("*.json")
@@ -229,8 +227,7 @@ def test_data_docs_show_the_last_result_of_each_table(
         failed = [one["expectation_config"]["meta"]["name"] for one in judged if not one["success"]]
         assert failed == (["unique_recordings"] if status == "Failed" else [])
         (page,) = (results / "data_docs/validations/silver/activity").rglob("*.html")
-        assert status in page.read_text()
-        assert other not in page.read_text()
+        assert re.findall(r"Status:(?:\s|<[^>]*>)*(\w+)", page.read_text()) == [status]
     assert index == results / "data_docs" / "index.html"
     assert "silver.activity" in index.read_text()
     assert gates.build_docs() is None
