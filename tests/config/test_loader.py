@@ -76,6 +76,7 @@ def edited(tmp_path: Path, *path: str, value: Any) -> Path:
         (("sources", "event", "watermark"), f"{10**9} days", ["watermark", "'1 hour'"]),
         (("maintain",), {"retain": "1 day"}, ["maintain.retain", "retention, every"]),
         (("maintain",), {"retention": "1 week"}, ["maintain.retention", "'7 days'"]),
+        (("maintain",), {"retention": "59 minutes"}, ["maintain.retention", "an hour at least"]),
         (("maintain",), "daily", ["maintain must be a mapping"]),
         (("gold", "x" * 101), {}, ["not a table name"]),
         (("sources", "event", "late"), "drop", ["late", "admit, quarantine"]),

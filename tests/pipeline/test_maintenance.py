@@ -89,6 +89,8 @@ def test_many_small_files_become_one_and_the_old_ones_go(config: Config) -> None
     first = maintain(config).tables[BRONZE]
     assert (first.compacted_files, len(DeltaTable(path).file_uris())) == (MANY, 1)
     assert rows(path) == list(range(MANY))
+    time.sleep(1.1)
+    DeltaTable(path).create_checkpoint()  # which forgets what the log need not know any more
     maintain(config)
     assert not small & files(path)
     assert len(files(path)) == 1

@@ -14,8 +14,11 @@ def maintenance(node: Node) -> Maintenance:
     """The policy of housekeeping; every key has a default."""
     node.only(*(field.name for field in fields(Maintenance)))
     duration, size = "a duration such as '7 days'", "a size such as '128 MiB'"
+    retention = node.get("retention", values.duration, duration, specs.RETENTION)
+    if retention.seconds < 3600:  # a query of somebody's may last as long
+        node.fail("retention", "must be an hour at least")
     return Maintenance(
-        retention=node.get("retention", values.duration, duration, specs.RETENTION),
+        retention=retention,
         every=node.get("every", values.duration, duration, "1 hour"),
         compact_from=node.get("compact_from", values.count, "a whole number above 0", 20),
         target_file_size=node.get("target_file_size", values.size, size, "128 MiB"),

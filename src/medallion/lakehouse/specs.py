@@ -29,8 +29,13 @@ class TableSpec:
     is_streamed: bool = False
     has_statistics: bool = True
 
-    def properties(self, retention: str = RETENTION) -> dict[str, str]:
+    def properties(self, retention: str = RETENTION, known_days: int = 3) -> dict[str, str]:
         """The properties of its Delta table.
+
+        Args:
+            retention: how long commits stay.
+            known_days: how long the log knows of a file that was replaced. It must know of it for
+                longer than the file stays, for housekeeping removes those that it knows of.
 
         A checkpoint every ten commits is Spark's own default, and not that of the other writer
         here: opening a table reads all the commits since the last one.
@@ -41,7 +46,7 @@ class TableSpec:
             "delta.enableChangeDataFeed": "false",
             "delta.enableExpiredLogCleanup": _spelled(not self.is_streamed),
             "delta.logRetentionDuration": f"interval {retention}",
-            "delta.deletedFileRetentionDuration": f"interval {retention}",
+            "delta.deletedFileRetentionDuration": f"interval {known_days} days",
         }
         return found if self.has_statistics else {**found, "delta.dataSkippingNumIndexedCols": "0"}
 

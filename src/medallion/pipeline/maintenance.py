@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -105,7 +106,8 @@ def _tables(
 
 def _maintain(config: Config, table: _Table, is_idle: bool) -> tuple[Upkeep, str | None]:
     policy = config.maintain
-    upkeep.align(table.path, table.spec.properties(policy.retention.text))
+    known_days = 2 + math.ceil(policy.retention.seconds / 86400)  # a night and the next are between
+    upkeep.align(table.path, table.spec.properties(policy.retention.text, known_days))
     compacted = upkeep.compact(table.path, policy) if table.is_compacted else 0
     version = tables.version(table.path)
     need = horizon.oldest(table.needed, version)

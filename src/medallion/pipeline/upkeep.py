@@ -5,6 +5,7 @@ What is needed is told by versions, and not by times: a clock may step, and a re
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -71,7 +72,7 @@ def clean(table: Path, policy: Maintenance, need: Need | None, is_idle: bool) ->
         return Upkeep()
     within = need.version if need and need.is_within else None
     adding = [v for v in needed if log.added_files(table, v, v) or v == within]
-    removed = _vacuum(table, adding, is_idle)
+    removed = _vacuum(table, policy, adding, is_idle)
     before = _commits(table)
     if _are_young(table, needed, policy.retention.seconds):
         DeltaTable(table).cleanup_metadata()
@@ -88,13 +89,14 @@ def are_there(table: Path, versions: Iterable[int]) -> bool:
         return False
 
 
-def _vacuum(table: Path, keep: list[int], is_idle: bool) -> int:
-    """Remove what is older than the table's own retention; the files of the versions to `keep`
-    stay, whenever they were replaced."""
+def _vacuum(table: Path, policy: Maintenance, keep: list[int], is_idle: bool) -> int:
+    """Remove what was replaced before the retention; the files of the versions to `keep` stay,
+    whenever they were replaced."""
     from deltalake import DeltaTable
 
     # What was replaced, and what no commit names: the latter only where no write is under way.
-    hours = {False: None, True: _ORPHANED_HOURS}
+    seconds = policy.retention.seconds
+    hours = {False: math.ceil(seconds / 3600) if seconds >= 3600 else 0, True: _ORPHANED_HOURS}
     removed = 0
     for is_full in (False, True) if is_idle else (False,):
         delta = DeltaTable(table)
