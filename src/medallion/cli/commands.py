@@ -82,11 +82,13 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
 
     started = time.monotonic()
     quiet = bool(options.json)
-    report = None if options.accept else idle(config, "nightly", _say(quiet))
+    told: list[str] = []
+    report = None if options.accept else idle(config, "nightly", told.append)
     if report is None:
-        report = _busy_night(config, options)
+        report = _busy_night(config, options, told)
     else:
-        _say(quiet)("nothing is new: all that landed is accounted for")
+        for line in (*told, "nothing is new: all that landed is accounted for"):
+            _say(quiet)(line)
     report.seconds["all"] = time.monotonic() - started
     if quiet:
         show(document(render.as_json(report)))
@@ -97,13 +99,16 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
     return 0 if report.is_good else max(report.exit_status, 1)
 
 
-def _busy_night(config: Config, options: argparse.Namespace) -> Report:
+def _busy_night(config: Config, options: argparse.Namespace, told: Sequence[str]) -> Report:
+    """Run a night with something to do; what the look before it has told is said here."""
     from medallion.pipeline import nightly
     from medallion.quality import gates
 
     nightly.check_accepted(config, options.accept)
     gates.preload()
     with _pipeline(config, options, "nightly", LAYERS, quiet=bool(options.json)) as pipeline:
+        for line in told:
+            pipeline.say(line)
         return nightly.Nightly(pipeline, options.accept).run()
 
 

@@ -124,8 +124,9 @@ class Pipeline:
         failures: list[MedallionError] = []
         for flow in flows:
             try:
-                is_due = flow.is_due(self.runs, settings)
-                if is_due and self.begin(flow, trigger(AVAILABLE_NOW)):
+                if not flow.is_due(self.runs, settings):
+                    self.say(f"  {flow.name}: nothing is new")
+                elif self.begin(flow, trigger(AVAILABLE_NOW)):
                     started.append(flow)
             except MedallionError as error:
                 failures.append(error)
