@@ -152,7 +152,8 @@ def test_a_stream_a_backfill_beside_it_and_a_night(cli: Cli, tmp_path: Path, num
     assert night.stdout
     assert "medallion nightly on" in night.stdout.readline()
     night.stdout.close()  # as `medallion nightly | head -1` does: the status is that of the night
-    assert night.wait(timeout=600) == 0, night.stderr and night.stderr.read()
+    _, err = night.communicate(timeout=600)
+    assert night.returncode == 0, err
     assert in_gold(root) == total(landed, "expected_silver")
     found = cli.json("audit")
     assert found["balanced"]

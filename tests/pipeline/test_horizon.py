@@ -52,20 +52,21 @@ def test_a_first_batch_that_is_planned_keeps_everything(config: Config) -> None:
     record(config, "bronze.activity", table_version=30)
     checkpoints.planned(config.layout, "silver.activity", 0, version=12)
     found = oldest_of(config, "bronze.activity", 30)
-    assert found == (0, "silver.activity, whose first batch is not on record,")
+    assert found == (0, "silver.activity, which has no two batches on record,")
 
 
 def test_batches_that_are_not_on_record_are_read_once_more(config: Config) -> None:
-    """Two of six are to be settled, from the versions that the fourth one ended with."""
+    """Two of six are to be settled, and a query plans the last that is settled once more: it began
+    at the version that the third one ended with."""
     record(config, "bronze.activity", table_version=90)
     for batch, version in enumerate((2, 3, 5, 6, 8, 9)):
         checkpoints.done(config.layout, "silver.activity", batch, version)
     record(config, "silver.activity", last_batch=3, table_version=7)
-    assert oldest_of(config, "bronze.activity", 90) == (6, "silver.activity")
+    assert oldest_of(config, "bronze.activity", 90) == (5, "silver.activity")
     record(config, "silver.activity", last_batch=5, table_version=8)
-    assert oldest_of(config, "bronze.activity", 90) == (9, "silver.activity")
+    assert oldest_of(config, "bronze.activity", 90) == (8, "silver.activity")
     checkpoints.planned(config.layout, "silver.activity", 6, version=40)  # it may run again
-    assert oldest_of(config, "bronze.activity", 90) == (9, "silver.activity")
+    assert oldest_of(config, "bronze.activity", 90) == (8, "silver.activity")
 
 
 def test_offsets_that_spark_has_not_kept_are_as_good_as_none(config: Config) -> None:
@@ -78,8 +79,9 @@ def test_offsets_that_spark_has_not_kept_are_as_good_as_none(config: Config) -> 
 
 def test_the_slowest_table_of_gold_counts(config: Config) -> None:
     record(config, "silver.activity", table_version=50, last_batch=9)
-    checkpoints.done(config.layout, "gold.device_counts", 4, version=31)
-    checkpoints.done(config.layout, "gold.device_totals", 2, version=17)
+    for batch, (counts, totals) in enumerate(((31, 17), (40, 45))):
+        checkpoints.done(config.layout, "gold.device_counts", batch, version=counts)
+        checkpoints.done(config.layout, "gold.device_totals", batch, version=totals)
     assert oldest_of(config, "silver.activity", 50) == (17, "gold.device_totals")
 
 
@@ -107,7 +109,7 @@ def test_what_was_written_since_the_last_run_is_counted_from_the_log(config: Con
 
 def test_handed_over_files_are_needed_until_their_batch_is_on_record(config: Config) -> None:
     handover.prepare(config.layout.intake("event"))
-    checkpoints.done(config.layout, "bronze.event", 0, version=2)
-    checkpoints.done(config.layout, "bronze.event", 1, version=3)
-    record(config, "bronze.event", last_batch=0, table_version=1)
+    for batch, version in enumerate((2, 3, 4)):
+        checkpoints.done(config.layout, "bronze.event", batch, version)
+    record(config, "bronze.event", last_batch=1, table_version=1)
     assert oldest_of(config, "_intake.event") == (2, "bronze.event")

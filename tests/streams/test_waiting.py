@@ -23,7 +23,8 @@ def test_the_life_of_a_stream(doors: Doors) -> None:
     assert streams.until_stream_is_ready("doors").runId == query.runId
     row = next(iter(streams.streams()))
     assert (row.name, row.id, row.run_id) == ("doors", query.id, query.runId)
-    assert (row.state, row.last_batch, row.watermark) == ("waiting", None, None)
+    assert row.state in ("running", "waiting")  # whether it still looks for its first rows
+    assert (row.last_batch, row.watermark) == (None, None)
     assert "Waiting for data" in streams.explain("doors")
     assert streams.exception("doors") is None
     assert streams.await_termination("doors", timeout=0.1) is False

@@ -44,10 +44,8 @@ ENDINGS = st.sampled_from([".json", "", ".gz", ".torn.gz"])
 
 
 def is_whole(content: bytes, ending: str) -> bool:
-    """What is packed is not looked at for what it is."""
-    if ending.endswith(".gz"):
-        return ".torn" not in ending
-    return not content.startswith(NO_TEXT)
+    """What is packed is looked at as it is unpacked."""
+    return ".torn" not in ending and not content.startswith(NO_TEXT)
 
 
 def rows_in(content: bytes) -> int:

@@ -112,8 +112,9 @@ def _long_line(file: IO[bytes], limit: int) -> int | None:
 def _long_row(file: IO[bytes], limit: int) -> int | None:
     """The number of the line in which the first row of CSV begins that is too long."""
     number, length = 1, 0
+    text = io.TextIOWrapper(file, "latin-1", newline="")
 
-    def lines(text: io.TextIOWrapper) -> Iterator[str]:
+    def lines() -> Iterator[str]:
         nonlocal length
         while line := text.readline(limit + 1):
             length += len(line)
@@ -121,11 +122,12 @@ def _long_row(file: IO[bytes], limit: int) -> int | None:
                 return
             yield line
 
-    rows = csv.reader(lines(io.TextIOWrapper(file, "latin-1", newline="")))
+    rows = csv.reader(lines())
     for _ in rows:
         if length > limit:
             break
         number, length = rows.line_num + 1, 0
+    text.detach()  # the file is closed by whoever opened it
     return number if length > limit else None
 
 
