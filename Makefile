@@ -24,7 +24,7 @@ nightly: setup ## the sample files the first time, then the nightly batch
 # Two workers with a Spark each take file by file, those of whole runs first: they are the longest.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-test: setup ## the test suite, on two processors (ten minutes)
+test: setup ## the test suite, in two processes
 	@$(WITH_JAVA) $(PYTEST) $(PYTEST_ARGS)
 
 test-slow: setup ## the long forms of its tests, before a release (half an hour)
