@@ -232,3 +232,12 @@ def test_csv_of_rare_codecs(lakehouse: Lakehouse) -> None:
     assert entry.why
     assert entry.why.startswith("cannot be read")
     assert recounted(home) == []
+
+
+def test_csv_of_a_thousand_columns(lakehouse: Lakehouse) -> None:
+    home = only(lakehouse, format="csv", schema=SCHEMA, schema_evolution="rescue")
+    names = ["Index", *(f"c{number}" for number in range(999))]
+    rows = "\n".join(",".join([str(index)] * 1000) for index in range(3))
+    land(home, {"a.csv": f"{','.join(names)}\n{rows}\n".encode()})
+    home.pipeline().run("bronze")
+    assert found(home, "Index") == {"a.csv": [(0,), (1,), (2,)]}
