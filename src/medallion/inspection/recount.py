@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import zlib
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +12,7 @@ from medallion.lakehouse import tables
 from medallion.lakehouse.text import counted
 from medallion.ops import ledger
 from medallion.ops.ledger import REJECTED, TAKEN, Entry
+from medallion.sources.files.codecs import FAULTS
 from medallion.sources.files.recount import rows_of
 
 _SHOWN = 20
@@ -85,7 +85,7 @@ def _lines(
         return rows_of(config.layout.root / place, source), None
     except FileNotFoundError:
         return None, f"it was taken in, and {place} is not there any more."
-    except (OSError, EOFError, zlib.error) as error:
+    except FAULTS as error:
         return None, f"{place} cannot be read: {getattr(error, 'strerror', None) or error}."
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from medallion.errors import MedallionError
 from medallion.lakehouse.text import counted
 from medallion.ops.ledger import REPLACED, Entry
-from medallion.sources.files import record, reject
+from medallion.sources.files import codecs, record, reject
 from medallion.sources.files.attempts import WHY, parts, works
 from medallion.sources.files.lengths import why_too_long
 from medallion.sources.files.record import Handed
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from medallion.sources.files.source import Files
 
 # What a file can be the cause of: Python reads the headers of CSV itself, and so may fail as well.
-FAULTS = (*SPARK_ERRORS, OSError, EOFError, zlib.error)
+FAULTS = (*SPARK_ERRORS, *codecs.FAULTS)
 
 
 class FileBatch:

@@ -26,6 +26,10 @@ _USUAL = 8  # times that JSON becomes smaller, or a little more
 _CHUNK = 1 << 20
 
 
+# What fails where a file cannot be read or unpacked.
+FAULTS = (OSError, EOFError, zlib.error)
+
+
 class Undecodable(OSError):
     """Bytes that are not what the file's name says."""
 

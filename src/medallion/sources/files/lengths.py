@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import csv
 import io
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
 from medallion.config.model import SourceConfig
-from medallion.sources.files.codecs import CODECS, MOST_UNPACKED, opened
+from medallion.sources.files.codecs import CODECS, FAULTS, MOST_UNPACKED, opened
 
 _CHUNK = 1 << 20
 _PIECE = 1 << 16
@@ -29,7 +28,7 @@ def why_too_long(path: Path, source: SourceConfig) -> str | None:
         if size * (MOST_UNPACKED.get(suffix, size) if suffix in CODECS else 1) <= limit:
             return None
         found = _what_is_too_long(path, source, size)
-    except (OSError, EOFError, zlib.error):  # whoever reads it next tells
+    except FAULTS:  # whoever reads it next tells
         return None
     if found is None:
         return None
