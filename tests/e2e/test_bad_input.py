@@ -89,7 +89,7 @@ def lakehouse(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse
         lakehouse.land("activity", f"{name}.json", *own)
     for name, (lines, _, _) in EVENTS.items():
         lakehouse.land("event", f"{name}.json", *lines)
-    report = lakehouse.nightly()
+    report = lakehouse.night()
     assert report.is_good, report
     return lakehouse
 

@@ -1,4 +1,4 @@
-"""The sample files give the counts that the contract publishes."""
+"""The sample files give the counts that the contract publishes; the events': tests/notebooks."""
 
 from __future__ import annotations
 
@@ -6,22 +6,6 @@ from dataclasses import asdict, replace
 
 from medallion.pipeline.idle import idle
 from tests.support.lakehouse import Lakehouse
-
-FIRST, SECOND = "2018-03-02 10:00:00", "2018-03-02 10:10:00"
-
-
-def test_event_files_one_at_a_time(lakehouse: Lakehouse) -> None:
-    lakehouse.about("event", "action_counts")
-    published = {
-        "file1.json": [(FIRST, "close", 1), (FIRST, "open", 3)],
-        "file2.json": [(FIRST, "close", 2), (FIRST, "open", 4)],
-        "file3.json": [(FIRST, "close", 3), (FIRST, "open", 4), (SECOND, "open", 1)],
-    }
-    for name, counts in published.items():
-        lakehouse.land_sample("event", name)
-        lakehouse.fill()
-        found = lakehouse.rows("gold.action_counts", "window_start", "action", "total_events")
-        assert found == counts, name
 
 
 def test_all_activity_samples_reach_gold(lakehouse: Lakehouse) -> None:

@@ -84,7 +84,7 @@ def lakehouse(spark: Any, tmp_path: Path) -> Lakehouse:
 
 
 def test_from_a_file_to_gold(lakehouse: Lakehouse) -> None:
-    report = lakehouse.nightly()  # nothing has landed that tells the schema
+    report = lakehouse.night()  # nothing has landed that tells the schema
     assert report.is_good, report
     landing = lakehouse.config.layout.landing("sensor")
     (landing / "1.csv").write_text(FIRST)
@@ -102,7 +102,7 @@ def test_from_a_file_to_gold(lakehouse: Lakehouse) -> None:
     assert broken == ("s3,2024-01-01T10:00:03Z,21,one,field too many",)
 
     (landing / "2.csv").write_text(SECOND)
-    assert lakehouse.nightly().is_good
+    lakehouse.fill("bronze")
     (landing / "3.csv").write_text(SECOND.replace("05Z", "06Z"))
     assert lakehouse.nightly().is_good
     rows = lakehouse.rows("bronze.sensor", "_source_file", "battery", "celsius", "_rescued_data")

@@ -23,7 +23,6 @@ def a_walk(tmp_path: Path, act: Act, seed: int = 1, can_kill: bool = False) -> W
     return Walk(root, conf, act, Random(seed), Results(), can_kill, can_kill)
 
 
-@pytest.mark.slow
 def test_nothing_is_lost_whatever_happens(spark: SparkSession, tmp_path: Path) -> None:
     actor = Actor(spark, tmp_path / "conf", tmp_path / "lakehouse")
     walk = a_walk(tmp_path, actor.act)

@@ -51,6 +51,7 @@ class Dying:
         self.run = self.ran = SimpleNamespace(
             is_active=False,
             is_lost=True,
+            is_given_up=False,
             last_batch=last_batch,
             batches={},
             collect=lambda: None,

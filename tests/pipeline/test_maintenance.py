@@ -19,6 +19,7 @@ from medallion.ops.runs import Runs
 from medallion.pipeline import maintenance, upkeep
 from medallion.pipeline.maintenance import Maintained
 from medallion.pipeline.upkeep import Upkeep
+from medallion.spark.checkpoints import last_begun
 from tests.support import PROJECT, checkpoints
 from tests.support.home import Home
 
@@ -55,8 +56,18 @@ def read_until(config: Config, path: Path) -> None:
     """Bronze is on record, and silver has read all of it."""
     version = tables.version(path)
     record(config, BRONZE, table_version=version, last_batch=0)
-    checkpoints.done(config.layout, "silver.activity", 0, version + 1)
-    record(config, "silver.activity", last_batch=0)
+    silver_has_read(config, version)
+
+
+def silver_has_read(config: Config, last: int) -> None:
+    """Silver has read up to a version, and had a batch after that, which found nothing.
+
+    A query that starts again plans its last batch once more, from where the one before it ended.
+    """
+    begun = last_begun(config.layout.checkpoint("silver.activity"))
+    for batch in (begun + 1, begun + 2):
+        checkpoints.done(config.layout, "silver.activity", batch, last + 1)
+    record(config, "silver.activity", last_batch=begun + 2)
 
 
 def maintain(config: Config, *layers: str) -> Maintained:
@@ -117,11 +128,10 @@ def test_few_files_and_large_ones_are_left_alone(config: Config) -> None:
 
 
 def test_what_a_stream_has_not_read_stays(config: Config) -> None:
-    """Silver's last batch on record ended before version 21: ten commits are still to be read."""
+    """Silver has read up to version 20: ten commits are still to be read."""
     path = append(config)
     record(config, BRONZE, table_version=MANY, last_batch=0)
-    checkpoints.done(config.layout, "silver.activity", 0, version=21)
-    record(config, "silver.activity", last_batch=0)
+    silver_has_read(config, 20)
     small = files(path)
     maintain(config)
     maintain(config)
@@ -129,8 +139,7 @@ def test_what_a_stream_has_not_read_stays(config: Config) -> None:
     assert small < files(path)
     assert set(range(21, MANY + 1)) < commits(path)
     assert rows(path) == list(range(MANY))
-    checkpoints.done(config.layout, "silver.activity", 1, tables.version(path) + 1)
-    record(config, "silver.activity", last_batch=1)
+    silver_has_read(config, tables.version(path))
     maintain(config)
     assert not small & files(path)
 
@@ -138,13 +147,11 @@ def test_what_a_stream_has_not_read_stays(config: Config) -> None:
 def test_old_commits_go_unless_one_that_is_needed_is_as_old(config: Config) -> None:
     path = append(config)
     record(config, BRONZE, table_version=MANY, last_batch=0)
-    checkpoints.done(config.layout, "silver.activity", 0, version=MANY)  # all but the last one
-    record(config, "silver.activity", last_batch=0)
+    silver_has_read(config, MANY - 1)
     age(path, 60)
     maintain(config)
     assert set(range(MANY + 1)) <= commits(path)
-    checkpoints.done(config.layout, "silver.activity", 1, tables.version(path) + 1)
-    record(config, "silver.activity", last_batch=1)
+    silver_has_read(config, tables.version(path))
     record(config, BRONZE, table_version=tables.version(path), last_batch=1)
     done = maintain(config).tables[BRONZE]
     assert done.removed_commits >= 20  # those before the last checkpoint of the log
@@ -233,8 +240,7 @@ def test_who_is_far_behind_is_named(config: Config, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(upkeep, "MOST_VERSIONS", 20)
     append(config)
     record(config, BRONZE, table_version=MANY, last_batch=0)
-    checkpoints.done(config.layout, "silver.activity", 0, version=6)
-    record(config, "silver.activity", last_batch=0)
+    silver_has_read(config, 5)
     found = maintain(config)
     # 25 commits, that of the compaction itself, and one of new properties
     told = "bronze.activity: nothing is removed, for silver.activity has 27 versions still to read"

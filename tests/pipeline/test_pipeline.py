@@ -60,7 +60,11 @@ def test_a_gold_table_is_not_made_by_two_definitions(lakehouse: Lakehouse) -> No
     assert lakehouse.rows("gold.action_counts", *columns) == [
         ("2018-03-02 10:05:00", "2018-03-02 10:10:00", 2)
     ]
-    lakehouse.fill("gold")
+    spelled_otherwise = replace(other, window=Duration.of("300 seconds"))
+    lakehouse.config = replace(lakehouse.config, gold={"action_counts": spelled_otherwise})
+    lakehouse.land("event", "3.json", line.replace("07", "09"))
+    lakehouse.fill()
+    assert lakehouse.rows("gold.action_counts", "total_events") == [(3,)]
 
 
 OTHER_DEFINITIONS: list[tuple[dict[str, Any], str]] = [

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from medallion.errors import MedallionError, UsageError
 from medallion.inspection.audit import audit
+from medallion.lakehouse import storage
 from medallion.lakehouse.layout import LAYERS
 from medallion.pipeline import refresh
 from medallion.sql import engine
@@ -41,9 +44,11 @@ def two_nights(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
     gold = dict(lakehouse.config.gold)
     gold["action_counts"] = replace(gold["action_counts"], output_mode="update")
     lakehouse.config = replace(lakehouse.config, gold=gold)
-    for number, lines in enumerate(NIGHTS):
-        lakehouse.land("event", f"{number}.json", *lines)
-        assert lakehouse.nightly().is_good
+    first, second = NIGHTS
+    lakehouse.land("event", "0.json", *first)
+    lakehouse.fill()
+    lakehouse.land("event", "1.json", *second)
+    assert lakehouse.nightly().is_good
     return lakehouse
 
 
@@ -68,10 +73,51 @@ def the_next_night_has_no_seam(lakehouse: Lakehouse) -> None:
     assert total == (8,)
 
 
-def test_silver_rebuilt(filled: Lakehouse) -> None:
-    lakehouse = filled
-    tables = ("silver.event", "quarantine.event", "gold.action_counts", "gold.user_activity")
-    before = {table: lakehouse.rows(table) for table in tables}
+def test_silver_rebuilt_and_cut_off_at_every_step(
+    filled: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whenever somebody looks there is a whole table, and whoever opens it next finishes it."""
+    names = ("silver.event", "quarantine.event", "gold.action_counts", "gold.user_activity")
+    before = {name: filled.rows(name) for name in names}
+    cut_off = as_a_kill_leaves_it(filled, tmp_path, monkeypatch)
+    with watched(filled) as seen:
+        refresh.refresh(filled.pipeline(), "silver.event")
+    monkeypatch.undo()
+    # Six rows, each in two windows of user_activity.
+    assert seen == {("action_counts", (6,), (6,)), ("user_activity", (6,), (12,))}
+
+    # Built and put in its place: silver, one table of gold, and the other, which ends it.
+    assert len(cut_off) == 5
+    for lakehouse in cut_off:
+        assert refresh.cut_off(lakehouse.config.layout)
+        refresh.finish(lakehouse.pipeline())
+    for lakehouse in (filled, *cut_off):
+        assert refresh.cut_off(lakehouse.config.layout) is None
+        assert not (lakehouse.root / "_refresh").exists()
+        assert {name: lakehouse.rows(name) for name in names} == before
+        assert audit(lakehouse.config).is_balanced
+    for lakehouse in (filled, cut_off[0], cut_off[2]):
+        the_next_night_has_no_seam(lakehouse)
+
+
+def as_a_kill_leaves_it(
+    lakehouse: Lakehouse, to: Path, monkeypatch: pytest.MonkeyPatch
+) -> list[Lakehouse]:
+    """From now on a copy is made each time that a refresh has written what is left to do."""
+    whole, copies = storage.write, list[Lakehouse]()
+
+    def write(file: Path, text: str) -> None:
+        whole(file, text)
+        if file == lakehouse.config.layout.refresh_plan:
+            copies.append(lakehouse.copy(to / f"cut off {len(copies)}"))
+
+    monkeypatch.setattr(storage, "write", write)
+    return copies
+
+
+@contextmanager
+def watched(lakehouse: Lakehouse) -> Iterator[set[Any]]:
+    """What somebody saw who asked again and again meanwhile: rows of silver, and sums of gold."""
     seen: set[Any] = set()
     done = threading.Event()
 
@@ -84,16 +130,10 @@ def test_silver_rebuilt(filled: Lakehouse) -> None:
     with ThreadPoolExecutor(1) as pool:
         watching = pool.submit(watch)
         try:
-            refresh.refresh(lakehouse.pipeline(), "silver.event")
+            yield seen
         finally:
             done.set()
-        watching.result()  # whenever somebody looked, there was a table to look at
-    assert {table: lakehouse.rows(table) for table in tables} == before
-    # Six rows, each in two windows of user_activity.
-    assert seen == {("action_counts", (6,), (6,)), ("user_activity", (6,), (12,))}
-    assert not (lakehouse.root / "_refresh").exists()
-    assert audit(lakehouse.config).is_balanced
-    the_next_night_has_no_seam(lakehouse)
+        watching.result()
 
 
 def test_rows_that_waited_come_once(filled: Lakehouse) -> None:
@@ -104,58 +144,6 @@ def test_rows_that_waited_come_once(filled: Lakehouse) -> None:
     assert times(filled)[-1] == "17:00:00"
     filled.fill()
     assert len(times(filled)) == 7
-
-
-@pytest.mark.parametrize("at", ["before silver", "before gold"])
-def test_cut_off_while_it_swaps(
-    filled: Lakehouse, monkeypatch: pytest.MonkeyPatch, at: str
-) -> None:
-    """The next one that opens the pipeline finishes it."""
-    whole = refresh._swap
-    calls: list[str] = []
-
-    def die(pipeline: Any, plan: dict[str, Any]) -> None:
-        calls.append(plan["table"])
-        if len(calls) == (1 if at == "before silver" else 2):
-            raise KeyboardInterrupt
-        whole(pipeline, plan)
-
-    before = filled.rows("silver.event")
-    monkeypatch.setattr(refresh, "_swap", die)
-    with pytest.raises(KeyboardInterrupt):
-        refresh.refresh(filled.pipeline(), "silver.event")
-    monkeypatch.undo()
-    assert refresh.cut_off(filled.config.layout)
-    refresh.finish(filled.pipeline())
-    assert refresh.cut_off(filled.config.layout) is None
-    assert filled.rows("silver.event") == before
-    the_next_night_has_no_seam(filled)
-
-
-@pytest.mark.parametrize("nth", [1, 2])
-def test_cut_off_while_gold_is_rebuilt(
-    filled: Lakehouse, monkeypatch: pytest.MonkeyPatch, nth: int
-) -> None:
-    """Between two tables nothing is half done: what is in place already is left alone."""
-    whole = refresh._rebuild
-    gold: list[str] = []
-
-    def die(pipeline: Any, table: str, then: list[str]) -> None:
-        if table.startswith("gold."):
-            gold.append(table)
-            if len(gold) == nth:
-                raise KeyboardInterrupt
-        whole(pipeline, table, then)
-
-    before = filled.rows("silver.event")
-    monkeypatch.setattr(refresh, "_rebuild", die)
-    with pytest.raises(KeyboardInterrupt):
-        refresh.refresh(filled.pipeline(), "silver.event")
-    monkeypatch.undo()
-    refresh.finish(filled.pipeline())
-    assert not (filled.root / "_refresh").exists()
-    assert filled.rows("silver.event") == before
-    the_next_night_has_no_seam(filled)
 
 
 def test_rows_are_judged_as_they_are_after_refreshes(filled: Lakehouse) -> None:
@@ -220,7 +208,8 @@ def test_gold_rebuilt_with_another_measure(filled: Lakehouse) -> None:
         ("2018-03-02 15:00:00", 1, 1),
         ("2018-03-02 16:00:00", 1, 1),
     ]
-    assert filled.nightly().is_good
+    filled.fill()
+    assert filled.rows("gold.action_counts", "window_start", "total_events", "devices") == rows
 
 
 def test_wrong_use(lakehouse: Lakehouse, tmp_path: Path) -> None:

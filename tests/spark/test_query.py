@@ -15,7 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from medallion.errors import MedallionError, UsageError
 from medallion.spark import query
 from medallion.spark.errors import StreamError
-from medallion.spark.query import Run, moment, trigger
+from medallion.spark.progress import moment
+from medallion.spark.query import Run, trigger
 from medallion.spark.sink import Sink
 
 # What PySpark leaves of an error of Java's, on the threads that call back from a stream.

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+from pyspark.sql import SparkSession
+
+from medallion.spark import query
+from medallion.spark.errors import StreamError
+from medallion.spark.query import Run
+from medallion.spark.sink import Sink
 from medallion.spark.watch import Watch
 
 
@@ -14,7 +25,7 @@ def test_a_query_for_which_nothing_happens_is_told_every_five_minutes() -> None:
     signs = {"silver.a": 0, "silver.b": 0}
 
     def a_run(name: str) -> Any:
-        return SimpleNamespace(name=name, sign=lambda: signs[name])
+        return SimpleNamespace(name=name, sign=lambda: signs[name], waits=False)
 
     runs = [a_run(name) for name in signs]
     watch = Watch(said.append, 300, lambda: now[0])
@@ -26,3 +37,29 @@ def test_a_query_for_which_nothing_happens_is_told_every_five_minutes() -> None:
     for now[0] in range(605, 900, 5):
         watch.look(runs)
     assert len(said) == 2
+
+
+def test_a_query_that_hangs_is_given_up(spark: SparkSession, tmp_path: Path) -> None:
+    """Its thread waits for another one, which does not come; Spark would wait for ever."""
+    entered = threading.Event()
+    latch = spark.sparkContext._jvm.java.util.concurrent.CountDownLatch(1)  # type: ignore[union-attr]
+    rows = spark.readStream.format("rate").load()
+
+    def hangs(*_: Any) -> None:
+        entered.set()
+        getattr(latch, "await")()
+
+    def begun(write: Callable[..., None]) -> Run:
+        how, checkpoint = {"processingTime": "1 second"}, tmp_path / "checkpoint"
+        return query.start(rows.writeStream, "rate.a", checkpoint, how, Sink(write))
+
+    ticks = itertools.count(step=11)
+    watch = Watch(print, 300, lambda: next(ticks) if entered.is_set() else 0.0)
+    run = begun(hangs)
+    told = r"rate\.a: nothing had happened for 5 minutes, and no task ran: it was given up$"
+    with pytest.raises(StreamError, match=told):
+        query.await_all([run], watch)
+    assert run.is_given_up
+    again = begun(lambda *_: None)  # under the same name
+    assert again.is_active
+    again.stop()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from tests.support import PROJECT
 
@@ -17,6 +20,15 @@ class Cli:
 
     def __init__(self, root: Path) -> None:
         self.environment = {**os.environ, "MEDALLION_HOME": str(root)}
+
+    def about(self, conf: Path, *names: str) -> None:
+        """Configure these sources and tables of gold, and no others, in a copy of conf/."""
+        shutil.copytree(PROJECT / "conf", conf)
+        document = yaml.safe_load((conf / "pipeline.yaml").read_text(encoding="utf-8"))
+        for part in ("sources", "gold"):
+            document[part] = {name: it for name, it in document[part].items() if name in names}
+        (conf / "pipeline.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+        self.environment["MEDALLION_CONF"] = str(conf)
 
     def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
         return subprocess.Popen(

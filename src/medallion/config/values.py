@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 TYPES = ("string", "timestamp", "long", "double", "boolean", "date")
@@ -19,10 +19,10 @@ _NESTED = re.compile(r"(struct|array)<.+>", re.DOTALL)  # Spark reads the rest o
 
 @dataclass(frozen=True, order=True)
 class Duration:
-    """A length of time; as text it is spelled as Spark reads it."""
+    """A length of time, however it was spelled; its text is as Spark reads it."""
 
     seconds: int
-    text: str
+    text: str = field(compare=False)
 
     @classmethod
     def of(cls, text: str) -> Duration:

@@ -85,7 +85,7 @@ def _at_rest(config: Config, say: Say) -> tuple[dict[str, Balance], list[str], s
         runs = Runs(config.layout)
         unsettled = accounting.unsettled(config, runs)
         found = accounting.balances(config, runs)
-        holders = (lock.holder(config.layout, layer) for layer in ("bronze", "silver"))
+        holders = (lock.holder(config.layout, layer) for layer in accounting.SETTLED)
         holder = next(filter(None, holders), None)
         if not holder or not (unsettled or accounting.uneven(found.items())):
             return found, unsettled, holder

@@ -6,9 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from medallion.config.model import Config, SourceConfig
+from medallion.config.queries import names
 from medallion.lakehouse import tables
 from medallion.ops.runs import Runs, Sums
 from medallion.spark import checkpoints
+
+SETTLED = ("bronze", "silver")
+"""The layers whose rows are balanced: of each of their batches the figures have to be on record."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +63,9 @@ def _balance(config: Config, source: SourceConfig, sums: Mapping[str, Sums]) -> 
 
 def unsettled(config: Config, runs: Runs) -> list[str]:
     """Queries with batches that no run has recorded: their process was cut off."""
-    names = [f"{layer}.{name}" for layer in ("bronze", "silver") for name in config.sources]
     return [
         name
-        for name in names
+        for name in names(config, SETTLED)
         if checkpoints.last_committed(config.layout.checkpoint(name)) > runs.last_batch(name)
     ]
 

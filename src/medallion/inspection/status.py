@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from medallion.config.model import Config, SourceConfig
+from medallion.config.queries import Query, queries
 from medallion.lakehouse import lock, tables
 from medallion.ops import ledger
-from medallion.ops.runs import LastRun, Runs
+from medallion.ops.runs import LastRun, Runs, Standing
 from medallion.sources.formats import KINDS
 from medallion.spark import checkpoints
 
@@ -47,39 +47,26 @@ class QueryStatus:
 def status(config: Config) -> list[QueryStatus]:
     """The queries of all layers, in their order."""
     standing = Runs(config.layout).standing
-    last = standing.last
-    found = []
-    for source in config.sources.values():
-        busy = standing.last_busy.get(f"bronze.{source.name}")
-        backlog = _backlog(config, source, busy)
-        found.append(_status(config, f"bronze.{source.name}", None, last, backlog))
-    for source in config.sources.values():
-        found.append(_status(config, f"silver.{source.name}", f"bronze.{source.name}", last))
-    for table in config.gold.values():
-        found.append(_status(config, f"gold.{table.name}", f"silver.{table.source}", last))
-    return found
+    return [_status(config, query, standing) for query in queries(config)]
 
 
-def _status(
-    config: Config,
-    query: str,
-    upstream: str | None,
-    last: Mapping[str, LastRun],
-    backlog: Backlog | None = None,
-) -> QueryStatus:
-    run, layout = last.get(query), config.layout
-    checkpoint = layout.checkpoint(query)
+def _status(config: Config, query: Query, standing: Standing) -> QueryStatus:
+    run, layout = standing.last.get(query.name), config.layout
+    checkpoint = layout.checkpoint(query.name)
     batch = checkpoints.last_committed(checkpoint)
-    holder = lock.holder(layout, query.partition(".")[0])
-    waiting = None
-    if upstream and batch >= 0:
+    holder = lock.holder(layout, query.layer)
+    waiting = backlog = None
+    if query.upstream is None:
+        busy = standing.last_busy.get(query.name)
+        backlog = _backlog(config, config.sources[query.source], busy)
+    elif batch >= 0:
         read = checkpoints.delta_offset(checkpoint, batch).version
-        waiting = tables.rows_written(layout.table(upstream), after=read - 1)
-    elif upstream:
-        waiting = tables.row_count(layout.table(upstream))
+        waiting = tables.rows_written(layout.table(query.upstream), after=read - 1)
+    else:
+        waiting = tables.row_count(layout.table(query.upstream))
     mark = checkpoints.watermark(checkpoint, batch) if batch >= 0 else None
     return QueryStatus(
-        query=query,
+        query=query.name,
         state=f"{RUNNING} ({holder})" if holder else run.state if run else NEVER,
         last_batch=batch if batch >= 0 else None,
         last_run_at=_moment(run.started_at) if run else None,

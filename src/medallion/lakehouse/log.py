@@ -19,6 +19,14 @@ def committed_version(table: Path, application: str, transaction: int) -> int | 
     return None
 
 
+def transactions_after(table: Path, transaction: int) -> Iterator[tuple[int, int]]:
+    """Version and transaction of the idempotent writes after one, whoever made them."""
+    for version, found, _ in _transactions(table):
+        if found <= transaction:
+            return
+        yield version, found
+
+
 def rows_by_transaction(table: Path, application: str, first: int) -> dict[int, int]:
     """The rows that each idempotent write of an application added, from one transaction on."""
     rows = {}
@@ -47,8 +55,10 @@ def added_files(table: Path, first: int, last: int) -> list[Path]:
     return [table / unquote(add["path"]) for v in versions for add in _added(_actions(table, v))]
 
 
-def _transactions(table: Path, application: str) -> Iterator[tuple[int, int, Actions]]:
-    """Version, transaction and actions of the writes of an application, the newest first."""
+def _transactions(
+    table: Path, application: str | None = None
+) -> Iterator[tuple[int, int, Actions]]:
+    """Version, transaction and actions of the writes of an application, or of all, newest first."""
     log = table / "_delta_log"
     commits = (file for file in log.glob("*.json") if file.stem.isdigit())
     version = max((int(file.stem) for file in commits), default=-1)
@@ -60,7 +70,7 @@ def _transactions(table: Path, application: str) -> Iterator[tuple[int, int, Act
         if '"txn"' in text:
             actions = _parsed(text)
             for txn in (action["txn"] for action in actions if "txn" in action):
-                if txn["appId"] == application:
+                if application in (None, txn["appId"]):
                     yield version, int(txn["version"]), actions
         version -= 1
 

@@ -9,6 +9,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from medallion.config.model import Config
+from medallion.config.values import Duration
 from medallion.errors import ConfigError
 from medallion.spark import checkpoints
 
@@ -23,13 +24,21 @@ def refuse_another(
     changed = [
         f"{key} {then[key]!r}" if key in then else f"no {key}"
         for key in dict.fromkeys((*then, *now))
-        if then.get(key) != now.get(key)
+        if not _is_same(then.get(key), now.get(key))
     ]
     if changed:
         raise ConfigError(
             f"{config.conf_dir / 'pipeline.yaml'}: {table} was made with {', '.join(changed)}: "
             f"put that back, or rebuild the table with medallion refresh {table}."
         )
+
+
+def _is_same(then: Any, now: Any) -> bool:
+    """Whether two values are the same: a window of 600 seconds is one of 10 minutes."""
+    try:
+        return bool(then == now) or Duration.of(then) == Duration.of(now)
+    except (ValueError, AttributeError):  # they are no durations, or not even text
+        return False
 
 
 def kept_settings(spark: SparkSession, checkpoint: Path) -> list[str]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame, SparkSession
 
 from medallion.config.model import Config, SourceConfig
+from medallion.config.queries import Query
 from medallion.lakehouse import tables
 from medallion.lakehouse.text import counted
 from medallion.layers.definition import kept_settings
@@ -16,7 +18,8 @@ from medallion.ops import due
 from medallion.ops.runs import Runs
 from medallion.schema import registry
 from medallion.spark import feed
-from medallion.spark.query import Batch, Run
+from medallion.spark.progress import Batch
+from medallion.spark.query import Run
 
 Say = Callable[[str], None]
 
@@ -26,7 +29,8 @@ class Flow(ABC):
 
     Attributes:
         name: of the query, and of the table that it writes.
-        inputs: the tables that it reads; bronze, which reads files, has none.
+        source: the settings of the source whose rows it works on.
+        upstream: the table that it reads; None for bronze, which reads what its source hands over.
         targets: the tables that it writes, the query's own first, then its quarantine.
         run: the query while it runs and afterwards; None before it is started.
         is_gated: a gate that holds back the rows of earlier layers keeps it from starting.
@@ -34,10 +38,10 @@ class Flow(ABC):
 
     is_gated: ClassVar[bool] = False
 
-    def __init__(
-        self, spark: SparkSession, config: Config, name: str, source: SourceConfig, say: Say
-    ) -> None:
-        self.spark, self.config, self.name, self.source, self.say = spark, config, name, source, say
+    def __init__(self, spark: SparkSession, config: Config, query: Query, say: Say) -> None:
+        self.spark, self.config, self.say = spark, config, say
+        self.name, self.upstream, self.targets = query.name, query.upstream, query.targets
+        self.source = config.sources[query.source]
         self.run: Run | None = None
 
     @property
@@ -45,16 +49,6 @@ class Flow(ABC):
         """The run of a flow that was started."""
         assert self.run is not None, f"{self.name} was not started"
         return self.run
-
-    @property
-    @abstractmethod
-    def inputs(self) -> tuple[str, ...]:
-        """The tables that it reads."""
-
-    @property
-    def targets(self) -> tuple[str, ...]:
-        """The tables that it writes, the query's own first."""
-        return (self.name,)
 
     @abstractmethod
     def start(self, trigger: Mapping[str, Any], recorded: int) -> Run:
@@ -92,10 +86,15 @@ class Flow(ABC):
         Args:
             settings: a digest of the configuration, as `due.settings_of` makes it.
         """
-        upstream = self.config.layout.table(self.inputs[0])
         return due.is_open(self.config, runs, self.name, settings) or due.has_input(
-            self.config, self.name, upstream
+            self.config, self.name, self.read_from
         )
+
+    @property
+    def read_from(self) -> Path:
+        """Where the table lies that it reads."""
+        assert self.upstream, f"{self.name} reads no table"
+        return self.config.layout.table(self.upstream)
 
     def rows_to_judge(self, since: int, until: int) -> DataFrame:
         """The rows of its table that a gate has to judge after a version; all, if unsure."""

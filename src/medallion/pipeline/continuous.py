@@ -56,7 +56,7 @@ class Stream:
         self._settled, self._polled = -SETTLE_SECONDS, time.monotonic()
         self._maintained = time.monotonic()
         self._watch = Watch(pipeline.say, PATIENCE + Duration.of(trigger).seconds)
-        self._lost: dict[str, int] = {}  # queries whose thread has died, after which batch
+        self._lost: dict[str, int] = {}  # queries that died or hung, after which batch
         self._unsettled: list[str] = []  # why what was done last is not on record
         self._said: set[str] = set()
         self.failures: dict[str, str] = {}  # by the query's name
@@ -100,13 +100,15 @@ class Stream:
                 continue
             if _SCHEMA_CHANGED in (run.error() or ""):
                 self._flows[at] = self._again(flow, "goes on with new columns")
-            elif run.is_lost and self._lost.get(flow.name) != run.last_batch:
+            elif (run.is_lost or run.is_given_up) and self._lost.get(flow.name) != run.last_batch:
                 self._lost[flow.name] = run.last_batch  # a second time there is no going on
                 self._flows[at] = self._again(flow, f"is started anew: {run.error()}")
             elif flow.name not in self.failures:
                 run.end()
                 self._tell(flow, f"stopped: {run.error()}")
-        self._watch.look(flow.run for flow in self._flows if flow.run and flow.run.is_active)
+        active = [flow.run for flow in self._flows if flow.run and flow.run.is_active]
+        for hung in self._watch.look(active):
+            hung.give_up(self._watch.minutes)  # and is started anew at the next look
         if time.monotonic() - self._polled > Duration.of(self._trigger).seconds:
             self._polled = time.monotonic()
             self.poll()

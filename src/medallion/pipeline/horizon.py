@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from medallion.config.model import Config
+from medallion.config.queries import queries
 from medallion.errors import MedallionError
+from medallion.inspection.balance import SETTLED
 from medallion.lakehouse import tables
 from medallion.lakehouse.layout import Layout
 from medallion.ops.runs import HELD, Standing
@@ -54,14 +56,14 @@ def oldest(needed: list[Need], version: int) -> Need | None:
 def _of_streams(config: Config, standing: Standing) -> Iterator[tuple[str, Need]]:
     """A query reads on from its last committed batch; bronze and silver are settled from the last
     one on record, by the commits that the batches after it read."""
-    for name in config.sources:
-        if tables.exists(config.layout.intake(name)):  # a source of files reads them in its order
-            query = f"bronze.{name}"
-            yield f"_intake.{name}", _of_stream(config, query, _recorded(standing, query))
-        query = f"silver.{name}"
-        yield f"bronze.{name}", _of_stream(config, query, _recorded(standing, query))
-    for gold in config.gold.values():
-        yield f"silver.{gold.source}", _of_stream(config, f"gold.{gold.name}", _NEVER)
+    for query in queries(config):
+        if query.upstream:
+            is_settled = query.layer in SETTLED
+            recorded = _recorded(standing, query.name) if is_settled else _NEVER
+            yield query.upstream, _of_stream(config, query.name, recorded)
+        elif tables.exists(config.layout.intake(query.source)):  # files, which it reads in order
+            recorded = _recorded(standing, query.name)
+            yield f"_intake.{query.source}", _of_stream(config, query.name, recorded)
 
 
 def _recorded(standing: Standing, query: str) -> int:
@@ -101,15 +103,11 @@ def _of_gates(standing: Standing) -> Iterator[tuple[str, Need]]:
 
 def _of_records(config: Config, standing: Standing) -> Iterator[tuple[str, Need]]:
     """What was written since the last run is counted from the log, when that is put on record."""
-    for query in (f"{layer}.{n}" for layer in ("bronze", "silver") for n in config.sources):
-        sums = standing.sums.get(query)
-        yield query, Need(sums.table_version + 1 if sums else 0, f"the record of {query}")
-        if query.startswith("silver."):
-            version = sums.quarantine_version + 1 if sums else 0
-            yield query.replace("silver", "quarantine", 1), Need(version, f"the record of {query}")
-    for name in config.gold:
-        sums = standing.sums.get(f"gold.{name}")
-        yield f"gold.{name}", Need(sums.table_version + 1 if sums else 0, f"the record of {name}")
+    for query in queries(config):
+        sums = standing.sums.get(query.name)
+        counted = (sums.table_version, sums.quarantine_version) if sums else (-1, -1)
+        for target, version in zip(query.targets, counted, strict=False):
+            yield target, Need(version + 1, f"the record of {query.name}")
 
 
 def is_refreshing(layout: Layout) -> bool:

@@ -5,7 +5,10 @@ Nothing here may import PySpark.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from medallion.config.model import Config
+from medallion.config.queries import Query, queries
 from medallion.inspection.balance import balances
 from medallion.lakehouse import lock
 from medallion.lakehouse.layout import LAYERS
@@ -39,17 +42,19 @@ def idle(config: Config, command: str, say: Say) -> Report | None:
 
 
 def _has_work(config: Config, runs: Runs, say: Say) -> bool:
-    settings = due.settings_of(config)
-    layout = config.layout
-    upstream = {f"silver.{name}": layout.table(f"bronze.{name}") for name in config.sources}
-    upstream |= {f"gold.{t.name}": layout.table(f"silver.{t.source}") for t in config.gold.values()}
-    bronze = {f"bronze.{name}": source for name, source in config.sources.items()}
-    if any(due.is_open(config, runs, query, settings) for query in (*bronze, *upstream)):
+    settings, asked = due.settings_of(config), queries(config)
+    if any(due.is_open(config, runs, query.name, settings) for query in asked):
         return True  # before anything is looked for: what was cut off is settled first
-    for query, source in bronze.items():
-        handed = KINDS[source.format].look(config, source, runs.last_batch(query), say)
-        upstream[query] = handed
+    upstream = [_upstream(config, runs, query, say) for query in asked]
     return any(
-        due.has_input(config, query, table) or due.is_to_be_judged(config, runs, query)
-        for query, table in upstream.items()
+        due.has_input(config, query.name, table) or due.is_to_be_judged(config, runs, query.name)
+        for query, table in zip(asked, upstream, strict=True)
     )
+
+
+def _upstream(config: Config, runs: Runs, query: Query, say: Say) -> Path:
+    """The table that a query reads; for bronze, that of what has just been handed over to it."""
+    if query.upstream:
+        return config.layout.table(query.upstream)
+    source = config.sources[query.source]
+    return KINDS[source.format].look(config, source, runs.last_batch(query.name), say)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from medallion.config.model import Config
+from medallion.config.queries import queries
 from medallion.errors import UsageError
 from medallion.lakehouse import lock, specs, tables
 from medallion.lakehouse.layout import LAYERS
@@ -90,16 +91,13 @@ def _tables(
         path, needed = layout.table(name), needs.get(name, [])
         return _Table(name, path, specs.of(name), is_compacted, needed)
 
-    for name in config.sources:
-        if "bronze" in layers:
-            intake = needs.get(f"_intake.{name}", [])
-            yield _Table(f"_intake.{name}", layout.intake(name), specs.INTAKE, True, intake)
-            yield table(f"bronze.{name}")
-        if "silver" in layers:
-            yield table(f"silver.{name}")
-            yield table(f"quarantine.{name}")
-    if "gold" in layers:
-        yield from (table(f"gold.{name}", not is_streaming) for name in config.gold)
+    for query in queries(config, layers):
+        if query.upstream is None:
+            name = f"_intake.{query.source}"
+            intake = layout.intake(query.source)
+            yield _Table(name, intake, specs.INTAKE, needed=needs.get(name, []))
+        is_rewritten = query.layer == "gold" and is_streaming
+        yield from (table(target, not is_rewritten) for target in query.targets)
     if "bronze" in layers:  # the records are compacted as they are written
         yield from (table(name, is_compacted=False) for name in ("ops.files", "ops.runs"))
 

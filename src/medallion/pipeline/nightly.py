@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from medallion.config.model import Config
+from medallion.config.queries import names
 from medallion.errors import MedallionError, UsageError
 from medallion.inspection import balance as accounting
 from medallion.lakehouse import tables
@@ -17,7 +18,7 @@ from medallion.layers.flow import Flow
 from medallion.ops import runs
 from medallion.ops.runs import HELD, PASSED, Standing
 from medallion.pipeline import maintenance, refresh, upkeep
-from medallion.pipeline.pipeline import GOLD_IS_HELD, Pipeline, queries
+from medallion.pipeline.pipeline import GOLD_IS_HELD, Pipeline
 from medallion.pipeline.report import Gate, Report
 from medallion.quality.gates import Gates
 from medallion.quality.results import Failure
@@ -91,7 +92,7 @@ class Nightly:
         since = standing.passed.get(table, 0)
         last = standing.gates.get(table)
         was_held = last is not None and last.state == HELD
-        if version <= since and not was_held:
+        if (version <= since and not was_held) or not self.gates.has_suite(table):
             return None
         started = time.monotonic()
         # Of what a refresh's version added, there is no telling which rows it took away again. And
@@ -162,7 +163,7 @@ class Nightly:
 def check_accepted(config: Config, accept: Sequence[str]) -> None:
     """Raise UsageError where `accept` names an expectation that no suite has."""
     known = set()
-    for table in (name for layer in LAYERS for name in queries(config, layer)):
+    for table in names(config):
         for expectation in read_suite(config.conf_dir, table):
             known |= {expectation.name, f"{table}.{expectation.name}"}
     for name in accept:

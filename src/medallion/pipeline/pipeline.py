@@ -11,6 +11,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from medallion.config.model import Config
+from medallion.config.queries import queries
 from medallion.errors import ConfigError, MedallionError, UsageError
 from medallion.lakehouse import tables
 from medallion.lakehouse.layout import LAYERS
@@ -23,21 +24,12 @@ from medallion.ops.runs import HELD, Runs
 from medallion.pipeline import settlement
 from medallion.quality.suites import read_suite
 from medallion.spark.errors import StreamError, one_line
-from medallion.spark.query import AVAILABLE_NOW, Batch, await_all, trigger
+from medallion.spark.progress import Batch
+from medallion.spark.query import AVAILABLE_NOW, await_all, trigger
 from medallion.spark.watch import Watch
 
-# Each layer in its order: its flow, and the part of the configuration that has one entry for each.
-_KINDS: Mapping[str, tuple[Callable[..., Flow], str]] = {
-    "bronze": (Bronze, "sources"),
-    "silver": (Silver, "sources"),
-    "gold": (Gold, "gold"),
-}
+_KINDS: Mapping[str, Callable[..., Flow]] = {"bronze": Bronze, "silver": Silver, "gold": Gold}
 GOLD_IS_HELD = "gold      held back: it is as the last good run left it"
-
-
-def queries(config: Config, layer: str) -> list[str]:
-    """The names of a layer's queries, which are those of the tables that they write."""
-    return [f"{layer}.{name}" for name in getattr(config, _KINDS[layer][1])]
 
 
 @dataclass
@@ -50,15 +42,16 @@ class Pipeline:
     say: Say
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     runs: Runs = field(init=False)
+    _settings: str = field(init=False)
 
     def __post_init__(self) -> None:
         self.runs = Runs(self.config.layout)
+        self._settings = due.settings_of(self.config)
 
     def flows(self, layer: str) -> list[Flow]:
         """A flow for each query of a layer, not started yet."""
-        make, entries = _KINDS[layer]
-        settings = getattr(self.config, entries).values()
-        return [make(self.spark, self.config, each, self.say) for each in settings]
+        make, asked = _KINDS[layer], queries(self.config, [layer])
+        return [make(self.spark, self.config, query, self.say) for query in asked]
 
     def flow(self, name: str) -> Flow:
         """The flow of one query.
@@ -90,7 +83,7 @@ class Pipeline:
             self.say(f"  {flow.name} waits: nothing has landed that tells its schema")
             return False
         self._need(flow)
-        for table in (*flow.inputs, *flow.targets):
+        for table in filter(None, (flow.upstream, *flow.targets)):
             tables.version(self.config.layout.table(table))  # one that is damaged is told here
         try:
             run = flow.start(how, -1 if is_new else self.runs.last_batch(flow.name))
@@ -102,7 +95,7 @@ class Pipeline:
             raise ConfigError(
                 f"{where} is not SQL that Spark can run: {one_line(str(error))}"
             ) from None
-        due.note(self.config, flow.name, due.settings_of(self.config))
+        due.note(self.config, flow.name, self._settings)
         run.on_batch = lambda run, batch: self._tell(flow, batch)
         return True
 
@@ -119,19 +112,18 @@ class Pipeline:
         """
         flows = [flow for flow in self.flows(layer) if flow.source.name not in without]
         self._refuse_held(flows)
-        settings = due.settings_of(self.config)
         started: list[Flow] = []
         failures: list[MedallionError] = []
         for flow in flows:
             try:
-                if not flow.is_due(self.runs, settings):
+                if not flow.is_due(self.runs, self._settings):
                     self.say(f"  {flow.name}: nothing is new")
                 elif self.begin(flow, trigger(AVAILABLE_NOW)):
                     started.append(flow)
             except MedallionError as error:
                 failures.append(error)
         try:
-            await_all((flow.ran for flow in started), Watch(self.say).look)
+            await_all((flow.ran for flow in started), Watch(self.say))
         except StreamError as error:
             failures.append(error)
         failures += self.settle(started)
@@ -148,10 +140,9 @@ class Pipeline:
 
     def _need(self, flow: Flow) -> None:
         """Raise UsageError where a table that it reads is not there yet."""
-        for table in flow.inputs:
-            if not tables.exists(self.config.layout.table(table)):
-                layer = table.partition(".")[0]
-                raise UsageError(f"{table} is not there yet: run medallion run {layer} first.")
+        if flow.upstream and not tables.exists(flow.read_from):
+            layer = flow.upstream.partition(".")[0]
+            raise UsageError(f"{flow.upstream} is not there yet: run medallion run {layer} first.")
 
     def held(self) -> dict[str, str]:
         """The tables whose gate holds rows back from gold, with the names that failed.

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from medallion.config.model import Config
+from medallion.config.queries import names
 from medallion.errors import UsageError
 from medallion.lakehouse import specs, storage, tables
 from medallion.lakehouse.layout import LAYERS, Layout
 from medallion.lakehouse.text import counted
 from medallion.ops.runs import REFRESHED
-from medallion.pipeline.pipeline import Pipeline, queries
+from medallion.pipeline.pipeline import Pipeline
 from medallion.pipeline.settlement import row_of
 from medallion.spark.query import AVAILABLE_NOW, await_all, trigger
 from medallion.spark.watch import Watch
@@ -48,7 +49,7 @@ def layers_of(config: Config, table: str) -> tuple[str, ...]:
         UsageError: it is no table that can be built from another one.
     """
     rebuilt = LAYERS[1:]  # bronze is made of files, which may be gone
-    known = [name for layer in rebuilt for name in queries(config, layer)]
+    known = names(config, rebuilt)
     if table not in known:
         raise UsageError(f"{table} cannot be rebuilt; these can: {', '.join(known)}.")
     return rebuilt[rebuilt.index(table.partition(".")[0]) :]
@@ -69,7 +70,7 @@ def refresh(pipeline: Pipeline, table: str) -> None:
     finish(pipeline)
     plan = _plan(pipeline.config.layout)
     left = list(plan["then"]) if plan else []  # what an earlier refresh has left to do
-    readers = [f.name for layer in later for f in pipeline.flows(layer) if table in f.inputs]
+    readers = [f.name for layer in later for f in pipeline.flows(layer) if table == f.upstream]
     then = dict.fromkeys((*readers, *left))
     _rebuild(pipeline, table, [step for step in then if step != table])
     finish(pipeline)
@@ -88,7 +89,7 @@ def finish(pipeline: Pipeline) -> None:
             pipeline.say(f"refresh   {', '.join(plan['then'])}: when gold is no longer held back")
             return
         first, *later = plan["then"]
-        if any(first in queries(pipeline.config, layer) for layer in LAYERS):
+        if first in names(pipeline.config):
             _rebuild(pipeline, first, later)
         else:  # the configuration has given it up
             _write_plan(layout, {**plan, "then": later})
@@ -129,7 +130,7 @@ def _rebuild(pipeline: Pipeline, table: str, then: list[str]) -> None:
         raise UsageError(
             f"{table} cannot be rebuilt yet: nothing has landed that tells its schema."
         )
-    await_all([flow.ran], Watch(pipeline.say).look)
+    await_all([flow.ran], Watch(pipeline.say))
     row = row_of(beside.config, beside.runs, flow, flow.settle(-1))
     row |= {"run_id": pipeline.run_id, "command": f"refresh {table}", "state": REFRESHED}
     before = tables.row_count(layout.table(table))

@@ -67,8 +67,12 @@ class Gates:
         self._results_dir = results_dir.resolve()
         self._stored: list[ValidationResultIdentifier] = []
 
+    def has_suite(self, table: str) -> bool:
+        """Whether anything is expected of a table."""
+        return suite_path(self._conf_dir, table).exists()
+
     def validate(self, table: str, batch: DataFrame) -> Verdict | None:
-        """Judge a batch DataFrame of the active session; None when the table has no suite.
+        """Judge a batch DataFrame of the active session; None when nothing is expected of it.
 
         Raises ConfigError when the suite is not valid.
         """

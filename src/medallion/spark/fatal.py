@@ -17,8 +17,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from medallion.spark.errors import SPARK_ERRORS
 
+_STOP_TIMEOUT = "spark.sql.streaming.stopTimeout"
 _QUERY_THREAD = "stream execution thread for "
 _FATAL = ("java.lang.StackOverflowError", "java.lang.OutOfMemoryError")
+_WAITING = ("WAITING", "TIMED_WAITING", "BLOCKED")
 # What has ended threads of this process's JVM, by the names of the threads.
 _found: dict[str, str] = {}
 
@@ -58,6 +60,11 @@ def has_lost_its_thread(query: StreamingQuery) -> bool:
     return not _execution(query).queryExecutionThread().isAlive() and bool(query.isActive)
 
 
+def waits(query: StreamingQuery) -> bool:
+    """Whether a query's thread does nothing itself: another one is to wake it."""
+    return str(_execution(query).queryExecutionThread().getState().toString()) in _WAITING
+
+
 def cause(query: StreamingQuery) -> str:
     """What has ended a query's thread."""
     run = str(query.runId)
@@ -76,6 +83,16 @@ def release(query: StreamingQuery) -> None:
     query.stop()
     execution = _execution(query)
     execution.sparkSession().streams().notifyQueryTermination(execution)
+
+
+def stop_within(query: StreamingQuery, seconds: int) -> bool:
+    """Stop a query that hangs; False where its thread does not even end of that."""
+    _execution(query).sparkSession().conf().set(_STOP_TIMEOUT, f"{seconds}s")
+    try:
+        query.stop()
+    except SPARK_ERRORS:
+        return False
+    return True
 
 
 def _execution(query: StreamingQuery) -> Any:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -17,9 +15,14 @@ from medallion.config.values import Duration
 from medallion.errors import UsageError
 from medallion.spark import checkpoints, fatal
 from medallion.spark.errors import StreamError, one_line
+from medallion.spark.progress import Batch, moment
 from medallion.spark.sink import Sink
 
+if TYPE_CHECKING:
+    from medallion.spark.watch import Watch
+
 AVAILABLE_NOW = "available-now"
+_STOP_SECONDS = 60
 _WORDLESS = "(no cause message)"  # such as a stack overflow
 # How Spark's errors name a state that it cannot read.
 _STATE = ("STATE_STORE", "RocksDB", "/state/")
@@ -43,36 +46,6 @@ def trigger(text: str) -> dict[str, Any]:
     return {"processingTime": text}
 
 
-@dataclass(frozen=True)
-class Batch:
-    """The engine's record of one micro-batch."""
-
-    id: int
-    rows: int
-    observed: dict[str, Any]
-    duplicates: int
-    late: int
-    watermark: str | None
-    seconds: float
-
-    @classmethod
-    def of(cls, progress: Any) -> Batch:
-        """From a progress record of Spark."""
-        record = json.loads(progress.json)
-        operators = record.get("stateOperators") or []
-        return cls(
-            id=record["batchId"],
-            rows=record["numInputRows"],
-            observed=record.get("observedMetrics") or {},
-            duplicates=sum(
-                op.get("customMetrics", {}).get("numDroppedDuplicateRows", 0) for op in operators
-            ),
-            late=sum(op.get("numRowsDroppedByWatermark", 0) for op in operators),
-            watermark=(record.get("eventTime") or {}).get("watermark"),
-            seconds=record["durationMs"].get("triggerExecution", 0) / 1000,
-        )
-
-
 @dataclass
 class Run:
     """One streaming query, with the records of those of its batches that are not settled yet.
@@ -90,6 +63,7 @@ class Run:
     batches: dict[int, Batch] = field(default_factory=dict)
     on_batch: Callable[[Run, Batch], None] | None = None
     is_renewed: bool = False  # it stopped for new columns, which is no failure
+    is_given_up: bool = False  # it hung, and was stopped: another one may take its place
     is_settled: bool = False  # all of it is on record
     _is_stopped: bool = False
     _error: str | None = None  # what had stopped it before it was stopped on purpose
@@ -102,7 +76,7 @@ class Run:
     @property
     def is_active(self) -> bool:
         """Whether anything is still done for it."""
-        return bool(self.query.isActive) and not self.is_lost
+        return not self._is_stopped and bool(self.query.isActive) and not self.is_lost
 
     def sign(self) -> tuple[Any, ...]:
         """What changes whenever something happens for it; an idle query tells so, too."""
@@ -115,6 +89,11 @@ class Run:
             self.stop()
         self.ended = time.time()
 
+    @property
+    def waits(self) -> bool:
+        """Whether its thread does nothing itself."""
+        return fatal.waits(self.query)
+
     def stop(self) -> None:
         """Stop it where it is: a batch that is cut off runs again at the next start."""
         if not self._is_stopped:
@@ -123,9 +102,20 @@ class Run:
                 fatal.release(self.query)
             else:
                 self.query.stop()
-            self._is_stopped = True
-            self.collect()
-            self.ended = time.time()
+            self._has_stopped()
+
+    def give_up(self, patience: str) -> None:
+        """Stop it where it hangs: it is a failure of its own."""
+        self._error = f"nothing had happened for {patience}, and no task ran: it was given up"
+        self.is_given_up = fatal.stop_within(self.query, _STOP_SECONDS)
+        if not self.is_given_up:
+            self._error += ", and could not be stopped"
+        self._has_stopped()
+
+    def _has_stopped(self) -> None:
+        self._is_stopped = True
+        self.collect()
+        self.ended = time.time()
 
     def collect(self) -> None:
         """Take up the records of the batches that have ended since the last call."""
@@ -206,12 +196,12 @@ def start(
     return Run(name, writer.foreachBatch(sink).start(), checkpoint, before, sink)
 
 
-def await_all(runs: Iterable[Run], look: Callable[[Iterable[Run]], None] = lambda _: None) -> None:
+def await_all(runs: Iterable[Run], watch: Watch | None = None) -> None:
     """Wait until every query has ended; one that fails does not stop the others.
 
     Args:
         runs: they have been started.
-        look: is called with those that go on, again and again.
+        watch: tells of those that get nowhere, and has those given up that hang.
 
     Raises:
         StreamError: at least one failed; the message names each with its cause.
@@ -225,8 +215,11 @@ def await_all(runs: Iterable[Run], look: Callable[[Iterable[Run]], None] = lambd
             if not active:
                 run.end()
                 waiting.remove(run)
+        if watch:
+            for run in watch.look(waiting):
+                run.give_up(watch.minutes)
+                waiting.remove(run)
         if waiting:
-            look(waiting)
             time.sleep(0.05)
     failures = [f"{run.name}: {error}" for run in everyone if (error := run.error())]
     if failures:
@@ -237,10 +230,3 @@ def stop_all(runs: Iterable[Run]) -> None:
     """Stop queries where they are: a batch that is cut off runs again at the next start."""
     for run in runs:
         run.stop()
-
-
-def moment(text: str | None) -> int | None:
-    """Microseconds since 1970 of a time as Spark's records spell it."""
-    if not text or text.startswith("1970-01-01"):
-        return None
-    return int(datetime.fromisoformat(text).timestamp() * 1_000_000)

@@ -1,4 +1,4 @@
-"""Queries that are on and get nowhere: told to whoever waits for them."""
+"""Queries that are on and get nowhere: told to whoever waits for them, or given up."""
 
 from __future__ import annotations
 
@@ -34,26 +34,39 @@ class Watch:
         self._looked = -_PAUSE
         self._seen: dict[int, tuple[Any, float]] = {}
 
-    def look(self, runs: Iterable[Run]) -> None:
-        """Tell of queries for which nothing has happened for too long, and again after as long."""
+    def look(self, runs: Iterable[Run]) -> list[Run]:
+        """Tell of queries for which nothing has happened for too long, and again after as long.
+
+        Returns:
+            Those for which nothing will: their thread waits, and no task runs that it could wait
+            for. (A task of an hour gives no sign either; it is told, and left to its work.)
+        """
         now = self._clock()
         if now - self._looked < _PAUSE:
-            return
+            return []
         self._looked = now
-        tasks = _tasks_done()
+        tasks, hung = _tasks_done(), []
         for run in runs:
             sign = (run.sign(), tasks)
             before, since = self._seen.get(id(run), (None, now))
             if sign != before:
                 since = now
             elif now - since >= self._patience:
-                minutes = f"{self._patience / 60:.0f} minutes"
-                self._say(
-                    f"{run.name}: nothing has happened for {minutes}, and rows may be waiting; if "
-                    "that goes on, stop this run and start it again"
-                )
+                if not tasks and run.waits:
+                    hung.append(run)
+                else:
+                    self._say(
+                        f"{run.name}: nothing has happened for {self.minutes}, and rows may be "
+                        "waiting; if that goes on, stop this run and start it again"
+                    )
                 since = now
             self._seen[id(run)] = (sign, since)
+        return hung
+
+    @property
+    def minutes(self) -> str:
+        """The patience, for people."""
+        return f"{self._patience / 60:.0f} minutes"
 
 
 def _tasks_done() -> tuple[tuple[int, int], ...]:

@@ -49,7 +49,7 @@ def with_a_late_row_in_bronze(lakehouse: Lakehouse, conf: Path) -> tuple[Path, P
     """A night, and a late row and one on time that silver has not read yet; silver's suite."""
     expectations = lakehouse.copy_of_conf(conf) / "great_expectations/expectations"
     lakehouse.land("event", "1.json", *FIRST)
-    assert lakehouse.nightly().is_good
+    assert lakehouse.night().is_good
     lakehouse.land("event", "2.json", event("09:00:00"), event("16:00:00"))
     pipeline = lakehouse.pipeline()
     pipeline.run("bronze")
@@ -60,9 +60,9 @@ def with_a_late_row_in_bronze(lakehouse: Lakehouse, conf: Path) -> tuple[Path, P
 def test_late_rows(lakehouse: Lakehouse, late: str) -> None:
     only_events(lakehouse, late)
     lakehouse.land("event", "1.json", *FIRST)
-    assert lakehouse.nightly().is_good
+    assert lakehouse.night().is_good
     lakehouse.land("event", "2.json", *LATE)
-    report = lakehouse.nightly()
+    report = lakehouse.night()
     assert report.is_good, report
     admitted = 2 if late == "admit" else 0
     assert report.balances["event"] == Balance(
@@ -81,7 +81,7 @@ def test_late_rows(lakehouse: Lakehouse, late: str) -> None:
             ("2018-03-02 09:00:01", ["late"]),
         ]
     # A night with nothing new finds nothing late a second time.
-    assert lakehouse.nightly().balances == report.balances
+    assert lakehouse.night().balances == report.balances
 
 
 def test_rows_of_before_1970_are_not_late_where_nothing_came_before(lakehouse: Lakehouse) -> None:
@@ -91,7 +91,7 @@ def test_rows_of_before_1970_are_not_late_where_nothing_came_before(lakehouse: L
         f'{{"id": "p", "action": "open", "ts": "19{year}-03-02T10:00:00"}}' for year in (50, 60)
     ]
     lakehouse.land("event", "1.json", *rows)
-    assert lakehouse.nightly().is_good
+    assert lakehouse.night().is_good
     assert len(lakehouse.rows("silver.event")) == 2
     assert lakehouse.rows("quarantine.event") == []
 

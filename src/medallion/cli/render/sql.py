@@ -22,13 +22,8 @@ def as_text(result: Result) -> str:
     return "\n".join(table(result.columns, result.rows))
 
 
-def as_csv(result: Result) -> str:
-    """RFC 4180 with a header; NULL is an empty field."""
-    return "".join(csv_lines(result.columns, result.rows))
-
-
 def csv_lines(columns: Names, rows: Iterable[tuple[Any, ...]]) -> Iterator[str]:
-    """CSV line by line, for results that do not fit in memory."""
+    """RFC 4180 with a header, line by line; NULL is an empty field."""
     line: Any = SimpleNamespace(write=str)  # what is written comes back from writerow
     write = csv.writer(line).writerow
     for row in chain([columns], rows):

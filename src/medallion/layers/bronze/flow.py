@@ -8,8 +8,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from medallion.config.model import Config, SourceConfig
-from medallion.lakehouse import tables
+from medallion.config.model import Config
+from medallion.config.queries import Query
+from medallion.lakehouse import log, tables
 from medallion.lakehouse.text import counted
 from medallion.layers import recovery
 from medallion.layers.bronze.writer import Writer
@@ -20,17 +21,16 @@ from medallion.schema.evolution import Schema
 from medallion.sources.base import Say, Source
 from medallion.sources.formats import KINDS
 from medallion.spark import checkpoints, query
-from medallion.spark.query import Batch, Run
+from medallion.spark.progress import Batch
+from medallion.spark.query import Run
 from medallion.spark.sink import Sink
 
 
 class Bronze(Flow):
     """The query of one source."""
 
-    inputs = ()
-
-    def __init__(self, spark: SparkSession, config: Config, source: SourceConfig, say: Say) -> None:
-        super().__init__(spark, config, f"bronze.{source.name}", source, say)
+    def __init__(self, spark: SparkSession, config: Config, query: Query, say: Say) -> None:
+        super().__init__(spark, config, query, say)
         self._writer: Writer | None = None
 
     def start(self, trigger: Mapping[str, Any], recorded: int) -> Run:
@@ -41,8 +41,8 @@ class Bronze(Flow):
         """
         schema = Schema(self.config, self.source)
         opened = self._opened(schema)
-        self._recover(opened, recorded)
         self._writer = Writer(self.spark, self.config, opened, schema, self.name, self.say)
+        self._recover(self._writer, recorded)
         self._writer.prepare()
         checkpoint = self.config.layout.checkpoint(self.name)
         sink = Sink(self._writer.take_in)
@@ -53,7 +53,7 @@ class Bronze(Flow):
         kind = KINDS[self.source.format]
         return kind.open(self.spark, self.config, self.source, schema, self.say)
 
-    def _recover(self, source: Source, recorded: int) -> None:
+    def _recover(self, writer: Writer, recorded: int) -> None:
         """Go on without a checkpoint that is gone or torn: the source knows what was taken in.
 
         The plan of its last batch may be made again, for it is the same then. The numbers of
@@ -66,13 +66,14 @@ class Bronze(Flow):
         is_gone = begun < recorded or (begun < 0 and has_rows)
         if is_gone or recovery.mended(checkpoint, ()):
             shutil.rmtree(checkpoint, ignore_errors=True)
-            source.begin_anew(checkpoint, recorded)
+            writer.record_after(recorded)
+            writer.source.begin_anew(checkpoint, recorded)
             self.say(f"  {self.name}: its checkpoint is gone or torn: a new one goes by the ledger")
 
     def settle(self, since: int) -> dict[str, Any]:
         """The lines that landed in the batches after `since`."""
         batches = self.ran.batches_to_settle(since)
-        known = self._writer.lines if self._writer else {}
+        known = self._lines_borne_out(since + 1)
         # The record of a run that was cut off is lost.
         lost = [batch for batch in batches if batch not in known]
         lines = sum(known[batch] for batch in batches if batch in known)
@@ -80,6 +81,17 @@ class Bronze(Flow):
             opened = self._opened(Schema(self.config, self.source))
             lines += sum(opened.recount(batch) for batch in lost)
         return {"rows_in": lines, "first_batch": since + 1, "last_batch": batches.stop - 1}
+
+    def _lines_borne_out(self, first: int) -> Mapping[int, int]:
+        """The lines that the engine counted in each batch from `first` on, less those batches of
+        which the table's log says otherwise: on a cluster, what is computed twice counts twice."""
+        read = dict(self._writer.lines) if self._writer else {}  # a batch may be adding to it
+        if not read:
+            return {}
+        query = checkpoints.query_id(self.config.layout.checkpoint(self.name))
+        table = self.config.layout.table(self.name)
+        written = log.rows_by_transaction(table, query, first)
+        return {batch: n for batch, n in read.items() if n == written.get(batch, 0)}
 
     def definition(self) -> Mapping[str, Any]:
         """Nothing: its columns may grow, and the registry of schemas watches over them."""

@@ -64,6 +64,14 @@ class Writer:
         if version is not None:
             self._record(self.source.cut_off(number), number, version)
 
+    def record_after(self, recorded: int) -> None:
+        """Put all batches after one on record whose rows are in bronze, without their checkpoint.
+
+        It was lost, and a run that died before its ledger was written may have gone before.
+        """
+        for version, number in log.transactions_after(self._table, recorded):
+            self._record(self.source.cut_off(number), number, version)
+
     def take_in(self, handed: DataFrame, number: int) -> None:
         """Write the rows of what a batch was handed to bronze, and put it on record."""
         batch = self.source.batch(number, handed)

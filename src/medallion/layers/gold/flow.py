@@ -7,7 +7,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from medallion.config.model import Config, GoldTable
+from medallion.config.model import Config
+from medallion.config.queries import Query
 from medallion.lakehouse import specs, tables
 from medallion.layers import recovery
 from medallion.layers.definition import refuse_another
@@ -24,14 +25,9 @@ class Gold(Flow):
 
     is_gated = True
 
-    def __init__(self, spark: SparkSession, config: Config, table: GoldTable, say: Say) -> None:
-        super().__init__(spark, config, f"gold.{table.name}", config.sources[table.source], say)
-        self.table = table
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """The silver table."""
-        return (f"silver.{self.table.source}",)
+    def __init__(self, spark: SparkSession, config: Config, query: Query, say: Say) -> None:
+        super().__init__(spark, config, query, say)
+        self.table = config.gold[query.name.partition(".")[2]]
 
     def start(self, trigger: Mapping[str, Any], recorded: int) -> Run:
         """Start the query.
@@ -49,7 +45,7 @@ class Gold(Flow):
             self.say(f"  {self.name}: its checkpoint is torn: all of silver is counted anew")
             checkpoints.note(checkpoint, "definition", now)
         self.tell_kept_settings()
-        silver = self.spark.readStream.format("delta").load(str(layout.table(self.inputs[0])))
+        silver = self.spark.readStream.format("delta").load(str(self.read_from))
         stream = windowed(silver, self.source.event_time, table.window, table.slide)
         result = aggregated(stream, groups(table.window, table.group_by), table.measure)
         tables.create(target, result.schema.json(), specs.GOLD)

@@ -12,7 +12,7 @@ from medallion.config.model import Config, SourceConfig
 from medallion.lakehouse import log
 from medallion.layers.silver import late
 from medallion.spark import checkpoints
-from medallion.spark.query import Batch
+from medallion.spark.progress import Batch
 
 
 class Accounts:

@@ -8,7 +8,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.config.model import Config, SourceConfig
+from medallion.config.model import Config
+from medallion.config.queries import Query
 from medallion.lakehouse import specs, tables
 from medallion.lakehouse.text import counted
 from medallion.layers import recovery
@@ -19,26 +20,17 @@ from medallion.layers.silver.accounts import Accounts, rows_observed
 from medallion.layers.silver.rules import Check
 from medallion.layers.silver.writer import Writer
 from medallion.spark import checkpoints, query
-from medallion.spark.query import Batch, Run
+from medallion.spark.progress import Batch
+from medallion.spark.query import Run
 from medallion.spark.sink import Sink
 
 
 class Silver(Flow):
     """The query of one source; its observed metrics are `identified.rows` and `others.rows`."""
 
-    def __init__(self, spark: SparkSession, config: Config, source: SourceConfig, say: Say) -> None:
-        super().__init__(spark, config, f"silver.{source.name}", source, say)
+    def __init__(self, spark: SparkSession, config: Config, query: Query, say: Say) -> None:
+        super().__init__(spark, config, query, say)
         self._check: Check | None = None  # with the rules as they were when it started
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """The bronze table."""
-        return (f"bronze.{self.source.name}",)
-
-    @property
-    def targets(self) -> tuple[str, ...]:
-        """The silver table, and its quarantine."""
-        return (self.name, f"quarantine.{self.source.name}")
 
     def start(self, trigger: Mapping[str, Any], recorded: int) -> Run:
         """Start the query.
@@ -61,7 +53,7 @@ class Silver(Flow):
             # Whole versions a batch: so the rows of a batch can be found again, by their versions,
             # when the watermark has dropped some. The first batch reads the table as it is then.
             .option("maxFilesPerTrigger", 2**31 - 1)
-            .load(str(layout.table(self.inputs[0])))
+            .load(str(self.read_from))
         )
         kept = transform.good(rows, source.silver)
         tables.create(silver, kept.schema.json(), specs.SILVER)

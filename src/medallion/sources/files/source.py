@@ -65,9 +65,16 @@ class Files:
         return FileBatch(self, number, files, entries)
 
     def cut_off(self, number: int) -> FileBatch:
-        """What a batch was handed by its checkpoint; its files are not to be read any more."""
+        """What a batch was handed; its files are not to be read any more.
+
+        By its checkpoint, or without one all that ever was: its rows say which of it was read.
+        """
         checkpoint = self.config.layout.checkpoint(self.name)
-        handed = record.handed_to(self.spark, self._handed, checkpoint, number)
+        if checkpoints.last_begun(checkpoint) >= number:
+            handed = record.handed_to(self.spark, self._handed, checkpoint, number)
+        else:
+            everything = self.spark.read.format("delta").load(str(self._handed))
+            handed = record.handed(everything.collect())
         return FileBatch(self, number, handed, [])
 
     def begin_anew(self, checkpoint: Path, recorded: int) -> None:

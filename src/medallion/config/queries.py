@@ -1,0 +1,47 @@
+"""Which query reads which table and writes which: derived from the configuration, here alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from medallion.config.model import Config
+from medallion.lakehouse.layout import LAYERS
+
+
+@dataclass(frozen=True)
+class Query:
+    """The names of one streaming query: its own, and those of its source and its tables.
+
+    `upstream` is the table that it reads; None for bronze, whose source hands files over to it.
+    `targets` are the tables that it writes: the one of its own name, and silver's quarantine.
+    """
+
+    name: str
+    source: str
+    upstream: str | None
+    targets: tuple[str, ...]
+
+    @property
+    def layer(self) -> str:
+        """The first part of its name."""
+        return self.name.partition(".")[0]
+
+
+def queries(config: Config, layers: Sequence[str] = LAYERS) -> list[Query]:
+    """The queries of some layers, in the order of LAYERS."""
+    found = []
+    for name in config.sources:
+        found.append(Query(f"bronze.{name}", name, None, (f"bronze.{name}",)))
+    for name in config.sources:
+        targets = (f"silver.{name}", f"quarantine.{name}")
+        found.append(Query(f"silver.{name}", name, f"bronze.{name}", targets))
+    for table in config.gold.values():
+        name = f"gold.{table.name}"
+        found.append(Query(name, table.source, f"silver.{table.source}", (name,)))
+    return [query for query in found if query.layer in layers]
+
+
+def names(config: Config, layers: Sequence[str] = LAYERS) -> list[str]:
+    """Their names, which are also those of the tables that they write."""
+    return [query.name for query in queries(config, layers)]

@@ -1,0 +1,84 @@
+"""An answer on screen, as JSON and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from deltalake import QueryBuilder, write_deltalake
+
+from medallion.cli.render.sql import as_json, as_text, csv_lines
+from medallion.cli.render.terminal import document
+from medallion.sql.engine import Result, query, stream
+
+TEN = datetime(2015, 2, 23, 10, 10, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> str:
+    home = tmp_path_factory.mktemp("lakehouse")
+    ten = """arrow_cast('2015-02-23T10:10:00Z', 'Timestamp(Microsecond, Some("UTC"))')"""
+    table = home / "gold/device_counts"
+    table.mkdir(parents=True)
+    rows = QueryBuilder().execute(f"SELECT {ten} AS window_start").read_all()
+    write_deltalake(str(table), rows)
+    return str(home)
+
+
+INFINITE = "[CAST('nan' AS double), CAST('inf' AS double), -CAST('inf' AS double), NULL]"
+EAST = "arrow_cast('2015-02-23T12:00:00', 'Timestamp(Second, Some(\"+02:00\"))')"
+EXPRESSIONS: list[tuple[str, Any]] = [
+    ("CAST('2015-02-23T10:18:54.958Z' AS timestamp)", "2015-02-23T10:18:54.958000Z"),
+    ("(SELECT max(window_start) FROM gold.device_counts)", "2015-02-23T10:10:00Z"),
+    (EAST, "2015-02-23T10:00:00Z"),
+    ("arrow_cast(300000000000000000, 'Timestamp(Microsecond, None)')", "+11476-08-15T05:20:00"),
+    ("INTERVAL '10 minutes'", "10 mins"),
+    ("CAST(0 AS decimal(30, 10))", "0.0000000000"),
+    (INFINITE, ["NaN", "Infinity", "-Infinity", None]),
+    ("named_struct('at', CAST('2015-02-23' AS timestamp))", {"at": "2015-02-23T00:00:00Z"}),
+    ("map(['k'], [1.5])", [["k", 1.5]]),
+    ("x'00ff'", "00ff"),
+    ("'line\nend \"ü\"'", 'line\nend "ü"'),
+]
+
+
+@pytest.mark.parametrize(("expression", "expected"), EXPRESSIONS)
+def test_every_value_fits_strict_json(root: str, expression: str, expected: Any) -> None:
+    def refuse(word: str) -> None:
+        pytest.fail(f"{word} is not JSON")
+
+    printed = document(as_json(query(root, f"SELECT {expression} AS v")))
+    assert json.loads(printed, parse_constant=refuse) == {"columns": ["v"], "rows": [[expected]]}
+
+
+def test_a_table_on_screen() -> None:
+    rows = [("a", 1, None), ("bc", 100, "x\ny\x1b[31m"), ("", None, "")]
+    assert as_text(Result(("device", "n", "note"), rows)).splitlines() == [
+        "device |    n | note",
+        "-------+------+-------------",
+        "a      |    1 | NULL",
+        "bc     |  100 | x\\ny\\x1b[31m",
+        "       | NULL |",
+    ]
+
+
+def test_csv_is_quoted_where_it_must_be() -> None:
+    rows = [("a,b", 1, None), ('say "x"', 2, TEN), ("two\nlines", 3, [1, "b"])]
+    text = "".join(csv_lines(("t", "n", "v"), rows))
+    assert text.startswith('t,n,v\r\n"a,b",1,\r\n"say ""x""",2,2015-02-23T10:10:00Z\r\n')
+    assert list(csv.reader(io.StringIO(text, newline="")))[-1] == ["two\nlines", "3", '[1, "b"]']
+
+
+def test_no_rows_leave_the_columns() -> None:
+    assert as_text(Result(("id",), [])) == "id\n--"
+    assert [*csv_lines(("id",), [])] == ["id\r\n"]
+
+
+def test_a_large_result_is_streamed(root: str) -> None:
+    columns, rows = stream(root, "SELECT value FROM generate_series(1, 100000000) AS t(value)")
+    lines = csv_lines(columns, rows)
+    assert [next(lines) for _ in range(3)] == ["value\r\n", "1\r\n", "2\r\n"]

@@ -1,0 +1,26 @@
+"""A lakehouse after the first of three nights, made once and copied."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.support.lakehouse import Lakehouse
+from tests.support.three_nights import FIRST
+
+
+@pytest.fixture(scope="session")
+def first_night(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
+    lakehouse = Lakehouse(spark, tmp_path_factory.mktemp("first") / "lakehouse")
+    lakehouse.about("activity", "device_totals")
+    lakehouse.land("activity", "0.json", *FIRST)
+    lakehouse.fill()
+    return lakehouse
+
+
+@pytest.fixture
+def filled(first_night: Lakehouse, tmp_path: Path) -> Lakehouse:
+    """A copy of a lakehouse after its first night, to go on from."""
+    return first_night.copy(tmp_path / "filled")

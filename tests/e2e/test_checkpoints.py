@@ -1,0 +1,120 @@
+"""Checkpoints that are gone, torn or damaged, and settings that they keep."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from medallion.config.values import Duration
+from medallion.inspection.audit import audit
+from medallion.lakehouse import tables
+from medallion.pipeline import refresh
+from medallion.pipeline.pipeline import Pipeline
+from medallion.spark import checkpoints
+from medallion.spark.checkpoints import last_begun
+from medallion.spark.errors import StreamError
+from tests.support.lakehouse import Lakehouse
+from tests.support.three_nights import BY_HAND, DEVICES, FIRST, SECOND, THIRD
+
+
+def test_a_checkpoint_that_is_gone(filled: Lakehouse) -> None:
+    """Bronze goes on by its ledger, silver is not written twice, and gold is counted anew."""
+    lakehouse = filled
+    layout = lakehouse.config.layout
+    before = {name: lakehouse.rows(name) for name in ("silver.activity", "gold.device_totals")}
+    for name in ("bronze.activity", "silver.activity", "gold.device_totals"):
+        shutil.rmtree(layout.checkpoint(name))
+    lakehouse.land("activity", "1.json", *SECOND)
+    report = lakehouse.night()
+    assert [error for error in report.errors if "medallion refresh silver.activity" in error]
+    assert {name: lakehouse.rows(name) for name in before} == before
+    assert tables.row_count(layout.table("bronze.activity")) == len(FIRST) + len(SECOND)
+    refresh.refresh(lakehouse.pipeline(), "silver.activity")
+    lakehouse.land("activity", "2.json", *THIRD)
+    report = lakehouse.night()
+    assert report.is_good, report
+    balance = report.balances["activity"]
+    assert balance.landed_lines == balance.bronze_rows == 17
+    keys = Counter(lakehouse.rows("silver.activity", "device", "user_id", "recorded_at"))
+    assert keys == Counter(dict.fromkeys(keys, 1))
+    assert len(keys) == 9  # as BY_HAND has them
+    assert lakehouse.rows("gold.device_totals") == DEVICES
+
+
+def test_the_last_files_of_checkpoints_are_torn(filled: Lakehouse) -> None:
+    """An end that is gone is written again; a plan that is torn is made again, or told."""
+    lakehouse = filled
+    layout = lakehouse.config.layout
+    names = ("bronze.activity", "silver.activity", "gold.device_totals")
+    for name in names:
+        ends = layout.checkpoint(name) / "commits"
+        max(ends.iterdir(), key=lambda end: int(end.name) if end.name.isdigit() else -1).unlink()
+    lakehouse.land("activity", "1.json", *SECOND)
+    lakehouse.fill()
+    assert audit(lakehouse.config).is_balanced
+    for name in ("bronze.activity", "gold.device_totals"):
+        plan = layout.checkpoint(name) / "offsets" / str(last_begun(layout.checkpoint(name)))
+        plan.write_text("v1\n{")
+    lakehouse.land("activity", "2.json", *THIRD)
+    report = lakehouse.night()
+    assert report.errors == []
+    assert report.balances["activity"] == BY_HAND
+    assert lakehouse.rows("gold.device_totals") == DEVICES
+
+
+def test_a_state_that_is_damaged(filled: Lakehouse) -> None:
+    lakehouse = filled
+    before = lakehouse.rows("silver.activity")
+    state = lakehouse.config.layout.checkpoint("silver.activity") / "state"
+    for file in [*state.rglob("*.zip"), *state.rglob("*.sst")]:
+        file.write_bytes(b"damaged")
+    lakehouse.land("activity", "1.json", *SECOND)
+    lakehouse.fill("bronze")
+    with pytest.raises(StreamError, match=r"state cannot be read: medallion refresh silver.acti"):
+        lakehouse.fill("silver")
+    assert lakehouse.rows("silver.activity") == before
+
+
+OTHERS = {
+    "spark.sql.shuffle.partitions": "3",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+    ),
+}
+
+
+def test_settings_that_a_state_keeps_and_one_that_it_does_not(filled: Lakehouse) -> None:
+    """Partitions and kind of the state are told and kept; the watermark's delay counts from now."""
+    lakehouse = filled
+    lakehouse.land("activity", "1.json", *SECOND)
+    source = lakehouse.config.sources["activity"]
+    sooner = replace(source, watermark=Duration.of("30 minutes"))
+    lakehouse.config = replace(lakehouse.config, sources={"activity": sooner})
+    said: list[str] = []
+    conf = lakehouse.spark.conf
+    then = {key: str(conf.get(key)) for key in OTHERS}
+    for key, value in OTHERS.items():
+        conf.set(key, value)
+    try:
+        for layer in ("bronze", "silver", "gold"):
+            Pipeline(lakehouse.spark, lakehouse.config, "test", said.append).run(layer)
+    finally:
+        for key, value in then.items():
+            conf.set(key, value)
+    kept = ", ".join(f"{key} {value}" for key, value in then.items())
+    told = f"goes on with {kept}, as it was first run with"
+    assert [line.split()[0] for line in said if told in line] == [
+        "silver.activity",
+        "gold.device_totals",
+    ]
+    silver = lakehouse.config.layout.checkpoint("silver.activity")
+    minutes = (datetime(2015, 2, 23, hour, 0, tzinfo=UTC).timestamp() for hour in (12, 13))
+    # The first night leaves 13:00 less an hour; the second 13:30 less half an hour.
+    marks = {checkpoints.watermark(silver, n) for n in range(last_begun(silver) + 1)} - {None}
+    assert marks == {1000 * at for at in minutes}
+    lakehouse.land("activity", "2.json", *THIRD)
+    assert lakehouse.night().balances["activity"] == BY_HAND

@@ -1,0 +1,46 @@
+"""What may be asked: statements that only read, told by their words before any engine sees them."""
+
+from __future__ import annotations
+
+import pytest
+
+from medallion.errors import UsageError
+from medallion.sql.guard import read_only
+
+WRITES = ["INSERT", "UPDATE", "DELETE", "MERGE", "DROP", "ALTER", "CREATE", "COPY", "SET"]
+HIDDEN = [
+    "/* SELECT */ COPY (SELECT 1) TO 'OUT' -- SELECT",
+    "/* /* */ COPY (SELECT 1) TO 'OUT' --*/ SELECT 1",
+    "EXPLAIN /* SELECT */ analyze verbose copy (SELECT 1) to 'OUT'",
+    "EXPLAIN (ANALYZE) COPY (SELECT 1) TO 'OUT'",
+    "EXPLAIN EXPLAIN ANALYZE COPY (SELECT 1) TO 'OUT'",
+    "EXPLAIN",
+    "(COPY (SELECT 1) TO 'OUT')",
+    "WITH a AS (SELECT 1) INSERT INTO gold.device_counts SELECT * FROM gold.device_counts",
+    "WITH a AS (DELETE FROM gold.device_counts) SELECT 1",
+    "SELECT * INTO t FROM gold.device_counts",
+    "SELECT 1; SELECT 2",
+    "SELECT 'a\\'; COPY (SELECT 1) TO 'OUT' --'",
+]
+
+
+@pytest.mark.parametrize(
+    "statement", [*WRITES, *(f"EXPLAIN ANALYZE {word} t" for word in WRITES), *HIDDEN]
+)
+def test_it_only_reads(statement: str) -> None:
+    with pytest.raises(UsageError, match=r"^(only SELECT|one statement)[^\n]+$"):
+        read_only(statement)
+
+
+@pytest.mark.parametrize("statement", ["", "  ", ";", "-- nothing\n", "/* nothing */ ; ;"])
+def test_an_empty_statement_is_refused(statement: str) -> None:
+    with pytest.raises(UsageError, match=r"^the statement is empty"):
+        read_only(statement)
+
+
+def test_the_tables_that_a_statement_is_about() -> None:
+    found = read_only("SELECT c.device FROM gold . /* gold.x */ device_counts AS c, silver.event")
+    assert {"gold.device_counts", "silver.event"} <= found.tables
+    assert "gold.x" not in found.tables
+    assert not found.lists_tables
+    assert read_only("show tables").lists_tables
