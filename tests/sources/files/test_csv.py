@@ -7,6 +7,7 @@ import json
 from datetime import date
 
 import duckdb
+import pytest
 
 from medallion.ops.ledger import INGESTED, REJECTED
 from medallion.sources.files import reader
