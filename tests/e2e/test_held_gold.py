@@ -144,7 +144,7 @@ def test_a_warning_stops_nothing(lakehouse: Lakehouse, tmp_path: Path) -> None:
     assert lakehouse.rows("gold.device_totals") == [("phone", 2)]
 
 
-@pytest.mark.parametrize("given_up", ["source", "suite"])
+@pytest.mark.parametrize("given_up", ["source", pytest.param("suite", marks=pytest.mark.slow)])
 def test_what_nobody_can_judge_any_more_holds_nothing_back(
     spark: SparkSession, tmp_path: Path, given_up: str
 ) -> None:

@@ -41,10 +41,10 @@ def nights(
     lakehouse = Lakehouse(spark, tmp_path_factory.mktemp("nights") / "lakehouse")
     factory = DataFactory(lakehouse.root / "landing", seed=11, dirty=True)
     landed: dict[str, LandReport] = {}
-    for _ in range(3):
+    for number in range(3):
         for source, report in factory.land(files=4, rows=request.param).items():
             landed[source] = landed[source] + report if source in landed else report
-        night = lakehouse.nightly()
+        night = lakehouse.nightly() if number == 2 else lakehouse.night()
         assert night.is_good, night
     return Nights(lakehouse, landed, 3 * request.param)
 

@@ -14,6 +14,8 @@ import yaml
 
 from tests.support import PROJECT
 
+SHORT = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
+
 
 class Cli:
     """The command as a process, with production's settings."""
@@ -22,12 +24,18 @@ class Cli:
         self.environment = {**os.environ, "MEDALLION_HOME": str(root)}
 
     def about(self, conf: Path, *names: str) -> None:
-        """Configure these sources and tables of gold, and no others, in a copy of conf/."""
+        """Configure these sources and tables of gold, and no others, in a copy of conf/.
+
+        And one of Java's compilers alone: what a process of a minute does, it does once.
+        """
         shutil.copytree(PROJECT / "conf", conf)
         document = yaml.safe_load((conf / "pipeline.yaml").read_text(encoding="utf-8"))
         for part in ("sources", "gold"):
             document[part] = {name: it for name, it in document[part].items() if name in names}
         (conf / "pipeline.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+        settings = conf / "spark/spark-defaults.conf"
+        text = settings.read_text(encoding="utf-8")
+        settings.write_text(text.replace("-Xss4m", f"-Xss4m {SHORT}"), encoding="utf-8")
         self.environment["MEDALLION_CONF"] = str(conf)
 
     def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:

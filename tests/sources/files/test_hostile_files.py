@@ -109,6 +109,7 @@ def test_a_rejected_file_lies_in_rejected_with_its_reason(taken: Taken, kind: Ki
         assert moved.read_bytes() == kind.content
 
 
+@pytest.mark.slow  # of bad lines and files in all layers; those of fewer kinds: e2e/test_bad_input
 def test_a_night_after_it_balances(taken: Taken) -> None:
     """Silver, gates and gold come to terms with it all, and bronze with the fields it learned."""
     lakehouse = taken.lakehouse
