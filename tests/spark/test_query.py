@@ -15,7 +15,6 @@ from pyspark.sql import DataFrame, SparkSession
 from medallion.errors import MedallionError, UsageError
 from medallion.spark import query
 from medallion.spark.errors import StreamError
-from medallion.spark.progress import moment
 from medallion.spark.query import Run, trigger
 from medallion.spark.sink import Sink
 
@@ -28,11 +27,6 @@ def test_triggers() -> None:
     assert trigger("4 seconds") == {"processingTime": "4 seconds"}
     with pytest.raises(UsageError, match="'soon' is neither available-now nor an interval"):
         trigger("soon")
-
-
-def test_a_watermark_that_is_not_set_is_none() -> None:
-    assert moment("1970-01-01T00:00:00.000Z") is None
-    assert moment("1970-01-02T00:00:00.000Z") == 86_400_000_000
 
 
 class Progress:

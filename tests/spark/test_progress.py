@@ -1,0 +1,38 @@
+"""What the engine's records of progress say."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+from medallion.spark.progress import Batch, moment
+
+
+def test_a_watermark_that_is_not_set_is_none() -> None:
+    assert moment("1970-01-01T00:00:00.000Z") is None
+    assert moment("1970-01-02T00:00:00.000Z") == 86_400_000_000
+
+
+def test_a_record_of_a_batch() -> None:
+    operators = [
+        {"customMetrics": {"numDroppedDuplicateRows": 3}, "numRowsDroppedByWatermark": 2},
+        {"customMetrics": {}, "numRowsDroppedByWatermark": 5},
+    ]
+    record = {
+        "batchId": 4,
+        "numInputRows": 20,
+        "observedMetrics": {"identified": {"rows": 9}},
+        "stateOperators": operators,
+        "eventTime": {"watermark": "2018-03-02T10:00:00.000Z"},
+        "durationMs": {"triggerExecution": 1500},
+    }
+    batch = Batch.of(SimpleNamespace(json=json.dumps(record)))
+    assert (batch.id, batch.rows, batch.duplicates, batch.late) == (4, 20, 3, 7)
+    assert (batch.observed, batch.seconds) == ({"identified": {"rows": 9}}, 1.5)
+    assert moment(batch.watermark) == 1_519_984_800_000_000
+
+
+def test_a_record_of_a_query_without_state() -> None:
+    record = {"batchId": 0, "numInputRows": 1, "durationMs": {}}
+    batch = Batch.of(SimpleNamespace(json=json.dumps(record)))
+    assert (batch.duplicates, batch.late, batch.watermark, batch.seconds) == (0, 0, None, 0)
