@@ -10,6 +10,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
@@ -30,30 +32,32 @@ def main() -> int:
     """Walk, and write down what happened; 1 where something was lost, or nobody was told."""
     options = _options()
     folder = Path(tempfile.mkdtemp(prefix="medallion-faults-"))
-    is_small = _on_a_small_disk(folder)
-    child, results, found = Child(folder), Results(), list[str]()
-    started = time.monotonic()
-    try:
-        for world in range(-(-options.steps // STEPS_A_WORLD)):
+    started, results, found = time.monotonic(), Results(), list[str]()
+    places = [_Place(folder / f"place{n}") for n in range(options.workers)]
+    worlds = deque(range(-(-options.steps // STEPS_A_WORLD)))
+
+    def work(place: _Place) -> None:
+        while worlds and time.monotonic() - started < options.minutes * 60:
+            world = worlds.popleft()
             steps = min(STEPS_A_WORLD, options.steps - world * STEPS_A_WORLD)
-            if time.monotonic() - started > options.minutes * 60:
-                break
-            told = _walk(
-                folder / f"world{world}", child, results, is_small, (options.seed, world), steps
-            )
-            found += [f"seed {options.seed}, world {world}: {told}"] if told else []
-            print(f"world {world}: {results.steps} steps, {child.starts} processes", flush=True)
+            done = results.of_a_world()
+            told = place.walk(done, (options.seed, world), steps)
+            results.add(done)
+            found.extend([f"seed {options.seed}, world {world}: {told}"] if told else [])
+            minutes = (time.monotonic() - started) / 60
+            print(f"world {world}: {results.steps} steps in all, {minutes:.0f} minutes", flush=True)
             if told:
                 print(told, flush=True)
-            if options.report:
-                text = _report(
-                    options.seed, results, found, child.starts, time.monotonic() - started
-                )
-                options.report.write_text(text, encoding="utf-8")
+            processes = sum(place.child.starts for place in places)
+            text = _report(options.seed, results, found, processes, minutes)
+            options.report.write_text(text, encoding="utf-8")
+
+    try:
+        with ThreadPoolExecutor(options.workers) as pool:
+            list(pool.map(work, places))
     finally:
-        child.kill()
-        if is_small:
-            subprocess.run(["umount", str(folder)], check=False)
+        for place in places:
+            place.clear()
         shutil.rmtree(folder, ignore_errors=True)
     return 1 if found else 0
 
@@ -63,11 +67,51 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=120, help="begin no new lakehouse after")
+    parser.add_argument("--workers", type=int, default=2, help="lakehouses side by side")
     parser.add_argument("--report", type=Path, default=PROJECT / "docs/faults.md")
     return parser.parse_args()
 
 
-def _on_a_small_disk(folder: Path) -> bool:
+class _Place:
+    """Where one lakehouse after the other is tried: a folder, a small disk, and a process."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self.folder, self.is_small = folder, _is_small_disk(folder)
+        self.child = Child(folder)
+
+    def walk(self, results: Results, seed: tuple[int, int], steps: int) -> str | None:
+        """One lakehouse; what was wrong in the end, or None."""
+        place = self.folder / f"world{seed[1]}"
+        root, conf = place / "lakehouse", damage.new_conf(place / "conf")
+        root.mkdir()
+        where = {"conf": str(conf), "root": str(root)}
+        walk = Walk(
+            root,
+            conf,
+            lambda step: self.child({**step, **where}),
+            Random(f"{seed[0]}/{seed[1]}"),
+            results,
+            can_kill=True,
+            can_fill=self.is_small,
+            commands=("layers", *Walk.commands, "nightly"),
+        )
+        try:
+            walk.go(steps)
+        except LostError as error:
+            return str(error).replace(str(place), "")
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+        return None
+
+    def clear(self) -> None:
+        """End the process, and give the disk back."""
+        self.child.kill()
+        if self.is_small:
+            subprocess.run(["umount", "--lazy", str(self.folder)], check=False)
+
+
+def _is_small_disk(folder: Path) -> bool:
     """Whether the folder could be given a file system of its own, small enough to be filled."""
     command = ["mount", "-t", "tmpfs", "-o", f"size={SMALL}", "tmpfs", str(folder)]
     try:
@@ -76,33 +120,7 @@ def _on_a_small_disk(folder: Path) -> bool:
         return False
 
 
-def _walk(
-    place: Path, child: Child, results: Results, is_small: bool, seed: tuple[int, int], steps: int
-) -> str | None:
-    """One lakehouse; what was wrong in the end, or None."""
-    root, conf = place / "lakehouse", damage.new_conf(place / "conf")
-    root.mkdir()
-    where = {"conf": str(conf), "root": str(root)}
-    walk = Walk(
-        root,
-        conf,
-        lambda step: child({**step, **where}),
-        Random(f"{seed[0]}/{seed[1]}"),
-        results,
-        can_kill=True,
-        can_fill=is_small,
-        commands=("layers", *Walk.commands, "nightly"),
-    )
-    try:
-        walk.go(steps)
-    except LostError as error:
-        return str(error).replace(str(place), "")
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
-    return None
-
-
-def _report(seed: int, results: Results, found: list[str], processes: int, seconds: float) -> str:
+def _report(seed: int, results: Results, found: list[str], processes: int, minutes: float) -> str:
     machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
     lines = [
         "# Faults",
@@ -113,7 +131,7 @@ def _report(seed: int, results: Results, found: list[str], processes: int, secon
         "are compared with the lines that landed.",
         "",
         f"Seed {seed}, {datetime.now(UTC):%Y-%m-%d}, {machine}, Spark {pyspark.__version__}, "
-        f"{seconds / 60:.0f} minutes, {processes} processes.",
+        f"{minutes:.0f} minutes, {processes} processes.",
         "",
         *results.lines(),
     ]

@@ -20,6 +20,21 @@ class Results:
     failed: Counter[str] = field(default_factory=Counter)
     remedies: Counter[str] = field(default_factory=Counter)
 
+    def of_a_world(self) -> Results:
+        """The results of one lakehouse, which knows the writes that were seen in the others."""
+        return Results(sites=self.sites, killed=self.killed, failed=self.failed)
+
+    def add(self, world: Results) -> None:
+        """Put those of one lakehouse to the others'."""
+        self.steps += world.steps
+        self.checks += world.checks
+        for ours, its in (
+            (self.faults, world.faults),
+            (self.survived, world.survived),
+            (self.remedies, world.remedies),
+        ):
+            ours.update(its)
+
     def fault(self, what: str) -> None:
         """A fault befell the lakehouse."""
         self.faults[what] += 1
