@@ -48,6 +48,17 @@ NIGHTS = (
 
 
 WINDOWS = "window_start", "action", "total_events"
+BY_WINDOWS = [
+    ("2018-03-02 08:00:00", "open", 2),
+    ("2018-03-02 10:00:00", "close", 1),
+    ("2018-03-02 10:00:00", "open", 2),
+    ("2018-03-02 10:00:00", "other", 1),
+    ("2018-03-02 13:00:00", "close", 1),
+    ("2018-03-02 13:00:00", "open", 2),
+]
+# Rows without a device go around the watermark and do not move it from 09:02: the rows of 08:00:00
+# and 08:00:01 are late, once each.
+LATE_AND_DUPLICATE = (2, 2)
 
 
 def with_one_without_groups(lakehouse: Lakehouse) -> dict[str, GoldTable]:
@@ -66,33 +77,34 @@ def has_all_by_hand(lakehouse: Lakehouse, suffix: str = "") -> None:
     """After three nights: the counts, and the rows that were late and duplicates."""
     assert lakehouse.rows(f"gold.device_totals{suffix}") == [("a", 3), ("b", 2), ("c", 1)]
     assert lakehouse.rows(f"gold.all_rows{suffix}") == [(6,)]
-    assert lakehouse.rows(f"gold.action_counts{suffix}", *WINDOWS) == [
-        ("2018-03-02 08:00:00", "open", 2),
-        ("2018-03-02 10:00:00", "close", 1),
-        ("2018-03-02 10:00:00", "open", 2),
-        ("2018-03-02 10:00:00", "other", 1),
-        ("2018-03-02 13:00:00", "close", 1),
-        ("2018-03-02 13:00:00", "open", 2),
-    ]
-    # Rows without a device go around the watermark and do not move it from 09:02: the rows of
-    # 08:00:00 and 08:00:01 are late, once each.
+    assert lakehouse.rows(f"gold.action_counts{suffix}", *WINDOWS) == BY_WINDOWS
     balances = audit(lakehouse.config).balances
-    assert (balances["event"].late_rows, balances["event"].duplicate_rows) == (2, 2)
+    assert (balances["event"].late_rows, balances["event"].duplicate_rows) == LATE_AND_DUPLICATE
     assert (balances["activity"].late_rows, balances["activity"].duplicate_rows) == (3, 1)
 
 
 def test_update_mode_by_hand(lakehouse: Lakehouse) -> None:
-    lakehouse.about("event", "activity", "device_totals", "action_counts")
-    tables = with_one_without_groups(lakehouse)
-    gold = {name: replace(table, output_mode="update") for name, table in tables.items()}
+    """In windows, without windows, and without groups."""
+    lakehouse.about("event", "action_counts")
+    windows = replace(lakehouse.config.gold["action_counts"], output_mode="update")
+    actions = replace(windows, name="actions", window=None)
+    everything = replace(actions, name="everything", group_by=())
+    gold = {table.name: table for table in (windows, actions, everything)}
     lakehouse.config = replace(lakehouse.config, gold=gold)
     counts = []
     for number in range(len(NIGHTS)):
         land(lakehouse, number)
         lakehouse.fill()
-        counts.append(dict(lakehouse.rows("gold.device_totals")))
-    assert counts == [{"a": 1, "b": 1}, {"a": 2, "b": 2, "c": 1}, {"a": 3, "b": 2, "c": 1}]
-    has_all_by_hand(lakehouse)
+        counts.append(dict(lakehouse.rows("gold.actions")))
+    assert counts == [
+        {"open": 2, "close": 1},
+        {"open": 5, "close": 2},
+        {"open": 6, "close": 2, "other": 1},
+    ]
+    assert lakehouse.rows("gold.everything") == [(9,)]
+    assert lakehouse.rows("gold.action_counts", *WINDOWS) == BY_WINDOWS
+    balance = audit(lakehouse.config).balances["event"]
+    assert (balance.late_rows, balance.duplicate_rows) == LATE_AND_DUPLICATE
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from deltalake import DeltaTable
 
 from medallion.config.values import Duration
 from medallion.errors import ConfigError
+from medallion.lakehouse import tables
 from medallion.pipeline import refresh
 from medallion.spark.errors import StreamError
 from tests.support.lakehouse import Lakehouse
@@ -34,6 +35,16 @@ def test_wrong_sql_names_its_table(lakehouse: Lakehouse) -> None:
     told = r"pipeline.yaml: gold\.action_counts.* is not SQL.*acton"
     with pytest.raises(ConfigError, match=told):
         lakehouse.fill("gold")
+    # What is SQL, and no stream can do: the table has been made by then.
+    table = replace(counts, measure={"devices": "count(distinct device)"})
+    lakehouse.config = replace(right, gold={"action_counts": table})
+    with pytest.raises(ConfigError, match=r"gold\.action_counts.*[Dd]istinct"):
+        lakehouse.fill("gold")
+    assert "devices" in tables.columns(lakehouse.config.layout.table("gold.action_counts"))
+    lakehouse.config = right
+    lakehouse.land("event", "1.json", event("10:07:00"))
+    lakehouse.fill()
+    assert lakehouse.rows("gold.action_counts", "total_events") == [(1,)]
 
 
 def test_a_gold_table_is_not_made_by_two_definitions(lakehouse: Lakehouse) -> None:

@@ -12,9 +12,8 @@ from typing import Any
 
 import yaml
 
+from medallion.spark.session import SHORT_LIVED
 from tests.support import PROJECT
-
-SHORT = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
 
 
 class Cli:
@@ -35,7 +34,7 @@ class Cli:
         (conf / "pipeline.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
         settings = conf / "spark/spark-defaults.conf"
         text = settings.read_text(encoding="utf-8")
-        settings.write_text(text.replace("-Xss4m", f"-Xss4m {SHORT}"), encoding="utf-8")
+        settings.write_text(text.replace("-Xss4m", f"-Xss4m {SHORT_LIVED}"), encoding="utf-8")
         self.environment["MEDALLION_CONF"] = str(conf)
 
     def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:

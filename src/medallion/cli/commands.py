@@ -101,12 +101,13 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
 
 def _busy_night(config: Config, options: argparse.Namespace, told: Sequence[str]) -> Report:
     """Run a night with something to do; what the look before it has told is said here."""
-    from medallion.pipeline import nightly
+    from medallion.pipeline import idle, nightly
     from medallion.quality import gates
 
     nightly.check_accepted(config, options.accept)
     gates.preload()
-    with _pipeline(config, options, "nightly", LAYERS, quiet=bool(options.json)) as pipeline:
+    quiet, is_short = bool(options.json), idle.has_little_to_do(config)
+    with _pipeline(config, options, "nightly", LAYERS, quiet, is_short) as pipeline:
         for line in told:
             pipeline.say(line)
         return nightly.Nightly(pipeline, options.accept).run()
@@ -212,11 +213,12 @@ def _pipeline(
     command: str,
     layers: Sequence[str],
     quiet: bool = False,
+    is_short: bool = False,
 ) -> Any:
     """The layers' locks and a Spark session around a `Pipeline`, as a context manager."""
     from medallion.pipeline.context import open_pipeline
 
-    return open_pipeline(config, command, layers, _say(quiet), options.debug)
+    return open_pipeline(config, command, layers, _say(quiet), options.debug, is_short)
 
 
 def _say(quiet: bool) -> Callable[[str], None]:

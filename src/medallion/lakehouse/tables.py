@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -126,6 +127,18 @@ class Opened:
         except Exception as error:  # a data file that is gone or damaged has no class of its own
             raise damage.refuse(self._table, error) from error
         return found
+
+
+def forget_empty(table: Path, schema: str) -> None:
+    """Remove a table without rows whose columns are others: its query was refused in the end."""
+    if exists(table) and not row_count(table):
+        delta = open_table(table)
+        if _types(delta.schema().to_json()) != _types(schema):
+            shutil.rmtree(table)
+
+
+def _types(schema: str) -> dict[str, Any]:
+    return {field["name"]: field["type"] for field in json.loads(schema)["fields"]}
 
 
 def row_count(table: Path) -> int:

@@ -20,9 +20,22 @@ from medallion.spark.session import spark_session
 
 @contextmanager
 def open_pipeline(
-    config: Config, command: str, layers: Sequence[str], say: Say, debug: bool = False
+    config: Config,
+    command: str,
+    layers: Sequence[str],
+    say: Say,
+    debug: bool = False,
+    is_short: bool = False,
 ) -> Iterator[Pipeline]:
     """A pipeline on a session of its own, with the layers' locks held.
+
+    Args:
+        config: of the lakehouse.
+        command: what people have asked for.
+        layers: those that are written.
+        say: tells of progress.
+        debug: what fails is told with its stack trace.
+        is_short: there is little to do.
 
     Raises:
         UsageError: another process writes one of the layers, or one layer alone is to be run
@@ -32,7 +45,7 @@ def open_pipeline(
     with lock.hold(config.layout, layers, command):
         say(f"medallion {command} on {config.layout.root}")
         started = time.monotonic()
-        spark = spark_session(config, f"medallion {command}", debug)
+        spark = spark_session(config, f"medallion {command}", debug, is_short=is_short)
         say(f"session   {time.monotonic() - started:5.1f} s  (Spark {spark.version})")
         try:
             pipeline = Pipeline(spark, config, command, say)

@@ -1,4 +1,4 @@
-"""A night with nothing to do, known before a JVM starts: half a second instead of many.
+"""How much a night has to do, known before a JVM starts: with nothing, half a second for many.
 
 Nothing here may import PySpark.
 """
@@ -8,15 +8,20 @@ from __future__ import annotations
 from pathlib import Path
 
 from medallion.config.model import Config
-from medallion.config.queries import Query, queries
+from medallion.config.queries import Query, names, queries
 from medallion.inspection.balance import balances
-from medallion.lakehouse import lock
+from medallion.inspection.status import status
+from medallion.lakehouse import lock, tables
 from medallion.lakehouse.layout import LAYERS
 from medallion.ops import due
 from medallion.ops.runs import Runs
 from medallion.pipeline.report import Report
 from medallion.sources.base import Say
 from medallion.sources.formats import KINDS
+
+# Packed files count as they lie, and unpack to ten or twenty times as much.
+_FEW_BYTES = 4 * 2**20
+_FEW_ROWS = 100_000
 
 
 def idle(config: Config, command: str, say: Say) -> Report | None:
@@ -39,6 +44,18 @@ def idle(config: Config, command: str, say: Say) -> Report | None:
         except Exception:  # whatever is wrong, the run that follows meets it, and tells
             return None
     return report if report.is_good else None
+
+
+def has_little_to_do(config: Config) -> bool:
+    """Whether what waits is so little that a night of it is mostly Java's first minute."""
+    try:
+        found = status(config)
+        whole = sum(tables.row_count(config.layout.table(name)) for name in names(config, ["gold"]))
+    except Exception:  # whatever is wrong, the run meets it, and tells
+        return False
+    waiting = sum(query.backlog.bytes for query in found if query.backlog)
+    behind = sum(query.waiting_rows or 0 for query in found)
+    return waiting <= _FEW_BYTES and behind + whole <= _FEW_ROWS
 
 
 def _has_work(config: Config, runs: Runs, say: Say) -> bool:

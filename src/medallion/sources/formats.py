@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from medallion.config.model import Config, SourceConfig
+from medallion.config.model import FORMATS, Config, SourceConfig
 from medallion.sources.base import Backlog, Say, Source
 from medallion.sources.files import archive
 from medallion.sources.files.discovery import Discovery
@@ -53,4 +53,4 @@ def _look_for_files(config: Config, source: SourceConfig, recorded: int, say: Sa
 
 
 FILES = Kind(_files, _waiting_files, _look_for_files)
-KINDS: Mapping[str, Kind] = {"json": FILES, "csv": FILES, "parquet": FILES, "text": FILES}
+KINDS: Mapping[str, Kind] = dict.fromkeys(FORMATS, FILES)

@@ -17,6 +17,9 @@ from medallion.errors import ConfigError
 from medallion.spark import fatal
 
 _JAVA = "spark.driver.extraJavaOptions"
+# Java's first compiler alone: the second one makes code several times as fast, and a process with
+# little to do ends before that has paid. Without room, the first one says so on standard output.
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
 
 
 def spark_session(
@@ -24,6 +27,7 @@ def spark_session(
     name: str = "medallion",
     debug: bool = False,
     more: Mapping[str, str] | None = None,
+    is_short: bool = False,
 ) -> SparkSession:
     """Start Spark, or join the one that spark-submit has started.
 
@@ -35,6 +39,7 @@ def spark_session(
         name: the application's, as Spark shows it.
         debug: Spark says what fails with its stack trace.
         more: settings for this session, which win over the file's.
+        is_short: it has little to do.
 
     Raises:
         ConfigError: that file is missing, or a line of it is not a setting.
@@ -46,7 +51,8 @@ def spark_session(
     builder = SparkSession.builder.appName(name)
     if not submitted:
         log4j = (config.conf_dir / "spark/log4j2.properties").as_uri()
-        wanted[_JAVA] = f"{wanted.get(_JAVA, '')} -Dlog4j2.configurationFile={log4j}".strip()
+        java = [wanted.get(_JAVA, ""), f"-Dlog4j2.configurationFile={log4j}"]
+        wanted[_JAVA] = " ".join([*java, SHORT_LIVED] if is_short else java).strip()
         builder = builder.master(config.master or "local[*]")
         if (config.master or "local").startswith("local"):
             # A laptop's host name need not resolve, and nobody else has to reach this driver.

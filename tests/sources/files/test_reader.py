@@ -9,9 +9,16 @@ import json
 
 import duckdb
 
+from medallion.config.model import FORMATS
 from medallion.ops.ledger import INGESTED, REJECTED
+from medallion.sources.files import reader
+from medallion.sources.formats import KINDS
 from tests.support.byte_files import SCHEMA, found, land, recounted
 from tests.support.lakehouse import Lakehouse, book, only
+
+
+def test_each_format_that_a_configuration_may_name_can_be_read() -> None:
+    assert reader.READERS.keys() == set(FORMATS) == KINDS.keys()
 
 
 def test_csv_cells_of_an_inferred_schema_stay_texts(lakehouse: Lakehouse) -> None:

@@ -48,6 +48,8 @@ class Gold(Flow):
         silver = self.spark.readStream.format("delta").load(str(self.read_from))
         stream = windowed(silver, self.source.event_time, table.window, table.slide)
         result = aggregated(stream, groups(table.window, table.group_by), table.measure)
+        if checkpoints.last_begun(checkpoint) < 0:
+            tables.forget_empty(target, result.schema.json())
         tables.create(target, result.schema.json(), specs.GOLD)
         if table.output_mode == "complete":
             writer = result.writeStream.outputMode("complete")

@@ -42,7 +42,7 @@ def rows(
     # reads the other files twice.)
     plain = [str(config.layout.root / path) for path in paths]
     files = {file: _PATTERN.sub(r"\\\g<0>", file) for file in plain}
-    reader = _documents if source.multi_line else _READERS[source.format]
+    reader = _documents if source.multi_line else READERS[source.format]
     read = reader(spark, source, files, schema)
     name = _relative(F.col("_file"), config.layout.root, paths)
     return read.select(
@@ -174,7 +174,7 @@ def _located(read: DataFrame, value: Column) -> DataFrame:
 
 
 Reader = Callable[[SparkSession, SourceConfig, Files, Mapping[str, str]], DataFrame]
-_READERS: dict[str, Reader] = {
+READERS: dict[str, Reader] = {
     "json": _lines,
     "csv": _csv,
     "parquet": _parquet,
