@@ -78,7 +78,10 @@ class Actor:
                 query.stop()
 
         where = "medallion.pipeline.context"
-        with patch(f"{where}.spark_session", lambda *_: self.spark), patch(f"{where}._stop", stop):
+        with (
+            patch(f"{where}.spark_session", lambda *_, **__: self.spark),
+            patch(f"{where}._stop", stop),
+        ):
             yield
 
     @contextmanager

@@ -26,8 +26,8 @@ def a_walk(tmp_path: Path, act: Act, seed: int = 1, can_kill: bool = False) -> W
 def test_nothing_is_lost_whatever_happens(spark: SparkSession, tmp_path: Path) -> None:
     actor = Actor(spark, tmp_path / "conf", tmp_path / "lakehouse")
     walk = a_walk(tmp_path, actor.act)
-    walk.go(8)
-    assert walk.results.checks == 2
+    walk.go(4)
+    assert walk.results.checks == 1
     assert walk.world.lines > 0
     assert walk.results.faults.total() > 0
 
@@ -52,7 +52,7 @@ class ByHand:
         return Outcome("killed" if "kill_after" in step else "done", sites=["a: open", "b: open"])
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_walk_itself(tmp_path: Path, seed: int) -> None:
     by_hand = ByHand()
     walk = by_hand.walk = a_walk(tmp_path, by_hand, seed, can_kill=True)

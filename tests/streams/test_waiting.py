@@ -37,7 +37,7 @@ def test_the_life_of_a_stream(doors: Doors) -> None:
     assert (row.last_batch, row.watermark) == (1, "2018-03-02T09:52:33.000Z")
     assert "EventTimeWatermark" in streams.explain(query, extended=True)
     shown = repr(streams.streams())
-    assert "rows a second" in shown
+    assert {"watermark", "second"} <= set(shown.split())  # names of columns may be broken
     assert query.id[:8] in shown
     assert "<td" in streams.streams()._repr_html_()
 

@@ -113,7 +113,7 @@ def test_a_rule_that_is_written_while_a_query_is_on_waits_for_the_next_one(
     assert audit(lakehouse.config, everything=True).is_balanced
 
 
-@pytest.mark.parametrize("late", ["admit", "quarantine"])
+@pytest.mark.parametrize("late", ["admit", pytest.param("quarantine", marks=pytest.mark.slow)])
 def test_a_rule_that_is_written_after_a_run_was_cut_off_waits_until_that_is_settled(
     lakehouse: Lakehouse, tmp_path: Path, late: str
 ) -> None:
