@@ -29,7 +29,7 @@ def test_who_waits_for_a_job_whose_thread_has_died_is_told(spark: SparkSession) 
 
     def wait() -> None:
         try:
-            spark.range(10**16).selectExpr("sum(id)").collect()
+            spark.range(10**16).selectExpr("max(id)").collect()  # which a sum would overflow
         except SPARK_ERRORS as error:
             raised.append(error)
 
@@ -37,6 +37,7 @@ def test_who_waits_for_a_job_whose_thread_has_died_is_told(spark: SparkSession) 
     waiting.start()
     tracker = spark.sparkContext.statusTracker()
     while not tracker.getActiveJobsIds():
+        assert waiting.is_alive(), raised
         time.sleep(0.05)
     uncaught = Uncaught(spark.sparkContext)
     # Neither of these is one that a job waits for.

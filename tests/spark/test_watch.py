@@ -53,7 +53,7 @@ def test_a_query_that_hangs_is_given_up(spark: SparkSession, tmp_path: Path) -> 
         how, checkpoint = {"processingTime": "1 second"}, tmp_path / "checkpoint"
         return query.start(rows.writeStream, "rate.a", checkpoint, how, Sink(write))
 
-    ticks = itertools.count(step=11)
+    ticks = itertools.count(step=61)
     watch = Watch(print, 300, lambda: next(ticks) if entered.is_set() else 0.0)
     run = begun(hangs)
     told = r"rate\.a: nothing had happened for 5 minutes, and no task ran: it was given up$"

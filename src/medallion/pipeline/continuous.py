@@ -17,6 +17,7 @@ from medallion.spark import query
 from medallion.spark.errors import StreamError
 from medallion.spark.watch import PATIENCE, Watch
 
+LOOK_SECONDS = 0.5  # each look asks Spark for every query's last record
 SETTLE_SECONDS = 30.0
 SETTLE_BATCHES = 50
 _SCHEMA_CHANGED = "DELTA_SCHEMA_CHANGED"
@@ -36,7 +37,7 @@ def serve(pipeline: Pipeline, layers: Sequence[str], trigger: str) -> None:
         try:
             stream.start()
             pipeline.say(f"on: {', '.join(layers)} every {trigger}; Ctrl-C or SIGTERM ends it")
-            while not stop.wait(0.2) and stream.is_on:
+            while not stop.wait(LOOK_SECONDS) and stream.is_on:
                 stream.look()
         finally:
             stream.stop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from medallion.config.values import Duration
 from medallion.errors import UsageError
 from medallion.spark import checkpoints, fatal
-from medallion.spark.errors import StreamError, one_line
+from medallion.spark.errors import SPARK_ERRORS, StreamError, one_line
 from medallion.spark.progress import Batch, moment
 from medallion.spark.sink import Sink
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 AVAILABLE_NOW = "available-now"
 _STOP_SECONDS = 60
+_LOOK_SECONDS = 1
 _WORDLESS = "(no cause message)"  # such as a stack overflow
 # How Spark's errors name a state that it cannot read.
 _STATE = ("STATE_STORE", "RocksDB", "/state/")
@@ -82,6 +84,14 @@ class Run:
         """What changes whenever something happens for it; an idle query tells so, too."""
         last = self.query.lastProgress
         return self.query.status["message"], last["timestamp"] if last else None
+
+    def await_end(self, seconds: int) -> None:
+        """Wait so long at most, for Spark's word that it has ended, well or not.
+
+        To ask again and again would cost both processes more than a small batch does.
+        """
+        with suppress(*SPARK_ERRORS):  # what it failed of is told by `error`
+            self.query.awaitTermination(seconds)
 
     def end(self) -> None:
         """It has ended by itself: what has come to nobody's notice yet is taken up."""
@@ -220,7 +230,7 @@ def await_all(runs: Iterable[Run], watch: Watch | None = None) -> None:
                 run.give_up(watch.minutes)
                 waiting.remove(run)
         if waiting:
-            time.sleep(0.05)
+            waiting[0].await_end(_LOOK_SECONDS)
     failures = [f"{run.name}: {error}" for run in everyone if (error := run.error())]
     if failures:
         raise StreamError("; ".join(failures))
