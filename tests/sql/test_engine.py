@@ -4,35 +4,26 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from datetime import UTC, date, datetime
+from datetime import date
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from deltalake import QueryBuilder, write_deltalake
 
 from medallion.errors import UsageError
 from medallion.sql.engine import Result, query
-
-TEN = datetime(2015, 2, 23, 10, 10, tzinfo=UTC)
-
-
-def _write(root: Path, name: str, rows: str) -> None:
-    path = root / name.replace(".", "/")
-    path.mkdir(parents=True)
-    write_deltalake(str(path), QueryBuilder().execute(rows).read_all())
+from tests.support.sql import TEN, TEN_IN_SQL, write
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> str:
     home = tmp_path_factory.mktemp("a lakehouse #1")
-    ten = """arrow_cast('2015-02-23T10:10:00Z', 'Timestamp(Microsecond, Some("UTC"))')"""
-    counted = f"SELECT {ten} AS window_start, device, total_recordings"
+    counted = f"SELECT {TEN_IN_SQL} AS window_start, device, total_recordings"
     pairs = "(VALUES ('nexus4_1', 1), ('nexus4_2', 9)) AS t(device, total_recordings)"
-    _write(home, "gold.device_counts", f"{counted} FROM {pairs}")
-    _write(home, "silver.event", f"VALUES ('open', {ten}), (NULL, NULL)")
-    _write(home, "quarantine.event", "SELECT 'x' AS id WHERE false")
-    _write(home, "bronze.activity", f'SELECT {ten} AS "Recorded_At", 7 AS "Index"')
+    write(home, "gold.device_counts", f"{counted} FROM {pairs}")
+    write(home, "silver.event", f"VALUES ('open', {TEN_IN_SQL}), (NULL, NULL)")
+    write(home, "quarantine.event", "SELECT 'x' AS id WHERE false")
+    write(home, "bronze.activity", f'SELECT {TEN_IN_SQL} AS "Recorded_At", 7 AS "Index"')
     (home / "gold" / "not_a_table").mkdir()
     return str(home)
 
@@ -71,7 +62,7 @@ def test_only_the_tables_that_are_named_are_opened(root: str, tmp_path: Path) ->
     broken = tmp_path / "gold" / "broken" / "_delta_log"
     broken.mkdir(parents=True)
     (broken / f"{0:020}.json").write_text("{not json")
-    _write(tmp_path, "gold.sound", "SELECT 1 AS n")
+    write(tmp_path, "gold.sound", "SELECT 1 AS n")
     assert query(str(tmp_path), "SELECT n FROM gold.sound").rows == [(1,)]
     with pytest.raises(UsageError, match=r"^gold\.broken cannot be read: [^\n]+$"):
         query(str(tmp_path), "SELECT * FROM gold.broken")

@@ -55,15 +55,10 @@ def _status(config: Config, query: Query, standing: Standing) -> QueryStatus:
     checkpoint = layout.checkpoint(query.name)
     batch = checkpoints.last_committed(checkpoint)
     holder = lock.holder(layout, query.layer)
-    waiting = backlog = None
+    backlog = None
     if query.upstream is None:
         busy = standing.last_busy.get(query.name)
         backlog = _backlog(config, config.sources[query.source], busy)
-    elif batch >= 0:
-        read = checkpoints.delta_offset(checkpoint, batch).version
-        waiting = tables.rows_written(layout.table(query.upstream), after=read - 1)
-    else:
-        waiting = tables.row_count(layout.table(query.upstream))
     mark = checkpoints.watermark(checkpoint, batch) if batch >= 0 else None
     return QueryStatus(
         query=query.name,
@@ -72,11 +67,23 @@ def _status(config: Config, query: Query, standing: Standing) -> QueryStatus:
         last_run_at=_moment(run.started_at) if run else None,
         rows_in=run.rows_in if run else None,
         rows_out=run.rows_out if run else None,
-        waiting_rows=waiting,
+        waiting_rows=waiting_rows(config, query),
         watermark=_moment(mark * 1000) if mark else None,
         error=run.error if run else None,
         backlog=backlog,
     )
+
+
+def waiting_rows(config: Config, query: Query) -> int | None:
+    """The rows of its table that a query has not read; None for bronze, which reads none."""
+    if query.upstream is None:
+        return None
+    upstream, checkpoint = config.layout.table(query.upstream), config.layout.checkpoint(query.name)
+    batch = checkpoints.last_committed(checkpoint)
+    if batch < 0:
+        return tables.row_count(upstream)
+    read = checkpoints.delta_offset(checkpoint, batch).version
+    return tables.rows_written(upstream, after=read - 1)
 
 
 def _backlog(config: Config, source: SourceConfig, busy: LastRun | None) -> Backlog:

@@ -107,9 +107,8 @@ class Stream:
             elif flow.name not in self.failures:
                 run.end()
                 self._tell(flow, f"stopped: {run.error()}")
-        active = [flow.run for flow in self._flows if flow.run and flow.run.is_active]
-        for hung in self._watch.look(active):
-            hung.give_up(self._watch.minutes)  # and is started anew at the next look
+        # One that it gives up is started anew at the next look.
+        self._watch.look(flow.run for flow in self._flows if flow.run and flow.run.is_active)
         if time.monotonic() - self._polled > Duration.of(self._trigger).seconds:
             self._polled = time.monotonic()
             self.poll()

@@ -10,7 +10,7 @@ from pathlib import Path
 from medallion.config.model import Config
 from medallion.config.queries import Query, names, queries
 from medallion.inspection.balance import balances
-from medallion.inspection.status import status
+from medallion.inspection.status import waiting_rows
 from medallion.lakehouse import lock, tables
 from medallion.lakehouse.layout import LAYERS
 from medallion.ops import due
@@ -49,12 +49,12 @@ def idle(config: Config, command: str, say: Say) -> Report | None:
 def has_little_to_do(config: Config) -> bool:
     """Whether what waits is so little that a night of it is mostly Java's first minute."""
     try:
-        found = status(config)
+        sources = config.sources.values()
+        waiting = sum(KINDS[source.format].backlog(config, source).bytes for source in sources)
+        behind = sum(waiting_rows(config, query) or 0 for query in queries(config))
         whole = sum(tables.row_count(config.layout.table(name)) for name in names(config, ["gold"]))
     except Exception:  # whatever is wrong, the run meets it, and tells
         return False
-    waiting = sum(query.backlog.bytes for query in found if query.backlog)
-    behind = sum(query.waiting_rows or 0 for query in found)
     return waiting <= _FEW_BYTES and behind + whole <= _FEW_ROWS
 
 

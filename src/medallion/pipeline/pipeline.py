@@ -123,7 +123,7 @@ class Pipeline:
             except MedallionError as error:
                 failures.append(error)
         try:
-            await_all((flow.ran for flow in started), Watch(self.say))
+            await_all((flow.ran for flow in started), Watch(self.say).look)
         except StreamError as error:
             failures.append(error)
         failures += self.settle(started)

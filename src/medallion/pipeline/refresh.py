@@ -130,7 +130,7 @@ def _rebuild(pipeline: Pipeline, table: str, then: list[str]) -> None:
         raise UsageError(
             f"{table} cannot be rebuilt yet: nothing has landed that tells its schema."
         )
-    await_all([flow.ran], Watch(pipeline.say))
+    await_all([flow.ran], Watch(pipeline.say).look)
     row = row_of(beside.config, beside.runs, flow, flow.settle(-1))
     row |= {"run_id": pipeline.run_id, "command": f"refresh {table}", "state": REFRESHED}
     before = tables.row_count(layout.table(table))

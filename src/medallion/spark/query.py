@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -18,9 +18,6 @@ from medallion.spark import checkpoints, fatal
 from medallion.spark.errors import SPARK_ERRORS, StreamError, one_line
 from medallion.spark.progress import Batch, moment
 from medallion.spark.sink import Sink
-
-if TYPE_CHECKING:
-    from medallion.spark.watch import Watch
 
 AVAILABLE_NOW = "available-now"
 _STOP_SECONDS = 60
@@ -206,12 +203,12 @@ def start(
     return Run(name, writer.foreachBatch(sink).start(), checkpoint, before, sink)
 
 
-def await_all(runs: Iterable[Run], watch: Watch | None = None) -> None:
+def await_all(runs: Iterable[Run], look: Callable[[Iterable[Run]], None] = lambda _: None) -> None:
     """Wait until every query has ended; one that fails does not stop the others.
 
     Args:
         runs: they have been started.
-        watch: tells of those that get nowhere, and has those given up that hang.
+        look: is called with those that go on, again and again; one that it gives up has ended.
 
     Raises:
         StreamError: at least one failed; the message names each with its cause.
@@ -225,11 +222,8 @@ def await_all(runs: Iterable[Run], watch: Watch | None = None) -> None:
             if not active:
                 run.end()
                 waiting.remove(run)
-        if watch:
-            for run in watch.look(waiting):
-                run.give_up(watch.minutes)
-                waiting.remove(run)
         if waiting:
+            look(waiting)
             waiting[0].await_end(_LOOK_SECONDS)
     failures = [f"{run.name}: {error}" for run in everyone if (error := run.error())]
     if failures:

@@ -34,18 +34,17 @@ class Watch:
         self._looked = -_PAUSE
         self._seen: dict[int, tuple[Any, float]] = {}
 
-    def look(self, runs: Iterable[Run]) -> list[Run]:
+    def look(self, runs: Iterable[Run]) -> None:
         """Tell of queries for which nothing has happened for too long, and again after as long.
 
-        Returns:
-            Those for which nothing will: their thread waits, and no task runs that it could wait
-            for. (A task of an hour gives no sign either; it is told, and left to its work.)
+        Those are given up for which nothing will: their thread waits, and no task runs that it
+        could wait for. (A task of an hour gives no sign either, and is left to its work.)
         """
         now = self._clock()
         if now - self._looked < _PAUSE:
-            return []
+            return
         self._looked = now
-        tasks, hung = _tasks_done(), []
+        tasks, minutes = _tasks_done(), f"{self._patience / 60:.0f} minutes"
         for run in runs:
             sign = (run.sign(), tasks)
             before, since = self._seen.get(id(run), (None, now))
@@ -53,20 +52,14 @@ class Watch:
                 since = now
             elif now - since >= self._patience:
                 if not tasks and run.waits:
-                    hung.append(run)
+                    run.give_up(minutes)
                 else:
                     self._say(
-                        f"{run.name}: nothing has happened for {self.minutes}, and rows may be "
+                        f"{run.name}: nothing has happened for {minutes}, and rows may be "
                         "waiting; if that goes on, stop this run and start it again"
                     )
                 since = now
             self._seen[id(run)] = (sign, since)
-        return hung
-
-    @property
-    def minutes(self) -> str:
-        """The patience, for people."""
-        return f"{self._patience / 60:.0f} minutes"
 
 
 def _tasks_done() -> tuple[tuple[int, int], ...]:

@@ -5,27 +5,20 @@ from __future__ import annotations
 import csv
 import io
 import json
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from deltalake import QueryBuilder, write_deltalake
 
 from medallion.cli.render.sql import as_json, as_text, csv_lines
 from medallion.cli.render.terminal import document
 from medallion.sql.engine import Result, query, stream
-
-TEN = datetime(2015, 2, 23, 10, 10, tzinfo=UTC)
+from tests.support.sql import TEN, TEN_IN_SQL, write
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> str:
     home = tmp_path_factory.mktemp("lakehouse")
-    ten = """arrow_cast('2015-02-23T10:10:00Z', 'Timestamp(Microsecond, Some("UTC"))')"""
-    table = home / "gold/device_counts"
-    table.mkdir(parents=True)
-    rows = QueryBuilder().execute(f"SELECT {ten} AS window_start").read_all()
-    write_deltalake(str(table), rows)
+    write(home, "gold.device_counts", f"SELECT {TEN_IN_SQL} AS window_start")
     return str(home)
 
 
