@@ -85,3 +85,21 @@ def test_a_query_that_has_died_is_started_anew_as_long_as_it_gets_on() -> None:
     stopped = "silver.a stopped: its thread in Spark has died"
     assert said == [anew, anew, f"{stopped}; the others go on"]
     assert stream.failures == {"silver.a": stopped}
+
+
+def test_a_query_that_new_columns_end_while_the_stream_is_stopped_has_not_failed() -> None:
+    """It does so between two looks, and the next run goes on with them (seen with --dirty)."""
+    flow: Any = Dying(4)
+    flow.run.stop = lambda: None
+    flow.run.error = lambda: "[DELTA_SCHEMA_CHANGED_WITH_VERSION] Detected schema change:"
+    pipeline: Any = SimpleNamespace(
+        config=load({}, PROJECT),
+        flows=lambda _: [flow],
+        begin=lambda *_: True,
+        settle=lambda _: [],
+        say=print,
+    )
+    stream = Stream(pipeline, ["silver"], "1 hour")
+    stream.start()
+    stream.stop()
+    assert stream.failures == {}

@@ -15,6 +15,7 @@ from medallion.pipeline import maintenance
 from medallion.pipeline.pipeline import Pipeline
 from medallion.spark import query
 from medallion.spark.errors import StreamError
+from medallion.spark.query import Run
 from medallion.spark.watch import PATIENCE, Watch
 
 LOOK_SECONDS = 0.5  # each look asks Spark for every query's last record
@@ -99,7 +100,7 @@ class Stream:
             run.collect()
             if run.is_active:
                 continue
-            if _SCHEMA_CHANGED in (run.error() or ""):
+            if _has_new_columns(run):
                 self._flows[at] = self._again(flow, "goes on with new columns")
             elif (run.is_lost or run.is_given_up) and self._lost.get(flow.name) != run.last_batch:
                 self._lost[flow.name] = run.last_batch  # a second time there is no going on
@@ -121,7 +122,8 @@ class Stream:
         # From the end to the start of the chain, so that nothing waits for a reader.
         query.stop_all(reversed(runs))
         for flow in self._flows:
-            if flow.run and (error := flow.run.error()):
+            # One that new columns had just ended goes on with them in the next run.
+            if flow.run and (error := flow.run.error()) and not _has_new_columns(flow.run):
                 self.failures.setdefault(flow.name, f"{flow.name}: {error}")
         self._settle(self._flows)
         self.failures |= {error: error for error in self._unsettled}
@@ -177,6 +179,11 @@ class Stream:
     def _tell(self, flow: Flow, what: str) -> None:
         self.failures[flow.name] = f"{flow.name} {what}"
         self._pipeline.say(f"{flow.name} {what}; the others go on")
+
+
+def _has_new_columns(run: Run) -> bool:
+    """Whether it has ended because the table that it reads got columns, and only has to restart."""
+    return _SCHEMA_CHANGED in (run.error() or "")
 
 
 @contextmanager
