@@ -49,9 +49,16 @@ def test_a_whole_checkpoint_is_left_alone(checkpoint: Path) -> None:
 def test_a_torn_plan_that_has_written_nothing_is_made_again(checkpoint: Path) -> None:
     plan = checkpoint / "offsets/3"
     plan.write_text('v1\n{"batchWat')
+    checksums = [
+        checkpoint / name for name in ("offsets/.2.crc", "offsets/.3.crc", "commits/.3.crc")
+    ]
+    for checksum in checksums:
+        checksum.touch()
     table = written(checkpoint.with_name("table"), 2)
     assert recovery.mended(checkpoint, (table,)) is None
     assert checkpoints.last_begun(checkpoint) == 2
+    # Hadoop would not put another file beside a checksum that it did not write.
+    assert [checksum.exists() for checksum in checksums] == [True, False, False]
 
 
 def test_a_torn_plan_that_has_written_is_not(checkpoint: Path) -> None:

@@ -23,6 +23,7 @@ def mended(checkpoint: Path, targets: Sequence[Path]) -> Path | None:
     Returns:
         What is torn or missing, and cannot be made again.
     """
+    checkpoints.forget_checksums(checkpoint)
     while part := checkpoints.torn(checkpoint):
         batch = checkpoints.last_begun(checkpoint)
         is_end = part == checkpoint / "commits" / str(batch)
@@ -33,6 +34,7 @@ def mended(checkpoint: Path, targets: Sequence[Path]) -> Path | None:
         if is_plan and has_written(checkpoint, targets, batch):
             return part
         part.unlink()
+        checkpoints.forget_checksums(checkpoint)
     return None
 
 

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from medallion.errors import MedallionError
-from medallion.lakehouse import storage
+from medallion.lakehouse import storage, tables
 
 _VERSION = re.compile(r"v\d+")
+_NOT_READ = "-"  # in place of the offset of a source that had nothing yet
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,19 @@ def watermark(checkpoint: Path, batch: int) -> int | None:
     return value or None
 
 
-def delta_offset(checkpoint: Path, batch: int) -> DeltaOffset:
-    """Up to where batch `batch` had read; version 0 for the batch before the first."""
-    lines = _lines(checkpoint, batch)
-    return parse_offset(json.loads(lines[2])) if lines else DeltaOffset(0, -1)
+def delta_offset(checkpoint: Path, batch: int, table: Path | None = None) -> DeltaOffset:
+    """Up to where batch `batch` had read; version 0 for the batch before the first.
+
+    Args:
+        checkpoint: the query's.
+        batch: its number.
+        table: which one, of a query that reads several.
+    """
+    offsets = [json.loads(line) for line in _lines(checkpoint, batch)[2:] if line != _NOT_READ]
+    if table and len(offsets) > 1:
+        identity = tables.identity(table)
+        offsets = [offset for offset in offsets if offset["reservoirId"] == identity]
+    return parse_offset(offsets[0]) if offsets else DeltaOffset(0, -1)
 
 
 def parse_offset(document: dict[str, Any]) -> DeltaOffset:
@@ -123,6 +133,18 @@ def torn(checkpoint: Path) -> Path | None:
     return next((part for part in parts if not _is_whole(part)), None)
 
 
+def forget_checksums(checkpoint: Path) -> None:
+    """Remove the checksums of offsets and commits that are gone.
+
+    Hadoop renames a file together with its checksum: where an old one lies, Spark says that
+    another query uses the checkpoint, and next time that the file is spoilt.
+    """
+    for log in ("offsets", "commits"):
+        for checksum in (checkpoint / log).glob(".*.crc"):
+            if not checksum.with_name(checksum.name[1 : -len(".crc")]).exists():
+                checksum.unlink(missing_ok=True)
+
+
 def begin_after(checkpoint: Path, batch: int, table: str, version: int) -> None:
     """Make a checkpoint for a query without state, whose next batch reads on from a version.
 
@@ -152,7 +174,8 @@ def _is_whole(part: Path) -> bool:
     """Whether a part of a checkpoint is there and ends; each line but the first is a document."""
     try:
         lines = part.read_text(encoding="utf-8").splitlines()
-        documents = [json.loads(line) for line in lines if not _VERSION.fullmatch(line)]
+        told = (line for line in lines if not _VERSION.fullmatch(line) and line != _NOT_READ)
+        documents = [json.loads(line) for line in told]
     except (OSError, ValueError):
         return False
     least = {"offsets": 2, "commits": 1}.get(part.parent.name, 1)
