@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import statistics
 import tempfile
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from measure import PROJECT, say
+from measure import PROJECT, cpu_seconds, say
 
 from medallion.config.loader import load
 from medallion.config.model import Config
@@ -28,20 +29,25 @@ from medallion.pipeline.continuous import Stream
 from medallion.pipeline.pipeline import Pipeline
 from medallion.spark.session import spark_session
 
-FIRST, WINDOW = 100, 20  # at which batch the first figures are taken, and over how many
+FIRST, EVERY, WINDOW = 100, 250, 20  # at which batches figures are taken, and over how many
 
 
 @dataclass
 class Figures:
-    """What there is on disk after so many batches of bronze, and the median seconds of the last."""
+    """What there is on disk after so many batches of bronze, and the median seconds of the last.
+
+    `cpu` is what all of it took for each of the last batches of bronze, in seconds of processor
+    time, which a busy machine distorts less.
+    """
 
     batches: int
     seconds: dict[str, float]
+    cpu: float
     sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def __str__(self) -> str:
         taken = ", ".join(f"{query} {s:.2f} s" for query, s in self.seconds.items())
-        lines = [f"after {self.batches} batches of bronze: {taken}"]
+        lines = [f"after {self.batches} batches of bronze: {taken}; {self.cpu:.2f} CPU s each"]
         for name, (files, size) in self.sizes.items():
             lines.append(f"  {name:<24}{files:>8,} files {size / 2**20:>9.2f} MiB")
         return "\n".join(lines)
@@ -82,6 +88,7 @@ def _run(config: Config, batches: int) -> Iterator[Figures]:
     pipeline = Pipeline(spark, config, "stream", told.append)
     stream = Stream(pipeline, LAYERS, "1 second")
     taken: dict[str, dict[int, float]] = {}
+    spent: dict[int, float] = {}
     landed = 0
     try:
         _land(config, landed)
@@ -97,11 +104,12 @@ def _run(config: Config, batches: int) -> Iterator[Figures]:
             reached = max(taken.get("bronze.event", {-1: 0.0}))
             if reached > done:
                 done = reached
+                spent[done] = cpu_seconds(os.getpid())
                 landed += 1
                 _land(config, landed)
                 stream.poll()
-                if done + 1 in (FIRST, batches):
-                    yield _figures(config, done + 1, taken)
+                if done + 1 in {FIRST, *range(EVERY, batches, EVERY), batches}:
+                    yield _figures(config, done + 1, taken, spent)
             time.sleep(0.02)
     finally:
         stream.stop()
@@ -127,12 +135,15 @@ def _land(config: Config, number: int) -> None:
     hidden.rename(landing / f"{number}.json")
 
 
-def _figures(config: Config, batches: int, taken: dict[str, dict[int, float]]) -> Figures:
+def _figures(
+    config: Config, batches: int, taken: dict[str, dict[int, float]], spent: dict[int, float]
+) -> Figures:
     seconds = {
         name: statistics.median([some[batch] for batch in sorted(some)[-WINDOW:]])
         for name, some in sorted(taken.items())
     }
-    figures = Figures(batches, seconds)
+    before, *_, last = sorted(spent)[-WINDOW - 1 :]
+    figures = Figures(batches, seconds, (spent[last] - spent[before]) / (last - before))
     layout = config.layout
     for name in ("bronze.event", "silver.event", "gold.action_counts", "ops.files", "ops.runs"):
         figures.sizes[name] = _size(layout.table(name))

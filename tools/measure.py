@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -83,23 +83,39 @@ def timed(arguments: list[str], root: Path, **environment: str) -> tuple[float, 
 
 def resident(parent: int) -> int:
     """KiB of memory that a process and all below it hold (Linux; 0 elsewhere)."""
-    held: dict[int, int] = {}
+    held = (_status(pid).get("VmRSS", "0 kB") for pid in _family(parent))
+    return sum(int(kib.split()[0]) for kib in held)
+
+
+def cpu_seconds(parent: int) -> float:
+    """Processor time that a process and all that runs below it have taken (Linux; 0 elsewhere)."""
+    ticks = 0
+    for pid in _family(parent):
+        with suppress(OSError):  # it has ended
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12])  # utime and stime of proc(5)
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _family(parent: int) -> Iterator[int]:
+    """A process and all below it."""
     children: dict[int, list[int]] = {}
-    for status in Path("/proc").glob("[0-9]*/status"):
-        try:
-            lines = status.read_text().splitlines()
-        except OSError:  # it has ended
-            continue
-        fields = dict(line.split(":", 1) for line in lines if ":" in line)
-        pid = int(fields["Pid"])
-        held[pid] = int(fields.get("VmRSS", "0 kB").split()[0])
-        children.setdefault(int(fields["PPid"]), []).append(pid)
-    total, waiting = 0, [parent]
+    for process in Path("/proc").glob("[0-9]*"):
+        if above := _status(int(process.name)).get("PPid"):
+            children.setdefault(int(above), []).append(int(process.name))
+    waiting = [parent] if children else []
     while waiting:
         pid = waiting.pop()
-        total += held.get(pid, 0)
+        yield pid
         waiting += children.get(pid, [])
-    return total
+
+
+def _status(pid: int) -> dict[str, str]:
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:  # it has ended
+        return {}
+    return dict(line.split(":", 1) for line in lines if ":" in line)
 
 
 def plain_bronze(spark: SparkSession, config: Config, source: str) -> StreamingQuery:
