@@ -223,7 +223,7 @@ class Nights:
 
 def layers(spark: SparkSession, config: Config, source: str) -> dict[str, float]:
     """A night of one source without gates; the seconds of each step."""
-    gold = {name: table for name, table in config.gold.items() if table.source == source}
+    gold = {name: table for name, table in config.gold.items() if table.sources == (source,)}
     pipeline = Pipeline(spark, replace(only(config, source), gold=gold), "bench", lambda _: None)
     taken = {layer: clocked(lambda: pipeline.run(layer)) for layer in LAYERS}  # noqa: B023
     taken["balance"] = clocked(lambda: balance.balances(pipeline.config, pipeline.runs))

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from medallion.config.loader import load
+from medallion.config.model import Statement
 from medallion.config.values import Duration
 from medallion.errors import ConfigError
 from tests.support import PROJECT
@@ -37,6 +38,12 @@ def edited(tmp_path: Path, *path: str, value: Any) -> Path:
         node[path[-1]] = value
     (tmp_path / "conf/pipeline.yaml").write_text(yaml.safe_dump(document))
     return tmp_path
+
+
+COUNT = {"source": "silver.event", "measure": {"n": "count(*)"}}
+SESSIONS = {**COUNT, "group_by": ["device"], "session": "5 minutes"}
+ON: dict[str, Any] = {"with": "silver.activity", "on": {"device": "device"}, "within": "1 hour"}
+JOIN = {"source": "silver.event", "join": ON, "columns": {"device": "event.device"}}
 
 
 @pytest.mark.parametrize(
@@ -119,6 +126,19 @@ def edited(tmp_path: Path, *path: str, value: Any) -> Path:
             ["gold.device_counts.measure", "'device'", "group"],
         ),
         (("gold", "device_counts", "source"), "activity", ["silver.activity", "not activity."]),
+        (("gold", "device_counts", "session"), "5 minutes", ["device_counts.session", "in place"]),
+        (("gold", "t"), SESSIONS | {"output_mode": "update"}, ["t.output_mode", "complete, not"]),
+        (("gold", "t"), SESSIONS | {"group_by": []}, ["t.group_by", "a session is of something"]),
+        (("gold", "t"), {"sql": "gold/t.sql", "window": "1 hour"}, ["t.window is not", "sql"]),
+        (("gold", "t"), {"sql": "gold/t.sql"}, ["gold.t.sql", "gold/t.sql, which cannot be read"]),
+        (("gold", "t"), JOIN | {"group_by": ["device"]}, ["t.group_by is not", "join, columns"]),
+        (("gold", "t"), JOIN | {"source": "silver.activity"}, ["join.with", "another table"]),
+        (("gold", "t"), JOIN | {"columns": {"A": "x"}}, ["t.columns.A", "snake_case"]),
+        (("gold", "t"), JOIN | {"output_mode": "complete"}, ["t.output_mode", "append"]),
+        (("gold", "t"), JOIN | {"join": ON | {"on": {"devise": "device"}}}, ["'devise'", "event"]),
+        (("gold", "t"), JOIN | {"join": ON | {"on": {"device": "gr"}}}, ["'gr'", "activity"]),
+        (("gold", "t"), JOIN | {"join": ON | {"kind": "outer"}}, ["join.kind", "inner or left"]),
+        (("gold", "t"), JOIN | {"join": {"with": "silver.activity"}}, ["t.join.on is missing"]),
         (("gold", "device_counts"), "count", ["gold.device_counts", "mapping"]),
     ],
 )
@@ -129,6 +149,27 @@ def test_mistakes(tmp_path: Path, path: tuple[str, ...], value: Any, words: list
     assert "pipeline.yaml" in message
     assert all(word in message for word in words), message
     assert "\n" not in message
+
+
+def test_sql_names_silver_tables(tmp_path: Path) -> None:
+    edited(tmp_path, "gold", "t", value={"sql": "t.sql"})
+    file = tmp_path / "conf/t.sql"
+    for text, words in (
+        (
+            "select 'silver.event' as name -- from silver.event",
+            "t.sql, which reads no silver table",
+        ),
+        ("select 1 from silver.evnt", "reads silver.evnt; there are silver.activity, silver.event"),
+    ):
+        file.write_text(text)
+        with pytest.raises(ConfigError, match=words):
+            load({}, tmp_path)
+    file.write_text("select silver.event.action from `silver` . `event` group by 1;\n")
+    (table,) = (t for t in load({}, tmp_path).gold.values() if t.name == "t")
+    assert (table.sources, table.made) == (
+        ("event",),
+        Statement(file, "select silver_event.action from silver_event group by 1"),
+    )
 
 
 def test_a_group_that_is_named_as_a_window_is(tmp_path: Path) -> None:

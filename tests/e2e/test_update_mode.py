@@ -8,7 +8,7 @@ import pytest
 
 from medallion.config.model import GoldTable
 from medallion.inspection.audit import audit
-from tests.support.lakehouse import Lakehouse
+from tests.support.lakehouse import Lakehouse, otherwise
 from tests.support.lines import event, recording
 
 EVENTS = ("action_counts", "user_activity")
@@ -63,7 +63,7 @@ LATE_AND_DUPLICATE = (2, 2)
 
 def with_one_without_groups(lakehouse: Lakehouse) -> dict[str, GoldTable]:
     tables = dict(lakehouse.config.gold)
-    tables["all_rows"] = replace(tables["device_totals"], name="all_rows", group_by=())
+    tables["all_rows"] = otherwise(replace(tables["device_totals"], name="all_rows"), group_by=())
     return tables
 
 
@@ -87,8 +87,8 @@ def test_update_mode_by_hand(lakehouse: Lakehouse) -> None:
     """In windows, without windows, and without groups."""
     lakehouse.about("event", "action_counts")
     windows = replace(lakehouse.config.gold["action_counts"], output_mode="update")
-    actions = replace(windows, name="actions", window=None)
-    everything = replace(actions, name="everything", group_by=())
+    actions = otherwise(replace(windows, name="actions"), window=None)
+    everything = otherwise(replace(actions, name="everything"), group_by=())
     gold = {table.name: table for table in (windows, actions, everything)}
     lakehouse.config = replace(lakehouse.config, gold=gold)
     counts = []

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from medallion.config.model import Config, GoldTable
+from medallion.config.model import Aggregate, Config, GoldTable
 from medallion.inspection.audit import Audit, audit
 from medallion.lakehouse.layout import Layout
 from medallion.sql import engine
@@ -32,11 +32,12 @@ def event(time: str, action: str) -> str:
 
 
 # Averages that two engines add up in another order, and a group without a name.
-AXES = GoldTable("axes", "activity", None, None, ("model",), {"mean": "avg(x)"}, "complete")
+MEANS = Aggregate(("model",), {"mean": "avg(x)"})
+AXES = GoldTable("axes", ("activity",), MEANS, "complete")
 # Whole numbers divided, which not all engines do alike, and a text that only looks like it.
 EARLY = "count(case when '1/2' <> '1' and event_at < '2018-03-02T10:05:00Z' then 1 end) / count(*)"
-SHARE = GoldTable("shares", "event", None, None, ("action",), {"early": EARLY}, "complete")
-ALL = GoldTable("all_events", "event", None, None, (), {"n": "count(*)"}, "complete")
+SHARE = GoldTable("shares", ("event",), Aggregate(("action",), {"early": EARLY}), "complete")
+ALL = GoldTable("all_events", ("event",), Aggregate((), {"n": "count(*)"}), "complete")
 SOURCES = ("activity", "event")
 
 
@@ -48,7 +49,7 @@ def made(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Config:
     gold = {**config.gold, "axes": AXES, "shares": SHARE, "all_events": ALL}
     sources = {name: config.sources[name] for name in SOURCES}
     sources = {n: replace(s, clean_source="archive", clean_after=None) for n, s in sources.items()}
-    gold = {name: table for name, table in gold.items() if table.source in SOURCES}
+    gold = {name: table for name, table in gold.items() if table.sources[0] in SOURCES}
     lakehouse.config = replace(config, gold=gold, sources=sources)
     many = [recording(n, None if n % 2 else "m") for n in range(500)]
     lakehouse.land("activity", "1.json", *many, "{broken", recording(0))

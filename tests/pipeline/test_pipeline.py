@@ -13,7 +13,7 @@ from medallion.errors import ConfigError
 from medallion.lakehouse import tables
 from medallion.pipeline import refresh
 from medallion.spark.errors import StreamError
-from tests.support.lakehouse import Lakehouse
+from tests.support.lakehouse import Lakehouse, otherwise
 from tests.support.lines import event
 
 
@@ -30,13 +30,13 @@ def test_wrong_sql_names_its_table(lakehouse: Lakehouse) -> None:
             lakehouse.fill("silver")
     lakehouse.config = right
     lakehouse.fill("silver")
-    table = replace(counts, measure={"n": "sum(acton)"})
+    table = otherwise(counts, measure={"n": "sum(acton)"})
     lakehouse.config = replace(right, gold={"action_counts": table})
     told = r"pipeline.yaml: gold\.action_counts.* is not SQL.*acton"
     with pytest.raises(ConfigError, match=told):
         lakehouse.fill("gold")
     # What is SQL, and no stream can do: the table has been made by then.
-    table = replace(counts, measure={"devices": "count(distinct device)"})
+    table = otherwise(counts, measure={"devices": "count(distinct device)"})
     lakehouse.config = replace(right, gold={"action_counts": table})
     with pytest.raises(ConfigError, match=r"gold\.action_counts.*[Dd]istinct"):
         lakehouse.fill("gold")
@@ -53,11 +53,11 @@ def test_a_gold_table_is_not_made_by_two_definitions(lakehouse: Lakehouse) -> No
     line = '{"id": "p", "action": "open", "ts": "2018-03-02T10:07:00"}'
     lakehouse.land("event", "1.json", line)
     sources = {"event": config.sources["event"]}
-    gold = {name: t for name, t in config.gold.items() if t.source == "event"}
+    gold = {name: t for name, t in config.gold.items() if t.sources == ("event",)}
     lakehouse.config = replace(config, sources=sources, gold=gold)
     lakehouse.fill()
     before = lakehouse.rows("gold.action_counts")
-    other = replace(gold["action_counts"], window=Duration.of("5 minutes"))
+    other = otherwise(gold["action_counts"], window=Duration.of("5 minutes"))
     lakehouse.config = replace(lakehouse.config, gold={**gold, "action_counts": other})
     lakehouse.land("event", "2.json", line.replace("07", "08"))
     lakehouse.fill("bronze", "silver")
@@ -71,7 +71,7 @@ def test_a_gold_table_is_not_made_by_two_definitions(lakehouse: Lakehouse) -> No
     assert lakehouse.rows("gold.action_counts", *columns) == [
         ("2018-03-02 10:05:00", "2018-03-02 10:10:00", 2)
     ]
-    spelled_otherwise = replace(other, window=Duration.of("300 seconds"))
+    spelled_otherwise = otherwise(other, window=Duration.of("300 seconds"))
     lakehouse.config = replace(lakehouse.config, gold={"action_counts": spelled_otherwise})
     lakehouse.land("event", "3.json", line.replace("07", "09"))
     lakehouse.fill()

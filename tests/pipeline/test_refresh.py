@@ -20,7 +20,7 @@ from medallion.lakehouse import storage
 from medallion.lakehouse.layout import LAYERS
 from medallion.pipeline import refresh
 from medallion.sql import engine
-from tests.support.lakehouse import Lakehouse
+from tests.support.lakehouse import Lakehouse, otherwise
 from tests.support.lines import event
 
 NIGHTS = (
@@ -195,7 +195,7 @@ def test_silver_is_rebuilt_while_gold_is_held_back(filled: Lakehouse, tmp_path: 
 
 
 def test_gold_rebuilt_with_another_measure(filled: Lakehouse) -> None:
-    table = replace(
+    table = otherwise(
         filled.config.gold["action_counts"],
         measure={"total_events": "count(*)", "devices": "count(distinct device)"},
     )

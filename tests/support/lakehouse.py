@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from medallion.config.loader import load
-from medallion.config.model import Config
+from medallion.config.model import Config, GoldTable
 from medallion.lakehouse.layout import LAYERS, Layout
 from medallion.ops import ledger
 from medallion.ops.ledger import Entry
@@ -119,6 +119,11 @@ def _shown(name: str, types: dict[str, str]) -> str:
         return f"null as {quoted}"
     is_time = types[name].startswith("TIMESTAMP")
     return f"cast({quoted}::timestamp as varchar) as {quoted}" if is_time else quoted
+
+
+def otherwise(table: GoldTable, **changes: Any) -> GoldTable:
+    """An aggregate with other groups, measures or windows."""
+    return replace(table, made=replace(table.made, **changes))
 
 
 def only(lakehouse: Lakehouse, **changes: Any) -> Lakehouse:

@@ -2,53 +2,152 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import fields
+from pathlib import Path
 from typing import cast
 
 from medallion.config import values
 from medallion.config.document import Node
-from medallion.config.model import OUTPUT_MODES, GoldTable, OutputMode, SourceConfig
+from medallion.config.model import (
+    JOINS,
+    OUTPUT_MODES,
+    Aggregate,
+    GoldTable,
+    Join,
+    OutputMode,
+    SourceConfig,
+    Statement,
+)
 from medallion.config.values import Duration
 from medallion.lakehouse.columns import WINDOW
 
+Sources = Mapping[str, SourceConfig]
 _MOST_WINDOWS = 1000  # Spark makes a copy of each row for each of them
 _DURATION = "a duration such as '10 minutes'"
+_AGGREGATE = ("source", "window", "slide", "session", "group_by", "measure", "output_mode")
 
 
-def gold_table(name: str, node: Node, sources: Mapping[str, SourceConfig]) -> GoldTable:
-    """One table of gold over one of these sources' silver."""
-    node.only(*(field.name for field in fields(GoldTable) if field.name != "name"))
-    silver = node.get("source", values.text, "a silver table")
+def gold_table(name: str, node: Node, sources: Sources, conf_dir: Path) -> GoldTable:
+    """One table of gold over these sources' silver: an aggregate, a join, or a file of SQL."""
+    if "sql" in node.value:
+        return _by_sql(name, node, sources, conf_dir)
+    if "join" in node.value:
+        return _by_join(name, node, sources)
+    node.only(*_AGGREGATE, "join", "sql")
+    source = _source(node, "source", sources)
+    made = _aggregate(node, sources[source])
+    modes = OUTPUT_MODES if made.session is None else OUTPUT_MODES[:1]
+    return GoldTable(name, (source,), made, _mode(node, *modes))
+
+
+def _mode(node: Node, *modes: str) -> OutputMode:
+    what = " or ".join(modes)
+    return cast(OutputMode, node.get("output_mode", values.one_of(modes), what, modes[0]))
+
+
+def _source(node: Node, key: str, sources: Sources) -> str:
+    silver = node.get(key, values.text, "a silver table")
     layer, _, source = silver.partition(".")
     if layer != "silver" or source not in sources:
         tables = ", ".join(f"silver.{s}" for s in sources)
-        node.fail("source", f"must be one of {tables}, not {silver}")
-    window, slide = _windows(node)
+        node.fail(key, f"must be one of {tables}, not {silver}")
+    return source
+
+
+def _aggregate(node: Node, source: SourceConfig) -> Aggregate:
+    window, slide, session = _windows(node)
+    ends = WINDOW if window or session else ()
     group_by = node.get("group_by", values.texts, "a list of silver columns")
     for column in group_by:
-        if column not in sources[source].silver:
-            node.fail("group_by", f"names {column!r}, which is not a column of silver.{source}")
-        if [*group_by, *(WINDOW if window else ())].count(column) > 1:
+        if column not in source.silver:
+            node.fail(
+                "group_by", f"names {column!r}, which is not a column of silver.{source.name}"
+            )
+        if [*group_by, *ends].count(column) > 1:
             node.fail("group_by", f"names {column!r}, which the table has twice then")
+    if session and not group_by:
+        node.fail("group_by", "must name a column: a session is of something, such as a device")
     measure = node.get(
         "measure", values.named_columns, "snake_case columns with their Spark SQL aggregates"
     )
     for column in measure:
-        if column in (*group_by, *(WINDOW if window else ())):
+        if column in (*group_by, *ends):
             node.fail("measure", f"names {column!r}, which the table has as a group")
-    modes = values.one_of(OUTPUT_MODES)
-    mode = node.get("output_mode", modes, " or ".join(OUTPUT_MODES), OUTPUT_MODES[0])
-    return GoldTable(name, source, window, slide, group_by, measure, cast(OutputMode, mode))
+    return Aggregate(group_by, measure, window, slide, session)
 
 
-def _windows(node: Node) -> tuple[Duration | None, Duration | None]:
-    window = node.get("window", values.duration, _DURATION) if "window" in node.value else None
-    slide = node.get("slide", values.duration, _DURATION) if "slide" in node.value else None
+def _windows(node: Node) -> tuple[Duration | None, Duration | None, Duration | None]:
+    window, slide, session = (
+        node.get(key, values.duration, _DURATION) if key in node.value else None
+        for key in ("window", "slide", "session")
+    )
+    if session and (window or slide):
+        node.fail("session", "stands in place of window and slide, not beside them")
     if slide and (not window or slide.seconds > window.seconds):
         node.fail("slide", "needs a window that is at least as long")
     if slide and window and window.seconds > _MOST_WINDOWS * slide.seconds:
         node.fail(
             "slide", f"puts each row into more than {_MOST_WINDOWS:,} windows: make it longer"
         )
-    return window, slide
+    return window, slide, session
+
+
+# Strings and comments are left as they are.
+_SILVER = re.compile(
+    r"""'(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*" | --[^\n]* | /\*.*?\*/
+    | (?<![\w.])`?silver`?\s*\.\s*`?(?P<source>\w+)`?""",
+    re.VERBOSE | re.DOTALL | re.IGNORECASE,
+)
+
+
+def _by_sql(name: str, node: Node, sources: Sources, conf_dir: Path) -> GoldTable:
+    node.only("sql", "output_mode")
+    file = conf_dir / node.get("sql", values.text, "a file of SQL")
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        node.fail("sql", f"names {file}, which cannot be read ({error})")
+    named: dict[str, None] = {}
+
+    def view(match: re.Match[str]) -> str:
+        """The name of a view has no dot."""
+        source = match["source"]
+        if source is None:
+            return match[0]
+        if source not in sources:
+            tables = ", ".join(f"silver.{s}" for s in sources)
+            node.fail("sql", f"names {file}, which reads silver.{source}; there are {tables}")
+        named[source] = None
+        return f"silver_{source}"
+
+    sql = _SILVER.sub(view, text).strip().rstrip(";")
+    if not named:
+        node.fail("sql", f"names {file}, which reads no silver table, such as silver.event")
+    mode = _mode(node, "complete", "append")
+    return GoldTable(name, tuple(named), Statement(file, sql), mode)
+
+
+def _by_join(name: str, node: Node, sources: Sources) -> GoldTable:
+    node.only("source", "where", "join", "columns", "output_mode")
+    first = _source(node, "source", sources)
+    join = node.child("join")
+    join.only("with", "on", "within", "kind", "condition")
+    second = _source(join, "with", sources)
+    if first == second:
+        join.fail("with", f"must be another table than silver.{first}")
+    on = join.get("on", values.columns_of, "columns of the first table with those of the second")
+    for one, two in on.items():
+        for column, source in ((one, first), (two, second)):
+            if column not in sources[source].silver:
+                join.fail("on", f"names {column!r}, which is not a column of silver.{source}")
+    sql = "a condition in Spark SQL"
+    made = Join(
+        kind=join.get("kind", values.one_of(JOINS), " or ".join(JOINS), JOINS[0]),
+        on=on,
+        within=join.get("within", values.duration, _DURATION),
+        where=node.get("where", values.text, sql) if "where" in node.value else None,
+        condition=join.get("condition", values.text, sql) if "condition" in join.value else None,
+        columns=node.get("columns", values.named_columns, "snake_case columns with their SQL"),
+    )
+    return GoldTable(name, (first, second), made, _mode(node, "append"))

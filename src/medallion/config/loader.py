@@ -40,7 +40,8 @@ def load(environ: Mapping[str, str] | None = None, cwd: Path | None = None) -> C
     if not sources:
         raise ConfigError(f"{document.file}: sources must name at least one source.")
     refuse_shared_files(document, layout, sources.values())
-    gold = {n: gold_table(n, node, sources) for n, node in document.children("gold").items()}
+    tables = document.children("gold").items()
+    gold = {name: gold_table(name, node, sources, conf_dir) for name, node in tables}
     master = environ.get("MEDALLION_MASTER") or dotenv.get("MEDALLION_MASTER")
     maintain = maintenance(document.child("maintain"))
     return Config(conf_dir, master, layout, sources, gold, maintain)

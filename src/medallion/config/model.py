@@ -15,7 +15,8 @@ EVOLUTION = ("addNewColumns", "rescue", "failOnNewColumns", "none")
 CLEANING = ("archive", "delete", "off")
 LATE = ("admit", "quarantine")
 OUTPUT_MODES = ("complete", "update")
-OutputMode = Literal["complete", "update"]
+OutputMode = Literal["complete", "update", "append"]
+JOINS = ("inner", "left")
 
 
 @dataclass(frozen=True)
@@ -53,15 +54,57 @@ class SourceConfig:
 
 
 @dataclass(frozen=True)
-class GoldTable:
-    """One aggregate over a silver table; windows are absent where `window` is None."""
+class Aggregate:
+    """Groups of one silver table's rows, and what is measured of each.
 
-    name: str
-    source: str
-    window: Duration | None
-    slide: Duration | None
+    Of `window` (with `slide`, where windows overlap) and `session` one may be there: a session
+    lasts as long as rows follow each other within that time.
+    """
+
     group_by: tuple[str, ...]
     measure: Mapping[str, str]
+    window: Duration | None = None
+    slide: Duration | None = None
+    session: Duration | None = None
+
+    @property
+    def has_windows(self) -> bool:
+        """Whether its rows have a first and a first later moment."""
+        return bool(self.window or self.session)
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What a file of SQL says of silver tables."""
+
+    file: Path
+    sql: str
+
+
+@dataclass(frozen=True)
+class Join:
+    """Rows of two silver tables that have the same key, and times near each other.
+
+    `on` are columns of the first table with those of the second. `where` chooses among the rows
+    of the first, and `condition` among the pairs; `columns` are SQL over both, by the names of
+    their sources.
+    """
+
+    kind: str
+    on: Mapping[str, str]
+    within: Duration
+    where: str | None
+    condition: str | None
+    columns: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class GoldTable:
+    """One table of gold, and the sources whose silver tables it is made of."""
+
+    name: str
+    sources: tuple[str, ...]
+    made: Aggregate | Statement | Join
     output_mode: OutputMode
 
 

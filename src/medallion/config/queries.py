@@ -11,16 +11,22 @@ from medallion.lakehouse.layout import LAYERS
 
 @dataclass(frozen=True)
 class Query:
-    """The names of one streaming query: its own, and those of its source and its tables.
+    """The names of one streaming query: its own, and those of its sources and its tables.
 
-    `upstream` is the table that it reads; None for bronze, whose source hands files over to it.
+    `upstream` are the tables that it reads, in the order of `sources`; none for bronze, whose
+    source hands files over to it.
     `targets` are the tables that it writes: the one of its own name, and silver's quarantine.
     """
 
     name: str
-    source: str
-    upstream: str | None
+    sources: tuple[str, ...]
+    upstream: tuple[str, ...]
     targets: tuple[str, ...]
+
+    @property
+    def source(self) -> str:
+        """The source of its rows; the first, where a table of gold is made of several."""
+        return self.sources[0]
 
     @property
     def layer(self) -> str:
@@ -32,13 +38,13 @@ def queries(config: Config, layers: Sequence[str] = LAYERS) -> list[Query]:
     """The queries of some layers, in the order of LAYERS."""
     found = []
     for name in config.sources:
-        found.append(Query(f"bronze.{name}", name, None, (f"bronze.{name}",)))
+        found.append(Query(f"bronze.{name}", (name,), (), (f"bronze.{name}",)))
     for name in config.sources:
         targets = (f"silver.{name}", f"quarantine.{name}")
-        found.append(Query(f"silver.{name}", name, f"bronze.{name}", targets))
+        found.append(Query(f"silver.{name}", (name,), (f"bronze.{name}",), targets))
     for table in config.gold.values():
-        name = f"gold.{table.name}"
-        found.append(Query(name, table.source, f"silver.{table.source}", (name,)))
+        silver = tuple(f"silver.{source}" for source in table.sources)
+        found.append(Query(f"gold.{table.name}", table.sources, silver, (f"gold.{table.name}",)))
     return [query for query in found if query.layer in layers]
 
 

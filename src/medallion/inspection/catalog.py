@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from medallion.config.model import Config
+from medallion.config.model import Aggregate, Config
 from medallion.errors import UsageError
 from medallion.lakehouse import tables
 from medallion.ops import ledger
@@ -64,7 +64,9 @@ def _first_rows(config: Config, table: str) -> FirstRows:
     rows = tables.row_count(config.layout.table(table))
     if not rows:
         return FirstRows(table, 0, engine.Result((), []))
-    groups = ", ".join(str(n + 1) for n in range(len(config.gold[table[5:]].group_by) or 1))
+    made = config.gold[table.removeprefix("gold.")].made
+    columns = len(made.group_by) or 1 if isinstance(made, Aggregate) else 1
+    groups = ", ".join(str(n + 1) for n in range(columns))
     sql = f"select * from {table} order by {groups} limit {ROWS_SHOWN}"
     return FirstRows(table, rows, engine.query(str(config.layout.root), sql))
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_
 
@@ -12,17 +12,20 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.config.model import Config, GoldTable
+from medallion.config.model import Aggregate, Config, GoldTable, Join
 from medallion.inspection.recount import Recount
 from medallion.lakehouse import tables
 from medallion.lakehouse.text import counted
-from medallion.layers.gold.transform import aggregated, groups, windowed
+from medallion.layers.gold.flow import TOO_LATE, made_of
+from medallion.layers.gold.transform import groups
+from medallion.ops.runs import Runs
 from medallion.spark import checkpoints
 from medallion.spark.errors import one_line
 from medallion.spark.session import spark_session
 
 # Sums of fractions depend on the order of their terms: so much, of the greater one, is the same.
 _NEAR = 1e-9
+_SIDE = " side"  # no column of gold begins with a blank
 
 
 def recount(config: Config, say: Callable[[str], None]) -> Recount:
@@ -30,8 +33,8 @@ def recount(config: Config, say: Callable[[str], None]) -> Recount:
     read, found = _comparable(config)
     if read:
         with _session(config, say) as spark:
-            for pair in read:
-                _compare(spark, config, pair, found)
+            for same in read:
+                _compare(spark, config, same, found)
     return found
 
 
@@ -50,47 +53,57 @@ def _session(config: Config, say: Callable[[str], None]) -> Iterator[SparkSessio
 
 
 @dataclass(frozen=True)
-class _Pair:
-    """A table of gold, and the versions of it and of silver that have the same rows."""
+class _Same:
+    """Versions of a table of gold and of the silver tables of its sources that belong together.
+
+    `watermark` is that of its last batch, in milliseconds since 1970.
+    """
 
     table: GoldTable
     gold: int
-    silver: int
+    silver: Mapping[str, int]
+    watermark: int | None
 
 
-def _comparable(config: Config) -> tuple[list[_Pair], Recount]:
+def _comparable(config: Config) -> tuple[list[_Same], Recount]:
     """The tables that have read all of silver, and a note on each of the others; no JVM."""
     found, read = Recount(), []
+    sums = Runs(config.layout).standing.sums
     for table in config.gold.values():
-        if not tables.exists(config.layout.table(f"gold.{table.name}")):
+        name = f"gold.{table.name}"
+        if not tables.exists(config.layout.table(name)):
             continue
-        if pair := _pair(config, table):
-            read.append(pair)
+        if name in sums and sums[name].late_rows:
+            found.notes.append(f"{name}: not compared, for rows came too late for it: {TOO_LATE}.")
+        elif same := _same_rows(config, table):
+            read.append(same)
         else:
-            note = f"gold.{table.name}: not compared, for it has not read all of silver yet."
-            found.notes.append(note)
+            found.notes.append(f"{name}: not compared, for it has not read all of silver yet.")
     return read, found
 
 
-def _pair(config: Config, table: GoldTable) -> _Pair | None:
+def _same_rows(config: Config, table: GoldTable) -> _Same | None:
     """Versions to compare, beside a stream that is on as well: in this order of looking, gold has
     no rows of silver's beyond those that its checkpoint had read before and after."""
     checkpoint = config.layout.checkpoint(f"gold.{table.name}")
-    silver = config.layout.table(f"silver.{table.source}")
     before = checkpoints.last_committed(checkpoint)
     gold = tables.version(config.layout.table(f"gold.{table.name}"))
-    read = checkpoints.delta_offset(checkpoint, before)
-    version = tables.version(silver)
-    is_behind = tables.rows_written(silver, after=read.version - 1, until=version) > 0
-    if is_behind or checkpoints.last_committed(checkpoint) != before:
+    versions = {}
+    for source in table.sources:
+        silver = config.layout.table(f"silver.{source}")
+        read = checkpoints.delta_offset(checkpoint, before, silver)
+        versions[source] = tables.version(silver)
+        if tables.rows_written(silver, after=read.version - 1, until=versions[source]):
+            return None
+    if checkpoints.last_committed(checkpoint) != before:
         return None
-    return _Pair(table, gold, version)
+    return _Same(table, gold, versions, checkpoints.watermark(checkpoint, before))
 
 
-def _compare(spark: SparkSession, config: Config, pair: _Pair, found: Recount) -> None:
-    name = f"gold.{pair.table.name}"
+def _compare(spark: SparkSession, config: Config, same: _Same, found: Recount) -> None:
+    name = f"gold.{same.table.name}"
     try:
-        differing = _differing(spark, config, pair).count()
+        differing = _differing(spark, config, same).count()
     except PySparkException as error:
         found.notes.append(f"{name}: not compared ({one_line(str(error))}).")
         return
@@ -99,45 +112,74 @@ def _compare(spark: SparkSession, config: Config, pair: _Pair, found: Recount) -
         found.findings.append(f"{name}: it differs from silver's rows in {many}.")
 
 
-def _differing(spark: SparkSession, config: Config, pair: _Pair) -> DataFrame:
-    """The groups that only one of the two has, or has twice, or with other measures."""
-    table = pair.table
+def _differing(spark: SparkSession, config: Config, same: _Same) -> DataFrame:
+    """The groups that the two have not as often, or not with the same measures.
+
+    Of what is no aggregate, a group is rows that are the same in all that is no fraction.
+    """
+    table = same.table
 
     def rows_of(name: str, version: int) -> DataFrame:
         then = spark.read.format("delta").option("versionAsOf", str(version))
         return then.load(str(config.layout.table(name)))
 
-    gold = rows_of(f"gold.{table.name}", pair.gold)
-    silver = rows_of(f"silver.{table.source}", pair.silver)
-    keys = groups(table.window, table.group_by)
-    event_time = config.sources[table.source].event_time
-    rows = windowed(silver, event_time, table.window, table.slide)
-    again = aggregated(rows, keys, table.measure)
-    if silver.isEmpty():  # a count of nothing is a row to a batch, and none to a stream
-        again = again.limit(0)
-    measures = list(table.measure)
-    columns = [*(F.col(f"`{key}`") for key in keys), F.struct(*measures).alias("measures")]
-    there = gold.select(*columns, F.lit(1).alias("side"))
-    both = there.unionByName(again.select(*columns, F.lit(-1).alias("side")))
-
-    def of(side: int) -> Column:
-        return F.first(F.when(F.col("side") == side, F.col("measures")), ignorenulls=True)
-
-    compared = both.groupBy(*(f"`{key}`" for key in keys)).agg(
-        F.count("*").alias("rows"),
-        F.sum("side").alias("sides"),
-        of(1).alias("there"),
-        of(-1).alias("again"),
-    )
+    gold = rows_of(f"gold.{table.name}", same.gold)
+    silver = {source: rows_of(f"silver.{source}", v) for source, v in same.silver.items()}
+    again = _again(spark, config, same, silver)
     types = dict(gold.dtypes)
-    same = (_same(F.col(f"there.`{m}`"), F.col(f"again.`{m}`"), types[m]) for m in measures)
-    is_once = (F.col("rows") == 2) & (F.col("sides") == 0)
-    return compared.where(~reduce(and_, same, is_once))
+    exact = [name for name, kind in types.items() if kind not in ("double", "float")]
+    keys = groups(table.made) if isinstance(table.made, Aggregate) else exact
+    both = gold.withColumn(_SIDE, F.lit(1)).unionByName(again.withColumn(_SIDE, F.lit(-1)))
+    rest = [name for name in types if name not in keys]
+
+    def of(side: int, name: str) -> Column:
+        value = F.when(F.col(_SIDE) == side, F.col(f"`{name}`"))
+        return F.first(value, ignorenulls=True) if name in exact else F.sum(value)
+
+    sides = [of(side, name).alias(f"{name} {side}") for name in rest for side in (1, -1)]
+    compared = both.groupBy(*(f"`{key}`" for key in keys)).agg(F.sum(_SIDE).alias(_SIDE), *sides)
+    same_rest = (
+        _is_same(F.col(f"`{name} 1`"), F.col(f"`{name} -1`"), name in exact) for name in rest
+    )
+    return compared.where(~reduce(and_, same_rest, F.col(_SIDE) == 0))
 
 
-def _same(one: Column, other: Column, kind: str) -> Column:
+def _again(
+    spark: SparkSession, config: Config, same: _Same, silver: Mapping[str, DataFrame]
+) -> DataFrame:
+    """What a stream has made of these rows by now, made as one batch."""
+    table, made = same.table, same.table.made
+    if isinstance(made, Join):
+        return _joined_by_now(spark, config, same, silver)
+    again = made_of(spark, config, table, silver)
+    # A count of nothing is a row to a batch, and none to a stream.
+    return again.limit(0) if all(rows.isEmpty() for rows in silver.values()) else again
+
+
+def _joined_by_now(
+    spark: SparkSession, config: Config, same: _Same, silver: Mapping[str, DataFrame]
+) -> DataFrame:
+    """A row waits for its partner until the watermark says that none can come any more.
+
+    (Source: getStateValueWatermark of Spark's StreamingJoinHelper, for bounds that are inclusive.)
+    """
+    table, made = same.table, same.table.made
+    assert isinstance(made, Join), "of a join alone some rows wait"
+    pairs = made_of(spark, config, replace(table, made=replace(made, kind="inner")), silver)
+    if made.kind == "inner" or same.watermark is None:
+        return pairs
+    first = table.sources[0]
+    until = (same.watermark - made.within.seconds * 1000 - 1) * 1000
+    waits = F.unix_micros(config.sources[first].event_time) > until
+    waiting = {**silver, first: silver[first].where(waits)}
+    told = {**silver, first: silver[first].where(~waits)}
+    late = made_of(spark, config, replace(table, made=replace(made, kind="inner")), waiting)
+    return made_of(spark, config, table, told).unionByName(late)
+
+
+def _is_same(one: Column, other: Column, is_exact: bool) -> Column:
     same = one.eqNullSafe(other)
-    if kind not in ("double", "float"):
+    if is_exact:
         return same
     near = F.abs(one - other) <= _NEAR * F.greatest(F.abs(one), F.abs(other))
     return same | F.coalesce(near, F.lit(False))

@@ -56,7 +56,7 @@ def _status(config: Config, query: Query, standing: Standing) -> QueryStatus:
     batch = checkpoints.last_committed(checkpoint)
     holder = lock.holder(layout, query.layer)
     backlog = None
-    if query.upstream is None:
+    if not query.upstream:
         busy = standing.last_busy.get(query.name)
         backlog = _backlog(config, config.sources[query.source], busy)
     mark = checkpoints.watermark(checkpoint, batch) if batch >= 0 else None
@@ -75,15 +75,16 @@ def _status(config: Config, query: Query, standing: Standing) -> QueryStatus:
 
 
 def waiting_rows(config: Config, query: Query) -> int | None:
-    """The rows of its table that a query has not read; None for bronze, which reads none."""
-    if query.upstream is None:
+    """The rows of its tables that a query has not read; None for bronze, which reads none."""
+    if not query.upstream:
         return None
-    upstream, checkpoint = config.layout.table(query.upstream), config.layout.checkpoint(query.name)
+    checkpoint = config.layout.checkpoint(query.name)
     batch = checkpoints.last_committed(checkpoint)
+    upstream = [config.layout.table(name) for name in query.upstream]
     if batch < 0:
-        return tables.row_count(upstream)
-    read = checkpoints.delta_offset(checkpoint, batch).version
-    return tables.rows_written(upstream, after=read - 1)
+        return sum(map(tables.row_count, upstream))
+    read = [checkpoints.delta_offset(checkpoint, batch, table).version for table in upstream]
+    return sum(map(tables.rows_written, upstream, (version - 1 for version in read)))
 
 
 def _backlog(config: Config, source: SourceConfig, busy: LastRun | None) -> Backlog:

@@ -29,8 +29,8 @@ class Flow(ABC):
 
     Attributes:
         name: of the query, and of the table that it writes.
-        source: the settings of the source whose rows it works on.
-        upstream: the table that it reads; None for bronze, which reads what its source hands over.
+        sources: the settings of the sources whose rows it works on; `source` is the first.
+        upstream: the tables that it reads, by source; bronze reads what its source hands over.
         targets: the tables that it writes, the query's own first, then its quarantine.
         run: the query while it runs and afterwards; None before it is started.
         is_gated: a gate that holds back the rows of earlier layers keeps it from starting.
@@ -41,8 +41,14 @@ class Flow(ABC):
     def __init__(self, spark: SparkSession, config: Config, query: Query, say: Say) -> None:
         self.spark, self.config, self.say = spark, config, say
         self.name, self.upstream, self.targets = query.name, query.upstream, query.targets
-        self.source = config.sources[query.source]
+        self.sources = [config.sources[name] for name in query.sources]
+        self.source = self.sources[0]
         self.run: Run | None = None
+
+    @property
+    def source_names(self) -> frozenset[str]:
+        """The names of its sources."""
+        return frozenset(source.name for source in self.sources)
 
     @property
     def ran(self) -> Run:
@@ -86,15 +92,14 @@ class Flow(ABC):
         Args:
             settings: a digest of the configuration, as `due.settings_of` makes it.
         """
-        return due.is_open(self.config, runs, self.name, settings) or due.has_input(
-            self.config, self.name, self.read_from
+        return due.is_open(self.config, runs, self.name, settings) or any(
+            due.has_input(self.config, self.name, table) for table in self.read_from
         )
 
     @property
-    def read_from(self) -> Path:
-        """Where the table lies that it reads."""
-        assert self.upstream, f"{self.name} reads no table"
-        return self.config.layout.table(self.upstream)
+    def read_from(self) -> tuple[Path, ...]:
+        """Where the tables lie that it reads."""
+        return tuple(map(self.config.layout.table, self.upstream))
 
     def rows_to_judge(self, since: int, until: int) -> DataFrame:
         """The rows of its table that a gate has to judge after a version; all, if unsure."""
@@ -109,8 +114,11 @@ class Flow(ABC):
         return self.spark.read.format("delta").load(str(self.config.layout.table(self.name)))
 
     def is_waiting(self) -> bool:
-        """Whether its source's columns are not known yet: no SQL could name them."""
-        return self.source.schema is None and not has_columns(self.config, self.source)
+        """Whether a source's columns are not known yet: no SQL could name them."""
+        return any(
+            source.schema is None and not has_columns(self.config, source)
+            for source in self.sources
+        )
 
     def poll(self) -> None:  # noqa: B027 - most flows read tables alone
         """Look for new input that no table tells of."""

@@ -41,13 +41,16 @@ def note(config: Config, query: str, settings: str) -> None:
 def is_open(config: Config, runs: Runs, query: str, settings: str) -> bool:
     """Whether a query has to be started whatever there is to read.
 
-    That is: its checkpoint is torn, a batch was cut off or is not on record, or the settings are
-    not those that it was last started with, which may have to be refused.
+    That is: its checkpoint is torn, a batch was cut off or is not on record, rows came too late for
+    its table of gold, or the settings are not those that it was last started with, which may have
+    to be refused.
     """
     checkpoint = config.layout.checkpoint(query)
     committed = checkpoints.last_committed(checkpoint)
+    sums = runs.standing.sums.get(query)
     return (
-        checkpoints.noted(checkpoint, _NOTE) != {"of": settings}
+        bool(sums and sums.late_rows and query.startswith("gold."))
+        or checkpoints.noted(checkpoint, _NOTE) != {"of": settings}
         or checkpoints.torn(checkpoint) is not None
         or checkpoints.last_begun(checkpoint) > committed
         or committed > runs.last_batch(query)
@@ -55,13 +58,14 @@ def is_open(config: Config, runs: Runs, query: str, settings: str) -> bool:
 
 
 def has_input(config: Config, query: str, upstream: Path) -> bool:
-    """Whether there are rows that a query has not read yet in the table that it reads.
+    """Whether there are rows that a query has not read yet in a table that it reads.
 
     Args:
-        upstream: for bronze, the table of what was handed over to it.
+        upstream: where it lies; for bronze, the table of what was handed over to it.
     """
     checkpoint = config.layout.checkpoint(query)
-    read = checkpoints.delta_offset(checkpoint, checkpoints.last_committed(checkpoint))
+    batch = checkpoints.last_committed(checkpoint)
+    read = checkpoints.delta_offset(checkpoint, batch, upstream)
     return not read.is_whole or tables.rows_written(upstream, after=read.version - 1) > 0
 
 

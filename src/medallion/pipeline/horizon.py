@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from medallion.config.model import Config
 from medallion.config.queries import queries
@@ -60,7 +61,9 @@ def _of_streams(config: Config, standing: Standing) -> Iterator[tuple[str, Need]
         if query.upstream:
             is_settled = query.layer in SETTLED
             recorded = _recorded(standing, query.name) if is_settled else _NEVER
-            yield query.upstream, _of_stream(config, query.name, recorded)
+            for name in query.upstream:
+                read = config.layout.table(name)
+                yield name, _of_stream(config, query.name, recorded, read)
         elif tables.exists(config.layout.intake(query.source)):  # files, which it reads in order
             recorded = _recorded(standing, query.name)
             yield f"_intake.{query.source}", _of_stream(config, query.name, recorded)
@@ -71,8 +74,8 @@ def _recorded(standing: Standing, query: str) -> int:
     return sums.last_batch if sums else -1
 
 
-def _of_stream(config: Config, query: str, recorded: int) -> Need:
-    """What a query, and whoever settles its batches after `recorded`, is still to read.
+def _of_stream(config: Config, query: str, recorded: int, table: Path | None = None) -> Need:
+    """What a query, and whoever settles its batches after `recorded`, is still to read of a table.
 
     A query that starts again plans its last batch once more, which is why the commits of that one
     stay. One that has planned no batch begins with the table as it is then; of the first batch
@@ -85,7 +88,7 @@ def _of_stream(config: Config, query: str, recorded: int) -> Need:
         has_begun = checkpoints.last_begun(checkpoint) >= 0
         return Need(0 if has_begun else _NEVER, f"{query}, which has no two batches on record,")
     try:
-        offset = checkpoints.delta_offset(checkpoint, settled - 1)
+        offset = checkpoints.delta_offset(checkpoint, settled - 1, table)
         return Need(offset.version, query, is_within=not offset.is_whole)
     except (MedallionError, LookupError):
         # Spark keeps the offsets of the last hundred batches, and one may be cut short.

@@ -64,14 +64,15 @@ def _has_work(config: Config, runs: Runs, say: Say) -> bool:
         return True  # before anything is looked for: what was cut off is settled first
     upstream = [_upstream(config, runs, query, say) for query in asked]
     return any(
-        due.has_input(config, query.name, table) or due.is_to_be_judged(config, runs, query.name)
-        for query, table in zip(asked, upstream, strict=True)
+        any(due.has_input(config, query.name, table) for table in read)
+        or due.is_to_be_judged(config, runs, query.name)
+        for query, read in zip(asked, upstream, strict=True)
     )
 
 
-def _upstream(config: Config, runs: Runs, query: Query, say: Say) -> Path:
-    """The table that a query reads; for bronze, that of what has just been handed over to it."""
+def _upstream(config: Config, runs: Runs, query: Query, say: Say) -> list[Path]:
+    """The tables that a query reads; for bronze, that of what has just been handed over to it."""
     if query.upstream:
-        return config.layout.table(query.upstream)
+        return [config.layout.table(table) for table in query.upstream]
     source = config.sources[query.source]
-    return KINDS[source.format].look(config, source, runs.last_batch(query.name), say)
+    return [KINDS[source.format].look(config, source, runs.last_batch(query.name), say)]

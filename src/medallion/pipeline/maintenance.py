@@ -92,11 +92,13 @@ def _tables(
         return _Table(name, path, specs.of(name), is_compacted, needed)
 
     for query in queries(config, layers):
-        if query.upstream is None:
+        if not query.upstream:
             name = f"_intake.{query.source}"
             intake = layout.intake(query.source)
             yield _Table(name, intake, specs.INTAKE, needed=needs.get(name, []))
-        is_rewritten = query.layer == "gold" and is_streaming
+        # Of two that write a whole table, one fails.
+        gold = config.gold.get(query.name.removeprefix("gold."))
+        is_rewritten = is_streaming and gold is not None and gold.output_mode != "append"
         yield from (table(target, not is_rewritten) for target in query.targets)
     if "bronze" in layers:  # the records are compacted as they are written
         yield from (table(name, is_compacted=False) for name in ("ops.files", "ops.runs"))

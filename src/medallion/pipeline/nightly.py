@@ -65,6 +65,9 @@ class Nightly:
 
     def _layer(self, layer: str) -> list[Waiting]:
         self._timed(layer, lambda: self._stream(layer))
+        if layer == "gold":
+            with self._told("refresh"):
+                refresh.take_up_late(self.pipeline)
         standing = self.pipeline.runs.standing
         flows = self.pipeline.flows(layer)
         return [(flow, self.worker.submit(self._judge, flow, standing)) for flow in flows]
@@ -118,7 +121,7 @@ class Nightly:
                 if gate := future.result():
                     gates.append(gate)
             if len(self.report.errors) > before:
-                self.unjudged.add(flow.source.name)
+                self.unjudged |= flow.source_names
         self.report.seconds["gates"] = (
             self.report.seconds.get("gates", 0) + time.monotonic() - started
         )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,7 +84,7 @@ class Pipeline:
             self.say(f"  {flow.name} waits: nothing has landed that tells its schema")
             return False
         self._need(flow)
-        for table in filter(None, (flow.upstream, *flow.targets)):
+        for table in (*flow.upstream, *flow.targets):
             tables.version(self.config.layout.table(table))  # one that is damaged is told here
         try:
             run = flow.start(how, -1 if is_new else self.runs.last_batch(flow.name))
@@ -99,7 +100,7 @@ class Pipeline:
         run.on_batch = lambda run, batch: self._tell(flow, batch)
         return True
 
-    def run(self, layer: str, without: Collection[str] = ()) -> None:
+    def run(self, layer: str, without: AbstractSet[str] = frozenset()) -> None:
         """Run what a layer has to do on all that is available, settle it and record it.
 
         Args:
@@ -110,7 +111,7 @@ class Pipeline:
             MedallionError: a query could not start, or (StreamError) failed; the others have ended,
                 and all are on record.
         """
-        flows = [flow for flow in self.flows(layer) if flow.source.name not in without]
+        flows = [flow for flow in self.flows(layer) if not flow.source_names & without]
         self._refuse_held(flows)
         started: list[Flow] = []
         failures: list[MedallionError] = []
@@ -140,9 +141,10 @@ class Pipeline:
 
     def _need(self, flow: Flow) -> None:
         """Raise UsageError where a table that it reads is not there yet."""
-        if flow.upstream and not tables.exists(flow.read_from):
-            layer = flow.upstream.partition(".")[0]
-            raise UsageError(f"{flow.upstream} is not there yet: run medallion run {layer} first.")
+        for name, table in zip(flow.upstream, flow.read_from, strict=True):
+            if not tables.exists(table):
+                layer = name.partition(".")[0]
+                raise UsageError(f"{name} is not there yet: run medallion run {layer} first.")
 
     def held(self) -> dict[str, str]:
         """The tables whose gate holds rows back from gold, with the names that failed.

@@ -70,7 +70,7 @@ def refresh(pipeline: Pipeline, table: str) -> None:
     finish(pipeline)
     plan = _plan(pipeline.config.layout)
     left = list(plan["then"]) if plan else []  # what an earlier refresh has left to do
-    readers = [f.name for layer in later for f in pipeline.flows(layer) if table == f.upstream]
+    readers = [f.name for layer in later for f in pipeline.flows(layer) if table in f.upstream]
     then = dict.fromkeys((*readers, *left))
     _rebuild(pipeline, table, [step for step in then if step != table])
     finish(pipeline)
@@ -94,6 +94,14 @@ def finish(pipeline: Pipeline) -> None:
         else:  # the configuration has given it up
             _write_plan(layout, {**plan, "then": later})
         plan = _plan(layout)
+
+
+def take_up_late(pipeline: Pipeline) -> None:
+    """Make the tables of gold anew for which rows came too late: of joins, whose state had gone."""
+    sums = pipeline.runs.standing.sums
+    for flow in pipeline.flows("gold"):
+        if flow.name in sums and sums[flow.name].late_rows:
+            refresh(pipeline, flow.name)
 
 
 def cut_off(layout: Layout) -> str | None:

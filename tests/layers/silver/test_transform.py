@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from medallion.config.model import Aggregate
 from medallion.config.values import Duration
 from medallion.layers.gold import transform as gold
 from medallion.layers.silver import transform as silver
@@ -56,8 +57,8 @@ def test_the_first_of_each_key_stays(spark: SparkSession) -> None:
 
 def test_windows_that_overlap_count_a_row_twice(spark: SparkSession) -> None:
     rows = frame(spark, ("2020-01-01 12:07:00", "A"), ("2020-01-01 12:01:00", "A"))
-    every_five = gold.windowed(rows, "ts", Duration.of("10 minutes"), Duration.of("5 minutes"))
-    counted = gold.aggregated(every_five, ("window_start", "window_end"), {"n": "count(*)"})
+    windows = {"window": Duration.of("10 minutes"), "slide": Duration.of("5 minutes")}
+    counted = gold.aggregate(rows, "ts", Aggregate((), {"n": "count(*)"}, **windows))
     found = {str(r.window_start)[11:16]: (str(r.window_end)[11:16], r.n) for r in counted.collect()}
     assert found == {"11:55": ("12:05", 1), "12:00": ("12:10", 2), "12:05": ("12:15", 1)}
 

@@ -1,4 +1,4 @@
-"""Gold: one query a table, from a silver table to `gold.<table>`."""
+"""Gold: one query a table, from silver tables to `gold.<table>`."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from medallion.config.model import Config
+from medallion.config.model import Aggregate, Config, GoldTable, Join, Statement
 from medallion.config.queries import Query
 from medallion.lakehouse import specs, tables
+from medallion.lakehouse.text import counted
 from medallion.layers import recovery
 from medallion.layers.definition import refuse_another
 from medallion.layers.flow import Flow, Say
-from medallion.layers.gold.transform import aggregated, groups, windowed
+from medallion.layers.gold import statement
+from medallion.layers.gold.transform import aggregate, joined
 from medallion.layers.gold.writer import Merge
 from medallion.spark import checkpoints, query
 from medallion.spark.query import Run
 from medallion.spark.sink import Sink
+
+TOO_LATE = "medallion nightly, or refresh, makes the table anew"
 
 
 class Gold(Flow):
@@ -35,37 +39,66 @@ class Gold(Flow):
         Raises:
             ConfigError: the table was made by another definition, which would be mixed with this
                 one.
+            UsageError: its rows are appended, and its checkpoint is gone or torn.
         """
         layout, table = self.config.layout, self.table
         checkpoint = layout.checkpoint(self.name)
         now = dict(self.definition())
         refuse_another(self.config, self.name, checkpoints.made_by(checkpoint, now), now)
         target = layout.table(self.name)
-        if recovery.forget_torn(checkpoint, [target]):
+        if table.output_mode == "append":  # a new checkpoint would append all of it again
+            recovery.refuse_lost(self.name, checkpoint, [target], recorded)
+        elif recovery.forget_torn(checkpoint, [target]):
             self.say(f"  {self.name}: its checkpoint is torn: all of silver is counted anew")
             checkpoints.note(checkpoint, "definition", now)
         self.tell_kept_settings()
-        silver = self.spark.readStream.format("delta").load(str(self.read_from))
-        stream = windowed(silver, self.source.event_time, table.window, table.slide)
-        result = aggregated(stream, groups(table.window, table.group_by), table.measure)
+        stream = self._stream()
+        result = made_of(self.spark, self.config, table, stream)
         if checkpoints.last_begun(checkpoint) < 0:
             tables.forget_empty(target, result.schema.json())
         tables.create(target, result.schema.json(), specs.GOLD)
-        if table.output_mode == "complete":
-            writer = result.writeStream.outputMode("complete")
-            self.run = query.start(writer, self.name, checkpoint, trigger, target)
+        if table.output_mode == "update":
+            merge = Merge(self.spark, self.config, table)
+            writer, sink = merge.touched(*stream.values()).writeStream, Sink(merge)
+            self.run = query.start(writer, self.name, checkpoint, trigger, sink)
         else:
-            merge = Sink(Merge(self.spark, self.config, table))
-            self.run = query.start(stream.writeStream, self.name, checkpoint, trigger, merge)
+            writer = result.writeStream.outputMode(table.output_mode)
+            self.run = query.start(writer, self.name, checkpoint, trigger, target)
         return self.run
+
+    def _stream(self) -> dict[str, DataFrame]:
+        """The silver tables that it reads, by source."""
+        reader = self.spark.readStream.format("delta")
+        if isinstance(self.table.made, Join):
+            # Its first batch is each table as it is, whole: no row of it can come too late.
+            reader = reader.option("maxFilesPerTrigger", 2**31 - 1)
+        found = {}
+        for source, table in zip(self.sources, self.read_from, strict=True):
+            rows = reader.load(str(table))
+            if isinstance(self.table.made, Join):
+                rows = rows.withWatermark(source.event_time, source.watermark.text)
+            found[source.name] = rows
+        return found
 
     def settle(self, since: int) -> dict[str, Any]:
         """The rows that the batches read; nobody balances them, so those of a run that was cut off
-        are left out."""
+        are left out.
+
+        Rows that came too late for a join are told, and on record until a refresh takes them up;
+        of a batch that was cut off nobody knows, so that it counts as one.
+        """
+        batches = self.ran.batches
+        ended = self.ran.batches_to_settle(since)
+        late = sum(batch.late for batch in batches.values())
+        if isinstance(self.table.made, Join):
+            late += sum(number not in batches for number in ended)
+            if late:
+                self.say(f"  {self.name}: {counted(late, 'row')} came too late for it: {TOO_LATE}")
         return {
-            "rows_in": sum(batch.rows for batch in self.ran.batches.values()),
+            "rows_in": sum(batch.rows for batch in batches.values()),
+            "late_rows": late,
             "first_batch": since + 1,
-            "last_batch": self.ran.batches_to_settle(since).stop - 1,
+            "last_batch": ended.stop - 1,
         }
 
     def rows_to_judge(self, since: int, until: int) -> DataFrame:
@@ -74,11 +107,41 @@ class Gold(Flow):
 
     def definition(self) -> Mapping[str, Any]:
         """All that the configuration says of the table."""
+        table, made = self.table, self.table.made
+        mode = {"output_mode": table.output_mode}
+        match made:
+            case Statement():
+                return {"sql": " ".join(made.sql.split()), **mode}
+            case Join():
+                within = {"within": made.within.text, "on": dict(made.on)}
+                said = {"where": made.where, "condition": made.condition, "kind": made.kind}
+                sources = {"source": self.source.name, "with": table.sources[1]}
+                return {**sources, **within, **said, "columns": dict(made.columns), **mode}
         return {
-            "source": self.table.source,
-            "window": self.table.window.text if self.table.window else None,
-            "slide": self.table.slide.text if self.table.slide else None,
-            "group_by": list(self.table.group_by),
-            "measure": dict(self.table.measure),
-            "output_mode": self.table.output_mode,
+            "source": self.source.name,
+            "window": made.window.text if made.window else None,
+            "slide": made.slide.text if made.slide else None,
+            "session": made.session.text if made.session else None,
+            "group_by": list(made.group_by),
+            "measure": dict(made.measure),
+            **mode,
         }
+
+
+def made_of(
+    spark: SparkSession, config: Config, table: GoldTable, rows: Mapping[str, DataFrame]
+) -> DataFrame:
+    """The rows of a table of gold, of silver's rows by source; the same on batch and stream.
+
+    Raises:
+        ConfigError: its SQL is none that a stream can do.
+    """
+    times = {name: config.sources[name].event_time for name in rows}
+    match table.made:
+        case Statement() as made:
+            return statement.result(spark, table, made, rows)
+        case Join() as made:
+            return joined(rows, times, made)
+        case Aggregate() as made:
+            (source,) = rows
+            return aggregate(rows[source], times[source], made)

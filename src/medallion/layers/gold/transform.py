@@ -1,36 +1,53 @@
-"""From a silver table to one aggregate of gold."""
+"""From silver tables to one table of gold; the same on a batch and on a stream."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import and_
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from medallion.config.values import Duration
+from medallion.config.model import Aggregate, Join
 from medallion.lakehouse.columns import WINDOW
 
+_FRAME = "_window"
 
-def groups(window: Duration | None, group_by: Sequence[str]) -> tuple[str, ...]:
+
+def groups(made: Aggregate) -> tuple[str, ...]:
     """The columns that a row of the table is known by, the window's first."""
-    return (*(WINDOW if window else ()), *group_by)
+    return (*(WINDOW if made.has_windows else ()), *made.group_by)
 
 
-def windowed(
-    rows: DataFrame, event_time: str, window: Duration | None, slide: Duration | None
-) -> DataFrame:
+def aggregate(rows: DataFrame, event_time: str, made: Aggregate) -> DataFrame:
+    """One row a group of silver's rows: the group's columns, then the measures."""
+    if made.session is None:
+        return aggregated(windowed(rows, event_time, made), groups(made), made.measure)
+    # A session is known when its rows are together: its ends are no columns to group by.
+    framed = rows.withColumn(_FRAME, F.session_window(event_time, made.session.text))
+    sessions = aggregated(framed, (_FRAME, *made.group_by), made.measure)
+    ends = zip(("start", "end"), WINDOW, strict=True)
+    return sessions.select(
+        *(F.col(f"{_FRAME}.{end}").alias(name) for end, name in ends),
+        *made.group_by,
+        *made.measure,
+    )
+
+
+def windowed(rows: DataFrame, event_time: str, made: Aggregate) -> DataFrame:
     """Each row once for every window it falls in, with `window_start` and `window_end` (UTC).
 
-    Without a window, the rows as they are.
+    Without windows of a fixed length, the rows as they are.
     """
-    if window is None:
+    if made.window is None:
         return rows
-    frame = F.window(event_time, window.text, slide.text if slide else None)
+    frame = F.window(event_time, made.window.text, made.slide.text if made.slide else None)
     return (
-        rows.withColumn("_window", frame)
-        .withColumn("window_start", F.col("_window.start"))
-        .withColumn("window_end", F.col("_window.end"))
-        .drop("_window")
+        rows.withColumn(_FRAME, frame)
+        .withColumn("window_start", F.col(f"{_FRAME}.start"))
+        .withColumn("window_end", F.col(f"{_FRAME}.end"))
+        .drop(_FRAME)
     )
 
 
@@ -46,3 +63,24 @@ def aggregated(rows: DataFrame, groups: Sequence[str], measure: Mapping[str, str
     if not groups:
         return rows.agg(*measures)
     return rows.groupBy(*groups).agg(*measures).select(*groups, *measure)
+
+
+def joined(rows: Mapping[str, DataFrame], times: Mapping[str, str], made: Join) -> DataFrame:
+    """The pairs of rows of two silver tables, and with `left` the rows that have no partner.
+
+    Args:
+        rows: both tables by their sources' names, the first one first; streams with a watermark.
+        times: the columns of the event times, likewise.
+        made: what makes a pair, and the columns of one.
+    """
+    (left, first), (right, second) = rows.items()
+    if made.where:
+        first = first.where(made.where)
+    seconds = made.within.seconds
+    time, other = F.col(f"{left}.{times[left]}"), F.col(f"{right}.{times[right]}")
+    reach = F.expr(f"interval {seconds} seconds")
+    conditions = [F.col(f"{left}.{one}") == F.col(f"{right}.{two}") for one, two in made.on.items()]
+    conditions += [other >= time - reach, other <= time + reach]
+    conditions += [F.expr(made.condition)] if made.condition else []
+    pairs = first.alias(left).join(second.alias(right), reduce(and_, conditions), made.kind)
+    return pairs.select(*(F.expr(sql).alias(name) for name, sql in made.columns.items()))

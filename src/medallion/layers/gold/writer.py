@@ -11,7 +11,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.config.model import Config, GoldTable
+from medallion.config.model import Aggregate, Config, GoldTable
 from medallion.layers.gold.transform import aggregated, groups, windowed
 
 
@@ -23,22 +23,27 @@ class Merge:
     """
 
     def __init__(self, spark: SparkSession, config: Config, table: GoldTable) -> None:
-        self._spark, self._table = spark, table
-        self._silver = config.layout.table(f"silver.{table.source}")
+        assert isinstance(table.made, Aggregate), "the configuration takes update for no other"
+        self._spark, self._made = spark, table.made
+        (source,) = table.sources
+        self._silver = config.layout.table(f"silver.{source}")
         self._target = config.layout.table(f"gold.{table.name}")
-        self._event_time = config.sources[table.source].event_time
-        self._groups = groups(table.window, table.group_by)
+        self._event_time = config.sources[source].event_time
+
+    def touched(self, silver: DataFrame) -> DataFrame:
+        """The rows of a stream of silver, once for each window that they touch."""
+        return windowed(silver, self._event_time, self._made)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        """Merge one batch of silver's rows, `windowed`."""
-        table, keys = self._table, self._groups
+        """Merge one batch of silver's rows, `touched`."""
+        keys = groups(self._made)
         touched = batch.select(*keys).distinct().persist()
         try:
             silver = self._spark.read.format("delta").load(str(self._silver))
-            if table.window:
+            if self._made.window:
                 silver = _within(silver, touched, self._event_time)
-            rows = windowed(silver, self._event_time, table.window, table.slide)
-            fresh = aggregated(_matching(rows, touched, keys), keys, table.measure)
+            rows = windowed(silver, self._event_time, self._made)
+            fresh = aggregated(_matching(rows, touched, keys), keys, self._made.measure)
             _replace(self._spark, self._target, fresh, keys)
         finally:
             touched.unpersist()

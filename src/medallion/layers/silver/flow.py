@@ -53,7 +53,7 @@ class Silver(Flow):
             # Whole versions a batch: so the rows of a batch can be found again, by their versions,
             # when the watermark has dropped some. The first batch reads the table as it is then.
             .option("maxFilesPerTrigger", 2**31 - 1)
-            .load(str(self.read_from))
+            .load(str(*self.read_from))
         )
         kept = transform.good(rows, source.silver)
         tables.create(silver, kept.schema.json(), specs.SILVER)

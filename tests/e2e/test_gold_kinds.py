@@ -1,0 +1,141 @@
+"""Tables of gold that are no plain windows, over three nights: sessions, SQL, and joins.
+
+The last night brings rows of long before: they join two sessions into one, and come too late for
+the state of a join.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from medallion.config.document import Node
+from medallion.config.gold import gold_table
+from medallion.config.model import GoldTable
+from medallion.errors import UsageError
+from medallion.inspection.audit import audit
+from medallion.ops import due
+from medallion.ops.runs import Runs
+from medallion.pipeline import refresh
+from tests.support import lines
+from tests.support.lakehouse import Lakehouse
+
+NIGHTS = (
+    (
+        ("02T23:56:00", "a", "open"),
+        ("02T23:59:00", "a", "close"),
+        ("02T23:00:00", "b", "open"),
+        ("02T23:10:00", "d", "open"),
+    ),
+    (("03T00:03:00", "a", "close"), ("03T00:20:00", "a", "close"), ("03T02:00:00", "c", "open")),
+    (("03T00:07:00", "a", "open"), ("03T00:11:00", "a", "close"), ("03T00:15:30", "a", "close")),
+)
+RECORDINGS = ((("02T23:58:00", "a"),), (("02T23:30:00", "b"), ("03T02:00:00", "z")), ())
+OPENS = "SELECT device, count(*) AS opens FROM silver.event -- silver.nothing\n"
+TABLES = {
+    "sessions": {
+        "source": "silver.event",
+        "session": "5 minutes",
+        "group_by": ["device"],
+        "measure": {"events": "count(*)"},
+    },
+    "opens": {"sql": "opens.sql"},
+    "closes": {"sql": "closes.sql", "output_mode": "append"},
+    "after_opens": {
+        "source": "silver.event",
+        "where": "action = 'open'",
+        "join": {
+            "with": "silver.activity",
+            "on": {"device": "device"},
+            "within": "1 hour",
+            "kind": "left",
+        },
+        "columns": {
+            "device": "event.device",
+            "opened_at": "event_at",
+            "recorded_at": "recorded_at",
+        },
+    },
+}
+D, E = "2018-03-02 ", "2018-03-03 "
+
+
+def configure(lakehouse: Lakehouse) -> None:
+    conf = lakehouse.root.parent
+    (conf / "opens.sql").write_text(f"{OPENS}WHERE action = 'open' GROUP BY device;")
+    (conf / "closes.sql").write_text("select event_at from `silver`.event where action = 'close'")
+    sources = lakehouse.config.sources
+    gold: dict[str, GoldTable] = {
+        name: gold_table(name, Node(value, conf / "pipeline.yaml"), sources, conf)
+        for name, value in TABLES.items()
+    }
+    lakehouse.config = replace(lakehouse.config, gold=gold)
+
+
+def night(lakehouse: Lakehouse, number: int) -> None:
+    events = (
+        lines.event("", device, action).replace("02T", t) for t, device, action in NIGHTS[number]
+    )
+    lakehouse.land("event", f"{number}.json", *events)
+    for time, device in RECORDINGS[number]:
+        line = lines.recording("", device).replace("2015-02-23T.000Z", f"2018-03-{time}Z")
+        lakehouse.land("activity", f"{number}-{device}.json", line)
+    lakehouse.fill()
+
+
+def has_to_run(lakehouse: Lakehouse) -> bool:
+    """Whether a night starts the query of the join."""
+    runs, settings = Runs(lakehouse.config.layout), due.settings_of(lakehouse.config)
+    return lakehouse.pipeline().flow("gold.after_opens").is_due(runs, settings)
+
+
+def test_sessions_sql_and_joins_over_three_nights(lakehouse: Lakehouse) -> None:
+    configure(lakehouse)
+    night(lakehouse, 0)
+    b, c, d = (
+        (f"{D}23:00:00", f"{D}23:05:00", "b", 1),
+        (f"{E}02:00:00", f"{E}02:05:00", "c", 1),
+        (f"{D}23:10:00", f"{D}23:15:00", "d", 1),
+    )
+    first = (f"{D}23:56:00", f"{E}00:04:00", "a", 2)
+    assert lakehouse.rows("gold.sessions") == sorted([first, b, d])
+    pair = ("a", f"{D}23:56:00", f"{D}23:58:00")
+    # Whoever opened at 23:00 or 23:10 may still be followed by a recording.
+    assert lakehouse.rows("gold.after_opens") == [pair]
+
+    night(lakehouse, 1)
+    grown = (f"{D}23:56:00", f"{E}00:08:00", "a", 3)  # over midnight
+    alone = (f"{E}00:20:00", f"{E}00:25:00", "a", 1)
+    assert lakehouse.rows("gold.sessions") == sorted([grown, alone, b, c, d])
+    partner = ("b", f"{D}23:00:00", f"{D}23:30:00")  # it came a night later
+    nobody = ("d", f"{D}23:10:00", None)
+    assert lakehouse.rows("gold.after_opens") == [pair, partner, nobody]
+    assert lakehouse.rows("gold.opens") == [("a", 1), ("b", 1), ("c", 1), ("d", 1)]
+    assert audit(lakehouse.config, everything=True).findings == ()
+    assert not has_to_run(lakehouse)
+
+    night(lakehouse, 2)
+    assert audit(lakehouse.config).balances["event"].late_rows == 3
+    merged = (f"{D}23:56:00", f"{E}00:25:00", "a", 7)
+    assert lakehouse.rows("gold.sessions") == sorted([merged, b, c, d])
+    assert lakehouse.rows("gold.opens") == [("a", 2), ("b", 1), ("c", 1), ("d", 1)]
+    assert len(lakehouse.rows("gold.closes")) == 5
+    # One of the late rows opens, and the recording nine minutes before it had left the state.
+    assert lakehouse.rows("gold.after_opens") == [pair, partner, nobody]
+    assert Runs(lakehouse.config.layout).standing.sums["gold.after_opens"].late_rows == 1
+    (note,) = audit(lakehouse.config, everything=True).notes
+    assert "gold.after_opens: not compared, for rows came too late" in note
+    assert has_to_run(lakehouse)
+    refresh.take_up_late(lakehouse.pipeline())
+    late = ("a", f"{E}00:07:00", f"{D}23:58:00")
+    assert lakehouse.rows("gold.after_opens") == [pair, late, partner, nobody]
+    deep = audit(lakehouse.config, everything=True)
+    assert (deep.findings, deep.notes) == ((), ())
+
+    # A new checkpoint would append all of it a second time.
+    shutil.rmtree(lakehouse.config.layout.checkpoint("gold.closes"))
+    with pytest.raises(UsageError, match=r"medallion refresh gold\.closes"):
+        lakehouse.fill("gold")
+    assert len(lakehouse.rows("gold.closes")) == 5

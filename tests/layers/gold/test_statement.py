@@ -1,0 +1,85 @@
+"""A table of gold written in SQL: what a stream cannot do is refused, with what to do instead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from medallion.config.model import GoldTable, OutputMode, Statement
+from medallion.errors import ConfigError
+from medallion.layers.gold import statement
+
+EVENT, OTHER = "silver_event", "silver_activity"
+COUNTS = f"select device, count(*) as n from {EVENT} group by device"
+
+
+def columns(spark: SparkSession, sql: str, mode: OutputMode = "complete") -> list[str]:
+    stream = spark.readStream.format("rate").load()
+    rows = {
+        "event": stream.selectExpr("timestamp as event_at", "cast(value as string) as device"),
+        "activity": stream.selectExpr("timestamp as recorded_at", "cast(value as string) device"),
+    }
+    table = GoldTable("t", ("event", "activity"), Statement(Path("x.sql"), sql), mode)
+    made = Statement(Path("x.sql"), sql)
+    return statement.result(spark, table, made, rows).columns
+
+
+def test_queries_that_a_stream_can_do(spark: SparkSession) -> None:
+    assert columns(spark, COUNTS) == ["device", "n"]
+    assert columns(spark, f"with c as ({COUNTS}) select n from c where n > 1") == ["n"]
+    windows = (
+        f"select window.start as at, count(*) as n from {EVENT} group by window(event_at, '1 hour')"
+    )
+    assert columns(spark, windows) == ["at", "n"]
+    union = f"select device from {EVENT} union all select device from {OTHER}"
+    assert columns(spark, union, "append") == ["device"]
+    assert columns(spark, f"select count(*) as n from ({union})") == ["n"]
+
+
+@pytest.mark.parametrize(
+    ("sql", "words"),
+    [
+        (f"{COUNTS} order by n", "ORDER BY where the table is read"),
+        (f"{COUNTS} limit 1", "LIMIT where the table is read"),
+        (f"{COUNTS} offset 1", "OFFSET where the table is read"),
+        (f"select distinct device from {EVENT}", "DISTINCT rows: say GROUP BY"),
+        (f"select max(n) as n from ({COUNTS})", "aggregates what it has aggregated"),
+        (f"select device, row_number() over (order by event_at) as n from {EVENT}", "OVER"),
+        (f"select device from {EVENT} except select device from {OTHER}", "EXCEPT"),
+        (f"select device from {EVENT} intersect select device from {OTHER}", "INTERSECT"),
+        (f"select e.device from {EVENT} e join {OTHER} a on e.device = a.device", "join in place"),
+        (
+            f"select device from {EVENT} where device in (select device from {OTHER})",
+            "query within",
+        ),
+        (f"select device, (select max(device) from {OTHER}) as m from {EVENT}", "query within"),
+        (f"select e.device from {EVENT} e join range(3) r on e.device = r.id", "append"),
+        (f"select device from {EVENT}", "output_mode in pipeline.yaml must be append"),
+        (f"select count(*) from {EVENT}", "'count(1)': give it a snake_case name"),
+        (f"select device, max(event_at) as device from {EVENT} group by 1", "device twice"),
+        (f"select null as nothing, count(*) as n from {EVENT}", "nothing without a type"),
+        (f"select devise from {EVENT}", "devise"),
+        (f"drop view {EVENT}", "Syntax error"),
+        (f"insert into t {COUNTS}", "Syntax error"),
+        ("", "Syntax error"),
+    ],
+)
+def test_what_a_stream_cannot_do(spark: SparkSession, sql: str, words: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        columns(spark, sql)
+    assert str(error.value).startswith("x.sql: ")
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_groups_are_not_appended(spark: SparkSession) -> None:
+    with pytest.raises(ConfigError, match="must be complete"):
+        columns(spark, COUNTS, "append")
+
+
+def test_only_silver_is_read(spark: SparkSession, tmp_path: Path) -> None:
+    spark.range(1).write.parquet(str(tmp_path / "rows"))
+    with pytest.raises(ConfigError, match="silver tables alone"):
+        columns(spark, f"select id from parquet.`{tmp_path / 'rows'}`", "append")
