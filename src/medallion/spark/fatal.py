@@ -78,6 +78,17 @@ def told_without_words(query: StreamingQuery) -> str:
     return str(failure.get().cause().toString()) if failure.isDefined() else "an error of Java"
 
 
+def root_cause(query: StreamingQuery) -> str:
+    """The first line of what was the first to fail: a full disk, and not the task that met it."""
+    failure = query._jsq.exception()
+    if not failure.isDefined():
+        return ""
+    error = failure.get().cause()
+    while error.getCause() is not None:
+        error = error.getCause()
+    return str(error.toString()).partition("\n")[0]
+
+
 def release(query: StreamingQuery) -> None:
     """End such a query for Spark too, so that another one may take its name."""
     query.stop()

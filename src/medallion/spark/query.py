@@ -23,6 +23,7 @@ AVAILABLE_NOW = "available-now"
 _STOP_SECONDS = 60
 _LOOK_SECONDS = 1
 _WORDLESS = "(no cause message)"  # such as a stack overflow
+_OF_A_TASK = "TASK_WRITE_FAILED"  # says which table, and not what was wrong
 # How Spark's errors name a state that it cannot read.
 _STATE = ("STATE_STORE", "RocksDB", "/state/")
 _REWRITTEN = ("DELTA_SOURCE_TABLE_IGNORE_CHANGES", "DELTA_SOURCE_IGNORE_DELETE")
@@ -174,6 +175,8 @@ class Run:
         told = str(failure) if failure else one_line(str(exception))
         if _WORDLESS in told:
             return fatal.told_without_words(self.query)
+        if _OF_A_TASK in told and (cause := fatal.root_cause(self.query)) not in told:
+            told += f" ({cause})"
         if any(name in told for name in _REWRITTEN):
             return (
                 "rows of the table that it reads have been changed or deleted since it last ran: "

@@ -1,0 +1,41 @@
+"""Spark's own writes fail, one at a time: the run says so, and the next one goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from medallion.inspection.audit import audit
+from medallion.spark.errors import StreamError
+from tests.support.lakehouse import Lakehouse
+from tests.support.lines import event
+from tests.support.strikes import striking
+
+BRONZE, SILVER, GOLD = "bronze.event", "silver.event", "gold.action_counts"
+FEW = (f"rename .*{BRONZE}/commits/", f"create .*{SILVER}/state/", f"list .*{GOLD}/offsets")
+MANY = (
+    *(f"create .*{BRONZE}/offsets/", f"create .*{SILVER}/offsets/", f"create .*{GOLD}/commits/"),
+    *(f"create .*{BRONZE}/commits/", f"rename .*{SILVER}/commits/", f"rename .*{GOLD}/state/"),
+    *(f"rename .*{BRONZE}/offsets/", f"rename .*{SILVER}/state/", f"create .*{GOLD}/state/"),
+    *(f"list .*{BRONZE}/commits", f"list .*{SILVER}/state/", f"rename .*{GOLD}/offsets/"),
+)
+
+
+@pytest.mark.parametrize("strikes", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
+def test_a_write_of_a_checkpoint_that_fails_once(
+    lakehouse: Lakehouse, strikes: tuple[str, ...]
+) -> None:
+    lakehouse.about("event", "action_counts")
+    lakehouse.land("event", "0.json", event("10:00:00"))
+    with striking(lakehouse.spark) as ask:
+        lakehouse.fill()
+        for number, strike in enumerate(strikes, 1):
+            lakehouse.land("event", f"{number}.json", event(f"10:00:{number:02}"))
+            ask.ask(strike)
+            with pytest.raises(StreamError, match=r"^[^\n]*injected: [^\n]*$"):
+                lakehouse.fill()
+            assert ask.has_struck
+        lakehouse.fill()
+    total = len(strikes) + 1
+    assert lakehouse.rows("gold.action_counts", "action", "total_events") == [("open", total)]
+    assert len(lakehouse.rows("silver.event")) == total
+    assert audit(lakehouse.config).is_balanced
