@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from medallion.config.loader import load
-from medallion.config.model import Statement
+from medallion.config.model import Aggregate, Statement
 from medallion.config.values import Duration
 from medallion.errors import ConfigError
 from tests.support import PROJECT
@@ -23,6 +23,8 @@ SLIDES = {
     "group_by": ["action"],
     "measure": {"n": "count(*)"},
 }
+
+LOOKED_UP = {"file": "reference/devices.csv", "on": "device", "columns": {"maker": "string"}}
 
 
 def edited(tmp_path: Path, *path: str, value: Any) -> Path:
@@ -140,6 +142,33 @@ JOIN = {"source": "silver.event", "join": ON, "columns": {"device": "event.devic
         (("gold", "t"), JOIN | {"join": ON | {"kind": "outer"}}, ["join.kind", "inner or left"]),
         (("gold", "t"), JOIN | {"join": {"with": "silver.activity"}}, ["t.join.on is missing"]),
         (("gold", "device_counts"), "count", ["gold.device_counts", "mapping"]),
+        (("sources", "event", "enrich"), "devices.csv", ["event.enrich must be a mapping"]),
+        (("sources", "event", "enrich"), {}, ["sources.event.enrich.file is missing", "CSV"]),
+        (
+            ("sources", "event", "enrich"),
+            {**LOOKED_UP, "key": "device"},
+            ["enrich.key", "file, on"],
+        ),
+        (
+            ("sources", "event", "enrich"),
+            {**LOOKED_UP, "on": "id"},
+            ["enrich.on", "'id'", "silver"],
+        ),
+        (
+            ("sources", "event", "enrich"),
+            {**LOOKED_UP, "columns": {"action": "string"}},
+            ["sources.event.enrich.columns", "'action'", "silver has already"],
+        ),
+        (
+            ("sources", "event", "enrich"),
+            {**LOOKED_UP, "columns": {"maker": "text"}},
+            ["sources.event.enrich.columns.maker", "string, timestamp", "'text'"],
+        ),
+        (
+            ("sources", "event", "enrich"),
+            {**LOOKED_UP, "columns": {"Maker": "string"}},
+            ["sources.event.enrich.columns.Maker", "snake_case"],
+        ),
     ],
 )
 def test_mistakes(tmp_path: Path, path: tuple[str, ...], value: Any, words: list[str]) -> None:
@@ -180,6 +209,24 @@ def test_a_group_that_is_named_as_a_window_is(tmp_path: Path) -> None:
     file.write_text(yaml.safe_dump(document))
     with pytest.raises(ConfigError, match=r"device_counts.group_by names 'window_end'.* twice"):
         load({}, tmp_path)
+
+
+def test_columns_of_a_reference(tmp_path: Path) -> None:
+    """Gold may count by them; keys and the event time are silver's own."""
+    document = yaml.safe_load((PROJECT / "conf/pipeline.yaml").read_text())
+    event = document["sources"]["event"] | {"enrich": LOOKED_UP}
+    document["sources"]["event"] = event
+    document["gold"]["action_counts"]["group_by"] = ["maker"]
+    file = edited(tmp_path, "maintain", value={}) / "conf/pipeline.yaml"
+    file.write_text(yaml.safe_dump(document, sort_keys=False))
+    found = load({}, tmp_path)
+    assert found.sources["event"].columns == ("event_at", "device", "action", "maker")
+    made = found.gold["action_counts"].made
+    assert isinstance(made, Aggregate)
+    assert made.group_by == ("maker",)
+    event["keys"] = ["event_at", "maker"]
+    with pytest.raises(ConfigError, match=r"event.keys names 'maker', which is not a column of"):
+        load({}, edited(tmp_path, "sources", "event", value=event))
 
 
 def test_a_time_to_put_away_what_is_not_put_away(tmp_path: Path) -> None:

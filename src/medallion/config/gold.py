@@ -60,7 +60,7 @@ def _aggregate(node: Node, source: SourceConfig) -> Aggregate:
     ends = WINDOW if window or session else ()
     group_by = node.get("group_by", values.texts, "a list of silver columns")
     for column in group_by:
-        if column not in source.silver:
+        if column not in source.columns:
             node.fail(
                 "group_by", f"names {column!r}, which is not a column of silver.{source.name}"
             )
@@ -139,7 +139,7 @@ def _by_join(name: str, node: Node, sources: Sources) -> GoldTable:
     on = join.get("on", values.columns_of, "columns of the first table with those of the second")
     for one, two in on.items():
         for column, source in ((one, first), (two, second)):
-            if column not in sources[source].silver:
+            if column not in sources[source].columns:
                 join.fail("on", f"names {column!r}, which is not a column of silver.{source}")
     sql = "a condition in Spark SQL"
     made = Join(

@@ -20,6 +20,18 @@ JOINS = ("inner", "left")
 
 
 @dataclass(frozen=True)
+class Enrich:
+    """A reference whose columns silver takes over: those of its row with the same value in `on`.
+
+    `file` is a CSV file with a header, or the folder of a Delta table.
+    """
+
+    file: str
+    on: str
+    columns: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class SourceConfig:
     """One folder of landing files, and what bronze and silver make of them.
 
@@ -32,6 +44,7 @@ class SourceConfig:
     hints: Mapping[str, str]
     schema_evolution: str
     silver: Mapping[str, str]
+    enrich: Enrich | None
     event_time: str
     keys: tuple[str, ...]
     watermark: Duration
@@ -47,6 +60,11 @@ class SourceConfig:
     max_line_bytes: int
     max_files_per_trigger: int
     max_bytes_per_trigger: int
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Silver's columns, without the technical ones: its own, then those of the reference."""
+        return (*self.silver, *(self.enrich.columns if self.enrich else ()))
 
     def places(self, layout: Layout) -> tuple[Path, ...]:
         """The source's folder of landing, and the others that its configuration names."""

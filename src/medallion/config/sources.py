@@ -11,7 +11,7 @@ from pathlib import Path
 
 from medallion.config import values
 from medallion.config.document import Node
-from medallion.config.model import CLEANING, EVOLUTION, FORMATS, LATE, SourceConfig
+from medallion.config.model import CLEANING, EVOLUTION, FORMATS, LATE, Enrich, SourceConfig
 from medallion.config.values import Duration
 from medallion.lakehouse.layout import Layout
 
@@ -31,6 +31,7 @@ def source(name: str, node: Node, layout: Layout) -> SourceConfig:
         hints=node.get("hints", values.schema_of, _COLUMNS) if "hints" in node.value else {},
         schema_evolution=_choice(node, "schema_evolution", EVOLUTION),
         silver=node.get("silver", values.named_columns, _SILVER),
+        enrich=_enrich(node),
         event_time=node.get("event_time", values.text, "the name of a silver column"),
         keys=node.get("keys", values.texts, "a list of silver columns"),
         watermark=node.get("watermark", values.duration, _DURATION, "1 hour"),
@@ -73,6 +74,18 @@ def _declared(node: Node) -> Mapping[str, str] | None:
     return node.get("schema", values.schema_of, f"infer, or {_COLUMNS}")
 
 
+def _enrich(source: Node) -> Enrich | None:
+    if "enrich" not in source.value:
+        return None
+    node = source.child("enrich")
+    node.only(*(field.name for field in fields(Enrich)))
+    return Enrich(
+        file=node.get("file", values.text, "a CSV file or the folder of a Delta table"),
+        on=node.get("on", values.text, "the name of a silver column"),
+        columns=node.get("columns", values.typed_columns, f"snake_case {_COLUMNS}"),
+    )
+
+
 def _refuse_contradictions(found: SourceConfig, node: Node) -> None:
     """Settings that are right one by one, and not together."""
     if found.schema is not None and found.hints:
@@ -89,6 +102,11 @@ def _refuse_contradictions(found: SourceConfig, node: Node) -> None:
                 node.fail(key, f"names {column!r}, which is not a column of silver")
             if named.count(column) > 1:
                 node.fail(key, f"names {column!r} twice")
+    if found.enrich and found.enrich.on not in found.silver:
+        node.fail("enrich.on", f"names {found.enrich.on!r}, which is not a column of silver")
+    for column in found.enrich.columns if found.enrich else ():
+        if column in found.silver:
+            node.fail("enrich.columns", f"names {column!r}, which silver has already")
     if found.event_time not in found.keys:
         # Spark would never evict the state of such a deduplication.
         node.fail("keys", f"must hold the event time {found.event_time!r}")

@@ -100,6 +100,16 @@ def named_columns(value: Any) -> Mapping[str, str]:
     return columns
 
 
+def typed_columns(value: Any) -> Mapping[str, str]:
+    """A mapping of snake_case columns to types that hold no others."""
+    columns = named_columns(value)
+    for name, kind in columns.items():
+        if kind not in TYPES:
+            what = f"must be one of the types {', '.join(TYPES)}, not {kind!r}"
+            raise WrongColumnError(name, what)
+    return columns
+
+
 def schema_of(value: Any) -> Mapping[str, str]:
     """A mapping of columns to types."""
     columns = columns_of(value)
