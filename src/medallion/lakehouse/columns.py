@@ -23,7 +23,8 @@ TECHNICAL: Columns = {
 
 # One row a query and run, and one row a quality gate and run (kind `query` or `gate`). `number` is
 # their order, which no clock has a say in. Times are UTC; expectations are names with commas
-# between; a gate's version is the last one that it saw.
+# between; a gate's version is the last one that it saw. Unmatched rows are those that a reference
+# has none for: null without one, or where the process that had counted them was cut off.
 RUNS: Columns = {
     "run_id": "string",
     "command": "string",
@@ -41,6 +42,7 @@ RUNS: Columns = {
     "quarantined_rows": "long",
     "duplicate_rows": "long",
     "late_rows": "long",
+    "unmatched_rows": "long",
     "watermark": "timestamp",
     "table_version": "long",
     "quarantine_version": "long",

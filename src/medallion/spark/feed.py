@@ -25,6 +25,9 @@ def added(spark: SparkSession, table: Path, first: int, last: int) -> DataFrame:
     schema = spark.read.format("delta").load(str(table)).schema
     if not files:
         return spark.createDataFrame([], schema)
-    # A [ in a name would be a pattern to Spark.
-    paths = (_PATTERN.sub(r"\\\g<0>", str(file)) for file in files)
-    return spark.read.schema(schema).parquet(*paths)
+    return spark.read.schema(schema).parquet(*map(escaped, files))
+
+
+def escaped(file: Path) -> str:
+    """A path as Spark takes it: a [ in a name would be a pattern."""
+    return _PATTERN.sub(r"\\\g<0>", str(file))

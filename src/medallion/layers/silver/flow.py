@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -17,6 +18,7 @@ from medallion.layers.definition import refuse_another
 from medallion.layers.flow import Flow, Say
 from medallion.layers.silver import late, rules, transform
 from medallion.layers.silver.accounts import Accounts, rows_observed
+from medallion.layers.silver.enrichment import Enrichment
 from medallion.layers.silver.rules import Check
 from medallion.layers.silver.writer import Writer
 from medallion.spark import checkpoints, query
@@ -30,7 +32,10 @@ class Silver(Flow):
 
     def __init__(self, spark: SparkSession, config: Config, query: Query, say: Say) -> None:
         super().__init__(spark, config, query, say)
-        self._check: Check | None = None  # with the rules as they were when it started
+        # With the rules as they were when it started.
+        self._check: Check | None = None
+        self._enrichment: Enrichment | None = None
+        self._unmatched: dict[int, int] = {}  # rows that the reference has none for, by batch
 
     def start(self, trigger: Mapping[str, Any], recorded: int) -> Run:
         """Start the query.
@@ -47,7 +52,11 @@ class Silver(Flow):
         begun = rules.begun_with(
             self.config, source, rules.rules_of(self.config, source), recorded, self.say
         )
-        self._check = rules.check(begun)
+        enriched = source.enrich.columns if source.enrich else ()
+        self._check = rules.check(begun, enriched)
+        if source.enrich:
+            _, with_it = rules.apart(begun["silver"], enriched)
+            self._enrichment = Enrichment(self.spark, self.config, source, with_it)
         rows = self._check(
             self.spark.readStream.format("delta")
             # Whole versions a batch: so the rows of a batch can be found again, by their versions,
@@ -55,15 +64,17 @@ class Silver(Flow):
             .option("maxFilesPerTrigger", 2**31 - 1)
             .load(str(*self.read_from))
         )
-        kept = transform.good(rows, source.silver)
+        whole = self._enrichment.blank(rows) if self._enrichment else rows
+        kept = transform.good(whole, source.columns)
         tables.create(silver, kept.schema.json(), specs.SILVER)
         tables.create(quarantine, transform.broken(rows).schema.json(), specs.QUARANTINE)
         self._refuse_another(kept)
         self.tell_kept_settings()
         checkpoints.note(checkpoint, "rules", begun)
-        sink = Sink(Writer(silver, quarantine, source.silver, checkpoint))
+        write = Writer(silver, quarantine, source.columns, checkpoint, self._enrichment)
+        self._unmatched = write.unmatched
         writer = self._once(rows).writeStream.outputMode("append")
-        self.run = query.start(writer, self.name, checkpoint, trigger, sink)
+        self.run = query.start(writer, self.name, checkpoint, trigger, Sink(write))
         return self.run
 
     def _once(self, rows: DataFrame) -> DataFrame:
@@ -88,7 +99,8 @@ class Silver(Flow):
 
     def definition(self) -> Mapping[str, Any]:
         """What Spark's state is made by; the columns and their types stand in the table itself."""
-        return {"event_time": self.source.event_time, "keys": list(self.source.keys)}
+        found = {"event_time": self.source.event_time, "keys": list(self.source.keys)}
+        return {**found, "enrich.on": self.source.enrich.on} if self.source.enrich else found
 
     def settle(self, since: int) -> dict[str, Any]:
         """Admit the late rows of the batches after `since`, and give the batches' figures.
@@ -98,19 +110,37 @@ class Silver(Flow):
         """
         batches = self.ran.batches_to_settle(since)
         accounts = Accounts(self.spark, self.config, self.source, batches)
-        rows = duplicates = admitted = 0
+        rows = duplicates = admitted = unmatched = 0
         for number in batches:
             settled = self._settle(accounts, number)
             rows += accounts.rows_read(number)
             admitted += settled.late
             duplicates += settled.duplicates
+            unmatched += settled.unmatched
+            if settled.unmatched:
+                self.say(
+                    f"  {self.name} batch {number}: late {self._without_partner(settled.unmatched)}"
+                )
         return {
             "rows_in": rows,
             "duplicate_rows": duplicates,
             "late_rows": admitted,
+            "unmatched_rows": self._unmatched_in(batches, unmatched),
             "first_batch": since + 1,
             "last_batch": batches.stop - 1,
         }
+
+    def _unmatched_in(self, batches: range, late: int) -> int | None:
+        """The rows without a partner; None where a process that was cut off knew how many."""
+        for number in [number for number in self._unmatched if number < batches.start]:
+            del self._unmatched[number]  # they are on record
+        if not self._enrichment or not all(number in self._unmatched for number in batches):
+            return None
+        return late + sum(self._unmatched[number] for number in batches)
+
+    def _without_partner(self, unmatched: int) -> str:
+        assert self._enrichment, f"{self.name} has no reference"
+        return f"{counted(unmatched, 'row')} without a partner in {self._enrichment.name}"
 
     def _settle(self, accounts: Accounts, number: int) -> late.Settled:
         """The late rows and the duplicates of one batch, by the engine's record if it is right."""
@@ -120,12 +150,14 @@ class Silver(Flow):
             known = None
         if known and not known.late:
             return late.Settled(0, known.duplicates)
-        batch = late.Batch(self.spark, self.config, self.source, number, self._check)
+        batch = late.Batch(
+            self.spark, self.config, self.source, number, self._check, self._enrichment
+        )
         if known and (settled := batch.settle_late(known.late)):
-            return late.Settled(settled.late, settled.duplicates + known.duplicates)
+            return replace(settled, duplicates=settled.duplicates + known.duplicates)
         recounted = batch.settle_late(None)
         assert recounted is not None, "nothing is held against it"
-        return late.Settled(recounted.late, recounted.duplicates + batch.duplicates_on_time())
+        return replace(recounted, duplicates=recounted.duplicates + batch.duplicates_on_time())
 
     def rows_to_judge(self, since: int, until: int) -> DataFrame:
         """The new rows, and with them older ones that have the key of a new one, if there are any.
@@ -153,4 +185,7 @@ class Silver(Flow):
     def told(self, batch: Batch) -> str | None:
         """It reads each row twice, once on the way around the watermark: it counts them itself."""
         rows = rows_observed(batch) or batch.rows
-        return counted(rows, "row") if rows else None
+        told = counted(rows, "row") if rows else None
+        if told and (unmatched := self._unmatched.get(batch.id)):
+            told += f", {self._without_partner(unmatched)}"
+        return told

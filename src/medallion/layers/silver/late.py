@@ -18,6 +18,7 @@ from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError
 from medallion.lakehouse.columns import FAILED_RULES, INGESTED_AT, SOURCE_FILE
 from medallion.layers.silver import transform
+from medallion.layers.silver.enrichment import Enrichment
 from medallion.layers.silver.rules import Check
 from medallion.layers.silver.writer import WIDER, append
 from medallion.spark import checkpoints, feed
@@ -27,30 +28,44 @@ RULE = "late"  # what late rows have broken, where they are to be set aside
 
 @dataclass(frozen=True)
 class Settled:
-    """What became of rows of one batch that silver's query did not write."""
+    """What became of rows of one batch that silver's query did not write.
+
+    `unmatched` of them were looked up in a reference that has none for them. (What a process had
+    written that was cut off is not looked up, and counted, a second time.)
+    """
 
     late: int
     duplicates: int
+    unmatched: int = 0
 
 
 class Batch:
     """The rows that one batch of `silver.<source>` read, found again in bronze."""
 
     def __init__(
-        self, spark: SparkSession, config: Config, source: SourceConfig, number: int, check: Check
+        self,
+        spark: SparkSession,
+        config: Config,
+        source: SourceConfig,
+        number: int,
+        check: Check,
+        enrichment: Enrichment | None,
     ) -> None:
         """Find them.
 
         Args:
             check: the rules that the query began with; the suites may have been edited since.
+            enrichment: the same of the source's reference, if it has one.
         """
+        self._check, self._enrichment = check, enrichment
+        self._rules = enrichment.rules if enrichment else ()
         self._spark, self._source, self._number = spark, source, number
         self._silver = config.layout.table(f"silver.{source.name}")
         self._quarantine = config.layout.table(f"quarantine.{source.name}")
         self._checkpoint = config.layout.checkpoint(f"silver.{source.name}")
-        bronze = config.layout.table(f"bronze.{source.name}")
-        rows = rows_of_batch(spark, bronze, self._checkpoint, number)
-        checked = check(rows, keep_all=source.late == "quarantine")
+        self._bronze = config.layout.table(f"bronze.{source.name}")
+        rows = rows_of_batch(spark, self._bronze, self._checkpoint, number)
+        checked = check(rows, keep_all=source.late == "quarantine" or bool(self._rules))
         self._rows = transform.split(checked, source.keys)[0]
         self._watermark = checkpoints.watermark(self._checkpoint, number - 1) or 0
 
@@ -75,9 +90,10 @@ class Batch:
             if found and self._source.late == "quarantine" and self._watermark:
                 return Settled(0, found - self._set_aside(late))
             if found:
-                self._insert(late)
-                admitted = self._came_into_silver(late)
-                return Settled(admitted, found - admitted)
+                unmatched = self._admit(late)
+                admitted = self._came_into(self._rows_of_silver(), late)
+                aside = self._came_into(self._aside(), late) if self._rules else 0
+                return Settled(admitted, found - admitted - aside, unmatched)
         finally:
             late.unpersist()
         return Settled(0, 0)
@@ -90,14 +106,14 @@ class Batch:
         """
         on_time = self._rows.where(~self._is_late())
         keys = list(self._source.keys)
-        lost = on_time.select(keys).distinct().join(self._rows_of_silver(), keys, "left_anti")
+        lost = on_time.select(keys).distinct().join(self._taken(), keys, "left_anti")
         if missing := lost.count():
             name = f"silver.{self._source.name}"
             raise MedallionError(
                 f"{name} batch {self._number}: {missing:,} keys of bronze never came into silver: "
                 f"medallion refresh {name} rebuilds it."
             )
-        return on_time.count() - self._came_into_silver(on_time)
+        return on_time.count() - self._came_into(self._taken(), on_time)
 
     def _is_late(self) -> Column:
         return F.col(self._source.event_time) <= F.timestamp_millis(F.lit(self._watermark))
@@ -105,13 +121,62 @@ class Batch:
     def _rows_of_silver(self) -> DataFrame:
         return self._spark.read.format("delta").load(str(self._silver))
 
+    def _taken(self) -> DataFrame:
+        """What tells the rows whose keys are taken: silver's, and those that `_aside` gives."""
+        silver = self._rows_of_silver().select(self._told_by)
+        return silver.unionByName(self._aside()) if self._rules else silver
+
+    def _aside(self) -> DataFrame:
+        """What tells the rows of quarantine that have broken a rule of the reference's columns.
+
+        They have gone by the watermark as silver's have: a second row of their keys is a duplicate.
+        """
+        quarantine, bronze = (
+            self._spark.read.format("delta").load(str(table))
+            for table in (self._quarantine, self._bronze)
+        )
+        is_aside = F.arrays_overlap(FAILED_RULES, F.array(*map(F.lit, self._rules)))
+        rows = quarantine.where(is_aside).drop(FAILED_RULES)
+        # Bronze may have columns that quarantine has had no row of yet.
+        whole = rows.unionByName(bronze.limit(0), allowMissingColumns=True)
+        return self._check(whole).select(self._told_by)
+
+    @property
+    def _told_by(self) -> list[str]:
+        return [*self._source.keys, SOURCE_FILE, INGESTED_AT]
+
+    def _admit(self, late: DataFrame) -> int:
+        """Take rows into silver, or quarantine if the reference's columns break a rule there.
+
+        Returns:
+            How many of them the reference has none for.
+        """
+        if not self._enrichment:
+            self._insert(late)
+            return 0
+        keys = list(self._source.keys)
+        new = late.dropDuplicates(keys).join(self._taken(), keys, "left_anti")
+        # Not persisted: Spark computes that anew after a write to a table that it has read.
+        looked_up = self._enrichment.of_now(new).localCheckpoint()
+        is_good = transform.is_good()
+        good, broken, unmatched = looked_up.agg(
+            F.count_if(is_good), F.count_if(~is_good), F.count_if(transform.UNMATCHED)
+        ).collect()[0]
+        # Cut off in between, what is there is not new any more: so it does not matter which rule
+        # the others break by the reference of the next run.
+        if broken:
+            append(transform.broken(looked_up), self._quarantine, WIDER)
+        if good:
+            self._insert(looked_up.where(is_good))
+        return int(unmatched)
+
     def _insert(self, late: DataFrame) -> None:
         """Insert rows whose keys silver does not have; the bounds let Delta skip files."""
         time = self._source.event_time
         first, last = late.agg(F.min(time).cast("string"), F.max(time).cast("string")).collect()[0]
         within = f"old.`{time}` between timestamp'{first}' and timestamp'{last}'"
         same = " and ".join(f"old.`{key}` = new.`{key}`" for key in self._source.keys)
-        new = transform.good(late, self._source.silver).dropDuplicates(list(self._source.keys))
+        new = transform.good(late, self._source.columns).dropDuplicates(list(self._source.keys))
         (
             DeltaTable.forPath(self._spark, str(self._silver))
             .alias("old")
@@ -135,12 +200,10 @@ class Batch:
             append(transform.broken(rows), self._quarantine, once | WIDER)
         return count
 
-    def _came_into_silver(self, rows: DataFrame) -> int:
-        """How many of these rows silver took: of rows with one key it can only have taken one."""
-        on = [*self._source.keys, SOURCE_FILE, INGESTED_AT]
-        return (
-            rows.select(on).distinct().join(self._rows_of_silver().select(on), on, "semi").count()
-        )
+    def _came_into(self, table: DataFrame, rows: DataFrame) -> int:
+        """How many of these rows a table took: of rows with one key it can only have taken one."""
+        on = self._told_by
+        return rows.select(on).distinct().join(table.select(on), on, "semi").count()
 
 
 def versions(checkpoint: Path, batch: int) -> tuple[int, int]:

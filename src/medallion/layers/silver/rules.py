@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -80,15 +81,26 @@ def _has_written(config: Config, source: SourceConfig, recorded: int) -> bool:
     return recovery.has_written(checkpoint, targets, begun)
 
 
-def check(rules: dict[str, Any]) -> Check:
-    """`transform.checked` by these rules."""
-    in_bronze, in_silver = (
-        failed_rules([Rule(name, broken) for name, broken in rules[table].items()])
-        for table in ("bronze", "silver")
-    )
+def check(rules: dict[str, Any], enriched: Iterable[str] = ()) -> Check:
+    """`transform.checked` by these rules, but for those that name a column of a reference."""
+    in_bronze = [Rule(name, broken) for name, broken in rules["bronze"].items()]
+    alone, with_it = apart(rules["silver"], enriched)
     return partial(
         transform.checked,
         silver=rules["columns"],
-        bronze_rules=in_bronze,
-        silver_rules=in_silver,
+        bronze_rules=failed_rules(in_bronze),
+        silver_rules=failed_rules(alone),
+        keep_all=bool(with_it),  # each row may still break one of those
     )
+
+
+def apart(rules: Mapping[str, str], enriched: Iterable[str]) -> tuple[list[Rule], list[Rule]]:
+    """Silver's rules in two: those of a row by itself, and those that name a reference's column.
+
+    The second ones are judged where silver is written: a duplicate is one, and a row is late,
+    whatever the reference says. The guards are not among them, or they would guard nothing.
+    """
+    found = [Rule(name, broken) for name, broken in rules.items()]
+    names = re.compile(rf"\b({'|'.join(enriched) or '(?!)'})\b", re.IGNORECASE)
+    later = [rule for rule in found if rule.name not in GUARDS and names.search(rule.broken)]
+    return [rule for rule in found if rule not in later], later

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -11,6 +11,8 @@ from medallion.lakehouse.columns import FAILED_RULES, INGESTED_AT, SOURCE_FILE
 
 # The row as bronze has it, for quarantine; null where the row is good.
 BRONZE = "_bronze"
+# Whether a row was looked up in a reference that has none for it.
+UNMATCHED = "_unmatched"
 
 
 def checked(
@@ -80,9 +82,32 @@ def deduplicated(
     return rows.withWatermark(event_time, watermark).dropDuplicates(list(keys))
 
 
-def good(rows: DataFrame, silver: Mapping[str, str]) -> DataFrame:
+def enriched(
+    rows: DataFrame, reference: DataFrame, on: str, columns: Iterable[str], rules: Column
+) -> DataFrame:
+    """`checked` rows with the columns of a reference, null where it has no row of their key.
+
+    Args:
+        rows: all of them with `_bronze`, if there are rules to break.
+        reference: at most one row a key, which is in the column that is called as theirs.
+        on: the key's name.
+        columns: the reference's columns to take over.
+        rules: names of the broken rules, for rows that break no other.
+
+    Returns:
+        All rows, each as often as before, `_failed_rules` brought up to date; and `_unmatched`.
+    """
+    found = reference.select(F.col(on).alias("_key"), *columns)
+    joined = rows.join(found, F.col(on) == F.col("_key"), "left")
+    looked_up = joined.withColumn(UNMATCHED, is_good() & F.col("_key").isNull()).drop("_key")
+    return looked_up.withColumn(
+        FAILED_RULES, F.when(is_good(), rules).otherwise(F.col(FAILED_RULES))
+    )
+
+
+def good(rows: DataFrame, columns: Iterable[str]) -> DataFrame:
     """Silver's table columns of the rows that break no rule."""
-    return rows.where(is_good()).select(*silver, SOURCE_FILE, INGESTED_AT)
+    return rows.where(is_good()).select(*columns, SOURCE_FILE, INGESTED_AT)
 
 
 def broken(rows: DataFrame) -> DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pyspark import StorageLevel
@@ -10,26 +10,42 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from medallion.layers.silver import transform
+from medallion.layers.silver.enrichment import Enrichment
 from medallion.spark import checkpoints
 
 
 class Writer:
-    """Writes `checked` rows; a batch that runs twice is written once."""
+    """Writes `checked` rows; a batch that runs twice is written once.
+
+    `unmatched` are the rows of each batch that a reference has none for, if there is a reference.
+    """
 
     def __init__(
-        self, silver: Path, quarantine: Path, columns: Mapping[str, str], checkpoint: Path
+        self,
+        silver: Path,
+        quarantine: Path,
+        columns: Sequence[str],
+        checkpoint: Path,
+        enrichment: Enrichment | None,
     ) -> None:
         self._silver, self._quarantine = silver, quarantine
         self._columns, self._checkpoint = columns, checkpoint
+        self._enrichment = enrichment
+        self.unmatched: dict[int, int] = {}
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Write one batch; nothing where there is nothing, for an empty commit is news to gold."""
         # The query's id changes with a new checkpoint: its batches are not taken for old ones.
         once = {"txnAppId": checkpoints.query_id(self._checkpoint), "txnVersion": str(batch_id)}
+        if self._enrichment:
+            batch = self._enrichment.of_batch(batch, batch_id)
         batch.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             is_good = transform.is_good()
-            counts = batch.agg(F.count_if(is_good), F.count_if(~is_good)).collect()[0]
+            looked_up = [F.count_if(transform.UNMATCHED)] if self._enrichment else []
+            counts = batch.agg(F.count_if(is_good), F.count_if(~is_good), *looked_up).collect()[0]
+            if self._enrichment:
+                self.unmatched[batch_id] = counts[2]
             if counts[0]:
                 append(transform.good(batch, self._columns), self._silver, once)
             if counts[1]:

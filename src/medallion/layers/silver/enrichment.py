@@ -1,0 +1,115 @@
+"""What silver's rows get from a reference, and the rules that can only be judged with it."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from medallion.config.model import Config, Enrich, SourceConfig
+from medallion.errors import ConfigError
+from medallion.lakehouse import storage
+from medallion.lakehouse.layout import plain
+from medallion.layers import recovery
+from medallion.layers.silver import transform
+from medallion.layers.silver.reference import Reference, kind_of, look
+from medallion.quality.rules import Rule, failed_rules
+from medallion.spark import checkpoints
+from medallion.spark.feed import escaped
+
+_NOTE = "reference"
+
+
+class Enrichment:
+    """The reference of one source, beside its silver's query.
+
+    What a batch takes is kept beside the checkpoint. So a reference that has not changed is not
+    read again; and a batch that was cut off between its two tables ends with what it began with,
+    for by another one a row might go to both of them, or to neither.
+    """
+
+    def __init__(
+        self, spark: SparkSession, config: Config, source: SourceConfig, rules: Sequence[Rule]
+    ) -> None:
+        """For a source that has one.
+
+        Args:
+            rules: of its silver, those that name a column of the reference.
+        """
+        assert source.enrich, f"{source.name} has no reference"
+        self.rules = tuple(rule.name for rule in rules)
+        self._enrich: Enrich = source.enrich
+        self._spark, self._failed = spark, failed_rules(rules)
+        self._where = f"{config.conf_dir / 'pipeline.yaml'}: sources.{source.name}.enrich.on"
+        self._file = plain(config.layout.root / self._enrich.file)
+        self._checkpoint = config.layout.checkpoint(f"silver.{source.name}")
+        names = (f"silver.{source.name}", f"quarantine.{source.name}")
+        self._targets: list[Path] = [config.layout.table(name) for name in names]
+        self._kinds: Mapping[str, str] = {}
+
+    @property
+    def name(self) -> str:
+        """What people know the reference by."""
+        return self._enrich.file
+
+    def blank(self, rows: DataFrame) -> DataFrame:
+        """Rows as if nothing were in the reference: for the columns that they get.
+
+        The key has the type of theirs from then on.
+
+        Raises:
+            ConfigError: nothing can be looked up by a column of that type.
+        """
+        dtype = dict(rows.dtypes)[self._enrich.on]
+        kind = kind_of(dtype)
+        if kind is None:
+            raise ConfigError(f"{self._where} names {self._enrich.on!r}, which is {dtype}: no key.")
+        self._kinds = {self._enrich.on: kind, **self._enrich.columns}
+        return self._joined(rows, self._spark.createDataFrame([], self._ddl))
+
+    def of_batch(self, rows: DataFrame, batch: int) -> DataFrame:
+        """The rows of a batch with the reference as it is now.
+
+        Raises:
+            MedallionError: it cannot be read, or is none.
+        """
+        copy = rows.sparkSession.read.schema(self._ddl).parquet(escaped(self._kept(batch)))
+        return self._joined(rows, copy)
+
+    def of_now(self, rows: DataFrame) -> DataFrame:
+        """Rows that no batch writes, with the reference as it is now; raises as `of_batch` does."""
+        return self._joined(rows, self._look().rows())
+
+    @property
+    def _ddl(self) -> str:
+        return ", ".join(f"`{column}` {kind}" for column, kind in self._kinds.items())
+
+    def _joined(self, rows: DataFrame, reference: DataFrame) -> DataFrame:
+        return transform.enriched(
+            rows, reference, self._enrich.on, self._enrich.columns, self._failed
+        )
+
+    def _look(self) -> Reference:
+        return look(self._spark, self._file, self.name, self._kinds)
+
+    def _kept(self, batch: int) -> Path:
+        """The copy that a batch reads, made anew where the reference is another one."""
+        folder, reference = self._checkpoint / _NOTE, self._look()
+        now = hashlib.sha256(f"{reference.version} {self._ddl}".encode()).hexdigest()
+        then = checkpoints.noted(self._checkpoint, _NOTE)
+        if then and (
+            then["of"] == now or recovery.has_written(self._checkpoint, self._targets, batch)
+        ):
+            return folder / str(then["of"])
+        copy = folder / now
+        reference.rows().write.mode("overwrite").parquet(str(copy))
+        for path in (*copy.iterdir(), copy, folder):
+            storage.sync(path)
+        checkpoints.note(self._checkpoint, _NOTE, {"of": now})
+        for other in folder.iterdir():
+            if other != copy:
+                shutil.rmtree(other)
+        return copy

@@ -1,0 +1,190 @@
+"""Silver with the columns of a reference, through all that may happen to both."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+
+from medallion.config.model import Enrich
+from medallion.errors import ConfigError
+from medallion.inspection.audit import audit
+from medallion.inspection.balance import Balance
+from medallion.layers.silver import writer
+from medallion.spark.errors import StreamError
+from medallion.spark.query import await_all
+from tests.support.lakehouse import Lakehouse, otherwise
+from tests.support.lines import recording
+
+DEVICES = Enrich("reference/devices.csv", "device", {"maker": "string", "released": "date"})
+HEADER = "device,maker,released\n"
+SILVER = ("recorded_at", "device", "maker", "released")
+
+
+@pytest.fixture
+def lakehouse(lakehouse: Lakehouse, tmp_path: Path) -> Lakehouse:
+    """One source with a reference, a rule that needs it, and gold that counts by it."""
+    suite = (
+        lakehouse.copy_of_conf(tmp_path) / "great_expectations/expectations/silver/activity.json"
+    )
+    document = json.loads(suite.read_text(encoding="utf-8"))
+    query = "SELECT * FROM {batch} WHERE maker = 'recalled' AND x > 0"
+    rule = {
+        "type": "unexpected_rows_expectation",
+        "kwargs": {"unexpected_rows_query": query},
+        "meta": {"name": "recalled", "on_failure": "quarantine"},
+    }
+    document["expectations"].append(rule)
+    suite.write_text(json.dumps(document), encoding="utf-8")
+    lakehouse.about("activity", "device_totals")
+    source = replace(lakehouse.config.sources["activity"], enrich=DEVICES)
+    table = otherwise(lakehouse.config.gold["device_totals"], group_by=("maker",))
+    lakehouse.config = replace(
+        lakehouse.config, sources={"activity": source}, gold={"device_totals": table}
+    )
+    return lakehouse
+
+
+def refer(lakehouse: Lakehouse, *rows: str) -> None:
+    """The reference from now on."""
+    file = lakehouse.root / DEVICES.file
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(HEADER + "".join(f"{row}\n" for row in rows), encoding="utf-8")
+
+
+def at(clock: str) -> str:
+    return f"2015-02-23 {clock}"
+
+
+def test_rows_with_what_a_reference_says_of_them(
+    lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refer(lakehouse, "nexus,LG,2013-10-31", "old,recalled,")
+    lakehouse.land(
+        "activity",
+        "1.json",
+        recording("10:00:00", "nexus"),
+        recording("15:00:00", "nexus"),  # the watermark goes to 14:00
+        recording("10:00:00", "ghost"),  # without a partner
+        recording("10:00:01", "old"),  # breaks the rule
+        recording("10:00:01", "old"),  # a duplicate
+    )
+    lakehouse.fill("bronze")
+    cut_off_before_quarantine(lakehouse, monkeypatch)
+    # The batch has been in silver: it ends with what it began with, whatever this says.
+    refer(lakehouse, "nexus,recalled,", "ghost,Acme,", "old,Sony,")
+    # Nor is it put on record, which the next run does.
+    await_all(flow.ran for flow in lakehouse.pipeline().start("silver"))
+    first = [
+        (at("10:00:00"), "ghost", None, None),
+        (at("10:00:00"), "nexus", "LG", "2013-10-31"),
+        (at("15:00:00"), "nexus", "LG", "2013-10-31"),
+    ]
+    assert rows(lakehouse) == first
+    assert lakehouse.rows("quarantine.activity", "Device", "_failed_rules") == [
+        ("old", ["recalled"])
+    ]
+
+    lakehouse.land(
+        "activity",
+        "2.json",
+        recording("09:00:00", "ghost"),  # late
+        recording("09:00:00", "ghost"),  # late, and a duplicate of a late row
+        recording("10:00:00", "nexus"),  # late, and silver has it
+        recording("09:00:01", "nobody"),  # late, without a partner
+        recording("09:00:02", "old"),  # late, and breaks the rule
+        recording("10:00:01", "old"),  # late, and quarantine has it
+        recording("16:00:00", "ghost"),
+        recording("16:00:00", "nexus"),
+        recording("16:00:00", "nobody"),  # without a partner
+    )
+    lakehouse.fill("bronze")
+    refer(lakehouse, "ghost,Acme,", "nexus,Google,", "old,recalled,", "nexus,LG,")
+    refused = r"silver.activity: reference/devices.csv: device 'nexus' is there 2 times"
+    with pytest.raises(StreamError, match=refused):
+        lakehouse.fill("silver")
+    assert rows(lakehouse) == first
+    refer(lakehouse, "ghost,Acme,2024-01-01", "nexus,Google,2015-01-01", "old,recalled,")
+    said: list[str] = []
+    replace(lakehouse.pipeline(), say=said.append).run("silver")
+    alone = "1 row without a partner in reference/devices.csv"
+    told = "; ".join(said)
+    assert f" 9 rows, {alone}, " in told
+    assert f" late {alone}" in told
+    lakehouse.fill("gold")
+    assert rows(lakehouse) == sorted(
+        [
+            *first,
+            (at("09:00:00"), "ghost", "Acme", "2024-01-01"),
+            (at("09:00:01"), "nobody", None, None),
+            (at("16:00:00"), "ghost", "Acme", "2024-01-01"),
+            (at("16:00:00"), "nexus", "Google", "2015-01-01"),
+            (at("16:00:00"), "nobody", None, None),
+        ],
+        key=repr,
+    )
+    assert lakehouse.rows("quarantine.activity", "Recorded_At", "_failed_rules") == [
+        (at("09:00:02"), ["recalled"]),
+        (at("10:00:01"), ["recalled"]),
+    ]
+    counted = [("Acme", 2), ("Google", 1), ("LG", 2), (None, 3)]
+    assert lakehouse.rows("gold.device_totals") == counted
+    found = audit(lakehouse.config, everything=True)
+    assert found.is_balanced, found
+    assert found.balances["activity"] == Balance(
+        landed_lines=14,
+        bronze_rows=14,
+        silver_rows=3 + 5,
+        quarantined_rows=1 + 1,
+        duplicate_rows=1 + 3,
+        late_rows=2,
+        waiting_rows=0,
+    )
+    # The run that was cut off had no batch that ended, and the one that was not put on record took
+    # its count with it.
+    assert unmatched(lakehouse) == [0, None, 1 + 1]
+    refuse_other_columns(lakehouse)
+
+
+def rows(lakehouse: Lakehouse) -> list[tuple[Any, ...]]:
+    """Silver's, days as text."""
+    found = lakehouse.rows("silver.activity", *SILVER)
+    return [(*row[:3], str(row[3]) if row[3] else None) for row in found]
+
+
+def unmatched(lakehouse: Lakehouse) -> list[int | None]:
+    """What ops.runs has of silver's runs, in their order."""
+    found = lakehouse.rows("ops.runs", "number", "query", "unmatched_rows")
+    return [count for _, query, count in sorted(found) if query == "silver.activity"]
+
+
+def cut_off_before_quarantine(lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of silver that dies between its two tables."""
+    append = writer.append
+
+    def only_silver(rows: DataFrame, table: Path, options: Mapping[str, str]) -> None:
+        if table.parent.name == "quarantine":
+            raise OSError("cut off")
+        append(rows, table, options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(writer, "append", only_silver)
+        with pytest.raises(StreamError, match="cut off"):
+            lakehouse.fill("silver")
+    assert len(lakehouse.rows("silver.activity")) == 3
+    assert lakehouse.rows("quarantine.activity") == []
+
+
+def refuse_other_columns(lakehouse: Lakehouse) -> None:
+    """As a changed column of silver's own is, or another key."""
+    changed = replace(DEVICES, on="user", columns={"maker": "string"})
+    source = replace(lakehouse.config.sources["activity"], enrich=changed)
+    lakehouse.config = replace(lakehouse.config, sources={"activity": source})
+    told = r"was made with enrich.on 'device', column released 'date': put that back, or rebuild"
+    with pytest.raises(ConfigError, match=told):
+        lakehouse.fill("silver")
