@@ -31,7 +31,7 @@ class World:
     broken: int = 0
     events: list[Event] = field(default_factory=list)  # as landed, those told again among them
     hashes: dict[str, str] = field(default_factory=dict)  # of the bytes of each file
-    refused: set[str] = field(default_factory=set)  # names of files that cannot be taken in
+    refused: set[str] = field(default_factory=set)  # names of files that must be set aside
     number: int = 0
 
     @property
@@ -51,7 +51,8 @@ class World:
         name = f"{self.number:05}.json{'.gz' if is_packed else ''}"
         if is_torn:
             content = content[: -self.random.randint(9, len(content) // 2)]
-            self.refused.add(name)
+            if folder is None:  # elsewhere it stays where its owner keeps it
+                self.refused.add(name)
         return self._show(folder or self.landing, name, content)
 
     def land_namesake(self) -> Path | None:
