@@ -128,7 +128,8 @@ def _report(seed: int, results: Results, found: list[str], processes: int, minut
         "Written by `make faults`: a random walk over lakehouses, in which commands are cut off "
         "and kept from writing, and what lies on disk is damaged. After every few steps an "
         "undisturbed run takes in what is left, doing what its sentences ask for, and the tables "
-        "are compared with the lines that landed.",
+        "are compared with the lines that landed. (No Python worker of Spark's is killed: there is "
+        "none, for no row goes through Python.)",
         "",
         f"Seed {seed}, {datetime.now(UTC):%Y-%m-%d}, {machine}, Spark {pyspark.__version__}, "
         f"{minutes:.0f} minutes, {processes} processes.",

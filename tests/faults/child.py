@@ -12,14 +12,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 from tests.faults.actions import Outcome
 from tests.support import PROJECT
 
+READ_ONLY = "read-only disk"
 _LONGEST = 400.0  # seconds; a step that takes longer hangs
 _LIMITS = {"file too large": resource.RLIMIT_FSIZE, "no open files": resource.RLIMIT_NOFILE}
 
@@ -30,7 +31,8 @@ class Child:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.starts = 0
-        self._note = folder / "note"
+        # Beside the folder, whose disk may be filled, or made read-only.
+        self._note, self._log = (folder.with_suffix(end) for end in (".note", ".log"))
         self._process: subprocess.Popen[bytes] | None = None
         self._java = 0
 
@@ -39,12 +41,10 @@ class Child:
         process = self._process or self._start()
         self._note.unlink(missing_ok=True)
         assert process.stdin is not None
-        process.stdin.write(json.dumps({**step, "note": str(self._note)}).encode() + b"\n")
-        process.stdin.flush()
-        if squeeze := step.get("squeeze"):
-            with _squeezed(squeeze, [process.pid, self._java], Path(step["root"])):
-                answer = self._answer(_LONGEST)
-        else:
+        squeeze = step.get("squeeze")
+        with self._disturbed(squeeze, process.pid, Path(step["root"])):
+            process.stdin.write(json.dumps({**step, "note": str(self._note)}).encode() + b"\n")
+            process.stdin.flush()
             answer = self._answer(step.get("kill_after", _LONGEST))
         if answer is None:
             self.kill()
@@ -57,6 +57,13 @@ class Child:
             self.kill()
         return outcome
 
+    def _disturbed(self, squeeze: str | None, pid: int, root: Path) -> AbstractContextManager[None]:
+        if squeeze is None:
+            return nullcontext()
+        if squeeze == READ_ONLY:
+            return _read_only(self.folder)
+        return _squeezed(squeeze, [pid, self._java], root)
+
     def kill(self) -> None:
         """End the worker, and its JVM, as a power cut would."""
         if self._process:
@@ -67,7 +74,7 @@ class Child:
 
     def _start(self) -> subprocess.Popen[bytes]:
         self.starts += 1
-        log = (self.folder / "worker.log").open("ab")
+        log = self._log.open("ab")
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.faults.worker"],
             cwd=PROJECT,
@@ -98,7 +105,18 @@ def _copy(stream: Any, log: Any) -> None:
         log.flush()
 
 
-class _squeezed:
+@contextmanager
+def _read_only(disk: Path) -> Iterator[None]:
+    """For the whole of a step nothing can be written: on a small file system of the walk's own."""
+    remount = ["mount", "-o"]
+    subprocess.run([*remount, "remount,ro", str(disk)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run([*remount, "remount,rw", str(disk)], check=True)
+
+
+class _squeezed(AbstractContextManager[None]):
     """For a moment within a step, nothing can be written, or nothing opened."""
 
     def __init__(self, kind: str, pids: list[int], root: Path) -> None:

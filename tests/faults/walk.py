@@ -102,7 +102,8 @@ class Walk:
             step["kill_after"] = self.random.uniform(0.1, 6)
             fault = "kill -9 at a random moment"
         elif self.can_kill and draw < 0.65:
-            kinds = ["no open files", "file too large", *(["disk full"] if self.can_fill else [])]
+            kinds = ["no open files", "file too large"]
+            kinds += ["disk full", "read-only disk"] if self.can_fill else []
             fault = step["squeeze"] = self.random.choice(kinds)
         outcome = self._do(step)
         self.results.sites_of(step["do"], outcome.sites)
