@@ -25,6 +25,7 @@ from medallion.config.model import Config
 from medallion.config.values import Duration
 from medallion.inspection.audit import audit
 from medallion.lakehouse.layout import LAYERS, Layout
+from medallion.pipeline import maintenance
 from medallion.pipeline.continuous import Stream
 from medallion.pipeline.pipeline import Pipeline
 from medallion.spark.session import spark_session
@@ -92,10 +93,17 @@ def _run(config: Config, batches: int) -> Iterator[Figures]:
     landed = 0
     try:
         _land(config, landed)
+        for layer in LAYERS:
+            pipeline.run(layer)
+        maintenance.align(config, LAYERS)  # as a stream does that finds its tables there
+        landed += 1
+        _land(config, landed)
         stream.start()
-        done = -1
+        done = 0
         while done < batches - 1:
             stream.look()
+            if stream.failures:
+                raise SystemExit("; ".join(stream.failures.values()))
             for query in spark.streams.active:
                 progress = query.lastProgress
                 if progress and "addBatch" in progress["durationMs"]:

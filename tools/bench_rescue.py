@@ -81,7 +81,7 @@ def _rescue(spark: SparkSession, config: Config) -> float:
     source = config.sources["activity"]
     columns, table = dict(source.schema or {}), config.layout.table("bronze.activity")
     schema = T.StructType.fromDDL(_ddl(bronze_columns(columns)))
-    tables.create(table, schema.json(), specs.BRONZE)
+    tables.create(table, schema.json(), specs.BRONZE.properties())
     paths = [config.layout.relative(f) for f in config.layout.landing("activity").iterdir()]
 
     def work() -> None:

@@ -25,7 +25,7 @@ NUMBERS = TableSpec({"n": "long"})
     ],
 )
 def test_only_what_streams_read_keeps_its_log(tmp_path: Path, name: str, is_streamed: bool) -> None:
-    tables.create(tmp_path / "t", tables.schema_json({"n": "long"}), specs.of(name))
+    tables.create(tmp_path / "t", tables.schema_json({"n": "long"}), specs.of(name).properties())
     found = DeltaTable(tmp_path / "t").metadata().configuration
     assert found["delta.enableExpiredLogCleanup"] == ("false" if is_streamed else "true")
     assert found["delta.logRetentionDuration"] == "interval 1 day"
@@ -35,7 +35,7 @@ def test_only_what_streams_read_keeps_its_log(tmp_path: Path, name: str, is_stre
 
 def test_a_table_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
     tables.append(tmp_path, NUMBERS, [{"n": 1}])
-    tables.create(tmp_path, tables.schema_json({"other": "string"}), specs.GOLD)
+    tables.create(tmp_path, tables.schema_json({"other": "string"}), specs.GOLD.properties())
     assert tables.version(tmp_path) == 1
     assert tables.Opened(tmp_path).columns == {"n"}
 

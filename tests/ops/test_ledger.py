@@ -185,7 +185,8 @@ def one_row() -> duckdb.DuckDBPyRelation:
 def test_the_version_that_a_batch_made(tmp_path: Path) -> None:
     table = tmp_path / "table"
     assert log.committed_version(table, "q", 0) is None
-    tables.create(table, tables.schema_json({"rows": "long"}), specs.QUARANTINE)  # version 0
+    schema = tables.schema_json({"rows": "long"})
+    tables.create(table, schema, specs.QUARANTINE.properties())  # version 0
     assert log.committed_version(table, "q", 0) is None
     committed(table, "q", 0)  # 1
     committed(table, "other", 5)  # 2
@@ -200,7 +201,7 @@ def test_the_version_that_a_batch_made(tmp_path: Path) -> None:
 
 def test_rows_that_only_look_like_a_transaction(tmp_path: Path) -> None:
     table = tmp_path / "table"
-    tables.create(table, tables.schema_json({'"txn"': "long"}), specs.QUARANTINE)
+    tables.create(table, tables.schema_json({'"txn"': "long"}), specs.QUARANTINE.properties())
     assert log.committed_version(table, "q", 0) is None
     lines = (table / "_delta_log" / f"{0:020}.json").read_text().splitlines()
     assert any("txn" in line for line in lines)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from medallion.config.loader import load
 from medallion.pipeline.continuous import Stream
 from tests.support import PROJECT
@@ -87,11 +89,18 @@ def test_a_query_that_has_died_is_started_anew_as_long_as_it_gets_on() -> None:
     assert stream.failures == {"silver.a": stopped}
 
 
-def test_a_query_that_new_columns_end_while_the_stream_is_stopped_has_not_failed() -> None:
-    """It does so between two looks, and the next run goes on with them (seen with --dirty)."""
+@pytest.mark.parametrize(
+    "error",
+    [
+        "[DELTA_SCHEMA_CHANGED_WITH_VERSION] Detected schema change:",
+        "[DELTA_METADATA_CHANGED] The metadata of the table has been changed by another update.",
+    ],
+)
+def test_a_query_that_only_has_to_be_started_again_has_not_failed(error: str) -> None:
+    """It ends between the last look and the stop, and the next run goes on (seen with --dirty)."""
     flow: Any = Dying(4)
     flow.run.stop = lambda: None
-    flow.run.error = lambda: "[DELTA_SCHEMA_CHANGED_WITH_VERSION] Detected schema change:"
+    flow.run.error = lambda: error
     pipeline: Any = SimpleNamespace(
         config=load({}, PROJECT),
         flows=lambda _: [flow],

@@ -216,6 +216,28 @@ def test_an_older_table_gets_the_properties_of_its_spec(config: Config) -> None:
     assert tables.version(path) == version
 
 
+def test_a_table_gets_no_other_properties_while_its_query_is_on(config: Config) -> None:
+    """A batch that is under way would fail of it. By a policy that it has not, nothing goes."""
+    path = append(config)
+    read_until(config, path)
+    time.sleep(1.1)
+    runs, version = Runs(config.layout), tables.version(path)
+    found = maintenance.maintain(config, runs, ["bronze"], is_streaming=True)
+    notes = [note for note in found.notes if note.startswith(BRONZE)]
+    assert len(notes) == 1
+    assert "a run that starts puts them right" in notes[0]
+    assert found.tables[BRONZE] == Upkeep(compacted_files=MANY)
+    assert DeltaTable(path).metadata().configuration == specs.BRONZE.properties()
+    assert [c["operation"] for c in DeltaTable(path).history(tables.version(path) - version)] == [
+        "OPTIMIZE"
+    ]
+    maintenance.align(config, ["bronze"])
+    wanted = config.maintain.properties(specs.BRONZE)
+    assert DeltaTable(path).metadata().configuration == wanted
+    found = maintenance.maintain(config, runs, ["bronze"], is_streaming=True)
+    assert [note for note in found.notes if note.startswith(BRONZE)] == []
+
+
 def test_nothing_is_removed_while_a_table_is_rebuilt(config: Config) -> None:
     path = append(config)
     read_until(config, path)

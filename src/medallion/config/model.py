@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Literal
 
 from medallion.config.values import Duration
 from medallion.lakehouse.layout import Layout, plain
+from medallion.lakehouse.specs import TableSpec
 
 FORMATS = ("json", "csv", "parquet", "text")
 EVOLUTION = ("addNewColumns", "rescue", "failOnNewColumns", "none")
@@ -140,6 +142,12 @@ class Maintenance:
     every: Duration
     compact_from: int
     target_file_size: int
+
+    def properties(self, spec: TableSpec) -> dict[str, str]:
+        """The properties of a Delta table that is kept by this policy."""
+        # A night and the next are between.
+        known_days = 2 + math.ceil(self.retention.seconds / 86400)
+        return spec.properties(self.retention.text, known_days)
 
 
 @dataclass(frozen=True)

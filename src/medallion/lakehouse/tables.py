@@ -22,13 +22,13 @@ _MOST_FILES = 24
 _INSERTED = ("numTargetRowsInserted", "numOutputRows", "num_added_rows")
 
 
-def create(table: Path, schema_json: str, spec: TableSpec) -> None:
+def create(table: Path, schema_json: str, properties: Mapping[str, str]) -> None:
     """Make an empty table unless it is there, so that it can be asked before its first row.
 
     Args:
         table: its folder.
         schema_json: its columns.
-        spec: how it is kept.
+        properties: how it is kept.
     """
     from deltalake import DeltaTable, Schema
 
@@ -37,9 +37,8 @@ def create(table: Path, schema_json: str, spec: TableSpec) -> None:
     fields = json.loads(schema_json)
     for field in fields["fields"]:
         field["nullable"] = True  # a count is never null to Spark, a table's column may be
-    properties: dict[str, str | None] = {**spec.properties()}
     schema = Schema.from_json(json.dumps(fields))
-    DeltaTable.create(table, schema, "ignore", configuration=properties)
+    DeltaTable.create(table, schema, "ignore", configuration={**properties})
 
 
 def schema_json(columns: Columns) -> str:
@@ -176,7 +175,7 @@ def append(
     from deltalake import write_deltalake
 
     columns = spec.columns or {}
-    create(table, schema_json(columns), spec)
+    create(table, schema_json(columns), spec.properties())
     listed = list(rows)
     if listed:
         delta = open_table(table)
@@ -191,7 +190,7 @@ def upsert(
 ) -> None:
     """Put rows in the place of those with the same keys, or add them, in one commit."""
     columns = spec.columns or {}
-    create(table, schema_json(columns), spec)
+    create(table, schema_json(columns), spec.properties())
     delta = open_table(table)
     same = " and ".join(f"old.{key} = new.{key}" for key in keys)
     (

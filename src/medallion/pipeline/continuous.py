@@ -21,7 +21,11 @@ from medallion.spark.watch import PATIENCE, Watch
 LOOK_SECONDS = 0.5  # each look asks Spark for every query's last record
 SETTLE_SECONDS = 30.0
 SETTLE_BATCHES = 50
-_SCHEMA_CHANGED = "DELTA_SCHEMA_CHANGED"
+# What ends a query that only has to be started again, and what it is told to have done then.
+_RENEWED = {
+    "DELTA_SCHEMA_CHANGED": "goes on with new columns",
+    "DELTA_METADATA_CHANGED": "is started anew: somebody has changed the settings of its table",
+}
 
 
 def serve(pipeline: Pipeline, layers: Sequence[str], trigger: str) -> None:
@@ -36,6 +40,7 @@ def serve(pipeline: Pipeline, layers: Sequence[str], trigger: str) -> None:
     with _signals() as stop:
         stream = Stream(pipeline, layers, trigger)
         try:
+            maintenance.align(pipeline.config, layers)
             stream.start()
             pipeline.say(f"on: {', '.join(layers)} every {trigger}; Ctrl-C or SIGTERM ends it")
             while not stop.wait(LOOK_SECONDS) and stream.is_on:
@@ -100,8 +105,8 @@ class Stream:
             run.collect()
             if run.is_active:
                 continue
-            if _has_new_columns(run):
-                self._flows[at] = self._again(flow, "goes on with new columns")
+            if told := _renewed(run):
+                self._flows[at] = self._again(flow, told)
             elif (run.is_lost or run.is_given_up) and self._lost.get(flow.name) != run.last_batch:
                 self._lost[flow.name] = run.last_batch  # a second time there is no going on
                 self._flows[at] = self._again(flow, f"is started anew: {run.error()}")
@@ -122,8 +127,8 @@ class Stream:
         # From the end to the start of the chain, so that nothing waits for a reader.
         query.stop_all(reversed(runs))
         for flow in self._flows:
-            # One that new columns had just ended goes on with them in the next run.
-            if flow.run and (error := flow.run.error()) and not _has_new_columns(flow.run):
+            # One that only has to be started again is so by the next run.
+            if flow.run and (error := flow.run.error()) and not _renewed(flow.run):
                 self.failures.setdefault(flow.name, f"{flow.name}: {error}")
         self._settle(self._flows)
         self.failures |= {error: error for error in self._unsettled}
@@ -181,9 +186,10 @@ class Stream:
         self._pipeline.say(f"{flow.name} {what}; the others go on")
 
 
-def _has_new_columns(run: Run) -> bool:
-    """Whether it has ended because the table that it reads got columns, and only has to restart."""
-    return _SCHEMA_CHANGED in (run.error() or "")
+def _renewed(run: Run) -> str | None:
+    """What is told of a query that has ended and only has to be started again; else None."""
+    error = run.error() or ""
+    return next((told for name, told in _RENEWED.items() if name in error), None)
 
 
 @contextmanager

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -82,6 +81,14 @@ def maintain(
     return Maintained(done, tuple(notes))
 
 
+def align(config: Config, layers: Sequence[str]) -> None:
+    """Give the tables of layers the properties of the policy, before their queries start."""
+    for table in _tables(config, layers, True, {}):
+        with suppress(Exception):  # housekeeping stops nothing: whoever needs the table tells
+            if tables.exists(table.path):
+                upkeep.align(table.path, config.maintain.properties(table.spec))
+
+
 def _tables(
     config: Config, layers: Sequence[str], is_streaming: bool, needs: Mapping[str, list[Need]]
 ) -> Iterator[_Table]:
@@ -106,9 +113,13 @@ def _tables(
 
 def _maintain(config: Config, table: _Table, is_idle: bool) -> tuple[Upkeep, str | None]:
     policy = config.maintain
-    known_days = 2 + math.ceil(policy.retention.seconds / 86400)  # a night and the next are between
-    upkeep.align(table.path, table.spec.properties(policy.retention.text, known_days))
+    properties = policy.properties(table.spec)
+    if is_idle:  # a batch that is under way fails of it
+        upkeep.align(table.path, properties)
     compacted = upkeep.compact(table.path, policy) if table.is_compacted else 0
+    if upkeep.others(table.path, properties):
+        why = "its own settings are not those of maintain: a run that starts puts them right"
+        return Upkeep(compacted), f"{table.name}: nothing is removed, for {why}"
     version = tables.version(table.path)
     need = horizon.oldest(table.needed, version)
     found = upkeep.clean(table.path, policy, need, is_idle)

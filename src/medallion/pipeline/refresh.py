@@ -157,7 +157,8 @@ def _swap(pipeline: Pipeline, plan: dict[str, Any]) -> None:
         new = beside.table(name)
         if tables.exists(new):
             frame = pipeline.spark.read.format("delta").load(str(new))
-            tables.create(layout.table(name), frame.schema.json(), specs.of(name))
+            kept = pipeline.config.maintain.properties(specs.of(name))
+            tables.create(layout.table(name), frame.schema.json(), kept)
             writer = frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
             writer.save(str(layout.table(name)))
     if beside.checkpoint(table).is_dir():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -33,15 +33,20 @@ class Upkeep:
     removed_commits: int = 0
 
 
-def align(table: Path, properties: dict[str, str]) -> None:
+def align(table: Path, properties: Mapping[str, str]) -> None:
     """Give a table the properties that it has not: it may be older than they are."""
     from deltalake import DeltaTable
 
-    delta = DeltaTable(table)
-    there = delta.metadata().configuration
-    other = {key: value for key, value in properties.items() if there.get(key) != value}
-    if other:
-        delta.alter.set_table_properties(other)
+    if other := others(table, properties):
+        DeltaTable(table).alter.set_table_properties(other)
+
+
+def others(table: Path, properties: Mapping[str, str]) -> dict[str, str]:
+    """Those of these properties that a table has not, or otherwise."""
+    from deltalake import DeltaTable
+
+    there = DeltaTable(table).metadata().configuration
+    return {key: value for key, value in properties.items() if there.get(key) != value}
 
 
 def compact(table: Path, policy: Maintenance) -> int:

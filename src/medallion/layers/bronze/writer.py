@@ -39,6 +39,7 @@ class Writer:
         self.source = source
         self.lines: dict[int, int] = {}
         self._table = config.layout.table(name)
+        self._properties = config.maintain.properties(specs.BRONZE)
         self._checkpoint = config.layout.checkpoint(name)
 
     def prepare(self) -> None:
@@ -49,7 +50,7 @@ class Writer:
         # failure then, and the other sources start.
         with suppress(MedallionError, *SPARK_ERRORS):
             self._infer(self.source.sample())
-        tables.create(self._table, self._schema.table_json(), specs.BRONZE)
+        tables.create(self._table, self._schema.table_json(), self._properties)
 
     def _record_cut_off(self) -> None:
         """Put a batch on record whose rows are in bronze, before its source is looked at anew.

@@ -56,7 +56,7 @@ class Gold(Flow):
         result = made_of(self.spark, self.config, table, stream)
         if checkpoints.last_begun(checkpoint) < 0:
             tables.forget_empty(target, result.schema.json())
-        tables.create(target, result.schema.json(), specs.GOLD)
+        tables.create(target, result.schema.json(), self.config.maintain.properties(specs.GOLD))
         if table.output_mode == "update":
             merge = Merge(self.spark, self.config, table)
             writer, sink = merge.touched(*stream.values()).writeStream, Sink(merge)

@@ -66,8 +66,9 @@ class Silver(Flow):
         )
         whole = self._enrichment.blank(rows) if self._enrichment else rows
         kept = transform.good(whole, source.columns)
-        tables.create(silver, kept.schema.json(), specs.SILVER)
-        tables.create(quarantine, transform.broken(rows).schema.json(), specs.QUARANTINE)
+        of = self.config.maintain.properties
+        tables.create(silver, kept.schema.json(), of(specs.SILVER))
+        tables.create(quarantine, transform.broken(rows).schema.json(), of(specs.QUARANTINE))
         self._refuse_another(kept)
         self.tell_kept_settings()
         checkpoints.note(checkpoint, "rules", begun)
