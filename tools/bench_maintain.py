@@ -118,7 +118,7 @@ def _run(config: Config, batches: int) -> Iterator[Figures]:
                 stream.poll()
                 if done + 1 in {FIRST, *range(EVERY, batches, EVERY), batches}:
                     yield _figures(config, done + 1, taken, spent)
-            time.sleep(0.02)
+            time.sleep(0.2)
     finally:
         stream.stop()
     found = audit(config, everything=True)
