@@ -165,3 +165,14 @@ def test_a_large_file_is_read_in_a_few_places_only(
     assert reads.bytes == 0
     assert why_too_long(tmp_path / "a.json", source) is None
     assert reads.bytes == 5 * 2**16
+
+
+@pytest.mark.parametrize("codec", PACK)
+def test_a_few_bytes_that_unpack_to_a_long_line(tmp_path: Path, codec: str) -> None:
+    """Bzip2 makes 45 bytes of megabytes. Found by the fuzzer, seed 84283."""
+    file = tmp_path / f"a.json{codec}"
+    file.write_bytes(PACK[codec](line(2**20 + 1)))
+    why = why_too_long(file, a_source(max_line_bytes=2**20))
+    assert (why or "").startswith("line 1 is longer than 1 MiB")
+    file.write_bytes(PACK[codec](line(2**20)))
+    assert why_too_long(file, a_source(max_line_bytes=2**20)) is None

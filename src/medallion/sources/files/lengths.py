@@ -25,7 +25,7 @@ def why_too_long(path: Path, source: SourceConfig) -> str | None:
     limit, suffix = source.max_line_bytes, path.suffix.lower()
     try:
         size = path.stat().st_size
-        if size * (MOST_UNPACKED.get(suffix, size) if suffix in CODECS else 1) <= limit:
+        if _cannot_be_long(size, suffix, limit):
             return None
         found = _what_is_too_long(path, source, size)
     except FAULTS:  # whoever reads it next tells
@@ -36,6 +36,13 @@ def why_too_long(path: Path, source: SourceConfig) -> str | None:
         f"{found} is longer than {_spelled(limit)}, the max_line_bytes of this source: break it "
         "up, or raise the setting"
     )
+
+
+def _cannot_be_long(size: int, suffix: str, limit: int) -> bool:
+    """Whether all of a file is shorter than a line may be; of some codecs there is no telling."""
+    if suffix not in CODECS:
+        return size <= limit
+    return suffix in MOST_UNPACKED and size * MOST_UNPACKED[suffix] <= limit
 
 
 def _what_is_too_long(path: Path, source: SourceConfig, size: int) -> str | None:
