@@ -108,3 +108,7 @@ class Node:
             self.fail(f"{key}.{error.name}", error.what)
         except (ValueError, TypeError):
             self.fail(key, f"must be {what}, not {value!r}")
+
+    def perhaps(self, key: str, kind: Callable[[Any], T], what: str) -> T | None:
+        """The value of a key as `kind` reads it; None where the key is not there."""
+        return self.get(key, kind, what) if key in self.value else None

@@ -50,9 +50,17 @@ def _source(node: Node, key: str, sources: Sources) -> str:
     silver = node.get(key, values.text, "a silver table")
     layer, _, source = silver.partition(".")
     if layer != "silver" or source not in sources:
-        tables = ", ".join(f"silver.{s}" for s in sources)
-        node.fail(key, f"must be one of {tables}, not {silver}")
+        node.fail(key, f"must be one of {_tables(sources)}, not {silver}")
     return source
+
+
+def _tables(sources: Sources) -> str:
+    return ", ".join(f"silver.{source}" for source in sources)
+
+
+def _refuse_unknown(node: Node, key: str, column: str, source: SourceConfig) -> None:
+    if column not in source.columns:
+        node.fail(key, f"names {column!r}, which is not a column of silver.{source.name}")
 
 
 def _aggregate(node: Node, source: SourceConfig) -> Aggregate:
@@ -60,10 +68,7 @@ def _aggregate(node: Node, source: SourceConfig) -> Aggregate:
     ends = WINDOW if window or session else ()
     group_by = node.get("group_by", values.texts, "a list of silver columns")
     for column in group_by:
-        if column not in source.columns:
-            node.fail(
-                "group_by", f"names {column!r}, which is not a column of silver.{source.name}"
-            )
+        _refuse_unknown(node, "group_by", column, source)
         if [*group_by, *ends].count(column) > 1:
             node.fail("group_by", f"names {column!r}, which the table has twice then")
     if session and not group_by:
@@ -79,8 +84,7 @@ def _aggregate(node: Node, source: SourceConfig) -> Aggregate:
 
 def _windows(node: Node) -> tuple[Duration | None, Duration | None, Duration | None]:
     window, slide, session = (
-        node.get(key, values.duration, _DURATION) if key in node.value else None
-        for key in ("window", "slide", "session")
+        node.perhaps(key, values.duration, _DURATION) for key in ("window", "slide", "session")
     )
     if session and (window or slide):
         node.fail("session", "stands in place of window and slide, not beside them")
@@ -116,8 +120,8 @@ def _by_sql(name: str, node: Node, sources: Sources, conf_dir: Path) -> GoldTabl
         if source is None:
             return match[0]
         if source not in sources:
-            tables = ", ".join(f"silver.{s}" for s in sources)
-            node.fail("sql", f"names {file}, which reads silver.{source}; there are {tables}")
+            there = _tables(sources)
+            node.fail("sql", f"names {file}, which reads silver.{source}; there are {there}")
         named[source] = None
         return f"silver_{source}"
 
@@ -138,16 +142,15 @@ def _by_join(name: str, node: Node, sources: Sources) -> GoldTable:
         join.fail("with", f"must be another table than silver.{first}")
     on = join.get("on", values.columns_of, "columns of the first table with those of the second")
     for one, two in on.items():
-        for column, source in ((one, first), (two, second)):
-            if column not in sources[source].columns:
-                join.fail("on", f"names {column!r}, which is not a column of silver.{source}")
+        _refuse_unknown(join, "on", one, sources[first])
+        _refuse_unknown(join, "on", two, sources[second])
     sql = "a condition in Spark SQL"
     made = Join(
         kind=join.get("kind", values.one_of(JOINS), " or ".join(JOINS), JOINS[0]),
         on=on,
         within=join.get("within", values.duration, _DURATION),
-        where=node.get("where", values.text, sql) if "where" in node.value else None,
-        condition=join.get("condition", values.text, sql) if "condition" in join.value else None,
+        where=node.perhaps("where", values.text, sql),
+        condition=join.perhaps("condition", values.text, sql),
         columns=node.get("columns", values.named_columns, "snake_case columns with their SQL"),
     )
     return GoldTable(name, (first, second), made, _mode(node, "append"))

@@ -12,7 +12,6 @@ from pathlib import Path
 from medallion.config import values
 from medallion.config.document import Node
 from medallion.config.model import CLEANING, EVOLUTION, FORMATS, LATE, Enrich, SourceConfig
-from medallion.config.values import Duration
 from medallion.lakehouse.layout import Layout
 
 _COLUMNS, _COUNT = "columns with their types", "a whole number above 0"
@@ -28,7 +27,7 @@ def source(name: str, node: Node, layout: Layout) -> SourceConfig:
     found = SourceConfig(
         name=name,
         schema=_declared(node),
-        hints=node.get("hints", values.schema_of, _COLUMNS) if "hints" in node.value else {},
+        hints=node.perhaps("hints", values.schema_of, _COLUMNS) or {},
         schema_evolution=_choice(node, "schema_evolution", EVOLUTION),
         silver=node.get("silver", values.named_columns, _SILVER),
         enrich=_enrich(node),
@@ -41,9 +40,9 @@ def source(name: str, node: Node, layout: Layout) -> SourceConfig:
         pattern=node.get("pattern", values.pattern, _NAMES, "*"),
         folders=node.get("folders", values.texts, "a list of folders", []),
         allow_overwrites=node.get("allow_overwrites", values.truth, _TRUTH, False),
-        quiet_period=_perhaps(node, "quiet_period"),
+        quiet_period=node.perhaps("quiet_period", values.duration, _DURATION),
         clean_source=_choice(node, "clean_source", CLEANING),
-        clean_after=_perhaps(node, "clean_after"),
+        clean_after=node.perhaps("clean_after", values.duration, _DURATION),
         max_line_bytes=_size(node, "max_line_bytes", "16 MiB"),
         max_files_per_trigger=node.get("max_files_per_trigger", values.count, _COUNT, 1000),
         max_bytes_per_trigger=_size(node, "max_bytes_per_trigger", "1 GiB"),
@@ -58,10 +57,6 @@ def source(name: str, node: Node, layout: Layout) -> SourceConfig:
 
 def _choice(node: Node, key: str, choices: Sequence[str]) -> str:
     return node.get(key, values.one_of(choices), f"one of {', '.join(choices)}", choices[0])
-
-
-def _perhaps(node: Node, key: str) -> Duration | None:
-    return node.get(key, values.duration, _DURATION) if key in node.value else None
 
 
 def _size(node: Node, key: str, default: str) -> int:

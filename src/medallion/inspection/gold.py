@@ -68,12 +68,12 @@ class _Same:
 def _comparable(config: Config) -> tuple[list[_Same], Recount]:
     """The tables that have read all of silver, and a note on each of the others; no JVM."""
     found, read = Recount(), []
-    sums = Runs(config.layout).standing.sums
+    runs = Runs(config.layout)
     for table in config.gold.values():
         name = f"gold.{table.name}"
         if not tables.exists(config.layout.table(name)):
             continue
-        if name in sums and sums[name].late_rows:
+        if runs.late_rows(name):
             found.notes.append(f"{name}: not compared, for rows came too late for it: {TOO_LATE}.")
         elif same := _same_rows(config, table):
             read.append(same)
@@ -165,16 +165,16 @@ def _joined_by_now(
     """
     table, made = same.table, same.table.made
     assert isinstance(made, Join), "of a join alone some rows wait"
-    pairs = made_of(spark, config, replace(table, made=replace(made, kind="inner")), silver)
+    pairs = replace(table, made=replace(made, kind="inner"))
     if made.kind == "inner" or same.watermark is None:
-        return pairs
+        return made_of(spark, config, pairs, silver)
     first = table.sources[0]
     until = (same.watermark - made.within.seconds * 1000 - 1) * 1000
     waits = F.unix_micros(config.sources[first].event_time) > until
     waiting = {**silver, first: silver[first].where(waits)}
     told = {**silver, first: silver[first].where(~waits)}
-    late = made_of(spark, config, replace(table, made=replace(made, kind="inner")), waiting)
-    return made_of(spark, config, table, told).unionByName(late)
+    found = made_of(spark, config, pairs, waiting)
+    return made_of(spark, config, table, told).unionByName(found)
 
 
 def _is_same(one: Column, other: Column, is_exact: bool) -> Column:

@@ -47,9 +47,8 @@ def is_open(config: Config, runs: Runs, query: str, settings: str) -> bool:
     """
     checkpoint = config.layout.checkpoint(query)
     committed = checkpoints.last_committed(checkpoint)
-    sums = runs.standing.sums.get(query)
     return (
-        bool(sums and sums.late_rows and query.startswith("gold."))
+        (query.startswith("gold.") and runs.late_rows(query) > 0)
         or checkpoints.noted(checkpoint, _NOTE) != {"of": settings}
         or checkpoints.torn(checkpoint) is not None
         or checkpoints.last_begun(checkpoint) > committed

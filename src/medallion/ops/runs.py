@@ -99,6 +99,11 @@ class Runs:
         tables.append(self._table, RECORD, numbered, few_files=True)
         self._read = None
 
+    def late_rows(self, query: str) -> int:
+        """The rows on record that came too late for a query's state, since its last refresh."""
+        sums = self.standing.sums.get(query)
+        return sums.late_rows if sums else 0
+
     def last_batch(self, query: str) -> int:
         """The last batch of a query on record, -1 if none: those after it have to be settled."""
         sums = self.standing.sums.get(query)

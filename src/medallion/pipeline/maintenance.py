@@ -117,7 +117,7 @@ def _maintain(config: Config, table: _Table, is_idle: bool) -> tuple[Upkeep, str
     if is_idle:  # a batch that is under way fails of it
         upkeep.align(table.path, properties)
     compacted = upkeep.compact(table.path, policy) if table.is_compacted else 0
-    if upkeep.others(table.path, properties):
+    if not is_idle and upkeep.others(table.path, properties):
         why = "its own settings are not those of maintain: a run that starts puts them right"
         return Upkeep(compacted), f"{table.name}: nothing is removed, for {why}"
     version = tables.version(table.path)

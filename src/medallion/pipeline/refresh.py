@@ -98,9 +98,8 @@ def finish(pipeline: Pipeline) -> None:
 
 def take_up_late(pipeline: Pipeline) -> None:
     """Make the tables of gold anew for which rows came too late: of joins, whose state had gone."""
-    sums = pipeline.runs.standing.sums
     for flow in pipeline.flows("gold"):
-        if flow.name in sums and sums[flow.name].late_rows:
+        if pipeline.runs.late_rows(flow.name):
             refresh(pipeline, flow.name)
 
 

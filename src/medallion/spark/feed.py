@@ -28,6 +28,6 @@ def added(spark: SparkSession, table: Path, first: int, last: int) -> DataFrame:
     return spark.read.schema(schema).parquet(*map(escaped, files))
 
 
-def escaped(file: Path) -> str:
+def escaped(file: Path | str) -> str:
     """A path as Spark takes it: a [ in a name would be a pattern."""
     return _PATTERN.sub(r"\\\g<0>", str(file))

@@ -15,10 +15,10 @@ from medallion.lakehouse.columns import SOURCE_FILE, SOURCE_MODIFIED_AT
 from medallion.parsing.json_text import sealed
 from medallion.sources.files import csv
 from medallion.spark.errors import SPARK_ERRORS
+from medallion.spark.feed import escaped
 
 # What Python's bytes.strip takes away: a line of nothing else is blank, and no row.
 _NOT_BLANK = r"[^ \t\r\n\x0B\f]"
-_PATTERN = re.compile(r"[\[\]{}*?\\]")
 # Below the root, and in an address as in the ledger.
 _AS_IT_STANDS = re.compile(r"(?!/)[A-Za-z0-9_./=-]*")
 Files = Mapping[str, str]  # paths, and how Spark takes them
@@ -41,7 +41,7 @@ def rows(
     # A [ in a name would be a pattern to Spark. (Without patterns, by its own option for that, it
     # reads the other files twice.)
     plain = [str(config.layout.root / path) for path in paths]
-    files = {file: _PATTERN.sub(r"\\\g<0>", file) for file in plain}
+    files = {file: escaped(file) for file in plain}
     reader = _documents if source.multi_line else READERS[source.format]
     read = reader(spark, source, files, schema)
     name = _relative(F.col("_file"), config.layout.root, paths)
@@ -134,9 +134,9 @@ def _csv(
 ) -> DataFrame:
     """Files of one form are read together: Spark would take the first one's header for all."""
     by_form: dict[csv.Form, list[str]] = {}
-    for file, escaped in files.items():
+    for file, path in files.items():
         if form := csv.form(Path(file)):
-            by_form.setdefault(form, []).append(escaped)
+            by_form.setdefault(form, []).append(path)
     parts = [csv.read(spark, form, some, schema) for form, some in by_form.items()]
     if not parts:
         return _lines(spark, source, files, schema).limit(0)
