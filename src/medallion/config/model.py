@@ -12,7 +12,8 @@ from medallion.config.values import Duration
 from medallion.lakehouse.layout import Layout, plain
 from medallion.lakehouse.specs import TableSpec
 
-FORMATS = ("json", "csv", "parquet", "text")
+TYPED = ("parquet", "orc", "avro")  # whose files bring the types of their columns
+FORMATS = ("json", "csv", *TYPED, "text")
 EVOLUTION = ("addNewColumns", "rescue", "failOnNewColumns", "none")
 CLEANING = ("archive", "delete", "off")
 LATE = ("admit", "quarantine")

@@ -13,6 +13,7 @@ import pytest
 
 from medallion.sources.files.recount import rows_of
 from tests.support.home import a_source
+from tests.support.typed_files import INDEX, MAKE
 
 BOM = b"\xef\xbb\xbf"
 
@@ -138,8 +139,18 @@ def test_parquet(tmp_path: Path, name: str) -> None:
     "data", [b"", b"PAR1", b"PAR1" + b"x" * 99 + b"PAR1", b"PAR1" + bytes(99) + b"PAR1", b"{}\n"]
 )
 def test_parquet_that_is_none(tmp_path: Path, data: bytes) -> None:
-    with pytest.raises(OSError, match=r"footer|Parquet"):
+    with pytest.raises(OSError, match="torn, or no Parquet file"):
         count(tmp_path / "a.parquet", data, format="parquet")
+
+
+@pytest.mark.parametrize("kind", ["orc", "avro"])
+def test_files_with_types(tmp_path: Path, kind: str) -> None:
+    whole = MAKE[kind](INDEX, ({"Index": i} for i in range(70_000)))
+    assert count(tmp_path / "a", whole, format=kind) == 70_000
+    torn = (b"", b"{}\n", whole[:-9], whole[:-30])
+    for number, data in enumerate(torn):
+        with pytest.raises(OSError, match=r"torn, or no (ORC|Avro) file"):
+            count(tmp_path / str(number), data, format=kind)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 
+from medallion.config.model import TYPED
 from medallion.errors import MedallionError
 from medallion.lakehouse.text import counted
 from medallion.ops.ledger import REPLACED, Entry
@@ -67,10 +68,10 @@ class FileBatch:
                 self._entries = good
 
     def _fit_to_read(self, entries: list[Entry]) -> list[Entry]:
-        """Those that are text at all, of lines that Spark can hold; the others are put aside."""
+        """Those that are whole, or text of lines that Spark can hold; the others are put aside."""
         source = self.files.settings
-        if source.format == "parquet":
-            return entries
+        if source.format in TYPED:  # of all others that are torn, Spark tells
+            return self.files.put_aside(entries, reject.why_empty)
         return self.files.put_aside(
             entries, lambda path: reject.why_not_text(path) or why_too_long(path, source)
         )

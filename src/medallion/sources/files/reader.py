@@ -10,11 +10,11 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.config.model import Config, SourceConfig
+from medallion.config.model import TYPED, Config, SourceConfig
 from medallion.lakehouse.columns import SOURCE_FILE, SOURCE_MODIFIED_AT
 from medallion.parsing.json_text import sealed
-from medallion.sources.files import csv
-from medallion.spark.errors import SPARK_ERRORS
+from medallion.sources.files import csv, typed
+from medallion.sources.files.typed import located
 from medallion.spark.feed import escaped
 
 # What Python's bytes.strip takes away: a line of nothing else is blank, and no row.
@@ -70,7 +70,7 @@ def _relative(address: Column, root: Path, paths: Sequence[str]) -> Column:
 def _lines(
     spark: SparkSession, source: SourceConfig, files: Files, schema: Mapping[str, str]
 ) -> DataFrame:
-    lines = _located(spark.read.text(list(files.values())), F.col("value"))
+    lines = located(spark.read.text(list(files.values())), F.col("value"))
     # Most lines need no pattern.
     return lines.where(F.col("value").startswith("{") | F.col("value").rlike(_NOT_BLANK))
 
@@ -82,7 +82,7 @@ def _documents(
     # Of lines Spark takes the byte-order mark away, of whole files it does not.
     mark, value = "\ufeff", F.col("value")
     value = F.when(value.startswith(mark), F.substr(value, F.lit(2))).otherwise(value)
-    whole = _located(spark.read.text(list(files.values()), wholetext=True), value)
+    whole = located(spark.read.text(list(files.values()), wholetext=True), value)
     whole = whole.where(F.col("value").rlike(_NOT_BLANK))
     is_array = (
         r"is_valid_utf8(value) and value rlike r'\A[ \t\r\n]*\['"
@@ -143,40 +143,16 @@ def _csv(
     return reduce(DataFrame.unionByName, parts)
 
 
-def _parquet(
+def _typed(
     spark: SparkSession, source: SourceConfig, files: Files, schema: Mapping[str, str]
 ) -> DataFrame:
-    try:
-        return _parquet_of(spark.read.option("mergeSchema", "true").parquet(*files.values()))
-    except SPARK_ERRORS:  # their types differ: each by its own
-        parts = [_parquet_of(spark.read.parquet(file)) for file in files.values()]
-        return reduce(DataFrame.unionByName, parts)
-
-
-# By itself, Spark writes milliseconds.
-_LOCAL = "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]"
-_MICROSECONDS = {"timestampFormat": f"{_LOCAL}[XXX]", "timestampNTZFormat": _LOCAL}
-
-
-def _parquet_of(read: DataFrame) -> DataFrame:
-    fields = (F.col("`{}`".format(name.replace("`", "``"))).alias(name) for name in read.columns)
-    return _located(read, F.to_json(F.struct(*fields), _MICROSECONDS))
-
-
-def _located(read: DataFrame, value: Column) -> DataFrame:
-    # A Parquet file may have a column of this name, which F.col would take.
-    file = read.metadataColumn("_metadata")
-    return read.select(
-        value.alias("value"),
-        file.getField("file_path").alias("_file"),
-        file.getField("file_modification_time").alias("_modified"),
-    )
+    return typed.read(spark, source.format, files)
 
 
 Reader = Callable[[SparkSession, SourceConfig, Files, Mapping[str, str]], DataFrame]
 READERS: dict[str, Reader] = {
     "json": _lines,
     "csv": _csv,
-    "parquet": _parquet,
     "text": _text,
+    **dict.fromkeys(TYPED, _typed),
 }

@@ -8,10 +8,10 @@ import json
 import sys
 import zlib
 from collections.abc import Iterable, Iterator
-from os import SEEK_END
 from pathlib import Path
 
-from medallion.config.model import SourceConfig
+from medallion.config.model import TYPED, SourceConfig
+from medallion.sources.files import typed_counts
 from medallion.sources.files.codecs import opened
 
 # What a line may consist of and still be blank; Python's own idea of it is wider.
@@ -26,29 +26,11 @@ def rows_of(path: Path, source: SourceConfig) -> int:
     Raises:
         OSError: the file is not there, or cannot be read.
     """
+    if source.format in TYPED:
+        return typed_counts.count(path, source.format)
     try:
-        return _parquet_rows(path) if source.format == "parquet" else _counted(path, source)
+        return _counted(path, source)
     except (EOFError, zlib.error) as error:  # torn, or spoilt
-        raise OSError(str(error)) from error
-
-
-def _parquet_rows(path: Path) -> int:
-    """Rows by the footer, as DataFusion reads it."""
-    from deltalake import QueryBuilder
-    from deltalake.exceptions import DeltaError
-
-    with path.open("rb") as file:
-        size = file.seek(0, SEEK_END)
-        file.seek(-min(size, 8), SEEK_END)
-        end = file.read()
-    # DataFusion does not survive a footer that would begin before the file.
-    if end[4:] != b"PAR1" or int.from_bytes(end[:4], "little") > size - 12:
-        raise EOFError("its footer is torn")
-    engine = QueryBuilder()
-    try:
-        engine.execute(f"create external table f stored as parquet location '{path.as_uri()}'")
-        return int(engine.execute("select count(*) from f").read_all().column(0)[0].as_py())
-    except DeltaError as error:
         raise OSError(str(error)) from error
 
 

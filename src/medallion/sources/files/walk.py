@@ -9,10 +9,12 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import NamedTuple
 
+from medallion.config.model import TYPED
 from medallion.sources.files.codecs import CODECS, REFUSED_CODECS
 
 # A folder with such a name is taken for a file that somebody failed to write.
-_LIKE_A_FILE = (".json", ".ndjson", ".jsonl", ".csv", ".parquet", ".txt", *CODECS, *REFUSED_CODECS)
+_OF_TEXT = (".json", ".ndjson", ".jsonl", ".csv", ".txt")
+_LIKE_A_FILE = (*_OF_TEXT, *(f".{kind}" for kind in TYPED), *CODECS, *REFUSED_CODECS)
 _LINK = (
     "a symbolic link, which is left where it is and never followed: move or copy the files "
     "themselves here, or name their folder in the source's folders"

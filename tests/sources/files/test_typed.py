@@ -1,0 +1,65 @@
+"""ORC and Avro: every row of a whole file is in bronze, and a torn one is rejected by name."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from medallion.ops.ledger import INGESTED, REJECTED
+from tests.support.byte_files import SCHEMA, found, land, recounted
+from tests.support.lakehouse import Lakehouse, book, only
+from tests.support.typed_files import INDEX, MAKE
+
+ONE = {"Index": "bigint", "Device": "string"}
+AT = datetime(2018, 3, 2, 10, 2, 33, 123457, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("kind", ["orc", "avro"])
+def test_whole_files_and_torn_ones(lakehouse: Lakehouse, kind: str) -> None:
+    make, schema = MAKE[kind], {**SCHEMA, "at": "timestamp"}
+    home = only(lakehouse, format=kind, schema=schema, schema_evolution="rescue")
+    whole = make(INDEX, ({"Index": i} for i in range(1000)))
+    good = {
+        "one": make(ONE, [{"Index": 1, "Device": "phone"}, {"Index": 2}]),
+        "nested": make(
+            {"Index": "bigint", "place": "struct<lat:double>"},
+            [{"Index": 3, "place": {"lat": 1.5}}],
+        ),
+        "other": make({"Index": "string"}, [{"Index": "four"}]),
+        "nothing": make(INDEX, []),
+        "moment": make({"at": "timestamp with local time zone"}, [{"at": AT}]),
+        "forged": make({"Index": "bigint", "_metadata": "string"}, [{"Index": 5, "_metadata": ""}]),
+    }
+    bad = {"torn": whole[:-9], "empty": b"", "text": b"{}\n"}
+    land(home, {f"{name}.{kind}": data for name, data in {**good, **bad}.items()})
+    home.fill("bronze")
+    kept: dict[str, list[tuple[object, ...]]] = {
+        "one": [(1, "phone", None), (2, None, None)],
+        "nested": [(3, None, None)],
+        "other": [(None, None, None)],
+        "moment": [(None, None, "2018-03-02 10:02:33.123457")],
+        "forged": [(5, None, None)],
+    }
+    rows = found(home, "Index", "Device", "at")
+    assert rows == {f"{name}.{kind}": values for name, values in kept.items()}
+    rescued = {name: found(home, "_rescued_data")[f"{name}.{kind}"] for name in kept}
+    assert {name: json.loads(text) for name, ((text,), *_) in rescued.items() if text} == {
+        "nested": {"place": {"lat": 1.5}},
+        "other": {"Index": "four"},
+        "forged": {"_metadata": ""},
+    }
+    taken = {name: entry for (name, _), entry in book(home).items()}
+    assert {name.removesuffix(f".{kind}"): entry.rows for name, entry in taken.items()} == {
+        **{name: len(values) for name, values in kept.items()},
+        "nothing": 0,
+        **dict.fromkeys(bad, None),
+    }
+    states = {name: entry.state for name, entry in taken.items()}
+    assert states == {
+        **{f"{name}.{kind}": INGESTED for name in good},
+        **{f"{name}.{kind}": REJECTED for name in bad},
+    }
+    assert all(taken[f"{name}.{kind}"].why for name in bad)
+    assert recounted(home) == []
