@@ -79,8 +79,13 @@ def seed(config: pytest.Config) -> str | None:
     return None if found is None else str(found)
 
 
+# Minutes each, so they come first: of two workers, neither is to be left with one at the end.
+LONG = ("processes", "refresh", "recovery", "recount", "nights", "late", "gold_kinds", "held_gold")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what starts Spark: `pytest -m "not spark"` is all the rest, in a minute."""
+    items.sort(key=lambda item: item.path.stem.removeprefix("test_") not in LONG)
     for item in items:
         if {"spark", "cli"} & set(getattr(item, "fixturenames", ())):
             item.add_marker("spark")

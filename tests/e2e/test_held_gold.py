@@ -19,7 +19,7 @@ from medallion.pipeline.report import Report
 from tests.support import lines
 from tests.support.lakehouse import Lakehouse
 
-SUITE = "great_expectations/expectations/silver/activity.json"
+SUITES = "great_expectations/expectations"
 GOLD = "device_totals"
 
 
@@ -29,21 +29,28 @@ def lakehouse(lakehouse: Lakehouse) -> Lakehouse:
     return lakehouse
 
 
-def recording(second: int, x: float) -> str:
-    return lines.recording(f"10:10:{second:02}", index=second, x=x)
+def recording(second: int, x: float, z: float = 0.0) -> str:
+    return lines.recording(f"10:10:{second:02}", index=second, x=x, z=z)
 
 
-def expect_small_x(lakehouse: Lakehouse, to: Path, on_failure: str) -> None:
-    """An expectation of the test's own, that x is at most 0.5."""
-    file = lakehouse.copy_of_conf(to) / SUITE
+def expect_small_x(lakehouse: Lakehouse, to: Path) -> None:
+    """Expectations of the test's own: x is at most 0.5, or gold stops; z at most 9, or it is told.
+
+    The other tables of the source are not judged, which costs much and decides nothing here.
+    """
+    conf = lakehouse.copy_of_conf(to)
+    for other in ("bronze/activity", f"gold/{GOLD}"):
+        (conf / SUITES / f"{other}.json").unlink()
+    file = conf / SUITES / "silver/activity.json"
     suite = json.loads(file.read_text(encoding="utf-8"))
-    suite["expectations"].append(
-        {
-            "type": "expect_column_values_to_be_between",
-            "kwargs": {"column": "x", "max_value": 0.5},
-            "meta": {"name": "x_small", "on_failure": on_failure},
-        }
-    )
+    for axis, most, on_failure in (("x", 0.5, "stop"), ("z", 9, "warn")):
+        suite["expectations"].append(
+            {
+                "type": "expect_column_values_to_be_between",
+                "kwargs": {"column": axis, "max_value": most},
+                "meta": {"name": f"{axis}_small", "on_failure": on_failure},
+            }
+        )
     file.write_text(json.dumps(suite), encoding="utf-8")
 
 
@@ -67,10 +74,18 @@ def accepted(lakehouse: Lakehouse) -> list[tuple[str, str]]:
     return [(query, names) for query, state, names in rows if names and state == "passed"]
 
 
-def test_a_stop_holds_gold_back_until_it_is_accepted(lakehouse: Lakehouse, tmp_path: Path) -> None:
-    expect_small_x(lakehouse, tmp_path, "stop")
-    lakehouse.land("activity", "1.json", recording(0, 0.1), recording(1, 0.2))
-    assert lakehouse.nightly().is_good
+def test_a_stop_holds_gold_back_until_it_is_accepted(
+    lakehouse: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expect_small_x(lakehouse, tmp_path)
+    lakehouse.land("activity", "1.json", recording(0, 0.1, z=9.5), recording(1, 0.2))
+    report = lakehouse.nightly()
+    # A warning is told, and stops nothing.
+    assert report.is_good
+    assert render.failures(report) == []
+    (warning,) = (f for gate in report.gates for f in gate.verdict.failures)
+    told_of = (warning.expectation, warning.on_failure, warning.unexpected_count)
+    assert told_of == ("z_small", "warn", 1)
     before = gold(lakehouse)
     assert lakehouse.rows("gold.device_totals") == [("phone", 2)]
 
@@ -92,6 +107,16 @@ def test_a_stop_holds_gold_back_until_it_is_accepted(lakehouse: Lakehouse, tmp_p
         lakehouse.pipeline().run("gold")
     assert gold(lakehouse) == before
 
+    # A backfill tells what it took in all the same.
+    old = tmp_path / "old.json"
+    old.write_text(recording(9, 0.1) + "\n", encoding="utf-8")
+    monkeypatch.setattr(backfill, "open_pipeline", lambda *_: nullcontext(lakehouse.pipeline()))
+    said: list[str] = []
+    found = backfill.backfill(lakehouse.config, "activity", old, said.append)
+    assert (found.new_files, found.rows, found.is_good) == (1, 1, True)
+    assert "held back" in said[-1]
+    assert gold(lakehouse) == before
+
     # Neither a night of good rows nor one of none lets the bad rows in by the back door.
     lakehouse.land("activity", "3.json", recording(5, 0.4))
     report = lakehouse.nightly()
@@ -108,7 +133,7 @@ def test_a_stop_holds_gold_back_until_it_is_accepted(lakehouse: Lakehouse, tmp_p
     report = lakehouse.nightly("x_small")
     assert report.is_good
     assert render.failures(report) == []
-    assert lakehouse.rows("gold.device_totals") == [("phone", 6)]
+    assert lakehouse.rows("gold.device_totals") == [("phone", 7)]
     assert accepted(lakehouse) == [("silver.activity", "x_small")]
     assert Runs(lakehouse.config.layout).standing.gates["silver.activity"].state == "passed"
     lakehouse.pipeline().run("gold")
@@ -118,30 +143,15 @@ def test_a_stop_holds_gold_back_until_it_is_accepted(lakehouse: Lakehouse, tmp_p
     report = lakehouse.nightly()
     assert report.is_good
     assert held_by(report) == []
-    assert lakehouse.rows("gold.device_totals") == [("phone", 7)]
+    assert lakehouse.rows("gold.device_totals") == [("phone", 8)]
 
     # The acceptance was for those rows alone, and another name does not do.
     lakehouse.land("activity", "5.json", recording(7, 9.0))
     report = lakehouse.nightly("unique_recordings")
     assert held_by(report) == [("silver.activity", "x_small", 1)]
-    assert lakehouse.rows("gold.device_totals") == [("phone", 7)]
-    assert lakehouse.nightly("silver.activity.x_small").is_good
     assert lakehouse.rows("gold.device_totals") == [("phone", 8)]
-
-
-def test_a_warning_stops_nothing(lakehouse: Lakehouse, tmp_path: Path) -> None:
-    expect_small_x(lakehouse, tmp_path, "warn")
-    lakehouse.land("activity", "1.json", recording(0, 0.1), recording(1, 9.0))
-    report = lakehouse.nightly()
-    assert report.is_good
-    assert render.failures(report) == []
-    (failure,) = (f for gate in report.gates for f in gate.verdict.failures)
-    assert (failure.expectation, failure.on_failure, failure.unexpected_count) == (
-        "x_small",
-        "warn",
-        1,
-    )
-    assert lakehouse.rows("gold.device_totals") == [("phone", 2)]
+    assert lakehouse.nightly("silver.activity.x_small").is_good
+    assert lakehouse.rows("gold.device_totals") == [("phone", 9)]
 
 
 @pytest.mark.parametrize("given_up", ["source", pytest.param("suite", marks=pytest.mark.slow)])
@@ -150,7 +160,10 @@ def test_what_nobody_can_judge_any_more_holds_nothing_back(
 ) -> None:
     lakehouse = Lakehouse(spark, tmp_path / "lakehouse")
     lakehouse.about("activity", "event", GOLD)
-    file = lakehouse.copy_of_conf(tmp_path) / "great_expectations/expectations/bronze/event.json"
+    suites = lakehouse.copy_of_conf(tmp_path) / SUITES
+    for other in ("bronze/activity", f"gold/{GOLD}"):
+        (suites / f"{other}.json").unlink()
+    file = suites / "bronze/event.json"
     rule = {
         "type": "expect_column_values_to_not_be_null",
         "kwargs": {"column": "time"},
@@ -166,19 +179,3 @@ def test_what_nobody_can_judge_any_more_holds_nothing_back(
         file.unlink()
     assert lakehouse.nightly().is_good
     assert lakehouse.rows("gold.device_totals") == [("phone", 1)]
-
-
-def test_a_backfill_tells_what_it_took_in_while_gold_is_held_back(
-    lakehouse: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expect_small_x(lakehouse, tmp_path, "stop")
-    lakehouse.land("activity", "1.json", recording(0, 9.0))
-    assert held_by(lakehouse.nightly()) == [("silver.activity", "x_small", 1)]
-    old = tmp_path / "old.json"
-    old.write_text(recording(1, 0.1) + "\n", encoding="utf-8")
-    monkeypatch.setattr(backfill, "open_pipeline", lambda *_: nullcontext(lakehouse.pipeline()))
-    said: list[str] = []
-    found = backfill.backfill(lakehouse.config, "activity", old, said.append)
-    assert (found.new_files, found.rows, found.is_good) == (1, 1, True)
-    assert "held back" in said[-1]
-    assert not (lakehouse.root / "gold").exists()

@@ -69,7 +69,7 @@ def test_everything_goes_on_after_old_files_and_commits_are_gone(lakehouse: Lake
         "open": 5,
         "close": 3,
     }
-    found = audit(lakehouse.config, everything=True)
+    found = audit(replace(lakehouse.config, gold={}), everything=True)
     assert (found.findings, found.is_balanced) == ((), True)
     balance = found.balances["event"]
     assert (balance.bronze_rows, balance.silver_rows, balance.duplicate_rows) == (9, 8, 1)

@@ -13,6 +13,7 @@ import yaml
 from medallion.config.loader import load
 from medallion.inspection.audit import audit
 from medallion.lakehouse import tables
+from medallion.pipeline.idle import idle
 from medallion.schema import registry
 from tests.support import PROJECT
 from tests.support.command import Cli
@@ -86,6 +87,7 @@ def lakehouse(spark: Any, tmp_path: Path) -> Lakehouse:
 def test_from_a_file_to_gold(lakehouse: Lakehouse) -> None:
     report = lakehouse.night()  # nothing has landed that tells the schema
     assert report.is_good, report
+    assert idle(lakehouse.config, "test", print), "and to wait costs no Spark"
     landing = lakehouse.config.layout.landing("sensor")
     (landing / "1.csv").write_text(FIRST)
     report = lakehouse.nightly()
@@ -104,7 +106,7 @@ def test_from_a_file_to_gold(lakehouse: Lakehouse) -> None:
     (landing / "2.csv").write_text(SECOND)
     lakehouse.fill("bronze")
     (landing / "3.csv").write_text(SECOND.replace("05Z", "06Z"))
-    assert lakehouse.nightly().is_good
+    assert lakehouse.night().is_good
     rows = lakehouse.rows("bronze.sensor", "_source_file", "battery", "celsius", "_rescued_data")
     assert ("landing/sensor/2.csv", None, 19.5, '{"battery":"80"}') in rows
     found = [row for row in rows if row[0].endswith("3.csv")]

@@ -83,6 +83,7 @@ def has_all_by_hand(lakehouse: Lakehouse, suffix: str = "") -> None:
     assert (balances["activity"].late_rows, balances["activity"].duplicate_rows) == (3, 1)
 
 
+@pytest.mark.slow  # tests/layers/gold/test_writer.py has its batches, test_refresh.py such a stream
 def test_update_mode_by_hand(lakehouse: Lakehouse) -> None:
     """In windows, without windows, and without groups."""
     lakehouse.about("event", "action_counts")

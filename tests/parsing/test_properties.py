@@ -15,7 +15,6 @@ from pyspark.sql import Row, SparkSession
 from medallion.parsing.parse import parse
 from tests.support.any_lines import ANY_LINES
 
-# Each example is many lines: Spark's time goes by the job.
 EXAMPLES, LINES = 5 * settings().max_examples, 80
 
 SCHEMA = {"id": "string", "n": "long", "x": "double", "ts": "timestamp", "yes": "boolean"}
@@ -127,9 +126,22 @@ def check(line: bytes, row: Row) -> None:
     assert all(row[name] is None for name in SCHEMA if name not in names)
 
 
-@given(lines=st.lists(ANY_LINES, min_size=LINES // 2, max_size=LINES))
-@settings(max_examples=EXAMPLES)
-def test_no_value_of_a_line_is_lost(spark: SparkSession, lines: list[bytes]) -> None:
+def drawn() -> list[bytes]:
+    """All examples at once: Spark's time goes by the job."""
+    found: list[bytes] = []
+
+    @given(lines=st.lists(ANY_LINES, min_size=LINES // 2, max_size=LINES))
+    @settings(max_examples=EXAMPLES)
+    def draw(lines: list[bytes]) -> None:
+        found.extend(lines)
+
+    draw()
+    return found
+
+
+def test_no_value_of_a_line_is_lost(spark: SparkSession) -> None:
+    lines = drawn()
+    assert len(lines) >= EXAMPLES * LINES // 2
     rows = [(bytearray(line), str(number)) for number, line in enumerate(lines)]
     frame = spark.createDataFrame(rows, "raw binary, _source_file string").selectExpr(
         "cast(raw as string) as value", "_source_file", "now() as _source_modified_at"

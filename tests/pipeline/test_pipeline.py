@@ -9,12 +9,12 @@ import pytest
 from deltalake import DeltaTable
 
 from medallion.config.values import Duration
-from medallion.errors import ConfigError
+from medallion.errors import ConfigError, MedallionError
 from medallion.lakehouse import tables
 from medallion.pipeline import refresh
 from medallion.spark.errors import StreamError
 from tests.support.lakehouse import Lakehouse, otherwise
-from tests.support.lines import event
+from tests.support.lines import event, recording
 
 
 def test_wrong_sql_names_its_table(lakehouse: Lakehouse) -> None:
@@ -105,6 +105,26 @@ def test_a_silver_table_is_not_made_by_two_definitions(lakehouse: Lakehouse) -> 
     refresh.refresh(lakehouse.pipeline(), "silver.event")
     lakehouse.fill("silver")
     assert len(lakehouse.rows("silver.event")) == 1
+
+
+def test_what_one_query_cannot_be_started_for_stops_no_other(lakehouse: Lakehouse) -> None:
+    lakehouse.about("activity", "event")
+    lakehouse.land("activity", "1.json", recording("10:07:00"))
+    lakehouse.land("event", "1.json", event("10:07:00"))
+    lakehouse.fill("bronze")
+    notes = lakehouse.config.layout.checkpoint("silver.activity")
+    notes.mkdir(parents=True)
+    (notes / "rules.json").write_text("{")
+    with pytest.raises(MedallionError, match=r"rules\.json is damaged: .*silver\.activity goes on"):
+        lakehouse.fill("silver")
+    assert len(lakehouse.rows("silver.event")) == 1
+    (notes / "rules.json").unlink()
+    (notes / "rules.json").mkdir()  # nobody can write there
+    with pytest.raises(StreamError, match=r"silver\.activity cannot be started: IsADirectoryError"):
+        lakehouse.fill("silver")
+    (notes / "rules.json").rmdir()
+    lakehouse.fill("silver")
+    assert len(lakehouse.rows("silver.activity")) == 1
 
 
 def test_rows_changed_by_hand_under_a_query(lakehouse: Lakehouse) -> None:

@@ -18,6 +18,7 @@ from medallion.errors import MedallionError, UsageError
 from medallion.inspection.audit import audit
 from medallion.lakehouse import storage
 from medallion.lakehouse.layout import LAYERS
+from medallion.pipeline import plan as plans
 from medallion.pipeline import refresh
 from medallion.sql import engine
 from tests.support.lakehouse import Lakehouse, otherwise
@@ -48,7 +49,7 @@ def two_nights(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
     lakehouse.land("event", "0.json", *first)
     lakehouse.fill()
     lakehouse.land("event", "1.json", *second)
-    assert lakehouse.nightly().is_good
+    lakehouse.fill()
     return lakehouse
 
 
@@ -73,45 +74,48 @@ def the_next_night_has_no_seam(lakehouse: Lakehouse) -> None:
     assert total == (8,)
 
 
+class Killed(BaseException):
+    """The process ends here."""
+
+
 def test_silver_rebuilt_and_cut_off_at_every_step(
-    filled: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    filled: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whenever somebody looks there is a whole table, and whoever opens it next finishes it."""
+    """Whenever somebody looks there is a whole table, and whoever opens it next goes on with it."""
     names = ("silver.event", "quarantine.event", "gold.action_counts", "gold.user_activity")
     before = {name: filled.rows(name) for name in names}
-    cut_off = as_a_kill_leaves_it(filled, tmp_path, monkeypatch)
-    with watched(filled) as seen:
-        refresh.refresh(filled.pipeline(), "silver.event")
-    monkeypatch.undo()
+    kills = 0
+    with watched(filled) as seen, monkeypatch.context() as patch:
+        killed_at_each_step(filled, patch)
+        try:
+            refresh.refresh(filled.pipeline(), "silver.event")
+        except Killed:
+            kills += 1
+        while plans.read(filled.config.layout):
+            try:
+                assert refresh.finish(filled.pipeline()) == []
+            except Killed:
+                kills += 1
+    # Built and put in its place: silver, one table of gold, and the other, which ends it.
+    assert kills == 5
     # Six rows, each in two windows of user_activity.
     assert seen == {("action_counts", (6,), (6,)), ("user_activity", (6,), (12,))}
-
-    # Built and put in its place: silver, one table of gold, and the other, which ends it.
-    assert len(cut_off) == 5
-    for lakehouse in cut_off:
-        assert refresh.cut_off(lakehouse.config.layout)
-        refresh.finish(lakehouse.pipeline())
-    for lakehouse in (filled, *cut_off):
-        assert refresh.cut_off(lakehouse.config.layout) is None
-        assert not (lakehouse.root / "_refresh").exists()
-        assert {name: lakehouse.rows(name) for name in names} == before
-        assert audit(lakehouse.config).is_balanced
-    the_next_night_has_no_seam(cut_off[0])
+    assert not (filled.root / "_refresh").exists()
+    assert {name: filled.rows(name) for name in names} == before
+    assert audit(filled.config).is_balanced
+    the_next_night_has_no_seam(filled)
 
 
-def as_a_kill_leaves_it(
-    lakehouse: Lakehouse, to: Path, monkeypatch: pytest.MonkeyPatch
-) -> list[Lakehouse]:
-    """From now on a copy is made each time that a refresh has written what is left to do."""
-    whole, copies = storage.write, list[Lakehouse]()
+def killed_at_each_step(lakehouse: Lakehouse, patch: pytest.MonkeyPatch) -> None:
+    """From now on a process ends each time that it has written what is left to do."""
+    whole = storage.write
 
     def write(file: Path, text: str) -> None:
         whole(file, text)
         if file == lakehouse.config.layout.refresh_plan:
-            copies.append(lakehouse.copy(to / f"cut off {len(copies)}"))
+            raise Killed
 
-    monkeypatch.setattr(storage, "write", write)
-    return copies
+    patch.setattr(storage, "write", write)
 
 
 @contextmanager
@@ -122,7 +126,7 @@ def watched(lakehouse: Lakehouse) -> Iterator[set[Any]]:
 
     def watch() -> None:
         sql = "select count(*) from silver.event union all select sum(total_events) from gold."
-        while not done.is_set():
+        while not done.wait(0.1):
             for table in ("action_counts", "user_activity"):
                 seen.add((table, *sorted(engine.query(str(lakehouse.root), sql + table).rows)))
 
@@ -137,6 +141,7 @@ def watched(lakehouse: Lakehouse) -> Iterator[set[Any]]:
 
 def test_rows_that_waited_come_once(filled: Lakehouse) -> None:
     """Bronze is ahead of silver when it is rebuilt: the new checkpoint has read that as well."""
+    filled.about("event")
     filled.land("event", "waits.json", event("17:00:00"))
     filled.fill("bronze")
     refresh.refresh(filled.pipeline(), "silver.event")
@@ -148,6 +153,7 @@ def test_rows_that_waited_come_once(filled: Lakehouse) -> None:
 @pytest.mark.slow
 def test_rows_are_judged_as_they_are_after_refreshes(filled: Lakehouse) -> None:
     """What lies between two gates is not judged twice over: the table holds no row twice."""
+    assert filled.nightly().is_good
     filled.land("event", "after.json", *AFTER)
     filled.fill()
     for _ in range(2):
@@ -159,8 +165,11 @@ def test_rows_are_judged_as_they_are_after_refreshes(filled: Lakehouse) -> None:
 
 def test_silver_is_rebuilt_while_gold_is_held_back(filled: Lakehouse, tmp_path: Path) -> None:
     """A rule of silver that stops, put right by a refresh under another one."""
+    filled.about("event", "action_counts")
     gold = filled.rows("gold.action_counts")
-    suite = filled.copy_of_conf(tmp_path) / "great_expectations/expectations/silver/event.json"
+    suites = filled.copy_of_conf(tmp_path) / "great_expectations/expectations"
+    (suites / "gold/action_counts.json").unlink()
+    suite = suites / "silver/event.json"
     document = json.loads(suite.read_text())
     rule = {
         "type": "expect_column_values_to_not_be_null",
@@ -181,10 +190,12 @@ def test_silver_is_rebuilt_while_gold_is_held_back(filled: Lakehouse, tmp_path: 
     suite.write_text(json.dumps(document))
     refresh.refresh(filled.pipeline(), "silver.event")
     assert filled.rows("gold.action_counts") == gold
-    assert refresh.cut_off(filled.config.layout) == "silver.event"
+    assert plans.read(filled.config.layout) == plans.Plan(
+        "silver.event", then=("gold.action_counts",)
+    )
     report = filled.nightly()
     assert report.is_good, report
-    assert refresh.cut_off(filled.config.layout) is None
+    assert plans.read(filled.config.layout) is None
     # Two of the first nights and one of this have no device.
     balance = report.balances["event"]
     assert (balance.bronze_rows, balance.silver_rows, balance.quarantined_rows) == (10, 5, 4)
@@ -194,7 +205,26 @@ def test_silver_is_rebuilt_while_gold_is_held_back(filled: Lakehouse, tmp_path: 
     assert total == (5,)
 
 
+def test_a_table_that_cannot_be_rebuilt_stops_no_other(filled: Lakehouse) -> None:
+    right = filled.config.gold
+    wrong = otherwise(right["user_activity"], measure={"total_events": "count_if(nothing)"})
+    counts = {"action_counts": right["action_counts"]}
+    filled.config = replace(filled.config, gold={"user_activity": wrong, **counts})
+    with pytest.raises(MedallionError, match=r"gold\.user_activity is not SQL.*nothing"):
+        refresh.refresh(filled.pipeline(), "silver.event")
+    filled.land("event", "after.json", *AFTER)
+    report = filled.night()
+    assert report.exit_status
+    assert all("gold.user_activity" in error for error in report.errors)
+    assert sum(n for (n,) in filled.rows("gold.action_counts", "total_events")) == len(SILVER)
+    filled.config = replace(filled.config, gold={"user_activity": right["user_activity"], **counts})
+    assert filled.night().is_good
+    assert sum(n for (n,) in filled.rows("gold.user_activity", "total_events")) == 2 * len(SILVER)
+    assert plans.read(filled.config.layout) is None
+
+
 def test_gold_rebuilt_with_another_measure(filled: Lakehouse) -> None:
+    filled.about("event", "action_counts")
     table = otherwise(
         filled.config.gold["action_counts"],
         measure={"total_events": "count(*)", "devices": "count(distinct device)"},
@@ -208,7 +238,7 @@ def test_gold_rebuilt_with_another_measure(filled: Lakehouse) -> None:
         ("2018-03-02 15:00:00", 1, 1),
         ("2018-03-02 16:00:00", 1, 1),
     ]
-    filled.fill()
+    filled.fill("gold")
     assert filled.rows("gold.action_counts", "window_start", "total_events", "devices") == rows
 
 

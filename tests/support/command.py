@@ -15,6 +15,12 @@ import yaml
 from medallion.spark.session import SHORT_LIVED
 from tests.support import PROJECT
 
+_SMALL = """
+spark.sql.shuffle.partitions 1
+spark.databricks.delta.snapshotPartitions 1
+spark.sql.adaptive.enabled false
+"""
+
 
 class Cli:
     """The command as a process, with production's settings."""
@@ -22,10 +28,13 @@ class Cli:
     def __init__(self, root: Path) -> None:
         self.environment = {**os.environ, "MEDALLION_HOME": str(root)}
 
-    def about(self, conf: Path, *names: str) -> None:
+    def about(self, conf: Path, *names: str, small: bool = False) -> None:
         """Configure these sources and tables of gold, and no others, in a copy of conf/.
 
         And one of Java's compilers alone: what a process of a minute does, it does once.
+
+        Args:
+            small: with one partition instead of production's, for few rows.
         """
         shutil.copytree(PROJECT / "conf", conf)
         document = yaml.safe_load((conf / "pipeline.yaml").read_text(encoding="utf-8"))
@@ -34,7 +43,8 @@ class Cli:
         (conf / "pipeline.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
         settings = conf / "spark/spark-defaults.conf"
         text = settings.read_text(encoding="utf-8")
-        settings.write_text(text.replace("-Xss4m", f"-Xss4m {SHORT_LIVED}"), encoding="utf-8")
+        text = text.replace("-Xss4m", f"-Xss4m {SHORT_LIVED}") + (_SMALL if small else "")
+        settings.write_text(text, encoding="utf-8")
         self.environment["MEDALLION_CONF"] = str(conf)
 
     def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
@@ -43,9 +53,7 @@ class Cli:
             env=self.environment,
             cwd=PROJECT,
             text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            **options,
+            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
         )
 
     def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:

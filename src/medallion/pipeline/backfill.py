@@ -13,6 +13,7 @@ from medallion.lakehouse.layout import LAYERS, plain
 from medallion.layers.flow import Say
 from medallion.ops import ledger
 from medallion.ops.ledger import PENDING, REJECTED, TAKEN, VANISHED, Entry
+from medallion.pipeline import refresh
 from medallion.pipeline.context import open_pipeline
 from medallion.pipeline.pipeline import GOLD_IS_HELD
 from medallion.sources.files import requests
@@ -68,8 +69,11 @@ def backfill(config: Config, name: str, path: Path, say: Say, debug: bool = Fals
                 is_gated = any(flow.is_gated for flow in pipeline.flows(layer))
                 if is_gated and pipeline.held():  # the files are taken in all the same
                     say(GOLD_IS_HELD)
-                else:
-                    pipeline.run(layer)
+                    continue
+                if is_gated:
+                    for error in refresh.finish(pipeline):
+                        say(str(error))
+                pipeline.run(layer)
     newest = _newest(config, source)
     gone = [_gone(source, file) for p, file in files.items() if p not in newest]
     folder = config.layout.relative(path)

@@ -12,6 +12,7 @@ from medallion.config.model import Config
 from medallion.errors import UsageError
 from medallion.lakehouse import lock
 from medallion.layers.flow import Say
+from medallion.pipeline import plan as plans
 from medallion.pipeline import refresh
 from medallion.pipeline.pipeline import Pipeline
 from medallion.spark.errors import SPARK_ERRORS
@@ -49,8 +50,7 @@ def open_pipeline(
         say(f"session   {time.monotonic() - started:5.1f} s  (Spark {spark.version})")
         try:
             pipeline = Pipeline(spark, config, command, say)
-            if refresh.cut_off(config.layout):
-                _finish_refresh(pipeline, layers)
+            _end_refresh(pipeline, layers)
             yield pipeline
         finally:
             _stop(spark)
@@ -66,10 +66,15 @@ def _stop(spark: SparkSession) -> None:
         spark.stop()
 
 
-def _finish_refresh(pipeline: Pipeline, layers: Sequence[str]) -> None:
-    if list(layers) == ["bronze"]:
+def _end_refresh(pipeline: Pipeline, layers: Sequence[str]) -> None:
+    """End what is half done of a refresh, before anything runs on it: a table without its
+    checkpoint, say, or one built for nothing."""
+    layout = pipeline.config.layout
+    if "gold" in layers:
+        plans.forget_unfinished(layout)
+    plan = plans.read(layout)
+    if plan is None or not plan.built or list(layers) == ["bronze"]:
         return
     if not {"silver", "gold"} <= set(layers):
-        table = refresh.cut_off(pipeline.config.layout)
-        raise UsageError(f"a refresh of {table} has work left: medallion nightly does it.")
-    refresh.finish(pipeline)
+        raise UsageError(f"a refresh of {plan.table} has work left: medallion nightly does it.")
+    refresh.end_swap(pipeline)

@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from medallion.config.values import Duration
 from medallion.errors import MedallionError
 from medallion.layers.flow import Flow
-from medallion.pipeline import maintenance
+from medallion.pipeline import maintenance, refresh
 from medallion.pipeline.pipeline import Pipeline
 from medallion.spark import query
-from medallion.spark.errors import StreamError
+from medallion.spark.errors import StreamError, in_words
 from medallion.spark.query import Run
 from medallion.spark.watch import PATIENCE, Watch
 
@@ -41,6 +41,9 @@ def serve(pipeline: Pipeline, layers: Sequence[str], trigger: str) -> None:
         stream = Stream(pipeline, layers, trigger)
         try:
             maintenance.align(pipeline.config, layers)
+            if "gold" in layers:
+                for error in refresh.finish(pipeline):
+                    pipeline.say(f"{error}; the others go on")
             stream.start()
             pipeline.say(f"on: {', '.join(layers)} every {trigger}; Ctrl-C or SIGTERM ends it")
             while not stop.wait(LOOK_SECONDS) and stream.is_on:
@@ -138,10 +141,10 @@ class Stream:
         for flow in self._flows:
             try:
                 flow.poll()
-            except (MedallionError, OSError) as error:
-                self._say_once(f"{flow.name}: {error}; it is looked for again")
-            if not (flow.run or flow.name in self.failures or flow.is_waiting()):
-                self._begin(flow)
+                if not (flow.run or flow.name in self.failures or flow.is_waiting()):
+                    self._begin(flow)
+            except Exception as error:  # whatever it is, the others are looked after
+                self._say_once(f"{flow.name}: {in_words(error)}; it is looked for again")
 
     def _settle_if_due(self) -> None:
         batches = [flow.run.batches for flow in self._flows if flow.run]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from medallion.config.model import Config
@@ -15,6 +15,7 @@ from medallion.lakehouse.layout import LAYERS
 from medallion.lakehouse.specs import TableSpec
 from medallion.ops.runs import Runs
 from medallion.pipeline import horizon, upkeep
+from medallion.pipeline import plan as plans
 from medallion.pipeline.horizon import Need
 from medallion.pipeline.upkeep import Upkeep
 
@@ -50,6 +51,8 @@ def by_hand(config: Config) -> Maintained:
                 free.append(layer)
             except UsageError as held:
                 notes.append(f"{layer}: left to whoever writes it: {held}")
+        if "gold" in free:
+            plans.forget_unfinished(config.layout)
         done = maintain(config, Runs(config.layout), free)
     return Maintained(done.tables, (*notes, *done.notes))
 
@@ -122,6 +125,9 @@ def _maintain(config: Config, table: _Table, is_idle: bool) -> tuple[Upkeep, str
         return Upkeep(compacted), f"{table.name}: nothing is removed, for {why}"
     version = tables.version(table.path)
     need = horizon.oldest(table.needed, version)
+    if need:  # what is gone from the log is not there to be kept
+        first = tables.earliest_version(table.path)
+        need = replace(need, version=max(need.version, first))
     found = upkeep.clean(table.path, policy, need, is_idle)
     note = None
     if need and version - need.version >= upkeep.MOST_VERSIONS:

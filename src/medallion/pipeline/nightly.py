@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -23,7 +23,7 @@ from medallion.pipeline.report import Gate, Report
 from medallion.quality.gates import Gates
 from medallion.quality.results import Failure
 from medallion.quality.suites import read_suite
-from medallion.spark.errors import SPARK_ERRORS, one_line
+from medallion.spark.errors import SPARK_ERRORS, in_words
 
 Waiting = tuple[Flow, Future[Gate | None]]
 
@@ -50,8 +50,8 @@ class Nightly:
             if any(gate.stops for gate in self.report.gates):
                 self._say(GOLD_IS_HELD)
             else:
-                with self._told("refresh"):
-                    refresh.finish(self.pipeline)  # what was rebuilt while gold was held back
+                # What was rebuilt while gold was held back.
+                self._tell_all("refresh", refresh.finish(self.pipeline))
                 self._collect(self._layer("gold"))
             self._timed("docs", self._build_docs)
         self._timed("upkeep", self._maintain)
@@ -66,8 +66,7 @@ class Nightly:
     def _layer(self, layer: str) -> list[Waiting]:
         self._timed(layer, lambda: self._stream(layer))
         if layer == "gold":
-            with self._told("refresh"):
-                refresh.take_up_late(self.pipeline)
+            self._tell_all("refresh", refresh.take_up_late(self.pipeline, self.unjudged))
         standing = self.pipeline.runs.standing
         flows = self.pipeline.flows(layer)
         return [(flow, self.worker.submit(self._judge, flow, standing)) for flow in flows]
@@ -82,11 +81,14 @@ class Nightly:
         try:
             yield
         except (MedallionError, *SPARK_ERRORS) as error:
-            told = str(error) if isinstance(error, MedallionError) else one_line(str(error))
-            self.report.errors.append(told)
+            self._tell_all(what, [error])
+
+    def _tell_all(self, what: str, errors: Iterable[Exception]) -> None:
+        for error in errors:
+            self.report.errors.append(in_words(error))
             status = error.exit_status if isinstance(error, MedallionError) else 1
             self.report.exit_status = max(self.report.exit_status, status)
-            self._say(f"{what:<9} {told}")
+            self._say(f"{what:<9} {self.report.errors[-1]}")
 
     def _judge(self, flow: Flow, standing: Standing) -> Gate | None:
         """Judge the rows that have not passed yet, those of a run that was held among them."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,9 +23,10 @@ from medallion.layers.gold.flow import Gold
 from medallion.layers.silver.flow import Silver
 from medallion.ops import due
 from medallion.ops.runs import HELD, Runs
+from medallion.pipeline import plan as plans
 from medallion.pipeline import settlement
 from medallion.quality.suites import read_suite
-from medallion.spark.errors import StreamError, one_line
+from medallion.spark.errors import StreamError, in_words, one_line
 from medallion.spark.progress import Batch
 from medallion.spark.query import AVAILABLE_NOW, await_all, trigger
 from medallion.spark.watch import Watch
@@ -78,27 +80,39 @@ class Pipeline:
             is_new: what is on record of it is of a table that this one is to replace.
 
         Raises:
-            MedallionError: it cannot start, and why.
+            MedallionError: it cannot start, and why, whatever that is.
         """
-        if flow.is_waiting():
-            self.say(f"  {flow.name} waits: nothing has landed that tells its schema")
-            return False
-        self._need(flow)
-        for table in (*flow.upstream, *flow.targets):
-            tables.version(self.config.layout.table(table))  # one that is damaged is told here
-        try:
+        with self._in_words(flow):
+            if flow.is_waiting():
+                self.say(f"  {flow.name} waits: nothing has landed that tells its schema")
+                due.note(self.config, flow.name, self._settings)
+                return False
+            if not is_new:
+                self._refuse_old(flow)
+            self._need(flow)
+            for table in (*flow.upstream, *flow.targets):
+                tables.version(self.config.layout.table(table))  # one that is damaged is told here
             run = flow.start(how, -1 if is_new else self.runs.last_batch(flow.name))
+            due.note(self.config, flow.name, self._settings)
+            run.on_batch = lambda run, batch: self._tell(flow, batch)
+        return True
+
+    @contextmanager
+    def _in_words(self, flow: Flow) -> Iterator[None]:
+        """What one query cannot be started for is a MedallionError: the others are."""
+        try:
+            yield
+        except MedallionError:
+            raise
         except AnalysisException as error:
             # Spark's first words name the column or the function that it does not know.
             where = f"{self.config.conf_dir / 'pipeline.yaml'}: {flow.name}"
             if len(flow.targets) > 1:  # there are rules to break
                 where += f", or a rule of {self.config.expectations / 'expectations'},"
-            raise ConfigError(
-                f"{where} is not SQL that Spark can run: {one_line(str(error))}"
-            ) from None
-        due.note(self.config, flow.name, self._settings)
-        run.on_batch = lambda run, batch: self._tell(flow, batch)
-        return True
+            told = one_line(str(error))
+            raise ConfigError(f"{where} is not SQL that Spark can run: {told}") from None
+        except Exception as error:
+            raise StreamError(f"{flow.name} cannot be started: {in_words(error)}") from error
 
     def run(self, layer: str, without: AbstractSet[str] = frozenset()) -> None:
         """Run what a layer has to do on all that is available, settle it and record it.
@@ -117,7 +131,9 @@ class Pipeline:
         failures: list[MedallionError] = []
         for flow in flows:
             try:
-                if not flow.is_due(self.runs, self._settings):
+                with self._in_words(flow):
+                    is_due = flow.is_due(self.runs, self._settings)
+                if not is_due:
                     self.say(f"  {flow.name}: nothing is new")
                 elif self.begin(flow, trigger(AVAILABLE_NOW)):
                     started.append(flow)
@@ -138,6 +154,15 @@ class Pipeline:
     def _tell(self, flow: Flow, batch: Batch) -> None:
         if told := flow.told(batch):
             self.say(f"  {flow.name} batch {batch.id}: {told}, {batch.seconds:.1f} s")
+
+    def _refuse_old(self, flow: Flow) -> None:
+        """Raise MedallionError where what it reads was rebuilt, and it is to be rebuilt itself."""
+        plan = plans.read(self.config.layout)
+        if plan and flow.name in plan.then:
+            raise MedallionError(
+                f"{flow.name} is to be rebuilt, for {plan.table} was: medallion nightly does it, "
+                f"or medallion refresh {flow.name}."
+            )
 
     def _need(self, flow: Flow) -> None:
         """Raise UsageError where a table that it reads is not there yet."""

@@ -7,21 +7,24 @@ to be done is written down first: a process that is cut off there is finished by
 
 from __future__ import annotations
 
-import json
 import shutil
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from medallion.config.model import Config
 from medallion.config.queries import names
-from medallion.errors import UsageError
-from medallion.lakehouse import specs, storage, tables
+from medallion.errors import MedallionError, UsageError
+from medallion.lakehouse import specs, tables
 from medallion.lakehouse.layout import LAYERS, Layout
 from medallion.lakehouse.text import counted
 from medallion.ops.runs import REFRESHED
+from medallion.pipeline import plan as plans
 from medallion.pipeline.pipeline import Pipeline
 from medallion.pipeline.settlement import row_of
+from medallion.spark import checkpoints
+from medallion.spark.errors import StreamError, in_words
 from medallion.spark.query import AVAILABLE_NOW, await_all, trigger
 from medallion.spark.watch import Watch
 
@@ -62,69 +65,87 @@ def refresh(pipeline: Pipeline, table: str) -> None:
     right); its gold tables then wait for the nightly batch in which they pass.
 
     Raises:
-        MedallionError: the table is gold's, and a gate holds rows back from gold.
+        MedallionError: a table cannot be rebuilt, and why; the others are. Or the table is gold's,
+            and a gate holds rows back from gold.
     """
     _, *later = layers_of(pipeline.config, table)
     if pipeline.flow(table).is_gated:
         pipeline.refuse_held()
-    finish(pipeline)
-    plan = _plan(pipeline.config.layout)
-    left = list(plan["then"]) if plan else []  # what an earlier refresh has left to do
+    end_swap(pipeline)
+    plan = plans.read(pipeline.config.layout)
+    left = plan.then if plan else ()  # what an earlier refresh has left to do
     readers = [f.name for layer in later for f in pipeline.flows(layer) if table in f.upstream]
     then = dict.fromkeys((*readers, *left))
     _rebuild(pipeline, table, [step for step in then if step != table])
-    finish(pipeline)
+    if failures := finish(pipeline):
+        raise type(failures[0])("; ".join(map(str, failures)))
 
 
-def finish(pipeline: Pipeline) -> None:
-    """Do what a refresh has left to do: nothing where there is none, or while gold is held."""
-    layout = pipeline.config.layout
-    plan = _plan(layout)
-    if plan and plan["built"]:
-        pipeline.say(f"refresh   {plan['table']}: goes on where it was cut off")
+def end_swap(pipeline: Pipeline) -> None:
+    """End a refresh that was cut off while it put tables in the place of the old ones."""
+    plan = plans.read(pipeline.config.layout)
+    if plan and plan.built:
+        pipeline.say(f"refresh   {plan.table}: goes on where it was cut off")
         _swap(pipeline, plan)
-        plan = _plan(layout)
-    while plan:
+
+
+def finish(pipeline: Pipeline) -> list[MedallionError]:
+    """Do what a refresh has left to do: nothing where there is none, or while gold is held.
+
+    Returns:
+        Why some tables could not be rebuilt, which are left to do; the others are.
+    """
+    layout, failures = pipeline.config.layout, list[MedallionError]()
+    end_swap(pipeline)
+    plan = plans.read(layout)
+    for table in plan.then if plan else ():
         if pipeline.held():
-            pipeline.say(f"refresh   {', '.join(plan['then'])}: when gold is no longer held back")
-            return
-        first, *later = plan["then"]
-        if first in names(pipeline.config):
-            _rebuild(pipeline, first, later)
-        else:  # the configuration has given it up
-            _write_plan(layout, {**plan, "then": later})
-        plan = _plan(layout)
+            pipeline.say(f"refresh   {table}: when gold is no longer held back")
+            continue
+        left = plans.read(layout)
+        if left is None or left.built:  # a swap has failed, and comes first
+            break
+        rest = tuple(other for other in left.then if other != table)
+        if table not in names(pipeline.config):  # the configuration has given it up
+            plans.write(layout, replace(left, then=rest))
+        elif error := _failure(pipeline, table, rest):
+            failures.append(error)
+    return failures
 
 
-def take_up_late(pipeline: Pipeline) -> None:
-    """Make the tables of gold anew for which rows came too late: of joins, whose state had gone."""
-    for flow in pipeline.flows("gold"):
-        if pipeline.runs.late_rows(flow.name):
-            refresh(pipeline, flow.name)
+def take_up_late(
+    pipeline: Pipeline, without: AbstractSet[str] = frozenset()
+) -> list[MedallionError]:
+    """Make the tables of gold anew for which rows came too late: of joins, whose state had gone.
+
+    Args:
+        without: sources whose rows are to stay where they are.
+
+    Returns:
+        Why some could not be made.
+    """
+    late = [flow for flow in pipeline.flows("gold") if pipeline.runs.late_rows(flow.name)]
+    failures = []
+    for flow in late:
+        plan = plans.read(pipeline.config.layout)
+        rest = plan.then if plan else ()
+        if not flow.source_names & without and not (plan and plan.built):
+            failures.append(_failure(pipeline, flow.name, rest))
+    return [error for error in failures if error]
 
 
-def cut_off(layout: Layout) -> str | None:
-    """The table of a refresh that has something left to do; mostly None."""
-    plan = _plan(layout)
-    return plan["table"] if plan else None
+def _failure(pipeline: Pipeline, table: str, then: Sequence[str]) -> MedallionError | None:
+    """Rebuild one table; why it cannot be, which is not the others' trouble."""
+    try:
+        _rebuild(pipeline, table, then)
+    except MedallionError as error:
+        return error
+    except Exception as error:
+        return StreamError(f"{table} cannot be rebuilt: {in_words(error)}")
+    return None
 
 
-def _plan(layout: Layout) -> dict[str, Any] | None:
-    file = layout.refresh_plan
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
-
-
-def _write_plan(layout: Layout, plan: dict[str, Any]) -> None:
-    """The plan is there whole, or as it was; with nothing left to do it goes before the rest."""
-    file = layout.refresh_plan
-    if plan["built"] or plan["then"]:
-        storage.write(file, json.dumps(plan))
-    else:
-        file.unlink(missing_ok=True)
-        shutil.rmtree(file.parent)
-
-
-def _rebuild(pipeline: Pipeline, table: str, then: list[str]) -> None:
+def _rebuild(pipeline: Pipeline, table: str, then: Sequence[str]) -> None:
     """Build one table beside the old one, and put it in its place."""
     layout = pipeline.config.layout
     built = pipeline.flow(table).targets
@@ -141,33 +162,37 @@ def _rebuild(pipeline: Pipeline, table: str, then: list[str]) -> None:
     row = row_of(beside.config, beside.runs, flow, flow.settle(-1))
     row |= {"run_id": pipeline.run_id, "command": f"refresh {table}", "state": REFRESHED}
     before = tables.row_count(layout.table(table))
-    plan = {"table": table, "built": built, "row": row, "then": then}
-    _write_plan(layout, plan)
+    checkpoint = area.checkpoint(table)
+    query, batch = checkpoints.query_id(checkpoint), checkpoints.last_committed(checkpoint)
+    plan = plans.Plan(table, tuple(built), query, batch, row, tuple(then))
+    plans.write(layout, plan)
     _swap(pipeline, plan)
     now = tables.row_count(layout.table(table))
     pipeline.say(f"refresh   {table}: {counted(before, 'row')} before, {now:,} now")
 
 
-def _swap(pipeline: Pipeline, plan: dict[str, Any]) -> None:
+def _swap(pipeline: Pipeline, plan: plans.Plan) -> None:
     """Put what was built in the place of the old tables; every step may be repeated."""
-    layout, table = pipeline.config.layout, plan["table"]
-    beside = Beside(layout.root, tuple(plan["built"]))
-    for name in plan["built"]:
+    layout, table = pipeline.config.layout, plan.table
+    beside = Beside(layout.root, plan.built)
+    # The tables know the last batch again: should its end be torn, it is not written twice.
+    once = {"txnAppId": plan.query, "txnVersion": str(plan.batch)}
+    for name in plan.built:
         new = beside.table(name)
         if tables.exists(new):
             frame = pipeline.spark.read.format("delta").load(str(new))
             kept = pipeline.config.maintain.properties(specs.of(name))
             tables.create(layout.table(name), frame.schema.json(), kept)
             writer = frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
-            writer.save(str(layout.table(name)))
+            writer.options(**once).save(str(layout.table(name)))
     if beside.checkpoint(table).is_dir():
         shutil.rmtree(layout.checkpoint(table), ignore_errors=True)
         layout.checkpoint(table).parent.mkdir(parents=True, exist_ok=True)
         beside.checkpoint(table).rename(layout.checkpoint(table))
     # What the table's log counts from now on comes after this version.
-    row = plan["row"] | {"table_version": tables.version(layout.table(table))}
-    if len(plan["built"]) > 1:
-        row["quarantine_version"] = tables.version(layout.table(plan["built"][1]))
+    row = {**plan.row, "table_version": tables.version(layout.table(table))}
+    if len(plan.built) > 1:
+        row["quarantine_version"] = tables.version(layout.table(plan.built[1]))
     if (row["query"], row["run_id"]) not in pipeline.runs.standing.refreshing_runs:
         pipeline.runs.write([row])
-    _write_plan(layout, {**plan, "built": [], "row": {}})
+    plans.write(layout, plans.Plan(table, then=plan.then))

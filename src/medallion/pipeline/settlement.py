@@ -11,7 +11,7 @@ from medallion.errors import MedallionError
 from medallion.lakehouse import tables
 from medallion.layers.flow import Flow
 from medallion.ops.runs import Runs
-from medallion.spark.errors import StreamError, one_line
+from medallion.spark.errors import StreamError, in_words
 
 
 def settle(
@@ -48,8 +48,7 @@ def settle(
 def _told(flow: Flow, error: Exception) -> MedallionError:
     if isinstance(error, MedallionError):
         return error
-    told = one_line(str(error)) if str(error).strip() else type(error).__name__
-    return StreamError(f"{flow.name} cannot be put on record: {told}")
+    return StreamError(f"{flow.name} cannot be put on record: {in_words(error)}")
 
 
 def row_of(

@@ -113,11 +113,23 @@ def forget(checkpoint: Path, name: str) -> None:
 
 
 def noted(checkpoint: Path, name: str) -> dict[str, Any] | None:
-    """Such a document; None where there is none."""
+    """Such a document; None where there is none.
+
+    Raises:
+        MedallionError: somebody has damaged it, for it is written whole.
+    """
     file = checkpoint / f"{name}.json"
     if not file.is_file():
         return None
-    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise MedallionError(
+            f"{file} is damaged: put a copy in its place, or remove it, and {checkpoint.name} goes "
+            "on by what the configuration says now."
+        )
     return found
 
 

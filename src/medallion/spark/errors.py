@@ -18,6 +18,14 @@ class StreamError(MedallionError):
     """A streaming query stopped with an error."""
 
 
+def in_words(error: Exception) -> str:
+    """Any exception in one line; with its class, if it is neither ours nor Spark's."""
+    if isinstance(error, MedallionError):
+        return str(error)
+    told = one_line(str(error)) if str(error).strip() else "no message"
+    return told if isinstance(error, SPARK_ERRORS) else f"{type(error).__name__}: {told}"
+
+
 def one_line(text: str) -> str:
     """An exception of Spark without its stack traces, Python's among them."""
     traced = text.rpartition(_TRACEBACK)[2].splitlines() if _TRACEBACK in text else []

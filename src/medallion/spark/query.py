@@ -62,7 +62,7 @@ class Run:
     ended: float | None = None
     batches: dict[int, Batch] = field(default_factory=dict)
     on_batch: Callable[[Run, Batch], None] | None = None
-    is_renewed: bool = False  # it stopped for new columns, which is no failure
+    is_renewed: bool = False  # it has only to be started again, which is no failure
     is_given_up: bool = False  # it hung, and was stopped: another one may take its place
     is_settled: bool = False  # all of it is on record
     _is_stopped: bool = False

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pyspark.sql import DataFrame
 
 from medallion.errors import MedallionError
-from medallion.spark.errors import SPARK_ERRORS, one_line
+from medallion.spark.errors import in_words
 
 
 class Sink:
@@ -30,13 +30,6 @@ class Sink:
         try:
             self._write(rows, batch)
         except Exception as error:
-            self.failure = MedallionError(_in_words(error, batch))
+            which = "" if isinstance(error, MedallionError) else f"batch {batch}: "
+            self.failure = MedallionError(which + in_words(error))
             raise self.failure from None
-
-
-def _in_words(error: Exception, batch: int) -> str:
-    if isinstance(error, MedallionError):
-        return str(error)
-    kind = "" if isinstance(error, SPARK_ERRORS) else f"{type(error).__name__}: "
-    told = one_line(str(error)) if str(error).strip() else "no message"
-    return f"batch {batch}: {kind}{told}"

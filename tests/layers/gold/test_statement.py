@@ -49,6 +49,8 @@ def test_queries_that_a_stream_can_do(spark: SparkSession) -> None:
         (f"select device, row_number() over (order by event_at) as n from {EVENT}", "OVER"),
         (f"select device from {EVENT} except select device from {OTHER}", "EXCEPT"),
         (f"select device from {EVENT} intersect select device from {OTHER}", "INTERSECT"),
+        (f"{COUNTS} union all select device, 1 as n from {OTHER}", "make a table of each"),
+        (f"{COUNTS} union all {COUNTS}", "make a table of each"),
         (f"select e.device from {EVENT} e join {OTHER} a on e.device = a.device", "join in place"),
         (
             f"select device from {EVENT} where device in (select device from {OTHER})",
@@ -72,6 +74,16 @@ def test_what_a_stream_cannot_do(spark: SparkSession, sql: str, words: str) -> N
     assert str(error.value).startswith("x.sql: ")
     assert words in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "condition", ["event_at > current_timestamp() - interval 1 day", "rand() < 0.5"]
+)
+def test_what_would_depend_on_when_a_row_came_in(spark: SparkSession, condition: str) -> None:
+    stream = spark.readStream.format("rate").load().withColumnRenamed("timestamp", "event_at")
+    statement.refuse_fleeting("gold.t", stream.where("event_at > timestamp'2018-03-02'"))
+    with pytest.raises(ConfigError, match=r"gold\.t asks for the present moment or for chance"):
+        statement.refuse_fleeting("gold.t", stream.where(condition).groupBy().count())
 
 
 def test_groups_are_not_appended(spark: SparkSession) -> None:

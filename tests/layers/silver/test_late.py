@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from medallion.inspection.audit import audit
 from medallion.inspection.balance import Balance
@@ -24,7 +25,12 @@ LATE = (
     event("10:00:00"),  # silver has it
     event("16:00:00"),  # on time
     event("09:00:02", device=None),  # without identity: no watermark, no duplicate
+    # Late, and of times that Delta's change feed shifts by days, or cannot say.
+    event("09:00:00").replace("2018-03-02", "1582-10-10"),
+    event("09:00:00").replace("2018-03-02", "0001-01-01"),
 )
+SET_ASIDE = ["0001-01-01 09:00:00", "1582-10-10 09:00:00", "2018-03-02 09:00:00"]
+SET_ASIDE += ["2018-03-02 09:00:01"]
 
 
 def only_q(suite: Path) -> None:
@@ -45,11 +51,24 @@ def only_events(lakehouse: Lakehouse, late: str) -> None:
     lakehouse.config = replace(lakehouse.config, sources=sources, gold={})
 
 
-def with_a_late_row_in_bronze(lakehouse: Lakehouse, conf: Path) -> tuple[Path, Pipeline]:
-    """A night, and a late row and one on time that silver has not read yet; silver's suite."""
-    expectations = lakehouse.copy_of_conf(conf) / "great_expectations/expectations"
+@pytest.fixture(scope="module")
+def first_night(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
+    lakehouse = Lakehouse(spark, tmp_path_factory.mktemp("late") / "lakehouse")
+    only_events(lakehouse, "admit")
     lakehouse.land("event", "1.json", *FIRST)
     assert lakehouse.night().is_good
+    return lakehouse
+
+
+@pytest.fixture
+def after_first(first_night: Lakehouse, tmp_path: Path) -> Lakehouse:
+    """A copy, to go on from."""
+    return first_night.copy(tmp_path / "lakehouse")
+
+
+def with_a_late_row_in_bronze(lakehouse: Lakehouse, conf: Path) -> tuple[Path, Pipeline]:
+    """A late row and one on time, which silver has not read yet; silver's suite."""
+    expectations = lakehouse.copy_of_conf(conf) / "great_expectations/expectations"
     lakehouse.land("event", "2.json", event("09:00:00"), event("16:00:00"))
     pipeline = lakehouse.pipeline()
     pipeline.run("bronze")
@@ -57,29 +76,27 @@ def with_a_late_row_in_bronze(lakehouse: Lakehouse, conf: Path) -> tuple[Path, P
 
 
 @pytest.mark.parametrize("late", ["admit", "quarantine"])
-def test_late_rows(lakehouse: Lakehouse, late: str) -> None:
+def test_late_rows(after_first: Lakehouse, late: str) -> None:
+    lakehouse = after_first
     only_events(lakehouse, late)
-    lakehouse.land("event", "1.json", *FIRST)
-    assert lakehouse.night().is_good
     lakehouse.land("event", "2.json", *LATE)
     report = lakehouse.night()
     assert report.is_good, report
-    admitted = 2 if late == "admit" else 0
+    admitted = 4 if late == "admit" else 0
     assert report.balances["event"] == Balance(
-        landed_lines=8,
-        bronze_rows=8,
+        landed_lines=10,
+        bronze_rows=10,
         silver_rows=2 + 2 + admitted,
-        quarantined_rows=2 - admitted,
+        quarantined_rows=4 - admitted,
         duplicate_rows=2,
         late_rows=admitted,
         waiting_rows=0,
     )
     if late == "quarantine":
         found = lakehouse.rows("quarantine.event", "ts", "_failed_rules")
-        assert found == [
-            ("2018-03-02 09:00:00", ["late"]),
-            ("2018-03-02 09:00:01", ["late"]),
-        ]
+        assert found == [(time, ["late"]) for time in SET_ASIDE]
+    else:
+        assert {(time,) for time in SET_ASIDE} < set(lakehouse.rows("silver.event", "event_at"))
     # A night with nothing new finds nothing late a second time.
     assert lakehouse.night().balances == report.balances
 
@@ -97,10 +114,10 @@ def test_rows_of_before_1970_are_not_late_where_nothing_came_before(lakehouse: L
 
 
 def test_a_rule_that_is_written_while_a_query_is_on_waits_for_the_next_one(
-    lakehouse: Lakehouse, tmp_path: Path
+    after_first: Lakehouse, tmp_path: Path
 ) -> None:
     """What the watermark drops is judged by the rules that the query itself began with."""
-    only_events(lakehouse, "admit")
+    lakehouse = after_first
     suite, pipeline = with_a_late_row_in_bronze(lakehouse, tmp_path)
     started = pipeline.start("silver")
     only_q(suite)
@@ -115,15 +132,16 @@ def test_a_rule_that_is_written_while_a_query_is_on_waits_for_the_next_one(
 
 @pytest.mark.parametrize("late", ["admit", pytest.param("quarantine", marks=pytest.mark.slow)])
 def test_a_rule_that_is_written_after_a_run_was_cut_off_waits_until_that_is_settled(
-    lakehouse: Lakehouse, tmp_path: Path, late: str
+    after_first: Lakehouse, tmp_path: Path, late: str
 ) -> None:
     """By the new rule the late row is no late one, and its batch has been in quarantine already."""
+    lakehouse = after_first
     only_events(lakehouse, late)
     suite, pipeline = with_a_late_row_in_bronze(lakehouse, tmp_path)
     await_all(flow.ran for flow in pipeline.start("silver"))  # cut off before it is settled
     only_q(suite)
     # Not a nightly run: by the new suite, its gate would hold back what came in by the old one.
-    lakehouse.fill("bronze", "silver")
+    lakehouse.fill("silver")
     admitted = 1 if late == "admit" else 0
     assert len(lakehouse.rows("silver.event")) == 3 + admitted
     assert len(lakehouse.rows("quarantine.event")) == 1 - admitted
@@ -134,21 +152,6 @@ def test_a_rule_that_is_written_after_a_run_was_cut_off_waits_until_that_is_sett
         "quarantine.event", "ts", "_failed_rules"
     )
     assert audit(lakehouse.config, everything=True).is_balanced
-
-
-def test_late_rows_of_long_ago_keep_their_times(lakehouse: Lakehouse) -> None:
-    """Delta's change feed gives the first one the date of five days later."""
-    only_events(lakehouse, "admit")
-    lakehouse.land("event", "1.json", *FIRST)
-    lakehouse.fill("bronze", "silver")
-    times = ("1582-10-10T12:00:00", "0001-01-01T00:00:00")
-    lakehouse.land(
-        "event", "2.json", *(json.dumps({"id": "p", "action": t, "ts": t}) for t in times)
-    )
-    lakehouse.fill("bronze", "silver")
-    rows = lakehouse.rows("silver.event", "event_at", "action")
-    found = {action.upper(): at for at, action in rows}
-    assert [found[time].replace(" ", "T") for time in times] == list(times)
 
 
 def test_a_corrected_expression_takes_effect(lakehouse: Lakehouse) -> None:

@@ -7,17 +7,14 @@ import itertools
 import re
 from collections import Counter
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
 
 from medallion.ops import ledger
 from medallion.ops.ledger import ARCHIVED, INGESTED, REJECTED
 from tests.support.any_lines import ANY_LINES
 from tests.support.lakehouse import Lakehouse
 
-# Each example is many files: Spark's time goes by the job.
 FILES = 20
 BLANK = b" \t\r\n\v\f"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -54,31 +51,33 @@ def rows_in(content: bytes) -> int:
     return sum(bool(line.strip(BLANK)) for line in lines)
 
 
-@pytest.fixture(scope="module")
-def lakehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
-    """One for all examples, so that the fields of each are columns of the next."""
-    lakehouse = Lakehouse(spark, tmp_path_factory.mktemp("any bytes") / "lakehouse")
+def drawn() -> list[tuple[bytes, str]]:
+    """All examples at once."""
+    found: list[tuple[bytes, str]] = []
+
+    @given(files=st.lists(st.tuples(TEXTS, ENDINGS), min_size=FILES // 2, max_size=FILES))
+    def draw(files: list[tuple[bytes, str]]) -> None:
+        found.extend(files)
+
+    draw()
+    return found
+
+
+def test_every_file_is_rows_or_is_rejected(lakehouse: Lakehouse) -> None:
+    """In two runs, so that the fields of one are columns of the next."""
     lakehouse.about("event")
-    return lakehouse
-
-
-NUMBERS = itertools.count()
-
-
-@given(files=st.lists(st.tuples(TEXTS, ENDINGS), min_size=FILES // 2, max_size=FILES))
-def test_every_file_is_rows_or_is_rejected(
-    lakehouse: Lakehouse, files: list[tuple[bytes, str]]
-) -> None:
     landing = lakehouse.config.layout.landing("event")
     landing.mkdir(parents=True, exist_ok=True)
     landed: dict[str, int | None] = {}
-    for content, ending in files:
-        path = landing / f"{next(NUMBERS)}{ending}"
-        packed = gzip.compress(content) if ending.endswith(".gz") else content
-        path.write_bytes(packed[:-4] if ".torn" in ending else packed)
-        rows = rows_in(content) if is_whole(content, ending) else None
-        landed[f"landing/event/{path.name}"] = rows
-    lakehouse.fill("bronze")
+    files = list(enumerate(drawn()))
+    for some in (files[::2], files[1::2]):
+        for number, (content, ending) in some:
+            path = landing / f"{number}{ending}"
+            packed = gzip.compress(content) if ending.endswith(".gz") else content
+            path.write_bytes(packed[:-4] if ".torn" in ending else packed)
+            rows = rows_in(content) if is_whole(content, ending) else None
+            landed[f"landing/event/{path.name}"] = rows
+        lakehouse.fill("bronze")
     entries = {entry.path: entry for entry in ledger.read(lakehouse.config.layout)}
     in_bronze = Counter(file for (file,) in lakehouse.rows("bronze.event", "_source_file"))
     for name, expected in landed.items():

@@ -235,7 +235,7 @@ def test_csv_of_rare_codecs(lakehouse: Lakehouse) -> None:
     assert recounted(home) == []
 
 
-@pytest.mark.parametrize("columns", [300, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("columns", [120, pytest.param(1000, marks=pytest.mark.slow)])
 def test_csv_of_many_columns(lakehouse: Lakehouse, columns: int) -> None:
     home = only(lakehouse, format="csv", schema=SCHEMA, schema_evolution="rescue")
     names = ["Index", *(f"c{number}" for number in range(1, columns))]

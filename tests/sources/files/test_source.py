@@ -257,13 +257,3 @@ def test_a_folder_named_by_way_of_another(lakehouse: Lakehouse, name: str) -> No
     home.fill("bronze")
     assert home.rows("bronze.activity", "_source_file", "Index") == [(f"{outside}/{name}", 1)]
     assert book(home)[name, 1].rows == 1
-
-
-def test_a_checkpoint_that_is_lost_doubles_no_row(home: Lakehouse) -> None:
-    home.land("activity", "a.json", row(1))
-    home.fill("bronze")
-    shutil.rmtree(home.config.layout.checkpoint("bronze.activity"))
-    home.land("activity", "b.json", row(2))
-    home.fill("bronze")
-    assert indexes(home) == [1, 2]
-    assert counts(home)["a.json", 1] == (INGESTED, 0, 1, 0, 0)

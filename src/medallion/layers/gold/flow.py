@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from medallion.config.model import Aggregate, Config, GoldTable, Join, Statement
 from medallion.config.queries import Query
@@ -15,12 +16,14 @@ from medallion.layers import recovery
 from medallion.layers.definition import refuse_another
 from medallion.layers.flow import Flow, Say
 from medallion.layers.gold import statement
-from medallion.layers.gold.transform import aggregate, joined
+from medallion.layers.gold.transform import aggregate, has_place, joined
 from medallion.layers.gold.writer import Merge
 from medallion.spark import checkpoints, query
+from medallion.spark.progress import Batch
 from medallion.spark.query import Run
 from medallion.spark.sink import Sink
 
+_NO_PLACE = "no place: "
 TOO_LATE = "medallion nightly, or refresh, makes the table anew"
 
 
@@ -54,6 +57,7 @@ class Gold(Flow):
         self.tell_kept_settings()
         stream = self._stream()
         result = made_of(self.spark, self.config, table, stream)
+        statement.refuse_fleeting(f"{self.config.conf_dir / 'pipeline.yaml'}: {self.name}", result)
         if checkpoints.last_begun(checkpoint) < 0:
             tables.forget_empty(target, result.schema.json())
         tables.create(target, result.schema.json(), self.config.maintain.properties(specs.GOLD))
@@ -77,6 +81,7 @@ class Gold(Flow):
             rows = reader.load(str(table))
             if isinstance(self.table.made, Join):
                 rows = rows.withWatermark(source.event_time, source.watermark.text)
+                rows = rows.observe(_NO_PLACE + source.name, _rows_without(source.event_time))
             found[source.name] = rows
         return found
 
@@ -94,6 +99,8 @@ class Gold(Flow):
             late += sum(number not in batches for number in ended)
             if late:
                 self.say(f"  {self.name}: {counted(late, 'row')} came too late for it: {TOO_LATE}")
+            if out := sum(map(_without_place, batches.values())):
+                self.say(f"  {self.name}: {counted(out, 'row')} of 1970 or before it leaves out")
         return {
             "rows_in": sum(batch.rows for batch in batches.values()),
             "late_rows": late,
@@ -111,7 +118,7 @@ class Gold(Flow):
         mode = {"output_mode": table.output_mode}
         match made:
             case Statement():
-                return {"sql": " ".join(made.sql.split()), **mode}
+                return {"sql": made.sql, **mode}
             case Join():
                 within = {"within": made.within.text, "on": dict(made.on)}
                 said = {"where": made.where, "condition": made.condition, "kind": made.kind}
@@ -126,6 +133,15 @@ class Gold(Flow):
             "measure": dict(made.measure),
             **mode,
         }
+
+
+def _rows_without(time: str) -> Column:
+    return F.count_if(~has_place(time)).alias("rows")
+
+
+def _without_place(batch: Batch) -> int:
+    """The rows of a batch that a join leaves out."""
+    return sum(int(v["rows"]) for k, v in batch.observed.items() if k.startswith(_NO_PLACE))
 
 
 def made_of(

@@ -27,6 +27,7 @@ _REFUSED = {
 _NESTED = "has a query within its conditions or columns: do that where the table is read"
 _JOINED = "joins two streams, which takes watermarks: write the table with join in place of sql"
 _TWICE = "aggregates what it has aggregated: do the second step where the table is read"
+_MIXED = "puts groups beside other rows (UNION): make a table of each, and UNION them when read"
 _STATIC = "reads {}: a table of gold is made of silver tables alone"
 _CONSTANTS = ("OneRowRelation", "LocalRelation", "Range", "CTERelationRef")
 
@@ -64,6 +65,18 @@ def result(
     return found
 
 
+def refuse_fleeting(name: str, found: DataFrame) -> None:
+    """Raise ConfigError where a table would depend on when its rows came in, or on chance."""
+    jvm: Any = found.sparkSession._jvm
+    patterns = jvm.org.apache.spark.sql.catalyst.trees.TreePattern
+    plan = found._jdf.queryExecution().analyzed()
+    if plan.containsPattern(patterns.CURRENT_LIKE()) or not plan.deterministic():
+        raise ConfigError(
+            f"{name} asks for the present moment or for chance (current_timestamp, rand): a row is "
+            "counted once, when it comes in, so say that where the table is read."
+        )
+
+
 def _problem(table: GoldTable, found: DataFrame) -> str | None:
     """What a stream cannot do of it, or a table cannot hold."""
     plan = found._jdf.queryExecution().analyzed()
@@ -72,6 +85,8 @@ def _problem(table: GoldTable, found: DataFrame) -> str | None:
     for node, kind in zip(nodes, kinds, strict=True):
         if kind in _REFUSED:
             return _REFUSED[kind]
+        if kind == "Union" and "Aggregate" in map(_kind, _nodes(node)):
+            return _MIXED  # groups are given anew in each batch, other rows once
         if kind == "Join" and node.left().isStreaming() and node.right().isStreaming():
             return _JOINED
         if not (node.children().size() or node.isStreaming() or kind in _CONSTANTS):

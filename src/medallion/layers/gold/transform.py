@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import and_
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from medallion.config.model import Aggregate, Join
@@ -65,15 +65,25 @@ def aggregated(rows: DataFrame, groups: Sequence[str], measure: Mapping[str, str
     return rows.groupBy(*groups).agg(*measures).select(*groups, *measure)
 
 
+def has_place(time: str) -> Column:
+    """Whether a join of streams can hold a row: Spark's watermark begins at 1970, and what is not
+    after that comes too late."""
+    return F.col(time) > F.timestamp_millis(F.lit(0))
+
+
 def joined(rows: Mapping[str, DataFrame], times: Mapping[str, str], made: Join) -> DataFrame:
     """The pairs of rows of two silver tables, and with `left` the rows that have no partner.
+
+    Rows without a `has_place` are in none, on a batch as on a stream.
 
     Args:
         rows: both tables by their sources' names, the first one first; streams with a watermark.
         times: the columns of the event times, likewise.
         made: what makes a pair, and the columns of one.
     """
-    (left, first), (right, second) = rows.items()
+    (left, first), (right, second) = (
+        (name, some.where(has_place(times[name]))) for name, some in rows.items()
+    )
     if made.where:
         first = first.where(made.where)
     seconds = made.within.seconds
@@ -81,6 +91,9 @@ def joined(rows: Mapping[str, DataFrame], times: Mapping[str, str], made: Join) 
     reach = F.expr(f"interval {seconds} seconds")
     conditions = [F.col(f"{left}.{one}") == F.col(f"{right}.{two}") for one, two in made.on.items()]
     conditions += [other >= time - reach, other <= time + reach]
-    conditions += [F.expr(made.condition)] if made.condition else []
+    if made.condition:
+        # In one piece: where a part of it names the first table alone, Spark would give out a row
+        # that fails it at once, as one without a partner, and not when its time has passed.
+        conditions += [F.expr(made.condition).eqNullSafe(other.isNotNull())]
     pairs = first.alias(left).join(second.alias(right), reduce(and_, conditions), made.kind)
     return pairs.select(*(F.expr(sql).alias(name) for name, sql in made.columns.items()))

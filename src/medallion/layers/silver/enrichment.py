@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
 from medallion.config.model import Config, Enrich, SourceConfig
-from medallion.errors import ConfigError
+from medallion.errors import ConfigError, MedallionError
 from medallion.lakehouse import storage
 from medallion.lakehouse.layout import plain
 from medallion.layers import recovery
@@ -18,9 +19,10 @@ from medallion.layers.silver import transform
 from medallion.layers.silver.reference import Reference, kind_of, look
 from medallion.quality.rules import Rule, failed_rules
 from medallion.spark import checkpoints
+from medallion.spark.errors import SPARK_ERRORS, one_line
 from medallion.spark.feed import escaped
 
-_NOTE = "reference"
+_NOTE, _RULES = "reference", "reference_rules"
 
 
 class Enrichment:
@@ -29,6 +31,9 @@ class Enrichment:
     What a batch takes is kept beside the checkpoint. So a reference that has not changed is not
     read again; and a batch that was cut off between its two tables ends with what it began with,
     for by another one a row might go to both of them, or to neither.
+
+    Attributes:
+        rules: the names of those that name a column of it, and of those that once did.
     """
 
     def __init__(
@@ -40,15 +45,20 @@ class Enrichment:
             rules: of its silver, those that name a column of the reference.
         """
         assert source.enrich, f"{source.name} has no reference"
-        self.rules = tuple(rule.name for rule in rules)
         self._enrich: Enrich = source.enrich
         self._spark, self._failed = spark, failed_rules(rules)
         self._where = f"{config.conf_dir / 'pipeline.yaml'}: sources.{source.name}.enrich.on"
         self._file = plain(config.layout.root / self._enrich.file)
         self._checkpoint = config.layout.checkpoint(f"silver.{source.name}")
+        then = checkpoints.noted(self._checkpoint, _RULES) or {"names": ()}
+        self.rules = tuple(dict.fromkeys((*then["names"], *(rule.name for rule in rules))))
         names = (f"silver.{source.name}", f"quarantine.{source.name}")
         self._targets: list[Path] = [config.layout.table(name) for name in names]
         self._kinds: Mapping[str, str] = {}
+
+    def keep_rules(self) -> None:
+        """Note the names of the rules: rows are in quarantine for them whatever they are later."""
+        checkpoints.note(self._checkpoint, _RULES, {"names": self.rules})
 
     @property
     def name(self) -> str:
@@ -81,7 +91,17 @@ class Enrichment:
 
     def of_now(self, rows: DataFrame) -> DataFrame:
         """Rows that no batch writes, with the reference as it is now; raises as `of_batch` does."""
-        return self._joined(rows, self._look().rows())
+        with self._named():
+            return self._joined(rows, self._look().rows())
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """What Spark cannot read of the reference is told with its name."""
+        try:
+            yield
+        except SPARK_ERRORS as error:
+            told = one_line(str(error))
+            raise MedallionError(f"{self.name}: cannot be read ({told}).") from None
 
     @property
     def _ddl(self) -> str:
@@ -97,15 +117,16 @@ class Enrichment:
 
     def _kept(self, batch: int) -> Path:
         """The copy that a batch reads, made anew where the reference is another one."""
-        folder, reference = self._checkpoint / _NOTE, self._look()
-        now = hashlib.sha256(f"{reference.version} {self._ddl}".encode()).hexdigest()
-        then = checkpoints.noted(self._checkpoint, _NOTE)
-        if then and (
-            then["of"] == now or recovery.has_written(self._checkpoint, self._targets, batch)
-        ):
+        folder, then = self._checkpoint / _NOTE, checkpoints.noted(self._checkpoint, _NOTE)
+        if then and recovery.has_written(self._checkpoint, self._targets, batch):
             return folder / str(then["of"])
+        reference = self._look()
+        now = hashlib.sha256(f"{reference.version} {self._ddl}".encode()).hexdigest()
+        if then and then["of"] == now:
+            return folder / now
         copy = folder / now
-        reference.rows().write.mode("overwrite").parquet(str(copy))
+        with self._named():
+            reference.rows().write.mode("overwrite").parquet(str(copy))
         for path in (*copy.iterdir(), copy, folder):
             storage.sync(path)
         checkpoints.note(self._checkpoint, _NOTE, {"of": now})

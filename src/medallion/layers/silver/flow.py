@@ -72,6 +72,8 @@ class Silver(Flow):
         self._refuse_another(kept)
         self.tell_kept_settings()
         checkpoints.note(checkpoint, "rules", begun)
+        if self._enrichment:
+            self._enrichment.keep_rules()
         write = Writer(silver, quarantine, source.columns, checkpoint, self._enrichment)
         self._unmatched = write.unmatched
         writer = self._once(rows).writeStream.outputMode("append")
@@ -176,7 +178,7 @@ class Silver(Flow):
         alike = self.rows().join(
             identified.select(*keys).distinct(), on=list(keys), how="left_semi"
         )
-        if self.source.event_time in keys and count:  # then Delta skips the files of other times
+        if count:  # then Delta skips the files of other times
             alike = alike.where(time.between(*(F.lit(t).cast("timestamp") for t in (first, last))))
         if alike.count() == count:
             return new

@@ -127,7 +127,8 @@ class Batch:
         return silver.unionByName(self._aside()) if self._rules else silver
 
     def _aside(self) -> DataFrame:
-        """What tells the rows of quarantine that have broken a rule of the reference's columns.
+        """What tells the rows of quarantine that have broken a rule of the reference's columns, by
+        a name that it has or had.
 
         They have gone by the watermark as silver's have: a second row of their keys is a duplicate.
         """

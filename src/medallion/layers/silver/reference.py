@@ -19,7 +19,6 @@ from medallion.errors import MedallionError
 from medallion.lakehouse import tables
 from medallion.parsing.times import is_time
 from medallion.sources.files.codecs import FAULTS, opened
-from medallion.spark.errors import SPARK_ERRORS, one_line
 
 # The types of columns by Spark's names for them: each holds all that those of its kind can say.
 _KINDS = {
@@ -100,11 +99,7 @@ def _checked(rows: DataFrame, name: str, kinds: Mapping[str, str]) -> DataFrame:
     typed = rows.select(*(F.col(f"`{c}`").cast(kind).alias(c) for c, kind in kinds.items()))
     known = typed.where(F.col(key).isNotNull())
     several = known.groupBy(F.col(key).alias("_key")).agg(F.count("*").alias("_rows"))
-    try:
-        twice = several.where("_rows > 1").selectExpr("string(_key)", "_rows").limit(1).collect()
-    except SPARK_ERRORS as error:
-        raise MedallionError(f"{name}: cannot be read ({one_line(str(error))}).") from None
-    if twice:
+    if twice := several.where("_rows > 1").selectExpr("string(_key)", "_rows").limit(1).collect():
         value, times = twice[0]
         raise MedallionError(
             f"{name}: {key} {value!r} is there {times:,} times, which would multiply rows: a "

@@ -1,0 +1,61 @@
+"""What a refresh has left to do, written down: who is cut off in it is finished by the next."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from medallion.lakehouse import storage
+from medallion.lakehouse.layout import Layout
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The steps that are left.
+
+    Attributes:
+        table: what was rebuilt last.
+        built: its tables, while they are still to be put in the place of the old ones.
+        query: the id of the query that built them, and `batch` its last batch: what it has written
+            is known by these.
+        row: what then goes into `ops.runs`.
+        then: the tables that are to be rebuilt after it, in this order.
+    """
+
+    table: str
+    built: tuple[str, ...] = ()
+    query: str = ""
+    batch: int = -1
+    row: Mapping[str, Any] = field(default_factory=dict)
+    then: tuple[str, ...] = ()
+
+
+def read(layout: Layout) -> Plan | None:
+    """The plan; mostly there is none."""
+    file = layout.refresh_plan
+    if not file.is_file():
+        return None
+    found = json.loads(file.read_text(encoding="utf-8"))
+    return Plan(**{**found, "built": tuple(found["built"]), "then": tuple(found["then"])})
+
+
+def write(layout: Layout, plan: Plan) -> None:
+    """The plan is there whole, or as it was; with nothing left to do it goes before the rest."""
+    file = layout.refresh_plan
+    if plan.built or plan.then:
+        storage.write(file, json.dumps(asdict(plan)))
+    else:
+        file.unlink(missing_ok=True)
+        forget_unfinished(layout)
+
+
+def forget_unfinished(layout: Layout) -> None:
+    """Remove what was built for no plan: its refresh has failed, or was killed, and begins anew.
+
+    Whoever calls this holds the lock of gold, without which nothing is rebuilt.
+    """
+    if not layout.refresh_plan.is_file():
+        shutil.rmtree(layout.refresh_plan.parent, ignore_errors=True)

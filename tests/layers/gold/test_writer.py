@@ -1,0 +1,68 @@
+"""Batches of mode `update`: what they touched is counted anew, by the silver there is then."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyspark.sql import DataFrame
+
+from medallion.lakehouse import specs, tables
+from medallion.layers.gold.flow import made_of
+from medallion.layers.gold.writer import Merge
+from tests.support.lakehouse import Lakehouse, otherwise
+
+BATCHES = (
+    [("10:01:00", "a", "open"), ("10:02:00", "a", "close"), ("13:00:00", None, "open")],
+    [  # in a window that is there, and in a new one
+        ("10:03:00", "a", "open"),
+        ("08:00:00", "b", "open"),
+        ("13:04:59", None, "open"),
+        ("13:05:00", None, "close"),
+    ],
+    [("08:00:01", "b", "open"), ("10:01:00", None, "other")],
+)
+ACTIONS = (
+    {"open": 2, "close": 1},
+    {"open": 5, "close": 2},
+    {"open": 6, "close": 2, "other": 1},
+)
+BY_WINDOWS = [
+    ("2018-03-02 08:00:00", "open", 2),
+    ("2018-03-02 10:00:00", "close", 1),
+    ("2018-03-02 10:00:00", "open", 2),
+    ("2018-03-02 10:00:00", "other", 1),
+    ("2018-03-02 13:00:00", "close", 1),
+    ("2018-03-02 13:00:00", "open", 2),
+]
+
+
+def silver(lakehouse: Lakehouse, number: int) -> DataFrame:
+    rows = [(f"2018-03-02 {time}", device, action) for time, device, action in BATCHES[number]]
+    frame = lakehouse.spark.createDataFrame(rows, "event_at string, device string, action string")
+    return frame.selectExpr("timestamp(event_at) as event_at", "device", "action").coalesce(1)
+
+
+def test_groups_that_a_batch_touches_are_counted_anew(lakehouse: Lakehouse) -> None:
+    """In windows, without windows, and without groups; a batch that runs twice counts once."""
+    config = lakehouse.config
+    windows = replace(config.gold["action_counts"], output_mode="update")
+    actions = otherwise(replace(windows, name="actions"), window=None)
+    everything = otherwise(replace(actions, name="everything"), group_by=())
+    gold = [windows, actions, everything]
+    for table in gold:
+        made = made_of(lakehouse.spark, config, table, {"event": silver(lakehouse, 0)})
+        path = config.layout.table(f"gold.{table.name}")
+        tables.create(path, made.schema.json(), config.maintain.properties(specs.GOLD))
+    counts = []
+    for number in range(len(BATCHES)):
+        batch = silver(lakehouse, number)
+        path = config.layout.table("silver.event")
+        batch.write.format("delta").mode("append").save(str(path))
+        for table in [*gold, actions] if number == 1 else gold:
+            merge = Merge(lakehouse.spark, config, table)
+            merge(merge.touched(batch), number)
+        counts.append(dict(lakehouse.rows("gold.actions")))
+    assert counts == list(ACTIONS)
+    assert lakehouse.rows("gold.everything") == [(9,)]
+    columns = ("window_start", "action", "total_events")
+    assert lakehouse.rows("gold.action_counts", *columns) == BY_WINDOWS
