@@ -1,4 +1,5 @@
-"""The long form: `python -m tests.faults --steps 300 --seed 1`, which is `make faults`."""
+"""The long forms: `python -m tests.faults`, which is `make faults`, and with `--aim` at each place
+at which the code writes, which is `make faults-sites`."""
 
 from __future__ import annotations
 
@@ -25,6 +26,7 @@ from tests.faults.walk import LostError, Walk
 from tests.support import PROJECT
 
 STEPS_A_WORLD = 30
+AIMED_STEPS = 10  # some places are there in a lakehouse's first run alone
 SMALL = "400m"
 
 
@@ -34,14 +36,15 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="medallion-faults-"))
     started, results, found = time.monotonic(), Results(), list[str]()
     places = [_Place(folder / f"place{n}") for n in range(options.workers)]
-    worlds = deque(range(-(-options.steps // STEPS_A_WORLD)))
+    of_a_world = AIMED_STEPS if options.aim else STEPS_A_WORLD
+    worlds = deque(range(-(-options.steps // of_a_world)))
 
     def work(place: _Place) -> None:
         while worlds and time.monotonic() - started < options.minutes * 60:
             world = worlds.popleft()
-            steps = min(STEPS_A_WORLD, options.steps - world * STEPS_A_WORLD)
+            steps = min(of_a_world, options.steps - world * of_a_world)
             done = results.of_a_world()
-            told = place.walk(done, (options.seed, world), steps)
+            told = place.walk(done, (options.seed, world), steps, options.aim)
             results.add(done)
             found.extend([f"seed {options.seed}, world {world}: {told}"] if told else [])
             minutes = (time.monotonic() - started) / 60
@@ -49,7 +52,7 @@ def main() -> int:
             if told:
                 print(told, flush=True)
             processes = sum(place.child.starts for place in places)
-            text = _report(options.seed, results, found, processes, minutes)
+            text = _report(options, results, found, processes, minutes)
             options.report.write_text(text, encoding="utf-8")
 
     try:
@@ -67,6 +70,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=120, help="begin no new lakehouse after")
+    parser.add_argument("--aim", action="store_true", help="kill at each write at least once")
     parser.add_argument("--workers", type=int, default=2, help="lakehouses side by side")
     parser.add_argument("--report", type=Path, default=PROJECT / "docs/faults.md")
     return parser.parse_args()
@@ -80,7 +84,9 @@ class _Place:
         self.folder, self.is_small = folder, _is_small_disk(folder)
         self.child = Child(folder)
 
-    def walk(self, results: Results, seed: tuple[int, int], steps: int) -> str | None:
+    def walk(
+        self, results: Results, seed: tuple[int, int], steps: int, is_aimed: bool
+    ) -> str | None:
         """One lakehouse; what was wrong in the end, or None."""
         place = self.folder / f"world{seed[1]}"
         root, conf = place / "lakehouse", damage.new_conf(place / "conf")
@@ -94,6 +100,7 @@ class _Place:
             results,
             can_kill=True,
             can_fill=self.is_small,
+            is_aimed=is_aimed,
             commands=("layers", *Walk.commands, "nightly"),
         )
         try:
@@ -120,19 +127,34 @@ def _is_small_disk(folder: Path) -> bool:
         return False
 
 
-def _report(seed: int, results: Results, found: list[str], processes: int, minutes: float) -> str:
+_WALK = (
+    "Written by `make faults`: a random walk over lakehouses, in which commands are cut off and "
+    "kept from writing, and what lies on disk is damaged."
+)
+_AIMED = (
+    "Written by `make faults-sites`: lakehouses in which processes are killed (`kill -9`) at the "
+    "places at which the code writes, those first at which none was yet."
+)
+
+
+def _report(
+    options: argparse.Namespace,
+    results: Results,
+    found: list[str],
+    processes: int,
+    minutes: float,
+) -> str:
     machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
     lines = [
-        "# Faults",
+        "# Faults at each write" if options.aim else "# Faults",
         "",
-        "Written by `make faults`: a random walk over lakehouses, in which commands are cut off "
-        "and kept from writing, and what lies on disk is damaged. After every few steps an "
+        f"{_AIMED if options.aim else _WALK} After every few steps an "
         "undisturbed run takes in what is left, doing what its sentences ask for, and the tables "
         "are compared with the lines that landed. (No Python worker of Spark's is killed: there is "
         "none, for no row goes through Python.)",
         "",
-        f"Seed {seed}, {datetime.now(UTC):%Y-%m-%d}, {machine}, Spark {pyspark.__version__}, "
-        f"{minutes:.0f} minutes, {processes} processes.",
+        f"Seed {options.seed}, {datetime.now(UTC):%Y-%m-%d}, {machine}, "
+        f"Spark {pyspark.__version__}, {minutes:.0f} minutes, {processes} processes.",
         "",
         *results.lines(),
     ]

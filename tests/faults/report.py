@@ -18,11 +18,12 @@ class Results:
     sites: dict[str, set[str]] = field(default_factory=dict)  # by the command that writes there
     killed: Counter[str] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)
+    aimed: Counter[str] = field(default_factory=Counter)  # writes that were to be struck, by site
     remedies: Counter[str] = field(default_factory=Counter)
 
     def of_a_world(self) -> Results:
         """The results of one lakehouse, which knows the writes that were seen in the others."""
-        return Results(sites=self.sites, killed=self.killed, failed=self.failed)
+        return Results(sites=self.sites, killed=self.killed, failed=self.failed, aimed=self.aimed)
 
     def add(self, world: Results) -> None:
         """Put those of one lakehouse to the others'."""
@@ -65,6 +66,17 @@ class Results:
         least = min(hits.values())
         return random.choice([site for site in known if hits[site] == least]), random.randint(1, 2)
 
+    def aim(self, random: Random) -> tuple[str, str] | None:
+        """A command, and a write of it at which no process was killed yet, if there is one left."""
+        known = [(command, site) for command, sites in self.sites.items() for site in sites]
+        left = sorted((command, site) for command, site in known if not self.killed[site])
+        if not left:
+            return None
+        least = min(self.aimed[site] for _, site in left)
+        command, site = random.choice([one for one in left if self.aimed[one[1]] == least])
+        self.aimed[site] += 1
+        return command, site
+
     def lines(self) -> list[str]:
         """The results in Markdown."""
         rows = [f"| {what} | {n} | {self.survived[what]} |" for what, n in _sorted(self.faults)]
@@ -81,7 +93,8 @@ class Results:
             *rows,
             "",
             f"Between two writes: {len(everywhere)} places at which the code writes were seen, "
-            f"{len(hit)} of them struck.",
+            f"{len(hit)} of them struck, at {sum(map(bool, map(self.killed.get, everywhere)))} a "
+            "process killed.",
             "",
             "| before this write | killed | failed |",
             "| --- | --- | --- |",

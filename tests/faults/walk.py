@@ -38,6 +38,7 @@ class Walk:
     can_kill: bool = False
     can_fill: bool = False  # the root is on a small disk of its own
     every: int = 4
+    is_aimed: bool = False  # processes are killed, at those writes at which none was yet
     commands: tuple[str, ...] = ("layers", "run", "refresh", "backfill", "stream", "maintain")
     log: list[str] = field(default_factory=list)
 
@@ -69,11 +70,17 @@ class Walk:
         elif draw < 0.28:
             self.clock = self.random.choice((0, -7200, -30, 5400))
             self._note("clock stepped", str(self.clock))
-        step = self._command()
-        self._disturb(step)
+        target = self.results.aim(self.random) if self.is_aimed else None
+        if target and self.random.random() < 0.8:  # now and then writes are looked for
+            step = self._command(target[0])
+            self._do_and_note(step, {"how": "kill", "nth": 1, "site": target[1]})
+        elif self.is_aimed:
+            self._do_and_note(self._command())
+        else:
+            self._disturb(self._command())
 
-    def _command(self) -> dict[str, Any]:
-        do = self.random.choice(self.commands)
+    def _command(self, do: str | None = None) -> dict[str, Any]:
+        do = do or self.random.choice(self.commands)
         given: dict[str, Any] = {}
         if do == "run":
             given = {"layer": self.random.choice(("bronze", "silver", "gold"))}
@@ -90,14 +97,13 @@ class Walk:
     def _disturb(self, step: dict[str, Any]) -> None:
         """Do a step, most often with a fault of its own."""
         draw = self.random.random()
-        fault = None
+        fault, strike = None, None
         if draw < 0.4:
             site = self.results.next_site(self.random, f"{step['do']}")
             how = self.random.choice(_ERRNOS)
             if self.can_kill and draw < 0.2:
                 how = "kill"
-            step["strike"] = {"how": how, "nth": site[1], "site": site[0]}
-            fault = how
+            strike = {"how": how, "nth": site[1], "site": site[0]}
         elif self.can_kill and draw < 0.55:
             step["kill_after"] = self.random.uniform(0.1, 6)
             fault = "kill -9 at a random moment"
@@ -105,8 +111,14 @@ class Walk:
             kinds = ["no open files", "file too large"]
             kinds += ["disk full", "read-only disk"] if self.can_fill else []
             fault = step["squeeze"] = self.random.choice(kinds)
+        self._do_and_note(step, strike, fault)
+
+    def _do_and_note(
+        self, step: dict[str, Any], strike: dict[str, Any] | None = None, fault: str | None = None
+    ) -> None:
+        if strike:
+            step["strike"], fault = strike, strike["how"]
         outcome = self._do(step)
-        self.results.sites_of(step["do"], outcome.sites)
         if outcome.struck:
             self.results.strike(outcome.struck, fault == "kill")
             self._note(f"{fault} at a write" if fault != "kill" else "kill -9 at a write")
@@ -156,6 +168,7 @@ class Walk:
 
     def _do(self, step: dict[str, Any]) -> Outcome:
         outcome = self.act(step)
+        self.results.sites_of(step["do"], outcome.sites)
         if step["do"] == "backfill" and outcome.how == "done":
             self.asked.remove(step["with"]["path"])
         self.log.append(f"{step} -> {outcome.how} {outcome.struck or ''} {outcome.told[:300]}")
