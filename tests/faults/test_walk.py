@@ -26,7 +26,7 @@ def a_walk(tmp_path: Path, act: Act, seed: int = 1, can_kill: bool = False) -> W
 def test_nothing_is_lost_whatever_happens(spark: SparkSession, tmp_path: Path) -> None:
     actor = Actor(spark, tmp_path / "conf", tmp_path / "lakehouse")
     walk = a_walk(tmp_path, actor.act)
-    walk.go(2)
+    walk.go(4)
     assert walk.results.checks == 1
     assert walk.world.lines > 0
     assert walk.results.faults.total() > 0

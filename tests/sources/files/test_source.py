@@ -126,7 +126,7 @@ def test_a_batch_that_was_handed_over_twice_is_taken_in_once(
     home.land("activity", "a.json", row(1), row(2))
     with monkeypatch.context() as patch:
         patch.setattr(ledger.Ledger, "write", dies)
-        with pytest.raises(RuntimeError):
+        with pytest.raises(StreamError, match=r"bronze\.activity cannot be started: .*cut off"):
             home.fill("bronze")
     home.land("activity", "b.json", row(3))
     home.fill("bronze")
