@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
@@ -19,6 +20,7 @@ from medallion.inspection.audit import audit
 from medallion.ops import due
 from medallion.ops.runs import Runs
 from medallion.pipeline import refresh
+from medallion.spark import checkpoints
 from tests.support import lines
 from tests.support.lakehouse import Lakehouse
 
@@ -108,6 +110,10 @@ def test_sessions_sql_and_joins_over_three_nights(lakehouse: Lakehouse) -> None:
     pair = ("a", f"{D}23:56:00", f"{D}23:58:00")
     # Whoever opened at 23:00 or 23:10 may still be followed by a recording.
     assert lakehouse.rows("gold.after_opens") == [pair]
+    # An hour behind the last open, at 23:56: the close of 23:59 is left out by `where`.
+    checkpoint = lakehouse.config.layout.checkpoint("gold.after_opens")
+    mark = checkpoints.watermark(checkpoint, checkpoints.last_begun(checkpoint))
+    assert mark == 1000 * datetime(2018, 3, 2, 22, 56, tzinfo=UTC).timestamp()
 
     night(lakehouse, 1)
     grown = (f"{D}23:56:00", f"{E}00:08:00", "a", 3)  # over midnight

@@ -242,7 +242,7 @@ def test_nothing_is_removed_while_a_table_is_rebuilt(config: Config) -> None:
     path = append(config)
     read_until(config, path)
     (config.layout.root / "_refresh").mkdir()
-    found = maintain(config)
+    found = maintain(config, "bronze")
     assert found.tables == {}
     assert "refresh" in found.notes[0]
     assert tables.version(path) == MANY

@@ -92,8 +92,11 @@ class Flow(ABC):
         Args:
             settings: a digest of the configuration, as `due.settings_of` makes it.
         """
-        return due.is_open(self.config, runs, self.name, settings) or any(
-            due.has_input(self.config, self.name, table) for table in self.read_from
+        return (
+            due.is_open(self.config, runs, self.name, settings)
+            or any(due.has_input(self.config, self.name, table) for table in self.read_from)
+            # Whoever reads it wants it there, and wrong SQL is to be told, before there are rows.
+            or not (tables.exists(self.config.layout.table(self.name)) or self.is_waiting())
         )
 
     @property

@@ -32,7 +32,7 @@ def settings_of(config: Config) -> str:
 
 
 def note(config: Config, query: str, settings: str) -> None:
-    """Note that a query has been started with these settings, and was not refused."""
+    """Note that a query has been started with these settings, and was not refused, or waits."""
     checkpoint = config.layout.checkpoint(query)
     if checkpoints.noted(checkpoint, _NOTE) != {"of": settings}:
         checkpoints.note(checkpoint, _NOTE, {"of": settings})

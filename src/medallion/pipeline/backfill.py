@@ -73,7 +73,7 @@ def backfill(config: Config, name: str, path: Path, say: Say, debug: bool = Fals
                 if is_gated:
                     for error in refresh.finish(pipeline):
                         say(str(error))
-                pipeline.run(layer)
+                pipeline.run(layer, is_finished=is_gated)
     newest = _newest(config, source)
     gone = [_gone(source, file) for p, file in files.items() if p not in newest]
     folder = config.layout.relative(path)

@@ -9,13 +9,12 @@ from contextlib import contextmanager, suppress
 from pyspark.sql import SparkSession
 
 from medallion.config.model import Config
-from medallion.errors import UsageError
 from medallion.lakehouse import lock
 from medallion.layers.flow import Say
 from medallion.pipeline import plan as plans
 from medallion.pipeline import refresh
 from medallion.pipeline.pipeline import Pipeline
-from medallion.spark.errors import SPARK_ERRORS
+from medallion.spark.errors import SPARK_ERRORS, in_words
 from medallion.spark.session import spark_session
 
 
@@ -39,8 +38,7 @@ def open_pipeline(
         is_short: there is little to do.
 
     Raises:
-        UsageError: another process writes one of the layers, or one layer alone is to be run
-            where a refresh of several has work left.
+        UsageError: another process writes one of the layers.
         ConfigError: Spark's settings cannot be read.
     """
     with lock.hold(config.layout, layers, command):
@@ -67,14 +65,18 @@ def _stop(spark: SparkSession) -> None:
 
 
 def _end_refresh(pipeline: Pipeline, layers: Sequence[str]) -> None:
-    """End what is half done of a refresh, before anything runs on it: a table without its
-    checkpoint, say, or one built for nothing."""
+    """End what a refresh has half done, or remove what it has built for nothing.
+
+    Where that cannot be done the others go on: a table without its checkpoint is not started, nor
+    are those that read it.
+    """
     layout = pipeline.config.layout
-    if "gold" in layers:
-        plans.forget_unfinished(layout)
-    plan = plans.read(layout)
-    if plan is None or not plan.built or list(layers) == ["bronze"]:
+    if "gold" not in layers:
         return
-    if not {"silver", "gold"} <= set(layers):
-        raise UsageError(f"a refresh of {plan.table} has work left: medallion nightly does it.")
-    refresh.end_swap(pipeline)
+    plans.forget_unfinished(layout)
+    plan = plans.read(layout)
+    if plan and plan.built and plan.table.partition(".")[0] in layers:
+        try:
+            refresh.end_swap(pipeline)
+        except Exception as error:
+            pipeline.say(f"refresh   {plan.table}: {in_words(error)}; the others go on")

@@ -14,7 +14,7 @@ from medallion.layers.flow import Flow
 from medallion.pipeline import maintenance, refresh
 from medallion.pipeline.pipeline import Pipeline
 from medallion.spark import query
-from medallion.spark.errors import StreamError, in_words
+from medallion.spark.errors import SPARK_ERRORS, StreamError, in_words
 from medallion.spark.query import Run
 from medallion.spark.watch import PATIENCE, Watch
 
@@ -37,13 +37,13 @@ def serve(pipeline: Pipeline, layers: Sequence[str], trigger: str) -> None:
         MedallionError: a gate holds rows back from gold.
         StreamError: queries had failed, which is also said when it happens; the others went on.
     """
+    maintenance.align(pipeline.config, layers)
+    if "gold" in layers:
+        for error in refresh.finish(pipeline):
+            pipeline.say(f"{error}; the others go on")
     with _signals() as stop:
         stream = Stream(pipeline, layers, trigger)
         try:
-            maintenance.align(pipeline.config, layers)
-            if "gold" in layers:
-                for error in refresh.finish(pipeline):
-                    pipeline.say(f"{error}; the others go on")
             stream.start()
             pipeline.say(f"on: {', '.join(layers)} every {trigger}; Ctrl-C or SIGTERM ends it")
             while not stop.wait(LOOK_SECONDS) and stream.is_on:
@@ -144,7 +144,10 @@ class Stream:
                 if not (flow.run or flow.name in self.failures or flow.is_waiting()):
                     self._begin(flow)
             except Exception as error:  # whatever it is, the others are looked after
-                self._say_once(f"{flow.name}: {in_words(error)}; it is looked for again")
+                told = f"{flow.name}: {in_words(error)}"
+                self._say_once(f"{told}; it is looked for again")
+                if not isinstance(error, (MedallionError, OSError, *SPARK_ERRORS)):
+                    self.failures.setdefault(flow.name, told)  # a fault of ours: it is no good end
 
     def _settle_if_due(self) -> None:
         batches = [flow.run.batches for flow in self._flows if flow.run]

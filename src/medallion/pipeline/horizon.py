@@ -7,7 +7,7 @@ again; and what a table has got since its last run is counted from its log.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from medallion.inspection.balance import SETTLED
 from medallion.lakehouse import tables
 from medallion.lakehouse.layout import Layout
 from medallion.ops.runs import HELD, Standing
+from medallion.pipeline import plan as plans
 from medallion.spark import checkpoints
 
 
@@ -113,6 +114,13 @@ def _of_records(config: Config, standing: Standing) -> Iterator[tuple[str, Need]
             yield target, Need(version + 1, f"the record of {query.name}")
 
 
-def is_refreshing(layout: Layout) -> bool:
-    """Whether a table is being rebuilt, from all of those that it is made of."""
-    return layout.refresh_plan.parent.exists()
+def is_refreshing(layout: Layout, layers: Sequence[str]) -> bool:
+    """Whether a table is being rebuilt, from all of those that it is made of, or was by half.
+
+    Args:
+        layers: those whose locks the caller holds; nobody rebuilds without gold's.
+    """
+    if "gold" not in layers:
+        return layout.refresh_plan.parent.exists()
+    plan = plans.read(layout)
+    return bool(plan and plan.built)

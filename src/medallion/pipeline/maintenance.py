@@ -66,7 +66,7 @@ def maintain(
         is_streaming: the layers' queries are on. A table whose rows they put in the place of others
             is not compacted then: of two writers that replace the same files, one fails.
     """
-    if horizon.is_refreshing(config.layout):
+    if horizon.is_refreshing(config.layout, layers):
         return Maintained({}, ("nothing is removed while a refresh has work left",))
     needs = horizon.needs(config, runs.standing)
     done, notes = {}, []

@@ -51,7 +51,7 @@ class Nightly:
                 self._say(GOLD_IS_HELD)
             else:
                 # What was rebuilt while gold was held back.
-                self._tell_all("refresh", refresh.finish(self.pipeline))
+                self._tell_all("refresh", refresh.finish(self.pipeline, self.unjudged))
                 self._collect(self._layer("gold"))
             self._timed("docs", self._build_docs)
         self._timed("upkeep", self._maintain)
@@ -73,7 +73,7 @@ class Nightly:
 
     def _stream(self, layer: str) -> None:
         with self._told(layer):
-            self.pipeline.run(layer, without=self.unjudged)
+            self.pipeline.run(layer, without=self.unjudged, is_finished=layer == "gold")
 
     @contextmanager
     def _told(self, what: str) -> Iterator[None]:

@@ -114,18 +114,23 @@ class Pipeline:
         except Exception as error:
             raise StreamError(f"{flow.name} cannot be started: {in_words(error)}") from error
 
-    def run(self, layer: str, without: AbstractSet[str] = frozenset()) -> None:
+    def run(
+        self, layer: str, without: AbstractSet[str] = frozenset(), is_finished: bool = False
+    ) -> None:
         """Run what a layer has to do on all that is available, settle it and record it.
 
         Args:
             layer: its name.
             without: sources whose rows are to stay where they are.
+            is_finished: `refresh.finish` has just told which tables could not be rebuilt.
 
         Raises:
             MedallionError: a query could not start, or (StreamError) failed; the others have ended,
                 and all are on record.
         """
         flows = [flow for flow in self.flows(layer) if not flow.source_names & without]
+        if is_finished:
+            flows = [flow for flow in flows if flow.name not in self._left()]
         self._refuse_held(flows)
         started: list[Flow] = []
         failures: list[MedallionError] = []
@@ -145,7 +150,7 @@ class Pipeline:
             failures.append(error)
         failures += self.settle(started)
         if failures:
-            raise type(failures[0])("; ".join(dict.fromkeys(map(str, failures))))
+            raise type(failures[0])("; ".join(dict.fromkeys(map(str, failures)))) from failures[0]
 
     def settle(self, flows: Sequence[Flow]) -> list[MedallionError]:
         """Put on record what flows did; see `settlement.settle`."""
@@ -155,13 +160,17 @@ class Pipeline:
         if told := flow.told(batch):
             self.say(f"  {flow.name} batch {batch.id}: {told}, {batch.seconds:.1f} s")
 
-    def _refuse_old(self, flow: Flow) -> None:
-        """Raise MedallionError where what it reads was rebuilt, and it is to be rebuilt itself."""
+    def _left(self) -> tuple[str, ...]:
+        """The tables that a refresh has still to rebuild, or has put in place by half."""
         plan = plans.read(self.config.layout)
-        if plan and flow.name in plan.then:
+        return plan.left if plan else ()
+
+    def _refuse_old(self, flow: Flow) -> None:
+        """Raise MedallionError where its table is to be rebuilt before it may go on."""
+        if flow.name in self._left():
             raise MedallionError(
-                f"{flow.name} is to be rebuilt, for {plan.table} was: medallion nightly does it, "
-                f"or medallion refresh {flow.name}."
+                f"{flow.name} has to be rebuilt, which a refresh has left to do: medallion refresh "
+                f"{flow.name} does it, or says why it cannot."
             )
 
     def _need(self, flow: Flow) -> None:

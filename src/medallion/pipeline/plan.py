@@ -32,6 +32,11 @@ class Plan:
     row: Mapping[str, Any] = field(default_factory=dict)
     then: tuple[str, ...] = ()
 
+    @property
+    def left(self) -> tuple[str, ...]:
+        """The tables whose queries cannot go on: rebuilt by half, or not yet."""
+        return (self.table, *self.then) if self.built else self.then
+
 
 def read(layout: Layout) -> Plan | None:
     """The plan; mostly there is none."""

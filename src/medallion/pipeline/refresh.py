@@ -71,14 +71,13 @@ def refresh(pipeline: Pipeline, table: str) -> None:
     _, *later = layers_of(pipeline.config, table)
     if pipeline.flow(table).is_gated:
         pipeline.refuse_held()
-    end_swap(pipeline)
     plan = plans.read(pipeline.config.layout)
-    left = plan.then if plan else ()  # what an earlier refresh has left to do
+    left = plan.left if plan else ()  # what an earlier refresh has left to do
     readers = [f.name for layer in later for f in pipeline.flows(layer) if table in f.upstream]
     then = dict.fromkeys((*readers, *left))
     _rebuild(pipeline, table, [step for step in then if step != table])
     if failures := finish(pipeline):
-        raise type(failures[0])("; ".join(map(str, failures)))
+        raise type(failures[0])("; ".join(map(str, failures))) from failures[0]
 
 
 def end_swap(pipeline: Pipeline) -> None:
@@ -89,27 +88,30 @@ def end_swap(pipeline: Pipeline) -> None:
         _swap(pipeline, plan)
 
 
-def finish(pipeline: Pipeline) -> list[MedallionError]:
+def finish(pipeline: Pipeline, without: AbstractSet[str] = frozenset()) -> list[MedallionError]:
     """Do what a refresh has left to do: nothing where there is none, or while gold is held.
+
+    Args:
+        without: sources whose rows are to stay where they are.
 
     Returns:
         Why some tables could not be rebuilt, which are left to do; the others are.
     """
     layout, failures = pipeline.config.layout, list[MedallionError]()
-    end_swap(pipeline)
     plan = plans.read(layout)
-    for table in plan.then if plan else ():
-        if pipeline.held():
-            pipeline.say(f"refresh   {table}: when gold is no longer held back")
-            continue
+    for table in plan.left if plan else ():
         left = plans.read(layout)
-        if left is None or left.built:  # a swap has failed, and comes first
-            break
-        rest = tuple(other for other in left.then if other != table)
+        rest = tuple(other for other in left.left if other != table) if left else ()
         if table not in names(pipeline.config):  # the configuration has given it up
-            plans.write(layout, replace(left, then=rest))
-        elif error := _failure(pipeline, table, rest):
+            plans.write(layout, plans.Plan(table, then=rest))
+            continue
+        flow = pipeline.flow(table)
+        if flow.is_gated and pipeline.held():
+            pipeline.say(f"refresh   {table}: when gold is no longer held back")
+        elif not flow.source_names & without and (error := _failure(pipeline, table, rest)):
             failures.append(error)
+            if not flow.is_gated:  # those that read it wait
+                break
     return failures
 
 
@@ -124,13 +126,15 @@ def take_up_late(
     Returns:
         Why some could not be made.
     """
-    late = [flow for flow in pipeline.flows("gold") if pipeline.runs.late_rows(flow.name)]
+    if pipeline.held():
+        return []
     failures = []
-    for flow in late:
+    for flow in pipeline.flows("gold"):
         plan = plans.read(pipeline.config.layout)
-        rest = plan.then if plan else ()
-        if not flow.source_names & without and not (plan and plan.built):
-            failures.append(_failure(pipeline, flow.name, rest))
+        left = plan.left if plan else ()
+        is_late = pipeline.runs.late_rows(flow.name) and not flow.source_names & without
+        if is_late and flow.name not in left:  # those are for `finish`
+            failures.append(_failure(pipeline, flow.name, left))
     return [error for error in failures if error]
 
 
@@ -141,7 +145,9 @@ def _failure(pipeline: Pipeline, table: str, then: Sequence[str]) -> MedallionEr
     except MedallionError as error:
         return error
     except Exception as error:
-        return StreamError(f"{table} cannot be rebuilt: {in_words(error)}")
+        told = StreamError(f"{table} cannot be rebuilt: {in_words(error)}")
+        told.__cause__ = error
+        return told
     return None
 
 
@@ -150,8 +156,7 @@ def _rebuild(pipeline: Pipeline, table: str, then: Sequence[str]) -> None:
     layout = pipeline.config.layout
     built = pipeline.flow(table).targets
     area = Beside(layout.root, built)
-    for leftover in (*map(area.table, built), area.checkpoint(table)):
-        shutil.rmtree(leftover, ignore_errors=True)
+    _clear(area, table)
     beside = replace(pipeline, config=replace(pipeline.config, layout=area))
     flow = beside.flow(table)
     if not beside.begin(flow, trigger(AVAILABLE_NOW), is_new=True):
@@ -176,7 +181,8 @@ def _swap(pipeline: Pipeline, plan: plans.Plan) -> None:
     layout, table = pipeline.config.layout, plan.table
     beside = Beside(layout.root, plan.built)
     # The tables know the last batch again: should its end be torn, it is not written twice.
-    once = {"txnAppId": plan.query, "txnVersion": str(plan.batch)}
+    known = {"txnAppId": plan.query, "txnVersion": str(plan.batch)}
+    once = known if plan.batch >= 0 else {}
     for name in plan.built:
         new = beside.table(name)
         if tables.exists(new):
@@ -196,3 +202,10 @@ def _swap(pipeline: Pipeline, plan: plans.Plan) -> None:
     if (row["query"], row["run_id"]) not in pipeline.runs.standing.refreshing_runs:
         pipeline.runs.write([row])
     plans.write(layout, plans.Plan(table, then=plan.then))
+    _clear(beside, table)
+
+
+def _clear(beside: Beside, table: str) -> None:
+    """Remove what was built; a copy of a table is large."""
+    for leftover in (*map(beside.table, beside.names), beside.checkpoint(table)):
+        shutil.rmtree(leftover, ignore_errors=True)

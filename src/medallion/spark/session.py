@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Mapping
+from typing import Any
 
 from pyspark import SparkConf
 from pyspark.logger import PySparkLogger
@@ -67,6 +68,9 @@ def spark_session(
     session.sparkContext.setLogLevel("ERROR" if debug else "FATAL")
     if not debug:
         PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.FATAL)
+    # ORC's times without a zone would be those of the machine: a job's JVM is on already.
+    jvm: Any = session._jvm
+    jvm.java.util.TimeZone.setDefault(jvm.java.util.TimeZone.getTimeZone("UTC"))
     fatal.watch(session)
     return session
 

@@ -153,6 +153,15 @@ def test_files_with_types(tmp_path: Path, kind: str) -> None:
             count(tmp_path / str(number), data, format=kind)
 
 
+def test_avro_that_spark_would_not_read_to_its_end(tmp_path: Path) -> None:
+    header = MAKE["avro"](INDEX, [])  # which ends with what each block ends with
+    empty = b"\0\0" + header[-16:]
+    assert count(tmp_path / "one.avro", header + empty, format="avro") == 0
+    for name, data in {"two": header + 2 * empty, "within a number": header + b"\x80"}.items():
+        with pytest.raises(OSError, match="torn, or no Avro file"):
+            count(tmp_path / name, data, format="avro")
+
+
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         rows_of(tmp_path / "a.json", a_source())

@@ -31,8 +31,12 @@ def test_whole_files_and_torn_ones(lakehouse: Lakehouse, kind: str) -> None:
         "nothing": make(INDEX, []),
         "moment": make({"at": "timestamp with local time zone"}, [{"at": AT}]),
         "forged": make({"Index": "bigint", "_metadata": "string"}, [{"Index": 5, "_metadata": ""}]),
+        # Read with the others, its column would be that of theirs in its place.
+        "unnamed": make({"_col0": "bigint"}, [{"_col0": 42}]),
     }
     bad = {"torn": whole[:-9], "empty": b"", "text": b"{}\n"}
+    if kind == "orc":
+        bad["days"] = make({"days": "map<date,int>"}, [{"days": {AT.date(): 1}}])
     land(home, {f"{name}.{kind}": data for name, data in {**good, **bad}.items()})
     home.fill("bronze")
     kept: dict[str, list[tuple[object, ...]]] = {
@@ -41,6 +45,7 @@ def test_whole_files_and_torn_ones(lakehouse: Lakehouse, kind: str) -> None:
         "other": [(None, None, None)],
         "moment": [(None, None, "2018-03-02 10:02:33.123457")],
         "forged": [(5, None, None)],
+        "unnamed": [(None, None, None)],
     }
     rows = found(home, "Index", "Device", "at")
     assert rows == {f"{name}.{kind}": values for name, values in kept.items()}
@@ -49,6 +54,7 @@ def test_whole_files_and_torn_ones(lakehouse: Lakehouse, kind: str) -> None:
         "nested": {"place": {"lat": 1.5}},
         "other": {"Index": "four"},
         "forged": {"_metadata": ""},
+        "unnamed": {"_col0": 42},
     }
     taken = {name: entry for (name, _), entry in book(home).items()}
     assert {name.removesuffix(f".{kind}"): entry.rows for name, entry in taken.items()} == {
@@ -63,3 +69,20 @@ def test_whole_files_and_torn_ones(lakehouse: Lakehouse, kind: str) -> None:
     }
     assert all(taken[f"{name}.{kind}"].why for name in bad)
     assert recounted(home) == []
+
+
+def test_text_that_is_not_utf8_stays_what_it_is(lakehouse: Lakehouse) -> None:
+    """By Spark's own JSON both rows would be the same, and one of them a duplicate."""
+    home = only(lakehouse, format="parquet", schema=SCHEMA)
+    texts = " union all ".join(
+        f"select {n} as Index, cast(x'4b{byte}' as string) as Device"
+        for n, byte in ((1, "e4"), (2, "f6"))
+    )
+    folder = home.root.parent / "written"
+    home.spark.sql(texts).coalesce(1).write.parquet(str(folder))
+    (written,) = folder.glob("*.parquet")
+    land(home, {"latin.parquet": written.read_bytes()})
+    home.fill("bronze")
+    assert found(home, "Index", "Device", "_corrupt_record") == {
+        "latin.parquet": [(None, None, "{1, K\xe4}"), (None, None, "{2, K\xf6}")]
+    }

@@ -1,1 +1,1 @@
-"""Gold: aggregates."""
+"""Gold: aggregates, statements of SQL, and joins."""

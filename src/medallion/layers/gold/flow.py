@@ -80,8 +80,10 @@ class Gold(Flow):
         for source, table in zip(self.sources, self.read_from, strict=True):
             rows = reader.load(str(table))
             if isinstance(self.table.made, Join):
-                rows = rows.withWatermark(source.event_time, source.watermark.text)
+                # In this order: what `where` leaves out is taken away between the two, and does not
+                # move the watermark.
                 rows = rows.observe(_NO_PLACE + source.name, _rows_without(source.event_time))
+                rows = rows.withWatermark(source.event_time, source.watermark.text)
             found[source.name] = rows
         return found
 

@@ -37,12 +37,18 @@ class Enrichment:
     """
 
     def __init__(
-        self, spark: SparkSession, config: Config, source: SourceConfig, rules: Sequence[Rule]
+        self,
+        spark: SparkSession,
+        config: Config,
+        source: SourceConfig,
+        rules: Sequence[Rule],
+        others: Sequence[Rule],
     ) -> None:
         """For a source that has one.
 
         Args:
             rules: of its silver, those that name a column of the reference.
+            others: those that do not.
         """
         assert source.enrich, f"{source.name} has no reference"
         self._enrich: Enrich = source.enrich
@@ -51,7 +57,9 @@ class Enrichment:
         self._file = plain(config.layout.root / self._enrich.file)
         self._checkpoint = config.layout.checkpoint(f"silver.{source.name}")
         then = checkpoints.noted(self._checkpoint, _RULES) or {"names": ()}
-        self.rules = tuple(dict.fromkeys((*then["names"], *(rule.name for rule in rules))))
+        now, plain_rules = ([rule.name for rule in some] for some in (rules, others))
+        before = [name for name in then["names"] if name not in plain_rules]
+        self.rules = tuple(dict.fromkeys((*before, *now)))
         names = (f"silver.{source.name}", f"quarantine.{source.name}")
         self._targets: list[Path] = [config.layout.table(name) for name in names]
         self._kinds: Mapping[str, str] = {}

@@ -55,8 +55,8 @@ class Silver(Flow):
         enriched = source.enrich.columns if source.enrich else ()
         self._check = rules.check(begun, enriched)
         if source.enrich:
-            _, with_it = rules.apart(begun["silver"], enriched)
-            self._enrichment = Enrichment(self.spark, self.config, source, with_it)
+            alone, with_it = rules.apart(begun["silver"], enriched)
+            self._enrichment = Enrichment(self.spark, self.config, source, with_it, alone)
         rows = self._check(
             self.spark.readStream.format("delta")
             # Whole versions a batch: so the rows of a batch can be found again, by their versions,

@@ -3,8 +3,8 @@
 A file's way, and the module that sees to it: it is met (`walk`, `listing`), compared with what the
 ledger has of its path (`discovery`, `versions`; `requests` for backfills), and handed over in the
 order in which it came (`handover`). A batch reads it (`batch`, `reader`, `csv`, `typed`, `codecs`),
-or puts it aside with the reason (`reject`, `lengths`, `attempts`). Once its rows are in bronze it
-is put on record (`record`), and later archived or deleted (`archive`, `moving`). `recount`, with
-`typed_counts`, counts the rows of a file again without Spark, and shares nothing with the way above
-but `codecs`.
+or puts it aside with the reason (`reject`, `lengths`, `typed_counts`, `attempts`). Once its rows
+are in bronze it is put on record (`record`), and later archived or deleted (`archive`, `moving`).
+`recount` counts the rows of a file again without Spark, and shares nothing with the way above but
+`codecs` and `typed_counts`.
 """

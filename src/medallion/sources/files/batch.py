@@ -12,7 +12,7 @@ from medallion.config.model import TYPED
 from medallion.errors import MedallionError
 from medallion.lakehouse.text import counted
 from medallion.ops.ledger import REPLACED, Entry
-from medallion.sources.files import codecs, record, reject
+from medallion.sources.files import codecs, record, reject, typed_counts
 from medallion.sources.files.attempts import WHY, parts, works
 from medallion.sources.files.lengths import why_too_long
 from medallion.sources.files.record import Handed
@@ -70,8 +70,10 @@ class FileBatch:
     def _fit_to_read(self, entries: list[Entry]) -> list[Entry]:
         """Those that are whole, or text of lines that Spark can hold; the others are put aside."""
         source = self.files.settings
-        if source.format in TYPED:  # of all others that are torn, Spark tells
-            return self.files.put_aside(entries, reject.why_empty)
+        if source.format in TYPED:
+            return self.files.put_aside(
+                entries, lambda path: typed_counts.why_unreadable(path, source.format)
+            )
         return self.files.put_aside(
             entries, lambda path: reject.why_not_text(path) or why_too_long(path, source)
         )

@@ -63,14 +63,6 @@ def why_not_text(path: Path) -> str | None:
     return f"not text, once it is unpacked: {what}" if suffix in CODECS else f"not text: {what}"
 
 
-def why_empty(path: Path) -> str | None:
-    """Why a file that should bring its columns brings none; Spark takes it for ORC without rows."""
-    with suppress(FileNotFoundError):
-        if not path.stat().st_size:
-            return "empty: not even its columns' types are in it"
-    return None
-
-
 def why_unreadable(path: Path) -> str | None:
     """Why a file cannot be read to its end; None where it can be."""
     suffix = path.suffix.lower()

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from functools import reduce
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from medallion.sources.files import typed_counts
 from medallion.spark.errors import SPARK_ERRORS
 
 # By itself, Spark writes milliseconds.
 _LOCAL = "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]"
 _MICROSECONDS = {"timestampFormat": f"{_LOCAL}[XXX]", "timestampNTZFormat": _LOCAL}
 # Spark 4.2 has the format, but its short name comes with a jar of which nothing else is needed.
-_AVRO = "org.apache.spark.sql.avro.AvroFileFormat"
+_FORMATS = {"avro": "org.apache.spark.sql.avro.AvroFileFormat"}
+# As names of an object's fields, keys of other types would be addresses in memory, or days counted.
+_UNSAYABLE = re.compile(r"\bmap<(?!string|tinyint|smallint|int|bigint|boolean|decimal)(\w+)")
+_NO_UTF8 = "\ufffd"
 
 
 def read(spark: SparkSession, kind: str, files: Mapping[str, str]) -> DataFrame:
@@ -24,42 +28,48 @@ def read(spark: SparkSession, kind: str, files: Mapping[str, str]) -> DataFrame:
     Args:
         kind: one of `config.model.TYPED`.
         files: paths, and how Spark takes them.
+
+    Raises:
+        OSError: a file has keys of maps that are no text.
     """
-    if kind == "avro":  # Spark takes the columns of one file for all
-        return _in_parts(spark, _AVRO, _by_columns(files))
+    if kind == "parquet":
+        parts = _parquet(spark, list(files.values()))
+    else:
+        # Spark takes the columns of one file for all of Avro, and of ORC's columns without names
+        # those of another file in their places.
+        groups: dict[str, list[str]] = {}
+        for file, path in files.items():
+            groups.setdefault(typed_counts.columns(Path(file), kind), []).append(path)
+        loader = spark.read.format(_FORMATS.get(kind, kind))
+        parts = [_as_json(loader.load(some)) for some in groups.values()]
+    while len(parts) > 1:  # in pairs, for a chain of a thousand is deeper than Spark can plan
+        pairs = zip(parts[::2], parts[1::2], strict=False)
+        parts = [a.unionByName(b) for a, b in pairs] + parts[len(parts) // 2 * 2 :]
+    return parts[0]
+
+
+def _parquet(spark: SparkSession, files: Sequence[str]) -> list[DataFrame]:
+    """All together; where types differ, by halves."""
     try:
-        together = spark.read.format(kind).option("mergeSchema", "true")
-        return _as_json(together.load(list(files.values())))
-    except SPARK_ERRORS:  # their types differ: each by its own
-        return _in_parts(spark, kind, [[file] for file in files.values()])
-
-
-def _by_columns(files: Mapping[str, str]) -> list[list[str]]:
-    groups: dict[str, list[str]] = {}
-    for file, path in files.items():
-        groups.setdefault(_schema_of(file), []).append(path)
-    return list(groups.values())
-
-
-def _schema_of(file: str) -> str:
-    """The schema that an Avro file was written by, as its header has it."""
-    import fastavro
-
-    try:
-        with Path(file).open("rb") as opened:
-            return str(fastavro.reader(opened).metadata["avro.schema"])
-    except Exception as error:  # it was whole when it was looked at
-        raise OSError(f"{file}: has no header of Avro: {error}") from error
-
-
-def _in_parts(spark: SparkSession, kind: str, parts: Sequence[list[str]]) -> DataFrame:
-    rows = (_as_json(spark.read.format(kind).load(some)) for some in parts)
-    return reduce(DataFrame.unionByName, rows)
+        return [_as_json(spark.read.option("mergeSchema", "true").parquet(*files))]
+    except SPARK_ERRORS:
+        if len(files) == 1:
+            raise
+    half = len(files) // 2
+    return [*_parquet(spark, files[:half]), *_parquet(spark, files[half:])]
 
 
 def _as_json(read: DataFrame) -> DataFrame:
-    fields = (F.col("`{}`".format(name.replace("`", "``"))).alias(name) for name in read.columns)
-    return located(read, F.to_json(F.struct(*fields), _MICROSECONDS))
+    # Not by `read.schema`: Python would import the modules that a file's own types name.
+    if found := _UNSAYABLE.search(read._jdf.schema().catalogString()):
+        raise OSError(f"has a map whose keys are {found[1]}, which JSON cannot say")
+    row = F.struct("*")
+    said = F.to_json(row, _MICROSECONDS)
+    # Text that is no UTF-8 would be replaced there, and two texts become one. As it stands it is no
+    # JSON, and so kept.
+    as_it_is = row.cast("string")
+    is_lossy = said.contains(_NO_UTF8) & ~F.is_valid_utf8(as_it_is)
+    return located(read, F.when(is_lossy, as_it_is).otherwise(said))
 
 
 def located(read: DataFrame, value: Column) -> DataFrame:

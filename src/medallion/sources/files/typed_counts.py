@@ -1,10 +1,12 @@
-"""Rows of Parquet, ORC and Avro files, counted by libraries that share nothing with Spark."""
+"""Rows of Parquet, ORC and Avro files, counted by ways that share nothing with Spark."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from os import SEEK_END
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from os import SEEK_CUR, SEEK_END
 from pathlib import Path
+from typing import BinaryIO
 
 
 def count(path: Path, kind: str) -> int:
@@ -16,13 +18,42 @@ def count(path: Path, kind: str) -> int:
     Raises:
         OSError: it is not there, torn, or not of that kind.
     """
-    try:
+    with _in_words(kind):
         return _COUNTS[kind](path)
-    except OSError:
+
+
+@contextmanager
+def _in_words(kind: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ImportError):
         raise
     except Exception as error:  # hostile bytes end the libraries with errors of a dozen classes
         why = str(error) or type(error).__name__
         raise OSError(f"torn, or no {_NAMES[kind]} file: {why}") from error
+
+
+def why_unreadable(path: Path, kind: str) -> str | None:
+    """Why Spark would not read all of a file, and say nothing of it; None where it tells itself."""
+    try:
+        if kind == "parquet":
+            return None
+        count(path, kind)
+    except FileNotFoundError:  # it has gone: whoever reads it tells
+        return None
+    except OSError as error:
+        return f"cannot be read: {error.strerror or error}"
+    return None
+
+
+def columns(path: Path, kind: str) -> str:
+    """What tells the columns of an ORC or an Avro file; raises as `count` does."""
+    with _in_words(kind), path.open("rb") as file:
+        if kind == "avro":
+            return repr(_avro_header(file)["avro.schema"])
+        import pyorc
+
+        return str(pyorc.Reader(file).schema)
 
 
 def _parquet(path: Path) -> int:
@@ -42,7 +73,7 @@ def _parquet(path: Path) -> int:
 
 
 def _orc(path: Path) -> int:
-    """As ORC's own library in C++ reads the footer."""
+    """As ORC's own library reads the footer; Spark takes an empty file for one without rows."""
     import pyorc
 
     with path.open("rb") as file:
@@ -50,11 +81,62 @@ def _orc(path: Path) -> int:
 
 
 def _avro(path: Path) -> int:
-    """By the blocks, whose number of rows stands before each."""
-    import fastavro
+    """By the blocks, whose number of rows stands before each. (Source: Avro's specification of
+    object container files.)
 
+    Spark takes two blocks without rows for the end of a file (Source: its AvroUtils.RowReader), and
+    any reader the end of the file within such a number.
+    """
+    rows, before = 0, 1
     with path.open("rb") as file:
-        return sum(block.num_records for block in fastavro.block_reader(file))
+        size = file.seek(0, SEEK_END)
+        file.seek(0)
+        _avro_header(file)
+        sync = _exactly(file, 16)
+        while file.tell() < size:
+            there, length = _number(file), _number(file)
+            if there < 0 or not 0 <= length <= size - file.tell() - 16:
+                raise EOFError("a block ends too soon")
+            if not (there or before):
+                raise ValueError("two blocks without rows follow each other, where Spark stops")
+            file.seek(length, SEEK_CUR)
+            if _exactly(file, 16) != sync:
+                raise ValueError("a block does not end where it says")
+            rows, before = rows + there, there
+    return rows
+
+
+def _avro_header(file: BinaryIO) -> dict[str, bytes]:
+    """The values of the header, by name."""
+    if _exactly(file, 4) != b"Obj\x01":
+        raise ValueError("it does not begin as one")
+    found = {}
+    while entries := _number(file):
+        if entries < 0:  # then its length stands before it
+            entries = -entries
+            _number(file)
+        for _ in range(entries):
+            name = _exactly(file, _number(file)).decode(errors="replace")
+            found[name] = _exactly(file, _number(file))
+    return found
+
+
+def _number(file: BinaryIO) -> int:
+    """A whole number: seven bits a byte, the lowest first, and the sign in the last bit."""
+    found = 0
+    for shift in range(0, 70, 7):
+        (byte,) = _exactly(file, 1)
+        found |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (found >> 1) ^ -(found & 1)
+    raise ValueError("a number does not end")
+
+
+def _exactly(file: BinaryIO, length: int) -> bytes:
+    found = file.read(length) if length >= 0 else b""
+    if len(found) != length:
+        raise EOFError("it ends too soon")
+    return found
 
 
 _COUNTS: Mapping[str, Callable[[Path], int]] = {"parquet": _parquet, "orc": _orc, "avro": _avro}
