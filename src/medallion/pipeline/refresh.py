@@ -71,8 +71,7 @@ def refresh(pipeline: Pipeline, table: str) -> None:
     _, *later = layers_of(pipeline.config, table)
     if pipeline.flow(table).is_gated:
         pipeline.refuse_held()
-    plan = plans.read(pipeline.config.layout)
-    left = plan.left if plan else ()  # what an earlier refresh has left to do
+    left = _left(pipeline.config.layout)
     readers = [f.name for layer in later for f in pipeline.flows(layer) if table in f.upstream]
     then = dict.fromkeys((*readers, *left))
     _rebuild(pipeline, table, [step for step in then if step != table])
@@ -98,10 +97,8 @@ def finish(pipeline: Pipeline, without: AbstractSet[str] = frozenset()) -> list[
         Why some tables could not be rebuilt, which are left to do; the others are.
     """
     layout, failures = pipeline.config.layout, list[MedallionError]()
-    plan = plans.read(layout)
-    for table in plan.left if plan else ():
-        left = plans.read(layout)
-        rest = tuple(other for other in left.left if other != table) if left else ()
+    for table in _left(layout):
+        rest = tuple(other for other in _left(layout) if other != table)
         if table not in names(pipeline.config):  # the configuration has given it up
             plans.write(layout, plans.Plan(table, then=rest))
             continue
@@ -130,12 +127,20 @@ def take_up_late(
         return []
     failures = []
     for flow in pipeline.flows("gold"):
-        plan = plans.read(pipeline.config.layout)
-        left = plan.left if plan else ()
+        left = _left(pipeline.config.layout)
         is_late = pipeline.runs.late_rows(flow.name) and not flow.source_names & without
         if is_late and flow.name not in left:  # those are for `finish`
             failures.append(_failure(pipeline, flow.name, left))
     return [error for error in failures if error]
+
+
+def _left(layout: Layout) -> tuple[str, ...]:
+    """What an earlier refresh has left to do. A swap that could not be ended begins with building
+    once more: what was built may go then, and must not be taken for put in place."""
+    plan = plans.read(layout)
+    if plan and plan.built:
+        plans.write(layout, plans.Plan(plan.table, then=plan.left))
+    return plan.left if plan else ()
 
 
 def _failure(pipeline: Pipeline, table: str, then: Sequence[str]) -> MedallionError | None:
