@@ -89,7 +89,7 @@ JOIN = {"source": "silver.event", "join": ON, "columns": {"device": "event.devic
         (("maintain",), "daily", ["maintain must be a mapping"]),
         (("gold", "x" * 101), {}, ["not a table name"]),
         (("sources", "event", "late"), "drop", ["late", "admit, quarantine"]),
-        (("sources", "event", "format"), "xml", ["format", "json, csv, parquet, text"]),
+        (("sources", "event", "format"), "xml", ["format", "json, csv, parquet, orc, avro, text"]),
         (("sources", "event", "quiet_period"), "soon", ["quiet_period", "'1 hour'"]),
         (("sources", "event", "folders"), "/data", ["folders", "a list of folders"]),
         (("sources", "event", "folders"), ["x", "../.."], ["event.folders", "names ../.., where"]),
