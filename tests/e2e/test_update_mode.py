@@ -10,6 +10,7 @@ from medallion.config.model import GoldTable
 from medallion.inspection.audit import audit
 from tests.support.lakehouse import Lakehouse, otherwise
 from tests.support.lines import event, recording
+from tests.support.updates import BY_WINDOWS, WINDOWS
 
 EVENTS = ("action_counts", "user_activity")
 ACTIVITY = ("device_counts", "device_totals")
@@ -47,15 +48,6 @@ NIGHTS = (
 )
 
 
-WINDOWS = "window_start", "action", "total_events"
-BY_WINDOWS = [
-    ("2018-03-02 08:00:00", "open", 2),
-    ("2018-03-02 10:00:00", "close", 1),
-    ("2018-03-02 10:00:00", "open", 2),
-    ("2018-03-02 10:00:00", "other", 1),
-    ("2018-03-02 13:00:00", "close", 1),
-    ("2018-03-02 13:00:00", "open", 2),
-]
 # Rows without a device go around the watermark and do not move it from 09:02: the rows of 08:00:00
 # and 08:00:01 are late, once each.
 LATE_AND_DUPLICATE = (2, 2)

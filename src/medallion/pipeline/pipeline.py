@@ -26,7 +26,7 @@ from medallion.ops.runs import HELD, Runs
 from medallion.pipeline import plan as plans
 from medallion.pipeline import settlement
 from medallion.quality.suites import read_suite
-from medallion.spark.errors import StreamError, in_words, one_line
+from medallion.spark.errors import StreamError, one_line, ours
 from medallion.spark.progress import Batch
 from medallion.spark.query import AVAILABLE_NOW, await_all, trigger
 from medallion.spark.watch import Watch
@@ -112,7 +112,7 @@ class Pipeline:
             told = one_line(str(error))
             raise ConfigError(f"{where} is not SQL that Spark can run: {told}") from None
         except Exception as error:
-            raise StreamError(f"{flow.name} cannot be started: {in_words(error)}") from error
+            raise ours(error, f"{flow.name} cannot be started") from error
 
     def run(
         self, layer: str, without: AbstractSet[str] = frozenset(), is_finished: bool = False
@@ -130,7 +130,8 @@ class Pipeline:
         """
         flows = [flow for flow in self.flows(layer) if not flow.source_names & without]
         if is_finished:
-            flows = [flow for flow in flows if flow.name not in self._left()]
+            left = plans.left(self.config.layout)
+            flows = [flow for flow in flows if flow.name not in left]
         self._refuse_held(flows)
         started: list[Flow] = []
         failures: list[MedallionError] = []
@@ -160,14 +161,9 @@ class Pipeline:
         if told := flow.told(batch):
             self.say(f"  {flow.name} batch {batch.id}: {told}, {batch.seconds:.1f} s")
 
-    def _left(self) -> tuple[str, ...]:
-        """The tables that a refresh has still to rebuild, or has put in place by half."""
-        plan = plans.read(self.config.layout)
-        return plan.left if plan else ()
-
     def _refuse_old(self, flow: Flow) -> None:
         """Raise MedallionError where its table is to be rebuilt before it may go on."""
-        if flow.name in self._left():
+        if flow.name in plans.left(self.config.layout):
             raise MedallionError(
                 f"{flow.name} has to be rebuilt, which a refresh has left to do: medallion refresh "
                 f"{flow.name} does it, or says why it cannot."

@@ -47,6 +47,12 @@ def read(layout: Layout) -> Plan | None:
     return Plan(**{**found, "built": tuple(found["built"]), "then": tuple(found["then"])})
 
 
+def left(layout: Layout) -> tuple[str, ...]:
+    """The tables that the plan has left; none where there is no plan."""
+    plan = read(layout)
+    return plan.left if plan else ()
+
+
 def write(layout: Layout, plan: Plan) -> None:
     """The plan is there whole, or as it was; with nothing left to do it goes before the rest."""
     file = layout.refresh_plan

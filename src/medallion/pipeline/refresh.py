@@ -24,7 +24,7 @@ from medallion.pipeline import plan as plans
 from medallion.pipeline.pipeline import Pipeline
 from medallion.pipeline.settlement import row_of
 from medallion.spark import checkpoints
-from medallion.spark.errors import StreamError, in_words
+from medallion.spark.errors import ours
 from medallion.spark.query import AVAILABLE_NOW, await_all, trigger
 from medallion.spark.watch import Watch
 
@@ -147,12 +147,8 @@ def _failure(pipeline: Pipeline, table: str, then: Sequence[str]) -> MedallionEr
     """Rebuild one table; why it cannot be, which is not the others' trouble."""
     try:
         _rebuild(pipeline, table, then)
-    except MedallionError as error:
-        return error
     except Exception as error:
-        told = StreamError(f"{table} cannot be rebuilt: {in_words(error)}")
-        told.__cause__ = error
-        return told
+        return ours(error, f"{table} cannot be rebuilt")
     return None
 
 

@@ -11,7 +11,7 @@ from medallion.errors import MedallionError
 from medallion.lakehouse import tables
 from medallion.layers.flow import Flow
 from medallion.ops.runs import Runs
-from medallion.spark.errors import StreamError, in_words
+from medallion.spark.errors import ours
 
 
 def settle(
@@ -30,7 +30,7 @@ def settle(
         try:
             figures = flow.settle(since)
         except Exception as error:  # whatever it is, the others are settled
-            failures.append(_told(flow, error))
+            failures.append(ours(error, f"{flow.name} cannot be put on record"))
             row = row_of(config, runs, flow, {}, str(failures[-1]))
         else:
             if not (flow.ran.batches or flow.ran.error() or figures["last_batch"] > since):
@@ -43,12 +43,6 @@ def settle(
         # Not before its rows are on record, for they might have to be counted again.
         flow.release(runs.last_batch(flow.name))
     return failures
-
-
-def _told(flow: Flow, error: Exception) -> MedallionError:
-    if isinstance(error, MedallionError):
-        return error
-    return StreamError(f"{flow.name} cannot be put on record: {in_words(error)}")
 
 
 def row_of(

@@ -26,6 +26,15 @@ def in_words(error: Exception) -> str:
     return told if isinstance(error, SPARK_ERRORS) else f"{type(error).__name__}: {told}"
 
 
+def ours(error: Exception, what: str) -> MedallionError:
+    """The error itself, if it is ours; any other one as what came of it, and why."""
+    if isinstance(error, MedallionError):
+        return error
+    told = StreamError(f"{what}: {in_words(error)}")
+    told.__cause__ = error  # for whoever asks for the stack trace
+    return told
+
+
 def one_line(text: str) -> str:
     """An exception of Spark without its stack traces, Python's among them."""
     traced = text.rpartition(_TRACEBACK)[2].splitlines() if _TRACEBACK in text else []

@@ -10,6 +10,7 @@ from medallion.lakehouse import specs, tables
 from medallion.layers.gold.flow import made_of
 from medallion.layers.gold.writer import Merge
 from tests.support.lakehouse import Lakehouse, otherwise
+from tests.support.updates import BY_WINDOWS, WINDOWS
 
 BATCHES = (
     [("10:01:00", "a", "open"), ("10:02:00", "a", "close"), ("13:00:00", None, "open")],
@@ -26,14 +27,6 @@ ACTIONS = (
     {"open": 5, "close": 2},
     {"open": 6, "close": 2, "other": 1},
 )
-BY_WINDOWS = [
-    ("2018-03-02 08:00:00", "open", 2),
-    ("2018-03-02 10:00:00", "close", 1),
-    ("2018-03-02 10:00:00", "open", 2),
-    ("2018-03-02 10:00:00", "other", 1),
-    ("2018-03-02 13:00:00", "close", 1),
-    ("2018-03-02 13:00:00", "open", 2),
-]
 
 
 def silver(lakehouse: Lakehouse, number: int) -> DataFrame:
@@ -64,5 +57,4 @@ def test_groups_that_a_batch_touches_are_counted_anew(lakehouse: Lakehouse) -> N
         counts.append(dict(lakehouse.rows("gold.actions")))
     assert counts == list(ACTIONS)
     assert lakehouse.rows("gold.everything") == [(9,)]
-    columns = ("window_start", "action", "total_events")
-    assert lakehouse.rows("gold.action_counts", *columns) == BY_WINDOWS
+    assert lakehouse.rows("gold.action_counts", *WINDOWS) == BY_WINDOWS

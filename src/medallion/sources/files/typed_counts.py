@@ -35,9 +35,9 @@ def _in_words(kind: str) -> Iterator[None]:
 
 def why_unreadable(path: Path, kind: str) -> str | None:
     """Why Spark would not read all of a file, and say nothing of it; None where it tells itself."""
+    if kind == "parquet":
+        return None
     try:
-        if kind == "parquet":
-            return None
         count(path, kind)
     except FileNotFoundError:  # it has gone: whoever reads it tells
         return None

@@ -1,0 +1,13 @@
+"""What three rounds of events come to by window and action, wherever they are counted."""
+
+from __future__ import annotations
+
+WINDOWS = "window_start", "action", "total_events"
+BY_WINDOWS = [
+    ("2018-03-02 08:00:00", "open", 2),
+    ("2018-03-02 10:00:00", "close", 1),
+    ("2018-03-02 10:00:00", "open", 2),
+    ("2018-03-02 10:00:00", "other", 1),
+    ("2018-03-02 13:00:00", "close", 1),
+    ("2018-03-02 13:00:00", "open", 2),
+]
