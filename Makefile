@@ -9,7 +9,7 @@ BIN := .venv/bin
 WITH_JAVA := . tools/java.sh && use_java &&
 
 .DEFAULT_GOAL := help
-.PHONY: help setup nightly test test-slow check format bench bench-ingestion bench-maintain faults faults-sites clean
+.PHONY: help setup setup-kafka broker nightly test test-slow check format bench bench-ingestion bench-maintain faults faults-sites clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,16 +18,24 @@ help: ## list these targets
 setup: ## install what is missing: packages, Java, Delta's jars
 	@PYTHON='$(if $(filter file,$(origin PYTHON)),,$(PYTHON))' tools/setup.sh
 
+# Beside the packages, whose Kafka client the tests need anyway.
+setup-kafka: setup ## the jars for sources and sinks of Kafka
+	@$(WITH_JAVA) $(BIN)/python tools/jars.py conf/jars-kafka.txt && echo "Kafka: ready"
+
 nightly: setup ## the sample files the first time, then the nightly batch
 	@$(WITH_JAVA) $(BIN)/medallion land --sample && $(BIN)/medallion nightly
 
 # Two workers with a Spark each take file by file, those of whole runs first: they are the longest.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-test: setup ## the test suite, in two processes
+# With a real broker of Kafka, which the tests start and stop.
+broker: setup-kafka
+	@$(WITH_JAVA) $(BIN)/python tools/jars.py tests/support/broker-jars.txt .venv/broker
+
+test: broker ## the test suite, in two processes
 	@$(WITH_JAVA) $(PYTEST) $(PYTEST_ARGS)
 
-test-slow: setup ## the long forms of its tests, before a release (half an hour)
+test-slow: broker ## the long forms of its tests, before a release (half an hour)
 	@$(WITH_JAVA) $(PYTEST) -m slow $(PYTEST_ARGS)
 	@$(WITH_JAVA) $(PYTEST) --hypothesis-profile=long -k 'any_bytes or properties' $(PYTEST_ARGS)
 

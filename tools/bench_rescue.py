@@ -80,7 +80,7 @@ def _rescue(spark: SparkSession, config: Config) -> float:
     """Seconds of what bronze does with lines, and no more."""
     source = config.sources["activity"]
     columns, table = dict(source.schema or {}), config.layout.table("bronze.activity")
-    schema = T.StructType.fromDDL(_ddl(bronze_columns(columns)))
+    schema = T.StructType.fromDDL(_ddl(bronze_columns(columns, source.origin)))
     tables.create(table, schema.json(), specs.BRONZE.properties())
     paths = [config.layout.relative(f) for f in config.layout.landing("activity").iterdir()]
 

@@ -1,7 +1,11 @@
-"""Put Delta's jars into this environment's PySpark, once, at set-up.
+"""Put the jars of a list into this environment's PySpark, once, at set-up.
 
 There every launcher of Spark finds them, and no start of a session resolves anything. Ivy, which
 PySpark carries, fetches them; its cache stays inside .venv.
+
+    jars.py             those of conf/jars.txt, which Delta needs
+    jars.py LIST        those of another list
+    jars.py LIST DIR    the same, into another folder
 """
 
 import hashlib
@@ -20,7 +24,6 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 ROOT = Path(__file__).resolve().parents[1]
-LIST = ROOT / "conf" / "jars.txt"
 WORK = ROOT / ".venv" / "ivy"
 
 
@@ -40,9 +43,9 @@ class Jar:
         return path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == self.sha256
 
 
-def listed_jars() -> list[Jar]:
+def listed_jars(listed: Path) -> list[Jar]:
     jars = []
-    for line in LIST.read_text().splitlines():
+    for line in listed.read_text().splitlines():
         if line and not line.startswith("#"):
             coordinates, sha256 = line.split()
             group, artifact, revision = coordinates.split(":")
@@ -131,7 +134,7 @@ def run_ivy(jars: list[Jar], ivy: Path, options: list[str]) -> subprocess.Comple
     )
 
 
-def resolve(jars: list[Jar], ivy: Path) -> Path:
+def resolve(jars: list[Jar], ivy: Path, listed: Path) -> Path:
     """The folder with the jars, each one checked."""
     shutil.rmtree(WORK, ignore_errors=True)
     WORK.mkdir()
@@ -141,23 +144,24 @@ def resolve(jars: list[Jar], ivy: Path) -> Path:
     if run.returncode:
         print(run.stdout, file=sys.stderr)
         sys.exit(
-            "Ivy could not fetch Delta's jars; check the network, or let MEDALLION_IVY_SETTINGS "
-            "name an ivysettings.xml with your mirror."
+            f"Ivy could not fetch the jars of {listed}; check the network, or let "
+            "MEDALLION_IVY_SETTINGS name an ivysettings.xml with your mirror."
         )
     for jar in jars:
         if not jar.is_in(WORK / "jars"):
-            sys.exit(f"{jar.file_name} is not the file that conf/jars.txt describes.")
+            sys.exit(f"{jar.file_name} is not the file that {listed} describes.")
     return WORK / "jars"
 
 
-def main() -> None:
-    jars = listed_jars()
+def main(listed: Path, folder: Path | None = None) -> None:
+    jars = listed_jars(listed)
     check_versions(jars)
-    target = spark_jars()
+    target = folder or spark_jars()
     missing = [jar for jar in jars if not jar.is_in(target)]
     if missing:
-        (ivy,) = target.glob("ivy-*.jar")
-        fetched = resolve(missing, ivy)
+        (ivy,) = spark_jars().glob("ivy-*.jar")
+        fetched = resolve(missing, ivy, listed)
+        target.mkdir(exist_ok=True)
         for jar in missing:
             shutil.copy(fetched / jar.file_name, target)
         shutil.rmtree(WORK)
@@ -169,4 +173,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(*[Path(argument) for argument in sys.argv[1:]] or [ROOT / "conf" / "jars.txt"])

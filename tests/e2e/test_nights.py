@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from medallion.factory import DataFactory, LandReport
 from medallion.inspection.audit import audit
 from medallion.lakehouse import tables
-from medallion.lakehouse.columns import TECHNICAL
+from medallion.lakehouse.columns import OF_FILES, TECHNICAL
 from tests.support.lakehouse import Lakehouse
 
 # A source and night: 210,000 lines in all where it is long.
@@ -84,7 +84,7 @@ def test_unknown_fields_are_rescued_and_then_columns(nights: Nights, source: str
     table = lakehouse.spark.read.format("delta").load(
         str(lakehouse.config.layout.table(f"bronze.{source}"))
     )
-    new = [name for name in table.columns if name not in {*declared, *TECHNICAL}]
+    new = [name for name in table.columns if name not in {*declared, *TECHNICAL, *OF_FILES}]
     assert new
     rescued = columns = 0
     for row in table.select("_rescued_data", *new).collect():

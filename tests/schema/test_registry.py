@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from medallion.errors import ConfigError, MedallionError
-from medallion.lakehouse.columns import TECHNICAL
+from medallion.lakehouse.columns import OF_FILES, TECHNICAL
 from medallion.schema import registry
 from medallion.schema.names import MOST_COLUMNS, acceptable
 from medallion.schema.registry import Version, add, declare, read
@@ -111,7 +111,7 @@ def test_a_name_that_differs_in_case_is_refused(tmp_path: Path) -> None:
 
 SIGNS = [f"a{sign}b" for sign in " ,;{}()=\n\t`'\"\\.<>:"]
 UNSEEN = ["", "x" * 129, "a\u200bb", "a\x00", "a\x7f", "\ud800"]
-OURS = [*TECHNICAL, "_failed_rules", "_conflict", "_Rescued_DATA", "_ingested_AT"]
+OURS = [*TECHNICAL, *OF_FILES, "_failed_rules", "_conflict", "_Rescued_DATA", "_ingested_AT"]
 FEED = ["_change_type", "_commit_version", "_COMMIT_TIMESTAMP"]
 
 

@@ -107,7 +107,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     backfill = add("backfill", "take in files from anywhere, once, whatever their age")
     backfill.add_argument("source")
-    backfill.add_argument("path", help="a file, or a folder with all that lies below it")
+    backfill.add_argument("path", help="a file, a folder with all below it, or a topic")
     refresh = add("refresh", "rebuild a silver or gold table", reports=False)
     refresh.add_argument("table", help="such as silver.activity or gold.device_counts")
     add("maintain", "compact the tables, and remove what nobody needs any more")

@@ -8,9 +8,10 @@ from pathlib import Path
 from dotenv import dotenv_values
 from dotenv.parser import parse_stream
 
+from medallion.config.connections import LOGIN
 from medallion.errors import ConfigError
 
-KEYS = ("MEDALLION_HOME", "MEDALLION_MASTER")
+KEYS = ("MEDALLION_HOME", "MEDALLION_MASTER", *LOGIN)
 _PREFIX = "MEDALLION_"
 
 
@@ -30,7 +31,10 @@ def read(file: Path) -> dict[str, str]:
         written = binding.original.string
         line = binding.original.line + len(written) - len(written.lstrip("\n"))
         if binding.error or (binding.key and binding.value is None):
-            raise ConfigError(f"{file} line {line}: must be KEY=value, not {written.strip()!r}.")
+            # What stands there is not repeated: it may be a password.
+            raise ConfigError(
+                f"{file} line {line}: must be KEY=value; a value with quotes stands in the others."
+            )
         if binding.key == f"{_PREFIX}CONF":
             raise ConfigError(
                 f"{file} line {line}: MEDALLION_CONF names the folder that this file lies beside, "
@@ -42,4 +46,6 @@ def read(file: Path) -> dict[str, str]:
                 f"{', '.join(KEYS)}."
             )
     found = dotenv_values(stream=StringIO(text))
+    plain = dotenv_values(stream=StringIO(text), interpolate=False)  # a password may have a ${
+    found |= {key: plain[key] for key in LOGIN if key in plain}
     return {key: value for key, value in found.items() if value}

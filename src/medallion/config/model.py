@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from medallion.config.values import Duration
+from medallion.lakehouse.columns import (
+    OF_FILES,
+    OF_MESSAGES,
+    OFFSET,
+    PARTITION,
+    SOURCE_FILE,
+    TOPIC,
+    Columns,
+)
 from medallion.lakehouse.layout import Layout, plain
 from medallion.lakehouse.specs import TableSpec
 
 TYPED = ("parquet", "orc", "avro")  # whose files bring the types of their columns
-FORMATS = ("json", "csv", *TYPED, "text")
+FILE_FORMATS = ("json", "csv", *TYPED, "text")
+FORMATS = (*FILE_FORMATS, "kafka", "rate", "socket")
 EVOLUTION = ("addNewColumns", "rescue", "failOnNewColumns", "none")
 CLEANING = ("archive", "delete", "off")
 LATE = ("admit", "quarantine")
@@ -35,11 +45,42 @@ class Enrich:
 
 
 @dataclass(frozen=True)
+class Kafka:
+    """Topics of a message broker, and how their messages are read.
+
+    `servers` are hosts with their ports. `value` says what a message is: a JSON object, or text,
+    which becomes the column `value`. A first run begins at `starting_offsets`.
+    """
+
+    servers: tuple[str, ...]
+    topics: tuple[str, ...]
+    value: str
+    starting_offsets: str
+    max_messages_per_trigger: int
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Rows that Spark makes up, numbered in `value`, each with a `timestamp`."""
+
+    rows_per_second: int
+
+
+@dataclass(frozen=True)
+class Socket:
+    """Lines of JSON from whoever listens at a port. What came in while nobody read is lost."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True)
 class SourceConfig:
-    """One folder of landing files, and what bronze and silver make of them.
+    """Where rows come from, and what bronze and silver make of them.
 
     `schema` is None where it is to be inferred, and `hints` give types that then win. Sizes are
-    in bytes; those of packed files count as they are unpacked.
+    in bytes; those of packed files count as they are unpacked. `stream` is what is read in place
+    of files, by the formats kafka, rate and socket: then nothing of files applies.
     """
 
     name: str
@@ -63,6 +104,24 @@ class SourceConfig:
     max_line_bytes: int
     max_files_per_trigger: int
     max_bytes_per_trigger: int
+    stream: Kafka | Rate | Socket | None = None
+
+    @property
+    def origin(self) -> Columns:
+        """The columns of bronze that say where a row came from."""
+        if isinstance(self.stream, Kafka):
+            return OF_MESSAGES
+        return {} if self.stream else OF_FILES
+
+    @property
+    def silver_origin(self) -> tuple[str, ...]:
+        """Those of them that silver has as well."""
+        return tuple(c for c in (SOURCE_FILE, TOPIC, PARTITION, OFFSET) if c in self.origin)
+
+    @property
+    def in_silver(self) -> tuple[str, ...]:
+        """Silver's columns, but for the time at which a row came in."""
+        return (*self.columns, *self.silver_origin)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -152,6 +211,20 @@ class Maintenance:
 
 
 @dataclass(frozen=True)
+class Login:
+    """How Kafka's brokers are spoken to, by the names that Kafka has for it; from the environment.
+
+    `ca` is a file with the certificates of the authorities to trust, in PEM.
+    """
+
+    protocol: str = "PLAINTEXT"
+    mechanism: str = "PLAIN"
+    username: str = field(default="", repr=False)
+    password: str = field(default="", repr=False)
+    ca: str = ""
+
+
+@dataclass(frozen=True)
 class Config:
     """The whole configuration of one process."""
 
@@ -161,6 +234,7 @@ class Config:
     sources: Mapping[str, SourceConfig]
     gold: Mapping[str, GoldTable]
     maintain: Maintenance
+    login: Login = Login()
 
     @property
     def expectations(self) -> Path:

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from itertools import combinations
 from pathlib import Path
 
-from medallion.config import values
+from medallion.config import connections, values
 from medallion.config.document import Node
 from medallion.config.model import CLEANING, EVOLUTION, FORMATS, LATE, Enrich, SourceConfig
 from medallion.lakehouse.layout import Layout
@@ -18,12 +18,17 @@ _COLUMNS, _COUNT = "columns with their types", "a whole number above 0"
 _NAMES = "a pattern of names such as '*.json', without / and {"
 _LONGEST_LINE = 2**29  # four bytes a character at worst, and two GiB an array of Java's
 _SILVER = "snake_case columns with their Spark SQL expressions"
+_OF_FILES = (
+    "multi_line", "pattern", "folders", "allow_overwrites", "quiet_period", "clean_source",
+    "clean_after", "max_line_bytes", "max_files_per_trigger", "max_bytes_per_trigger",
+)  # fmt: skip
 _TRUTH, _DURATION = "true or false", "a duration such as '1 hour'"
 
 
 def source(name: str, node: Node, layout: Layout) -> SourceConfig:
     """One source, by itself."""
-    node.only(*(field.name for field in fields(SourceConfig) if field.name != "name"))
+    kind = _choice(node, "format", FORMATS)
+    node.only(*_keys(kind))
     found = SourceConfig(
         name=name,
         schema=_declared(node),
@@ -35,7 +40,7 @@ def source(name: str, node: Node, layout: Layout) -> SourceConfig:
         keys=node.get("keys", values.texts, "a list of silver columns"),
         watermark=node.get("watermark", values.duration, _DURATION, "1 hour"),
         late=_choice(node, "late", LATE),
-        format=_choice(node, "format", FORMATS),
+        format=kind,
         multi_line=node.get("multi_line", values.truth, _TRUTH, False),
         pattern=node.get("pattern", values.pattern, _NAMES, "*"),
         folders=node.get("folders", values.texts, "a list of folders", []),
@@ -46,6 +51,7 @@ def source(name: str, node: Node, layout: Layout) -> SourceConfig:
         max_line_bytes=_size(node, "max_line_bytes", "16 MiB"),
         max_files_per_trigger=node.get("max_files_per_trigger", values.count, _COUNT, 1000),
         max_bytes_per_trigger=_size(node, "max_bytes_per_trigger", "1 GiB"),
+        stream=connections.stream(node, kind),
     )
     _refuse_contradictions(found, node)
     for folder in filter(layout.is_own, found.folders):
@@ -53,6 +59,14 @@ def source(name: str, node: Node, layout: Layout) -> SourceConfig:
             "folders", f"names {folder}, where the tables or the archive of {layout.root} lie"
         )
     return found
+
+
+def _keys(kind: str) -> list[str]:
+    """What a source of a format can be told."""
+    known = [f.name for f in fields(SourceConfig) if f.name not in ("name", "stream")]
+    if kind in connections.KEYS:
+        known = [key for key in known if key not in _OF_FILES] + [*connections.KEYS[kind]]
+    return known
 
 
 def _choice(node: Node, key: str, choices: Sequence[str]) -> str:
@@ -109,7 +123,7 @@ def _refuse_contradictions(found: SourceConfig, node: Node) -> None:
 
 def refuse_shared_files(document: Node, layout: Layout, sources: Iterable[SourceConfig]) -> None:
     """Raise ConfigError where files of one source are another's, and do not stay where they lie."""
-    for one, other in combinations(sources, 2):
+    for one, other in combinations((s for s in sources if not s.stream), 2):
         if _take_from_each_other(layout, one, other):
             document.fail(
                 f"sources.{other.name}",

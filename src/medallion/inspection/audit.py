@@ -11,8 +11,8 @@ from medallion.inspection import balance as accounting
 from medallion.inspection import recount
 from medallion.inspection.balance import Balance
 from medallion.lakehouse import lock
-from medallion.ops import ledger
 from medallion.ops.runs import Runs
+from medallion.sources.formats import KINDS
 
 Say = Callable[[str], None]
 PATIENCE = 35.0  # seconds; a stream settles every 30
@@ -118,9 +118,9 @@ def _equations(name: str, balance: Balance) -> list[str]:
 
 
 def _unlike_the_ledger(config: Config, name: str, balance: Balance) -> list[str]:
-    """The ledger's rows, counted file by file, against the table's."""
-    taken = [e for e in ledger.read(config.layout, name) if e.state in ledger.TAKEN]
-    rows = sum(entry.rows or 0 for entry in taken)
-    if rows == balance.bronze_rows:
+    """The ledger's rows, counted file by file or topic by topic, against the table's."""
+    source = config.sources[name]
+    rows = KINDS[source.format].on_record(config, source)
+    if rows is None or rows == balance.bronze_rows:
         return []
-    return [f"{name}: the ledger has {rows:,} rows of files, bronze has {balance.bronze_rows:,}."]
+    return [f"{name}: the ledger has {rows:,} rows, bronze has {balance.bronze_rows:,}."]

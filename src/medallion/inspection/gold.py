@@ -13,12 +13,12 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from medallion.config.model import Aggregate, Config, GoldTable, Join
-from medallion.inspection.recount import Recount
 from medallion.lakehouse import tables
 from medallion.lakehouse.text import counted
 from medallion.layers.gold.flow import TOO_LATE, made_of
 from medallion.layers.gold.transform import groups
 from medallion.ops.runs import Runs
+from medallion.sources.base import Recount
 from medallion.spark import checkpoints
 from medallion.spark.errors import one_line
 from medallion.spark.session import spark_session

@@ -8,9 +8,11 @@ from datetime import UTC, datetime
 
 from medallion.config.model import Config, SourceConfig
 from medallion.config.queries import Query, queries
+from medallion.errors import MedallionError
 from medallion.lakehouse import lock, tables
 from medallion.ops import ledger
 from medallion.ops.runs import LastRun, Runs, Standing
+from medallion.sources import base
 from medallion.sources.formats import KINDS
 from medallion.spark import checkpoints
 
@@ -19,9 +21,10 @@ RUNNING, NEVER = "running", "never run"
 
 @dataclass(frozen=True)
 class Backlog:
-    """What waits in a source's folders; ages and estimates in seconds, None where unknown."""
+    """What waits in folders or topics; ages and estimates in seconds, None where unknown."""
 
     files: int
+    messages: int
     bytes: int
     oldest_age: float | None
     bytes_per_second: float | None
@@ -55,10 +58,13 @@ def _status(config: Config, query: Query, standing: Standing) -> QueryStatus:
     checkpoint = layout.checkpoint(query.name)
     batch = checkpoints.last_committed(checkpoint)
     holder = lock.holder(layout, query.layer)
-    backlog = None
+    backlog, error = None, run.error if run else None
     if not query.upstream:
         busy = standing.last_busy.get(query.name)
-        backlog = _backlog(config, config.sources[query.source], busy)
+        try:
+            backlog = _backlog(config, config.sources[query.source], busy)
+        except MedallionError as unknown:  # a broker that does not answer
+            error = error or f"what waits is not known: {unknown}"
     mark = checkpoints.watermark(checkpoint, batch) if batch >= 0 else None
     return QueryStatus(
         query=query.name,
@@ -69,7 +75,7 @@ def _status(config: Config, query: Query, standing: Standing) -> QueryStatus:
         rows_out=run.rows_out if run else None,
         waiting_rows=waiting_rows(config, query),
         watermark=_moment(mark * 1000) if mark else None,
-        error=run.error if run else None,
+        error=error,
         backlog=backlog,
     )
 
@@ -92,11 +98,19 @@ def _backlog(config: Config, source: SourceConfig, busy: LastRun | None) -> Back
     rate = _rate(config, source, busy)
     return Backlog(
         files=waiting.files,
+        messages=waiting.messages,
         bytes=waiting.bytes,
         oldest_age=None if waiting.oldest is None else round(time.time() - waiting.oldest / 1e6, 1),
         bytes_per_second=round(rate, 1) if rate else None,
-        caught_up_in=round(waiting.bytes / rate, 1) if rate else None if waiting.files else 0.0,
+        caught_up_in=_seconds(waiting, rate),
     )
+
+
+def _seconds(waiting: base.Backlog, rate: float | None) -> float | None:
+    """How long what waits takes at a rate of bytes a second; of messages there is no telling."""
+    if not (waiting.files or waiting.messages):
+        return 0.0
+    return round(waiting.bytes / rate, 1) if rate and not waiting.messages else None
 
 
 def _rate(config: Config, source: SourceConfig, run: LastRun | None) -> float | None:

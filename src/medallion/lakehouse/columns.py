@@ -6,20 +6,28 @@ from collections.abc import Mapping
 
 Columns = Mapping[str, str]
 
-# What does not fit the schema, the line that is not JSON, and where and when a row came in.
-RESCUED, CORRUPT = "_rescued_data", "_corrupt_record"
-SOURCE_FILE, SOURCE_MODIFIED_AT, INGESTED_AT = "_source_file", "_source_modified_at", "_ingested_at"
+# What does not fit the schema, the line that is not JSON, and when a row came in.
+RESCUED, CORRUPT, INGESTED_AT = "_rescued_data", "_corrupt_record", "_ingested_at"
+# Where a row of a file came from,
+SOURCE_FILE, SOURCE_MODIFIED_AT = "_source_file", "_source_modified_at"
+# and where one of a message broker.
+TOPIC, PARTITION, OFFSET = "_topic", "_partition", "_offset"
 FAILED_RULES = "_failed_rules"
 # The first and the first later moment of a window of gold.
 WINDOW = ("window_start", "window_end")
 
-TECHNICAL: Columns = {
-    RESCUED: "string",
-    CORRUPT: "string",
-    SOURCE_FILE: "string",
-    SOURCE_MODIFIED_AT: "timestamp",
-    INGESTED_AT: "timestamp",
+# The columns of bronze that say where a row came from. Text in them that is not UTF-8 is kept as
+# Latin-1, as in `_corrupt_record`.
+OF_FILES: Columns = {SOURCE_FILE: "string", SOURCE_MODIFIED_AT: "timestamp"}
+OF_MESSAGES: Columns = {
+    TOPIC: "string",
+    PARTITION: "int",
+    OFFSET: "long",
+    "_timestamp": "timestamp",
+    "_key": "string",
+    "_headers": "array<struct<key: string, value: string>>",
 }
+TECHNICAL = (RESCUED, CORRUPT, INGESTED_AT)  # beside those
 
 # One row a query and run, and one row a quality gate and run (kind `query` or `gate`). `number` is
 # their order, which no clock has a say in. Times are UTC; expectations are names with commas
@@ -70,6 +78,33 @@ FILES: Columns = {
 }
 
 
-def bronze_columns(schema: Columns) -> Columns:
-    """Bronze: the source's own columns, then the technical ones."""
-    return {**schema, **TECHNICAL}
+# The ledger of topics: one row a partition, which is taken in from `first_offset` up to, and
+# without, `next_offset` (-1: there is no such partition any more). `rows` and those that are
+# corrupt or hold rescued fields are sums of all batches up to `batch`. `lost` counts the offsets
+# that were gone before they were taken in, and `made_anew` how often another topic of the same name
+# took its place, or its offsets began to come a second time, where somebody said to go on.
+TOPICS: Columns = {
+    "source": "string",
+    "topic": "string",
+    "topic_id": "string",
+    "partition": "long",
+    "first_offset": "long",
+    "next_offset": "long",
+    "batch": "long",
+    "committed_at": "timestamp",
+    "rows": "long",
+    "corrupt_rows": "long",
+    "rescued_rows": "long",
+    "lost": "long",
+    "made_anew": "long",
+}
+
+
+def bronze_columns(schema: Columns, origin: Columns) -> Columns:
+    """Bronze: the source's own columns, then the technical ones.
+
+    Args:
+        origin: the columns that say where a row came from.
+    """
+    text = {RESCUED: "string", CORRUPT: "string"}
+    return {**schema, **text, **origin, INGESTED_AT: "timestamp"}

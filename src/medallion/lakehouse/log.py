@@ -37,6 +37,19 @@ def rows_by_transaction(table: Path, application: str, first: int) -> dict[int, 
     return rows
 
 
+def newest_transaction(table: Path) -> int:
+    """The number of the last idempotent write, whoever made it; -1 where there was none."""
+    return next((found for _, found, _ in _transactions(table)), -1)
+
+
+def rows_of_transaction(table: Path, transaction: int) -> int:
+    """The rows that one idempotent write added, whoever made it; none where there was none."""
+    for _, found, actions in _transactions(table):
+        if found <= transaction:
+            return _rows(actions) if found == transaction else 0
+    return 0
+
+
 def rows_added(table: Path, first: int, last: int) -> int | None:
     """The rows that versions `first` to `last` added; None where the log does not say all."""
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from medallion.lakehouse.columns import FILES, RUNS, Columns
+from medallion.lakehouse.columns import FILES, RUNS, TOPICS, Columns
 
 # How long what is replaced stays, unless the configuration says otherwise. A table that is written
 # whole every four seconds has 21,600 versions of itself by then.
@@ -64,10 +64,12 @@ INTAKE = TableSpec(
     is_streamed=True,
 )
 LEDGER = TableSpec(FILES)
+LEDGER_OF_TOPICS = TableSpec(TOPICS)
 RECORD = TableSpec(RUNS)
 
 
 def of(table: str) -> TableSpec:
     """The spec of `layer.name`."""
     layers = {"bronze": BRONZE, "silver": SILVER, "quarantine": QUARANTINE, "gold": GOLD}
-    return {"ops.files": LEDGER, "ops.runs": RECORD}.get(table) or layers[table.partition(".")[0]]
+    own = {"ops.files": LEDGER, "ops.topics": LEDGER_OF_TOPICS, "ops.runs": RECORD}
+    return own.get(table) or layers[table.partition(".")[0]]

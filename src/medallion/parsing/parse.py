@@ -7,13 +7,7 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from medallion.lakehouse.columns import (
-    CORRUPT,
-    INGESTED_AT,
-    RESCUED,
-    SOURCE_FILE,
-    SOURCE_MODIFIED_AT,
-)
+from medallion.lakehouse.columns import CORRUPT, INGESTED_AT, RESCUED
 from medallion.parsing.exact_path import exact_path
 from medallion.parsing.fast_path import fast_path
 from medallion.parsing.times import PLAIN_TIME, times_of
@@ -23,7 +17,7 @@ def parse(lines: DataFrame, schema: Mapping[str, str]) -> DataFrame:
     """Parse each line as one JSON object of the declared schema.
 
     Args:
-        lines: `value` (the line), `_source_file`, `_source_modified_at`.
+        lines: `value` (the line), and the columns that say where it came from.
         schema: bronze's own columns with their Spark types.
 
     Returns:
@@ -33,6 +27,7 @@ def parse(lines: DataFrame, schema: Mapping[str, str]) -> DataFrame:
         field twice are in `_rescued_data` as JSON. A line that is not UTF-8 is kept as Latin-1,
         which loses no byte.
     """
+    origin = [name for name in lines.columns if name != "value"]
     rows = fast_path(lines, schema)
     # The exact path is dear: it is for the few lines that need it, and only they are carried there.
     rows = rows.withColumn("value", F.expr("case when _is_odd then value end"))
@@ -48,7 +43,6 @@ def parse(lines: DataFrame, schema: Mapping[str, str]) -> DataFrame:
         ),
         f"_exact.{RESCUED}",
         f"_exact.{CORRUPT}",
-        SOURCE_FILE,
-        SOURCE_MODIFIED_AT,
+        *origin,
         F.current_timestamp().alias(INGESTED_AT),
     )

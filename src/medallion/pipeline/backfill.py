@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from medallion.config.model import Config, SourceConfig
-from medallion.errors import UsageError
+from medallion.errors import MedallionError, UsageError
 from medallion.lakehouse import lock
 from medallion.lakehouse.layout import LAYERS, plain
 from medallion.layers.flow import Say
@@ -19,6 +20,8 @@ from medallion.pipeline.pipeline import GOLD_IS_HELD
 from medallion.sources.files import requests
 from medallion.sources.files.listing import File, list_files, one_spelling
 from medallion.sources.files.walk import fits
+from medallion.sources.formats import KINDS
+from medallion.sources.kafka import skip
 
 _PATIENCE = 0.5
 _CHANGED = "it changed while it was taken in: the next look takes it in as it is then"
@@ -28,7 +31,8 @@ _CHANGED = "it changed while it was taken in: the next look takes it in as it is
 class Backfilled:
     """What became of the files: how many are new, their rows, and those that were not taken in.
 
-    `waiting` are pending: a later run takes them in, or their reason tells what to do.
+    `waiting` are pending: a later run takes them in, or their reason tells what to do. Of a `topic`
+    that is gone on with, `lost` are the offsets whose messages are gone.
     """
 
     files: int
@@ -36,6 +40,8 @@ class Backfilled:
     rows: int
     refused: tuple[Entry, ...]
     waiting: tuple[Entry, ...] = ()
+    topic: str | None = None
+    lost: int = 0
 
     @property
     def is_good(self) -> bool:
@@ -46,10 +52,15 @@ class Backfilled:
 def backfill(config: Config, name: str, path: Path, say: Say, debug: bool = False) -> Backfilled:
     """Take in a file, or all below a folder, whatever their age; each once.
 
+    Of a source of messages the path is a topic, some of whose messages are gone before they were
+    taken in: it is gone on with from the first one that is there.
+
     Raises:
-        UsageError: there is no such source or path.
+        UsageError: there is no such source or path, or nothing of a topic is gone.
     """
     source = _source(config, name)
+    if source.stream:
+        return go_on(config, source, str(path), lambda: _run(config, say, debug))
     path = plain(path)
     if not path.exists():
         raise UsageError(f"{path}: there is no such file or folder.")
@@ -64,16 +75,7 @@ def backfill(config: Config, name: str, path: Path, say: Say, debug: bool = Fals
     if _taken_in_by_another(config, source, paths, request, say):
         say("seen to")
     else:
-        with open_pipeline(config, "backfill", LAYERS, say, debug) as pipeline:
-            for layer in LAYERS:
-                is_gated = any(flow.is_gated for flow in pipeline.flows(layer))
-                if is_gated and pipeline.held():  # the files are taken in all the same
-                    say(GOLD_IS_HELD)
-                    continue
-                if is_gated:
-                    for error in refresh.finish(pipeline):
-                        say(str(error))
-                pipeline.run(layer, is_finished=is_gated)
+        _run(config, say, debug)
     newest = _newest(config, source)
     gone = [_gone(source, file) for p, file in files.items() if p not in newest]
     folder = config.layout.relative(path)
@@ -92,6 +94,52 @@ def backfill(config: Config, name: str, path: Path, say: Say, debug: bool = Fals
         tuple(e for e in after if e.state in (REJECTED, VANISHED)),
         tuple(replace(e, why=e.why or _CHANGED) for e in after if e.state == PENDING),
     )
+
+
+def _run(config: Config, say: Say, debug: bool) -> None:
+    """All layers, but for gold where a gate holds it back: what has come is taken in.
+
+    Raises:
+        MedallionError: a query failed, and why; the others have ended, in all layers.
+    """
+    failures: list[MedallionError] = []
+    with open_pipeline(config, "backfill", LAYERS, say, debug) as pipeline:
+        for layer in LAYERS:
+            is_gated = any(flow.is_gated for flow in pipeline.flows(layer))
+            if is_gated and pipeline.held():
+                say(GOLD_IS_HELD)
+                continue
+            if is_gated:
+                for error in refresh.finish(pipeline):
+                    say(str(error))
+            try:
+                pipeline.run(layer, is_finished=is_gated)
+            except MedallionError as error:
+                failures.append(error)
+    if failures:
+        raise type(failures[0])("; ".join(map(str, failures))) from failures[0]
+
+
+def go_on(
+    config: Config, source: SourceConfig, topic: str, run: Callable[[], object]
+) -> Backfilled:
+    """Go on with a topic of which messages are gone.
+
+    Args:
+        run: runs all layers.
+
+    Raises:
+        UsageError: there is no such topic, or nothing of it is gone.
+    """
+    if source.format != "kafka":
+        raise UsageError(f"{source.name} reads a {source.format}, which keeps nothing to take in.")
+    on_record = KINDS[source.format].on_record
+    with lock.hold(config.layout, ["bronze"], "backfill"):
+        lost = skip.go_on(config, source, topic)
+        before = on_record(config, source) or 0
+    run()
+    rows = (on_record(config, source) or 0) - before
+    return Backfilled(0, 0, rows, (), topic=topic, lost=lost)
 
 
 def _source(config: Config, name: str) -> SourceConfig:

@@ -5,8 +5,6 @@ Nothing here may import PySpark.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from medallion.config.model import Config
 from medallion.config.queries import Query, names, queries
 from medallion.inspection.balance import balances
@@ -49,30 +47,29 @@ def idle(config: Config, command: str, say: Say) -> Report | None:
 def has_little_to_do(config: Config) -> bool:
     """Whether what waits is so little that a night of it is mostly Java's first minute."""
     try:
-        sources = config.sources.values()
-        waiting = sum(KINDS[source.format].backlog(config, source).bytes for source in sources)
+        backlogs = [KINDS[s.format].backlog(config, s) for s in config.sources.values()]
         behind = sum(waiting_rows(config, query) or 0 for query in queries(config))
         whole = sum(tables.row_count(config.layout.table(name)) for name in names(config, ["gold"]))
     except Exception:  # whatever is wrong, the run meets it, and tells
         return False
-    return waiting <= _FEW_BYTES and behind + whole <= _FEW_ROWS
+    behind += sum(backlog.messages for backlog in backlogs)
+    return sum(backlog.bytes for backlog in backlogs) <= _FEW_BYTES and behind + whole <= _FEW_ROWS
 
 
 def _has_work(config: Config, runs: Runs, say: Say) -> bool:
     settings, asked = due.settings_of(config), queries(config)
     if any(due.is_open(config, runs, query.name, settings) for query in asked):
         return True  # before anything is looked for: what was cut off is settled first
-    upstream = [_upstream(config, runs, query, say) for query in asked]
-    return any(
-        any(due.has_input(config, query.name, table) for table in read)
-        or due.is_to_be_judged(config, runs, query.name)
-        for query, read in zip(asked, upstream, strict=True)
-    )
+    has_news = [_has_news(config, runs, query, say) for query in asked]  # all are looked at
+    return any(has_news) or any(due.is_to_be_judged(config, runs, query.name) for query in asked)
 
 
-def _upstream(config: Config, runs: Runs, query: Query, say: Say) -> list[Path]:
-    """The tables that a query reads; for bronze, that of what has just been handed over to it."""
+def _has_news(config: Config, runs: Runs, query: Query, say: Say) -> bool:
+    """Whether there is something to read for a query; of a source, what is new is handed over."""
     if query.upstream:
-        return [config.layout.table(table) for table in query.upstream]
+        return any(
+            due.has_input(config, query.name, config.layout.table(table))
+            for table in query.upstream
+        )
     source = config.sources[query.source]
-    return [KINDS[source.format].look(config, source, runs.last_batch(query.name), say)]
+    return KINDS[source.format].look(config, source, runs.last_batch(query.name), say)

@@ -111,7 +111,9 @@ def _tables(
         is_rewritten = is_streaming and gold is not None and gold.output_mode != "append"
         yield from (table(target, not is_rewritten) for target in query.targets)
     if "bronze" in layers:  # the records are compacted as they are written
-        yield from (table(name, is_compacted=False) for name in ("ops.files", "ops.runs"))
+        yield from (
+            table(name, is_compacted=False) for name in ("ops.files", "ops.topics", "ops.runs")
+        )
 
 
 def _maintain(config: Config, table: _Table, is_idle: bool) -> tuple[Upkeep, str | None]:

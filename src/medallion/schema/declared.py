@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from pyspark.errors import PySparkException
 from pyspark.sql import types as T
 
@@ -9,7 +11,7 @@ from medallion.config.model import SourceConfig
 from medallion.config.values import folded
 from medallion.errors import ConfigError
 from medallion.schema.inference import inner
-from medallion.schema.names import RESERVED, is_plain
+from medallion.schema.names import is_plain, reserved
 from medallion.spark.errors import one_line
 
 # Of the others, Spark rounds or cuts a value that does not fit, and says nothing.
@@ -21,6 +23,8 @@ def check_declared(source: SourceConfig) -> None:
     for key, columns in (("schema", source.schema or {}), ("hints", source.hints)):
         for column, kind in columns.items():
             _check(f"sources.{source.name}.{key}", column, kind)
+            if folded(column) in reserved(source.origin):
+                _refuse_name(f"sources.{source.name}.{key}", column, column)
 
 
 def _check(where: str, column: str, kind: str) -> None:
@@ -36,11 +40,15 @@ def _check(where: str, column: str, kind: str) -> None:
             "long, which is bigint)."
         )
     refused = [name for name in (column, *_fields(found)) if not is_plain(name)]
-    if refused or folded(column) in RESERVED:
-        raise ConfigError(
-            f"{where}.{column}: {(refused or [column])[0]!r} cannot be the name of a column here. "
-            "Leave it out: such a field is kept in _rescued_data."
-        )
+    if refused:
+        _refuse_name(where, column, refused[0])
+
+
+def _refuse_name(where: str, column: str, name: str) -> NoReturn:
+    raise ConfigError(
+        f"{where}.{column}: {name!r} cannot be the name of a column here. Leave it out: such a "
+        "field is kept in _rescued_data."
+    )
 
 
 def _fields(kind: T.DataType) -> list[str]:

@@ -41,13 +41,13 @@ class Schema:
 
     def table_json(self) -> str:
         """Bronze's columns as Delta and Spark spell them."""
-        return _struct(bronze_columns(self.columns)).json()
+        return _struct(bronze_columns(self.columns, self._source.origin)).json()
 
     def infer(self, rows: DataFrame, of: str) -> None:
         """Make the first version from the first rows, with JSON text in `value`, of `2 files`."""
         lines = sample(rows, "value")
         found = {**infer(lines), **self._source.hints}
-        columns = {**self._source.hints, **acceptable(found, self._source.hints)}
+        columns = {**self._source.hints, **self._acceptable(found, self._source.hints)}
         if columns:  # files without a single field say nothing: the next ones may
             self._add(columns, f"inferred from {counted(len(lines), 'row')} of {of}")
 
@@ -67,10 +67,13 @@ class Schema:
         """In the mode addNewColumns, make columns of the fields that a batch had to rescue."""
         if self._source.schema_evolution != "addNewColumns":
             return []
-        new = acceptable(infer(sample(rows, RESCUED)), self.columns)
+        new = self._acceptable(infer(sample(rows, RESCUED)), self.columns)
         if new:
             self._add(new, f"new fields in batch {batch}")
         return list(new)
+
+    def _acceptable(self, found: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
+        return acceptable(found, known, self._source.origin)
 
     def _unknown(self, rows: DataFrame) -> list[str]:
         keys = F.explode(F.expr(f"json_object_keys({RESCUED})"))

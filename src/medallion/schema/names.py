@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterable, Mapping
 
 from medallion.config.values import folded
-from medallion.lakehouse.columns import FAILED_RULES, TECHNICAL
+from medallion.lakehouse.columns import FAILED_RULES, OF_FILES, TECHNICAL
 
 # A file whose field names are data, one to a row, must not make a table of as many columns.
 MOST_COLUMNS = 500
 # Delta refuses some of these, the rest would have to be quoted wherever the column is named, and
 # ? and * mean something else in the paths that Spark reads JSON by.
 _REFUSED = re.compile(r"[\s,;{}()=`'\"\\.<>:?*]")
-RESERVED = {
+_RESERVED = {
     *TECHNICAL,
     FAILED_RULES,
     "_conflict",
@@ -24,10 +24,17 @@ RESERVED = {
 }
 
 
-def acceptable(columns: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
+def reserved(origin: Iterable[str]) -> set[str]:
+    """Names that no field can have in a table whose rows' origin is told by these columns."""
+    return {*_RESERVED, *origin}
+
+
+def acceptable(
+    columns: Mapping[str, str], known: Iterable[str], origin: Iterable[str] = OF_FILES
+) -> dict[str, str]:
     """Those of the columns that a table can have beside the known ones; the rest stays rescued."""
     before = {folded(name) for name in known}
-    taken = {*before, *RESERVED}
+    taken = {*before, *reserved(origin)}
     room = MOST_COLUMNS - len(before)
     found: dict[str, str] = {}
     for name, kind in columns.items():

@@ -1,14 +1,14 @@
 """The seam between bronze and where its rows come from: what a kind of source has to do.
 
-A source hands something over to each micro-batch (paths of files, say), and bronze reads the rows
-of that within the batch. So what cannot be read holds up nothing else, and every batch can be read
-with the columns that are known by then.
+A source hands something over to each micro-batch (paths of files, say, or messages), and bronze
+reads the rows of that within the batch. So what cannot be read holds up nothing else, and every
+batch can be read with the columns that are known by then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -20,11 +20,23 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Backlog:
-    """What waits to be taken in: how much, bytes, and microseconds since 1970 of the oldest."""
+    """What waits to be taken in: files with their bytes, or messages.
 
-    files: int
-    bytes: int
-    oldest: int | None
+    `oldest` are the microseconds since 1970 of the oldest one, where they are known.
+    """
+
+    files: int = 0
+    bytes: int = 0
+    oldest: int | None = None
+    messages: int = 0
+
+
+@dataclass
+class Recount:
+    """What was found, and what could not be looked at, a line each."""
+
+    findings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 class Batch(Protocol):
@@ -35,7 +47,7 @@ class Batch(Protocol):
         """How much it is, for people: `2 files`."""
 
     def read(self, work: Callable[[DataFrame], None], what: str) -> None:
-        """Do some work with its rows: `value` (JSON text), `_source_file`, `_source_modified_at`.
+        """Do some work with its rows: `value` (JSON text), and where each row came from.
 
         What cannot be read is put aside and told, and the work done again with the others; there
         is none to do where nothing is left.
@@ -59,10 +71,18 @@ class Source(Protocol):
     """Where the rows of one table of bronze come from."""
 
     def poll(self) -> None:
-        """Look for what is new; beside batches that run, too."""
+        """Look for what is new; beside batches that run, too.
+
+        Raises:
+            MedallionError: what comes next cannot be had, and what to do.
+        """
 
     def stream(self) -> DataFrame:
-        """What batches are handed, as a stream."""
+        """What batches are handed, as a stream.
+
+        Raises:
+            MedallionError: something has to be set up first.
+        """
 
     def batch(self, number: int, handed: DataFrame) -> Batch:
         """One batch, with what it was handed of the stream."""
@@ -70,12 +90,15 @@ class Source(Protocol):
     def cut_off(self, number: int) -> Batch:
         """A batch whose rows are in bronze and not on record: its run was cut off between them."""
 
-    def begin_anew(self, checkpoint: Path, recorded: int) -> None:
-        """Make a checkpoint in the place of one that was lost: what is known is not taken again.
+    def can_go_on(self, checkpoint: Path) -> bool:
+        """Whether a checkpoint, if there is one, is of use to what is read now."""
+
+    def begin_anew(self, checkpoint: Path, last: int) -> None:
+        """Make a checkpoint in the place of another one: what is known is not taken in again.
 
         Args:
             checkpoint: where; there is nothing now.
-            recorded: the last batch on record: the numbers go on from there.
+            last: the last batch that is known: the numbers go on from there.
         """
 
     def sample(self) -> Batch:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from medallion.config.model import FORMATS, Config, SourceConfig
-from medallion.sources.base import Backlog, Say, Source
+from medallion.config.model import FILE_FORMATS, Config, SourceConfig
+from medallion.ops import due, ledger, topics
+from medallion.ops.topics import Place, Taken
+from medallion.sources.base import Backlog, Recount, Say, Source
 from medallion.sources.files import archive
 from medallion.sources.files.discovery import Discovery
+from medallion.sources.kafka import broker
+from medallion.sources.kafka.broker import Partition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,15 +23,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Kind:
-    """How a kind of source is opened; what waits in one and what has come, without Spark.
+    """How a kind of source is opened, and what is asked of one without Spark.
 
-    `look` hands over what is new, puts away what the batches up to a number took in, as they are on
-    record, and gives the table of what was handed over. No batch may be cut off then.
+    Attributes:
+        open: the source, for a session.
+        backlog: what waits in it.
+        look: hands over what is new, puts away what the batches up to a number took in, as they
+            are on record, and says whether there is anything to do. No batch may be cut off then.
+        on_record: how many rows its ledger has as taken in; None where it keeps none.
+        recount: counts what it gave once more, and holds bronze against that.
+        can_wait: what came in while nobody read is still there, so that a batch can be run later.
     """
 
     open: Callable[[SparkSession, Config, SourceConfig, Schema, Say], Source]
     backlog: Callable[[Config, SourceConfig], Backlog]
-    look: Callable[[Config, SourceConfig, int, Say], Path]
+    look: Callable[[Config, SourceConfig, int, Say], bool]
+    on_record: Callable[[Config, SourceConfig], int | None]
+    recount: Callable[[Config, SourceConfig], Recount]
+    can_wait: bool = True
 
 
 def _files(
@@ -45,12 +57,90 @@ def _waiting_files(config: Config, source: SourceConfig) -> Backlog:
     return Backlog(len(waiting), sum(file.size for file in waiting), oldest)
 
 
-def _look_for_files(config: Config, source: SourceConfig, recorded: int, say: Say) -> Path:
+def _look_for_files(config: Config, source: SourceConfig, recorded: int, say: Say) -> bool:
     found = Discovery(config, source, say)
     found.poll()
     archive.clean(config, source, found.ledger, recorded)
-    return config.layout.intake(source.name)
+    return due.has_input(config, f"bronze.{source.name}", config.layout.intake(source.name))
 
 
-FILES = Kind(_files, _waiting_files, _look_for_files)
-KINDS: Mapping[str, Kind] = dict.fromkeys(FORMATS, FILES)
+def _rows_of_files(config: Config, source: SourceConfig) -> int:
+    taken = (e for e in ledger.read(config.layout, source.name) if e.state in ledger.TAKEN)
+    return sum(entry.rows or 0 for entry in taken)
+
+
+def _recount_files(config: Config, source: SourceConfig) -> Recount:
+    from medallion.sources.files.audit import recount
+
+    return recount(config, source)
+
+
+def _topics(
+    spark: SparkSession, config: Config, source: SourceConfig, schema: Schema, say: Say
+) -> Source:
+    from medallion.sources.kafka.source import Topics
+
+    return Topics(spark, config, source, schema, say)
+
+
+def _waiting_messages(config: Config, source: SourceConfig) -> Backlog:
+    there, taken = _known_messages(config, source)
+    return Backlog(messages=broker.waiting(there, taken))
+
+
+def _known_messages(
+    config: Config, source: SourceConfig
+) -> tuple[dict[Place, Partition], dict[Place, Taken]]:
+    """What the broker has, and the ledger, if they go together."""
+    there = broker.look(source, config.login)
+    taken = topics.read(config.layout, source.name)
+    broker.refuse_gone(source, taken, there)
+    return there, taken
+
+
+def _look_for_messages(config: Config, source: SourceConfig, recorded: int, say: Say) -> bool:
+    there, taken = _known_messages(config, source)
+    # Where a partition begins is to be put down, even if there is no message yet.
+    return broker.waiting(there, taken) > 0 or not there.keys() <= taken.keys()
+
+
+def _rows_of_topics(config: Config, source: SourceConfig) -> int:
+    return sum(taken.rows for taken in topics.read(config.layout, source.name).values())
+
+
+def _recount_topics(config: Config, source: SourceConfig) -> Recount:
+    try:
+        from medallion.sources.kafka.recount import recount
+    except ImportError:
+        return Recount(notes=[str(broker.not_set_up(source))])
+    return recount(config, source)
+
+
+def _demo(
+    spark: SparkSession, config: Config, source: SourceConfig, schema: Schema, say: Say
+) -> Source:
+    from medallion.sources.demo import Demo
+
+    return Demo(spark, config, source, schema, say)
+
+
+def _not_again(config: Config, source: SourceConfig) -> Recount:
+    kept = f"{source.name}: {source.format} keeps nothing: its rows cannot be counted again."
+    return Recount(notes=[kept])
+
+
+FILES = Kind(_files, _waiting_files, _look_for_files, _rows_of_files, _recount_files)
+KAFKA = Kind(_topics, _waiting_messages, _look_for_messages, _rows_of_topics, _recount_topics)
+DEMO = Kind(
+    open=_demo,
+    backlog=lambda *_: Backlog(),
+    look=lambda *_: True,
+    on_record=lambda *_: None,
+    recount=_not_again,
+)
+KINDS: Mapping[str, Kind] = {
+    **dict.fromkeys(FILE_FORMATS, FILES),
+    "kafka": KAFKA,
+    "rate": DEMO,
+    "socket": replace(DEMO, can_wait=False),
+}

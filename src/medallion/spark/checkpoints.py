@@ -69,11 +69,20 @@ def delta_offset(checkpoint: Path, batch: int, table: Path | None = None) -> Del
         batch: its number.
         table: which one, of a query that reads several.
     """
-    offsets = [json.loads(line) for line in _lines(checkpoint, batch)[2:] if line != _NOT_READ]
-    if table and len(offsets) > 1:
+    found = offsets(checkpoint, batch)
+    if table and len(found) > 1:
         identity = tables.identity(table)
-        offsets = [offset for offset in offsets if offset["reservoirId"] == identity]
-    return parse_offset(offsets[0]) if offsets else DeltaOffset(0, -1)
+        found = [offset for offset in found if offset["reservoirId"] == identity]
+    return parse_offset(found[0]) if found else DeltaOffset(0, -1)
+
+
+def offsets(checkpoint: Path, batch: int) -> list[Any]:
+    """Up to where batch `batch` had read, as its sources spell it; none for one before the first.
+
+    Raises:
+        MedallionError: that is missing or torn.
+    """
+    return [json.loads(line) for line in _lines(checkpoint, batch)[2:] if line != _NOT_READ]
 
 
 def parse_offset(document: dict[str, Any]) -> DeltaOffset:
@@ -157,27 +166,31 @@ def forget_checksums(checkpoint: Path) -> None:
                 checksum.unlink(missing_ok=True)
 
 
-def begin_after(checkpoint: Path, batch: int, table: str, version: int) -> None:
-    """Make a checkpoint for a query without state, whose next batch reads on from a version.
-
-    Args:
-        batch: the one before the next.
-        table: the id that Delta gave the table.
-        version: the first one to read.
-    """
-    offset = {
+def delta_beginning(table: str, version: int) -> dict[str, Any]:
+    """The offset before a version of a Delta table, which has this id."""
+    return {
         "sourceVersion": 1,
         "reservoirId": table,
         "reservoirVersion": version,
         "index": -1,
         "isStartingVersion": False,
     }
+
+
+def begin_after(checkpoint: Path, batch: int, offset: Any) -> None:
+    """Make a checkpoint for a query without state, whose next batch reads on from an offset.
+
+    Args:
+        batch: the one before the next.
+        offset: of its source, as that spells it in JSON; None, where the source begins as it does
+            the first time.
+    """
     times = {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}}
     logs = {"offsets": (times, offset), "commits": ({"nextBatchWatermarkMs": 0},)}
     for log, documents in logs.items():
         (checkpoint / log).mkdir(parents=True)
         for number in range(max(batch - 1, 0), batch + 1):  # Spark looks at the last two
-            lines = ["v1", *map(json.dumps, documents)]
+            lines = ["v1", *(_NOT_READ if d is None else json.dumps(d) for d in documents)]
             storage.write(checkpoint / log / str(number), "\n".join(lines))
     storage.write(checkpoint / "metadata", json.dumps({"id": str(uuid.uuid4())}))
 
@@ -186,8 +199,8 @@ def _is_whole(part: Path) -> bool:
     """Whether a part of a checkpoint is there and ends; each line but the first is a document."""
     try:
         lines = part.read_text(encoding="utf-8").splitlines()
-        told = (line for line in lines if not _VERSION.fullmatch(line) and line != _NOT_READ)
-        documents = [json.loads(line) for line in told]
+        told = (line for line in lines if not _VERSION.fullmatch(line))
+        documents = [line if line == _NOT_READ else json.loads(line) for line in told]
     except (OSError, ValueError):
         return False
     least = {"offsets": 2, "commits": 1}.get(part.parent.name, 1)

@@ -32,14 +32,18 @@ def names(rule: str, condition: str):  # type: ignore[no-untyped-def]
 def test_rows_are_typed_checked_and_parted(spark: SparkSession) -> None:
     bronze = frame(spark, ("2020-01-01 00:00:00", "A"), (None, "B"), ("2020-01-01 00:00:00", None))
     rows = silver.checked(
-        bronze, COLUMNS, names("lower_case", "id = 'B'"), names("missing", "at is null")
+        bronze,
+        COLUMNS,
+        names("lower_case", "id = 'B'"),
+        names("missing", "at is null"),
+        ["_source_file"],
     )
     identified, others = silver.split(rows, KEYS)
     assert [r.device for r in identified.collect()] == ["a"]
     bad = silver.broken(others).collect()
     assert [(r.id, r._failed_rules) for r in bad] == [("B", ["lower_case", "missing"])]
     assert silver.broken(others).columns == [*bronze.columns, "_failed_rules"]
-    good = silver.good(others, COLUMNS)
+    good = silver.good(others, [*COLUMNS, "_source_file"])
     assert good.columns == ["at", "device", "_source_file", "_ingested_at"]
     assert [r.device for r in good.collect()] == [None]
 

@@ -16,11 +16,16 @@ def as_json(found: Backfilled) -> dict[str, Any]:
         "rows": found.rows,
         "refused": [{"path": entry.path, "why": entry.why} for entry in found.refused],
         "waiting": [{"path": entry.path, "why": entry.why} for entry in found.waiting],
+        "topic": found.topic,
+        "lost_offsets": found.lost,
     }
 
 
 def as_text(found: Backfilled) -> str:
     """A sentence, and a line for each file that was not taken in."""
+    if found.topic:
+        lost = counted(found.lost, "offset")
+        return f"topic {found.topic}: {lost} lost, {counted(found.rows, 'row')} taken in since"
     known = found.files - found.new_files - len(found.waiting)
     waiting = f", {len(found.waiting):,} waiting" if found.waiting else ""
     summary = (

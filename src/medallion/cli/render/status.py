@@ -14,7 +14,9 @@ _QUERY = (
     "query", "state", "last_batch", "last_run_at", "rows_in", "rows_out", "waiting_rows",
     "watermark",
 )  # fmt: skip
-_BACKLOG = ("waiting for", "files", "bytes", "oldest_age", "bytes_per_second", "caught_up_in")
+_BACKLOG = (
+    "waiting for", "files", "messages", "bytes", "oldest_age", "bytes_per_second", "caught_up_in",
+)  # fmt: skip
 
 
 def as_json(found: Sequence[QueryStatus]) -> dict[str, Any]:

@@ -10,7 +10,9 @@ from pyspark.sql import SparkSession
 
 from medallion.config.model import Config
 from medallion.config.queries import Query
+from medallion.errors import UsageError
 from medallion.lakehouse import log, tables
+from medallion.lakehouse.columns import OF_FILES, OF_MESSAGES
 from medallion.lakehouse.text import counted
 from medallion.layers import recovery
 from medallion.layers.bronze.writer import Writer
@@ -38,7 +40,14 @@ class Bronze(Flow):
 
         Raises:
             ConfigError: the declared schema is none, or not that of the table.
+            UsageError: the source has only what comes while it is read, and this is for what waits.
         """
+        if "availableNow" in trigger and not KINDS[self.source.format].can_wait:
+            raise UsageError(
+                f"{self.name}: a {self.source.format} keeps nothing for later, and what nobody "
+                "reads is lost: use medallion stream, which reads it while it is on."
+            )
+        self._refuse_another_kind()
         schema = Schema(self.config, self.source)
         opened = self._opened(schema)
         self._writer = Writer(self.spark, self.config, opened, schema, self.name, self.say)
@@ -53,21 +62,39 @@ class Bronze(Flow):
         kind = KINDS[self.source.format]
         return kind.open(self.spark, self.config, self.source, schema, self.say)
 
-    def _recover(self, writer: Writer, recorded: int) -> None:
-        """Go on without a checkpoint that is gone or torn: the source knows what was taken in.
+    def _refuse_another_kind(self) -> None:
+        """Files are not gone on with as messages: neither knows what of the other was taken in."""
+        columns = tables.columns(self.config.layout.table(self.name))
+        origin = set(self.source.origin)
+        others = () if origin else (OF_FILES, OF_MESSAGES)
+        if columns and (not origin <= columns or any(o.keys() <= columns for o in others)):
+            raise UsageError(
+                f"{self.name} was not made by the format {self.source.format}, but by another kind "
+                "of source: give this one a name of its own."
+            )
 
-        The plan of its last batch may be made again, for it is the same then. The numbers of
-        batches go on, for they are on record.
+    def _recover(self, writer: Writer, recorded: int) -> None:
+        """Go on without a checkpoint that is gone, torn or of no use: the source knows what was
+        taken in.
+
+        The plan of its last batch may be made again where it is the same then: files were handed
+        over in an order, and of messages more may have come. The numbers of batches go on, for they
+        are on record.
         """
         layout = self.config.layout
         checkpoint = layout.checkpoint(self.name)
         begun = checkpoints.last_begun(checkpoint)
         has_rows = tables.row_count(layout.table(self.name)) > 0
-        is_gone = begun < recorded or (begun < 0 and has_rows)
-        if is_gone or recovery.mended(checkpoint, ()):
+        written = [layout.table(self.name)] if self.source.stream else []
+        is_torn = recovery.mended(checkpoint, written) is not None
+        # A checkpoint may be older than what bronze has, where somebody has put back a copy.
+        newest = max((log.newest_transaction(table) for table in written), default=-1)
+        is_gone = is_torn or begun < max(recorded, newest) or (begun < 0 and has_rows)
+        if is_gone or not writer.source.can_go_on(checkpoint):
             shutil.rmtree(checkpoint, ignore_errors=True)
             writer.record_after(recorded)
-            writer.source.begin_anew(checkpoint, recorded)
+            writer.source.begin_anew(checkpoint, max(begun, recorded, newest))
+        if is_gone:
             self.say(f"  {self.name}: its checkpoint is gone or torn: a new one goes by the ledger")
 
     def settle(self, since: int) -> dict[str, Any]:
@@ -103,11 +130,11 @@ class Bronze(Flow):
 
     def is_due(self, runs: Runs, settings: str) -> bool:
         """Whether something has come, or a batch was cut off, which has to be settled first."""
+        self._refuse_another_kind()
         if due.is_open(self.config, runs, self.name, settings):
             return True
         look = KINDS[self.source.format].look
-        handed = look(self.config, self.source, runs.last_batch(self.name), self.say)
-        return due.has_input(self.config, self.name, handed)
+        return look(self.config, self.source, runs.last_batch(self.name), self.say)
 
     def poll(self) -> None:
         """Hand over what is new."""
@@ -123,6 +150,8 @@ class Bronze(Flow):
             self._writer.source.release(batch)
 
     def told(self, batch: Batch) -> str | None:
-        """The query itself streams paths, and reads their rows inside of its batches."""
-        lines = self._writer.lines.get(batch.id, 0) if self._writer else 0
-        return f"{counted(batch.rows, 'file')}, {counted(lines, 'row')}" if batch.rows else None
+        """The query itself may stream paths, and read their rows inside of its batches."""
+        if not batch.rows:
+            return None
+        lines = counted(self._writer.lines.get(batch.id, 0) if self._writer else 0, "row")
+        return lines if self.source.stream else f"{counted(batch.rows, 'file')}, {lines}"

@@ -70,7 +70,8 @@ class Writer:
 
         It was lost, and a run that died before its ledger was written may have gone before.
         """
-        for version, number in log.transactions_after(self._table, recorded):
+        # In their order, in which a source counts them up.
+        for version, number in sorted(log.transactions_after(self._table, recorded)):
             self._record(self.source.cut_off(number), number, version)
 
     def take_in(self, handed: DataFrame, number: int) -> None:

@@ -53,7 +53,7 @@ class Silver(Flow):
             self.config, source, rules.rules_of(self.config, source), recorded, self.say
         )
         enriched = source.enrich.columns if source.enrich else ()
-        self._check = rules.check(begun, enriched)
+        self._check = rules.check(begun, source.silver_origin, enriched)
         if source.enrich:
             alone, with_it = rules.apart(begun["silver"], enriched)
             self._enrichment = Enrichment(self.spark, self.config, source, with_it, alone)
@@ -65,7 +65,7 @@ class Silver(Flow):
             .load(str(*self.read_from))
         )
         whole = self._enrichment.blank(rows) if self._enrichment else rows
-        kept = transform.good(whole, source.columns)
+        kept = transform.good(whole, source.in_silver)
         of = self.config.maintain.properties
         tables.create(silver, kept.schema.json(), of(specs.SILVER))
         tables.create(quarantine, transform.broken(rows).schema.json(), of(specs.QUARANTINE))
@@ -74,7 +74,7 @@ class Silver(Flow):
         checkpoints.note(checkpoint, "rules", begun)
         if self._enrichment:
             self._enrichment.keep_rules()
-        write = Writer(silver, quarantine, source.columns, checkpoint, self._enrichment)
+        write = Writer(silver, quarantine, source.in_silver, checkpoint, self._enrichment)
         self._unmatched = write.unmatched
         writer = self._once(rows).writeStream.outputMode("append")
         self.run = query.start(writer, self.name, checkpoint, trigger, Sink(write))

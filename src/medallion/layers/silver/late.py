@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError
-from medallion.lakehouse.columns import FAILED_RULES, INGESTED_AT, SOURCE_FILE
+from medallion.lakehouse.columns import FAILED_RULES, INGESTED_AT
 from medallion.layers.silver import transform
 from medallion.layers.silver.enrichment import Enrichment
 from medallion.layers.silver.rules import Check
@@ -144,7 +144,7 @@ class Batch:
 
     @property
     def _told_by(self) -> list[str]:
-        return [*self._source.keys, SOURCE_FILE, INGESTED_AT]
+        return [*self._source.keys, *self._source.silver_origin, INGESTED_AT]
 
     def _admit(self, late: DataFrame) -> int:
         """Take rows into silver, or quarantine if the reference's columns break a rule there.
@@ -177,7 +177,8 @@ class Batch:
         first, last = late.agg(F.min(time).cast("string"), F.max(time).cast("string")).collect()[0]
         within = f"old.`{time}` between timestamp'{first}' and timestamp'{last}'"
         same = " and ".join(f"old.`{key}` = new.`{key}`" for key in self._source.keys)
-        new = transform.good(late, self._source.columns).dropDuplicates(list(self._source.keys))
+        good = transform.good(late, self._source.in_silver)
+        new = good.dropDuplicates(list(self._source.keys))
         (
             DeltaTable.forPath(self._spark, str(self._silver))
             .alias("old")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -81,7 +81,7 @@ def _has_written(config: Config, source: SourceConfig, recorded: int) -> bool:
     return recovery.has_written(checkpoint, targets, begun)
 
 
-def check(rules: dict[str, Any], enriched: Iterable[str] = ()) -> Check:
+def check(rules: dict[str, Any], origin: Sequence[str], enriched: Iterable[str] = ()) -> Check:
     """`transform.checked` by these rules, but for those that name a column of a reference."""
     in_bronze = [Rule(name, broken) for name, broken in rules["bronze"].items()]
     alone, with_it = apart(rules["silver"], enriched)
@@ -90,6 +90,7 @@ def check(rules: dict[str, Any], enriched: Iterable[str] = ()) -> Check:
         silver=rules["columns"],
         bronze_rules=failed_rules(in_bronze),
         silver_rules=failed_rules(alone),
+        origin=origin,
         keep_all=bool(with_it),  # each row may still break one of those
     )
 

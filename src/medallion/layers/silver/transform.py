@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from medallion.lakehouse.columns import FAILED_RULES, INGESTED_AT, SOURCE_FILE
+from medallion.lakehouse.columns import FAILED_RULES, INGESTED_AT
 
 # The row as bronze has it, for quarantine; null where the row is good.
 BRONZE = "_bronze"
@@ -20,6 +20,7 @@ def checked(
     silver: Mapping[str, str],
     bronze_rules: Column,
     silver_rules: Column,
+    origin: Sequence[str],
     keep_all: bool = False,
 ) -> DataFrame:
     """Silver's columns beside the rules that each row breaks.
@@ -29,15 +30,16 @@ def checked(
         silver: silver's columns as SQL over bronze's.
         bronze_rules: names of the broken rules (array of strings), over bronze's columns.
         silver_rules: the same over silver's columns.
+        origin: the columns of bronze that say where a row came from, for silver.
 
     Returns:
-        The columns of `silver`, `_source_file`, `_ingested_at`, `_failed_rules` (empty for a good
-        row) and `_bronze`, the row as it was, null for a good row unless `keep_all`.
+        The columns of `silver`, `origin`, `_ingested_at`, `_failed_rules` (empty for a good row)
+        and `_bronze`, the row as it was, null for a good row unless `keep_all`.
     """
     columns = bronze.columns
     typed = bronze.select(
         *(F.expr(expression).alias(name) for name, expression in silver.items()),
-        SOURCE_FILE,
+        *origin,
         INGESTED_AT,
         bronze_rules.alias("_failed_in_bronze"),
         F.struct(*columns).alias(BRONZE),
@@ -45,7 +47,7 @@ def checked(
     failed = typed.withColumn(FAILED_RULES, F.concat("_failed_in_bronze", silver_rules))
     return failed.select(
         *silver,
-        SOURCE_FILE,
+        *origin,
         INGESTED_AT,
         FAILED_RULES,
         F.when(F.lit(keep_all) | ~is_good(), F.col(BRONZE)).alias(BRONZE),
@@ -106,8 +108,12 @@ def enriched(
 
 
 def good(rows: DataFrame, columns: Iterable[str]) -> DataFrame:
-    """Silver's table columns of the rows that break no rule."""
-    return rows.where(is_good()).select(*columns, SOURCE_FILE, INGESTED_AT)
+    """Silver's table columns of the rows that break no rule.
+
+    Args:
+        columns: silver's own, and those that say where a row came from.
+    """
+    return rows.where(is_good()).select(*columns, INGESTED_AT)
 
 
 def broken(rows: DataFrame) -> DataFrame:

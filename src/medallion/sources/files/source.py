@@ -77,12 +77,17 @@ class Files:
             handed = record.handed(everything.collect())
         return FileBatch(self, number, handed, [])
 
-    def begin_anew(self, checkpoint: Path, recorded: int) -> None:
+    def can_go_on(self, checkpoint: Path) -> bool:
+        """Always: what was handed over stays what it is."""
+        return True
+
+    def begin_anew(self, checkpoint: Path, last: int) -> None:
         """All that was handed over is looked at again: the ledger knows what of it is in."""
-        last = max((e.batch or 0 for e in self.ledger.all_newest()), default=0)
+        taken = max((e.batch or 0 for e in self.ledger.all_newest()), default=0)
         table = tables.identity(self._handed)
         first = tables.earliest_version(self._handed)
-        checkpoints.begin_after(checkpoint, max(last, recorded, 0), table, first)
+        beginning = checkpoints.delta_beginning(table, first)
+        checkpoints.begin_after(checkpoint, max(taken, last, 0), beginning)
 
     def sample(self) -> FileBatch:
         """The first files that wait."""

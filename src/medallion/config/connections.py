@@ -1,0 +1,107 @@
+"""What is read in place of files: the keys of the formats kafka, rate and socket, and the login."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from medallion.config import values
+from medallion.config.document import Node
+from medallion.config.model import Kafka, Login, Rate, Socket
+from medallion.errors import ConfigError
+
+KEYS: Mapping[str, tuple[str, ...]] = {
+    "kafka": ("servers", "topics", "value", "starting_offsets", "max_messages_per_trigger"),
+    "rate": ("rows_per_second",),
+    "socket": ("host", "port"),
+}
+"""The keys of a source that are its format's alone."""
+
+LOGIN = {
+    "MEDALLION_KAFKA_PROTOCOL": "protocol",
+    "MEDALLION_KAFKA_MECHANISM": "mechanism",
+    "MEDALLION_KAFKA_USERNAME": "username",
+    "MEDALLION_KAFKA_PASSWORD": "password",
+    "MEDALLION_KAFKA_CA": "ca",
+}
+_LOGIN_PREFIX = "MEDALLION_KAFKA_"
+_CHOICES = {
+    "protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+    "mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
+}
+_VALUES, _OFFSETS = ("json", "text"), ("earliest", "latest")
+_SERVER = re.compile(r"[^\s,/@]+:[1-9][0-9]{0,4}")
+_TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")  # as Kafka itself has it
+
+
+def stream(node: Node, kind: str) -> Kafka | Rate | Socket | None:
+    """What a source of this format reads; None for files."""
+    if kind == "kafka":
+        return Kafka(
+            servers=node.get("servers", _servers, "a list such as [localhost:9092]"),
+            topics=node.get("topics", _topics, "a list of topics, each named once"),
+            value=_choice(node, "value", _VALUES),
+            starting_offsets=_choice(node, "starting_offsets", _OFFSETS),
+            max_messages_per_trigger=_count(node, "max_messages_per_trigger", 1_000_000),
+        )
+    if kind == "rate":
+        return Rate(_count(node, "rows_per_second", 10))
+    if kind == "socket":
+        return Socket(
+            host=node.get("host", values.text, "the name of a machine", "localhost"),
+            port=node.get("port", _port, "the number of a port"),
+        )
+    return None
+
+
+def login(environ: Mapping[str, str], dotenv: Mapping[str, str]) -> Login:
+    """How brokers are spoken to; the environment wins over `.env`.
+
+    Raises:
+        ConfigError: a variable has no such value; a password is never repeated.
+    """
+    given = {key: environ.get(key) or dotenv.get(key) for key in LOGIN}
+    found = {LOGIN[key]: value for key, value in given.items() if value}
+    for name, choices in _CHOICES.items():
+        if found.get(name, choices[0]) not in choices:
+            raise ConfigError(f"{_LOGIN_PREFIX}{name.upper()} must be one of {', '.join(choices)}.")
+    made = Login(**found)
+    if made.protocol.startswith("SASL_") != bool(made.username and made.password):
+        raise ConfigError(
+            "MEDALLION_KAFKA_USERNAME and MEDALLION_KAFKA_PASSWORD go together with "
+            "MEDALLION_KAFKA_PROTOCOL SASL_SSL (or SASL_PLAINTEXT): set all three of them, or none."
+        )
+    if made.ca and not (Path(made.ca).is_absolute() and Path(made.ca).is_file()):
+        raise ConfigError(f"MEDALLION_KAFKA_CA: {made.ca}: must be the whole path of a file.")
+    return made
+
+
+def _choice(node: Node, key: str, choices: tuple[str, ...]) -> str:
+    return node.get(key, values.one_of(choices), f"one of {', '.join(choices)}", choices[0])
+
+
+def _count(node: Node, key: str, default: int) -> int:
+    return node.get(key, values.count, "a whole number above 0", default)
+
+
+def _servers(value: Any) -> tuple[str, ...]:
+    return _all(value, _SERVER.fullmatch)
+
+
+def _topics(value: Any) -> tuple[str, ...]:
+    return _all(value, _TOPIC.fullmatch)
+
+
+def _all(value: Any, fits: Callable[[str], Any]) -> tuple[str, ...]:
+    found = values.texts(value)
+    if not found or len(set(found)) < len(found) or not all(map(fits, found)):
+        raise ValueError
+    return found
+
+
+def _port(value: Any) -> int:
+    if values.count(value) > 65535:
+        raise ValueError
+    return int(value)

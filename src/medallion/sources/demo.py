@@ -1,0 +1,94 @@
+"""Rows for demonstrations: Spark's own sources `rate` and `socket`, which keep nothing.
+
+What they gave cannot be asked for again: bronze's own commits stand for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from medallion.config.model import Config, Rate, Socket, SourceConfig
+from medallion.errors import MedallionError
+from medallion.lakehouse import log
+from medallion.lakehouse.columns import RESCUED
+from medallion.schema.evolution import Schema
+from medallion.sources.base import Say
+from medallion.spark import checkpoints
+from medallion.spark.errors import SPARK_ERRORS, one_line
+
+
+class DemoBatch:
+    """What one batch was handed; see `sources.base.Batch`."""
+
+    told = "a demonstration"
+
+    def __init__(self, handed: DataFrame | None) -> None:
+        self._handed = handed
+
+    def read(self, work: Callable[[DataFrame], None], what: str) -> None:
+        """Do some work with the rows."""
+        if self._handed is not None:
+            try:
+                work(self._handed)
+            except SPARK_ERRORS as error:
+                raise MedallionError(f"{what}: {one_line(str(error))}") from error
+
+    def record(self, written: DataFrame | None) -> int:
+        """How many rows hold rescued fields; there is no ledger."""
+        return 0 if written is None else written.where(f"{RESCUED} is not null").count()
+
+
+class Demo:
+    """A source that makes rows up, or takes lines from a port; see `sources.base.Source`."""
+
+    def __init__(
+        self, spark: SparkSession, config: Config, source: SourceConfig, schema: Schema, say: Say
+    ) -> None:
+        assert isinstance(source.stream, Rate | Socket), f"{source.name} is no demonstration"
+        self._spark, self._settings, self._say = spark, source.stream, say
+        self._bronze = config.layout.table(f"bronze.{source.name}")
+        self._name = f"bronze.{source.name}"
+
+    def poll(self) -> None:
+        """Nothing: Spark looks itself."""
+
+    def stream(self) -> DataFrame:
+        """`value`, JSON text."""
+        if isinstance(self._settings, Rate):
+            rate = self._spark.readStream.format("rate")
+            made = rate.option("rowsPerSecond", self._settings.rows_per_second).load()
+            return made.select(F.to_json(F.struct("timestamp", "value")).alias("value"))
+        self._say(f"  {self._name}: a socket is for demonstrations: what nobody reads is lost")
+        reader = self._spark.readStream.format("socket")
+        return reader.options(host=self._settings.host, port=self._settings.port).load()
+
+    def batch(self, number: int, handed: DataFrame) -> DemoBatch:
+        """What one batch was handed."""
+        return DemoBatch(handed)
+
+    def cut_off(self, number: int) -> DemoBatch:
+        """A batch whose rows are in bronze."""
+        return DemoBatch(None)
+
+    def can_go_on(self, checkpoint: Path) -> bool:
+        """Not from that of another connection: a socket counts its lines anew each time."""
+        return isinstance(self._settings, Rate) or not checkpoint.exists()
+
+    def begin_anew(self, checkpoint: Path, last: int) -> None:
+        """Go on with the numbers of the batches, and with rows that are new."""
+        checkpoints.begin_after(checkpoint, max(last, 0), None)
+
+    def sample(self) -> DemoBatch:
+        """Nothing: the first batch itself tells the schema."""
+        return DemoBatch(None)
+
+    def recount(self, number: int) -> int:
+        """The rows that bronze has of one batch."""
+        return log.rows_of_transaction(self._bronze, number)
+
+    def release(self, number: int) -> None:
+        """Nothing is kept."""

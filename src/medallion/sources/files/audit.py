@@ -1,0 +1,95 @@
+"""Files and rows counted again by Python and DataFusion, neither of which is Spark."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+from medallion.config.model import Config, SourceConfig
+from medallion.lakehouse import tables
+from medallion.lakehouse.text import counted
+from medallion.ops import ledger
+from medallion.ops.ledger import REJECTED, TAKEN, Entry
+from medallion.sources.base import Recount
+from medallion.sources.files.codecs import FAULTS
+from medallion.sources.files.recount import rows_of
+
+Key = tuple[str, int]  # a file's path and its modification time: one version of a file
+
+
+def recount(config: Config, source: SourceConfig) -> Recount:
+    """Count the rows of the files of a source, and those in bronze; name the files that differ."""
+    found = Recount()
+    entries = ledger.read(config.layout, source.name)
+    in_bronze = _rows_by_file(config, f"bronze.{source.name}")
+    newest = {entry.path: entry.version for entry in entries}
+    known: dict[Key, list[Entry]] = {}
+    for entry in (entry for entry in entries if entry.state in TAKEN):
+        # Versions of a file may share a time, and are then one to bronze.
+        known.setdefault((entry.path, entry.modified_at), []).append(entry)
+    unread = 0
+    for key, versions in known.items():
+        recounted = [_lines(config, source, entry, newest[entry.path]) for entry in versions]
+        unread += sum(lines is None and problem is None for lines, problem in recounted)
+        problems = [problem for _, problem in recounted if problem]
+        found.findings += [f"{source.name}: {key[0]}: {problem}" for problem in problems]
+        rows = sum(entry.rows or 0 for entry in versions)
+        lines = sum(
+            (entry.rows or 0) if lines is None else lines
+            for entry, (lines, _) in zip(versions, recounted, strict=True)
+        )
+        if not problems and not lines == rows == in_bronze[key]:
+            found.findings.append(
+                f"{source.name}: {key[0]} has {counted(lines, 'line')}, "
+                f"{counted(rows, 'row')} in the ledger and {in_bronze[key]:,} in bronze."
+            )
+    found.findings += [
+        f"{source.name}: bronze has {counted(in_bronze[key], 'row')} of {key[0]}, which the "
+        "ledger does not have as taken in."
+        for key in in_bronze
+        if key not in known
+    ]
+    found.findings += _gone_from_rejected(config, source, entries, newest)
+    if unread:
+        found.notes.append(
+            f"{source.name}: {unread:,} files are deleted or overwritten, and cannot be counted "
+            "again: the ledger's figures stand for them."
+        )
+    return found
+
+
+def _lines(
+    config: Config, source: SourceConfig, entry: Entry, newest: int
+) -> tuple[int | None, str | None]:
+    """Rows in a file that was taken in, and what is wrong with it."""
+    is_gone = entry.state == ledger.ARCHIVED and entry.moved_to is None  # deleted, as configured
+    if is_gone or (entry.moved_to is None and newest > entry.version):  # another one lies there
+        return None, None
+    place = entry.moved_to or entry.path
+    try:
+        return rows_of(config.layout.root / place, source), None
+    except FileNotFoundError:
+        return None, f"it was taken in, and {place} is not there any more."
+    except FAULTS as error:
+        return None, f"{place} cannot be read: {getattr(error, 'strerror', None) or error}."
+
+
+def _gone_from_rejected(
+    config: Config, source: SourceConfig, entries: list[Entry], newest: dict[str, int]
+) -> list[str]:
+    """Rejected files may be repaired and land anew; gone without that, they are lost."""
+    return [
+        f"{source.name}: {entry.path} was rejected, and {entry.moved_to} is not there any more."
+        for entry in entries
+        if entry.state == REJECTED
+        and entry.moved_to
+        and newest[entry.path] == entry.version
+        and not os.path.lexists(config.layout.root / entry.moved_to)
+    ]
+
+
+def _rows_by_file(config: Config, table: str) -> Counter[Key]:
+    what = "_source_file, arrow_cast(_source_modified_at, 'Int64'), count(*)"
+    opened = tables.Opened(config.layout.table(table))
+    rows = opened.select(what, "group by _source_file, _source_modified_at")
+    return Counter({(path, at): int(count) for path, at, count in rows})

@@ -1,0 +1,95 @@
+"""The messages of one micro-batch, and what the ledger is to say of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from medallion.errors import MedallionError
+from medallion.lakehouse.columns import CORRUPT, OFFSET, PARTITION, RESCUED, TOPIC
+from medallion.lakehouse.text import counted
+from medallion.ops import topics
+from medallion.ops.topics import Place, Taken
+from medallion.spark.errors import SPARK_ERRORS, one_line
+
+if TYPE_CHECKING:
+    from medallion.sources.kafka.source import Topics
+
+
+class _Counts(NamedTuple):
+    """The rows that bronze has of one partition, and the first offset after them."""
+
+    rows: int = 0
+    corrupt: int = 0
+    rescued: int = 0
+    end: int = 0
+
+
+class MessageBatch:
+    """What one batch was handed; see `sources.base.Batch`.
+
+    Args:
+        handed: the messages; None where they are not to be read.
+    """
+
+    def __init__(self, source: Topics, number: int, handed: DataFrame | None) -> None:
+        self._source, self._number, self._handed = source, number, handed
+
+    @property
+    def told(self) -> str:
+        """Which topics are read."""
+        return counted(len(self._source.kafka.topics), "topic")
+
+    def read(self, work: Callable[[DataFrame], None], what: str) -> None:
+        """Do some work with the messages' rows."""
+        if self._handed is None:
+            return
+        try:
+            work(self._handed)
+        except SPARK_ERRORS as error:
+            raise MedallionError(f"{what}: {one_line(str(error))}") from error
+
+    def record(self, written: DataFrame | None) -> int:
+        """Write down how far each partition is taken in; how many rows hold rescued fields."""
+        layout, name = self._source.config.layout, self._source.name
+        found = {} if written is None else _by_partition(written)
+        ends = self._source.read_up_to(self._number)
+        known = topics.read(layout, name)
+        now = [
+            self._after(place, known.get(place), found.get(place, _Counts()), ends.get(place, 0))
+            for place in {**ends, **found}
+        ]
+        topics.write(layout, [taken for taken in now if taken])
+        return sum(counts.rescued for counts in found.values())
+
+    def _after(self, place: Place, before: Taken | None, counts: _Counts, end: int) -> Taken | None:
+        """The ledger's row of a partition after this batch; None where it has it already."""
+        if before and before.batch >= self._number:
+            return None
+        topic, partition = place
+        return Taken(
+            source=self._source.name,
+            topic=topic,
+            partition=partition,
+            topic_id=self._source.topic_ids.get(topic, before.topic_id if before else None),
+            first_offset=before.first_offset if before else 0,
+            next_offset=max(end, counts.end, before.next_offset if before else 0),
+            batch=self._number,
+            committed_at=time.time_ns() // 1000,
+            rows=counts.rows + (before.rows if before else 0),
+            corrupt_rows=counts.corrupt + (before.corrupt_rows if before else 0),
+            rescued_rows=counts.rescued + (before.rescued_rows if before else 0),
+            lost=before.lost if before else 0,
+            made_anew=before.made_anew if before else 0,
+        )
+
+
+def _by_partition(rows: DataFrame) -> dict[Place, _Counts]:
+    """Bronze's rows of one batch counted by their partitions."""
+    counts = (F.count(column) for column in ("*", CORRUPT, RESCUED))
+    found = rows.groupBy(TOPIC, PARTITION).agg(*counts, F.max(OFFSET) + 1).collect()
+    return {(row[0], row[1]): _Counts(*row[2:]) for row in found}

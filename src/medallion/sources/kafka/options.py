@@ -1,0 +1,55 @@
+"""A source's settings and the login, as Spark's connector and as the client library spell them."""
+
+from __future__ import annotations
+
+from medallion.config.model import Kafka, Login
+
+_MODULES = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+# What a transaction has taken back never landed.
+_COMMITTED = "read_committed"
+
+
+def for_spark(kafka: Kafka, login: Login) -> dict[str, str]:
+    """Options of Spark's source: all but which partitions, and from where."""
+    found = {
+        "kafka.bootstrap.servers": ",".join(kafka.servers),
+        "kafka.security.protocol": login.protocol,
+        "kafka.isolation.level": _COMMITTED,
+        "kafka.allow.auto.create.topics": "false",
+        "includeHeaders": "true",
+        "failOnDataLoss": "true",
+    }
+    if login.ca:
+        found["kafka.ssl.truststore.type"] = "PEM"
+        found["kafka.ssl.truststore.location"] = login.ca
+    if login.username:
+        name, password = (_quoted(text) for text in (login.username, login.password))
+        module = _MODULES[login.mechanism]
+        found["kafka.sasl.mechanism"] = login.mechanism
+        found["kafka.sasl.jaas.config"] = f"{module} required username={name} password={password};"
+    return found
+
+
+def for_client(kafka: Kafka, login: Login) -> dict[str, str | int]:
+    """Settings of librdkafka."""
+    found: dict[str, str | int] = {
+        "bootstrap.servers": ",".join(kafka.servers),
+        "security.protocol": login.protocol,
+        "client.id": "medallion",
+        "log_level": 0,  # what goes wrong is raised, in words
+    }
+    if login.ca:
+        found["ssl.ca.location"] = login.ca
+    if login.username:
+        found["sasl.mechanism"] = login.mechanism
+        found["sasl.username"], found["sasl.password"] = login.username, login.password
+    return found
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

@@ -1,0 +1,61 @@
+"""Going on where messages are gone, because somebody said so; what is lost is put on record."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import replace
+
+from medallion.config.model import Config, SourceConfig
+from medallion.errors import UsageError
+from medallion.lakehouse import log
+from medallion.ops import topics
+from medallion.ops.topics import Taken
+from medallion.sources.kafka import broker
+from medallion.sources.kafka.broker import Partition
+
+
+def go_on(config: Config, source: SourceConfig, topic: str) -> int:
+    """Go on with the first message that a topic has now; the caller holds bronze's lock.
+
+    Returns:
+        How many offsets are lost, as far as the topic is the same one.
+
+    Raises:
+        UsageError: nothing of the topic is gone, or a batch is not on record yet.
+        MedallionError: the broker cannot be asked.
+    """
+    kafka, layout = broker.kafka_of(source), config.layout
+    if topic not in kafka.topics:
+        raise UsageError(f"{source.name} has no topic {topic}; it has {', '.join(kafka.topics)}.")
+    taken = topics.read(layout, source.name)
+    there = broker.look(source, config.login)
+    if topic not in broker.gone(source, taken, there):
+        raise UsageError(
+            f"nothing of topic {topic} is gone: bronze goes on with it by itself, and takes each "
+            "message in once."
+        )
+    last = max(each.batch for each in taken.values())
+    for _, number in log.transactions_after(layout.table(f"bronze.{source.name}"), last):
+        raise UsageError(f"batch {number} is not on record yet: medallion run bronze, then again.")
+    known = [e for e in broker.expected(source, taken, there).values() if e.topic == topic]
+    moved = [_moved(each, there.get(each.place)) for each in known]
+    # In this order: whoever is cut off between the two is refused again, and nothing is skipped.
+    shutil.rmtree(layout.checkpoint(f"bronze.{source.name}"), ignore_errors=True)
+    topics.write(layout, [replace(each, batch=last) for each in moved])
+    return sum(each.lost for each in moved) - sum(each.lost for each in known)
+
+
+def _moved(before: Taken, now: Partition | None) -> Taken:
+    """The ledger's row, for what the broker has of the partition now."""
+    then = replace(before, committed_at=time.time_ns() // 1000)
+    start = max(before.next_offset, 0)
+    anew = replace(then, made_anew=before.made_anew + 1)
+    if now is None:  # the topic has fewer partitions; should it get more, they begin anew
+        return then if before.is_void else replace(anew, next_offset=-1)
+    if not before.is_void and before.topic_id not in (None, now.topic_id):
+        return replace(anew, topic_id=now.topic_id, next_offset=now.first)
+    if start > now.end:  # its offsets come a second time, for other messages
+        return replace(anew, next_offset=now.end)
+    lost = before.lost + max(now.first - start, 0)
+    return replace(then, topic_id=now.topic_id, next_offset=max(start, now.first), lost=lost)

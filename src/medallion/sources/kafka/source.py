@@ -1,0 +1,208 @@
+"""Topics as a source: read by Spark as they are planned, and counted by topic and partition."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from medallion.config.model import Config, Kafka, SourceConfig
+from medallion.errors import MedallionError
+from medallion.lakehouse import log
+from medallion.ops import topics
+from medallion.ops.topics import Place, Taken
+from medallion.schema.evolution import Schema
+from medallion.sources.base import Say
+from medallion.sources.kafka import broker, options
+from medallion.sources.kafka.batch import MessageBatch
+from medallion.spark import checkpoints
+from medallion.spark.errors import SPARK_ERRORS
+
+_PATIENCE = 60.0  # seconds, for a broker that does not answer within a batch
+_TEXT = "if(is_valid_utf8({0}), cast({0} as string), decode({0}, 'ISO-8859-1'))"
+_HEADERS = "transform(headers, h -> struct(h.key as key, {} as value))"
+# As of a file's line: bytes that are not UTF-8 are no JSON, and kept. A message of nothing is null.
+_VALUES = {
+    "json": "cast(coalesce(value, encode('null', 'UTF-8')) as string)",
+    "text": "if(is_valid_utf8(value) or value is null, to_json(struct(cast(value as string) as"
+    " value), map('ignoreNullFields', 'false')), cast(value as string))",
+}
+
+
+class Topics:
+    """The topics of one source; see `sources.base.Source`."""
+
+    def __init__(
+        self, spark: SparkSession, config: Config, source: SourceConfig, schema: Schema, say: Say
+    ) -> None:
+        self.spark, self.config, self.name = spark, config, source.name
+        self.settings, self.kafka = source, broker.kafka_of(source)
+        self._checkpoint = config.layout.checkpoint(f"bronze.{source.name}")
+        self.topic_ids: Mapping[str, str] = {}
+
+    def poll(self) -> None:
+        """Look whether what comes next is there, and put down where what is new begins.
+
+        Raises:
+            MedallionError: it is not, or the broker cannot be asked.
+        """
+        there = broker.look(self.settings, self.config.login)
+        taken = topics.read(self.config.layout, self.name)
+        broker.refuse_gone(self.settings, taken, there)
+        is_late = not taken and self.kafka.starting_offsets == "latest"
+        now = time.time_ns() // 1000
+        starts = {place: part.end if is_late else part.first for place, part in there.items()}
+        new = [
+            Taken(self.name, *place, there[place].topic_id, start, start, -1, now)
+            for place, start in starts.items()
+            if place not in taken or taken[place].is_void
+        ]
+        topics.write(self.config.layout, [_anew(each, taken.get(each.place)) for each in new])
+        self.topic_ids = {topic: part.topic_id for (topic, _), part in there.items()}
+
+    def stream(self) -> DataFrame:
+        """The messages: `value` (JSON text), and the columns that say where each came from."""
+        reader = (
+            self.spark.readStream.format("kafka")
+            .options(**options.for_spark(self.kafka, self.config.login))
+            .option("subscribe", ",".join(self.kafka.topics))
+            .option("startingOffsets", json.dumps(_by_topic(self._starts())))
+            .option("maxOffsetsPerTrigger", str(self.kafka.max_messages_per_trigger))
+        )
+        try:
+            return rows(reader.load(), self.kafka)
+        except AnalysisException as error:
+            if "data source: kafka" not in str(error):
+                raise
+            raise MedallionError(
+                f"bronze.{self.name}: Spark's Kafka jars are not set up here: make setup-kafka."
+            ) from error
+
+    def _starts(self) -> dict[Place, int]:
+        """The next offset of each partition, by the ledger."""
+        taken = topics.read(self.config.layout, self.name)
+        there = (e for e in taken.values() if e.topic in self.kafka.topics and not e.is_void)
+        return {each.place: each.next_offset for each in there}
+
+    def batch(self, number: int, handed: DataFrame) -> MessageBatch:
+        """The messages that Spark has planned for a batch, if the topics are what they were.
+
+        Raises:
+            MedallionError: they are not, or nobody answers for a minute.
+        """
+        until = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                self.poll()
+                return MessageBatch(self, number, handed)
+            except broker.NoAnswerError:  # brokers are started anew, one after the other
+                if time.monotonic() > until:
+                    raise
+
+    def cut_off(self, number: int) -> MessageBatch:
+        """A batch whose rows are in bronze: they say what it has read."""
+        return MessageBatch(self, number, None)
+
+    def can_go_on(self, checkpoint: Path) -> bool:
+        """Whether it has just the topics that are read: Spark takes others for lost."""
+        try:
+            found = checkpoints.offsets(checkpoint, checkpoints.last_begun(checkpoint))
+        except MedallionError:
+            return False
+        return not found or found[0].keys() == set(self.kafka.topics)
+
+    def begin_anew(self, checkpoint: Path, last: int) -> None:
+        """Go on from where the ledger has it, and with the first message of a topic that is new."""
+        self.poll()
+        taken = topics.read(self.config.layout, self.name).values()
+        batch = max((each.batch for each in taken), default=-1)
+        checkpoints.begin_after(checkpoint, max(batch, last, 0), _by_topic(self._starts()))
+
+    def sample(self) -> MessageBatch:
+        """Nothing: the first batch itself tells the schema."""
+        return MessageBatch(self, -1, None)
+
+    def recount(self, number: int) -> int:
+        """The messages of one batch, read again; the rows that bronze has, if they are gone, or
+        nobody knows where it began."""
+        written = log.rows_of_transaction(self.config.layout.table(f"bronze.{self.name}"), number)
+        start, end = self.read_up_to(number - 1), self.read_up_to(number)
+        if end and start != end and end.keys() <= start.keys():
+            try:  # since then the broker may have compacted the topic, and nobody added to it
+                return max(self._between(start, end), written)
+            except SPARK_ERRORS:  # they are gone, or the broker is
+                pass
+        return written
+
+    def release(self, number: int) -> None:
+        """Nothing: how long messages stay, the broker decides."""
+
+    def read_up_to(self, number: int) -> dict[Place, int]:
+        """The first offsets after a batch, by its checkpoint; none where that does not say."""
+        try:
+            found: Any = checkpoints.offsets(self._checkpoint, number)
+        except MedallionError:
+            return {}
+        return {
+            (topic, int(part)): int(offset)
+            for document in found
+            for topic, parts in document.items()
+            for part, offset in parts.items()
+        }
+
+    def _between(self, start: Mapping[Place, int], end: Mapping[Place, int]) -> int:
+        """The messages of a range of offsets."""
+        parts: dict[str, list[int]] = {}
+        for topic, part in end:
+            parts.setdefault(topic, []).append(part)
+        reader = (
+            self.spark.read.format("kafka")
+            .options(**options.for_spark(self.kafka, self.config.login))
+            .option("assign", json.dumps(parts))
+            .option("startingOffsets", json.dumps(_by_topic({p: start[p] for p in end})))
+            .option("endingOffsets", json.dumps(_by_topic(end)))
+        )
+        return reader.load().count()
+
+
+def _anew(new: Taken, before: Taken | None) -> Taken:
+    """The row of a partition that begins; of one that there was before, with its figures."""
+    if before is None:
+        return new
+    return replace(before, topic_id=new.topic_id, next_offset=new.next_offset)
+
+
+def _by_topic(offsets: Mapping[Place, int]) -> dict[str, dict[str, int]]:
+    """Offsets as Spark's source spells them."""
+    found: dict[str, dict[str, int]] = {}
+    for (topic, part), offset in offsets.items():
+        found.setdefault(topic, {})[str(part)] = offset
+    return found
+
+
+def rows(messages: DataFrame, kafka: Kafka) -> DataFrame:
+    """Spark's columns of messages as those of bronze's lines.
+
+    Args:
+        messages: `key`, `value`, `topic`, `partition`, `offset`, `timestamp`, `headers`.
+
+    Returns:
+        `value` (JSON text), then the columns of `lakehouse.columns.OF_MESSAGES`.
+    """
+    columns = {
+        "value": _VALUES[kafka.value],
+        "_topic": "topic",
+        "_partition": "partition",
+        "_offset": "offset",
+        "_timestamp": "timestamp",
+        "_key": _TEXT.format("key"),
+        "_headers": _HEADERS.format(_TEXT.format("h.value")),
+    }
+    return messages.select(*(F.expr(sql).alias(name) for name, sql in columns.items()))

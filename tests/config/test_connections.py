@@ -1,0 +1,132 @@
+"""What is read in place of files, and the login that only the environment knows."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from medallion.config.connections import login
+from medallion.config.loader import load
+from medallion.config.model import Config, Kafka, Login, Rate, Socket
+from medallion.errors import ConfigError
+from medallion.sources.kafka.options import for_client, for_spark
+from tests.support import PROJECT
+
+KAFKA = {"format": "kafka", "servers": ["one:9092", "two:9092"], "topics": ["clicks", "a.b_c-1"]}
+LOGIN = {
+    "MEDALLION_KAFKA_PROTOCOL": "SASL_SSL",
+    "MEDALLION_KAFKA_MECHANISM": "SCRAM-SHA-512",
+    "MEDALLION_KAFKA_USERNAME": "reader",
+    "MEDALLION_KAFKA_PASSWORD": 'a "b\\',
+}
+
+
+def loaded(folder: Path, source: dict[str, Any], environment: dict[str, str]) -> Config:
+    """A configuration with one source more."""
+    shutil.copytree(PROJECT / "conf", folder / "conf")
+    document = yaml.safe_load((PROJECT / "conf/pipeline.yaml").read_text())
+    silver = {"silver": {"at": "at"}, "event_time": "at", "keys": ["at"]}
+    document["sources"]["more"] = {**silver, **source}
+    (folder / "conf/pipeline.yaml").write_text(yaml.safe_dump(document))
+    return load(environment, folder)
+
+
+def test_what_a_source_reads(tmp_path: Path) -> None:
+    earliest = Kafka(("one:9092", "two:9092"), ("clicks", "a.b_c-1"), "json", "earliest", 1_000_000)
+    found = loaded(tmp_path / "1", KAFKA, LOGIN)
+    assert found.sources["more"].stream == earliest
+    rate = loaded(tmp_path / "2", {"format": "rate", "rows_per_second": 3}, {})
+    assert rate.sources["more"].stream == Rate(3)
+    socket = loaded(tmp_path / "3", {"format": "socket", "port": 9999}, {})
+    assert socket.sources["more"].stream == Socket("localhost", 9999)
+    assert [source.stream for name, source in found.sources.items() if name != "more"] == [None] * 2
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"folders": ["x"]}, "sources.more.folders is not a known key"),
+        ({"multi_line": True}, "sources.more.multi_line is not a known key"),
+        ({"sasl.password": "x"}, "sources.more.sasl.password is not a known key"),
+        ({"servers": "one:9092"}, r"servers must be a list such as \[localhost:9092\]"),
+        ({"servers": []}, "servers must be a list"),
+        ({"servers": ["one"]}, "servers must be a list"),
+        ({"servers": ["me:secret@one:9092"]}, "servers must be a list"),
+        ({"topics": ["a", "a"]}, "topics must be a list of topics, each named once"),
+        ({"topics": ["a,b"]}, "topics must be a list"),
+        ({"topics": [".."]}, "topics must be a list"),
+        ({"value": "avro"}, "value must be one of json, text"),
+        ({"starting_offsets": "0"}, "starting_offsets must be one of earliest, latest"),
+        ({"max_messages_per_trigger": 0}, "max_messages_per_trigger must be a whole number"),
+        ({"format": "json"}, "sources.more.servers is not a known key"),
+        ({"format": "kafkaa"}, "format must be one of json, .*, kafka, rate, socket"),
+    ],
+)
+def test_mistakes(tmp_path: Path, change: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        loaded(tmp_path, {**KAFKA, **change}, {})
+
+
+def test_what_must_be_there(tmp_path: Path) -> None:
+    for number, (format_, told) in enumerate(
+        (("kafka", "servers is missing"), ("socket", "port is missing"))
+    ):
+        with pytest.raises(ConfigError, match=told):
+            loaded(tmp_path / str(number), {"format": format_}, {})
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"MEDALLION_KAFKA_PASSWORD": ""}, "set all three of them, or none"),
+        ({"MEDALLION_KAFKA_PROTOCOL": "SSL"}, "set all three of them, or none"),
+        ({"MEDALLION_KAFKA_PROTOCOL": "sasl_ssl"}, "PROTOCOL must be one of PLAINTEXT, SSL"),
+        ({"MEDALLION_KAFKA_MECHANISM": "GSSAPI"}, "MECHANISM must be one of PLAIN, SCRAM"),
+        ({"MEDALLION_KAFKA_CA": "here.pem"}, "here.pem: must be the whole path"),
+        ({"MEDALLION_KAFKA_CA": "/nowhere.pem"}, "/nowhere.pem: must be the whole path"),
+    ],
+)
+def test_mistakes_in_the_login(change: dict[str, str], told: str) -> None:
+    with pytest.raises(ConfigError, match=told) as refused:
+        login({**LOGIN, **change}, {})
+    assert 'a "b' not in str(refused.value)
+
+
+def test_a_password_stays_where_it_belongs(tmp_path: Path) -> None:
+    """In what the two clients are given, each in its own spelling, and nowhere else."""
+    config = loaded(tmp_path, KAFKA, LOGIN)
+    assert "reader" not in repr(config)
+    assert 'a "b' not in repr(config)
+    kafka = config.sources["more"].stream
+    assert isinstance(kafka, Kafka)
+    assert for_client(kafka, config.login)["sasl.password"] == 'a "b\\'
+    jaas = for_spark(kafka, config.login)["kafka.sasl.jaas.config"]
+    assert jaas.endswith(r'username="reader" password="a \"b\\";')
+    assert "scram" in jaas
+    assert "kafka.sasl.jaas.config" not in for_spark(kafka, login({}, {}))
+
+
+def test_a_login_may_stand_in_dotenv(tmp_path: Path) -> None:
+    """As it is written there; a mistake is told without what may be a password."""
+    (tmp_path / ".env").write_text(
+        "MEDALLION_KAFKA_PROTOCOL=SASL_SSL\n"
+        "MEDALLION_KAFKA_USERNAME=reader\n"
+        "MEDALLION_KAFKA_PASSWORD='a${HOME}b'\n"
+    )
+    # An empty variable is none, and what others put there is theirs.
+    around = {"MEDALLION_KAFKA_USERNAME": "", "MEDALLION_KAFKA_SERVICE_PORT": "9092"}
+    found = loaded(tmp_path, KAFKA, around).login
+    assert (found.username, found.password) == ("reader", "a${HOME}b")
+    (tmp_path / ".env").write_text('MEDALLION_KAFKA_PASSWORD="my"secret"\n')
+    with pytest.raises(ConfigError, match="line 1: must be KEY=value") as refused:
+        load({}, tmp_path)
+    assert "secret" not in str(refused.value)
+
+
+def test_who_reads_no_topics_needs_no_login(tmp_path: Path) -> None:
+    shutil.copytree(PROJECT / "conf", tmp_path / "conf")
+    assert load({"MEDALLION_KAFKA_USERNAME": "x"}, tmp_path).login == Login()

@@ -1,0 +1,369 @@
+"""Topics of a real broker: from a message to gold, and what a broker can do to a reader."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from medallion.config.connections import login
+from medallion.config.loader import load
+from medallion.config.model import Kafka, Rate, SourceConfig
+from medallion.errors import MedallionError, UsageError
+from medallion.inspection.audit import audit
+from medallion.inspection.status import status
+from medallion.lakehouse import tables
+from medallion.ops import topics
+from medallion.pipeline import backfill
+from medallion.pipeline.backfill import Backfilled
+from medallion.pipeline.continuous import Stream
+from medallion.sources.formats import KINDS
+from medallion.sources.kafka import broker as brokers
+from medallion.sources.kafka.batch import MessageBatch
+from tests.support import PROJECT
+from tests.support.broker import PASSWORD, USER, Broker, running
+from tests.support.lakehouse import Lakehouse
+
+SOURCE: dict[str, Any] = {
+    "format": "kafka",
+    "schema": "infer",
+    "silver": {"at": "at", "person": "user", "page": "page"},
+    "event_time": "at",
+    "keys": ["person", "at"],
+}
+DEMO = {
+    "schema": "infer",
+    "silver": {"at": "timestamp", "value": "value"},
+    "event_time": "at",
+    "keys": ["at", "value"],
+}
+RULES = [
+    ("missing_event_time", "expect_column_values_to_not_be_null", {"column": "at"}),
+    (
+        "future_event_time",
+        "unexpected_rows_expectation",
+        {"unexpected_rows_query": "SELECT * FROM {batch} WHERE at > _ingested_at"},
+    ),
+]
+
+
+def message(user: str, second: int, page: str = "home") -> str:
+    at = f"2024-01-01T10:00:{second:02}Z"
+    return json.dumps({"at": at, "user": user, "page": page})
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with running(tmp_path_factory.mktemp("broker")) as started:
+        yield started
+
+
+def reading(
+    spark: SparkSession, folder: Path, server: str, others: Any = None, **more: Any
+) -> Lakehouse:
+    """A lakehouse whose source `clicks` reads topics of a broker, beside others."""
+    lakehouse = Lakehouse(spark, folder / "lakehouse")
+    conf = lakehouse.copy_of_conf(folder)
+    source = {**SOURCE, "servers": [server], "topics": ["clicks"], **more}
+    gold = {"source": "silver.clicks", "group_by": ["page"], "measure": {"total": "count(*)"}}
+    document = {"sources": {"clicks": source, **(others or {})}, "gold": {"pages": gold}}
+    (conf / "pipeline.yaml").write_text(yaml.safe_dump(document))
+    suite = {
+        "name": "silver.clicks",
+        "expectations": [
+            {"type": kind, "kwargs": kwargs, "meta": {"name": name, "on_failure": "quarantine"}}
+            for name, kind, kwargs in RULES
+        ],
+    }
+    silver = conf / "great_expectations" / "expectations" / "silver"
+    (silver / "clicks.json").write_text(json.dumps(suite))
+    environment = {"MEDALLION_CONF": str(conf), "MEDALLION_HOME": str(lakehouse.root)}
+    lakehouse.config = load(environment, PROJECT)
+    return lakehouse
+
+
+def offsets(lakehouse: Lakehouse) -> list[tuple[str, int, int]]:
+    """The place of each row of bronze."""
+    return sorted(lakehouse.rows("bronze.clicks", "_topic", "_partition", "_offset"))
+
+
+def ledger(lakehouse: Lakehouse) -> dict[int, tuple[int, int, int, int]]:
+    """Of each partition the next offset, the rows, and those that are corrupt and lost."""
+    found = topics.read(lakehouse.config.layout, "clicks").values()
+    return {t.partition: (t.next_offset, t.rows, t.corrupt_rows, t.lost) for t in found}
+
+
+def waiting(lakehouse: Lakehouse) -> int | None:
+    (bronze,) = (q for q in status(lakehouse.config) if q.query == "bronze.clicks")
+    return bronze.backlog.messages if bronze.backlog else None
+
+
+@pytest.fixture(scope="module")
+def first(
+    spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPathFactory
+) -> Lakehouse:
+    """After a night in which there was no topic, and one with eight messages in two partitions."""
+    made = reading(spark, tmp_path_factory.mktemp("first"), broker.server)
+    report = made.night()
+    assert report.errors == [
+        f"bronze.clicks: there is no topic clicks at {broker.server}: make it, or correct `topics`."
+    ]
+    broker.create("clicks", 2)
+    known = message("ann", 0)
+    broker.send("clicks", known, key="k1", headers=[("from", "web"), ("raw", b"\xff")])
+    broker.send("clicks", message("bob", 1, "shop"), known, "{oops", None, "")
+    broker.send("clicks", message("eve", 2), message("eve", 3), partition=1, key=b"\xfe")
+    assert waiting(made) == 8
+    report = made.night()
+    assert report.is_good, report
+    return made
+
+
+def test_a_message_is_a_row(first: Lakehouse) -> None:
+    assert offsets(first) == [
+        *(("clicks", 0, n) for n in range(6)),
+        *(("clicks", 1, n) for n in range(2)),
+    ]
+    columns = ("_partition", "_offset", "user", "_key", "_headers", "_corrupt_record")
+    rows = {row[:2]: row[2:] for row in first.rows("bronze.clicks", *columns)}
+    headers = [{"key": "from", "value": "web"}, {"key": "raw", "value": "ÿ"}]
+    assert rows[0, 0] == ("ann", "k1", headers, None)
+    assert rows[0, 1][:2] == ("bob", None)
+    # What is no object is kept: text that is no JSON, nothing at all, and an empty text.
+    assert [rows[0, n][3] for n in (3, 4, 5)] == ["{oops", "null", ""]
+    assert [rows[1, n][1] for n in (0, 1)] == ["þ", "þ"]
+    assert ledger(first) == {0: (6, 6, 3, 0), 1: (2, 2, 0, 0)}
+    assert first.rows("gold.pages", "page", "total") == [("home", 3), ("shop", 1)]
+    carried = first.rows("silver.clicks", "person", "_topic", "_partition", "_offset")
+    assert carried == [
+        ("ann", "clicks", 0, 0),
+        ("bob", "clicks", 0, 1),
+        ("eve", "clicks", 1, 0),
+        ("eve", "clicks", 1, 1),
+    ]
+    assert waiting(first) == 0
+    assert audit(first.config, everything=True).findings == ()
+    clicks = first.config.sources["clicks"]
+    assert not KINDS["kafka"].look(first.config, clicks, 0, print), "it has no news"
+
+
+def test_no_message_is_read_twice_or_skipped(
+    spark: SparkSession, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lakehouse = reading(spark, tmp_path, broker.server, topics=["shop"])
+    checkpoint = lakehouse.config.layout.checkpoint("bronze.clicks")
+    broker.create("shop")
+    broker.send("shop", *(message("ann", n) for n in range(3)))
+    # Cut off between bronze and the ledger.
+    with monkeypatch.context() as patched:
+        patched.setattr(MessageBatch, "record", _cut_off)
+        with pytest.raises(MedallionError, match="cut off"):
+            lakehouse.fill("bronze")
+    assert ledger(lakehouse) == {0: (0, 0, 0, 0)}
+    lakehouse.fill()
+    assert ledger(lakehouse) == {0: (3, 3, 0, 0)}
+    copy = tmp_path / "checkpoint"
+    shutil.copytree(checkpoint, copy)
+
+    # What a transaction has taken back never landed; its ends are offsets, and no messages.
+    broker.send_in_transactions("shop", message("eve", 3), message("bob", 4))
+    lakehouse.fill("bronze")
+    assert of_shop(lakehouse) == [0, 1, 2, 5]
+    assert waiting(lakehouse) == 0
+
+    # Of a checkpoint that is gone, or that is older than bronze, the ledger knows more.
+    broker.send("shop", message("bob", 5))
+    shutil.rmtree(checkpoint)
+    lakehouse.fill("bronze")
+    assert of_shop(lakehouse) == [0, 1, 2, 5, 7]
+    shutil.rmtree(checkpoint)
+    copy.rename(checkpoint)
+    broker.send("shop", message("bob", 6))
+    lakehouse.fill("bronze")
+    assert of_shop(lakehouse) == [0, 1, 2, 5, 7, 8]
+    assert ledger(lakehouse) == {0: (9, 6, 0, 0)}
+    lakehouse.fill()
+    found = audit(lakehouse.config, everything=True)
+    assert (found.is_balanced, found.findings, found.notes) == (True, (), ())
+
+    # Whatever is gone of bronze, the broker still has.
+    spoilt = lakehouse.copy(tmp_path / "spoilt")
+    DeltaTable(spoilt.config.layout.table("bronze.clicks")).delete("_offset = 2")
+    told = audit(spoilt.config, everything=True).findings
+    lacking = "bronze lacks 1 message of topic shop, partition 0; the first is offset 2"
+    assert f"clicks: {lacking}." in told
+
+
+def test_messages_that_are_gone_are_told(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    lakehouse = reading(spark, tmp_path, broker.server, topics=["shelf"])
+    broker.create("shelf")
+    broker.send("shelf", *(message("ann", n) for n in range(8)))
+    lakehouse.fill("bronze")
+    broker.send("shelf", message("bob", 6), message("bob", 7), message("bob", 8))
+    broker.remove_before("shelf", 10)
+    lost = "topic shelf has lost messages before they were taken in: of partition 0, offsets 8 to 9"
+    remedy = "To go on with what it has now: medallion backfill clicks shelf."
+    assert_told(lakehouse, f"bronze.clicks: {lost}. {remedy}")
+    assert go_on(lakehouse) == Backfilled(0, 0, 1, (), topic="shelf", lost=2)
+    assert of_shop(lakehouse)[-1] == 10
+    assert ledger(lakehouse) == {0: (11, 9, 0, 2)}
+    assert audit(lakehouse.config, everything=True).findings == ()
+
+    # Another topic takes the name, with fewer messages than the first one had.
+    broker.delete("shelf")
+    broker.create("shelf")
+    broker.send("shelf", message("joe", 1), message("joe", 2))
+    assert_told(lakehouse, "topic shelf was made anew after 9 messages of its partition 0 had been")
+    assert go_on(lakehouse).rows == 2
+    with pytest.raises(UsageError, match="nothing of topic shelf is gone"):
+        go_on(lakehouse)
+    assert (len(of_shop(lakehouse)), waiting(lakehouse)) == (11, 0)
+    found = audit(lakehouse.config, everything=True)
+    assert (found.findings, found.is_balanced) == ((), True)
+    assert "was made anew" in found.notes[0]
+
+    # A topic more, which began long ago; and one less.
+    broker.create("cellar")
+    broker.send("cellar", *(message("sue", n) for n in range(5)))
+    broker.remove_before("cellar", 3)
+    lakehouse = with_topics(lakehouse, "shelf", "cellar")
+    lakehouse.fill("bronze")
+    assert offsets(lakehouse)[:2] == [("cellar", 0, 3), ("cellar", 0, 4)]
+    broker.delete("shelf")
+    broker.send("cellar", message("sue", 5))
+    lakehouse = with_topics(lakehouse, "cellar")
+    lakehouse.fill("bronze")
+    assert offsets(lakehouse)[:3] == [("cellar", 0, n) for n in (3, 4, 5)]
+    assert len(offsets(lakehouse)) == 14
+
+    clicks = lakehouse.config.sources["clicks"]
+    rate = replace(clicks, format="rate", stream=Rate(1))
+    lakehouse.config = replace(lakehouse.config, sources={"clicks": rate})
+    with pytest.raises(UsageError, match="by another kind of source: give this one a name of its"):
+        lakehouse.fill("bronze")
+
+
+def _cut_off(*_: Any) -> None:
+    raise OSError("cut off")
+
+
+def of_shop(lakehouse: Lakehouse) -> list[int]:
+    return [offset for _, _, offset in offsets(lakehouse)]
+
+
+def assert_told(lakehouse: Lakehouse, what: str) -> None:
+    """A run tells it, twice as well as once, and takes nothing in; status tells it as well."""
+    before = offsets(lakehouse)
+    for _ in range(2):
+        with pytest.raises(MedallionError, match=re.escape(what)):
+            lakehouse.fill("bronze")
+    assert offsets(lakehouse) == before
+    assert what in str(status(lakehouse.config)[0].error)
+
+
+def go_on(lakehouse: Lakehouse) -> Backfilled:
+    """`medallion backfill clicks TOPIC`, in the session that is on."""
+    source = lakehouse.config.sources["clicks"]
+    assert isinstance(source.stream, Kafka)
+    (topic,) = source.stream.topics
+    return backfill.go_on(
+        lakehouse.config, source, topic, lambda: lakehouse.fill("bronze", "silver")
+    )
+
+
+def with_topics(lakehouse: Lakehouse, *names: str) -> Lakehouse:
+    source = lakehouse.config.sources["clicks"]
+    assert isinstance(source.stream, Kafka)
+    changed = replace(source, stream=replace(source.stream, topics=names))
+    lakehouse.config = replace(lakehouse.config, sources={"clicks": changed})
+    return lakehouse
+
+
+def test_who_cannot_be_asked_is_told_without_a_password(
+    first: Lakehouse, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clicks = first.config.sources["clicks"]
+    monkeypatch.setattr(brokers, "TIMEOUT", 2.0)
+
+    def at(server: str) -> SourceConfig:
+        assert isinstance(clicks.stream, Kafka)
+        return replace(clicks, stream=replace(clicks.stream, servers=(server,)))
+
+    there = at(broker.server_with_login)
+    environment = {
+        "MEDALLION_KAFKA_PROTOCOL": "SASL_PLAINTEXT",
+        "MEDALLION_KAFKA_USERNAME": USER,
+        "MEDALLION_KAFKA_PASSWORD": PASSWORD,
+    }
+    assert len(brokers.look(there, login(environment, {}))) == 2
+    wrong = login({**environment, "MEDALLION_KAFKA_PASSWORD": "my secret"}, {})
+    with pytest.raises(MedallionError, match="refuses the login") as refused:
+        brokers.look(there, wrong)
+    assert "my secret" not in str(refused.value)
+    with pytest.raises(MedallionError, match="no Kafka broker answers at"):
+        brokers.look(at("127.0.0.1:9"), login({}, {}))
+
+
+def test_a_stream_reads_what_comes(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    """Messages, rows that are made up, and lines of a port, side by side; and a second time."""
+    broker.create("live")
+    with socket.create_server(("127.0.0.1", 0)) as port:
+        demos: dict[str, dict[str, Any]] = {
+            "ticks": {**DEMO, "format": "rate", "rows_per_second": 5},
+            "chat": {**DEMO, "format": "socket", "port": port.getsockname()[1]},
+        }
+        lakehouse = reading(spark, tmp_path, broker.server, demos, topics=["live"])
+        for run in (1, 2):
+            told = _stream_on(lakehouse, broker, port, run)
+            assert any("what nobody reads is lost" in line for line in told)
+        with pytest.raises(UsageError, match=r"bronze.chat: a socket keeps nothing for later"):
+            lakehouse.pipeline().run("bronze")
+    chat = lakehouse.rows("bronze.chat", "value", "_corrupt_record")
+    assert sorted(chat, key=str) == [(1, None), (2, None), (None, "no json"), (None, "no json")]
+    found = audit(lakehouse.config)
+    assert found.is_balanced, found
+
+
+def _stream_on(lakehouse: Lakehouse, broker: Broker, port: socket.socket, run: int) -> list[str]:
+    """Stay on until a message, two lines and some ticks have come; what is told."""
+    pipeline = lakehouse.pipeline()
+    said: list[str] = []
+    pipeline.say = said.append
+    stream = Stream(pipeline, ["bronze"], "1 second")
+    stream.start()
+    port.settimeout(30)
+    try:
+        line, _ = port.accept()
+    except TimeoutError:
+        stream.look()
+        pytest.fail(f"{said} {stream.failures}")
+    broker.send("live", message("ann", run))
+    line.sendall(b'{"timestamp": "2024-01-01T10:00:00Z", "value": %d}\nno json\n' % run)
+    wanted = {"clicks": run, "chat": 2 * run, "ticks": 5 * run}
+    deadline = time.monotonic() + 120
+    while any(_rows_of(lakehouse, source) < rows for source, rows in wanted.items()):
+        assert stream.is_on
+        assert time.monotonic() < deadline, stream.failures
+        stream.look()
+        time.sleep(0.2)
+    stream.stop()
+    line.close()
+    assert not stream.failures
+    return said
+
+
+def _rows_of(lakehouse: Lakehouse, source: str) -> int:
+    return tables.row_count(lakehouse.config.layout.table(f"bronze.{source}"))

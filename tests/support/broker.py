@@ -1,0 +1,131 @@
+"""A broker of Kafka, started and stopped by the tests: one process, its jars from set-up."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.support import PROJECT
+
+_JARS = PROJECT / ".venv/broker"
+_CLUSTER = "bWVkYWxsaW9uLXRlc3RzLQ"  # any 16 bytes, in base64
+USER, PASSWORD = "reader", 'se"cr\\et'
+
+
+class Broker:
+    """Its addresses, and what tests do to its topics."""
+
+    def __init__(self, port: int, port_with_login: int) -> None:
+        self.server = f"127.0.0.1:{port}"
+        self.server_with_login = f"127.0.0.1:{port_with_login}"
+        self._settings = {"bootstrap.servers": self.server, "log_level": 0}
+        self.admin = AdminClient(self._settings)
+        self._producer = Producer(self._settings)
+
+    def create(self, topic: str, partitions: int = 1) -> None:
+        new = NewTopic(topic, num_partitions=partitions, replication_factor=1)
+        self.admin.create_topics([new])[topic].result(30)
+
+    def delete(self, topic: str) -> None:
+        self.admin.delete_topics([topic])[topic].result(30)
+        deadline = time.monotonic() + 30
+        while topic in self.admin.list_topics(timeout=10).topics:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+    def remove_before(self, topic: str, offset: int) -> None:
+        """As the broker does by itself with messages that are old."""
+        (removed,) = self.admin.delete_records([TopicPartition(topic, 0, offset)]).values()
+        removed.result(30)
+
+    def send(
+        self, topic: str, *values: str | bytes | None, partition: int = 0, **more: Any
+    ) -> None:
+        for value in values:
+            self._producer.produce(topic, value, partition=partition, **more)
+        assert self._producer.flush(30) == 0
+
+    def send_in_transactions(self, topic: str, taken_back: str, kept: str) -> None:
+        """One message that its transaction takes back, and one that is committed."""
+        producer = Producer({**self._settings, "transactional.id": "tests"})
+        producer.init_transactions(30)
+        for value, end in (
+            (taken_back, producer.abort_transaction),
+            (kept, producer.commit_transaction),
+        ):
+            producer.begin_transaction()
+            producer.produce(topic, value, partition=0)
+            producer.flush(30)
+            end(30)
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[Broker]:
+    """A broker whose data lies in a folder; it also has a port where a login is asked for."""
+    if not _JARS.is_dir():
+        pytest.fail("there is no broker to test with: make broker")
+    ports = _free_ports(3)
+    settings = folder / "server.properties"
+    settings.write_text(_settings(folder / "data", *ports), encoding="utf-8")
+    home = os.environ.get("JAVA_HOME")
+    java = [str(Path(home) / "bin/java") if home else "java", "-Xmx256m", "-XX:+UseSerialGC"]
+    java += ["-XX:TieredStopAtLevel=1", "-cp", f"{_JARS}/*"]
+    formatting = [*java, "kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(settings)]
+    subprocess.run(formatting, check=True, capture_output=True)
+    with (folder / "broker.log").open("w") as log:
+        process = subprocess.Popen([*java, "kafka.Kafka", str(settings)], stdout=log, stderr=log)
+    try:
+        broker = Broker(ports[0], ports[1])
+        broker.admin.list_topics(timeout=60)
+        yield broker
+    finally:
+        process.kill()
+        process.wait()
+        shutil.rmtree(folder / "data", ignore_errors=True)
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [int(each.getsockname()[1]) for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def _settings(data: Path, plain: int, login: int, controller: int) -> str:
+    password = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
+    jaas = (
+        "org.apache.kafka.common.security.plain.PlainLoginModule required "
+        f'user_{USER}="{password}";'
+    ).replace("\\", "\\\\")  # a file of properties has escapes of its own
+    return f"""
+process.roles=broker,controller
+node.id=1
+listeners=PLAIN://127.0.0.1:{plain},LOGIN://127.0.0.1:{login},CONTROLLER://127.0.0.1:{controller}
+listener.security.protocol.map=PLAIN:PLAINTEXT,LOGIN:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT
+inter.broker.listener.name=PLAIN
+controller.listener.names=CONTROLLER
+controller.quorum.voters=1@127.0.0.1:{controller}
+sasl.enabled.mechanisms=PLAIN
+listener.name.login.plain.sasl.jaas.config={jaas}
+log.dirs={data}
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.num.partitions=1
+transaction.state.log.min.isr=1
+group.initial.rebalance.delay.ms=0
+"""
