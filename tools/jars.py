@@ -159,6 +159,7 @@ def main(listed: Path, folder: Path | None = None) -> None:
     target = folder or spark_jars()
     missing = [jar for jar in jars if not jar.is_in(target)]
     if missing:
+        print(f"fetching {len(missing)} jars of {listed.name}", flush=True)
         (ivy,) = spark_jars().glob("ivy-*.jar")
         fetched = resolve(missing, ivy, listed)
         target.mkdir(exist_ok=True)
