@@ -68,14 +68,18 @@ class Results:
 
     def aim(self, random: Random) -> tuple[str, str] | None:
         """A command, and a write of it at which no process was killed yet, if there is one left."""
-        known = [(command, site) for command, sites in self.sites.items() for site in sites]
-        left = sorted((command, site) for command, site in known if not self.killed[site])
+        left = self.left()
         if not left:
             return None
         least = min(self.aimed[site] for _, site in left)
         command, site = random.choice([one for one in left if self.aimed[one[1]] == least])
         self.aimed[site] += 1
         return command, site
+
+    def left(self) -> list[tuple[str, str]]:
+        """Commands and writes of theirs at which no process was killed yet."""
+        known = [(command, site) for command, sites in self.sites.items() for site in sites]
+        return sorted((command, site) for command, site in known if not self.killed[site])
 
     def lines(self) -> list[str]:
         """The results in Markdown."""
