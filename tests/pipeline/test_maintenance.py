@@ -7,9 +7,11 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
 
 from medallion.config.loader import load
 from medallion.config.model import Config
@@ -273,6 +275,24 @@ def test_a_table_that_cannot_be_maintained_stops_no_other(config: Config) -> Non
     found = maintain(config)
     assert [note.partition(":")[0] for note in found.notes] == ["quarantine.activity"]
     assert found.tables[BRONZE].compacted_files == MANY
+
+
+def test_who_is_beaten_to_a_commit_comes_again(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside a query that is nothing to tell; and a checksum may go while it is looked at."""
+    read_until(config, append(config, times=1))
+    maintenance.align(config, ["bronze"])
+    beaten = Mock(side_effect=CommitFailedError("a concurrent transaction deleted data"))
+    with monkeypatch.context() as patched:
+        patched.setattr(upkeep, "clean", beaten)
+        runs = Runs(config.layout)
+        assert maintenance.maintain(config, runs, ["bronze"], is_streaming=True) == Maintained({})
+        notes = maintenance.maintain(config, runs, ["bronze"]).notes
+        assert f"{BRONZE}: CommitFailedError: a concurrent transaction deleted data" in notes
+    gone = config.layout.table(BRONZE) / ".part-gone.parquet.crc"
+    gone.symlink_to("nothing")
+    assert maintain(config).notes == ()
 
 
 def test_who_is_far_behind_is_named(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:

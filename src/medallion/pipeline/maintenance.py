@@ -68,6 +68,8 @@ def maintain(
     """
     if horizon.is_refreshing(config.layout, layers):
         return Maintained({}, ("nothing is removed while a refresh has work left",))
+    from deltalake.exceptions import CommitFailedError
+
     needs = horizon.needs(config, runs.standing)
     done, notes = {}, []
     for table in _tables(config, layers, is_streaming, needs):
@@ -76,7 +78,10 @@ def maintain(
         try:
             found, note = _maintain(config, table, not is_streaming)
         except Exception as error:  # housekeeping stops nothing, and the other tables are no worse
-            notes.append(f"{table.name}: {type(error).__name__}: {str(error).splitlines()[0]}")
+            # Where a query has written the table meanwhile, the next time will do.
+            if not (is_streaming and isinstance(error, CommitFailedError)):
+                told = str(error).splitlines()[0]
+                notes.append(f"{table.name}: {type(error).__name__}: {told}")
             continue
         if found != Upkeep():
             done[table.name] = found

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -143,8 +144,9 @@ def _sweep(table: Path) -> None:
     for folder in (table, table / "_delta_log"):
         for checksum in folder.glob(".*.crc"):
             of = folder / checksum.name[1 : -len(".crc")]
-            if not of.exists() and checksum.stat().st_mtime < settled:
-                checksum.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):  # of a write that is under way
+                if not of.exists() and checksum.stat().st_mtime < settled:
+                    checksum.unlink()
     oldest = min(_commits(table), default=0)
     for checksum in (table / "_delta_log").glob("*.crc"):
         if checksum.stem.isdigit() and int(checksum.stem) < oldest:
