@@ -7,6 +7,10 @@ class MedallionError(Exception):
     exit_status = 1
 
 
+class NoAnswerError(MedallionError):
+    """Another program does not answer, which may be so for a while only."""
+
+
 class UsageError(MedallionError):
     """Wrong use of a command, or a state of things in which it must not run."""
 

@@ -64,7 +64,7 @@ def _status(config: Config, query: Query, standing: Standing) -> QueryStatus:
         try:
             backlog = _backlog(config, config.sources[query.source], busy)
         except MedallionError as unknown:  # a broker that does not answer
-            error = error or f"what waits is not known: {unknown}"
+            error = "; ".join(filter(None, (error, f"what waits is not known: {unknown}")))
     mark = checkpoints.watermark(checkpoint, batch) if batch >= 0 else None
     return QueryStatus(
         query=query.name,

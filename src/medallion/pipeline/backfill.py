@@ -11,6 +11,7 @@ from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError, UsageError
 from medallion.lakehouse import lock
 from medallion.lakehouse.layout import LAYERS, plain
+from medallion.lakehouse.text import counted
 from medallion.layers.flow import Say
 from medallion.ops import ledger
 from medallion.ops.ledger import PENDING, REJECTED, TAKEN, VANISHED, Entry
@@ -32,7 +33,7 @@ class Backfilled:
     """What became of the files: how many are new, their rows, and those that were not taken in.
 
     `waiting` are pending: a later run takes them in, or their reason tells what to do. Of a `topic`
-    that is gone on with, `lost` are the offsets whose messages are gone.
+    that is gone on with, `lost` are the offsets whose messages are gone; None where nobody knows.
     """
 
     files: int
@@ -41,7 +42,7 @@ class Backfilled:
     refused: tuple[Entry, ...]
     waiting: tuple[Entry, ...] = ()
     topic: str | None = None
-    lost: int = 0
+    lost: int | None = 0
 
     @property
     def is_good(self) -> bool:
@@ -60,7 +61,7 @@ def backfill(config: Config, name: str, path: Path, say: Say, debug: bool = Fals
     """
     source = _source(config, name)
     if source.stream:
-        return go_on(config, source, str(path), lambda: _run(config, say, debug))
+        return go_on(config, source, str(path), say, lambda: _run(config, say, debug))
     path = plain(path)
     if not path.exists():
         raise UsageError(f"{path}: there is no such file or folder.")
@@ -121,7 +122,7 @@ def _run(config: Config, say: Say, debug: bool) -> None:
 
 
 def go_on(
-    config: Config, source: SourceConfig, topic: str, run: Callable[[], object]
+    config: Config, source: SourceConfig, topic: str, say: Say, run: Callable[[], object]
 ) -> Backfilled:
     """Go on with a topic of which messages are gone.
 
@@ -134,9 +135,11 @@ def go_on(
     if source.format != "kafka":
         raise UsageError(f"{source.name} reads a {source.format}, which keeps nothing to take in.")
     on_record = KINDS[source.format].on_record
-    with lock.hold(config.layout, ["bronze"], "backfill"):
+    with lock.hold(config.layout, LAYERS, "backfill"):
         lost = skip.go_on(config, source, topic)
         before = on_record(config, source) or 0
+    told = "what was not read before is lost" if lost is None else f"{counted(lost, 'offset')} lost"
+    say(f"topic {topic}: goes on with its first message that is there; {told}")
     run()
     rows = (on_record(config, source) or 0) - before
     return Backfilled(0, 0, rows, (), topic=topic, lost=lost)

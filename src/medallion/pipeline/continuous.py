@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from medallion.config.values import Duration
-from medallion.errors import MedallionError
+from medallion.errors import MedallionError, NoAnswerError
 from medallion.layers.flow import Flow
 from medallion.pipeline import maintenance, refresh
 from medallion.pipeline.pipeline import Pipeline
@@ -25,6 +25,7 @@ SETTLE_BATCHES = 50
 _RENEWED = {
     "DELTA_SCHEMA_CHANGED": "goes on with new columns",
     "DELTA_METADATA_CHANGED": "is started anew: somebody has changed the settings of its table",
+    "no Kafka broker answers": "has stopped, for no Kafka broker answers; it is tried again",
 }
 
 
@@ -88,6 +89,9 @@ class Stream:
         """Start a query unless it waits; why it cannot start, which is told once."""
         try:
             self._pipeline.begin(flow, query.trigger(self._trigger))
+        except NoAnswerError as error:  # the next poll tries again
+            self._say_once(f"{error} It is tried again.")
+            return error
         except MedallionError as error:
             self._tell(flow, f"cannot start: {error}")
             return error

@@ -75,8 +75,10 @@ class Demo:
         return DemoBatch(None)
 
     def can_go_on(self, checkpoint: Path) -> bool:
-        """Not from that of another connection: a socket counts its lines anew each time."""
-        return isinstance(self._settings, Rate) or not checkpoint.exists()
+        """Not from that of another connection: a socket counts its lines anew each time, and `rate`
+        goes on from the moment that it has put down."""
+        is_rate = isinstance(self._settings, Rate) and (checkpoint / "sources").exists()
+        return is_rate or not checkpoint.exists()
 
     def begin_anew(self, checkpoint: Path, last: int) -> None:
         """Go on with the numbers of the batches, and with rows that are new."""

@@ -85,7 +85,7 @@ def _topics(
 
 def _waiting_messages(config: Config, source: SourceConfig) -> Backlog:
     there, taken = _known_messages(config, source)
-    return Backlog(messages=broker.waiting(there, taken))
+    return Backlog(messages=broker.waiting(source, there, taken))
 
 
 def _known_messages(
@@ -101,7 +101,7 @@ def _known_messages(
 def _look_for_messages(config: Config, source: SourceConfig, recorded: int, say: Say) -> bool:
     there, taken = _known_messages(config, source)
     # Where a partition begins is to be put down, even if there is no message yet.
-    return broker.waiting(there, taken) > 0 or not there.keys() <= taken.keys()
+    return broker.waiting(source, there, taken) > 0 or not there.keys() <= taken.keys()
 
 
 def _rows_of_topics(config: Config, source: SourceConfig) -> int:

@@ -26,6 +26,7 @@ _WORDLESS = "(no cause message)"  # such as a stack overflow
 _OF_A_TASK = "TASK_WRITE_FAILED"  # says which table, and not what was wrong
 # How Spark's errors name a state that it cannot read.
 _STATE = ("STATE_STORE", "RocksDB", "/state/")
+_GONE = "KAFKA_DATA_LOSS"
 _REWRITTEN = ("DELTA_SOURCE_TABLE_IGNORE_CHANGES", "DELTA_SOURCE_IGNORE_DELETE")
 
 
@@ -182,6 +183,8 @@ class Run:
                 "rows of the table that it reads have been changed or deleted since it last ran: "
                 f"medallion refresh {self.name} rebuilds its own"
             )
+        if _GONE in told:
+            return "messages are gone, or a topic was made anew: medallion run bronze says which"
         if any(name in told for name in _STATE):
             return f"its state cannot be read: medallion refresh {self.name} rebuilds it ({told})"
         return told

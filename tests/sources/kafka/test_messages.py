@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -102,6 +103,8 @@ def test_what_is_new_of_a_topic_begins_at_its_first_message() -> None:
         ("b", 0): Partition("b", 4, 10),  # a topic more, which began long ago
     }
     assert gone(source, known, there) == {}
-    assert waiting(there, known) == 3 + 2 + 6
+    assert waiting(source, there, known) == 3 + 2 + 6
+    late = replace(kafka("json"), starting_offsets="latest")
+    assert waiting(replace(source, stream=late), there, {}) == 0, "a first run begins at the end"
     there["a", 1] = Partition("one", 1, 2)
     assert "of partition 1, offsets 0 to 0" in gone(source, known, there)["a"]

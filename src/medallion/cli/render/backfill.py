@@ -24,8 +24,7 @@ def as_json(found: Backfilled) -> dict[str, Any]:
 def as_text(found: Backfilled) -> str:
     """A sentence, and a line for each file that was not taken in."""
     if found.topic:
-        lost = counted(found.lost, "offset")
-        return f"topic {found.topic}: {lost} lost, {counted(found.rows, 'row')} taken in since"
+        return f"topic {found.topic}: {counted(found.rows, 'row')} taken in"
     known = found.files - found.new_files - len(found.waiting)
     waiting = f", {len(found.waiting):,} waiting" if found.waiting else ""
     summary = (

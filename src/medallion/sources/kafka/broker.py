@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from medallion.config.model import Kafka, Login, SourceConfig
-from medallion.errors import MedallionError
+from medallion.errors import MedallionError, NoAnswerError
 from medallion.ops.topics import Place, Taken
 from medallion.sources.kafka import options
 
@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
 TIMEOUT = 10.0  # seconds, for each thing that is asked
+# What a client says where brokers are off, and what brokers say while one takes another's place.
+_FOR_A_WHILE = (
+    "_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "BROKER_NOT_AVAILABLE",
+    "LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION", "OFFSET_NOT_AVAILABLE", "NETWORK_EXCEPTION",
+    "REQUEST_TIMED_OUT",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -76,10 +82,6 @@ def look(source: SourceConfig, login: Login) -> dict[Place, Partition]:
     return {place: Partition(id_, first[place], end[place]) for place, id_ in places.items()}
 
 
-class NoAnswerError(MedallionError):
-    """No broker answers, which may be so for a moment only."""
-
-
 def not_set_up(source: SourceConfig) -> MedallionError:
     """What is told where the client's package is not there."""
     return MedallionError(
@@ -120,8 +122,8 @@ class _Asked:
                 f"{self._name}: {self._servers} refuses the login of MEDALLION_KAFKA_USERNAME: "
                 f"{_last_words(refused[-1].str())}."
             )
-        if told.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT):
-            met = f" ({_last_words(self._troubles[-1].str())})" if self._troubles else ""
+        if told.code() in (getattr(KafkaError, name) for name in _FOR_A_WHILE):
+            met = f" ({_last_words((self._troubles or [told])[-1].str())})"
             raise NoAnswerError(
                 f"{self._name}: no Kafka broker answers at {self._servers}{met}: is it on, and are "
                 "`servers` and MEDALLION_KAFKA_PROTOCOL right?"
@@ -133,8 +135,12 @@ def _last_words(text: str) -> str:
     return text.rpartition(": ")[2].strip(" .")
 
 
-def waiting(there: Mapping[Place, Partition], taken: Mapping[Place, Taken]) -> int:
+def waiting(
+    source: SourceConfig, there: Mapping[Place, Partition], taken: Mapping[Place, Taken]
+) -> int:
     """The offsets that are not taken in yet, of which transactions' ends are none to be read."""
+    if not taken and kafka_of(source).starting_offsets == "latest":
+        return 0
     found = 0
     for place, part in there.items():
         before = taken.get(place)

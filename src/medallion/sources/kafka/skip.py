@@ -15,11 +15,11 @@ from medallion.sources.kafka import broker
 from medallion.sources.kafka.broker import Partition
 
 
-def go_on(config: Config, source: SourceConfig, topic: str) -> int:
+def go_on(config: Config, source: SourceConfig, topic: str) -> int | None:
     """Go on with the first message that a topic has now; the caller holds bronze's lock.
 
     Returns:
-        How many offsets are lost, as far as the topic is the same one.
+        How many offsets are lost; None where the topic was made anew, for nobody knows.
 
     Raises:
         UsageError: nothing of the topic is gone, or a batch is not on record yet.
@@ -43,6 +43,8 @@ def go_on(config: Config, source: SourceConfig, topic: str) -> int:
     # In this order: whoever is cut off between the two is refused again, and nothing is skipped.
     shutil.rmtree(layout.checkpoint(f"bronze.{source.name}"), ignore_errors=True)
     topics.write(layout, [replace(each, batch=last) for each in moved])
+    if sum(each.made_anew for each in moved) > sum(each.made_anew for each in known):
+        return None
     return sum(each.lost for each in moved) - sum(each.lost for each in known)
 
 
@@ -53,9 +55,8 @@ def _moved(before: Taken, now: Partition | None) -> Taken:
     anew = replace(then, made_anew=before.made_anew + 1)
     if now is None:  # the topic has fewer partitions; should it get more, they begin anew
         return then if before.is_void else replace(anew, next_offset=-1)
-    if not before.is_void and before.topic_id not in (None, now.topic_id):
+    is_other = not before.is_void and before.topic_id not in (None, now.topic_id)
+    if is_other or start > now.end:  # offsets come a second time, for other messages: all are new
         return replace(anew, topic_id=now.topic_id, next_offset=now.first)
-    if start > now.end:  # its offsets come a second time, for other messages
-        return replace(anew, next_offset=now.end)
     lost = before.lost + max(now.first - start, 0)
     return replace(then, topic_id=now.topic_id, next_offset=max(start, now.first), lost=lost)

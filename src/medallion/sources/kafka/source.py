@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from medallion.config.model import Config, Kafka, SourceConfig
-from medallion.errors import MedallionError
+from medallion.errors import MedallionError, NoAnswerError
 from medallion.lakehouse import log
 from medallion.ops import topics
 from medallion.ops.topics import Place, Taken
@@ -102,7 +102,7 @@ class Topics:
             try:
                 self.poll()
                 return MessageBatch(self, number, handed)
-            except broker.NoAnswerError:  # brokers are started anew, one after the other
+            except NoAnswerError:  # brokers are started anew, one after the other
                 if time.monotonic() > until:
                     raise
 
@@ -116,7 +116,9 @@ class Topics:
             found = checkpoints.offsets(checkpoint, checkpoints.last_begun(checkpoint))
         except MedallionError:
             return False
-        return not found or found[0].keys() == set(self.kafka.topics)
+        if not found:  # Spark may have put down by itself where each topic begins
+            return not (checkpoint / "sources").exists()
+        return set(found[0]) == set(self.kafka.topics)
 
     def begin_anew(self, checkpoint: Path, last: int) -> None:
         """Go on from where the ledger has it, and with the first message of a topic that is new."""
