@@ -322,6 +322,11 @@ def test_who_cannot_be_asked_is_told_without_a_password(
     assert "my secret" not in str(refused.value)
     with pytest.raises(MedallionError, match="no Kafka broker answers at"):
         brokers.look(at("127.0.0.1:9"), login({}, {}))
+    off = replace(first.config, sources={"clicks": at("127.0.0.1:9")})
+    told = status(off)[0].error or ""
+    assert told.startswith(
+        "what waits is not known: no Kafka broker answers at 127.0.0.1:9 (Connection refused): is it"
+    )
 
 
 def test_a_stream_reads_what_comes(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:

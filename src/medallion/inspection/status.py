@@ -64,7 +64,8 @@ def _status(config: Config, query: Query, standing: Standing) -> QueryStatus:
         try:
             backlog = _backlog(config, config.sources[query.source], busy)
         except MedallionError as unknown:  # a broker that does not answer
-            error = "; ".join(filter(None, (error, f"what waits is not known: {unknown}")))
+            told = f"what waits is not known: {str(unknown).removeprefix(f'{query.name}: ')}"
+            error = f"{error}; {told}" if error else told
     mark = checkpoints.watermark(checkpoint, batch) if batch >= 0 else None
     return QueryStatus(
         query=query.name,

@@ -132,7 +132,7 @@ class _Asked:
 
 
 def _last_words(text: str) -> str:
-    return text.rpartition(": ")[2].strip(" .")
+    return text.rpartition(": ")[2].partition(" (after")[0].strip(" .")
 
 
 def waiting(
