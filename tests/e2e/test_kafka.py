@@ -325,7 +325,7 @@ def test_who_cannot_be_asked_is_told_without_a_password(
     off = replace(first.config, sources={"clicks": at("127.0.0.1:9")})
     told = status(off)[0].error or ""
     assert told.startswith(
-        "what waits is not known: no Kafka broker answers at 127.0.0.1:9 (Connection refused): is it"
+        "what waits is not known: no Kafka broker answers at 127.0.0.1:9 (Connection refused)"
     )
 
 
