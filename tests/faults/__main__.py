@@ -35,7 +35,10 @@ def main() -> int:
     """Walk, and write down what happened; 1 where something was lost, or nobody was told."""
     options = _options()
     folder = Path(tempfile.mkdtemp(prefix="medallion-faults-"))
-    started, results, found = time.monotonic(), Results(), list[str]()
+    is_there = options.go_on and options.report.exists()
+    there = options.report.read_text(encoding="utf-8") if is_there else ""
+    started, results, found = time.monotonic(), Results.of(there), list[str]()
+    before = results.steps
     places = [_Place(folder / f"place{n}") for n in range(options.workers)]
     of_a_world = AIMED_STEPS if options.aim else STEPS_A_WORLD
     worlds = deque(range(-(-options.steps // of_a_world)))
@@ -47,9 +50,9 @@ def main() -> int:
             world = worlds.popleft()
             steps = min(of_a_world, options.steps - world * of_a_world)
             done = results.of_a_world()
-            told = place.walk(done, (options.seed, world), steps, options.aim)
+            told = place.walk(done, (options.seed, before + world), steps, options.aim)
             results.add(done)
-            found.extend([f"seed {options.seed}, world {world}: {told}"] if told else [])
+            found.extend([f"seed {options.seed}, world {before + world}: {told}"] if told else [])
             minutes = (time.monotonic() - started) / 60
             print(f"world {world}: {results.steps} steps in all, {minutes:.0f} minutes", flush=True)
             if told:
@@ -74,6 +77,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=120, help="begin no new lakehouse after")
     parser.add_argument("--aim", action="store_true", help="kill at each write at least once")
+    parser.add_argument("--go-on", action="store_true", help="add to what the report has")
     parser.add_argument("--workers", type=int, default=2, help="lakehouses side by side")
     parser.add_argument("--report", type=Path, default=PROJECT / "docs/faults.md")
     return parser.parse_args()
@@ -157,7 +161,8 @@ def _report(
         "none, for no row goes through Python.)",
         "",
         f"Seed {options.seed}, {datetime.now(UTC):%Y-%m-%d}, {machine}, "
-        f"Spark {pyspark.__version__}, {minutes:.0f} minutes, {processes} processes.",
+        f"Spark {pyspark.__version__}, {minutes:.0f} minutes, {processes} processes"
+        f"{' in the last run' if options.go_on else ''}.",
         "",
         *results.lines(),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
@@ -20,6 +21,21 @@ class Results:
     failed: Counter[str] = field(default_factory=Counter)
     aimed: Counter[str] = field(default_factory=Counter)  # writes that were to be struck, by site
     remedies: Counter[str] = field(default_factory=Counter)
+    earlier: set[str] = field(default_factory=set)  # writes that earlier runs have seen
+
+    @classmethod
+    def of(cls, report: str) -> Results:
+        """What `lines` has put down, to go on from."""
+        found = cls()
+        if told := re.search(r"([\d,]+) steps, ([\d,]+) undisturbed .*; ([\d,]+) refusals", report):
+            found.steps, found.checks, remedies = (int(n.replace(",", "")) for n in told.groups())
+            found.remedies["earlier"] = remedies
+        for site, killed, failed in re.findall(r"\| `(.+)` \| (\d+) \| (\d+) \|", report):
+            found.killed[site], found.failed[site] = int(killed), int(failed)
+            found.earlier.add(site)
+        for what, often, survived in re.findall(r"\| ([^`|]+) \| (\d+) \| (\d+) \|", report):
+            found.faults[what], found.survived[what] = int(often), int(survived)
+        return found
 
     def of_a_world(self) -> Results:
         """The results of one lakehouse, which knows the writes that were seen in the others."""
@@ -84,7 +100,7 @@ class Results:
     def lines(self) -> list[str]:
         """The results in Markdown."""
         rows = [f"| {what} | {n} | {self.survived[what]} |" for what, n in _sorted(self.faults)]
-        everywhere = sorted(set().union(*self.sites.values())) if self.sites else []
+        everywhere = sorted(self.earlier.union(*self.sites.values()))
         points = [f"| `{s}` | {self.killed[s]} | {self.failed[s]} |" for s in everywhere]
         hit = [site for site in everywhere if self.killed[site] + self.failed[site]]
         return [

@@ -90,3 +90,20 @@ def test_a_walk_finds_a_row_that_is_lost(tmp_path: Path) -> None:
     by_hand.loses = 1
     with pytest.raises(LostError, match=r"bronze: \d+ where \d+ belong"):
         walk.rest()
+
+
+def test_a_report_can_be_gone_on_from() -> None:
+    results = Results(steps=1200, checks=31, sites={"run": {"a.b: os.rename", "c: merge"}})
+    results.fault("kill -9 at a write")
+    results.settle()
+    results.fault("disk full")
+    results.strike("c: merge", is_kill=True)
+    results.strike("c: merge", is_kill=False)
+    results.told("do medallion refresh silver.event")
+    text = "\n".join(results.lines())
+    again = Results.of(text)
+    assert "\n".join(again.lines()) == text
+    assert again.killed["c: merge"] == 1
+    assert again.left() == [], "what is left shows once a command has written there"
+    again.sites_of("run", ["a.b: os.rename", "c: merge"])
+    assert again.left() == [("run", "a.b: os.rename")]
