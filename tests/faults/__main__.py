@@ -45,7 +45,7 @@ def main() -> int:
 
     def work(place: _Place) -> None:
         while worlds and time.monotonic() - started < options.minutes * 60:
-            if options.aim and results.steps >= ENOUGH and not results.left():
+            if options.aim and results.steps - before >= ENOUGH and not results.left():
                 return
             world = worlds.popleft()
             steps = min(of_a_world, options.steps - world * of_a_world)
