@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
@@ -19,27 +18,11 @@ class Results:
     sites: dict[str, set[str]] = field(default_factory=dict)  # by the command that writes there
     killed: Counter[str] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)
-    aimed: Counter[str] = field(default_factory=Counter)  # writes that were to be struck, by site
     remedies: Counter[str] = field(default_factory=Counter)
-    earlier: set[str] = field(default_factory=set)  # writes that earlier runs have seen
-
-    @classmethod
-    def of(cls, report: str) -> Results:
-        """What `lines` has put down, to go on from."""
-        found = cls()
-        if told := re.search(r"([\d,]+) steps, ([\d,]+) undisturbed .*; ([\d,]+) refusals", report):
-            found.steps, found.checks, remedies = (int(n.replace(",", "")) for n in told.groups())
-            found.remedies["earlier"] = remedies
-        for site, killed, failed in re.findall(r"\| `(.+)` \| (\d+) \| (\d+) \|", report):
-            found.killed[site], found.failed[site] = int(killed), int(failed)
-            found.earlier.add(site)
-        for what, often, survived in re.findall(r"\| ([^`|]+) \| (\d+) \| (\d+) \|", report):
-            found.faults[what], found.survived[what] = int(often), int(survived)
-        return found
 
     def of_a_world(self) -> Results:
         """The results of one lakehouse, which knows the writes that were seen in the others."""
-        return Results(sites=self.sites, killed=self.killed, failed=self.failed, aimed=self.aimed)
+        return Results(sites=self.sites, killed=self.killed, failed=self.failed)
 
     def add(self, world: Results) -> None:
         """Put those of one lakehouse to the others'."""
@@ -82,25 +65,10 @@ class Results:
         least = min(hits.values())
         return random.choice([site for site in known if hits[site] == least]), random.randint(1, 2)
 
-    def aim(self, random: Random) -> tuple[str, str] | None:
-        """A command, and a write of it at which no process was killed yet, if there is one left."""
-        left = self.left()
-        if not left:
-            return None
-        least = min(self.aimed[site] for _, site in left)
-        command, site = random.choice([one for one in left if self.aimed[one[1]] == least])
-        self.aimed[site] += 1
-        return command, site
-
-    def left(self) -> list[tuple[str, str]]:
-        """Commands and writes of theirs at which no process was killed yet."""
-        known = [(command, site) for command, sites in self.sites.items() for site in sites]
-        return sorted((command, site) for command, site in known if not self.killed[site])
-
     def lines(self) -> list[str]:
         """The results in Markdown."""
         rows = [f"| {what} | {n} | {self.survived[what]} |" for what, n in _sorted(self.faults)]
-        everywhere = sorted(self.earlier.union(*self.sites.values()))
+        everywhere = sorted(set[str]().union(*self.sites.values()))
         points = [f"| `{s}` | {self.killed[s]} | {self.failed[s]} |" for s in everywhere]
         hit = [site for site in everywhere if self.killed[site] + self.failed[site]]
         return [

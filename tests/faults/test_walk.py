@@ -15,6 +15,9 @@ from tests.faults.actions import Actor, Outcome
 from tests.faults.by_hand import finish, write
 from tests.faults.report import Results
 from tests.faults.walk import Act, LostError, Walk
+from tests.faults.writes import Strike
+
+WRITES = ("a: open", "b: merge", "c: os.rename", "d: open", "e: open", "f: open")
 
 
 def a_walk(tmp_path: Path, act: Act, seed: int = 1, can_kill: bool = False) -> Walk:
@@ -92,18 +95,18 @@ def test_a_walk_finds_a_row_that_is_lost(tmp_path: Path) -> None:
         walk.rest()
 
 
-def test_a_report_can_be_gone_on_from() -> None:
-    results = Results(steps=1200, checks=31, sites={"run": {"a.b: os.rename", "c: merge"}})
-    results.fault("kill -9 at a write")
-    results.settle()
-    results.fault("disk full")
-    results.strike("c: merge", is_kill=True)
-    results.strike("c: merge", is_kill=False)
-    results.told("do medallion refresh silver.event")
-    text = "\n".join(results.lines())
-    again = Results.of(text)
-    assert "\n".join(again.lines()) == text
-    assert again.killed["c: merge"] == 1
-    assert again.left() == [], "what is left shows once a command has written there"
-    again.sites_of("run", ["a.b: os.rename", "c: merge"])
-    assert again.left() == [("run", "a.b: os.rename")]
+def test_an_aimed_walk_kills_once_before_each_write(tmp_path: Path) -> None:
+    by_hand = ByHand()
+
+    def act(step: Mapping[str, Any]) -> Outcome:
+        outcome, left = by_hand(step), iter(WRITES)
+        if strike := step.get("strike"):
+            struck = next((site for site in left if Strike(**strike).means(site)), None)
+            return Outcome("killed", struck=struck) if struck else outcome
+        return outcome
+
+    walk = by_hand.walk = a_walk(tmp_path, act, can_kill=True)
+    walk.is_aimed = True
+    walk.go(4)
+    assert walk.results.killed == dict.fromkeys(WRITES, 1)
+    assert "| `b: merge` | 1 | 0 |" in walk.results.lines()

@@ -38,7 +38,7 @@ class Walk:
     can_kill: bool = False
     can_fill: bool = False  # the root is on a small disk of its own
     every: int = 4
-    is_aimed: bool = False  # processes are killed, at those writes at which none was yet
+    is_aimed: bool = False  # processes are killed, wherever none was yet that wrote there
     commands: tuple[str, ...] = ("layers", "run", "refresh", "backfill", "stream", "maintain")
     log: list[str] = field(default_factory=list)
 
@@ -58,7 +58,7 @@ class Walk:
         self.results.steps += 1
         for _ in range(self.random.randint(0, 3)):
             self.world.land()
-        draw = self.random.random()
+        draw = self.random.random() * (0.35 if self.is_aimed else 1)  # what few runs write
         if draw < 0.06:
             self._note("conf edited", damage.edit(self.conf, self.random))
         elif draw < 0.12 and self.world.land_namesake():
@@ -70,17 +70,17 @@ class Walk:
         elif draw < 0.28:
             self.clock = self.random.choice((0, -7200, -30, 5400))
             self._note("clock stepped", str(self.clock))
-        target = self.results.aim(self.random) if self.is_aimed else None
-        if target and self.random.random() < 0.8:  # now and then writes are looked for
-            step = self._command(target[0])
-            self._do_and_note(step, {"how": "kill", "nth": 1, "site": target[1]})
-        elif self.is_aimed:
-            self._do_and_note(self._command())
+        if self.is_aimed:
+            self._do_and_note(self._command(), self._aim())
         else:
             self._disturb(self._command())
 
-    def _command(self, do: str | None = None) -> dict[str, Any]:
-        do = do or self.random.choice(self.commands)
+    def _aim(self) -> dict[str, Any]:
+        """Kill before the first write at a site where no process was killed yet."""
+        return {"how": "kill", "nth": 1, "but": sorted(self.results.killed)}
+
+    def _command(self) -> dict[str, Any]:
+        do = self.random.choice(self.commands)
         given: dict[str, Any] = {}
         if do == "run":
             given = {"layer": self.random.choice(("bronze", "silver", "gold"))}
@@ -115,7 +115,8 @@ class Walk:
 
     def _do_and_note(
         self, step: dict[str, Any], strike: dict[str, Any] | None = None, fault: str | None = None
-    ) -> None:
+    ) -> Outcome:
+        """Do a step; a crash that no fault explains is a finding."""
         if strike:
             step["strike"], fault = strike, strike["how"]
         outcome = self._do(step)
@@ -127,6 +128,7 @@ class Walk:
         was_hit = outcome.struck or "kill_after" in step or "squeeze" in step
         if outcome.how == "hung" or (outcome.how == "crashed" and not was_hit):
             raise LostError(self._told(f"{step} crashed: {outcome.told}"))
+        return outcome
 
     def rest(self) -> None:
         """One undisturbed run, with what the messages of refusals ask for; then the comparison."""
@@ -149,10 +151,18 @@ class Walk:
 
     def _undisturbed(self) -> Outcome:
         for path in list(self.asked):
-            outcome = self._do({"do": "backfill", "with": {"path": path}})
+            outcome = self._to_its_end({"do": "backfill", "with": {"path": path}})
             if outcome.how != "done":
                 return outcome
-        return self._do({"do": "layers"})
+        return self._to_its_end({"do": "layers"})
+
+    def _to_its_end(self, step: dict[str, Any]) -> Outcome:
+        """Do a step undisturbed; an aimed walk, once no process is killed any more."""
+        while self.is_aimed:
+            outcome = self._do_and_note(dict(step), self._aim())
+            if not outcome.struck:
+                return outcome
+        return self._do(step)
 
     def _follow(self, outcome: Outcome) -> None:
         """Do as the sentence says."""
@@ -164,11 +174,11 @@ class Walk:
         self.results.told(outcome.told)
         verb, what = remedy.groups()
         given = {"table": what.rstrip(".")} if verb == "refresh" else {"layer": what}
-        self._do({"do": verb, "with": given})
+        self._to_its_end({"do": verb, "with": given})
 
     def _do(self, step: dict[str, Any]) -> Outcome:
         outcome = self.act(step)
-        self.results.sites_of(step["do"], outcome.sites)
+        self.results.sites_of(step["do"], [*outcome.sites, *filter(None, [outcome.struck])])
         if step["do"] == "backfill" and outcome.how == "done":
             self.asked.remove(step["with"]["path"])
         self.log.append(f"{step} -> {outcome.how} {outcome.struck or ''} {outcome.told[:300]}")

@@ -11,7 +11,7 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,16 @@ _KILL = "kill"
 
 @dataclass(frozen=True)
 class Strike:
-    """What is to happen before a write: at the `nth` one of a site, or the `nth` of all."""
+    """What is to happen before a write: at the `nth` one of a site, or of all but some."""
 
     how: str  # kill, or the name of an errno
     nth: int
     site: str | None = None
+    but: Sequence[str] = ()
+
+    def means(self, site: str) -> bool:
+        """Whether a write at this site counts."""
+        return site == self.site if self.site else site not in self.but
 
 
 @dataclass
@@ -77,8 +82,7 @@ class Watch:
         strike = self.strike
         if strike is None or self.struck:
             return
-        among = self.sites if strike.site is None else [s for s in self.sites if s == strike.site]
-        if strike.site in (None, site) and len(among) == strike.nth:
+        if strike.means(site) and sum(map(strike.means, self.sites)) == strike.nth:
             self.struck = site
             if strike.how == _KILL:
                 self._die(site)
