@@ -181,7 +181,8 @@ class Walk:
         self.results.sites_of(step["do"], [*outcome.sites, *filter(None, [outcome.struck])])
         if step["do"] == "backfill" and outcome.how == "done":
             self.asked.remove(step["with"]["path"])
-        self.log.append(f"{step} -> {outcome.how} {outcome.struck or ''} {outcome.told[:300]}")
+        asked = {key: value for key, value in step.items() if key != "strike"}
+        self.log.append(f"{asked} -> {outcome.how} {outcome.struck or ''} {outcome.told[:300]}")
         return outcome
 
     def _note(self, fault: str, what: str = "") -> None:

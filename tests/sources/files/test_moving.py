@@ -228,17 +228,24 @@ def test_a_file_that_comes_while_another_is_put_back_is_kept_beside_it(
     assert (home.landing / "2~a.json").read_text() == "second\n"
 
 
+@pytest.mark.parametrize("has_both_names", [False, True])
 @pytest.mark.parametrize("is_taken", [False, True])
-def test_what_a_run_that_died_had_taken_away_is_put_back(home: Home, is_taken: bool) -> None:
+def test_what_a_run_that_died_had_taken_away_is_put_back(
+    home: Home, is_taken: bool, has_both_names: bool
+) -> None:
+    """It may have died between the two steps in which it gave the file its name again."""
     file = home.land("sub/a.json", "{}\n", age=9)
     home.poll()
     if is_taken:
         home.take_in("sub/a.json")
     private = file.parent / "._moving"
     private.mkdir()
-    file.rename(private / file.name)
+    if has_both_names:
+        os.link(file, private / file.name)
+    else:
+        file.rename(private / file.name)
     assert home.poll() == 0
-    assert file.is_file()
+    assert found(file.parent) == ["a.json"]
     assert not private.exists()
     assert home.states() == {("sub/a.json", 1): INGESTED if is_taken else PENDING}
     if is_taken:

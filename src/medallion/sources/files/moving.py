@@ -116,9 +116,19 @@ def _give_back(private: Path) -> None:
     original = private.parent.parent / private.name
     if os.path.lexists(private):
         try:
-            _rename_to_free(private, original)
+            if _is_same(private, original):  # cut off when it had both names
+                private.unlink()
+            else:
+                _rename_to_free(private, original)
         except FileExistsError:  # one more has come meanwhile: each is a file of its own
             _rename_to_free(private, free_name(original))
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    """Whether two names are those of one file."""
+    with suppress(FileNotFoundError):
+        return os.path.samestat(one.lstat(), other.lstat())
+    return False
 
 
 def _rename_to_free(path: Path, target: Path) -> None:
