@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from medallion.config.connections import login
+from medallion.config.connections import Kafka, Login, Rate, Socket, login
 from medallion.config.loader import load
-from medallion.config.model import Config, Kafka, Login, Rate, Socket
+from medallion.config.model import Config
 from medallion.errors import ConfigError
 from medallion.sources.kafka.options import for_client, for_spark
 from tests.support import PROJECT
@@ -103,7 +103,7 @@ def test_a_password_stays_where_it_belongs(tmp_path: Path) -> None:
     assert 'a "b' not in repr(config)
     kafka = config.sources["more"].stream
     assert isinstance(kafka, Kafka)
-    assert for_client(kafka, config.login)["sasl.password"] == 'a "b\\'
+    assert for_client(kafka.servers, config.login)["sasl.password"] == 'a "b\\'
     jaas = for_spark(kafka, config.login)["kafka.sasl.jaas.config"]
     assert jaas.endswith(r'username="reader" password="a \"b\\";')
     assert "scram" in jaas

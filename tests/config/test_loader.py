@@ -45,6 +45,8 @@ def edited(tmp_path: Path, *path: str, value: Any) -> Path:
 COUNT = {"source": "silver.event", "measure": {"n": "count(*)"}}
 SESSIONS = {**COUNT, "group_by": ["device"], "session": "5 minutes"}
 ON: dict[str, Any] = {"with": "silver.activity", "on": {"device": "device"}, "within": "1 hour"}
+FILES = {"files": {"format": "json"}}
+TOPIC = {"servers": ["one:9092"], "topic": "t"}
 JOIN = {"source": "silver.event", "join": ON, "columns": {"device": "event.device"}}
 
 
@@ -137,6 +139,17 @@ JOIN = {"source": "silver.event", "join": ON, "columns": {"device": "event.devic
         (("gold", "t"), JOIN | {"source": "silver.activity"}, ["join.with", "another table"]),
         (("gold", "t"), JOIN | {"columns": {"A": "x"}}, ["t.columns.A", "snake_case"]),
         (("gold", "t"), JOIN | {"output_mode": "complete"}, ["t.output_mode", "append"]),
+        (("gold", "device_counts", "publish"), FILES, ["counts.publish", "update or append"]),
+        (("gold", "t"), JOIN | {"publish": {}}, ["t.publish", "files, kafka, or both"]),
+        (("gold", "t"), JOIN | {"publish": {"file": {}}}, ["t.publish.file ", "files, kafka"]),
+        (("gold", "t"), JOIN | {"publish": {"files": {}}}, ["files.format is missing", "csv"]),
+        (("gold", "t"), JOIN | {"publish": {"files": {"format": "orc"}}}, ["format", "'orc'"]),
+        (
+            ("gold", "t"),
+            JOIN | {"publish": {"kafka": {"topic": "t"}}},
+            ["kafka.servers is missing"],
+        ),
+        (("gold", "t"), JOIN | {"publish": {"kafka": TOPIC | {"topic": "a b"}}}, ["kafka.topic"]),
         (("gold", "t"), JOIN | {"join": ON | {"on": {"devise": "device"}}}, ["'devise'", "event"]),
         (("gold", "t"), JOIN | {"join": ON | {"on": {"device": "gr"}}}, ["'gr'", "activity"]),
         (("gold", "t"), JOIN | {"join": ON | {"kind": "outer"}}, ["join.kind", "inner or left"]),

@@ -7,7 +7,6 @@ import re
 import shutil
 import socket
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,9 @@ import yaml
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from medallion.config.connections import login
+from medallion.config.connections import Kafka, Rate, login
 from medallion.config.loader import load
-from medallion.config.model import Kafka, Rate, SourceConfig
+from medallion.config.model import SourceConfig
 from medallion.errors import MedallionError, UsageError
 from medallion.inspection.audit import audit
 from medallion.inspection.status import status
@@ -32,7 +31,7 @@ from medallion.sources.formats import KINDS
 from medallion.sources.kafka import broker as brokers
 from medallion.sources.kafka.batch import MessageBatch
 from tests.support import PROJECT
-from tests.support.broker import PASSWORD, USER, Broker, running
+from tests.support.broker import PASSWORD, USER, Broker
 from tests.support.lakehouse import Lakehouse
 
 SOURCE: dict[str, Any] = {
@@ -61,12 +60,6 @@ RULES = [
 def message(user: str, second: int, page: str = "home") -> str:
     at = f"2024-01-01T10:00:{second:02}Z"
     return json.dumps({"at": at, "user": user, "page": page})
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with running(tmp_path_factory.mktemp("broker")) as started:
-        yield started
 
 
 def reading(

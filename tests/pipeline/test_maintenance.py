@@ -15,8 +15,9 @@ from deltalake.exceptions import CommitFailedError
 
 from medallion.config.loader import load
 from medallion.config.model import Config
+from medallion.config.publish import ToFiles
 from medallion.config.values import Duration
-from medallion.lakehouse import lock, specs, tables
+from medallion.lakehouse import lock, log, specs, tables
 from medallion.ops.runs import Runs
 from medallion.pipeline import maintenance, upkeep
 from medallion.pipeline.maintenance import Maintained
@@ -91,7 +92,7 @@ def commits(path: Path) -> set[int]:
 
 def age(path: Path, seconds: float) -> None:
     then = time.time() - seconds
-    for file in (*path.iterdir(), *(path / "_delta_log").iterdir()):
+    for file in (*path.iterdir(), *(path / "_delta_log").glob("*")):
         os.utime(file, (then, then))
 
 
@@ -206,15 +207,43 @@ def test_checksums_go_with_their_files(config: Config) -> None:
     assert [file.exists() for file in (*kept, *gone)] == [True] * 3 + [False] * 2
 
 
+def test_what_is_still_to_be_published_stays(config: Config) -> None:
+    """An output has read up to the second of five updates, a week and a day ago."""
+    totals = load({}, PROJECT).gold["device_totals"]
+    published = replace(totals, output_mode="update", outputs={"files": ToFiles("json")})
+    config = replace(config, gold={"device_totals": published})
+    table = "gold.device_totals"
+    path = append(config, times=1, table=table)  # versions 0 and 1
+    tables.align(path, config.maintain.properties(config.spec(table)))
+    updated = range(3, 8)
+    for _ in updated:
+        DeltaTable(path).update({"n": "n + 1"})
+    for batch in range(2):
+        checkpoints.done(config.layout, "publish.device_totals.files", batch, version=5)
+    record(config, table, table_version=tables.version(path), last_batch=0)
+    feed = {v: set(log.feed_files(path, v, v)) for v in updated}
+    assert all(len(files) == 1 for files in feed.values())
+    for folder in (path, path / "_change_data"):
+        age(folder, 8 * 24 * 3600)
+    assert maintain(config).notes == ()
+    left = set((path / "_change_data").iterdir())
+    assert left == set().union(*(feed[version] for version in (4, 5, 6, 7)))
+    # What a rebuilt table's commit took away is read from the files themselves.
+    assert all(file.exists() for file in log.added_files(path, 4, 7))
+    config = replace(config, gold={"device_totals": totals})  # nobody reads them any more
+    maintain(config)
+    assert not list((path / "_change_data").iterdir())
+
+
 def test_an_older_table_gets_the_properties_of_its_spec(config: Config) -> None:
     path = append(config, times=1, table="gold.device_totals")
     DeltaTable(path).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
     wanted = specs.GOLD.properties("2 days")
-    upkeep.align(path, wanted)
+    tables.align(path, wanted)
     found = DeltaTable(path).metadata().configuration
     assert {key: found[key] for key in wanted} == wanted
     version = tables.version(path)
-    upkeep.align(path, wanted)
+    tables.align(path, wanted)
     assert tables.version(path) == version
 
 

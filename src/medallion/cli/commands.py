@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from medallion.cli.render.terminal import document, pour, show
 from medallion.config.model import Config
+from medallion.config.queries import layers_in_use
 from medallion.errors import UsageError
-from medallion.lakehouse.layout import LAYERS
 from medallion.lakehouse.text import counted, visible
 
 if TYPE_CHECKING:
@@ -54,6 +54,9 @@ def run(config: Config, options: argparse.Namespace) -> int:
     from medallion.pipeline import continuous
     from medallion.spark import query
 
+    if options.layer not in layers_in_use(config):
+        file = config.conf_dir / "pipeline.yaml"
+        raise UsageError(f"nothing is published: no table of gold has `publish` in {file}.")
     query.trigger(options.trigger)  # before Spark starts
     with _pipeline(config, options, f"run {options.layer}", [options.layer]) as pipeline:
         if options.trigger == query.AVAILABLE_NOW:
@@ -70,8 +73,9 @@ def stream(config: Config, options: argparse.Namespace) -> int:
     query.trigger(options.trigger)
     if options.trigger == query.AVAILABLE_NOW:
         raise UsageError("medallion stream stays on: give an interval, or run medallion nightly.")
-    with _pipeline(config, options, "stream", LAYERS) as pipeline:
-        continuous.serve(pipeline, LAYERS, options.trigger)
+    layers = layers_in_use(config)
+    with _pipeline(config, options, "stream", layers) as pipeline:
+        continuous.serve(pipeline, layers, options.trigger)
     return 0
 
 
@@ -107,7 +111,7 @@ def _busy_night(config: Config, options: argparse.Namespace, told: Sequence[str]
     nightly.check_accepted(config, options.accept)
     gates.preload()
     quiet, is_short = bool(options.json), idle.has_little_to_do(config)
-    with _pipeline(config, options, "nightly", LAYERS, quiet, is_short) as pipeline:
+    with _pipeline(config, options, "nightly", layers_in_use(config), quiet, is_short) as pipeline:
         for line in told:
             pipeline.say(line)
         return nightly.Nightly(pipeline, options.accept).run()

@@ -14,7 +14,7 @@ from medallion.cli.render.terminal import show
 from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.errors import MedallionError
-from medallion.lakehouse.layout import LAYERS
+from medallion.lakehouse.layout import LAYERS, PUBLISH
 from medallion.lakehouse.text import visible
 
 Command = Callable[[Config, argparse.Namespace], int]
@@ -80,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
 
     _add_land(add("land", "land the next batches of the data factory"))
     run = add("run", "run one layer on all that is available", reports=False)
-    run.add_argument("layer", choices=LAYERS)
+    run.add_argument("layer", choices=(*LAYERS, PUBLISH))
     run.add_argument(
         "--trigger",
         default="available-now",
@@ -108,8 +108,8 @@ def _parser() -> argparse.ArgumentParser:
     backfill = add("backfill", "take in files from anywhere, once, whatever their age")
     backfill.add_argument("source")
     backfill.add_argument("path", help="a file, a folder with all below it, or a topic")
-    refresh = add("refresh", "rebuild a silver or gold table", reports=False)
-    refresh.add_argument("table", help="such as silver.activity or gold.device_counts")
+    refresh = add("refresh", "rebuild a silver or gold table, or publish one anew", reports=False)
+    refresh.add_argument("table", help="such as silver.activity or publish.device_counts.kafka")
     add("maintain", "compact the tables, and remove what nobody needs any more")
     add("status", "how each query stands, and what waits for it")
     _add_files(add("files", "the ledger: every file that ever landed, and what became of it"))

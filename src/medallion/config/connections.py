@@ -1,15 +1,15 @@
-"""What is read in place of files: the keys of the formats kafka, rate and socket, and the login."""
+"""What is read in place of files, by the formats kafka, rate and socket; and the login."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from medallion.config import values
 from medallion.config.document import Node
-from medallion.config.model import Kafka, Login, Rate, Socket
 from medallion.errors import ConfigError
 
 KEYS: Mapping[str, tuple[str, ...]] = {
@@ -36,11 +36,55 @@ _SERVER = re.compile(r"[^\s,/@]+:[1-9][0-9]{0,4}")
 _TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")  # as Kafka itself has it
 
 
+@dataclass(frozen=True)
+class Kafka:
+    """Topics of a message broker, and how their messages are read.
+
+    `servers` are hosts with their ports. `value` says what a message is: a JSON object, or text,
+    which becomes the column `value`. A first run begins at `starting_offsets`.
+    """
+
+    servers: tuple[str, ...]
+    topics: tuple[str, ...]
+    value: str
+    starting_offsets: str
+    max_messages_per_trigger: int
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Rows that Spark makes up, numbered in `value`, each with a `timestamp`."""
+
+    rows_per_second: int
+
+
+@dataclass(frozen=True)
+class Socket:
+    """Lines of JSON from whoever listens at a port. What came in while nobody read is lost."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True)
+class Login:
+    """How Kafka's brokers are spoken to, by the names that Kafka has for it; from the environment.
+
+    `ca` is a file with the certificates of the authorities to trust, in PEM.
+    """
+
+    protocol: str = "PLAINTEXT"
+    mechanism: str = "PLAIN"
+    username: str = field(default="", repr=False)
+    password: str = field(default="", repr=False)
+    ca: str = ""
+
+
 def stream(node: Node, kind: str) -> Kafka | Rate | Socket | None:
     """What a source of this format reads; None for files."""
     if kind == "kafka":
         return Kafka(
-            servers=node.get("servers", _servers, "a list such as [localhost:9092]"),
+            servers=servers(node),
             topics=node.get("topics", _topics, "a list of topics, each named once"),
             value=_choice(node, "value", _VALUES),
             starting_offsets=_choice(node, "starting_offsets", _OFFSETS),
@@ -84,6 +128,18 @@ def _choice(node: Node, key: str, choices: tuple[str, ...]) -> str:
 
 def _count(node: Node, key: str, default: int) -> int:
     return node.get(key, values.count, "a whole number above 0", default)
+
+
+def servers(node: Node) -> tuple[str, ...]:
+    """The brokers that an entry names."""
+    return node.get("servers", _servers, "a list such as [localhost:9092]")
+
+
+def topic(value: Any) -> str:
+    """The name of one topic."""
+    if not _TOPIC.fullmatch(found := values.text(value)):
+        raise ValueError
+    return found
 
 
 def _servers(value: Any) -> tuple[str, ...]:

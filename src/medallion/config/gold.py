@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -19,13 +19,24 @@ from medallion.config.model import (
     SourceConfig,
     Statement,
 )
+from medallion.config.publish import outputs
 from medallion.config.values import Duration
 from medallion.lakehouse.columns import WINDOW
 
 Sources = Mapping[str, SourceConfig]
+Made = Aggregate | Statement | Join
 _MOST_WINDOWS = 1000  # Spark makes a copy of each row for each of them
 _DURATION = "a duration such as '10 minutes'"
-_AGGREGATE = ("source", "window", "slide", "session", "group_by", "measure", "output_mode")
+_AGGREGATE = (
+    "source",
+    "window",
+    "slide",
+    "session",
+    "group_by",
+    "measure",
+    "output_mode",
+    "publish",
+)
 
 
 def gold_table(name: str, node: Node, sources: Sources, conf_dir: Path) -> GoldTable:
@@ -38,12 +49,15 @@ def gold_table(name: str, node: Node, sources: Sources, conf_dir: Path) -> GoldT
     source = _source(node, "source", sources)
     made = _aggregate(node, sources[source])
     modes = OUTPUT_MODES if made.session is None else OUTPUT_MODES[:1]
-    return GoldTable(name, (source,), made, _mode(node, *modes))
+    return _table(name, (source,), made, node, modes)
 
 
-def _mode(node: Node, *modes: str) -> OutputMode:
+def _table(
+    name: str, sources: tuple[str, ...], made: Made, node: Node, modes: Sequence[str]
+) -> GoldTable:
     what = " or ".join(modes)
-    return cast(OutputMode, node.get("output_mode", values.one_of(modes), what, modes[0]))
+    mode = cast(OutputMode, node.get("output_mode", values.one_of(modes), what, modes[0]))
+    return GoldTable(name, sources, made, mode, outputs(node, mode))
 
 
 def _source(node: Node, key: str, sources: Sources) -> str:
@@ -106,7 +120,7 @@ _SILVER = re.compile(
 
 
 def _by_sql(name: str, node: Node, sources: Sources, conf_dir: Path) -> GoldTable:
-    node.only("sql", "output_mode")
+    node.only("sql", "output_mode", "publish")
     file = conf_dir / node.get("sql", values.text, "a file of SQL")
     try:
         text = file.read_text(encoding="utf-8")
@@ -128,12 +142,11 @@ def _by_sql(name: str, node: Node, sources: Sources, conf_dir: Path) -> GoldTabl
     sql = _SILVER.sub(view, text).strip().rstrip(";")
     if not named:
         node.fail("sql", f"names {file}, which reads no silver table, such as silver.event")
-    mode = _mode(node, "complete", "append")
-    return GoldTable(name, tuple(named), Statement(file, sql), mode)
+    return _table(name, tuple(named), Statement(file, sql), node, ("complete", "append"))
 
 
 def _by_join(name: str, node: Node, sources: Sources) -> GoldTable:
-    node.only("source", "where", "join", "columns", "output_mode")
+    node.only("source", "where", "join", "columns", "output_mode", "publish")
     first = _source(node, "source", sources)
     join = node.child("join")
     join.only("with", "on", "within", "kind", "condition")
@@ -153,4 +166,4 @@ def _by_join(name: str, node: Node, sources: Sources) -> GoldTable:
         condition=join.perhaps("condition", values.text, sql),
         columns=node.get("columns", values.named_columns, "snake_case columns with their SQL"),
     )
-    return GoldTable(name, (first, second), made, _mode(node, "append"))
+    return _table(name, (first, second), made, node, ("append",))

@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from medallion.config import connections, environment
+from medallion.config.connections import Kafka, Login
 from medallion.config.document import Node, read_yaml
 from medallion.config.gold import gold_table
 from medallion.config.maintenance import maintenance
-from medallion.config.model import Config, Kafka, Login
+from medallion.config.model import Config
+from medallion.config.publish import ToKafka
 from medallion.config.sources import refuse_shared_files, source
 from medallion.errors import ConfigError
 from medallion.lakehouse.layout import Layout, plain
@@ -44,7 +46,9 @@ def load(environ: Mapping[str, str] | None = None, cwd: Path | None = None) -> C
     gold = {name: gold_table(name, node, sources, conf_dir) for name, node in tables}
     master = environ.get("MEDALLION_MASTER") or dotenv.get("MEDALLION_MASTER")
     maintain = maintenance(document.child("maintain"))
-    is_asked = any(isinstance(source.stream, Kafka) for source in sources.values())
+    outputs = (output for table in gold.values() for output in table.outputs.values())
+    asked = (*(source.stream for source in sources.values()), *outputs)
+    is_asked = any(isinstance(each, (Kafka, ToKafka)) for each in asked)
     login = connections.login(environ, dotenv) if is_asked else Login()
     return Config(conf_dir, master, layout, sources, gold, maintain, login)
 

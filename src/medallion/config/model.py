@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from medallion.config.connections import Kafka, Login, Rate, Socket
+from medallion.config.publish import Output
 from medallion.config.values import Duration
+from medallion.lakehouse import specs
 from medallion.lakehouse.columns import (
     OF_FILES,
     OF_MESSAGES,
@@ -42,36 +45,6 @@ class Enrich:
     file: str
     on: str
     columns: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class Kafka:
-    """Topics of a message broker, and how their messages are read.
-
-    `servers` are hosts with their ports. `value` says what a message is: a JSON object, or text,
-    which becomes the column `value`. A first run begins at `starting_offsets`.
-    """
-
-    servers: tuple[str, ...]
-    topics: tuple[str, ...]
-    value: str
-    starting_offsets: str
-    max_messages_per_trigger: int
-
-
-@dataclass(frozen=True)
-class Rate:
-    """Rows that Spark makes up, numbered in `value`, each with a `timestamp`."""
-
-    rows_per_second: int
-
-
-@dataclass(frozen=True)
-class Socket:
-    """Lines of JSON from whoever listens at a port. What came in while nobody read is lost."""
-
-    host: str
-    port: int
 
 
 @dataclass(frozen=True)
@@ -180,12 +153,16 @@ class Join:
 
 @dataclass(frozen=True)
 class GoldTable:
-    """One table of gold, and the sources whose silver tables it is made of."""
+    """One table of gold, and the sources whose silver tables it is made of.
+
+    `outputs` are where its changes are published, by `files` and `kafka`.
+    """
 
     name: str
     sources: tuple[str, ...]
     made: Aggregate | Statement | Join
     output_mode: OutputMode
+    outputs: Mapping[str, Output] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -211,20 +188,6 @@ class Maintenance:
 
 
 @dataclass(frozen=True)
-class Login:
-    """How Kafka's brokers are spoken to, by the names that Kafka has for it; from the environment.
-
-    `ca` is a file with the certificates of the authorities to trust, in PEM.
-    """
-
-    protocol: str = "PLAINTEXT"
-    mechanism: str = "PLAIN"
-    username: str = field(default="", repr=False)
-    password: str = field(default="", repr=False)
-    ca: str = ""
-
-
-@dataclass(frozen=True)
 class Config:
     """The whole configuration of one process."""
 
@@ -234,7 +197,12 @@ class Config:
     sources: Mapping[str, SourceConfig]
     gold: Mapping[str, GoldTable]
     maintain: Maintenance
-    login: Login = Login()
+    login: Login = field(default_factory=Login)
+
+    def spec(self, table: str) -> TableSpec:
+        """How a table is kept."""
+        gold = self.gold.get(table.removeprefix("gold."))
+        return specs.PUBLISHED if gold and gold.outputs else specs.of(table)
 
     @property
     def expectations(self) -> Path:

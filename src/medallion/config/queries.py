@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from medallion.config.model import Config
-from medallion.lakehouse.layout import LAYERS
+from medallion.lakehouse.layout import LAYERS, PUBLISH
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,8 @@ class Query:
 
     `upstream` are the tables that it reads, in the order of `sources`; none for bronze, whose
     source hands files over to it.
-    `targets` are the tables that it writes: the one of its own name, and silver's quarantine.
+    `targets` are the tables that it writes: the one of its own name, and silver's quarantine; none
+    for one that publishes a table of gold.
     """
 
     name: str
@@ -34,8 +35,13 @@ class Query:
         return self.name.partition(".")[0]
 
 
-def queries(config: Config, layers: Sequence[str] = LAYERS) -> list[Query]:
-    """The queries of some layers, in the order of LAYERS."""
+def layers_in_use(config: Config) -> tuple[str, ...]:
+    """LAYERS, and PUBLISH where a table of gold is published."""
+    return (*LAYERS, PUBLISH) if any(t.outputs for t in config.gold.values()) else LAYERS
+
+
+def queries(config: Config, layers: Sequence[str] = (*LAYERS, PUBLISH)) -> list[Query]:
+    """The queries of some layers, in their order; `publish.TABLE.OUTPUT` comes after gold's."""
     found = []
     for name in config.sources:
         found.append(Query(f"bronze.{name}", (name,), (), (f"bronze.{name}",)))
@@ -45,9 +51,13 @@ def queries(config: Config, layers: Sequence[str] = LAYERS) -> list[Query]:
     for table in config.gold.values():
         silver = tuple(f"silver.{source}" for source in table.sources)
         found.append(Query(f"gold.{table.name}", table.sources, silver, (f"gold.{table.name}",)))
+    for table in config.gold.values():
+        gold = (f"gold.{table.name}",)
+        names = (f"{PUBLISH}.{table.name}.{output}" for output in table.outputs)
+        found += [Query(name, table.sources, gold, ()) for name in names]
     return [query for query in found if query.layer in layers]
 
 
 def names(config: Config, layers: Sequence[str] = LAYERS) -> list[str]:
-    """Their names, which are also those of the tables that they write."""
+    """Their names, which are also those of the tables that LAYERS write."""
     return [query.name for query in queries(config, layers)]

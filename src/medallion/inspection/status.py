@@ -10,7 +10,7 @@ from medallion.config.model import Config, SourceConfig
 from medallion.config.queries import Query, queries
 from medallion.errors import MedallionError
 from medallion.lakehouse import lock, tables
-from medallion.ops import ledger
+from medallion.ops import due, ledger
 from medallion.ops.runs import LastRun, Runs, Standing
 from medallion.sources import base
 from medallion.sources.formats import KINDS
@@ -90,7 +90,7 @@ def waiting_rows(config: Config, query: Query) -> int | None:
     upstream = [config.layout.table(name) for name in query.upstream]
     if batch < 0:
         return sum(map(tables.row_count, upstream))
-    read = [checkpoints.delta_offset(checkpoint, batch, table).version for table in upstream]
+    read = [due.read_up_to(config, query.name, table).version for table in upstream]
     return sum(map(tables.rows_written, upstream, (version - 1 for version in read)))
 
 

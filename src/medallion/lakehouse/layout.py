@@ -9,10 +9,13 @@ from pathlib import Path
 LAYERS = ("bronze", "silver", "gold")
 """What runs, in this order; each layer's queries write the tables of its name."""
 
+PUBLISH = "publish"
+"""What runs after them where tables of gold are published; not a layer, but started like one."""
+
 SCHEMAS = ("bronze", "silver", "quarantine", "gold", "ops")
 """The folders of Delta tables, and the schemas of SQL."""
 
-_OWN = ("archive", "rejected", *SCHEMAS)
+_OWN = ("archive", "rejected", PUBLISH, *SCHEMAS)
 
 
 def plain(path: Path) -> Path:
@@ -58,6 +61,10 @@ class Layout:
     def table(self, name: str) -> Path:
         """The Delta table `layer.table`."""
         return self.root / name.replace(".", "/")
+
+    def published(self, table: str) -> Path:
+        """The files of a table's changes, a folder a micro-batch."""
+        return self.root / PUBLISH / table
 
     def checkpoint(self, query: str) -> Path:
         """The checkpoint of one streaming query, never shared."""

@@ -68,6 +68,31 @@ def added_files(table: Path, first: int, last: int) -> list[Path]:
     return [table / unquote(add["path"]) for v in versions for add in _added(_actions(table, v))]
 
 
+def feed_files(table: Path, first: int, last: int) -> list[Path]:
+    """The files in which versions `first` to `last` say what they changed.
+
+    Raises:
+        FileNotFoundError: the log does not have all of these versions any more.
+    """
+    actions = (action for v in range(first, last + 1) for action in _actions(table, v))
+    return [table / unquote(action["cdc"]["path"]) for action in actions if "cdc" in action]
+
+
+def has_more_changes(table: Path, version: int, files: int) -> bool:
+    """Whether a version says of more changes than its first files do, of which there are so many.
+
+    They are those of its feed, or, where a commit only adds or removes files, these. (Source:
+    DeltaSourceCDCSupport of Delta.)
+    """
+    try:
+        actions = _actions(table, version)
+    except FileNotFoundError:
+        return True
+    feed = [action for action in actions if "cdc" in action]
+    data = (action.get("add") or action.get("remove") or {} for action in actions)
+    return files < (len(feed) or sum(bool(file.get("dataChange")) for file in data))
+
+
 def _transactions(
     table: Path, application: str | None = None
 ) -> Iterator[tuple[int, int, Actions]]:

@@ -20,6 +20,7 @@ class TableSpec:
         is_streamed: a stream reads its commits one after the other. One that was switched off for
             longer than the log is kept could not go on where it stopped, so only `maintain`, which
             knows what the streams still need, takes old commits away.
+        has_feed: each commit says which rows it has changed, for a stream of them.
         has_statistics: the least and greatest value of each file's columns are kept, so that a
             query can skip files. Of a text of megabytes, Delta's writer makes a copy for each row
             that comes after it. The count of rows is always kept.
@@ -27,6 +28,7 @@ class TableSpec:
 
     columns: Columns | None = None
     is_streamed: bool = False
+    has_feed: bool = False
     has_statistics: bool = True
 
     def properties(self, retention: str = RETENTION, known_days: int = 3) -> dict[str, str]:
@@ -42,8 +44,7 @@ class TableSpec:
         """
         found = {
             "delta.checkpointInterval": "10",
-            # Rows are read again from the files that a version added: nobody reads a feed.
-            "delta.enableChangeDataFeed": "false",
+            "delta.enableChangeDataFeed": _spelled(self.has_feed),
             "delta.enableExpiredLogCleanup": _spelled(not self.is_streamed),
             "delta.logRetentionDuration": f"interval {retention}",
             "delta.deletedFileRetentionDuration": f"interval {known_days} days",
@@ -59,6 +60,7 @@ BRONZE = TableSpec(is_streamed=True, has_statistics=False)
 SILVER = TableSpec(is_streamed=True)
 QUARANTINE = TableSpec()
 GOLD = TableSpec()
+PUBLISHED = TableSpec(is_streamed=True, has_feed=True)  # a table of gold whose changes are read
 INTAKE = TableSpec(
     {"path": "string", "version": "long", "size": "long", "modified_at": "timestamp"},
     is_streamed=True,

@@ -20,6 +20,7 @@ _MOST_FILES = 24
 # How a merge, an append of Spark's, and one from here name the rows that they added; a merge's
 # numOutputRows also has those that it copied.
 _INSERTED = ("numTargetRowsInserted", "numOutputRows", "num_added_rows")
+_UPDATED = "numTargetRowsUpdated"
 
 
 def create(table: Path, schema_json: str, properties: Mapping[str, str]) -> None:
@@ -151,7 +152,8 @@ def columns(table: Path) -> set[str]:
 
 
 def rows_written(table: Path, after: int, until: int | None = None) -> int:
-    """Rows added by the commits after one version, as the writers counted them."""
+    """Rows that the commits after one version added, or put in the place of others, as the writers
+    counted them."""
     if not exists(table):
         return 0
     delta = open_table(table)
@@ -160,7 +162,20 @@ def rows_written(table: Path, after: int, until: int | None = None) -> int:
         if after < commit["version"] <= (delta.version() if until is None else until):
             metrics: Mapping[str, Any] = commit.get("operationMetrics") or {}
             total += next((int(metrics[name]) for name in _INSERTED if name in metrics), 0)
+            total += int(metrics.get(_UPDATED, 0))
     return total
+
+
+def align(table: Path, properties: Mapping[str, str]) -> None:
+    """Give a table the properties that it has not: it may be older than they are."""
+    if other := others(table, properties):
+        open_table(table).alter.set_table_properties(other)
+
+
+def others(table: Path, properties: Mapping[str, str]) -> dict[str, str]:
+    """Those of these properties that a table has not, or otherwise."""
+    there = open_table(table).metadata().configuration
+    return {key: value for key, value in properties.items() if there.get(key) != value}
 
 
 def append(

@@ -11,10 +11,12 @@ from pathlib import Path
 
 from medallion import __version__
 from medallion.config.model import Config
-from medallion.lakehouse import tables
+from medallion.lakehouse import log, tables
+from medallion.lakehouse.layout import PUBLISH
 from medallion.ops.runs import HELD, Runs
 from medallion.quality.suites import suite_path
 from medallion.spark import checkpoints
+from medallion.spark.checkpoints import DeltaOffset
 
 _NOTE = "settings"
 
@@ -62,10 +64,21 @@ def has_input(config: Config, query: str, upstream: Path) -> bool:
     Args:
         upstream: where it lies; for bronze, the table of what was handed over to it.
     """
-    checkpoint = config.layout.checkpoint(query)
-    batch = checkpoints.last_committed(checkpoint)
-    read = checkpoints.delta_offset(checkpoint, batch, upstream)
+    read = read_up_to(config, query, upstream)
     return not read.is_whole or tables.rows_written(upstream, after=read.version - 1) > 0
+
+
+def read_up_to(config: Config, query: str, upstream: Path) -> DeltaOffset:
+    """How far a query has read a table with its last batch.
+
+    A stream of changes stands at the last file of a version, and not before the next one.
+    """
+    checkpoint = config.layout.checkpoint(query)
+    read = checkpoints.delta_offset(checkpoint, checkpoints.last_committed(checkpoint), upstream)
+    is_done = not read.is_whole and query.startswith(f"{PUBLISH}.")
+    if is_done and not log.has_more_changes(upstream, read.version, read.index + 1):
+        return DeltaOffset(read.version + 1, -1)
+    return read
 
 
 def is_to_be_judged(config: Config, runs: Runs, table: str) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from medallion.config.model import Config, SourceConfig
+from medallion.config.queries import layers_in_use
 from medallion.errors import MedallionError, UsageError
 from medallion.lakehouse import lock
 from medallion.lakehouse.layout import LAYERS, plain
@@ -104,8 +105,8 @@ def _run(config: Config, say: Say, debug: bool) -> None:
         MedallionError: a query failed, and why; the others have ended, in all layers.
     """
     failures: list[MedallionError] = []
-    with open_pipeline(config, "backfill", LAYERS, say, debug) as pipeline:
-        for layer in LAYERS:
+    with open_pipeline(config, "backfill", layers_in_use(config), say, debug) as pipeline:
+        for layer in layers_in_use(config):
             is_gated = any(flow.is_gated for flow in pipeline.flows(layer))
             if is_gated and pipeline.held():
                 say(GOLD_IS_HELD)

@@ -16,7 +16,7 @@ from medallion.config.queries import queries
 from medallion.errors import MedallionError
 from medallion.inspection.balance import SETTLED
 from medallion.lakehouse import tables
-from medallion.lakehouse.layout import Layout
+from medallion.lakehouse.layout import PUBLISH, Layout
 from medallion.ops.runs import HELD, Standing
 from medallion.pipeline import plan as plans
 from medallion.spark import checkpoints
@@ -59,7 +59,12 @@ def _of_streams(config: Config, standing: Standing) -> Iterator[tuple[str, Need]
     """A query reads on from its last committed batch; bronze and silver are settled from the last
     one on record, by the commits that the batches after it read."""
     for query in queries(config):
-        if query.upstream:
+        if query.layer == PUBLISH:  # of rows that a commit took away, it reads the files before it
+            read = config.layout.table(query.upstream[0])
+            need = _of_stream(config, query.name, _NEVER, read)
+            version = need.version if need.version in (0, _NEVER) else need.version - 1
+            yield query.upstream[0], Need(version, need.who, is_within=True)
+        elif query.upstream:
             is_settled = query.layer in SETTLED
             recorded = _recorded(standing, query.name) if is_settled else _NEVER
             for name in query.upstream:

@@ -6,11 +6,10 @@ Nothing here may import PySpark.
 from __future__ import annotations
 
 from medallion.config.model import Config
-from medallion.config.queries import Query, names, queries
+from medallion.config.queries import Query, layers_in_use, names, queries
 from medallion.inspection.balance import balances
 from medallion.inspection.status import waiting_rows
 from medallion.lakehouse import lock, tables
-from medallion.lakehouse.layout import LAYERS
 from medallion.ops import due
 from medallion.ops.runs import Runs
 from medallion.pipeline.report import Report
@@ -33,7 +32,7 @@ def idle(config: Config, command: str, say: Say) -> Report | None:
     """
     if config.layout.refresh_plan.is_file():
         return None
-    with lock.hold(config.layout, LAYERS, command):
+    with lock.hold(config.layout, layers_in_use(config), command):
         try:
             runs = Runs(config.layout)
             if _has_work(config, runs, say):

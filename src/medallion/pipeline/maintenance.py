@@ -45,7 +45,7 @@ def by_hand(config: Config) -> Maintained:
     """Maintain the layers that no other process writes; one that does maintains them itself."""
     free, notes = [], []
     with ExitStack() as stack:
-        for layer in LAYERS:
+        for layer in LAYERS:  # what is published has no tables
             try:
                 stack.enter_context(lock.hold(config.layout, [layer], "maintain"))
                 free.append(layer)
@@ -94,7 +94,7 @@ def align(config: Config, layers: Sequence[str]) -> None:
     for table in _tables(config, layers, True, {}):
         with suppress(Exception):  # housekeeping stops nothing: whoever needs the table tells
             if tables.exists(table.path):
-                upkeep.align(table.path, config.maintain.properties(table.spec))
+                tables.align(table.path, config.maintain.properties(table.spec))
 
 
 def _tables(
@@ -104,7 +104,7 @@ def _tables(
 
     def table(name: str, is_compacted: bool = True) -> _Table:
         path, needed = layout.table(name), needs.get(name, [])
-        return _Table(name, path, specs.of(name), is_compacted, needed)
+        return _Table(name, path, config.spec(name), is_compacted, needed)
 
     for query in queries(config, layers):
         if not query.upstream:
@@ -125,9 +125,9 @@ def _maintain(config: Config, table: _Table, is_idle: bool) -> tuple[Upkeep, str
     policy = config.maintain
     properties = policy.properties(table.spec)
     if is_idle:  # a batch that is under way fails of it
-        upkeep.align(table.path, properties)
+        tables.align(table.path, properties)
     compacted = upkeep.compact(table.path, policy) if table.is_compacted else 0
-    if not is_idle and upkeep.others(table.path, properties):
+    if not is_idle and tables.others(table.path, properties):
         why = "its own settings are not those of maintain: a run that starts puts them right"
         return Upkeep(compacted), f"{table.name}: nothing is removed, for {why}"
     version = tables.version(table.path)

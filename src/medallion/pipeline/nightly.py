@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from medallion.config.model import Config
-from medallion.config.queries import names
+from medallion.config.queries import layers_in_use, names
 from medallion.errors import MedallionError, UsageError
 from medallion.inspection import balance as accounting
 from medallion.lakehouse import tables
-from medallion.lakehouse.layout import LAYERS
+from medallion.lakehouse.layout import LAYERS, PUBLISH
 from medallion.layers.flow import Flow
 from medallion.ops import runs
 from medallion.ops.runs import HELD, PASSED, Standing
@@ -53,6 +53,7 @@ class Nightly:
                 # What was rebuilt while gold was held back.
                 self._tell_all("refresh", refresh.finish(self.pipeline, self.unjudged))
                 self._collect(self._layer("gold"))
+                self._publish()
             self._timed("docs", self._build_docs)
         self._timed("upkeep", self._maintain)
         self.report.balances = accounting.balances(self.config, self.pipeline.runs)
@@ -70,6 +71,15 @@ class Nightly:
         standing = self.pipeline.runs.standing
         flows = self.pipeline.flows(layer)
         return [(flow, self.worker.submit(self._judge, flow, standing)) for flow in flows]
+
+    def _publish(self) -> None:
+        """Send gold's changes where the configuration has them go, once its gates have passed."""
+        if PUBLISH not in layers_in_use(self.config):
+            return
+        if any(gate.stops for gate in self.report.gates):
+            self._say(f"{PUBLISH:<9} held back: what gold has now has not passed")
+        else:
+            self._timed(PUBLISH, lambda: self._stream(PUBLISH))
 
     def _stream(self, layer: str) -> None:
         with self._told(layer):

@@ -16,10 +16,11 @@ from medallion.config.model import Config
 from medallion.config.queries import queries
 from medallion.errors import ConfigError, MedallionError, UsageError
 from medallion.lakehouse import tables
-from medallion.lakehouse.layout import LAYERS
+from medallion.lakehouse.layout import LAYERS, PUBLISH
 from medallion.layers.bronze.flow import Bronze
 from medallion.layers.flow import Flow, Say
 from medallion.layers.gold.flow import Gold
+from medallion.layers.publish.flow import Publish
 from medallion.layers.silver.flow import Silver
 from medallion.ops import due
 from medallion.ops.runs import HELD, Runs
@@ -31,7 +32,12 @@ from medallion.spark.progress import Batch
 from medallion.spark.query import AVAILABLE_NOW, await_all, trigger
 from medallion.spark.watch import Watch
 
-_KINDS: Mapping[str, Callable[..., Flow]] = {"bronze": Bronze, "silver": Silver, "gold": Gold}
+_KINDS: Mapping[str, Callable[..., Flow]] = {
+    "bronze": Bronze,
+    "silver": Silver,
+    "gold": Gold,
+    PUBLISH: Publish,
+}
 GOLD_IS_HELD = "gold      held back: it is as the last good run left it"
 
 

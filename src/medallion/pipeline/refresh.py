@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from medallion.config.model import Config
-from medallion.config.queries import names
+from medallion.config.queries import layers_in_use, names
 from medallion.errors import MedallionError, UsageError
-from medallion.lakehouse import specs, tables
-from medallion.lakehouse.layout import LAYERS, Layout
+from medallion.lakehouse import tables
+from medallion.lakehouse.layout import PUBLISH, Layout
 from medallion.lakehouse.text import counted
 from medallion.ops.runs import REFRESHED
 from medallion.pipeline import plan as plans
@@ -51,7 +51,7 @@ def layers_of(config: Config, table: str) -> tuple[str, ...]:
     Raises:
         UsageError: it is no table that can be built from another one.
     """
-    rebuilt = LAYERS[1:]  # bronze is made of files, which may be gone
+    rebuilt = layers_in_use(config)[1:]  # bronze is made of files, which may be gone
     known = names(config, rebuilt)
     if table not in known:
         raise UsageError(f"{table} cannot be rebuilt; these can: {', '.join(known)}.")
@@ -68,15 +68,37 @@ def refresh(pipeline: Pipeline, table: str) -> None:
         MedallionError: a table cannot be rebuilt, and why; the others are. Or the table is gold's,
             and a gate holds rows back from gold.
     """
-    _, *later = layers_of(pipeline.config, table)
+    first, *later = layers_of(pipeline.config, table)
+    if first == PUBLISH:
+        _publish_anew(pipeline, table)
+        return
     if pipeline.flow(table).is_gated:
         pipeline.refuse_held()
     left = _left(pipeline.config.layout)
-    readers = [f.name for layer in later for f in pipeline.flows(layer) if table in f.upstream]
+    # What is published of a table reads what a refresh has changed, as it reads any change.
+    rebuilt = (flow for layer in later for flow in pipeline.flows(layer) if flow.targets)
+    readers = [flow.name for flow in rebuilt if table in flow.upstream]
     then = dict.fromkeys((*readers, *left))
     _rebuild(pipeline, table, [step for step in then if step != table])
     if failures := finish(pipeline):
         raise type(failures[0])("; ".join(map(str, failures))) from failures[0]
+
+
+def _publish_anew(pipeline: Pipeline, name: str) -> None:
+    """Send all rows of a table to an output as if it had got none; files that it has go."""
+    layout, flow = pipeline.config.layout, pipeline.flow(name)
+    _, table, output = name.split(".")
+    shutil.rmtree(layout.checkpoint(name), ignore_errors=True)
+    if output == "files":
+        shutil.rmtree(layout.published(table), ignore_errors=True)
+    if not pipeline.begin(flow, trigger(AVAILABLE_NOW), is_new=True):
+        raise UsageError(f"{name}: gold.{table} has no rows yet.")
+    await_all([flow.ran], Watch(pipeline.say).look)
+    figures = flow.settle(-1)
+    row = row_of(pipeline.config, pipeline.runs, flow, figures)
+    row |= {"run_id": pipeline.run_id, "command": f"refresh {name}", "state": REFRESHED}
+    pipeline.runs.write([row])
+    pipeline.say(f"refresh   {name}: {counted(figures['rows_out'], 'row')} published anew")
 
 
 def end_swap(pipeline: Pipeline) -> None:
@@ -188,7 +210,7 @@ def _swap(pipeline: Pipeline, plan: plans.Plan) -> None:
         new = beside.table(name)
         if tables.exists(new):
             frame = pipeline.spark.read.format("delta").load(str(new))
-            kept = pipeline.config.maintain.properties(specs.of(name))
+            kept = pipeline.config.maintain.properties(pipeline.config.spec(name))
             tables.create(layout.table(name), frame.schema.json(), kept)
             writer = frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
             writer.options(**once).save(str(layout.table(name)))

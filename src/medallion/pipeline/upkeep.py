@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -32,22 +32,6 @@ class Upkeep:
     compacted_files: int = 0
     removed_files: int = 0
     removed_commits: int = 0
-
-
-def align(table: Path, properties: Mapping[str, str]) -> None:
-    """Give a table the properties that it has not: it may be older than they are."""
-    from deltalake import DeltaTable
-
-    if other := others(table, properties):
-        DeltaTable(table).alter.set_table_properties(other)
-
-
-def others(table: Path, properties: Mapping[str, str]) -> dict[str, str]:
-    """Those of these properties that a table has not, or otherwise."""
-    from deltalake import DeltaTable
-
-    there = DeltaTable(table).metadata().configuration
-    return {key: value for key, value in properties.items() if there.get(key) != value}
 
 
 def compact(table: Path, policy: Maintenance) -> int:
@@ -78,11 +62,14 @@ def clean(table: Path, policy: Maintenance, need: Need | None, is_idle: bool) ->
         return Upkeep()
     within = need.version if need and need.is_within else None
     adding = [v for v in needed if log.added_files(table, v, v) or v == within]
-    removed = _vacuum(table, policy, adding, is_idle)
+    feed = set(log.feed_files(table, needed.start, needed.stop - 1))
+    # Delta's writer takes a feed that is to be read for what no commit names.
+    removed = _vacuum(table, policy, adding, is_idle and not feed)
     before = _commits(table)
     if _are_young(table, needed, policy.retention.seconds):
         DeltaTable(table).cleanup_metadata()
     removed_commits = len(before - _commits(table))
+    removed += _sweep_feed(table, feed, policy.retention.seconds)
     _sweep(table)
     return Upkeep(removed_files=removed, removed_commits=removed_commits)
 
@@ -120,6 +107,17 @@ def _vacuum(table: Path, policy: Maintenance, keep: list[int], is_idle: bool) ->
     return removed
 
 
+def _sweep_feed(table: Path, kept: Set[Path], age: float) -> int:
+    """Remove what commits said of their changes, once nobody needs it; the log knows nothing of
+    its end."""
+    removed = 0
+    for file in (table / "_change_data").glob("*.parquet"):
+        if file not in kept and file.stat().st_mtime < time.time() - age:
+            file.unlink()
+            removed += 1
+    return removed
+
+
 def _are_young(table: Path, versions: Iterable[int], age: float) -> bool:
     """Whether all commits of these versions are there, and none is as old as what is cleaned up."""
     oldest = time.time() - age
@@ -141,7 +139,7 @@ def _sweep(table: Path) -> None:
     """Remove checksums of files that are gone: Hadoop writes one beside each file, and nobody else
     knows of them."""
     settled = time.time() - timedelta(hours=1).total_seconds()
-    for folder in (table, table / "_delta_log"):
+    for folder in (table, table / "_delta_log", table / "_change_data"):
         for checksum in folder.glob(".*.crc"):
             of = folder / checksum.name[1 : -len(".crc")]
             with suppress(FileNotFoundError):  # of a write that is under way

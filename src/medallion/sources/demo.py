@@ -11,7 +11,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.config.model import Config, Rate, Socket, SourceConfig
+from medallion.config.connections import Rate, Socket
+from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError
 from medallion.lakehouse import log
 from medallion.lakehouse.columns import RESCUED

@@ -112,7 +112,7 @@ def _recount_topics(config: Config, source: SourceConfig) -> Recount:
     try:
         from medallion.sources.kafka.recount import recount
     except ImportError:
-        return Recount(notes=[str(broker.not_set_up(source))])
+        return Recount(notes=[str(broker.not_set_up(f"bronze.{source.name}"))])
     return recount(config, source)
 
 

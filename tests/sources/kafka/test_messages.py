@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from medallion.config.model import Kafka
+from medallion.config.connections import Kafka
 from medallion.ops.topics import Taken
 from medallion.sources.kafka.broker import Partition, gone, waiting
 from medallion.sources.kafka.source import rows

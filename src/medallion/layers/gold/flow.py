@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from medallion.config.model import Aggregate, Config, GoldTable, Join, Statement
 from medallion.config.queries import Query
-from medallion.lakehouse import specs, tables
+from medallion.lakehouse import tables
 from medallion.lakehouse.text import counted
 from medallion.layers import recovery
 from medallion.layers.definition import refuse_another
@@ -60,7 +60,8 @@ class Gold(Flow):
         statement.refuse_fleeting(f"{self.config.conf_dir / 'pipeline.yaml'}: {self.name}", result)
         if checkpoints.last_begun(checkpoint) < 0:
             tables.forget_empty(target, result.schema.json())
-        tables.create(target, result.schema.json(), self.config.maintain.properties(specs.GOLD))
+        properties = self.config.maintain.properties(self.config.spec(self.name))
+        tables.create(target, result.schema.json(), properties)
         if table.output_mode == "update":
             merge = Merge(self.spark, self.config, table)
             writer, sink = merge.touched(*stream.values()).writeStream, Sink(merge)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from medallion.config.model import Kafka, Login, SourceConfig
+from medallion.config.connections import Kafka, Login
+from medallion.config.model import SourceConfig
 from medallion.errors import MedallionError, NoAnswerError
 from medallion.ops.topics import Place, Taken
 from medallion.sources.kafka import options
@@ -46,21 +47,11 @@ def look(source: SourceConfig, login: Login) -> dict[Place, Partition]:
     Raises:
         MedallionError: no broker answers, it refuses the login, or a topic is not there.
     """
-    try:
-        from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
-        from confluent_kafka.admin import AdminClient, OffsetSpec
-    except ImportError:
-        raise not_set_up(source) from None
     kafka = kafka_of(source)
-    troubles: list[KafkaError] = []
-    settings = {**options.for_client(kafka, login), "error_cb": troubles.append}
-    try:
-        client = AdminClient(settings)
-    except KafkaException as error:
-        raise wrong_settings(source, error) from None
-    asked = _Asked(source, client, troubles)
-    described = client.describe_topics(TopicCollection(list(kafka.topics)), request_timeout=TIMEOUT)
-    topics = {name: asked.answer(future, name) for name, future in described.items()}
+    asked, topics = ask(f"bronze.{source.name}", kafka.servers, kafka.topics, login)
+    from confluent_kafka import IsolationLevel, TopicPartition
+    from confluent_kafka.admin import OffsetSpec
+
     places = {
         (name, part.id): str(topic.topic_id)
         for name, topic in topics.items()
@@ -68,7 +59,7 @@ def look(source: SourceConfig, login: Login) -> dict[Place, Partition]:
     }
 
     def offsets(which: Any) -> dict[Place, int]:
-        found = client.list_offsets(
+        found = asked.client.list_offsets(
             {TopicPartition(*place): which for place in places},
             isolation_level=IsolationLevel.READ_COMMITTED,
             request_timeout=TIMEOUT,
@@ -82,25 +73,52 @@ def look(source: SourceConfig, login: Login) -> dict[Place, Partition]:
     return {place: Partition(id_, first[place], end[place]) for place, id_ in places.items()}
 
 
-def not_set_up(source: SourceConfig) -> MedallionError:
+def ask(
+    name: str, servers: Sequence[str], topics: Sequence[str], login: Login
+) -> tuple[_Asked, dict[str, Any]]:
+    """A client of the brokers, and what they say of topics.
+
+    Args:
+        name: of the query that asks.
+
+    Raises:
+        MedallionError: no broker answers, it refuses the login, or a topic is not there.
+    """
+    try:
+        from confluent_kafka import KafkaException, TopicCollection
+        from confluent_kafka.admin import AdminClient
+    except ImportError:
+        raise not_set_up(name) from None
+    troubles: list[KafkaError] = []
+    settings = {**options.for_client(servers, login), "error_cb": troubles.append}
+    try:
+        client = AdminClient(settings)
+    except KafkaException as error:
+        raise wrong_settings(name, error) from None
+    asked = _Asked(name, ", ".join(servers), client, troubles)
+    described = client.describe_topics(TopicCollection(list(topics)), request_timeout=TIMEOUT)
+    return asked, {topic: asked.answer(future, topic) for topic, future in described.items()}
+
+
+def not_set_up(name: str) -> MedallionError:
     """What is told where the client's package is not there."""
     return MedallionError(
-        f"bronze.{source.name}: the package confluent-kafka is not set up here: make setup-kafka."
+        f"{name}: the package confluent-kafka is not set up here: make setup-kafka."
     )
 
 
-def wrong_settings(source: SourceConfig, error: Exception) -> MedallionError:
+def wrong_settings(name: str, error: Exception) -> MedallionError:
     """What a client that cannot be made is told as."""
     told = error.args[0].str() if error.args else "no reason"
-    return MedallionError(f"bronze.{source.name}: the login of MEDALLION_KAFKA_*: {told}.")
+    return MedallionError(f"{name}: the login of MEDALLION_KAFKA_*: {told}.")
 
 
 class _Asked:
     """What a client is asked; troubles are those that it meets on its way to the brokers."""
 
-    def __init__(self, source: SourceConfig, client: Any, troubles: list[KafkaError]) -> None:
-        self._name, self._client, self._troubles = f"bronze.{source.name}", client, troubles
-        self._servers = ", ".join(kafka_of(source).servers)
+    def __init__(self, name: str, servers: str, client: Any, troubles: list[KafkaError]) -> None:
+        self._name, self._servers, self.client = name, servers, client
+        self._troubles = troubles
 
     def answer(self, future: Future[Any], topic: str) -> Any:
         """The answer, or why there is none."""
@@ -113,9 +131,9 @@ class _Asked:
         if told.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise MedallionError(
                 f"{self._name}: there is no topic {topic} at {self._servers}: make it, or correct "
-                "`topics`."
+                "its name."
             )
-        self._client.poll(0)  # what it met is told by this
+        self.client.poll(0)  # what it met is told by this
         refused = [t for t in self._troubles if t.code() == KafkaError._AUTHENTICATION]
         if refused:
             raise MedallionError(

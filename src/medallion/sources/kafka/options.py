@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from medallion.config.model import Kafka, Login
+from collections.abc import Sequence
+
+from medallion.config.connections import Kafka, Login
 
 _MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -15,13 +17,20 @@ _COMMITTED = "read_committed"
 
 def for_spark(kafka: Kafka, login: Login) -> dict[str, str]:
     """Options of Spark's source: all but which partitions, and from where."""
-    found = {
-        "kafka.bootstrap.servers": ",".join(kafka.servers),
-        "kafka.security.protocol": login.protocol,
+    return {
+        **for_writing(kafka.servers, login),
         "kafka.isolation.level": _COMMITTED,
         "kafka.allow.auto.create.topics": "false",
         "includeHeaders": "true",
         "failOnDataLoss": "true",
+    }
+
+
+def for_writing(servers: Sequence[str], login: Login) -> dict[str, str]:
+    """Options of Spark's sink: all but the topic."""
+    found = {
+        "kafka.bootstrap.servers": ",".join(servers),
+        "kafka.security.protocol": login.protocol,
     }
     if login.ca:
         found["kafka.ssl.truststore.type"] = "PEM"
@@ -34,10 +43,10 @@ def for_spark(kafka: Kafka, login: Login) -> dict[str, str]:
     return found
 
 
-def for_client(kafka: Kafka, login: Login) -> dict[str, str | int]:
+def for_client(servers: Sequence[str], login: Login) -> dict[str, str | int]:
     """Settings of librdkafka."""
     found: dict[str, str | int] = {
-        "bootstrap.servers": ",".join(kafka.servers),
+        "bootstrap.servers": ",".join(servers),
         "security.protocol": login.protocol,
         "client.id": "medallion",
         "log_level": 0,  # what goes wrong is raised, in words

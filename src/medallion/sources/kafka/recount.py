@@ -137,7 +137,7 @@ def _offsets(
 
 def _consumer(config: Config, source: SourceConfig) -> Consumer:
     settings = {
-        **options.for_client(broker.kafka_of(source), config.login),
+        **options.for_client(broker.kafka_of(source).servers, config.login),
         "group.id": "medallion-audit",
         "enable.auto.commit": False,
         "auto.offset.reset": "earliest",  # where the broker removes messages meanwhile
@@ -147,4 +147,4 @@ def _consumer(config: Config, source: SourceConfig) -> Consumer:
     try:
         return Consumer(settings)
     except KafkaException as error:
-        raise broker.wrong_settings(source, error) from None
+        raise broker.wrong_settings(f"bronze.{source.name}", error) from None

@@ -13,7 +13,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.config.model import Config, Kafka, SourceConfig
+from medallion.config.connections import Kafka
+from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError, NoAnswerError
 from medallion.lakehouse import log
 from medallion.ops import topics

@@ -1,0 +1,57 @@
+"""The entry `publish` of a table of gold: where its changes go beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from medallion.config import connections, values
+from medallion.config.document import Node
+
+FILE_FORMATS = ("json", "csv", "parquet")
+
+
+@dataclass(frozen=True)
+class ToFiles:
+    """The changes of a table as files below `publish`, in one of FILE_FORMATS."""
+
+    format: str
+
+
+@dataclass(frozen=True)
+class ToKafka:
+    """The changes of a table as messages of a topic, each a JSON object."""
+
+    servers: tuple[str, ...]
+    topic: str
+
+
+Output = ToFiles | ToKafka
+
+
+def outputs(node: Node, mode: str) -> Mapping[str, Output]:
+    """The outputs of a table that is written in an output mode, by `files` and `kafka`."""
+    if "publish" not in node.value:
+        return {}
+    if mode == "complete":
+        node.fail(
+            "publish",
+            "needs a table of which each batch writes what has changed, in output_mode update or "
+            "append: in complete, each writes all of it",
+        )
+    entry = node.child("publish")
+    entry.only("files", "kafka")
+    found: dict[str, Output] = {}
+    if "files" in entry.value:
+        files = entry.child("files")
+        files.only("format")
+        known = values.one_of(FILE_FORMATS)
+        found["files"] = ToFiles(files.get("format", known, f"one of {', '.join(FILE_FORMATS)}"))
+    if "kafka" in entry.value:
+        kafka = entry.child("kafka")
+        kafka.only("servers", "topic")
+        topic = kafka.get("topic", connections.topic, "the name of a topic")
+        found["kafka"] = ToKafka(connections.servers(kafka), topic)
+    if not found:
+        node.fail("publish", "must name files, kafka, or both")
+    return found

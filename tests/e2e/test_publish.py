@@ -1,0 +1,185 @@
+"""Changes of gold's tables, in files and in a topic of a real broker."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from confluent_kafka import Consumer, TopicPartition
+
+from medallion.config.loader import load
+from medallion.config.queries import layers_in_use
+from medallion.errors import ConfigError, MedallionError, UsageError
+from medallion.inspection.status import status
+from medallion.lakehouse import tables
+from medallion.pipeline import maintenance, refresh
+from medallion.pipeline.idle import idle
+from tests.support import PROJECT
+from tests.support.broker import Broker
+from tests.support.lakehouse import Lakehouse
+from tests.support.lines import event
+
+FIRST = [
+    event("10:01:00", "a", "open"),
+    event("10:02:00", "b", "open"),
+    event("10:03:00", "a", "close"),
+    # Days that Java's older classes have not.
+    json.dumps({"id": "z", "action": "open", "ts": "1582-10-10T10:07:00"}),
+]
+# Late, in a window that is there; on time, in a new one; and told again.
+SECOND = [
+    event("10:04:00", "c", "open"),
+    event("10:21:00", "a", "close"),
+    event("10:01:00", "a", "open"),
+]
+KEY = "window_start", "action"
+FAR, TEN, TWENTY = (
+    "1582-10-10T10:00:00.000000Z",
+    "2018-03-02T10:00:00.000000Z",
+    "2018-03-02T10:20:00.000000Z",
+)
+FILES, TOPIC, CSV = "publish.by_window.files", "publish.by_window.kafka", "publish.total.files"
+INSERT, UPDATE = "insert", "update_postimage"
+
+
+def configure(lakehouse: Lakehouse, folder: Path, publish: Any = None, **of_gold: Any) -> None:
+    """The source `event`, with two published tables, and what a test has in place of them."""
+    project = yaml.safe_load((PROJECT / "conf/pipeline.yaml").read_text())
+    base = {"source": "silver.event", "measure": {"total": "count(*)"}, "output_mode": "update"}
+    by_window = {**base, "window": "10 minutes", "group_by": ["action"]}
+    gold = {
+        "by_window": {**by_window, **({"publish": publish} if publish else {})},
+        "total": {**base, "group_by": [], "publish": {"files": {"format": "csv"}}},
+        **of_gold,
+    }
+    document = {"sources": {"event": project["sources"]["event"]}, "gold": gold}
+    conf = folder / "conf"
+    if not conf.exists():
+        shutil.copytree(PROJECT / "conf", conf)
+    (conf / "pipeline.yaml").write_text(yaml.safe_dump(document))
+    environment = {"MEDALLION_CONF": str(conf), "MEDALLION_HOME": str(lakehouse.root)}
+    lakehouse.config = load(environment, PROJECT)
+
+
+def run(lakehouse: Lakehouse) -> None:
+    lakehouse.fill(*layers_in_use(lakehouse.config))
+
+
+def in_files(lakehouse: Lakehouse, table: str = "by_window") -> list[list[dict[str, Any]]]:
+    """The changes of each batch, in the order of what they are known by."""
+    batches = []
+    for folder in sorted((lakehouse.root / "publish" / table).glob("[0-9]*")):
+        found: list[dict[str, Any]] = []
+        for file in folder.glob("part-*"):
+            text = file.read_text().splitlines()
+            found += csv.DictReader(text) if file.suffix == ".csv" else map(json.loads, text)
+        batches.append(sorted(found, key=lambda change: [str(change.get(key)) for key in KEY]))
+    return batches
+
+
+def of_topic(broker: Broker, topic: str) -> list[tuple[Any, Any]]:
+    """Keys and values of all its messages, in their order; the topic has one partition."""
+    consumer = Consumer({"bootstrap.servers": broker.server, "group.id": "tests"})
+    try:
+        place = TopicPartition(topic, 0, 0)
+        _, end = consumer.get_watermark_offsets(place, timeout=30)
+        consumer.assign([place])
+        return [
+            (json.loads(message.key()), json.loads(message.value()))
+            for message in (consumer.consume(end, timeout=30) if end else [])
+        ]
+    finally:
+        consumer.close()
+
+
+def told(changes: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    return [(*(c[key] for key in KEY), c["total"], c["_change_type"]) for c in changes]
+
+
+def newest(changes: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    """What someone who has read all changes holds for the table."""
+    rows: dict[Any, Any] = {}
+    for change in sorted(
+        changes, key=lambda c: (c["_commit_version"], c["_change_type"] != "delete")
+    ):
+        key = tuple(change[key] for key in KEY)
+        if change["_change_type"] == "delete":
+            del rows[key]
+        else:
+            rows[key] = change["total"]
+    return sorted((*key, total) for key, total in rows.items())
+
+
+def test_changes_of_gold_are_published(
+    lakehouse: Lakehouse, broker: Broker, tmp_path: Path
+) -> None:
+    to_topic = {"servers": [broker.server], "topic": "counts"}
+    outputs = {"kafka": to_topic, "files": {"format": "json"}}
+    configure(lakehouse, tmp_path, publish=outputs)
+    lakehouse.land("event", "0.json", *FIRST)
+    with pytest.raises(MedallionError, match="there is no topic counts at"):
+        run(lakehouse)
+    broker.create("counts")
+    run(lakehouse)
+    first = [(FAR, "open", 1, INSERT), (TEN, "close", 1, INSERT), (TEN, "open", 2, INSERT)]
+    assert list(map(told, in_files(lakehouse))) == [first]
+    assert [[row["total"] for row in batch] for batch in in_files(lakehouse, "total")] == [["4"]]
+    messages = of_topic(broker, "counts")
+    assert sorted(told([value for _, value in messages])) == first
+    assert all(key.items() <= value.items() for key, value in messages)
+    assert {tuple(key) for key, _ in messages} == {("window_start", "window_end", "action")}
+
+    lakehouse.land("event", "1.json", *SECOND)
+    report = lakehouse.nightly()
+    assert report.is_good, report
+    second = [(TEN, "open", 3, UPDATE), (TWENTY, "close", 1, INSERT)]
+    assert list(map(told, in_files(lakehouse))) == [first, second]
+    assert [row["total"] for (row,) in in_files(lakehouse, "total")] == ["4", "6"]
+    assert len(of_topic(broker, "counts")) == 5
+    assert idle(lakehouse.config, "nightly", print) is not None, "and nothing is left to do"
+    (sent,) = (q for q in status(lakehouse.config) if q.query == TOPIC)
+    assert (sent.rows_out, sent.waiting_rows, sent.last_batch) == (2, 0, 1)
+
+    # A batch that was cut off before its end: once in files, and again as messages.
+    for query in (FILES, TOPIC):
+        commit = lakehouse.config.layout.checkpoint(query) / "commits/1"
+        commit.unlink()
+    run(lakehouse)
+    assert list(map(told, in_files(lakehouse))) == [first, second]
+    values = [value for _, value in of_topic(broker, "counts")]
+    assert (len(values), sorted(told(values[5:]))) == (7, second)
+
+    # A table that is made anew, and what housekeeping takes: who reads on has the table as it is.
+    refresh.refresh(lakehouse.pipeline(), "gold.by_window")
+    lakehouse.land("event", "2.json", event("10:05:00", "d", "open"))
+    run(lakehouse)
+    expected = [(FAR, "open", 1), (TEN, "close", 1), (TEN, "open", 4), (TWENTY, "close", 1)]
+    changes = [change for batch in in_files(lakehouse) for change in batch]
+    assert newest(changes) == expected
+    assert newest([value for _, value in of_topic(broker, "counts")]) == expected
+    assert [total for *_, total in lakehouse.rows("gold.by_window", *KEY, "total")] == [1, 1, 4, 1]
+
+    # Without its checkpoint, all of it would be published twice.
+    shutil.rmtree(lakehouse.config.layout.checkpoint(FILES))
+    with pytest.raises(UsageError, match=f"medallion refresh {FILES}"):
+        run(lakehouse)
+    refresh.refresh(lakehouse.pipeline(), FILES)
+    assert [newest(batch) for batch in in_files(lakehouse)] == [expected]
+    assert lakehouse.nightly().is_good
+    assert idle(lakehouse.config, "nightly", print) is not None
+    assert len(in_files(lakehouse)) == 1
+
+    # Another topic would get only what changes from now on.
+    configure(lakehouse, tmp_path, publish={"kafka": {**to_topic, "topic": "others"}})
+    with pytest.raises(ConfigError, match=r"was made with topic 'counts'.* refresh " + TOPIC):
+        run(lakehouse)
+    # And a table that is published no more keeps no feed.
+    configure(lakehouse, tmp_path)
+    maintenance.by_hand(lakehouse.config)
+    table = tables.open_table(lakehouse.config.layout.table("gold.by_window"))
+    assert table.metadata().configuration["delta.enableChangeDataFeed"] == "false"
