@@ -8,15 +8,17 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 import yaml
 from confluent_kafka import Consumer, TopicPartition
 
 from medallion.config.loader import load
 from medallion.config.queries import layers_in_use
-from medallion.errors import ConfigError, MedallionError, UsageError
+from medallion.errors import MedallionError, UsageError
 from medallion.inspection.status import status
 from medallion.lakehouse import tables
+from medallion.ops.runs import Runs
 from medallion.pipeline import maintenance, refresh
 from medallion.pipeline.idle import idle
 from tests.support import PROJECT
@@ -44,6 +46,11 @@ FAR, TEN, TWENTY = (
     "2018-03-02T10:20:00.000000Z",
 )
 FILES, TOPIC, CSV = "publish.by_window.files", "publish.by_window.kafka", "publish.total.files"
+TOO_FEW = {
+    "type": "expect_table_row_count_to_be_between",
+    "kwargs": {"min_value": 1},
+    "meta": {"name": "too_few", "on_failure": "stop"},
+}
 INSERT, UPDATE = "insert", "update_postimage"
 
 
@@ -70,16 +77,23 @@ def run(lakehouse: Lakehouse) -> None:
     lakehouse.fill(*layers_in_use(lakehouse.config))
 
 
+def batches(lakehouse: Lakehouse, table: str) -> list[Path]:
+    """The folders of the batches that are published, in their order."""
+    return sorted((lakehouse.root / "publish" / table).glob("[0-9]*"))
+
+
 def in_files(lakehouse: Lakehouse, table: str = "by_window") -> list[list[dict[str, Any]]]:
     """The changes of each batch, in the order of what they are known by."""
-    batches = []
-    for folder in sorted((lakehouse.root / "publish" / table).glob("[0-9]*")):
+    found_by_batch = []
+    for folder in batches(lakehouse, table):
         found: list[dict[str, Any]] = []
         for file in folder.glob("part-*"):
             text = file.read_text().splitlines()
             found += csv.DictReader(text) if file.suffix == ".csv" else map(json.loads, text)
-        batches.append(sorted(found, key=lambda change: [str(change.get(key)) for key in KEY]))
-    return batches
+        found_by_batch.append(
+            sorted(found, key=lambda change: [str(change.get(key)) for key in KEY])
+        )
+    return found_by_batch
 
 
 def of_topic(broker: Broker, topic: str) -> list[tuple[Any, Any]]:
@@ -145,10 +159,10 @@ def test_changes_of_gold_are_published(
     (sent,) = (q for q in status(lakehouse.config) if q.query == TOPIC)
     assert (sent.rows_out, sent.waiting_rows, sent.last_batch) == (2, 0, 1)
 
-    # A batch that was cut off before its end: once in files, and again as messages.
-    for query in (FILES, TOPIC):
-        commit = lakehouse.config.layout.checkpoint(query) / "commits/1"
-        commit.unlink()
+    # Batches that were cut off before their ends: gold's changes nothing, and what is published
+    # comes once in files, and again as messages.
+    for query in ("gold.by_window", FILES, TOPIC):
+        (lakehouse.config.layout.checkpoint(query) / "commits/1").unlink()
     run(lakehouse)
     assert list(map(told, in_files(lakehouse))) == [first, second]
     values = [value for _, value in of_topic(broker, "counts")]
@@ -175,11 +189,59 @@ def test_changes_of_gold_are_published(
     assert len(in_files(lakehouse)) == 1
 
     # Another topic would get only what changes from now on.
+    broker.create("others")
     configure(lakehouse, tmp_path, publish={"kafka": {**to_topic, "topic": "others"}})
-    with pytest.raises(ConfigError, match=r"was made with topic 'counts'.* refresh " + TOPIC):
+    with pytest.raises(UsageError, match=r"with topic 'counts', .* medallion refresh " + TOPIC):
         run(lakehouse)
-    # And a table that is published no more keeps no feed.
+
+
+def test_an_output_that_was_given_up_and_comes_again(lakehouse: Lakehouse, tmp_path: Path) -> None:
+    outputs = {"files": {"format": "parquet"}}
+    configure(lakehouse, tmp_path)
+    lakehouse.land("event", "0.json", *FIRST)
+    run(lakehouse)
+    assert not (lakehouse.root / "publish/by_window").exists()
+    configure(lakehouse, tmp_path, publish=outputs)  # of a table that is there
+    run(lakehouse)
+    assert totals(lakehouse) == [{1, 2}]
+
+    # What a gate of gold holds back goes no further, whoever asks.
+    suite = tmp_path / "conf/great_expectations/expectations/gold/by_window.json"
+    suite.parent.mkdir(exist_ok=True)
+    suite.write_text(json.dumps({"name": "gold.by_window", "expectations": [TOO_FEW]}))
+    gate = {"kind": "gate", "query": "gold.by_window", "started_at": 0, "table_version": 1}
+    held = {"state": "held", "failed_expectations": "too_few"}
+    Runs(lakehouse.config.layout).write([{**gate, **held}])
+    lakehouse.land("event", "1.json", *SECOND)
+    with pytest.raises(MedallionError, match="too_few failed on gold"):
+        run(lakehouse)
+    assert totals(lakehouse) == [{1, 2}]
+    Runs(lakehouse.config.layout).write([{**gate, "state": "passed"}])
+    run(lakehouse)
+    assert totals(lakehouse) == [{1, 2}, {1, 3}]
+
+    # A table that is published no more keeps no feed, and what it changes then nobody knows.
     configure(lakehouse, tmp_path)
     maintenance.by_hand(lakehouse.config)
     table = tables.open_table(lakehouse.config.layout.table("gold.by_window"))
     assert table.metadata().configuration["delta.enableChangeDataFeed"] == "false"
+    lakehouse.land("event", "2.json", event("10:05:00", "d", "open"))
+    run(lakehouse)
+    configure(lakehouse, tmp_path, publish=outputs)
+    with pytest.raises(UsageError, match=r"has changed since is not kept .* refresh"):
+        run(lakehouse)
+    refresh.refresh(lakehouse.pipeline(), FILES)
+    assert totals(lakehouse) == [{1, 4}]
+    assert [folder.name for folder in batches(lakehouse, "by_window")] == ["00000002"]
+    lakehouse.land("event", "3.json", event("10:06:00", "e", "open"))
+    run(lakehouse)
+    assert totals(lakehouse) == [{1, 4}, {5}]
+
+
+def totals(lakehouse: Lakehouse) -> list[set[int]]:
+    """The totals that each batch of Parquet files has."""
+    found = []
+    for folder in batches(lakehouse, "by_window"):
+        rows = duckdb.read_parquet(str(folder / "*.parquet"), connection=duckdb.connect())
+        found.append({total for (total,) in rows.project("total").fetchall()})
+    return found

@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 
 from medallion.config.loader import load
 from medallion.config.model import Config
+from medallion.config.queries import layers_in_use
 from medallion.errors import MedallionError
 from medallion.inspection.audit import audit
-from medallion.lakehouse.layout import LAYERS
 from medallion.pipeline import backfill, continuous, maintenance, refresh
 from medallion.pipeline.context import open_pipeline
 from medallion.pipeline.nightly import Nightly
@@ -85,17 +85,19 @@ class Actor:
             yield
 
     @contextmanager
-    def _open(self, command: str, layers: tuple[str, ...] = LAYERS) -> Iterator[Pipeline]:
-        with open_pipeline(self.config(), command, layers, lambda _: None) as pipeline:
+    def _open(self, command: str, *layers: str) -> Iterator[Pipeline]:
+        config = self.config()
+        asked = layers or layers_in_use(config)
+        with open_pipeline(config, command, asked, lambda _: None) as pipeline:
             yield pipeline
 
     def _layers(self) -> None:
         with self._open("faults") as pipeline:
-            for layer in LAYERS:
+            for layer in layers_in_use(pipeline.config):
                 pipeline.run(layer)
 
     def _run(self, layer: str) -> None:
-        with self._open(f"run {layer}", (layer,)) as pipeline:
+        with self._open(f"run {layer}", layer) as pipeline:
             pipeline.run(layer)
 
     def _nightly(self) -> None:
@@ -110,12 +112,12 @@ class Actor:
         with self._open("stream") as pipeline:
             timer.start()
             try:
-                continuous.serve(pipeline, LAYERS, "1 second")
+                continuous.serve(pipeline, layers_in_use(pipeline.config), "1 second")
             finally:
                 timer.cancel()
 
     def _refresh(self, table: str) -> None:
-        with self._open("refresh", refresh.layers_of(self.config(), table)) as pipeline:
+        with self._open("refresh", *refresh.layers_of(self.config(), table)) as pipeline:
             refresh.refresh(pipeline, table)
 
     def _backfill(self, path: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter
 from collections.abc import Hashable
 from datetime import UTC, datetime
@@ -33,7 +34,23 @@ def differences(world: World) -> list[str]:
     actions = _rows(root, "gold/by_action", "action, total")
     found += _differ("rows of gold.by_action", len(actions), len(world.actions()))
     found += _unlike("gold.by_action", Counter(dict(actions)), world.actions())
+    found += _unlike("publish/by_action", Counter(_published(root)), world.actions())
     return found + _files(world)
+
+
+def _published(root: Path) -> dict[str, int]:
+    """What somebody knows of gold.by_action who has read all that was published of it."""
+    files = (root / "publish/by_action").glob("[0-9]*/*.json")
+    changes = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    rows: dict[str, int] = {}
+    for change in sorted(
+        changes, key=lambda one: (one["_commit_version"], one["_change_type"] != "delete")
+    ):
+        if change["_change_type"] == "delete":
+            del rows[change["action"]]
+        else:
+            rows[change["action"]] = change["total"]
+    return rows
 
 
 def _rows(root: Path, table: str, columns: str) -> list[tuple[Any, ...]]:

@@ -11,7 +11,13 @@ import yaml
 
 from tests.support import PROJECT
 
-QUERIES = ("bronze.event", "silver.event", "gold.by_window", "gold.by_action")
+QUERIES = (
+    "bronze.event",
+    "silver.event",
+    "gold.by_window",
+    "gold.by_action",
+    "publish.by_action.files",
+)
 SUITES = ("bronze/event.json", "silver/event.json")
 # The delays that Spark changes without a word, the cut of batches, and what only a refresh may
 # change: the walk edits one of them at a time.
@@ -20,12 +26,12 @@ EDITS: tuple[tuple[tuple[str, ...], tuple[Any, ...]], ...] = (
     (("sources", "event", "max_files_per_trigger"), (1, 2, 1000)),
     (("sources", "event", "schema_evolution"), ("addNewColumns", "rescue")),
     (("sources", "event", "silver", "action"), ("lower(action)", "lower(trim(action))")),
-    (("gold", "by_action", "output_mode"), ("update", "complete")),
+    (("gold", "by_window", "output_mode"), ("update", "complete")),
 )
 
 
 def new_conf(folder: Path) -> Path:
-    """A configuration of one source, and of gold in both output modes."""
+    """A configuration of one source, and of gold in both output modes, one of them published."""
     project = yaml.safe_load((PROJECT / "conf/pipeline.yaml").read_text(encoding="utf-8"))
     measure = {"total": "count(*)"}
     gold: dict[str, Any] = {"source": "silver.event", "group_by": ["action"], "measure": measure}
@@ -33,7 +39,11 @@ def new_conf(folder: Path) -> Path:
         "sources": {"event": project["sources"]["event"]},
         "gold": {
             "by_window": {**gold, "window": "10 minutes"},
-            "by_action": {**gold, "output_mode": "update"},
+            "by_action": {
+                **gold,
+                "output_mode": "update",
+                "publish": {"files": {"format": "json"}},
+            },
         },
     }
     folder.mkdir(parents=True)

@@ -83,7 +83,7 @@ class Walk:
         do = self.random.choice(self.commands)
         given: dict[str, Any] = {}
         if do == "run":
-            given = {"layer": self.random.choice(("bronze", "silver", "gold"))}
+            given = {"layer": self.random.choice(("bronze", "silver", "gold", "publish"))}
         elif do == "refresh":
             given = {"table": self.random.choice(damage.QUERIES[1:])}
         elif do == "backfill":

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import unquote
 
 Actions = list[dict[str, Any]]
+_FEED = "delta.enableChangeDataFeed"
 
 
 def committed_version(table: Path, application: str, transaction: int) -> int | None:
@@ -78,28 +79,54 @@ def feed_files(table: Path, first: int, last: int) -> list[Path]:
     return [table / unquote(action["cdc"]["path"]) for action in actions if "cdc" in action]
 
 
+def has_changes(table: Path, first: int) -> bool:
+    """Whether versions from `first` on say of any change, or are not all there to be asked."""
+    try:
+        return any(_changed(_actions(table, v)) for v in range(first, _newest(table) + 1))
+    except FileNotFoundError:
+        return True
+
+
+def can_tell_changes(table: Path, first: int) -> bool:
+    """Whether all that versions from `first` on have changed can still be read: they have a feed,
+    and the files that it names are there."""
+    try:
+        for version in range(first, _newest(table) + 1):
+            actions = _actions(table, version)
+            kept = [a["metaData"]["configuration"].get(_FEED) for a in actions if "metaData" in a]
+            if any(value != "true" for value in kept):
+                return False
+            if not all((table / unquote(path)).exists() for path in _changed(actions)):
+                return False
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def has_more_changes(table: Path, version: int, files: int) -> bool:
     """Whether a version says of more changes than its first files do, of which there are so many.
 
-    They are those of its feed, or, where a commit only adds or removes files, these. (Source:
-    DeltaSourceCDCSupport of Delta.)
+    They are those of its feed, or, where a commit has none, the files that it adds or removes.
+    (Source: DeltaSourceCDCSupport of Delta.)
     """
     try:
-        actions = _actions(table, version)
+        return files < len(_changed(_actions(table, version)))
     except FileNotFoundError:
         return True
-    feed = [action for action in actions if "cdc" in action]
+
+
+def _changed(actions: Actions) -> list[str]:
+    """The files in which a commit's changes are."""
+    feed = [action["cdc"]["path"] for action in actions if "cdc" in action]
     data = (action.get("add") or action.get("remove") or {} for action in actions)
-    return files < (len(feed) or sum(bool(file.get("dataChange")) for file in data))
+    return feed or [file["path"] for file in data if file.get("dataChange")]
 
 
 def _transactions(
     table: Path, application: str | None = None
 ) -> Iterator[tuple[int, int, Actions]]:
     """Version, transaction and actions of the writes of an application, or of all, newest first."""
-    log = table / "_delta_log"
-    commits = (file for file in log.glob("*.json") if file.stem.isdigit())
-    version = max((int(file.stem) for file in commits), default=-1)
+    version = _newest(table)
     while version >= 0:
         try:
             text = _commit(table, version).read_text(encoding="utf-8")
@@ -111,6 +138,11 @@ def _transactions(
                 if application in (None, txn["appId"]):
                     yield version, int(txn["version"]), actions
         version -= 1
+
+
+def _newest(table: Path) -> int:
+    commits = (file for file in (table / "_delta_log").glob("*.json") if file.stem.isdigit())
+    return max((int(file.stem) for file in commits), default=-1)
 
 
 def _actions(table: Path, version: int) -> Actions:

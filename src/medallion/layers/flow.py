@@ -96,8 +96,12 @@ class Flow(ABC):
             due.is_open(self.config, runs, self.name, settings)
             or any(due.has_input(self.config, self.name, table) for table in self.read_from)
             # Whoever reads it wants it there, and wrong SQL is to be told, before there are rows.
-            or not (tables.exists(self.config.layout.table(self.name)) or self.is_waiting())
+            or not (self.is_waiting() or self._is_there())
         )
+
+    def _is_there(self) -> bool:
+        """Whether its own table is, if it has one."""
+        return all(map(tables.exists, map(self.config.layout.table, self.targets[:1])))
 
     @property
     def read_from(self) -> tuple[Path, ...]:

@@ -65,6 +65,8 @@ def has_input(config: Config, query: str, upstream: Path) -> bool:
         upstream: where it lies; for bronze, the table of what was handed over to it.
     """
     read = read_up_to(config, query, upstream)
+    if query.startswith(f"{PUBLISH}."):  # rows that are taken away are news as well
+        return not read.is_whole or log.has_changes(upstream, read.version)
     return not read.is_whole or tables.rows_written(upstream, after=read.version - 1) > 0
 
 
@@ -75,8 +77,8 @@ def read_up_to(config: Config, query: str, upstream: Path) -> DeltaOffset:
     """
     checkpoint = config.layout.checkpoint(query)
     read = checkpoints.delta_offset(checkpoint, checkpoints.last_committed(checkpoint), upstream)
-    is_done = not read.is_whole and query.startswith(f"{PUBLISH}.")
-    if is_done and not log.has_more_changes(upstream, read.version, read.index + 1):
+    may_be_done = query.startswith(f"{PUBLISH}.") and not read.is_whole and not read.is_first
+    if may_be_done and not log.has_more_changes(upstream, read.version, read.index + 1):
         return DeltaOffset(read.version + 1, -1)
     return read
 

@@ -135,7 +135,7 @@ def _maintain(config: Config, table: _Table, is_idle: bool) -> tuple[Upkeep, str
     if need:  # what is gone from the log is not there to be kept
         first = tables.earliest_version(table.path)
         need = replace(need, version=max(need.version, first))
-    found = upkeep.clean(table.path, policy, need, is_idle)
+    found = upkeep.clean(table.path, policy, need, is_idle, table.spec.has_feed)
     note = None
     if need and version - need.version >= upkeep.MOST_VERSIONS:
         behind = f"{version - need.version + 1:,} versions"

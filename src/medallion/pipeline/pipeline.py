@@ -95,13 +95,18 @@ class Pipeline:
                 return False
             if not is_new:
                 self._refuse_old(flow)
-            self._need(flow)
-            for table in (*flow.upstream, *flow.targets):
-                tables.version(self.config.layout.table(table))  # one that is damaged is told here
+            self.check(flow)
             run = flow.start(how, -1 if is_new else self.runs.last_batch(flow.name))
             due.note(self.config, flow.name, self._settings)
             run.on_batch = lambda run, batch: self._tell(flow, batch)
         return True
+
+    def check(self, flow: Flow) -> None:
+        """Raise MedallionError where what it reads is not there, is held back, or is damaged."""
+        self._need(flow)
+        self._refuse_unjudged(flow)
+        for table in (*flow.upstream, *flow.targets):
+            tables.version(self.config.layout.table(table))
 
     @contextmanager
     def _in_words(self, flow: Flow) -> Iterator[None]:
@@ -111,6 +116,8 @@ class Pipeline:
         except MedallionError:
             raise
         except AnalysisException as error:
+            if not flow.targets:  # it has no SQL
+                raise ours(error, f"{flow.name} cannot be started") from error
             # Spark's first words name the column or the function that it does not know.
             where = f"{self.config.conf_dir / 'pipeline.yaml'}: {flow.name}"
             if len(flow.targets) > 1:  # there are rules to break
@@ -181,6 +188,17 @@ class Pipeline:
             if not tables.exists(table):
                 layer = name.partition(".")[0]
                 raise UsageError(f"{name} is not there yet: run medallion run {layer} first.")
+
+    def _refuse_unjudged(self, flow: Flow) -> None:
+        """Raise MedallionError where it would publish what a gate of gold has not let pass."""
+        for table in flow.upstream:
+            gate = self.runs.standing.gates.get(table)
+            is_held = table.startswith("gold.") and gate is not None and gate.state == HELD
+            if gate and is_held and read_suite(self.config.conf_dir, table):
+                raise MedallionError(
+                    f"{flow.name} waits: {gate.failed} failed on {table} and has not passed since. "
+                    "Run medallion nightly, with --accept EXPECTATION to let it through."
+                )
 
     def held(self) -> dict[str, str]:
         """The tables whose gate holds rows back from gold, with the names that failed.

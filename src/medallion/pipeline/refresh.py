@@ -19,6 +19,7 @@ from medallion.errors import MedallionError, UsageError
 from medallion.lakehouse import tables
 from medallion.lakehouse.layout import PUBLISH, Layout
 from medallion.lakehouse.text import counted
+from medallion.layers.publish.flow import Publish
 from medallion.ops.runs import REFRESHED
 from medallion.pipeline import plan as plans
 from medallion.pipeline.pipeline import Pipeline
@@ -86,19 +87,17 @@ def refresh(pipeline: Pipeline, table: str) -> None:
 
 def _publish_anew(pipeline: Pipeline, name: str) -> None:
     """Send all rows of a table to an output as if it had got none; files that it has go."""
-    layout, flow = pipeline.config.layout, pipeline.flow(name)
-    _, table, output = name.split(".")
-    shutil.rmtree(layout.checkpoint(name), ignore_errors=True)
-    if output == "files":
-        shutil.rmtree(layout.published(table), ignore_errors=True)
-    if not pipeline.begin(flow, trigger(AVAILABLE_NOW), is_new=True):
-        raise UsageError(f"{name}: gold.{table} has no rows yet.")
+    flow = pipeline.flow(name)
+    assert isinstance(flow, Publish), "names of outputs are those of no other queries"
+    pipeline.check(flow)
+    flow.forget()
+    if not pipeline.begin(flow, trigger(AVAILABLE_NOW)):
+        raise UsageError(f"{name} waits: nothing has landed that tells its schema.")
     await_all([flow.ran], Watch(pipeline.say).look)
-    figures = flow.settle(-1)
-    row = row_of(pipeline.config, pipeline.runs, flow, figures)
-    row |= {"run_id": pipeline.run_id, "command": f"refresh {name}", "state": REFRESHED}
-    pipeline.runs.write([row])
-    pipeline.say(f"refresh   {name}: {counted(figures['rows_out'], 'row')} published anew")
+    sent = sum(map(flow.sent, flow.ran.batches.values()))
+    if failures := pipeline.settle([flow]):
+        raise failures[0]
+    pipeline.say(f"refresh   {name}: {counted(sent, 'row')} published anew")
 
 
 def end_swap(pipeline: Pipeline) -> None:

@@ -46,7 +46,9 @@ def compact(table: Path, policy: Maintenance) -> int:
     return int(metrics["numFilesRemoved"])
 
 
-def clean(table: Path, policy: Maintenance, need: Need | None, is_idle: bool) -> Upkeep:
+def clean(
+    table: Path, policy: Maintenance, need: Need | None, is_idle: bool, has_feed: bool = False
+) -> Upkeep:
     """Remove files and commits that are older than the policy says and that nobody needs.
 
     Args:
@@ -54,6 +56,7 @@ def clean(table: Path, policy: Maintenance, need: Need | None, is_idle: bool) ->
             have been.
         is_idle: nobody writes the table now, so that what no commit names can be told from what
             one is about to name.
+        has_feed: its changes are read, some of which are in files that a version took away.
     """
     from deltalake import DeltaTable
 
@@ -61,10 +64,11 @@ def clean(table: Path, policy: Maintenance, need: Need | None, is_idle: bool) ->
     if len(needed) > MOST_VERSIONS:
         return Upkeep()
     within = need.version if need and need.is_within else None
-    adding = [v for v in needed if log.added_files(table, v, v) or v == within]
+    kept = [v for v in needed if has_feed or log.added_files(table, v, v) or v == within]
     feed = set(log.feed_files(table, needed.start, needed.stop - 1))
-    # Delta's writer takes a feed that is to be read for what no commit names.
-    removed = _vacuum(table, policy, adding, is_idle and not feed)
+    # Delta's writer takes a feed that is to be read for what no commit names. So of a table that is
+    # published, what a killed write has left stays.
+    removed = _vacuum(table, policy, kept, is_idle and not feed)
     before = _commits(table)
     if _are_young(table, needed, policy.retention.seconds):
         DeltaTable(table).cleanup_metadata()

@@ -22,10 +22,14 @@ _NOT_READ = "-"  # in place of the offset of a source that had nothing yet
 
 @dataclass(frozen=True)
 class DeltaOffset:
-    """How far a query has read a Delta table: all before a version, and part of it if `index`."""
+    """How far a query has read a Delta table: all before a version, and part of it if `index`.
+
+    `is_first` where it is reading the table as that version had it.
+    """
 
     version: int
     index: int
+    is_first: bool = False
 
     @property
     def is_whole(self) -> bool:
@@ -87,7 +91,8 @@ def offsets(checkpoint: Path, batch: int) -> list[Any]:
 
 def parse_offset(document: dict[str, Any]) -> DeltaOffset:
     """An offset of Delta's streaming source, as in checkpoints and progress records."""
-    return DeltaOffset(int(document["reservoirVersion"]), int(document["index"]))
+    is_first = bool(document.get("isStartingVersion"))
+    return DeltaOffset(int(document["reservoirVersion"]), int(document["index"]), is_first)
 
 
 def settings(checkpoint: Path) -> dict[str, str]:

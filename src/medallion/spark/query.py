@@ -27,6 +27,7 @@ _OF_A_TASK = "TASK_WRITE_FAILED"  # says which table, and not what was wrong
 # How Spark's errors name a state that it cannot read.
 _STATE = ("STATE_STORE", "RocksDB", "/state/")
 _GONE = "KAFKA_DATA_LOSS"
+_NO_FEED = ("DELTA_MISSING_CHANGE_DATA", "DELTA_CHANGE_DATA_FILE_NOT_FOUND")
 _REWRITTEN = ("DELTA_SOURCE_TABLE_IGNORE_CHANGES", "DELTA_SOURCE_IGNORE_DELETE")
 
 
@@ -182,6 +183,11 @@ class Run:
             return (
                 "rows of the table that it reads have been changed or deleted since it last ran: "
                 f"medallion refresh {self.name} rebuilds its own"
+            )
+        if any(name in told for name in _NO_FEED):
+            return (
+                "what its table has changed since it last ran is not kept any more: medallion "
+                f"refresh {self.name} publishes the whole table anew"
             )
         if _GONE in told:
             return "messages are gone, or a topic was made anew: medallion run bronze says which"

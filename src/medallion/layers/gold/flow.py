@@ -62,6 +62,7 @@ class Gold(Flow):
             tables.forget_empty(target, result.schema.json())
         properties = self.config.maintain.properties(self.config.spec(self.name))
         tables.create(target, result.schema.json(), properties)
+        tables.align(target, properties)  # whoever publishes it needs a feed from now on
         if table.output_mode == "update":
             merge = Merge(self.spark, self.config, table)
             writer, sink = merge.touched(*stream.values()).writeStream, Sink(merge)

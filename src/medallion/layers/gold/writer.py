@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from operator import and_
 from pathlib import Path
@@ -69,13 +69,24 @@ def _matching(rows: DataFrame, touched: DataFrame, keys: Sequence[str]) -> DataF
     return left.join(F.broadcast(right), on=same, how="left_semi")
 
 
+# Types that cannot be compared.
+_OPAQUE = ("map<", "variant")
+
+
 def _replace(spark: SparkSession, target: Path, fresh: DataFrame, keys: Sequence[str]) -> None:
-    same = " and ".join(f"old.`{k}` <=> new.`{k}`" for k in keys) or "true"
+    """Merge groups by their keys; one that is as it was is no change, for whoever reads changes."""
+    same = _alike(keys) or "true"
+    measures = {name: kind for name, kind in fresh.dtypes if name not in keys}
+    is_opaque = any(opaque in kind for kind in measures.values() for opaque in _OPAQUE)
     (
         DeltaTable.forPath(spark, str(target))
         .alias("old")
         .merge(fresh.alias("new"), same)
-        .whenMatchedUpdateAll()
+        .whenMatchedUpdateAll(None if is_opaque else f"not ({_alike(measures)})")
         .whenNotMatchedInsertAll()
         .execute()
     )
+
+
+def _alike(columns: Iterable[str]) -> str:
+    return " and ".join(f"old.`{column}` <=> new.`{column}`" for column in columns)

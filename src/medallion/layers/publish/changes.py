@@ -28,7 +28,8 @@ def stream(spark: SparkSession, table: Path) -> DataFrame:
 def messages(changes: DataFrame, key: Sequence[str]) -> DataFrame:
     """Changes as messages: `key` and `value`, JSON objects.
 
-    Those of one key are in one partition, in their order, which a topic keeps.
+    Those of one key are in one partition, in their order, which a topic keeps: by version, and
+    within one what was taken away comes first.
 
     Args:
         key: the columns that a row of the table is known by; without them, messages have no key.
@@ -41,5 +42,5 @@ def messages(changes: DataFrame, key: Sequence[str]) -> DataFrame:
         VERSION,
         (F.col(CHANGE) != _DELETED).alias("is_there"),
     )
-    in_order = told.repartition("key") if key else told
-    return in_order.sortWithinPartitions(VERSION, "is_there").select("key", "value")
+    together = told.repartition("key") if key else told.coalesce(1)
+    return together.sortWithinPartitions(VERSION, "is_there").select("key", "value")

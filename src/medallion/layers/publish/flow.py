@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from medallion.config.model import Aggregate, Config
 from medallion.config.publish import ToFiles
 from medallion.config.queries import Query
 from medallion.errors import UsageError
-from medallion.lakehouse import tables
+from medallion.lakehouse import log, tables
 from medallion.lakehouse.text import counted
 from medallion.layers import recovery
-from medallion.layers.definition import refuse_another
 from medallion.layers.flow import Flow, Say
 from medallion.layers.gold.transform import groups
 from medallion.layers.publish import changes
-from medallion.layers.publish.sinks import Files, Output, Topic
+from medallion.layers.publish.outputs import Files, Output, Topic
+from medallion.ops import due
 from medallion.spark import checkpoints, query
 from medallion.spark.progress import Batch
 from medallion.spark.query import Run
 from medallion.spark.sink import Sink
 
-_PUBLISHED = "published"
+_PUBLISHED, _DEFINITION = "published", "definition"
+_FEED = {"delta.enableChangeDataFeed": "true"}
 
 
 class Publish(Flow):
@@ -37,66 +38,107 @@ class Publish(Flow):
         _, name, output = query.name.split(".")
         table = config.gold[name]
         to = table.outputs[output]
-        self.output: Output
+        self._gold = config.layout.table(query.upstream[0])
+        self._checkpoint = config.layout.checkpoint(self.name)
+        self._output: Output
         if isinstance(to, ToFiles):
-            self.output = Files(self.name, config.layout.published(name), to)
+            self._output = Files(self.name, config.layout.published(name), to)
         else:
             key = groups(table.made) if isinstance(table.made, Aggregate) else ()
-            self.output = Topic(self.name, key, to, config.login)
+            self._output = Topic(self.name, key, to, config.login)
 
     def start(self, trigger: Mapping[str, Any], recorded: int) -> Run:
         """Start the query.
 
         Raises:
-            ConfigError: the table, or the output, is another one than what was published so far.
-            UsageError: its checkpoint is gone or torn, and all would be published a second time; or
-                the format cannot hold a column.
-            MedallionError: no broker answers, or the topic is not there.
+            UsageError: the table, or the output, is another one than what was published so far; or
+                what was published, or has changed since, is not known any more.
+            MedallionError: no broker answers, the topic is not there, or the format cannot hold a
+                column.
         """
-        (gold,) = self.read_from
-        checkpoint = self.config.layout.checkpoint(self.name)
-        self._refuse_lost(checkpoint, recorded)
-        # A table that was not published before has no feed yet.
-        tables.align(gold, self.config.maintain.properties(self.config.spec(self.upstream[0])))
-        rows = changes.stream(self.spark, gold)
-        columns = dict(rows.dtypes)
-        now = {**self.definition(), "columns": columns}
-        refuse_another(self.config, self.name, checkpoints.made_by(checkpoint, now), now)
-        self.output.prepare(columns)
+        self._refuse_lost(recorded)
+        rows, now = self._look()
+        self._refuse_another(now)
         told = rows.observe(_PUBLISHED, F.count(F.lit(1)).alias("rows"))
-        sink = Sink(self.output.write)
-        self.run = query.start(told.writeStream, self.name, checkpoint, trigger, sink)
+        sink = Sink(self._output.write)
+        self.run = query.start(told.writeStream, self.name, self._checkpoint, trigger, sink)
         return self.run
 
-    def _refuse_lost(self, checkpoint: Path, recorded: int) -> None:
-        """Raise UsageError where what was published is not what the checkpoint says."""
-        begun, last = checkpoints.last_begun(checkpoint), self.output.last_batch
-        torn = checkpoints.torn(checkpoint)
-        if begun < last or (torn and torn.parent.name == "offsets" and last >= begun):
-            raise UsageError(
-                f"{self.name} cannot go on, for {checkpoint} does not have the batches that it has "
-                f"published: medallion refresh {self.name} publishes the whole table anew."
-            )
-        recovery.refuse_lost(self.name, checkpoint, [], recorded)
+    def forget(self) -> None:
+        """Forget what was published, so that the next start publishes the whole table anew.
+
+        The numbers of batches go on: a reader of the files may go by them.
+
+        Raises:
+            MedallionError: it could not be published, and nothing is forgotten.
+        """
+        _, now = self._look()
+        last = max(checkpoints.last_begun(self._checkpoint), self._output.last_batch)
+        aside = self._checkpoint.with_name(f".{self._checkpoint.name}.old")
+        shutil.rmtree(aside, ignore_errors=True)
+        if self._checkpoint.exists():
+            self._checkpoint.rename(aside)
+        self._output.empty()
+        if last >= 0:
+            checkpoints.begin_after(self._checkpoint, last, None)
+            checkpoints.note(self._checkpoint, _DEFINITION, dict(now))
+        shutil.rmtree(aside, ignore_errors=True)
+
+    def _look(self) -> tuple[DataFrame, Mapping[str, str]]:
+        """The changes, and what may not change without its being published anew."""
+        if tables.others(self._gold, _FEED):
+            raise UsageError(f"{self.upstream[0]} has no feed yet: run medallion run gold first.")
+        rows = changes.stream(self.spark, self._gold)
+        columns = dict(rows.dtypes)
+        told = ", ".join(f"{name} {kind}" for name, kind in columns.items() if name[0] != "_")
+        return rows, {"columns": told, **self._output.look(columns)}
+
+    def _refuse_lost(self, recorded: int) -> None:
+        """Raise UsageError where nobody knows what was published, or what has changed since."""
+        begun, last = checkpoints.last_begun(self._checkpoint), self._output.last_batch
+        torn = checkpoints.torn(self._checkpoint)
+        is_plan = torn is not None and torn.parent.name == "offsets"
+        is_lost = begun < max(last, recorded) or (is_plan and last >= begun)
+        if is_lost or recovery.mended(self._checkpoint, []):
+            self._refuse(f"{self._checkpoint} does not have all batches that were published")
+        if checkpoints.last_committed(self._checkpoint) >= 0:
+            read = due.read_up_to(self.config, self.name, self._gold)
+            if read.version and not log.can_tell_changes(self._gold, read.version):
+                self._refuse(f"what {self.upstream[0]} has changed since is not kept any more")
+
+    def _refuse_another(self, now: Mapping[str, str]) -> None:
+        then = checkpoints.noted(self._checkpoint, _DEFINITION)
+        done = max(checkpoints.last_committed(self._checkpoint), self._output.last_batch)
+        if then is None or done < 0:
+            checkpoints.note(self._checkpoint, _DEFINITION, dict(now))
+        elif then != now:
+            was = [f"{key} {then.get(key)!r}" for key in now if then.get(key) != now[key]]
+            self._refuse(f"it was published so far with {', '.join(was)}")
+
+    def _refuse(self, why: str) -> None:
+        raise UsageError(
+            f"{self.name} cannot go on, for {why}: medallion refresh {self.name} publishes the "
+            "whole table anew."
+        )
 
     def settle(self, since: int) -> dict[str, Any]:
         """The rows of the feed that the batches read, and the changes that were sent."""
         batches = self.ran.batches.values()
         return {
             "rows_in": sum(batch.rows for batch in batches),
-            "rows_out": sum(map(_published, batches)),
+            "rows_out": sum(map(self.sent, batches)),
             "first_batch": since + 1,
             "last_batch": self.ran.batches_to_settle(since).stop - 1,
         }
 
     def definition(self) -> Mapping[str, Any]:
-        """Where it goes: elsewhere, only what changes from then on would come."""
-        return self.output.definition
+        """Nothing: it makes no table, and looks at where it publishes by itself."""
+        return {}
 
     def told(self, batch: Batch) -> str | None:
         """How many changes it has sent."""
-        return counted(_published(batch), "change") if batch.rows else None
+        return counted(self.sent(batch), "change") if batch.rows else None
 
-
-def _published(batch: Batch) -> int:
-    return int(batch.observed.get(_PUBLISHED, {"rows": 0})["rows"])
+    def sent(self, batch: Batch) -> int:
+        """The changes that a batch has sent, as the engine counted them."""
+        return int(batch.observed.get(_PUBLISHED, {"rows": 0})["rows"])

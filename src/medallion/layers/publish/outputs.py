@@ -1,0 +1,135 @@
+"""Where changes go: a folder of files a micro-batch, or messages of a topic."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from pyspark.sql import DataFrame
+
+from medallion.config.connections import Login
+from medallion.config.publish import ToFiles, ToKafka
+from medallion.errors import MedallionError, UsageError
+from medallion.lakehouse import storage
+from medallion.layers.publish.changes import TIMES, messages
+from medallion.sources.kafka import broker, options
+
+_NESTED = ("array<", "map<", "struct<", "variant")  # as Spark spells their types
+_BATCH = re.compile(r"\d{8,}")
+
+
+class Output(Protocol):
+    """What a query that publishes writes to."""
+
+    @property
+    def last_batch(self) -> int:
+        """The last batch that is there for sure; -1 if nobody knows of one."""
+
+    def look(self, columns: Mapping[str, str]) -> Mapping[str, str]:
+        """Where it is, in words that change only where all is to be published anew.
+
+        Args:
+            columns: those of the table, with their types.
+
+        Raises:
+            MedallionError: they cannot go there, and why.
+        """
+
+    def write(self, changes: DataFrame, batch: int) -> None:
+        """Write a batch; it may be repeated."""
+
+    def empty(self) -> None:
+        """Remove what it has, if that is ours."""
+
+
+class Files:
+    """Each batch is a folder, which appears as a whole: so each change is there exactly once."""
+
+    def __init__(self, name: str, folder: Path, to: ToFiles) -> None:
+        self._name, self._folder, self._format = name, folder, to.format
+
+    @property
+    def last_batch(self) -> int:
+        """The last batch whose folder is there."""
+        names = [p.name for p in self._folder.iterdir()] if self._folder.is_dir() else []
+        return max((int(name) for name in names if _BATCH.fullmatch(name)), default=-1)
+
+    def look(self, columns: Mapping[str, str]) -> Mapping[str, str]:
+        """The format; raises UsageError for columns that CSV has no way to write."""
+        nested = [name for name, kind in columns.items() if kind.startswith(_NESTED)]
+        if nested and self._format == "csv":
+            raise UsageError(
+                f"{self._name}: csv has no way to write {', '.join(nested)}: publish as json or "
+                "parquet, or leave it out of the table."
+            )
+        return {"format": self._format}
+
+    def write(self, changes: DataFrame, batch: int) -> None:
+        """Write a batch to a folder beside its place, and put it there."""
+        place = self._folder / f"{batch:08}"
+        if place.exists() or changes.isEmpty():  # the run was cut off after that
+            return
+        hidden = place.with_name(f".{place.name}")
+        texts = {"header": "true", "ignoreNullFields": "false", **TIMES}
+        writer = changes.write.format(self._format).mode("overwrite")
+        writer.options(**(texts if self._format != "parquet" else {})).save(str(hidden))
+        for written in (*hidden.iterdir(), hidden):
+            storage.sync(written)
+        hidden.rename(place)
+        for folder in (self._folder, self._folder.parent):
+            storage.sync(folder)
+
+    def empty(self) -> None:
+        """Remove the folders of all batches; readers find none, or all."""
+        aside = self._folder.with_name(f".{self._folder.name}.old")
+        shutil.rmtree(aside, ignore_errors=True)
+        if self._folder.exists():
+            self._folder.rename(aside)
+            shutil.rmtree(aside, ignore_errors=True)
+
+
+class Topic:
+    """Each change is a message. A batch that was cut off is sent again: at least once."""
+
+    last_batch = -1
+
+    def __init__(self, name: str, key: Sequence[str], to: ToKafka, login: Login) -> None:
+        self._name, self._key, self._to, self._login = name, key, to, login
+
+    def look(self, columns: Mapping[str, str]) -> Mapping[str, str]:
+        """The topic and its id; raises MedallionError where no broker answers, or it is not there.
+
+        A row of any columns is a JSON object.
+        """
+        del columns
+        return self._look()
+
+    def _look(self) -> Mapping[str, str]:
+        name = self._to.topic
+        _, topics = broker.ask(self._name, self._to.servers, [name], self._login)
+        return {"topic": name, "topic id": str(topics[name].topic_id)}
+
+    def write(self, changes: DataFrame, batch: int) -> None:
+        """Send a batch.
+
+        Raises:
+            MedallionError: no broker answers, which a stream waits for; or there are no jars.
+        """
+        self._look()
+        writer = messages(changes, self._key).write.format("kafka")
+        settings = options.for_writing(self._to.servers, self._login)
+        try:
+            writer.options(**settings).option("topic", self._to.topic).save()
+        except Exception as error:
+            if "data source: kafka" in str(error):
+                raise MedallionError(
+                    f"{self._name}: Spark's Kafka jars are not set up here: make setup-kafka."
+                ) from None
+            self._look()  # where none answers any more, it says so
+            raise
+
+    def empty(self) -> None:
+        """Nothing: messages stay as long as the broker keeps them."""
