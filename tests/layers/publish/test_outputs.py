@@ -1,0 +1,84 @@
+"""What is written of changes, without a stream: files a batch, and messages in their order."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from medallion.config.publish import ToFiles
+from medallion.errors import UsageError
+from medallion.layers.publish.changes import messages
+from medallion.layers.publish.outputs import Files
+
+AT = "2018-03-02T10:00:00.000001Z"
+# A row that came, was taken away, and came again in the same version; and one without a device.
+ROWS = [
+    ("a", 2, "insert", 7),
+    ("a", 1, "delete", 7),
+    ("a", 1, "insert", 5),
+    (None, 3, "update_postimage", 6),
+]
+
+
+@pytest.fixture(scope="module")
+def changes(spark: SparkSession) -> DataFrame:
+    columns = "device string, total long, _change_type string, _commit_version long"
+    rows = spark.createDataFrame(ROWS, columns)
+    return rows.selectExpr("*", f"timestamp'{AT}' as at")
+
+
+def out(tmp_path: Path, kind: str) -> Files:
+    return Files("publish.t.files", tmp_path / "publish/t", ToFiles(kind))
+
+
+def lines(tmp_path: Path, batch: str, end: str) -> list[str]:
+    files = (tmp_path / "publish/t" / batch).glob(f"*.{end}")
+    return [line for file in files for line in file.read_text().splitlines()]
+
+
+def of(row: dict[str, Any]) -> tuple[Any, ...]:
+    return row["device"], int(row["total"]), row["_change_type"], int(row["_commit_version"])
+
+
+def test_a_batch_is_a_folder_and_is_written_once(changes: DataFrame, tmp_path: Path) -> None:
+    output = out(tmp_path, "json")
+    assert output.last_batch == -1
+    output.write(changes, 12)
+    output.write(changes.limit(1), 12)  # again, as after a kill
+    output.write(changes.limit(0), 13)
+    found = [json.loads(line) for line in lines(tmp_path, "00000012", "json")]
+    assert sorted(map(of, found), key=str) == sorted(ROWS, key=str)
+    assert {row["at"] for row in found} == {AT}
+    assert [place.name for place in (tmp_path / "publish/t").iterdir()] == ["00000012"]
+    for other in ("00000099.done", "notes"):
+        (tmp_path / "publish/t" / other).mkdir()
+    assert output.last_batch == 12
+    output.empty()
+    assert (output.last_batch, list((tmp_path / "publish").iterdir())) == (-1, [])
+
+
+def test_csv_has_a_header_and_no_nested_values(changes: DataFrame, tmp_path: Path) -> None:
+    output = out(tmp_path, "csv")
+    flat = {"device": "string", "total": "bigint"}
+    assert output.look(flat) == {"format": "csv"}
+    with pytest.raises(UsageError, match="csv has no way to write all, most: publish as json or"):
+        output.look({**flat, "all": "array<string>", "most": "map<string,bigint>"})
+    output.write(changes.where("device is not null").coalesce(1), 0)
+    found = list(csv.DictReader(lines(tmp_path, "00000000", "csv")))
+    assert sorted(map(of, found), key=str) == sorted(ROWS[:3], key=str)
+
+
+def test_messages_of_a_key_are_in_their_order(changes: DataFrame) -> None:
+    found = messages(changes, ["device"]).collect()
+    assert {row["key"] for row in found} == {'{"device":"a"}', '{"device":null}'}
+    told = [json.loads(row["value"]) for row in found if row["key"] == '{"device":"a"}']
+    assert [of(row) for row in told] == [ROWS[2], ROWS[1], ROWS[0]]
+    without = [json.loads(row["value"]) for row in messages(changes, []).collect()]
+    assert [row["_commit_version"] for row in without] == [5, 6, 7, 7]
+    assert [row["_change_type"] for row in without][2:] == ["delete", "insert"]
+    assert {row["key"] for row in messages(changes, []).collect()} == {None}
