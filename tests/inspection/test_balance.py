@@ -6,24 +6,30 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from medallion.inspection.balance import Balance, uneven
+from medallion.config.loader import load
+from medallion.config.model import Config
+from medallion.inspection.balance import Balance, balances, uneven, unsettled
+from medallion.lakehouse import specs, tables
+from medallion.ops.runs import Runs
+from tests.support import PROJECT, checkpoints
+from tests.support.home import Home
 
-# 10 lines landed are 10 rows; of those 4 went to silver, 3 to quarantine, 1 twice, 2 wait.
+# 12 lines landed are 12 rows; of those 5 went to silver, 3 to quarantine, 1 twice, 3 wait.
 EVEN = Balance(
-    landed_lines=10,
-    bronze_rows=10,
-    silver_rows=4,
+    landed_lines=12,
+    bronze_rows=12,
+    silver_rows=5,
     quarantined_rows=3,
     duplicate_rows=1,
     late_rows=2,
-    waiting_rows=2,
+    waiting_rows=3,
 )
 
 
 def test_what_adds_up_is_even() -> None:
     assert EVEN.is_even
     assert replace(EVEN, late_rows=0).is_even  # they are part of silver's rows
-    assert replace(EVEN, landed_lines=11, bronze_rows=11, waiting_rows=3).is_even
+    assert replace(EVEN, landed_lines=13, bronze_rows=13, waiting_rows=4).is_even
 
 
 @pytest.mark.parametrize("figure", [name for name in asdict(EVEN) if name != "late_rows"])
@@ -35,5 +41,48 @@ def test_one_row_more_or_less_is_not(figure: str, by: int) -> None:
 
 
 def test_two_wrongs_of_one_size_do_not_add_up() -> None:
-    assert not replace(EVEN, landed_lines=11, silver_rows=5).is_even
-    assert not replace(EVEN, bronze_rows=9, waiting_rows=1).is_even
+    assert not replace(EVEN, landed_lines=13, silver_rows=6).is_even
+    assert not replace(EVEN, bronze_rows=11, waiting_rows=2).is_even
+
+
+@pytest.fixture
+def config(home: Home) -> Config:
+    known = load({}, PROJECT)
+    return replace(known, layout=home.layout, sources=home.config.sources, gold={})
+
+
+def append(config: Config, table: str, *commits: int) -> None:
+    """So many rows in each commit."""
+    spec = replace(specs.of(table), columns={"n": "long"})
+    for rows in commits:
+        tables.append(config.layout.table(table), spec, [{"n": n} for n in range(rows)])
+
+
+def record(config: Config, query: str, **figures: int) -> None:
+    Runs(config.layout).write([{"kind": "query", "query": query, "started_at": 0, **figures}])
+
+
+def test_tables_and_records_make_the_balance(config: Config) -> None:
+    """Bronze has 5 and 4 and 3 rows, of which silver has read the first two commits."""
+    nothing = Balance(0, 0, 0, 0, 0, 0, 0)
+    assert balances(config, Runs(config.layout)) == {"activity": nothing}
+    append(config, "bronze.activity", 5, 4, 3)  # versions 1 to 3
+    append(config, "silver.activity", 5)
+    append(config, "quarantine.activity", 1, 2)
+    record(config, "bronze.activity", rows_in=12)
+    checkpoints.done(config.layout, "silver.activity", 0, version=3)
+    record(config, "silver.activity", duplicate_rows=1, late_rows=2)
+    assert balances(config, Runs(config.layout)) == {"activity": EVEN}
+
+
+def test_a_batch_without_a_record_is_unsettled(config: Config) -> None:
+    queries = ["bronze.activity", "silver.activity"]
+    assert unsettled(config, Runs(config.layout)) == []
+    for query in queries:
+        checkpoints.done(config.layout, query, 7, version=1)
+    assert unsettled(config, Runs(config.layout)) == queries
+    record(config, "bronze.activity", last_batch=7)
+    record(config, "silver.activity", last_batch=6)
+    assert unsettled(config, Runs(config.layout)) == ["silver.activity"]
+    record(config, "silver.activity", last_batch=8)  # of a checkpoint that was put back
+    assert unsettled(config, Runs(config.layout)) == []
