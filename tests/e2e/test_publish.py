@@ -226,6 +226,14 @@ def test_an_output_that_was_given_up_and_comes_again(lakehouse: Lakehouse, tmp_p
     refresh.refresh(lakehouse.pipeline(), FILES)
     assert totals(lakehouse) == [{1, 4}]
     assert [folder.name for folder in batches(lakehouse)] == ["00000002"]
+
+    # A refresh that was killed once it had put away what there was.
+    shutil.rmtree(lakehouse.config.layout.checkpoint(FILES))
+    shutil.rmtree(lakehouse.root / "publish/by_window")
+    with pytest.raises(UsageError, match="does not have all batches that were published"):
+        run(lakehouse)
+    refresh.refresh(lakehouse.pipeline(), FILES)
+    assert [folder.name for folder in batches(lakehouse)] == ["00000003"]
     lakehouse.land("event", "3.json", event("10:06:00", "e", "open"))
     run(lakehouse)
     assert totals(lakehouse) == [{1, 4}, {5}]

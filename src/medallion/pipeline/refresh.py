@@ -90,7 +90,7 @@ def _publish_anew(pipeline: Pipeline, name: str) -> None:
     flow = pipeline.flow(name)
     assert isinstance(flow, Publish), "names of outputs are those of no other queries"
     pipeline.check(flow)
-    flow.forget()
+    flow.forget(pipeline.runs.last_batch(name))
     if not pipeline.begin(flow, trigger(AVAILABLE_NOW)):
         raise UsageError(f"{name} waits: nothing has landed that tells its schema.")
     await_all([flow.ran], Watch(pipeline.say).look)

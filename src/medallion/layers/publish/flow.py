@@ -64,17 +64,23 @@ class Publish(Flow):
         self.run = query.start(told.writeStream, self.name, self._checkpoint, trigger, sink)
         return self.run
 
-    def forget(self) -> None:
+    def forget(self, recorded: int) -> None:
         """Forget what was published, so that the next start publishes the whole table anew.
 
         The numbers of batches go on: a reader of the files may go by them.
+
+        Args:
+            recorded: the last of its batches that is on record.
 
         Raises:
             MedallionError: it could not be published, and nothing is forgotten.
         """
         _, now = self._look()
-        last = max(checkpoints.last_begun(self._checkpoint), self._output.last_batch)
-        aside = self._checkpoint.with_name(f".{self._checkpoint.name}.old")
+        aside = self._checkpoint.with_name(
+            f".{self._checkpoint.name}.old"
+        )  # of one that was killed
+        begun = max(map(checkpoints.last_begun, (self._checkpoint, aside)))
+        last = max(begun, self._output.last_batch, recorded)
         shutil.rmtree(aside, ignore_errors=True)
         if self._checkpoint.exists():
             self._checkpoint.rename(aside)
