@@ -13,13 +13,13 @@ import yaml
 from confluent_kafka import Consumer, TopicPartition
 
 from medallion.config.loader import load
-from medallion.config.queries import layers_in_use
+from medallion.config.queries import layers_in_use, queries
 from medallion.errors import MedallionError, UsageError
 from medallion.inspection.status import status
 from medallion.lakehouse import tables
+from medallion.ops import due
 from medallion.ops.runs import Runs
 from medallion.pipeline import maintenance, refresh
-from medallion.pipeline.idle import idle
 from tests.support import PROJECT
 from tests.support.broker import Broker
 from tests.support.lakehouse import Lakehouse
@@ -91,6 +91,13 @@ def in_files(lakehouse: Lakehouse) -> list[list[dict[str, Any]]]:
     return found
 
 
+def has_input(lakehouse: Lakehouse, name: str) -> bool:
+    """Whether a night would have to start Spark for a query."""
+    (query,) = (query for query in queries(lakehouse.config) if query.name == name)
+    (table,) = map(lakehouse.config.layout.table, query.upstream)
+    return due.has_input(lakehouse.config, name, table)
+
+
 def of_topic(broker: Broker, topic: str) -> list[tuple[Any, Any]]:
     """Keys and values of all its messages, in their order; the topic has one partition."""
     consumer = Consumer({"bootstrap.servers": broker.server, "group.id": "tests"})
@@ -134,7 +141,7 @@ def test_changes_of_gold_are_published(
     with pytest.raises(MedallionError, match="there is no topic counts at"):
         run(lakehouse)
     broker.create("counts")
-    run(lakehouse)
+    lakehouse.fill("publish")
     first = [(FAR, "open", 1, INSERT), (TEN, "close", 1, INSERT), (TEN, "open", 2, INSERT)]
     assert list(map(told, in_files(lakehouse))) == [first]
     messages = of_topic(broker, "counts")
@@ -143,12 +150,12 @@ def test_changes_of_gold_are_published(
     assert {tuple(key) for key, _ in messages} == {("window_start", "window_end", "action")}
 
     lakehouse.land("event", "1.json", *SECOND)
-    report = lakehouse.nightly()
+    report = lakehouse.night()
     assert report.is_good, report
     second = [(TEN, "open", 3, UPDATE), (TWENTY, "close", 1, INSERT)]
     assert list(map(told, in_files(lakehouse))) == [first, second]
     assert len(of_topic(broker, "counts")) == 5
-    assert idle(lakehouse.config, "nightly", print) is not None, "and nothing is left to do"
+    assert not any(has_input(lakehouse, query) for query in ("gold.by_window", FILES, TOPIC))
     (sent,) = (q for q in status(lakehouse.config) if q.query == TOPIC)
     assert (sent.rows_out, sent.waiting_rows, sent.last_batch) == (2, 0, 1)
 
@@ -156,7 +163,7 @@ def test_changes_of_gold_are_published(
     # comes once in files, and again as messages.
     for query in ("gold.by_window", FILES, TOPIC):
         (lakehouse.config.layout.checkpoint(query) / "commits/1").unlink()
-    run(lakehouse)
+    lakehouse.fill("gold", "publish")
     assert list(map(told, in_files(lakehouse))) == [first, second]
     values = [value for _, value in of_topic(broker, "counts")]
     assert (len(values), sorted(told(values[5:]))) == (7, second)
@@ -174,18 +181,17 @@ def test_changes_of_gold_are_published(
     # Without its checkpoint, all of it would be published twice.
     shutil.rmtree(lakehouse.config.layout.checkpoint(FILES))
     with pytest.raises(UsageError, match=f"medallion refresh {FILES}"):
-        run(lakehouse)
+        lakehouse.fill("publish")
     refresh.refresh(lakehouse.pipeline(), FILES)
     assert [newest(batch) for batch in in_files(lakehouse)] == [expected]
-    assert lakehouse.nightly().is_good
-    assert idle(lakehouse.config, "nightly", print) is not None
+    lakehouse.fill("publish")
     assert len(in_files(lakehouse)) == 1
 
     # Another topic would get only what changes from now on.
     broker.create("others")
     configure(lakehouse, tmp_path, publish={"kafka": {**to_topic, "topic": "others"}})
     with pytest.raises(UsageError, match=r"with topic 'counts', .* medallion refresh " + TOPIC):
-        run(lakehouse)
+        lakehouse.fill("publish")
 
 
 def test_an_output_that_was_given_up_and_comes_again(lakehouse: Lakehouse, tmp_path: Path) -> None:
@@ -195,7 +201,7 @@ def test_an_output_that_was_given_up_and_comes_again(lakehouse: Lakehouse, tmp_p
     run(lakehouse)
     assert not (lakehouse.root / "publish/by_window").exists()
     configure(lakehouse, tmp_path, publish=outputs)  # of a table that is there
-    run(lakehouse)
+    lakehouse.fill("gold", "publish")
     assert totals(lakehouse) == [{1, 2}]
 
     # What a gate of gold holds back goes no further, whoever asks.
@@ -210,7 +216,7 @@ def test_an_output_that_was_given_up_and_comes_again(lakehouse: Lakehouse, tmp_p
         run(lakehouse)
     assert totals(lakehouse) == [{1, 2}]
     Runs(lakehouse.config.layout).write([{**gate, "state": "passed"}])
-    run(lakehouse)
+    lakehouse.fill("publish")
     assert totals(lakehouse) == [{1, 2}, {1, 3}]
 
     # A table that is published no more keeps no feed, and what it changes then nobody knows.
@@ -222,7 +228,7 @@ def test_an_output_that_was_given_up_and_comes_again(lakehouse: Lakehouse, tmp_p
     run(lakehouse)
     configure(lakehouse, tmp_path, publish=outputs)
     with pytest.raises(UsageError, match=r"has changed since is not kept .* refresh"):
-        run(lakehouse)
+        lakehouse.fill("gold", "publish")
     refresh.refresh(lakehouse.pipeline(), FILES)
     assert totals(lakehouse) == [{1, 4}]
     assert [folder.name for folder in batches(lakehouse)] == ["00000002"]
@@ -231,7 +237,7 @@ def test_an_output_that_was_given_up_and_comes_again(lakehouse: Lakehouse, tmp_p
     shutil.rmtree(lakehouse.config.layout.checkpoint(FILES))
     shutil.rmtree(lakehouse.root / "publish/by_window")
     with pytest.raises(UsageError, match="does not have all batches that were published"):
-        run(lakehouse)
+        lakehouse.fill("publish")
     refresh.refresh(lakehouse.pipeline(), FILES)
     assert [folder.name for folder in batches(lakehouse)] == ["00000003"]
     lakehouse.land("event", "3.json", event("10:06:00", "e", "open"))
