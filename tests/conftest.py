@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, settings
 from pyspark.sql import SparkSession
 
 from medallion.config.loader import load
-from medallion.spark.session import spark_session
+from medallion.spark.session import INTERPRETED, spark_session
 from tests.support import PROJECT
 from tests.support.command import Cli
 from tests.support.home import Home
@@ -30,8 +30,7 @@ JAVA = (
 SETTINGS = {
     "spark.driver.memory": "2g",
     "spark.driver.extraJavaOptions": JAVA,
-    # The code that Spark makes for a query is compiled once, and not once more for each test.
-    "spark.sql.codegen.cache.maxEntries": "5000",
+    **INTERPRETED,
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
     "spark.databricks.delta.snapshotPartitions": "1",

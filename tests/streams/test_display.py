@@ -56,7 +56,8 @@ def test_the_newest_rows_are_shown_and_a_limit_of_batches_ends_it(
     assert screen.grids[-1].title.startswith(f"{query.name}: batch 0, 3 rows, ")
     assert screen.grids[-1].foot == "stopped: batch 0 is the last one to be shown"
     # What has no name cannot be asked, and does not fill the memory either.
-    assert not any(table.name.startswith("display_") for table in spark.catalog.listTables())
+    tables = spark.sql("SHOW TABLES").collect()
+    assert not any(table.tableName.startswith("display_") for table in tables)
 
 
 def test_a_table_that_fills_the_memory_ends_it(doors: Doors, screen: RecordingScreen) -> None:

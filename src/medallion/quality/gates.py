@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from medallion.errors import ConfigError
 from medallion.quality.results import EXAMPLES, Verdict, escaped, exception_of, failure_of
-from medallion.quality.rules import where_condition
+from medallion.quality.rules import row_condition
 from medallion.quality.suites import BY_QUERY, Expectation, fail, read_suite, suite_path
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from great_expectations.datasource.fluent.spark_datasource import SparkDatasource
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
+# Kinds that Great Expectations asks in a job of their own, where it asks all others in one.
+_ALONE = frozenset({BY_QUERY, "expect_column_pair_values_a_to_be_greater_than_b"})
 _TO_BE_NULL = "expect_column_values_to_be_null"
 _COUNTED = "counted_rows_expectation"
 _QUERY_VIEW = "tmp_view"  # what Great Expectations registers a batch as, to query it
@@ -145,27 +147,25 @@ class Gates:
         """Which expectations hold, in their order, without counts and examples.
 
         Most tables are good, and one job decides everything but the queries over several rows:
-        a query for single rows becomes a column that is null where the row is good, so that it is
-        counted together with the other columns.
+        what else is asked in a job of its own becomes a column that is null where the row is good,
+        so that it is counted together with the other columns.
         """
         from great_expectations.core import ExpectationSuite
 
-        from medallion.quality.counted_rows import CountedRowsExpectation
+        import medallion.quality.counted_rows  # noqa: F401 - makes _COUNTED known
 
         asked = []
         for i, e in enumerate(expectations):
             self._refuse_what_gx_would_drop(table, e)
-            if e.kind == BY_QUERY:
-                cheaper = replace(e, kind=str(CountedRowsExpectation.expectation_type))
-                condition = where_condition(e.kwargs["unexpected_rows_query"])
-                # A condition that Spark does not understand is left for the query to report.
-                with suppress(AnalysisException):
-                    if condition is not None:
-                        broken = F.expr(f"nullif({condition}, false)")
-                        batch = batch.withColumn(f"_condition_{i}", broken)
-                        cheaper = replace(e, kind=_TO_BE_NULL, kwargs={"column": f"_condition_{i}"})
-                e = cheaper
-            asked.append(_configuration(e))
+            cheaper = replace(e, kind=_COUNTED) if e.kind == BY_QUERY else e
+            condition = row_condition(e) if e.kind in _ALONE else None
+            # A condition that Spark does not understand is left for the query to report.
+            with suppress(AnalysisException):
+                if condition is not None:
+                    broken = F.expr(f"nullif({condition}, false)")
+                    batch = batch.withColumn(f"_condition_{i}", broken)
+                    cheaper = replace(e, kind=_TO_BE_NULL, kwargs={"column": f"_condition_{i}"})
+            asked.append(_configuration(cheaper))
         suite = ExpectationSuite(name=table, expectations=asked)
         outcome = self._batch(table, batch).validate(suite, result_format="BOOLEAN_ONLY")
         order = [e.name for e in expectations]

@@ -56,6 +56,18 @@ def failed_rules(rules: Sequence[Rule]) -> Column:
     return F.when(reduce(or_, broken), F.array_compact(F.array(*names))).otherwise(none_failed)
 
 
+def row_condition(expectation: Expectation) -> str | None:
+    """A Spark SQL condition for the rows that break an expectation, NULL for what it leaves out;
+    None where it judges more than single rows, or as no rule does."""
+    allowed, to_sql = _KINDS.get(expectation.kind, (frozenset(), None))
+    if to_sql is None or not expectation.kwargs.keys() <= allowed:
+        return None
+    try:
+        return to_sql(expectation.kwargs)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
 def where_condition(query: str) -> str | None:
     """The condition of "SELECT * FROM {batch} WHERE ..."; None for any other query."""
     match = _ROW_QUERY.fullmatch(query.strip().rstrip("; \t\r\n\v\f"))

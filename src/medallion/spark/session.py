@@ -21,6 +21,11 @@ _JAVA = "spark.driver.extraJavaOptions"
 # Java's first compiler alone: the second one makes code several times as fast, and a process with
 # little to do ends before that has paid. Without room, the first one says so on standard output.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
+# And no code made for each plan: to write and to compile it takes longer than a few thousand rows.
+INTERPRETED = {
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.codegen.wholeStage": "false",
+}
 
 
 def spark_session(
@@ -48,7 +53,7 @@ def spark_session(
     config = config or load()
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # set by spark-submit, whose JVM runs already
     given = dict(SparkConf().getAll()) if submitted else {}
-    wanted = {**settings(config), **(more or {})}
+    wanted = {**settings(config), **(INTERPRETED if is_short else {}), **(more or {})}
     builder = SparkSession.builder.appName(name)
     if not submitted:
         log4j = (config.conf_dir / "spark/log4j2.properties").as_uri()

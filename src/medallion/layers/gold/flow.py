@@ -18,7 +18,7 @@ from medallion.layers.flow import Flow, Say
 from medallion.layers.gold import statement
 from medallion.layers.gold.transform import aggregate, has_place, joined
 from medallion.layers.gold.writer import Merge
-from medallion.spark import checkpoints, query
+from medallion.spark import checkpoints, feed, query
 from medallion.spark.progress import Batch
 from medallion.spark.query import Run
 from medallion.spark.sink import Sink
@@ -114,7 +114,7 @@ class Gold(Flow):
 
     def rows_to_judge(self, since: int, until: int) -> DataFrame:
         """All of them: complete mode writes the whole table, and a merge rewrites files."""
-        return self.rows()
+        return feed.whole(self.spark, self.config.layout.table(self.name))
 
     def definition(self) -> Mapping[str, Any]:
         """All that the configuration says of the table."""

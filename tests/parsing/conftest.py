@@ -1,0 +1,27 @@
+"""A row's expressions as large landings run them: with the code that Spark makes of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from medallion.spark.session import INTERPRETED
+
+# Spark's defaults.
+COMPILED = {"spark.sql.codegen.factoryMode": "FALLBACK", "spark.sql.codegen.wholeStage": "true"}
+
+
+@pytest.fixture(autouse=True)
+def compiled(request: pytest.FixtureRequest) -> Iterator[None]:
+    """All other tests do without, as a night of few rows does."""
+    if "spark" not in request.fixturenames:
+        yield
+        return
+    spark: SparkSession = request.getfixturevalue("spark")
+    for key, value in COMPILED.items():
+        spark.conf.set(key, value)
+    yield
+    for key, value in INTERPRETED.items():
+        spark.conf.set(key, value)
