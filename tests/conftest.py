@@ -33,6 +33,9 @@ SETTINGS = {
     **INTERPRETED,
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
+    # A table of a few files is one task, and not one for each core.
+    "spark.default.parallelism": "1",
+    "spark.sql.files.minPartitionNum": "1",
     "spark.databricks.delta.snapshotPartitions": "1",
     # The default for a folder of this machine starts a process for each file that it writes.
     "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming."

@@ -12,14 +12,15 @@ from typing import Any
 
 import yaml
 
-from medallion.spark.session import SHORT_LIVED
+from medallion.spark.session import INTERPRETED, SHORT_LIVED
 from tests.support import PROJECT
 
-_SMALL = """
-spark.sql.shuffle.partitions 1
-spark.databricks.delta.snapshotPartitions 1
-spark.sql.adaptive.enabled false
-"""
+_SMALL = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    **INTERPRETED,
+}
 
 
 class Cli:
@@ -34,7 +35,7 @@ class Cli:
         And one of Java's compilers alone: what a process of a minute does, it does once.
 
         Args:
-            small: with one partition instead of production's, for few rows.
+            small: with one partition instead of production's, and no code made for few rows.
         """
         shutil.copytree(PROJECT / "conf", conf)
         document = yaml.safe_load((conf / "pipeline.yaml").read_text(encoding="utf-8"))
@@ -43,7 +44,9 @@ class Cli:
         (conf / "pipeline.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
         settings = conf / "spark/spark-defaults.conf"
         text = settings.read_text(encoding="utf-8")
-        text = text.replace("-Xss4m", f"-Xss4m {SHORT_LIVED}") + (_SMALL if small else "")
+        text = text.replace("-Xss4m", f"-Xss4m {SHORT_LIVED}")
+        more = _SMALL if small else {}
+        text += "".join(f"{key} {value}\n" for key, value in more.items())
         settings.write_text(text, encoding="utf-8")
         self.environment["MEDALLION_CONF"] = str(conf)
 
