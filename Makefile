@@ -48,15 +48,15 @@ format: setup ## put the code into the common format
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: setup ## time the first night and ingestion beside plain Spark (half an hour)
-	@$(WITH_JAVA) $(BIN)/python tools/bench.py $(BENCH_ARGS)
-	@$(WITH_JAVA) $(BIN)/python tools/bench_ingestion.py $(BENCH_ARGS)
+bench: setup ## time the first night beside its peers, and ingestion beside plain Spark (an hour)
+	@$(WITH_JAVA) $(BIN)/python -m benchmarks.first_night $(BENCH_ARGS)
+	@$(WITH_JAVA) $(BIN)/python -m benchmarks.ingestion $(BENCH_ARGS)
 
 bench-ingestion: setup ## time only how files come in: wide rows, 20,000 files, 205 nights
-	@$(WITH_JAVA) $(BIN)/python tools/bench_ingestion.py $(BENCH_ARGS)
+	@$(WITH_JAVA) $(BIN)/python -m benchmarks.ingestion $(BENCH_ARGS)
 
 bench-maintain: setup ## a thousand micro-batches: size, files and time at the end (an hour)
-	@$(WITH_JAVA) $(BIN)/python tools/bench_maintain.py $(BENCH_ARGS)
+	@$(WITH_JAVA) $(BIN)/python -m benchmarks.maintain $(BENCH_ARGS)
 
 faults-sites: setup ## kill a process at each place that writes; writes docs/fault-sites.md (an hour)
 	@$(WITH_JAVA) $(BIN)/python -m tests.faults --aim --steps 200 --minutes 60 \
@@ -67,4 +67,4 @@ faults: setup ## a random walk of 300 steps and faults; writes docs/faults.md (a
 
 clean: ## remove the environment and all caches, never data
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache spark-warehouse metastore_db derby.log build dist
-	find jobs src tests tools -type d \( -name __pycache__ -o -name '*.egg-info' \) -prune -exec rm -rf {} +
+	find benchmarks jobs src tests tools -type d \( -name __pycache__ -o -name '*.egg-info' \) -prune -exec rm -rf {} +

@@ -9,11 +9,21 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from measure import Figure, bronze, clocked, configured, expect, plain, say, sparks_own, timed
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from benchmarks.measure import (
+    Figure,
+    bronze,
+    clocked,
+    configured,
+    expect,
+    plain,
+    say,
+    sparks_own,
+    timed,
+)
 from medallion.config.model import Config
 from medallion.factory import DataFactory
 from medallion.lakehouse import specs, tables
@@ -42,7 +52,7 @@ def rescue(spark: SparkSession, folder: Path, rows: int, files: int, runs: int) 
             if side in _SIDES:
                 taken = _SIDES[side](spark, configured(root))
             else:
-                taken, _ = timed([__file__, _PROCESSES[side]], root)
+                taken = timed(["-m", "benchmarks.rescue", _PROCESSES[side]], root).seconds
             if number:
                 expect(root, "activity", rows)
                 seconds.setdefault(side, []).append(taken)
@@ -121,7 +131,7 @@ _PROCESSES = {"source process": "source", "rescue process": "rescue"}
 
 
 def main() -> None:
-    """One side by itself, as a process: `bench_rescue.py SIDE`, on the root of MEDALLION_HOME."""
+    """One side as a process: `python -m benchmarks.rescue SIDE`, on the root of MEDALLION_HOME."""
     config = configured(Path(os.environ["MEDALLION_HOME"]))
     spark = spark_session(config, "bench rescue")
     _SIDES[sys.argv[1]](spark, config)

@@ -18,8 +18,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from measure import PROJECT, cpu_seconds, say
-
+from benchmarks.measure import PROJECT, cpu_seconds, say
 from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.config.values import Duration

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -52,10 +53,21 @@ class Figure:
         return f"{self.name:<46}{cells}{self.note}".rstrip()
 
 
-def timed(arguments: list[str], root: Path, **environment: str) -> tuple[float, int]:
-    """Seconds from start to exit of one process, and the most KiB that it and its children held."""
+class Taken(NamedTuple):
+    """What a process took, with all that it started.
+
+    `seconds` from start to exit, the most KiB that it held (`peak`), and processor seconds (`cpu`).
+    """
+
+    seconds: float
+    peak: int
+    cpu: float
+
+
+def timed(arguments: list[str], root: Path, **environment: str) -> Taken:
+    """Run Python with these arguments; memory and processor time are looked at twice a second."""
     log = root / "output.txt"
-    peak, ended = [0], threading.Event()
+    peak, cpu, ended = [0], [0.0], threading.Event()
     with log.open("w") as output:
         started = time.monotonic()
         process = subprocess.Popen(
@@ -69,6 +81,7 @@ def timed(arguments: list[str], root: Path, **environment: str) -> tuple[float, 
         def watch() -> None:
             while not ended.wait(0.5):
                 peak[0] = max(peak[0], resident(process.pid))
+                cpu[0] = max(cpu[0], cpu_seconds(process.pid))
 
         watcher = threading.Thread(target=watch)
         watcher.start()
@@ -78,7 +91,7 @@ def timed(arguments: list[str], root: Path, **environment: str) -> tuple[float, 
         watcher.join()
     if status:
         raise SystemExit(f"{arguments} ended with {status}:\n{log.read_text()}")
-    return taken, peak[0]
+    return Taken(taken, peak[0], cpu[0])
 
 
 def resident(parent: int) -> int:

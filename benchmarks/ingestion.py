@@ -1,8 +1,8 @@
 """What taking files in costs, each figure beside what it is to be held against, in one run.
 
-    .venv/bin/python tools/bench_ingestion.py [--short] [rescue] [files] [nights]
+    .venv/bin/python -m benchmarks.ingestion [--short] [rescue] [files] [nights]
 
-rescue  what bronze does to keep all of a line, beside Spark's own JSON source: see bench_rescue
+rescue  what bronze does to keep all of a line, beside Spark's own JSON source: see `rescue`
 files   many files of one row: bronze beside Spark's own stream of files, and then a nightly that
         finds nothing new, beside one on a landing zone that never had more than one file
 nights  the same few files every night: a late night beside an early one, by layer
@@ -22,8 +22,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import yaml
-from bench_rescue import rescue
-from measure import (
+from pyspark.sql import SparkSession
+
+from benchmarks.measure import (
     NIGHTLY,
     PROJECT,
     Figure,
@@ -36,8 +37,7 @@ from measure import (
     say,
     timed,
 )
-from pyspark.sql import SparkSession
-
+from benchmarks.rescue import rescue
 from medallion.config.model import Config
 from medallion.factory import DataFactory
 from medallion.inspection import balance
@@ -153,7 +153,7 @@ def idle_nights(
     seconds: dict[str, list[float]] = {side: [] for side in lies}
     for number in range(1, scale.idle_runs + 1):
         for side, environment in lies.items():
-            taken, _ = timed([*NIGHTLY], folder / side, **environment)
+            taken = timed([*NIGHTLY], folder / side, **environment).seconds
             seconds[side].append(taken)
             say(f"files     idle nightly {number}: {side:<9} {taken:6.2f} s")
     return {side: statistics.median(taken) for side, taken in seconds.items()}
@@ -199,7 +199,7 @@ def as_processes(spark: SparkSession, old: Nights, young: Nights, count: int) ->
     for _ in range(count):
         for some, taken in seconds.items():
             some.land()
-            taken.append(timed([*NIGHTLY], some.root)[0])
+            taken.append(timed([*NIGHTLY], some.root).seconds)
             say(f"nights    nightly process on {some.root.name:<5} {taken[-1]:6.2f} s")
     ours, beside = (statistics.median(taken) for taken in seconds.values())
     return Figure("the nights after these, as processes", ours, beside, None, "with gates")
