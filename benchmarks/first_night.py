@@ -13,35 +13,23 @@ import shutil
 import statistics
 import sys
 import tempfile
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-import duckdb
-from deltalake import DeltaTable
-
-from benchmarks.measure import NIGHTLY, say, timed
+from benchmarks.measure import NIGHTLY, Taken, say, timed
 from medallion.factory import DataFactory
+from tests.support.lakehouse import rows_of
 
 SOURCE = "activity"
-GOLD = ("device_counts", "device_totals")
+GOLD = {
+    "device_counts": ("window_start", "window_end", "device", "total_recordings"),
+    "device_totals": ("device", "total_recordings"),
+}
 PEERS = ("plain_spark", "notebook", "duckdb_delta")
+COMMANDS = {"medallion": NIGHTLY, **{name: ("-m", f"benchmarks.peers.{name}") for name in PEERS}}
 FULL = (1_560_000, 20, 3)  # rows, files, runs of each
 SHORT = (78_000, 2, 1)
-
-
-@dataclass
-class Runs:
-    """The seconds, processor seconds and GiB at most of each run of one side."""
-
-    seconds: list[float] = field(default_factory=list)
-    cpu: list[float] = field(default_factory=list)
-    peak: list[float] = field(default_factory=list)
-
-    def row(self, name: str, ours: float) -> str:
-        """A row of the table in docs/benchmarks.md; `ours` is medallion's median."""
-        median, low, high = statistics.median(self.seconds), min(self.seconds), max(self.seconds)
-        cells = f"{median:.1f} ({low:.1f} to {high:.1f}) | {statistics.median(self.cpu):.0f}"
-        return f"| {name} | {cells} | {max(self.peak):.1f} | {ours / median:.2f} |"
 
 
 def main() -> int:
@@ -62,52 +50,40 @@ def compare(folder: Path, rows: int, files: int, runs: int) -> int:
     DataFactory(landing).land(rows=rows, files=files, source=SOURCE)
     size = sum(file.stat().st_size for file in (landing / SOURCE).iterdir()) / 2**20
     say(f"{rows:,} rows, {files} files, {size:,.0f} MiB, {os.cpu_count()} cores")
-    sides = {name: Runs() for name in ("medallion", *PEERS)}
+    sides: dict[str, list[Taken]] = {name: [] for name in COMMANDS}
     expected = None
     for number in range(1, runs + 1):
-        for name, side in sides.items():
+        for name, command in COMMANDS.items():
             root = folder / name
             shutil.copytree(landing, root / "landing", copy_function=os.link)
-            command = [*NIGHTLY] if name == "medallion" else ["-m", f"benchmarks.peers.{name}"]
-            taken = timed([*command, *([] if name == "medallion" else [str(root)])], root)
-            side.seconds.append(taken.seconds)
-            side.cpu.append(taken.cpu)
-            side.peak.append(taken.peak / 2**20)
-            say(f"{name:<12} run {number}  {taken.seconds:6.1f} s")
-            gold = {table: rows_of(root / "gold" / table) for table in GOLD}
+            sides[name].append(timed([*command], root))
+            say(f"{name:<12} run {number}  {sides[name][-1].seconds:6.1f} s")
+            gold = [rows_of(root / "gold" / table, *columns) for table, columns in GOLD.items()]
             expected = expected or gold
-            if gold != expected or total(gold) != [rows] * len(GOLD):
+            if gold != expected or any(total(found) != rows for found in gold):
                 print(f"gold of {name} is not that of medallion, or not whole", file=sys.stderr)
                 return 1
             shutil.rmtree(root)
     say("| | seconds: median (all) | processor seconds | GiB at most | medallion to it |")
-    ours = statistics.median(sides["medallion"].seconds)
-    for name, side in sides.items():
-        say(side.row(name, ours))
+    ours = statistics.median(run.seconds for run in sides["medallion"])
+    for name, taken in sides.items():
+        say(row(name, taken, ours))
     say(f"the tables of gold are the same in every run, and count {rows:,} rows")
     return 0
 
 
-def rows_of(table: Path) -> list[tuple[object, ...]]:
-    """The rows of a Delta table in order, times as text in UTC."""
-    duck = duckdb.connect()
-    duck.execute("SET TimeZone = 'UTC'")
-    files = DeltaTable(table).file_uris()
-    found = duck.read_parquet(files)
-    # Spark's default has no zone in its files.
-    times = {
-        name for name, kind in zip(found.columns, found.types, strict=True) if "TIME" in str(kind)
-    }
-    shown = (
-        f"CAST({n}::TIMESTAMP AS VARCHAR)" if n in times else f"CAST({n} AS VARCHAR)"
-        for n in sorted(found.columns)
-    )
-    return sorted(found.project(", ".join(shown)).fetchall())
+def total(rows: list[tuple[Any, ...]]) -> int:
+    """What the last column of a table of gold counts."""
+    return sum(row[-1] for row in rows)
 
 
-def total(gold: dict[str, list[tuple[object, ...]]]) -> list[int]:
-    """The rows that each table counts: `total_recordings` is the second of its columns by name."""
-    return [sum(int(str(row[1])) for row in rows) for rows in gold.values()]
+def row(name: str, runs: Sequence[Taken], ours: float) -> str:
+    """A row of the table; `ours` is medallion's median."""
+    seconds = [run.seconds for run in runs]
+    median, cpu = statistics.median(seconds), statistics.median(run.cpu for run in runs)
+    peak = max(run.peak for run in runs) / 2**20
+    cells = f"{median:.1f} ({min(seconds):.1f} to {max(seconds):.1f}) | {cpu:.0f} | {peak:.1f}"
+    return f"| {name} | {cells} | {ours / median:.2f} |"
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from benchmarks.measure import PROJECT, cpu_seconds, say
+from benchmarks.measure import PROJECT, cpu_seconds, family_of, say
 from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.config.values import Duration
@@ -111,7 +111,7 @@ def _run(config: Config, batches: int) -> Iterator[Figures]:
             reached = max(taken.get("bronze.event", {-1: 0.0}))
             if reached > done:
                 done = reached
-                spent[done] = cpu_seconds(os.getpid())
+                spent[done] = cpu_seconds(family_of(os.getpid()))
                 landed += 1
                 _land(config, landed)
                 stream.poll()

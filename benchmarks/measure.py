@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -80,8 +80,9 @@ def timed(arguments: list[str], root: Path, **environment: str) -> Taken:
 
         def watch() -> None:
             while not ended.wait(0.5):
-                peak[0] = max(peak[0], resident(process.pid))
-                cpu[0] = max(cpu[0], cpu_seconds(process.pid))
+                family = family_of(process.pid)
+                peak[0] = max(peak[0], resident(family))
+                cpu[0] = max(cpu[0], cpu_seconds(family))
 
         watcher = threading.Thread(target=watch)
         watcher.start()
@@ -94,33 +95,32 @@ def timed(arguments: list[str], root: Path, **environment: str) -> Taken:
     return Taken(taken, peak[0], cpu[0])
 
 
-def resident(parent: int) -> int:
-    """KiB of memory that a process and all below it hold (Linux; 0 elsewhere)."""
-    held = (_status(pid).get("VmRSS", "0 kB") for pid in _family(parent))
+def resident(processes: Iterable[int]) -> int:
+    """KiB of memory that processes hold (Linux; 0 elsewhere)."""
+    held = (_status(pid).get("VmRSS", "0 kB") for pid in processes)
     return sum(int(kib.split()[0]) for kib in held)
 
 
-def cpu_seconds(parent: int) -> float:
-    """Processor time that a process and all that runs below it have taken (Linux; 0 elsewhere)."""
+def cpu_seconds(processes: Iterable[int]) -> float:
+    """Processor time that processes have taken (Linux; 0 elsewhere)."""
     ticks = 0
-    for pid in _family(parent):
+    for pid in processes:
         with suppress(OSError):  # it has ended
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             ticks += int(fields[11]) + int(fields[12])  # utime and stime of proc(5)
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def _family(parent: int) -> Iterator[int]:
-    """A process and all below it."""
+def family_of(parent: int) -> list[int]:
+    """A process and all below it (Linux; none elsewhere)."""
     children: dict[int, list[int]] = {}
     for process in Path("/proc").glob("[0-9]*"):
         if above := _status(int(process.name)).get("PPid"):
             children.setdefault(int(above), []).append(int(process.name))
-    waiting = [parent] if children else []
-    while waiting:
-        pid = waiting.pop()
-        yield pid
-        waiting += children.get(pid, [])
+    family = [parent] if children else []
+    for pid in family:  # which grows
+        family += children.get(pid, [])
+    return family
 
 
 def _status(pid: int) -> dict[str, str]:

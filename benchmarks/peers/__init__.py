@@ -1,5 +1,5 @@
 """Others who make the same gold of the same landing: a module each, in its own idiom.
 
-`python -m benchmarks.peers.NAME ROOT` reads `ROOT/landing/activity/*.json` and writes
-`ROOT/gold/device_counts` and `ROOT/gold/device_totals` as Delta tables with medallion's columns.
+`python -m benchmarks.peers.NAME` reads `landing/activity/*.json` under MEDALLION_HOME and writes
+`gold/device_counts` and `gold/device_totals` there, as Delta tables with medallion's columns.
 """

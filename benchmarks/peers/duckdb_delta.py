@@ -5,7 +5,7 @@ It keeps no ledger, no state, no rules and no rescue: what it knows is what lies
 
 from __future__ import annotations
 
-import sys
+import os
 from pathlib import Path
 
 import duckdb
@@ -39,4 +39,4 @@ def main(root: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(os.environ["MEDALLION_HOME"]))

@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-import sys
+import os
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.query import StreamingQuery
 
 
 def main(root: Path) -> None:
@@ -35,7 +34,7 @@ def main(root: Path) -> None:
     def stream(table: str) -> DataFrame:
         return spark.readStream.format("delta").load(str(root / table))
 
-    def run(rows: DataFrame, table: str, mode: str = "append") -> StreamingQuery:
+    def run(rows: DataFrame, table: str, mode: str = "append") -> None:
         checkpoint = root / "checkpoints" / table
         query = (
             rows.writeStream.format("delta")
@@ -45,7 +44,6 @@ def main(root: Path) -> None:
             .start(str(root / table))
         )
         query.awaitTermination()
-        return query
 
     landed = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).json(landing)
     run(landed.withColumn("_source_file", F.col("_metadata.file_path")), "bronze/activity")
@@ -75,4 +73,4 @@ def main(root: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(os.environ["MEDALLION_HOME"]))

@@ -5,7 +5,7 @@ No gates, quarantine, rescue, ledger or record of runs.
 
 from __future__ import annotations
 
-import sys
+import os
 from pathlib import Path
 
 from pyspark.sql import DataFrame
@@ -56,4 +56,4 @@ def main(root: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(os.environ["MEDALLION_HOME"]))

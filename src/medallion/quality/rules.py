@@ -59,16 +59,13 @@ def failed_rules(rules: Sequence[Rule]) -> Column:
 def row_condition(expectation: Expectation) -> str | None:
     """A Spark SQL condition for the rows that break an expectation, NULL for what it leaves out;
     None where it judges more than single rows, or as no rule does."""
-    allowed, to_sql = _KINDS.get(expectation.kind, (frozenset(), None))
-    if to_sql is None or not expectation.kwargs.keys() <= allowed:
-        return None
     try:
-        return to_sql(expectation.kwargs)
-    except (KeyError, TypeError, ValueError, AttributeError):
+        return _condition(expectation)
+    except ValueError:
         return None
 
 
-def where_condition(query: str) -> str | None:
+def _where_condition(query: str) -> str | None:
     """The condition of "SELECT * FROM {batch} WHERE ..."; None for any other query."""
     match = _ROW_QUERY.fullmatch(query.strip().rstrip("; \t\r\n\v\f"))
     if match is None or _NOT_A_CONDITION.search(_QUOTED.sub("''", match["condition"])):
@@ -162,7 +159,7 @@ def _not_greater(kwargs: Mapping[str, Any]) -> str:
 
 
 def _row_query(kwargs: Mapping[str, Any]) -> str:
-    condition = where_condition(kwargs["unexpected_rows_query"])
+    condition = _where_condition(kwargs["unexpected_rows_query"])
     if condition is None:
         raise ValueError(
             'needs "unexpected_rows_query" of the form SELECT * FROM {batch} WHERE <condition>'
@@ -216,26 +213,34 @@ _KINDS: dict[str, tuple[frozenset[str], Callable[[Mapping[str, Any]], str]]] = {
 
 
 def _broken(path: Path, expectation: Expectation) -> str:
-    name = f'"{expectation.name}"'
-    kind = expectation.kind
+    try:
+        return _condition(expectation)
+    except ValueError as error:
+        fail(path, f'"{expectation.name}"', str(error))
+
+
+def _condition(expectation: Expectation) -> str:
+    """A condition that a row breaks an expectation, or NULL.
+
+    Raises ValueError where it cannot be decided by looking at one row, and why.
+    """
+    kind, kwargs = expectation.kind, expectation.kwargs
     if kind not in _KINDS:
-        fail(
-            path,
-            name,
+        raise ValueError(
             f'cannot have "on_failure": "quarantine", as {kind} does not judge single rows: '
-            f"use warn or stop, or one of {', '.join(_KINDS)}",
+            f"use warn or stop, or one of {', '.join(_KINDS)}"
         )
-    if expectation.kwargs.get("mostly", 1) != 1:
-        fail(path, name, 'has "mostly", but every row that breaks a quarantine rule is set aside')
+    if kwargs.get("mostly", 1) != 1:
+        raise ValueError('has "mostly", but every row that breaks a quarantine rule is set aside')
     allowed, to_sql = _KINDS[kind]
-    unknown = expectation.kwargs.keys() - allowed - {"mostly"}
+    unknown = kwargs.keys() - allowed - {"mostly"}
     if unknown:
-        fail(
-            path, name, f"has {sorted(unknown)}, but a quarantine rule takes only {sorted(allowed)}"
+        raise ValueError(
+            f"has {sorted(unknown)}, but a quarantine rule takes only {sorted(allowed)}"
         )
     try:
-        return to_sql(expectation.kwargs)
+        return to_sql(kwargs)
     except KeyError as missing:
-        fail(path, name, f"lacks {missing} among its kwargs")
-    except (TypeError, ValueError, AttributeError) as error:
-        fail(path, name, str(error))
+        raise ValueError(f"lacks {missing} among its kwargs") from None
+    except (TypeError, AttributeError) as error:
+        raise ValueError(str(error)) from None
