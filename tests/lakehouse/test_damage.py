@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from medallion.errors import MedallionError
-from medallion.lakehouse import tables
+from medallion.lakehouse import records, tables
 from medallion.lakehouse.specs import TableSpec
 from medallion.ops.runs import Runs
 from tests.support.home import Home
@@ -28,7 +28,7 @@ def gold(home: Home) -> Path:
     """A table of 22 commits of one row."""
     table = home.layout.table("gold.totals")
     for n in range(22):
-        tables.append(table, TableSpec({"n": "long"}), [{"n": n}])
+        records.append(table, TableSpec({"n": "long"}), [{"n": n}])
     return table
 
 

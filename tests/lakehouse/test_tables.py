@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 
-from medallion.lakehouse import specs, tables
+from medallion.errors import MedallionError
+from medallion.lakehouse import records, specs, tables
 from medallion.lakehouse.specs import TableSpec
 
 NUMBERS = TableSpec({"n": "long"})
@@ -34,7 +36,7 @@ def test_only_what_streams_read_keeps_its_log(tmp_path: Path, name: str, is_stre
 
 
 def test_a_table_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
-    tables.append(tmp_path, NUMBERS, [{"n": 1}])
+    records.append(tmp_path, NUMBERS, [{"n": 1}])
     tables.create(tmp_path, tables.schema_json({"other": "string"}), specs.GOLD.properties())
     assert tables.version(tmp_path) == 1
     assert tables.Opened(tmp_path).columns == {"n"}
@@ -49,25 +51,44 @@ def test_a_table_that_is_not_there_has_no_rows(tmp_path: Path) -> None:
 
 
 def test_a_question_sees_one_version_of_a_table(tmp_path: Path) -> None:
-    tables.append(tmp_path, NUMBERS, [{"n": 1}, {"n": 2}])
+    records.append(tmp_path, NUMBERS, [{"n": 1}, {"n": 2}])
     opened = tables.Opened(tmp_path)
-    tables.append(tmp_path, NUMBERS, [{"n": 4}])
+    records.append(tmp_path, NUMBERS, [{"n": 4}])
     assert opened.select("sum(n)") == [(3,)]
     assert tables.Opened(tmp_path).select("n", "where n > 1 order by n") == [(2,), (4,)]
 
 
 def test_a_new_column_of_a_record_is_taken_up(tmp_path: Path) -> None:
-    tables.append(tmp_path, NUMBERS, [{"n": 1}])
-    tables.append(tmp_path, TableSpec({"n": "long", "why": "string"}), [{"n": 2, "why": "x"}])
+    records.append(tmp_path, NUMBERS, [{"n": 1}])
+    records.append(tmp_path, TableSpec({"n": "long", "why": "string"}), [{"n": 2, "why": "x"}])
     assert tables.Opened(tmp_path).select("n, why", "order by n") == [(1, None), (2, "x")]
 
 
 def test_rows_written_are_those_of_the_commits_after_a_version(tmp_path: Path) -> None:
     for rows in (2, 3, 5):  # versions 1, 2 and 3
-        tables.append(tmp_path, NUMBERS, [{"n": n} for n in range(rows)])
+        records.append(tmp_path, NUMBERS, [{"n": n} for n in range(rows)])
     assert tables.rows_written(tmp_path, after=0) == 10
     assert tables.rows_written(tmp_path, after=1) == 8
     assert tables.rows_written(tmp_path, after=1, until=2) == 3
     assert tables.rows_written(tmp_path, after=3) == 0
     DeltaTable(tmp_path).optimize.compact()  # no row is new
     assert tables.rows_written(tmp_path, after=0) == 10
+
+
+def test_a_table_is_opened_once_for_each_state_of_its_log(tmp_path: Path) -> None:
+    table, other = tmp_path / "table", tmp_path / "other"
+    records.append(table, NUMBERS, [{"n": 1}])
+    records.append(other, NUMBERS, [{"n": 7}])
+    first = tables.open_table(table)
+    assert tables.open_table(table) is first
+    records.append(table, NUMBERS, [{"n": 2}])
+    assert (first.version(), tables.version(table)) == (1, 2)
+    # Another table in its place, of as many versions as the first one had.
+    shutil.rmtree(table)
+    other.rename(table)
+    assert tables.Opened(table).select("n") == [(7,)]
+    assert tables.identity(table) != str(first.metadata().id)
+    # And one whose log is damaged after it was read.
+    (table / "_delta_log/00000000000000000000.json").write_text("{")
+    with pytest.raises(MedallionError, match=r"0\.json is damaged"):
+        tables.version(table)

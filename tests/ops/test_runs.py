@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from medallion.lakehouse import tables
+from medallion.lakehouse import records, tables
 from medallion.lakehouse.columns import RUNS
 from medallion.lakehouse.layout import Layout
 from medallion.lakehouse.specs import TableSpec
@@ -118,7 +118,7 @@ def test_a_record_of_before_there_were_numbers(layout: Layout) -> None:
     later = ("number", "unmatched_rows")
     columns = {name: kind for name, kind in RUNS.items() if name not in later}
     rows = [gate("silver.a", NOON + at, state, at) for at, state in ((2, "held"), (1, "passed"))]
-    tables.append(layout.table("ops.runs"), TableSpec(columns), rows)
+    records.append(layout.table("ops.runs"), TableSpec(columns), rows)
     record = Runs(layout)
     assert record.standing.gates == {"silver.a": Gate("held", 2, "x_small")}
     record.write([{**gate("silver.a", NOON, "passed", 3), "unmatched_rows": 4}])

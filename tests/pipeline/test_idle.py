@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from medallion.config.loader import load
-from medallion.lakehouse import specs, tables
+from medallion.lakehouse import records, specs
 from medallion.pipeline.idle import has_little_to_do
 from tests.support import PROJECT
 from tests.support.home import Home
@@ -30,7 +30,7 @@ def test_many_rows_wait_or_are_to_be_counted_anew(home: Home, table: str, name: 
     config = replace(home.config, gold=gold)
     spec = replace(specs.of(table), columns={name: "long"})
     for rows, is_little in ((60_000, True), (60_000, False)):
-        tables.append(home.layout.table(table), spec, [{name: n} for n in range(rows)])
+        records.append(home.layout.table(table), spec, [{name: n} for n in range(rows)])
         assert has_little_to_do(config) == is_little
 
 

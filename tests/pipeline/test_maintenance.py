@@ -17,7 +17,7 @@ from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.config.publish import ToFiles
 from medallion.config.values import Duration
-from medallion.lakehouse import lock, log, specs, tables
+from medallion.lakehouse import lock, log, records, specs, tables
 from medallion.ops.runs import Runs
 from medallion.pipeline import maintenance, upkeep
 from medallion.pipeline.maintenance import Maintained
@@ -46,7 +46,7 @@ def append(config: Config, times: int = MANY, table: str = BRONZE) -> Path:
     spec = replace(specs.of(table), columns={"n": "long"})
     first = tables.row_count(path)
     for n in range(first, first + times):
-        tables.append(path, spec, [{"n": n}])
+        records.append(path, spec, [{"n": n}])
     return path
 
 

@@ -1,22 +1,22 @@
-"""Delta tables as files: made, asked for their versions, and appended to, without a JVM."""
+"""Delta tables as files: made, and asked for their versions and rows, without a JVM."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from medallion.lakehouse import damage
 from medallion.lakehouse.columns import Columns
-from medallion.lakehouse.specs import TableSpec
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, QueryBuilder
 
-_MOST_FILES = 24
 # How a merge, an append of Spark's, and one from here name the rows that they added; a merge's
 # numOutputRows also has those that it copied.
 _INSERTED = ("numTargetRowsInserted", "numOutputRows", "num_added_rows")
@@ -67,11 +67,30 @@ def exists(table: Path) -> bool:
 
 
 def open_table(table: Path) -> DeltaTable:
-    """A table at its newest version.
+    """A table at its newest version, to read: while its log is the same, all get the same object.
 
     Raises:
         MedallionError: it cannot be read; the message names the file to blame, and what to do.
     """
+    return _opened(table, frozenset(_log(table)))
+
+
+@lru_cache(maxsize=64)  # a night asks each table ten times, and to open one takes 5 ms
+def _opened(table: Path, _: frozenset[Hashable]) -> DeltaTable:
+    return open_to_write(table)
+
+
+def _log(table: Path) -> Iterator[Hashable]:
+    """What tells one state of a table's log from every other."""
+    with suppress(FileNotFoundError), os.scandir(table / "_delta_log") as files:
+        for file in files:
+            with suppress(FileNotFoundError):  # a writer has just given it its name
+                found = file.stat()
+                yield file.name, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def open_to_write(table: Path) -> DeltaTable:
+    """A table for one writer alone, whose commits move the object on; raises as `open_table`."""
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
@@ -169,77 +188,10 @@ def rows_written(table: Path, after: int, until: int | None = None) -> int:
 def align(table: Path, properties: Mapping[str, str]) -> None:
     """Give a table the properties that it has not: it may be older than they are."""
     if other := others(table, properties):
-        open_table(table).alter.set_table_properties(other)
+        open_to_write(table).alter.set_table_properties(other)
 
 
 def others(table: Path, properties: Mapping[str, str]) -> dict[str, str]:
     """Those of these properties that a table has not, or otherwise."""
     there = open_table(table).metadata().configuration
     return {key: value for key, value in properties.items() if there.get(key) != value}
-
-
-def append(
-    table: Path, spec: TableSpec, rows: Iterable[Mapping[str, Any]], few_files: bool = False
-) -> None:
-    """Append a few rows in one commit; times are given as microseconds since 1970.
-
-    Args:
-        spec: of a table whose columns are the same in every lakehouse.
-        few_files: put many small files into few, for a table that is read whole.
-    """
-    from deltalake import write_deltalake
-
-    columns = spec.columns or {}
-    create(table, schema_json(columns), spec.properties())
-    listed = list(rows)
-    if listed:
-        delta = open_table(table)
-        # A table of before a column was thought of takes it up.
-        write_deltalake(delta, _arrow(columns, listed), mode="append", schema_mode="merge")
-        if few_files:
-            compact(delta)
-
-
-def upsert(
-    table: Path, spec: TableSpec, rows: Sequence[Mapping[str, Any]], keys: Sequence[str]
-) -> None:
-    """Put rows in the place of those with the same keys, or add them, in one commit."""
-    columns = spec.columns or {}
-    create(table, schema_json(columns), spec.properties())
-    delta = open_table(table)
-    same = " and ".join(f"old.{key} = new.{key}" for key in keys)
-    (
-        delta.merge(_arrow(columns, rows), same, source_alias="new", target_alias="old")
-        .when_matched_update_all()
-        .when_not_matched_insert_all()
-        .execute()
-    )
-    compact(delta)
-
-
-def compact(delta: DeltaTable) -> None:
-    """Put a table of many small files into few: who asks it, opens all of them."""
-    from deltalake.exceptions import CommitFailedError
-
-    if len(delta.file_uris()) > _MOST_FILES:
-        with suppress(CommitFailedError):  # another process has just done the same
-            delta.optimize.compact()
-
-
-def _arrow(columns: Columns, rows: Sequence[Mapping[str, Any]]) -> Any:
-    import arro3.core as arrow
-
-    types = {
-        "string": arrow.DataType.string(),
-        "long": arrow.DataType.int64(),
-        "double": arrow.DataType.float64(),
-    }
-    data = {}
-    for name, kind in columns.items():
-        values = [row.get(name) for row in rows]
-        if kind == "timestamp":
-            utc = arrow.DataType.timestamp("us", tz="UTC")
-            data[name] = arrow.Array(values, arrow.DataType.int64()).cast(utc)
-        else:
-            data[name] = arrow.Array(values, types[kind])
-    return arrow.Table.from_arrays(list(data.values()), names=list(data))

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 
-from medallion.lakehouse import tables
+from medallion.lakehouse import records, tables
 from medallion.lakehouse.columns import FILES
 from medallion.lakehouse.layout import Layout
 from medallion.lakehouse.specs import LEDGER
@@ -110,7 +110,7 @@ class Ledger:
         if not listed:
             return
         with _WRITING:
-            tables.upsert(
+            records.upsert(
                 self._layout.table(TABLE),
                 LEDGER,
                 [asdict(entry) for entry in listed.values()],

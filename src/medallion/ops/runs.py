@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from medallion.lakehouse import tables
+from medallion.lakehouse import records, tables
 from medallion.lakehouse.columns import RUNS
 from medallion.lakehouse.layout import Layout
 from medallion.lakehouse.specs import RECORD
@@ -96,7 +96,7 @@ class Runs:
         """Append rows of `RUNS`, all in one commit, after those that are there."""
         last = self.standing.last_number
         numbered = [{**row, "number": last + at} for at, row in enumerate(rows, 1)]
-        tables.append(self._table, RECORD, numbered, few_files=True)
+        records.append(self._table, RECORD, numbered, few_files=True)
         self._read = None
 
     def late_rows(self, query: str) -> int:
@@ -110,64 +110,82 @@ class Runs:
         return sums.last_batch if sums else -1
 
 
-# A refresh begins a query's record anew. Rows of before there were numbers come first, by time.
-_ORDERED = (
-    "(select *, row_number() over (order by coalesce({number}, 0), started_at) as place from rows)"
-)
-_BEGUN = (
-    "(select query as again, max(place) as since from {ordered} where state = 'refreshed'"
-    " group by query)"
-)
-_SINCE_REFRESH = (
-    "(select ordered.* from {ordered} ordered left join {begun} begun on query = again"
-    " where kind = 'query' and (since is null or place >= since)) since_refresh"
-)
-_LAST = "place in (select max(place) from {ordered} where {of} group by query)"
-
-
 def _standing(table: Path) -> Standing:
+    """The whole standing by one question: each would open all files of the record."""
     opened = tables.Opened(table)
     number = "number" if "number" in opened.columns else "0"
-    ordered = _ORDERED.format(number=number)
-    since_refresh = _SINCE_REFRESH.format(ordered=ordered, begun=_BEGUN.format(ordered=ordered))
+    rows = opened.select(_ASKED, "group by query", _ROWS.format(number=number))
 
-    def last(columns: str, of: str) -> dict[str, tuple[Any, ...]]:
-        which = _LAST.format(ordered=ordered, of=of)
-        rows = opened.select(f"query, {columns}", f"where {which}", ordered)
-        return {row[0]: row[1:] for row in rows}
+    def each(answer: str) -> dict[str, Any]:
+        """One answer for each query that there is one for."""
+        at = list(_ANSWERS).index(answer) + 1
+        return {row[0]: row[at] for row in rows if row[at] is not None}
 
-    def greatest(state: str) -> dict[str, int]:
-        rest = f"where state = '{state}' group by query"
-        return {query: int(at or 0) for query, at in opened.select(f"query, {_VERSION}", rest)}
-
-    sums = opened.select(f"query, {_SUMS}", "group by query", since_refresh)
-    runs = opened.select("query, run_id", f"where state = '{REFRESHED}'")
-    gates = last("state, table_version, coalesce(failed_expectations, '')", "kind = 'gate'")
-    is_run = "kind = 'query'"
     return Standing(
-        sums={row[0]: Sums(*map(int, row[1:])) for row in sums},
-        last={query: LastRun(*row) for query, row in last(_RUN, is_run).items()},
-        last_busy={
-            query: LastRun(*row) for query, row in last(_RUN, f"{is_run} and rows_in > 0").items()
-        },
-        gates={query: Gate(row[0], int(row[1] or 0), row[2]) for query, row in gates.items()},
-        passed=greatest(PASSED),
-        refreshed=greatest(REFRESHED),
-        refreshing_runs=frozenset((query, run_id) for query, run_id in runs),
-        last_number=sum(row[0] or 0 for row in opened.select(f"max({number})")),
+        sums={query: Sums(**it) for query, it in each("sums").items()},
+        last={query: LastRun(**it) for query, it in each("last").items()},
+        last_busy={query: LastRun(**it) for query, it in each("last_busy").items()},
+        gates={query: Gate(**it) for query, it in each("gates").items()},
+        passed=each("passed"),
+        refreshed=each("refreshed"),
+        refreshing_runs=frozenset(
+            (query, run_id) for query, ids in each("refreshing_runs").items() for run_id in ids
+        ),
+        last_number=max(each("last_number").values(), default=0),
     )
 
 
-_VERSION = "max(table_version)"
-_RUN = ", ".join(
-    f"arrow_cast({f.name}, 'Int64')" if RUNS[f.name] == "timestamp" else f.name
+# The rows in their order, each with the place of its query's last refresh, which begins the query's
+# record anew. Rows of before there were numbers come first, by time.
+_ROWS = """(
+    select *, max(case when state = 'refreshed' then place end) over (partition by query) as since
+    from (
+        select *, {number} as at,
+            row_number() over (order by coalesce({number}, 0), started_at) as place
+        from rows
+    )
+)"""
+_IS_SINCE = "kind = 'query' and (since is null or place >= since)"
+
+
+def _struct(columns: Mapping[str, str]) -> str:
+    return "named_struct(" + ", ".join(f"'{name}', {it}" for name, it in columns.items()) + ")"
+
+
+def _last(columns: Mapping[str, str], where: str) -> str:
+    return f"last_value({_struct(columns)} order by place) filter (where {where})"
+
+
+_RUN = {
+    f.name: f"arrow_cast({f.name}, 'Int64')" if RUNS[f.name] == "timestamp" else f.name
     for f in fields(LastRun)
-)
-_SUMS = (
-    "coalesce(sum(rows_in), 0), coalesce(sum(duplicate_rows), 0), coalesce(sum(late_rows), 0),"
-    " coalesce(max(last_batch), -1), coalesce(max(table_version), 0),"
-    " coalesce(max(quarantine_version), 0)"
-)
+}
+_GATE = {
+    "state": "state",
+    "version": "coalesce(table_version, 0)",
+    "failed": "coalesce(failed_expectations, '')",
+}
+_SUMS = {
+    "rows_in": "sum(coalesce(rows_in, 0))",
+    "duplicate_rows": "sum(coalesce(duplicate_rows, 0))",
+    "late_rows": "sum(coalesce(late_rows, 0))",
+    "last_batch": "max(coalesce(last_batch, -1))",
+    "table_version": "max(coalesce(table_version, 0))",
+    "quarantine_version": "max(coalesce(quarantine_version, 0))",
+}
+_SINCE_REFRESH = {name: f"{it} filter (where {_IS_SINCE})" for name, it in _SUMS.items()}
+_VERSION = "max(coalesce(table_version, 0)) filter (where state = '{state}')"
+_ANSWERS = {
+    "sums": f"case when count(*) filter (where {_IS_SINCE}) > 0 then {_struct(_SINCE_REFRESH)} end",
+    "last": _last(_RUN, "kind = 'query'"),
+    "last_busy": _last(_RUN, "kind = 'query' and rows_in > 0"),
+    "gates": _last(_GATE, "kind = 'gate'"),
+    "passed": _VERSION.format(state=PASSED),
+    "refreshed": _VERSION.format(state=REFRESHED),
+    "refreshing_runs": f"array_agg(distinct run_id) filter (where state = '{REFRESHED}')",
+    "last_number": "max(at)",
+}
+_ASKED = ", ".join(["query", *_ANSWERS.values()])
 
 
 def now() -> int:

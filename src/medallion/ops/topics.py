@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 
-from medallion.lakehouse import tables
+from medallion.lakehouse import records, tables
 from medallion.lakehouse.columns import TOPICS
 from medallion.lakehouse.layout import Layout
 from medallion.lakehouse.specs import LEDGER_OF_TOPICS
@@ -69,6 +69,6 @@ def write(layout: Layout, taken: Iterable[Taken]) -> None:
     rows = [asdict(each) for each in taken]
     if rows:
         with _WRITING:
-            tables.upsert(
+            records.upsert(
                 layout.table(TABLE), LEDGER_OF_TOPICS, rows, ("source", "topic", "partition")
             )

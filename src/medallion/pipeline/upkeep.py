@@ -36,12 +36,11 @@ class Upkeep:
 
 def compact(table: Path, policy: Maintenance) -> int:
     """Put small files together, where there are enough; how many. No row is new for it."""
-    from deltalake import DeltaTable
-
-    delta = DeltaTable(table)
-    sizes = delta.get_add_actions(flatten=True).column("size_bytes").to_pylist()
+    adds = tables.open_table(table).get_add_actions(flatten=True)
+    sizes = adds.column("size_bytes").to_pylist()
     if sum(size < policy.target_file_size for size in sizes) < policy.compact_from:
         return 0
+    delta = tables.open_to_write(table)
     metrics = delta.optimize.compact(target_size=policy.target_file_size)
     return int(metrics["numFilesRemoved"])
 
@@ -58,8 +57,6 @@ def clean(
             one is about to name.
         has_feed: its changes are read, some of which are in files that a version took away.
     """
-    from deltalake import DeltaTable
-
     needed = range(need.version, tables.version(table) + 1) if need else range(0)
     if len(needed) > MOST_VERSIONS:
         return Upkeep()
@@ -71,7 +68,7 @@ def clean(
     removed = _vacuum(table, policy, kept, is_idle and not feed)
     before = _commits(table)
     if _are_young(table, needed, policy.retention.seconds):
-        DeltaTable(table).cleanup_metadata()
+        tables.open_to_write(table).cleanup_metadata()
     removed_commits = len(before - _commits(table))
     removed += _sweep_feed(table, feed, policy.retention.seconds)
     _sweep(table)
@@ -96,17 +93,17 @@ def _vacuum(table: Path, policy: Maintenance, keep: list[int], is_idle: bool) ->
     hours = {False: math.ceil(seconds / 3600) if seconds >= 3600 else 0, True: _ORPHANED_HOURS}
     removed = 0
     for is_full in (False, True) if is_idle else (False,):
-        delta = DeltaTable(table)
         how = partial(
-            delta.vacuum,
-            hours[is_full],
+            DeltaTable.vacuum,
+            retention_hours=hours[is_full],
             enforce_retention_duration=False,
             full=is_full,
             keep_versions=keep or None,
         )
+        found = how(tables.open_table(table), dry_run=True)
         # It would put on record once more what it has removed before.
-        if there := sum((table / unquote(file)).exists() for file in how(dry_run=True)):
-            how(dry_run=False)
+        if there := sum((table / unquote(file)).exists() for file in found):
+            how(tables.open_to_write(table), dry_run=False)
             removed += there
     return removed
 

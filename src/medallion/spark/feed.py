@@ -25,6 +25,15 @@ def added(spark: SparkSession, table: Path, first: int, last: int) -> DataFrame:
     return _rows(spark, table, log.added_files(table, first, last))
 
 
+def is_all(table: Path, first: int, last: int) -> bool:
+    """Whether versions `first` to `last` added all files that a table has."""
+    try:
+        found = {file.name for file in log.added_files(table, first, last)}
+    except FileNotFoundError:
+        return False
+    return {Path(file).name for file in tables.open_table(table).file_uris()} <= found
+
+
 def whole(spark: SparkSession, table: Path) -> DataFrame:
     """All rows of a small table that is asked several times.
 

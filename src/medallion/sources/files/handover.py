@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from medallion.config.model import SourceConfig
-from medallion.lakehouse import tables
+from medallion.lakehouse import records
 from medallion.lakehouse.layout import Layout
 from medallion.lakehouse.specs import INTAKE
 from medallion.sources.files.codecs import unpacked_size
@@ -21,13 +21,13 @@ from medallion.sources.files.listing import File
 
 def prepare(table: Path) -> None:
     """Make the table unless it is there, so that a stream can read it before the first file."""
-    tables.append(table, INTAKE, [])
+    records.append(table, INTAKE, [])
 
 
 def hand_over(layout: Layout, source: SourceConfig, files: Iterable[tuple[File, int]]) -> None:
     """Append files with their versions, as many commits as they make micro-batches."""
     for batch in _batches(layout, source, files):
-        tables.append(
+        records.append(
             layout.intake(source.name),
             INTAKE,
             [
