@@ -26,6 +26,15 @@ INTERPRETED = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",
 }
+# What PySpark asks the JVM for by name, hundreds of times a night; for a name without
+# its package that is a look into each of Spark's three hundred jars.
+_CLASSES = (
+    "functions",
+    "PythonUtils",
+    "PythonSQLUtils",
+    "org.apache.spark.sql.functions",
+    "org.apache.spark.sql.classic.SparkSession",
+)
 
 
 def spark_session(
@@ -76,6 +85,8 @@ def spark_session(
     # ORC's times without a zone would be those of the machine: a job's JVM is on already.
     jvm: Any = session._jvm
     jvm.java.util.TimeZone.setDefault(jvm.java.util.TimeZone.getTimeZone("UTC"))
+    for name in _CLASSES:
+        setattr(jvm, name, getattr(jvm, name))
     fatal.watch(session)
     return session
 
