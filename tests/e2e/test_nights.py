@@ -19,7 +19,7 @@ from medallion.lakehouse.columns import OF_FILES, TECHNICAL
 from tests.support.lakehouse import Lakehouse
 
 # A source and night: 210,000 lines in all where it is long.
-ROWS = [3_000, pytest.param(35_000, marks=pytest.mark.slow)]
+ROWS = [1_000, pytest.param(35_000, marks=pytest.mark.slow)]
 
 
 @dataclass(frozen=True)
