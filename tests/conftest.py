@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import sys
 from collections.abc import Iterator
@@ -67,7 +68,8 @@ settings.load_profile("moderate")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose the seed here, where all workers get it."""
+    """Choose the seeds here, where all workers get them."""
+    os.environ.setdefault("FUZZ_SEED", str(secrets.randbelow(2**32)))
     if config.getoption("--hypothesis-profile") == "long" and not seed(config):
         config.option.hypothesis_seed = str(secrets.randbelow(2**32))
 
