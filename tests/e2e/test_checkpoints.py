@@ -66,17 +66,26 @@ def test_the_last_files_of_checkpoints_are_torn(filled: Lakehouse) -> None:
     assert lakehouse.rows("gold.device_totals") == DEVICES
 
 
-def test_a_state_that_is_damaged(filled: Lakehouse) -> None:
+def test_a_state_that_is_damaged_or_gone(filled: Lakehouse) -> None:
+    """Of silver, whose batches Python writes, and of gold, whose batches Spark writes."""
     lakehouse = filled
-    before = lakehouse.rows("silver.activity")
-    state = lakehouse.config.layout.checkpoint("silver.activity") / "state"
-    for file in [*state.rglob("*.zip"), *state.rglob("*.sst")]:
-        file.write_bytes(b"damaged")
+    names = ("silver.activity", "gold.device_totals")
+    silver, gold = (lakehouse.config.layout.checkpoint(name) / "state" for name in names)
     lakehouse.land("activity", "1.json", *SECOND)
+    lakehouse.fill("bronze", "silver")
+    before = [lakehouse.rows(name) for name in names]
+    lakehouse.land("activity", "2.json", *THIRD)
     lakehouse.fill("bronze")
-    with pytest.raises(StreamError, match=r"state cannot be read: medallion refresh silver.acti"):
-        lakehouse.fill("silver")
-    assert lakehouse.rows("silver.activity") == before
+    for state, layer, name in ((gold, "gold", names[1]), (silver, "silver", names[0])):
+        told = f"state cannot be read: medallion refresh {name} "
+        for file in [*state.rglob("*.zip"), *state.rglob("*.sst")]:
+            file.write_bytes(b"damaged")
+        with pytest.raises(StreamError, match=told):
+            lakehouse.fill(layer)
+        shutil.rmtree(state)
+        with pytest.raises(StreamError, match=told):
+            lakehouse.fill(layer)
+    assert [lakehouse.rows(name) for name in names] == before
 
 
 OTHERS = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -23,9 +24,10 @@ AVAILABLE_NOW = "available-now"
 _STOP_SECONDS = 60
 _LOOK_SECONDS = 1
 _WORDLESS = "(no cause message)"  # such as a stack overflow
-_OF_A_TASK = "TASK_WRITE_FAILED"  # says which table, and not what was wrong
-# How Spark's errors name a state that it cannot read.
-_STATE = ("STATE_STORE", "RocksDB", "/state/")
+# These say what was to be read or written, and not what was wrong.
+_NO_CAUSE = ("TASK_WRITE_FAILED", "CANNOT_WRITE_STATE_STORE", "CANNOT_LOAD_STATE_STORE")
+# One that cannot be read; where it cannot be written, a disk is to blame: nothing is to be rebuilt.
+_DAMAGED_STATE = "LOAD_STATE_STORE|MISSING_STATE_DIR|(Checksum|FileNotFound)Exception.*/state/"
 _GONE = "KAFKA_DATA_LOSS"
 _NO_FEED = ("DELTA_MISSING_CHANGE_DATA", "DELTA_CHANGE_DATA_FILE_NOT_FOUND")
 _REWRITTEN = ("DELTA_SOURCE_TABLE_IGNORE_CHANGES", "DELTA_SOURCE_IGNORE_DELETE")
@@ -177,8 +179,8 @@ class Run:
         told = str(failure) if failure else one_line(str(exception))
         if _WORDLESS in told:
             return fatal.told_without_words(self.query)
-        if _OF_A_TASK in told and (cause := fatal.root_cause(self.query)) not in told:
-            told += f" ({cause})"
+        if any(n in told for n in _NO_CAUSE) and (why := fatal.root_cause(self.query)) not in told:
+            told += f" ({why})"
         if any(name in told for name in _REWRITTEN):
             return (
                 "rows of the table that it reads have been changed or deleted since it last ran: "
@@ -191,7 +193,7 @@ class Run:
             )
         if _GONE in told:
             return "messages are gone, or a topic was made anew: medallion run bronze says which"
-        if any(name in told for name in _STATE):
+        if re.search(_DAMAGED_STATE, told):
             return f"its state cannot be read: medallion refresh {self.name} rebuilds it ({told})"
         return told
 
