@@ -59,6 +59,25 @@ def test_an_object_that_came_as_a_text_is_rescued(spark: SparkSession) -> None:
     assert rescued(read(spark, schema, *lines)) == {line: json.loads(line) for line in lines}
 
 
+ONE_OF_TWO = [
+    '{"at":{"lat":1e400,"since":"2018-03-02"}}',
+    '{"at":{"lat":1.5,"since":"2018-03-02T10:02"}}',
+    '{"some":[1e400,1.5]}',
+    '{"some":[1.5,1e400]}',
+]
+
+
+def test_one_of_two_nested_values_that_its_type_cannot_say(spark: SparkSession) -> None:
+    schema = {"at": "struct<lat:double,since:date>", "some": "array<double>"}
+    found = read(spark, schema, *ONE_OF_TWO)
+    assert found == {line: ({}, line) for line in ONE_OF_TWO}
+
+
+def test_a_line_that_variant_refuses_keeps_its_other_columns(spark: SparkSession) -> None:
+    line = r'{"id":"p","name":"\ud800"}'
+    assert read(spark, {"id": "string", "name": "string"}, line) == {line: ({"id": "p"}, line)}
+
+
 ROUNDED = [
     "12345678901234567.89",
     "1e400",
