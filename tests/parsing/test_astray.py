@@ -82,11 +82,19 @@ ROUNDED = [
     "12345678901234567.89",
     "1e400",
     "-2.9e400",
+    f"{'7' * 300}e10",  # as large, with few digits in its exponent
     "0.10000000000000000001",
     "1e-400",
     "-1.23456789012345678",
 ]
-EXACT = ["1.5", "-0.25", "1.50", "10", "12345678901234567890123456789012345678901234567890"]
+EXACT = [
+    "1.5",
+    "-0.25",
+    "1.50",
+    "1.5e3",
+    "10",
+    "12345678901234567890123456789012345678901234567890",
+]
 
 
 def test_a_number_that_a_text_cannot_say_is_rescued(spark: SparkSession) -> None:
@@ -101,9 +109,12 @@ def test_a_number_that_a_text_cannot_say_is_rescued(spark: SparkSession) -> None
         assert number in found[line][1]
 
 
+TEXTS = [*ROUNDED, "1E16", "-.", "Infinity"]
+
+
 def test_a_number_that_a_text_says_is_not(spark: SparkSession) -> None:
     lines = [f'{{"id":{number},"at":{{"ids":[{number}]}}}}' for number in EXACT]
-    lines += [json.dumps({"id": text, "at": {"ids": [text]}}) for text in (*ROUNDED, "1E16", "-.")]
+    lines += [json.dumps({"id": text, "at": {"ids": [text]}}) for text in TEXTS]
     found = read(spark, {"id": "string", "at": "struct<ids:array<string>>"}, *lines)
     assert {line: kept for line, (_, kept) in found.items() if kept is not None} == {}
     for line, (said, _) in found.items():

@@ -8,7 +8,7 @@ from pyspark.sql import types as T
 
 from medallion.lakehouse.columns import CORRUPT, RESCUED
 from medallion.parsing.json_text import HALVES, IS_FLAT, member, options, sealed, texts
-from medallion.parsing.nested import astray, bent, is_nested, rounded, unfit
+from medallion.parsing.nested import HUGE, astray, bent, is_nested, rounded, unfit
 from medallion.parsing.times import PLAIN_TIME, TIMES, times_of
 
 
@@ -97,8 +97,6 @@ def _fields(schema: Mapping[str, str]) -> str:
 
 # How many fields a JSON text without blanks names at any depth; a quote in a text counts as well.
 _NAMES = "regexp_count({}, '\":')"
-# A number that may be too large for a double.
-_HUGE = r"value rlike r'[:,\[]\s*-?([0-9]+(\.[0-9]+)?[eE]\+?0*[0-9]{3}|[0-9]{309})'"
 # One that VARIANT would round: it has 38 digits, but with a power of ten only those of a double.
 _PRECISE = r"value rlike r'[:,\[]\s*-?([0-9.]{39}|[0-9.]{19,}[eE]|[0-9.]+[eE]-0*[0-9]{3})'"
 _KEPT = (
@@ -106,7 +104,7 @@ _KEPT = (
     f"case when {CORRUPT} is not null then null when if(_flat, {_TWICE},"
     f" {_NAMES.format('get(_sealed, 0)')} <> {_NAMES.format('to_json(_variant)')}) then value"
     # So is one with a number that is infinite to VARIANT, or less exact,
-    f" when contains(_fields, 'Infinity') and {_HUGE} then value"
+    f" when contains(_fields, 'Infinity') and {HUGE} then value"
     f" when _fields <> '{{}}' and {_PRECISE} then value"
     # and valid JSON that VARIANT refuses (a lone surrogate, over 16 MiB).
     " else coalesce(_fields, value) end"
@@ -134,7 +132,7 @@ def _astray(typed: Mapping[str, str], schema: Mapping[str, str]) -> str:
         elif kind == "string":
             # A lone half of a character becomes a question mark, and VARIANT refuses it.
             half = f"_variant is null and contains({typed[name]}, '?') and {HALVES}"
-            huge = f"contains({typed[name]}, 'Infinity') and {_HUGE}"
+            huge = f"contains({typed[name]}, 'Infinity') and {HUGE}"
             how = f"{huge} or {half} or {rounded(typed[name])}"
         elif kind in TIMES:  # of the plainest form it cannot be
             how = f"`{PLAIN_TIME}{name}` is null and {how}"

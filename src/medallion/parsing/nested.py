@@ -86,7 +86,7 @@ def astray(json: str, typed: str, kind: str) -> str | None:
         return f"abs({typed}) = double('infinity')"  # 1e400: JSON has no infinite numbers
     if kind == "string":
         # A number like that, written out again as text.
-        return f"(contains({typed}, 'Infinity') or {rounded(typed)})"
+        return f"(contains({typed}, 'Infinity') and {HUGE} or {rounded(typed)})"
     if kind == "timestamp":
         return is_no_time(json, typed)
     if kind == "date":
@@ -113,5 +113,8 @@ def rounded(text: str) -> str:
 # As Java writes a double.
 _FRACTION = "'^-?[0-9]+[.][0-9]+(E-?[0-9]+)?$'"
 _NO_MORE_BEFORE, _NO_MORE_BEHIND = "'(?<![0-9.eE+-])'", "'0*(?![0-9.eE])'"
+# A number that may be too large for a double: its exponent has three digits, or two at most and it
+# has over two hundred before the point.
+HUGE = r"value rlike r'[:,\[]\s*-?([0-9]+(\.[0-9]+)?[eE]\+?0*[0-9]{3}|[0-9]{210})'"
 # 15 digits and a point go into a double, and so do powers of two digits.
 PRECISE = "'[0-9.]{16}|[eE]-0*[0-9]{3}'"
