@@ -78,6 +78,22 @@ def test_a_line_that_variant_refuses_keeps_its_other_columns(spark: SparkSession
     assert read(spark, {"id": "string", "name": "string"}, line) == {line: ({"id": "p"}, line)}
 
 
+def test_a_year_that_no_reader_can_say_within_a_line_of_one_column(spark: SparkSession) -> None:
+    """Written out again as JSON, its columns are the line."""
+    schema = {"at": "struct<since:array<timestamp>,days:array<date>>"}
+    lines = [
+        f'{{"at":{{"since":["{since}"],"days":["{day}"]}}}}'
+        for since, day in (
+            ("+275760-09-13T00:00:00.000Z", "2018-03-02"),
+            ("0000-12-31T00:00:00.000Z", "2018-03-02"),
+            ("2018-03-02T00:00:00.000Z", "0000-12-31"),
+        )
+    ]
+    found = read(spark, schema, *lines)
+    assert rescued(found) == {line: json.loads(line) for line in lines}
+    assert [said for said, _ in found.values()] == [{}, {}, {}]
+
+
 ROUNDED = [
     "12345678901234567.89",
     "1e400",
@@ -137,7 +153,7 @@ def test_numbers_in_a_list_that_a_text_holds(spark: SparkSession) -> None:
 def test_a_number_that_rescued_data_cannot_say_keeps_the_line(spark: SparkSession) -> None:
     whole, fraction = "1234567890" * 4, f"0.{'1234567890' * 4}"
     tiny, precise = "1e-400", "1.2345678901234567891e0"
-    numbers = [whole, f"-{whole}", fraction, f"-{fraction}", tiny, precise]
+    numbers = [whole, f"-{whole}", fraction, f"-{fraction}", tiny, precise, "9007199254740993e0"]
     lines = [f'{{"new":[{number}]}}' for number in numbers]
     found = read(spark, {"id": "string"}, *lines)
     assert {line: kept for line, (_, kept) in found.items()} == {line: line for line in lines}

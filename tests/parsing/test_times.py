@@ -72,6 +72,9 @@ NO_TEXTS = [
     *("2018-03-02 10:02:33 BST", "2018-03-11T02:30:00 America/New_York", "2018-03-02 10:02:33 CST"),
     *("2018-03-02T10:02:33Z[UTC]", "2018-03-02T10:02:33 Etc/GMT+5", "2018-061", "20180302T100233Z"),
     *("2018-03-02T10:02:33Z Z", "2018-03-02T10:02:33Zx", "\u0662018-03-02", "2018-03-02\u00a0"),
+    # Spark takes a line's end for none.
+    *("1519984953\n", "1519984953\u2028", "151998495312\u0085", "2018\n", "-2018\n"),
+    *("2018-03-02\n", "2018-03-02T10:02:33Z\n", "2018-03-02T10:02\u2029"),
     *("1519984953", "15199849", "10115", "2018", "10:02", "now", "epoch", "", " ", "Infinity"),
     *("1234-5", "-2018", "2018-03", "2018-03    ", " 2018", "T1:2:3", "1:02:03-08:00"),
     *("2018-03-02T" + "1" * 70_000, "1" * 70_000, "2018-03-02" + " " * 70_000 + "x"),
@@ -87,6 +90,9 @@ CASES: list[tuple[str, int | None]] = [
     *((str(seconds), seconds * 1_000_000) for seconds in SECONDS),
     *((json.dumps(text), None) for text in NO_TEXTS),
     *((number, None) for number in NO_NUMBERS),
+    # Digits in quotes, whichever way they are written.
+    *((written, None) for written in (r'"\u0031519984953"', r'"\u0032018"', r'"\u002d2018"')),
+    *((f'"{digits}\u2028"', None) for digits in ("1519984953", "15199849", "2018")),
 ]
 # By the fast path; by the exact path, for the line has a field that is not known; nested.
 SHAPES = ['{{"ts":{}}}', '{{"ts":{}, "new":0}}', '{{"at":{{"since":[{}]}}}}']

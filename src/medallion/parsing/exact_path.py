@@ -98,7 +98,7 @@ def _fields(schema: Mapping[str, str]) -> str:
 # How many fields a JSON text without blanks names at any depth; a quote in a text counts as well.
 _NAMES = "regexp_count({}, '\":')"
 # One that VARIANT would round: it has 38 digits, but with a power of ten only those of a double.
-_PRECISE = r"value rlike r'[:,\[]\s*-?([0-9.]{39}|[0-9.]{19,}[eE]|[0-9.]+[eE]-0*[0-9]{3})'"
+_PRECISE = r"value rlike r'[:,\[]\s*-?([0-9.]{39}|[0-9.]{16,}[eE]|[0-9.]+[eE]-0*[0-9]{3})'"
 _KEPT = (
     # A field named twice has two values, and no VARIANT keeps both: the line is kept whole.
     f"case when {CORRUPT} is not null then null when if(_flat, {_TWICE},"

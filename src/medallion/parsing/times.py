@@ -24,6 +24,8 @@ _TIME = f"{_DAY}([T ]({_CLOCK}{_ZONE})?)?"
 _ENDS = ("", "Z", "+", "-", "+:", "-:", ".", ".Z", ".+", ".-", ".+:", ".-:")
 _FIRST_SECOND = int(datetime(1, 1, 1, tzinfo=UTC).timestamp())
 _LAST_SECOND = int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp())
+# A digit or a sign written as an escape, which only a text has: it hides that it stands in quotes.
+_ESCAPED = r"(contains(value, r'\u003') or contains(value, r'\u002'))"
 _IN_RANGE = "between timestamp'0001-01-01 00:00:00Z' and timestamp'9999-12-31 23:59:59.999999Z'"
 
 
@@ -42,21 +44,23 @@ def plain_time(text: str, kind: str) -> str:
     # Far from the first and the last day, whose times may be in another year in UTC.
     is_within = f"{text} > '0001-01-02' and {text} < '9999-12-31'"
     if kind == "date":
-        plain = f"{text} rlike '^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}$'"
+        plain = rf"{text} rlike r'^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}\z'"
         return f"case when {plain} and {is_within} then try_cast({text} as date) end"
     # No pattern: it would take as long as half of the parser does. 2018-03 is a month to Spark.
     dated = f"substr({text}, 5, 1) = '-' and substr({text}, 8, 1) = '-'"
+    dated += f" and right({text}, 1) between '0' and 'Z'"  # or the end of a line, which Spark trims
     end = f"substr({text}, 20)"
     ended = f"left({end}, 1) in ('', '.', 'Z', '+', '-')"
     ended += f" and translate({end}, '0123456789', '') in ({', '.join(map(literal, _ENDS))})"
     # Behind the point there are not seven digits.
     exact = f"(length({text}) < 27 or translate(substr({text}, 21, 7), '0123456789', '') <> '')"
     # A number counts seconds; the same digits between quotes would be a year.
-    seconds = f"{text} rlike '^[0-9]{{1,11}}$' and not contains(value, concat('\"', {text}))"
+    quoted = f"contains(value, concat('\"', {text})) or {_ESCAPED}"
+    seconds = rf"{text} rlike r'^[0-9]{{1,11}}\z' and not ({quoted})"
     return (
         f"case when {is_within} and {dated} and {ended} and {exact}"
         f" then try_cast({text} as timestamp)"
-        f" when {seconds} then timestamp_seconds(cast({text} as bigint)) end"
+        f" when {seconds} then timestamp_seconds(try_cast({text} as bigint)) end"
     )
 
 
@@ -70,11 +74,11 @@ def is_no_time(json: str, typed: str) -> str:
     Seconds whose microseconds are beyond a long come out as any time at all, and few digits
     between quotes as a year. Which of the two a text is shows in the line alone.
     """
-    quoted = f"length({json}) < 8 and contains(value, concat('\"', {json}, '\"'))"
-    out_of_range = f"not cast({json} as bigint) between {_FIRST_SECOND} and {_LAST_SECOND}"
+    quoted = f"length({json}) < 8 and (contains(value, concat('\"', {json}, '\"')) or {_ESCAPED})"
+    out_of_range = f"not try_cast({json} as bigint) between {_FIRST_SECOND} and {_LAST_SECOND}"
     return (
-        f"case when {json} rlike '^-?[0-9]{{1,12}}$' then {quoted} or {out_of_range}"
-        f" else not trim({json}) rlike '^{_TIME}$' or not {typed} {_IN_RANGE} end"
+        rf"case when {json} rlike r'^-?[0-9]{{1,12}}\z' then {quoted} or {out_of_range}"
+        rf" else not trim({json}) rlike r'^{_TIME}\z' or not {typed} {_IN_RANGE} end"
     )
 
 
@@ -83,7 +87,7 @@ def is_no_date(json: str, typed: str) -> str:
 
     Digits count days since 1970 to Spark, and a time is cut off.
     """
-    return f"(not trim({json}) rlike '^{_DAY}$' or {typed} < date'0001-01-01')"
+    return rf"(not trim({json}) rlike r'^{_DAY}\z' or {typed} < date'0001-01-01')"
 
 
 def is_time(text: str) -> bool:
