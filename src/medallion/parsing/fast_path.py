@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from pyspark.sql import DataFrame
@@ -11,7 +10,7 @@ from pyspark.sql import functions as F
 from medallion.parsing.exact_path import lossy, parsed
 from medallion.parsing.json_text import HALVES, IS_FLAT, is_one_value, texts
 from medallion.parsing.nested import PRECISE, is_nested
-from medallion.parsing.times import PLAIN_TIME, plain_time, times_of
+from medallion.parsing.times import PLAIN_TIME, TIMES, plain_time, times_of
 
 
 def fast_path(lines: DataFrame, schema: Mapping[str, str]) -> DataFrame:
@@ -64,7 +63,7 @@ def _is_same(schema: Mapping[str, str]) -> str:
     holds for most lines of most writers, whether they put blanks after commas and colons or not.
     """
     # Of a time within a nested value it would not be asked whether a reader can say its year.
-    if any(is_nested(kind) and re.search("date|timestamp", kind) for kind in schema.values()):
+    if any(is_nested(kind) and time in kind for kind in schema.values() for time in TIMES):
         return "false"
     parts, before = ["'{'"], ""
     for name, kind in schema.items():

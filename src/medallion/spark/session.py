@@ -26,8 +26,8 @@ INTERPRETED = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",
 }
-# What PySpark asks the JVM for by name, hundreds of times a night; for a name without
-# its package that is a look into each of Spark's three hundred jars.
+# What PySpark asks the JVM for by name, hundreds of times a night; for a name without its package
+# that is a look into each of Spark's three hundred jars.
 _CLASSES = (
     "functions",
     "PythonUtils",
