@@ -157,3 +157,32 @@ def test_a_number_that_rescued_data_cannot_say_keeps_the_line(spark: SparkSessio
     lines = [f'{{"new":[{number}]}}' for number in numbers]
     found = read(spark, {"id": "string"}, *lines)
     assert {line: kept for line, (_, kept) in found.items()} == {line: line for line in lines}
+
+
+VOUCHED_FOR = ['{{"id":{0}0000000000000001,"x":{0}}}', '{{"x":{0},"id":{0}0000000000000001}}']
+VOUCHED_FOR += ['{{"id":[{0}0000000000000001],"x":[{0}]}}', '{{"at":[{0}0000000000000001,{0}]}}']
+VOUCHED_FOR += ['{{"in":{{"id":{0}0000000000000001,"x":"{0}"}}}}']
+
+
+def test_a_number_is_rounded_though_another_field_says_what_it_became(spark: SparkSession) -> None:
+    schema = {"id": "string", "x": "string", "at": "array<string>"}
+    schema |= {"in": "struct<id:string,x:string>"}
+    lines = [line.format("0.1000") for line in VOUCHED_FOR]
+    found = read(spark, schema, *lines)
+    names = ["id", "id", "id", "at", "in"]
+    for name, line in zip(names, lines, strict=True):
+        said, kept = found[line]
+        assert name not in said, line
+        assert "0.10000000000000000001" in kept
+        assert "x" in said or name in ("at", "in")
+
+
+def test_beside_an_exact_number_a_text_is_what_the_line_says(spark: SparkSession) -> None:
+    """A line with many digits is looked at closely, whatever else it says."""
+    line = r'{"id":"9.10","x":0.5,"at":["1.0E5","[",2.50],"in":{"id":"é\n","x":"0.1"},"ts":%s}'
+    line %= "1519984953.123456789"
+    schema = {"id": "string", "x": "string", "at": "array<string>"}
+    schema |= {"in": "struct<id:string,x:string>", "ts": "double"}
+    said = {"id": "9.10", "x": "0.5", "at": ["1.0E5", "[", "2.5"], "in": {"id": "é\n", "x": "0.1"}}
+    found = read(spark, schema, line)
+    assert found == {line: (said | {"ts": 1519984953.1234567}, None)}

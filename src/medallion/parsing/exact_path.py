@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pyspark.sql import types as T
 
 from medallion.lakehouse.columns import CORRUPT, RESCUED
-from medallion.parsing.json_text import HALVES, IS_FLAT, member, options, sealed, texts
-from medallion.parsing.nested import HUGE, astray, bent, is_nested, rounded, unfit
+from medallion.parsing.json_text import HALVES, IS_FLAT, literal, member, options, sealed, texts
+from medallion.parsing.nested import BEYOND_VARIANT, HUGE, astray, bent, is_nested, unfit, unlike
 from medallion.parsing.times import PLAIN_TIME, TIMES, times_of
 
 
@@ -43,6 +43,7 @@ def exact_path(schema: Mapping[str, str]) -> str:
         "_sealed": f"case when not _flat then {sealed('value')} end",
         CORRUPT: f"case when {_NOT_JSON} then {raw} end",
         "_variant": f"case when {CORRUPT} is null then try_parse_json(value) end",
+        "_members": "cast(_variant as map<string, variant>)",
         "_times": f"case when {unclear} then {parsed(times)} end",
         "_astray": _astray(typed, schema),
         "_taken": _taken(typed, schema),
@@ -89,23 +90,20 @@ _NOT_JSON = (
 def _fields(schema: Mapping[str, str]) -> str:
     """SQL: the fields that the columns do not hold, as JSON."""
     known = f"(is_variant_null(val) and array_contains({texts(schema)}, key))"
-    fields = "cast(_variant as map<string, variant>)"
     return (
-        f"to_json(map_filter({fields}, (key, val) -> not (array_contains(_taken, key) or {known})))"
+        f"to_json(map_filter(_members, (key, val) -> not (array_contains(_taken, key) or {known})))"
     )
 
 
 # How many fields a JSON text without blanks names at any depth; a quote in a text counts as well.
 _NAMES = "regexp_count({}, '\":')"
-# One that VARIANT would round: it has 38 digits, but with a power of ten only those of a double.
-_PRECISE = r"value rlike r'[:,\[]\s*-?([0-9.]{39}|[0-9.]{16,}[eE]|[0-9.]+[eE]-0*[0-9]{3})'"
 _KEPT = (
     # A field named twice has two values, and no VARIANT keeps both: the line is kept whole.
     f"case when {CORRUPT} is not null then null when if(_flat, {_TWICE},"
     f" {_NAMES.format('get(_sealed, 0)')} <> {_NAMES.format('to_json(_variant)')}) then value"
     # So is one with a number that is infinite to VARIANT, or less exact,
     f" when contains(_fields, 'Infinity') and {HUGE} then value"
-    f" when _fields <> '{{}}' and {_PRECISE} then value"
+    f" when _fields <> '{{}}' and {BEYOND_VARIANT} then value"
     # and valid JSON that VARIANT refuses (a lone surrogate, over 16 MiB).
     " else coalesce(_fields, value) end"
 )
@@ -127,13 +125,13 @@ def _astray(typed: Mapping[str, str], schema: Mapping[str, str]) -> str:
     found = []
     for name, kind in schema.items():
         how = astray(f"_parsed.`{name}`", typed[name], kind)
+        exact = f"_members[{literal(name)}]"
         if is_nested(kind):
-            how = bent(_json_of(name), typed[name], T.DataType.fromDDL(kind))
+            how = bent(_json_of(name), exact, typed[name], T.DataType.fromDDL(kind))
         elif kind == "string":
             # A lone half of a character becomes a question mark, and VARIANT refuses it.
             half = f"_variant is null and contains({typed[name]}, '?') and {HALVES}"
-            huge = f"contains({typed[name]}, 'Infinity') and {HUGE}"
-            how = f"{huge} or {half} or {rounded(typed[name])}"
+            how = f"{half} or {unlike(exact, typed[name])}"
         elif kind in TIMES:  # of the plainest form it cannot be
             how = f"`{PLAIN_TIME}{name}` is null and {how}"
         if how:

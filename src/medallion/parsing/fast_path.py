@@ -81,7 +81,7 @@ def _is_same(schema: Mapping[str, str]) -> str:
     return f"value = concat({', '.join(parts)}, '{before[:-1]}}}')"
 
 
-# Whether a text may be a number that is rounded (see nested.rounded, which looks closer). One test
+# Whether a text may be a number that is rounded (see nested.unlike, which looks closer). One test
 # for all columns: what is compiled for each of them adds up, and Java leaves long methods slow.
 _NUMBERS = r"concat_ws('\n', {}) rlike r'(?m)^(-?[0-9]+[.][0-9]+(E-?[0-9]+)?$|[\[{{])'"
 
@@ -91,6 +91,8 @@ def _is_whole(schema: Mapping[str, str]) -> str:
     known = texts(schema)
     nested = {name: kind for name, kind in schema.items() if is_nested(kind)}
     some = [f"_parsed.`{name}`" for name, kind in schema.items() if kind == "string"]
+    inner = [name for name, kind in nested.items() if "string" in kind]
+    numbers = "true" if inner else _NUMBERS.format(", ".join(some))
     tests = [
         "is_valid_utf8(value)",
         # Many lines have just the schema's keys in their order: the set is for the others.
@@ -102,7 +104,7 @@ def _is_whole(schema: Mapping[str, str]) -> str:
         rf"not (contains(value, r'\u') and {HALVES})",
         # 1e400: JSON has no infinite numbers, but a double and a text may come out as one.
         "not contains(to_json(_parsed), 'Infinity')",
-        *([f"not (value rlike {PRECISE} and {_NUMBERS.format(', '.join(some))})"] if some else []),
+        *([f"not (value rlike {PRECISE} and {numbers})"] if some or inner else []),
         *(f"{lossy(name, kind)} is not true" for name, kind in nested.items()),
     ]
     if nested:  # then a text may be an object or a list, written out again

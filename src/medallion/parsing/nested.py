@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import types as T
 
-from medallion.parsing.json_text import member, texts
+from medallion.parsing.json_text import literal, member, texts
 from medallion.parsing.times import is_no_date, is_no_time
 
 
@@ -56,23 +56,35 @@ def unfit(json: str, typed: str, kind: T.DataType, depth: int = 0) -> str:
     return f"({json} is not null and ({' or '.join(lost)}))"
 
 
-def bent(json: str, typed: str, kind: T.DataType, depth: int = 0) -> str | None:
+def bent(json: str, exact: str, typed: str, kind: T.DataType, depth: int = 0) -> str | None:
     """SQL: whether a value within a nested one became another than its text says; None if none can.
 
-    Args: those of `unfit`. What a type cannot hold at all is not meant: that is missing there.
+    Args: those of `unfit`, and `exact`, SQL of the same value as VARIANT. What a type cannot hold
+    at all is not meant: that is missing there.
     """
     if isinstance(kind, T.StructType):
         inner = [
-            (f"get_json_object({json}, {member(f.name)})", f"{typed}.`{f.name}`", f.dataType)
+            (
+                f"get_json_object({json}, {member(f.name)})",
+                f"try_cast({exact} as map<string, variant>)[{literal(f.name)}]",
+                f"{typed}.`{f.name}`",
+                f.dataType,
+            )
             for f in kind.fields
         ]
         return " or ".join(how for each in inner if (how := bent(*each, depth))) or None
     if isinstance(kind, T.ArrayType):
-        items = f"from_json({json}, 'array<string>')"
-        at = f"i{depth}"
-        item = bent(f"get({items}, {at})", f"get({typed}, {at})", kind.elementType, depth + 1)
+        items, at = f"from_json({json}, 'array<string>')", f"i{depth}"
+        item = bent(
+            f"get({items}, {at})",
+            f"get(try_cast({exact} as array<variant>), {at})",
+            f"get({typed}, {at})",
+            kind.elementType,
+            depth + 1,
+        )
         return item and f"(size({items}) > 0 and {_exists(items, at, item)})"
-    how = astray(json, typed, kind.simpleString())
+    plain = kind.simpleString()
+    how = unlike(exact, typed) if plain == "string" else astray(json, typed, plain)
     return how and f"({typed} is not null and ({how}))"
 
 
@@ -84,9 +96,6 @@ def astray(json: str, typed: str, kind: str) -> str | None:
     """SQL: whether a plain value became another one than the text says; None where none does."""
     if kind in ("double", "float"):
         return f"abs({typed}) = double('infinity')"  # 1e400: JSON has no infinite numbers
-    if kind == "string":
-        # A number like that, written out again as text.
-        return f"(contains({typed}, 'Infinity') and {HUGE} or {rounded(typed)})"
     if kind == "timestamp":
         return is_no_time(json, typed)
     if kind == "date":
@@ -94,27 +103,30 @@ def astray(json: str, typed: str, kind: str) -> str | None:
     return None
 
 
-def rounded(text: str) -> str:
-    """SQL: whether a text may be a number, or hold one, that the line, `value`, says more exactly.
+def unlike(exact: str, text: str) -> str:
+    """SQL: whether a text is, or holds, a number that the line, `value`, says more exactly.
 
-    A fraction or a power of ten is a double to Spark, and written out again as one.
+    Args:
+        exact: SQL of the field of the line as VARIANT, which keeps 38 digits.
+        text: SQL of the text that Spark's parser made of it: a fraction or a power of ten is a
+            double there, and written out again as one.
     """
-    number = f"replace({text}, '.', '[.]')"
-    as_it_stands = f"value rlike concat({_NO_MORE_BEFORE}, {number}, {_NO_MORE_BEHIND})"
-    tight = f"contains(translate(value, ' \t', ''), translate({text}, ' \t', ''))"
-    return (
-        f"case when instr('-0123456789[{{', left({text}, 1)) = 0 then false"
-        f" when {text} rlike {_FRACTION} then value rlike {PRECISE} and not {as_it_stands}"
-        f" when {text} rlike '^[^-0-9]' then value rlike {PRECISE} and not {tight}"
-        " else false end"
+    huge = f"contains({text}, 'Infinity') and {HUGE}"
+    rounded = (
+        f"case when not value rlike {PRECISE} or not {text} rlike {_NUMBERS} then false"
+        f" when startswith(to_json({exact}), '\"') then false"  # the line says a text as well
+        f" when {BEYOND_VARIANT} then true"
+        f" else not to_json(try_parse_json({text})) <=> to_json({exact}) end"
     )
+    return f"({huge} or {rounded})"
 
 
-# As Java writes a double.
-_FRACTION = "'^-?[0-9]+[.][0-9]+(E-?[0-9]+)?$'"
-_NO_MORE_BEFORE, _NO_MORE_BEHIND = "'(?<![0-9.eE+-])'", "'0*(?![0-9.eE])'"
+# As Java writes a double, and the beginning of an object or a list.
+_NUMBERS = r"r'^(-?[0-9]+[.][0-9]+(E-?[0-9]+)?$|[\[{])'"
 # A number that may be too large for a double: its exponent has three digits, or two at most and it
 # has over two hundred before the point.
 HUGE = r"value rlike r'[:,\[]\s*-?([0-9]+(\.[0-9]+)?[eE]\+?0*[0-9]{3}|[0-9]{210})'"
 # 15 digits and a point go into a double, and so do powers of two digits.
 PRECISE = "'[0-9.]{16}|[eE]-0*[0-9]{3}'"
+# One that VARIANT would round: it has 38 digits, but with a power of ten only those of a double.
+BEYOND_VARIANT = r"value rlike r'[:,\[]\s*-?([0-9.]{39}|[0-9.]{16,}[eE]|[0-9.]+[eE]-0*[0-9]{3})'"
