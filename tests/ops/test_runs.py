@@ -113,6 +113,20 @@ def test_a_refresh_begins_anew_whatever_the_clock_says(layout: Layout) -> None:
     assert record.standing.refreshing_runs == {("silver.a", "x")}
 
 
+def test_what_a_gate_has_passed_before_its_table_was_made_anew_counts_no_more(
+    layout: Layout,
+) -> None:
+    """A table that was moved away begins at version 0 again."""
+    record = Runs(layout)
+    record.write([gate("silver.a", NOON, "passed", 40), gate("gold.g", NOON, "passed", 40)])
+    assert record.standing.passed == {"silver.a": 40, "gold.g": 40}
+    record.write([{**run("silver.a", NOON, state="refreshed"), "table_version": 1}])
+    assert record.standing.passed == {"gold.g": 40}
+    record.write([gate("gold.g", NOON, "passed", 2), gate("silver.a", NOON, "held", 3)])
+    assert record.standing.passed == {"gold.g": 2}
+    assert record.standing.refreshed == {"silver.a": 1}
+
+
 def test_a_record_of_before_there_were_numbers(layout: Layout) -> None:
     """Its rows are in the order of their times, before all that have a number."""
     later = ("number", "unmatched_rows")

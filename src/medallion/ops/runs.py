@@ -174,14 +174,15 @@ _SUMS = {
     "quarantine_version": "max(coalesce(quarantine_version, 0))",
 }
 _SINCE_REFRESH = {name: f"{it} filter (where {_IS_SINCE})" for name, it in _SUMS.items()}
-_VERSION = "max(coalesce(table_version, 0)) filter (where state = '{state}')"
+# The last one, and not the greatest: a table that is made anew begins at version 0 again.
+_VERSION = "last_value(coalesce(table_version, 0) order by place) filter (where {where})"
 _ANSWERS = {
     "sums": f"case when count(*) filter (where {_IS_SINCE}) > 0 then {_struct(_SINCE_REFRESH)} end",
     "last": _last(_RUN, "kind = 'query'"),
     "last_busy": _last(_RUN, "kind = 'query' and rows_in > 0"),
     "gates": _last(_GATE, "kind = 'gate'"),
-    "passed": _VERSION.format(state=PASSED),
-    "refreshed": _VERSION.format(state=REFRESHED),
+    "passed": _VERSION.format(where=f"state = '{PASSED}' and (since is null or place >= since)"),
+    "refreshed": _VERSION.format(where=f"state = '{REFRESHED}'"),
     "refreshing_runs": f"array_agg(distinct run_id) filter (where state = '{REFRESHED}')",
     "last_number": "max(at)",
 }

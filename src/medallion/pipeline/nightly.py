@@ -101,6 +101,8 @@ class Nightly:
         table = flow.name
         version = tables.version(self.config.layout.table(table))
         since = standing.passed.get(table, 0)
+        if since > version:  # somebody has moved it away since, and it was made anew
+            since = -1
         last = standing.gates.get(table)
         was_held = last is not None and last.state == HELD
         if (version <= since and not was_held) or not self.gates.has_suite(table):
