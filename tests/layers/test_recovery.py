@@ -99,6 +99,20 @@ def test_rows_whose_checkpoint_is_gone(checkpoint: Path) -> None:
         recovery.refuse_lost("silver.a", checkpoint, (table,), recorded=-1)
 
 
+def test_a_checkpoint_and_a_table_that_are_not_each_others(checkpoint: Path) -> None:
+    """The table was moved away, or an older copy of the checkpoint was put back."""
+    table = written(checkpoint.with_name("table"), 3)
+    assert recovery.parted(checkpoint, (table,)) is None
+    none = checkpoint.with_name("none")
+    with pytest.raises(UsageError, match=r"none is gone: medallion refresh silver\.a"):
+        recovery.refuse_lost("silver.a", checkpoint, (table, none), recorded=3)
+    written(table, 4)
+    with pytest.raises(UsageError, match="is older than what its batches have written"):
+        recovery.refuse_lost("silver.a", checkpoint, (table,), recorded=3)
+    assert "is older" in (recovery.forget_parted(checkpoint, (table,)) or "")
+    assert not checkpoint.exists()
+
+
 def test_who_only_looks_is_told_what_is_torn(checkpoint: Path) -> None:
     (checkpoint / "offsets/2").write_text("v1\n{")
     with pytest.raises(MedallionError, match=r"offsets/2 is missing or torn: medallion run silver"):

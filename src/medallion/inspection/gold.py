@@ -72,8 +72,9 @@ def _comparable(config: Config) -> tuple[list[_Same], Recount]:
     for table in config.gold.values():
         name = f"gold.{table.name}"
         if not tables.exists(config.layout.table(name)):
-            continue
-        if runs.late_rows(name):
+            if checkpoints.last_committed(config.layout.checkpoint(name)) >= 0:
+                found.findings.append(f"{name}: its table is gone: medallion run gold says more.")
+        elif runs.late_rows(name):
             found.notes.append(f"{name}: not compared, for rows came too late for it: {TOO_LATE}.")
         elif same := _same_rows(config, table):
             read.append(same)

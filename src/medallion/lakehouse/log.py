@@ -38,9 +38,10 @@ def rows_by_transaction(table: Path, application: str, first: int) -> dict[int, 
     return rows
 
 
-def newest_transaction(table: Path) -> int:
-    """The number of the last idempotent write, whoever made it; -1 where there was none."""
-    return next((found for _, found, _ in _transactions(table)), -1)
+def newest_transaction(table: Path, application: str | None = None) -> int:
+    """The number of the last idempotent write of an application, or of whoever made the last one;
+    -1 where there was none."""
+    return next((found for _, found, _ in _transactions(table, application)), -1)
 
 
 def rows_of_transaction(table: Path, transaction: int) -> int:

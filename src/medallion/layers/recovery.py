@@ -1,4 +1,5 @@
-"""Checkpoints that are torn or gone: mended where nothing can be lost, and told where not."""
+"""Checkpoints that are torn or gone, or not those of their tables any more: mended where nothing
+can be lost, and told where not."""
 
 from __future__ import annotations
 
@@ -44,6 +45,24 @@ def has_written(checkpoint: Path, targets: Iterable[Path], batch: int) -> bool:
     return any(log.committed_version(table, query, batch) is not None for table in targets)
 
 
+def parted(checkpoint: Path, targets: Sequence[Path]) -> str | None:
+    """Why a checkpoint and the tables that its query writes do not belong together any more.
+
+    Somebody has moved a table away, or put back an older copy of the checkpoint: the numbers of its
+    next batches are in the table already, and Delta would pass over their rows.
+    """
+    if part := mended(checkpoint, targets):
+        return f"{part} is missing or torn"
+    if checkpoints.last_committed(checkpoint) < 0:
+        return None
+    if gone := next((table for table in targets if not tables.exists(table)), None):
+        return f"{gone} is gone"
+    query, begun = checkpoints.query_id(checkpoint), checkpoints.last_begun(checkpoint)
+    if any(log.newest_transaction(table, query) > begun for table in targets):
+        return f"{checkpoint} is older than what its batches have written"
+    return None
+
+
 def refuse_lost(name: str, checkpoint: Path, targets: Sequence[Path], recorded: int) -> None:
     """Raise UsageError where a table has rows of batches that its checkpoint knows nothing of.
 
@@ -53,8 +72,8 @@ def refuse_lost(name: str, checkpoint: Path, targets: Sequence[Path], recorded: 
         recorded: the last of its batches that is on record.
     """
     again = f"medallion refresh {name} rebuilds the table and its checkpoint."
-    if part := mended(checkpoint, targets):
-        raise UsageError(f"{name} cannot go on, for {part} is missing or torn: {again}")
+    if why := parted(checkpoint, targets):
+        raise UsageError(f"{name} cannot go on, for {why}: {again}")
     begun = checkpoints.last_begun(checkpoint)
     if begun < recorded or (begun < 0 and any(map(tables.row_count, targets))):
         raise UsageError(
@@ -63,9 +82,8 @@ def refuse_lost(name: str, checkpoint: Path, targets: Sequence[Path], recorded: 
         )
 
 
-def forget_torn(checkpoint: Path, targets: Sequence[Path]) -> bool:
-    """Drop a checkpoint that is torn, for a query that counts all anew; whether it was."""
-    if mended(checkpoint, targets) is None:
-        return False
-    shutil.rmtree(checkpoint)
-    return True
+def forget_parted(checkpoint: Path, targets: Sequence[Path]) -> str | None:
+    """Drop a checkpoint that is of no use, for a query that counts all anew; why, if it is."""
+    if why := parted(checkpoint, targets):
+        shutil.rmtree(checkpoint)
+    return why

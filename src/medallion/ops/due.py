@@ -43,9 +43,9 @@ def note(config: Config, query: str, settings: str) -> None:
 def is_open(config: Config, runs: Runs, query: str, settings: str) -> bool:
     """Whether a query has to be started whatever there is to read.
 
-    That is: its checkpoint is torn, a batch was cut off or is not on record, rows came too late for
-    its table of gold, or the settings are not those that it was last started with, which may have
-    to be refused.
+    That is: its checkpoint is torn, its table is gone, a batch was cut off or is not on record,
+    rows came too late for its table of gold, or the settings are not those that it was last
+    started with, which may have to be refused.
     """
     checkpoint = config.layout.checkpoint(query)
     committed = checkpoints.last_committed(checkpoint)
@@ -53,9 +53,15 @@ def is_open(config: Config, runs: Runs, query: str, settings: str) -> bool:
         (query.startswith("gold.") and runs.late_rows(query) > 0)
         or checkpoints.noted(checkpoint, _NOTE) != {"of": settings}
         or checkpoints.torn(checkpoint) is not None
+        or (committed >= 0 and _is_gone(config, query))
         or checkpoints.last_begun(checkpoint) > committed
         or committed > runs.last_batch(query)
     )
+
+
+def _is_gone(config: Config, query: str) -> bool:
+    """Whether somebody has moved a query's table away."""
+    return not (query.startswith(f"{PUBLISH}.") or tables.exists(config.layout.table(query)))
 
 
 def has_input(config: Config, query: str, upstream: Path) -> bool:

@@ -51,8 +51,8 @@ class Gold(Flow):
         target = layout.table(self.name)
         if table.output_mode == "append":  # a new checkpoint would append all of it again
             recovery.refuse_lost(self.name, checkpoint, [target], recorded)
-        elif recovery.forget_torn(checkpoint, [target]):
-            self.say(f"  {self.name}: its checkpoint is torn: all of silver is counted anew")
+        elif why := recovery.forget_parted(checkpoint, [target]):
+            self.say(f"  {self.name}: {why}: all of silver is counted anew")
             checkpoints.note(checkpoint, "definition", now)
         self.tell_kept_settings()
         stream = self._stream()
