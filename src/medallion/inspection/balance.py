@@ -62,11 +62,12 @@ def _balance(config: Config, source: SourceConfig, sums: Mapping[str, Sums]) -> 
 
 
 def unsettled(config: Config, runs: Runs) -> list[str]:
-    """Queries with batches that no run has recorded: their process was cut off."""
+    """Queries with batches that no run has recorded: their process was cut off, in the midst of one
+    maybe."""
     return [
         name
         for name in names(config, SETTLED)
-        if checkpoints.last_committed(config.layout.checkpoint(name)) > runs.last_batch(name)
+        if checkpoints.last_begun(config.layout.checkpoint(name)) > runs.last_batch(name)
     ]
 
 
