@@ -6,13 +6,16 @@ import shutil
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from medallion.config.values import Duration
 from medallion.inspection.audit import audit
 from medallion.lakehouse import tables
+from medallion.ops import ledger
 from medallion.pipeline import refresh
+from medallion.pipeline.idle import idle
 from medallion.pipeline.pipeline import Pipeline
 from medallion.spark import checkpoints
 from medallion.spark.checkpoints import last_begun
@@ -22,9 +25,14 @@ from tests.support.three_nights import BY_HAND, DEVICES, FIRST, SECOND, THIRD
 
 
 def test_a_checkpoint_that_is_gone(filled: Lakehouse) -> None:
-    """Bronze goes on by its ledger, silver is not written twice, and gold is counted anew."""
+    """Bronze goes on by its ledger, silver is not written twice, and gold is counted anew; as it is
+    where its table is gone, with nothing else to do.
+
+    The ledger itself is made whole from bronze, where an older copy of it was put back.
+    """
     lakehouse = filled
     layout = lakehouse.config.layout
+    shutil.copytree(layout.table("ops.files"), lakehouse.root / "copy")
     before = {name: lakehouse.rows(name) for name in ("silver.activity", "gold.device_totals")}
     for name in ("bronze.activity", "silver.activity", "gold.device_totals"):
         shutil.rmtree(layout.checkpoint(name))
@@ -34,14 +42,29 @@ def test_a_checkpoint_that_is_gone(filled: Lakehouse) -> None:
     assert {name: lakehouse.rows(name) for name in before} == before
     assert tables.row_count(layout.table("bronze.activity")) == len(FIRST) + len(SECOND)
     refresh.refresh(lakehouse.pipeline(), "silver.activity")
+    shutil.rmtree(layout.table("ops.files"))
+    (lakehouse.root / "copy").rename(layout.table("ops.files"))
     lakehouse.land("activity", "2.json", *THIRD)
     report = lakehouse.night()
     assert report.is_good, report
     balance = report.balances["activity"]
     assert balance.landed_lines == balance.bronze_rows == 17
+    taken = ledger.read(layout, "activity")
+    assert [(Path(e.path).name, e.state, e.rows) for e in taken] == [
+        ("0.json", ledger.ARCHIVED, len(FIRST)),
+        ("1.json", ledger.ARCHIVED, len(SECOND)),
+        ("2.json", ledger.ARCHIVED, len(THIRD)),
+    ]
     keys = Counter(lakehouse.rows("silver.activity", "device", "user_id", "recorded_at"))
     assert keys == Counter(dict.fromkeys(keys, 1))
     assert len(keys) == 9  # as BY_HAND has them
+    assert lakehouse.rows("gold.device_totals") == DEVICES
+    shutil.rmtree(layout.table("gold.device_totals"))
+    assert audit(lakehouse.config, everything=True).findings == (
+        "gold.device_totals: its table is gone: medallion run gold says more.",
+    )
+    assert idle(lakehouse.config, "nightly", print) is None
+    lakehouse.fill("gold")
     assert lakehouse.rows("gold.device_totals") == DEVICES
 
 
@@ -97,8 +120,14 @@ OTHERS = {
 
 
 def test_settings_that_a_state_keeps_and_one_that_it_does_not(filled: Lakehouse) -> None:
-    """Partitions and kind of the state are told and kept; the watermark's delay counts from now."""
+    """Partitions and kind of the state are told and kept; the watermark's delay counts from now.
+
+    Gold's older checkpoint is put back then: Delta would pass over what its next batch writes. And
+    of what was handed over to bronze the last commit is lost.
+    """
     lakehouse = filled
+    gold = lakehouse.config.layout.checkpoint("gold.device_totals")
+    shutil.copytree(gold, lakehouse.root / "copy")
     lakehouse.land("activity", "1.json", *SECOND)
     source = lakehouse.config.sources["activity"]
     sooner = replace(source, watermark=Duration.of("30 minutes"))
@@ -125,5 +154,10 @@ def test_settings_that_a_state_keeps_and_one_that_it_does_not(filled: Lakehouse)
     # The first night leaves 13:00 less an hour; the second 13:30 less half an hour.
     marks = {checkpoints.watermark(silver, n) for n in range(last_begun(silver) + 1)} - {None}
     assert marks == {1000 * at for at in minutes}
+    shutil.rmtree(gold)
+    (lakehouse.root / "copy").rename(gold)
+    handed = lakehouse.config.layout.intake("activity")
+    (handed / f"_delta_log/{tables.version(handed):020}.json").unlink()
     lakehouse.land("activity", "2.json", *THIRD)
     assert lakehouse.night().balances["activity"] == BY_HAND
+    assert lakehouse.rows("gold.device_totals") == DEVICES

@@ -7,18 +7,23 @@ import json
 from medallion.lakehouse.layout import Layout
 
 
-def planned(layout: Layout, query: str, batch: int, version: int, watermark: int = 0) -> None:
-    """A batch that is to read a Delta table up to the commits before `version`."""
+def planned(
+    layout: Layout, query: str, batch: int, version: int, watermark: int = 0, of: str = ""
+) -> None:
+    """A batch that is to read a Delta table, of this id, up to the commits before `version`."""
     folder = layout.checkpoint(query) / "offsets"
     folder.mkdir(parents=True, exist_ok=True)
     meta = json.dumps({"batchWatermarkMs": watermark, "batchTimestampMs": 0, "conf": {}})
-    offset = json.dumps({"reservoirVersion": version, "index": -1, "isStartingVersion": False})
-    (folder / str(batch)).write_text(f"v1\n{meta}\n{offset}")
+    offset = {"reservoirVersion": version, "index": -1, "isStartingVersion": False}
+    told = json.dumps({"reservoirId": of, **offset})
+    (folder / str(batch)).write_text(f"v1\n{meta}\n{told}")
 
 
-def done(layout: Layout, query: str, batch: int, version: int, watermark: int = 0) -> None:
+def done(
+    layout: Layout, query: str, batch: int, version: int, watermark: int = 0, of: str = ""
+) -> None:
     """Such a batch after its end."""
-    planned(layout, query, batch, version, watermark)
+    planned(layout, query, batch, version, watermark, of)
     folder = layout.checkpoint(query) / "commits"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / str(batch)).write_text("v1\n{}")

@@ -37,8 +37,10 @@ def is_cut_off(table: Path) -> bool:
 def _advice(table: Path) -> str:
     if again := _rebuilt(table):
         return f"{again}."
-    if table.name == "runs":
+    if (table.parent.name, table.name) in (("ops", "runs"), ("ops", "files")):
         return "move that file away; the next run puts on record again what it said."
+    if table.parent.name == "_intake":
+        return "move that file away; the next run hands over again what bronze has not read."
     return (
         "move that file away, and ask medallion audit --deep which files' rows it had: land those "
         "again under other names, and then run medallion refresh for their silver tables."

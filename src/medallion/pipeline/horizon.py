@@ -81,17 +81,18 @@ def _recorded(standing: Standing, query: str) -> int:
 
 
 def _of_stream(config: Config, query: str, recorded: int, table: Path | None = None) -> Need:
-    """What a query, and whoever settles its batches after `recorded`, is still to read of a table.
+    """What a query, and whoever settles its batches after `recorded`, is still to read of a table;
+    of what was handed over to bronze, where none is given.
 
     A query that starts again plans its last batch once more, which is why the commits of that one
-    stay. One that has planned no batch begins with the table as it is then; of the first batch
-    there is no telling from where on it reads. (Source: populateStartOffsets of Spark's
-    MicroBatchExecution.)
+    stay. One that has planned no batch begins with the table as it is then, but bronze with the
+    first commit; of the first batch there is no telling from where on it reads. (Source:
+    populateStartOffsets of Spark's MicroBatchExecution.)
     """
     checkpoint = config.layout.checkpoint(query)
     settled = min(checkpoints.last_committed(checkpoint), recorded)
     if settled < 1:
-        has_begun = checkpoints.last_begun(checkpoint) >= 0
+        has_begun = table is None or checkpoints.last_begun(checkpoint) >= 0
         return Need(0 if has_begun else _NEVER, f"{query}, which has no two batches on record,")
     try:
         offset = checkpoints.delta_offset(checkpoint, settled - 1, table)

@@ -90,6 +90,13 @@ class Source(Protocol):
     def cut_off(self, number: int) -> Batch:
         """A batch whose rows are in bronze and not on record: its run was cut off between them."""
 
+    @property
+    def last_on_record(self) -> int | None:
+        """The last batch in the source's ledger, -1 if none; None where its checkpoint says more.
+
+        Somebody may have put back an older copy of the ledger.
+        """
+
     def can_go_on(self, checkpoint: Path) -> bool:
         """Whether a checkpoint, if there is one, is of use to what is read now."""
 

@@ -75,6 +75,10 @@ class Demo:
         """A batch whose rows are in bronze."""
         return DemoBatch(None)
 
+    @property
+    def last_on_record(self) -> None:
+        """It has no ledger."""
+
     def can_go_on(self, checkpoint: Path) -> bool:
         """Not from that of another connection: a socket counts its lines anew each time, and `rate`
         goes on from the moment that it has put down."""

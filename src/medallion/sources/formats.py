@@ -10,7 +10,7 @@ from medallion.config.model import FILE_FORMATS, Config, SourceConfig
 from medallion.ops import due, ledger, topics
 from medallion.ops.topics import Place, Taken
 from medallion.sources.base import Backlog, Recount, Say, Source
-from medallion.sources.files import archive
+from medallion.sources.files import archive, handover
 from medallion.sources.files.discovery import Discovery
 from medallion.sources.kafka import broker
 from medallion.sources.kafka.broker import Partition
@@ -58,6 +58,8 @@ def _waiting_files(config: Config, source: SourceConfig) -> Backlog:
 
 
 def _look_for_files(config: Config, source: SourceConfig, recorded: int, say: Say) -> bool:
+    if handover.is_behind(config.layout, source.name):
+        return True  # bronze begins anew, before anything more is handed over
     found = Discovery(config, source, say)
     found.poll()
     archive.clean(config, source, found.ledger, recorded)

@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 
 from medallion.config.values import Duration
+from medallion.lakehouse import tables
 from medallion.lakehouse.layout import Layout
 from medallion.ops.ledger import PENDING, VANISHED, Ledger
+from medallion.sources.formats import KINDS
+from tests.support import checkpoints
 from tests.support.home import Home, aged
 
 HOUR, DAY = 3600, 86400
@@ -210,6 +213,39 @@ def test_a_run_cut_off_before_the_ledger_hands_over_again(
     assert [home.poll(), home.poll()] == [1, 0]
     assert home.handed() == [("a.json", 1), ("a.json", 1)]
     assert home.states() == {("a.json", 1): PENDING}
+
+
+def test_what_was_handed_over_and_is_lost_is_handed_over_again(home: Home) -> None:
+    """A torn commit was moved away, or an older copy of the table put back."""
+    home.land("a.json")
+    home.poll()
+    home.land("b.json")
+    discovery = home.discovery()
+    assert discovery.poll() == 1
+    (home.layout.intake("activity") / f"_delta_log/{2:020}.json").unlink()
+    assert home.handed() == [("a.json", 1)]
+    assert discovery.poll() == 0  # within a run nobody moves anything
+    assert [home.poll(), home.poll()] == [1, 0]
+    assert home.handed() == [("a.json", 1), ("b.json", 1)]
+
+
+def test_nothing_is_handed_over_to_a_bronze_that_would_pass_over_it(home: Home) -> None:
+    """It has read more commits than there are: an older copy of the table was put back."""
+    home.land("a.json")
+    home.poll()
+    table = home.layout.intake("activity")
+    identity = tables.identity(table)
+    checkpoints.done(home.layout, "bronze.activity", 0, version=2, of=identity)
+    home.land("b.json")
+    look = KINDS["json"].look
+    assert look(home.config, home.source, 0, print)
+    assert home.handed() == [("a.json", 1), ("b.json", 1)]
+    checkpoints.done(home.layout, "bronze.activity", 1, version=3, of=identity)
+    for version in (1, 2):
+        (table / f"_delta_log/{version:020}.json").unlink()
+    home.land("c.json")
+    assert look(home.config, home.source, 1, print)
+    assert home.handed() == []
 
 
 def test_a_root_that_moves_takes_its_files_with_it(home: Home, tmp_path: Path) -> None:

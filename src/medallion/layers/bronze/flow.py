@@ -94,6 +94,9 @@ class Bronze(Flow):
             shutil.rmtree(checkpoint, ignore_errors=True)
             writer.record_after(recorded)
             writer.source.begin_anew(checkpoint, max(begun, recorded, newest))
+        on_record = writer.source.last_on_record
+        if on_record is not None:
+            writer.record_after(on_record)
         if is_gone:
             self.say(f"  {self.name}: its checkpoint is gone or torn: a new one goes by the ledger")
 

@@ -56,6 +56,7 @@ class Discovery:
         self.ledger = Ledger(config.layout, source.name)
         self._versions = Versions(config.layout, source, self.ledger)
         self._missing: set[Path] = set()
+        self._has_looked = False
 
     def poll(self) -> int:
         """Hand over the new files, put on record what became of the others; how many are new."""
@@ -63,6 +64,8 @@ class Discovery:
         self._tell_of_missing_folders()
         asked = requests.waiting(layout, self._source.name)
         listing = self._whole_listing(asked)
+        self._versions.lost = set() if self._has_looked else self._lost()
+        self._has_looked = True
         judged = self._versions.judged(listing, now)
         fresh = [entry for entry in judged if is_to_hand_over(entry)]
         told = [entry for entry in judged if not is_to_hand_over(entry)]
@@ -81,6 +84,12 @@ class Discovery:
         reject.put_aside(layout, self._source, self.ledger, unfit)
         self._close(asked)
         return len(fresh)
+
+    def _lost(self) -> set[tuple[str, int]]:
+        """What waits to be read by bronze, and is not in the table that bronze reads any more: an
+        older copy of it was put back, or a torn commit moved away."""
+        waiting = {(e.path, e.version) for e in self.ledger.all_newest() if is_to_hand_over(e)}
+        return waiting and waiting - handover.has(self._config.layout, self._source.name)
 
     def _tell_of_missing_folders(self) -> None:
         gone = missing(self._config.layout, self._source)

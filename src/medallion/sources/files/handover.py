@@ -12,16 +12,40 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from medallion.config.model import SourceConfig
-from medallion.lakehouse import records
+from medallion.lakehouse import records, tables
 from medallion.lakehouse.layout import Layout
 from medallion.lakehouse.specs import INTAKE
 from medallion.sources.files.codecs import unpacked_size
 from medallion.sources.files.listing import File
+from medallion.spark import checkpoints
 
 
 def prepare(table: Path) -> None:
     """Make the table unless it is there, so that a stream can read it before the first file."""
     records.append(table, INTAKE, [])
+
+
+def is_behind(layout: Layout, source: str) -> bool:
+    """Whether bronze's checkpoint has read more than the table has, or another one: somebody has
+    put back a copy, or moved it away. What is handed over then, bronze would pass over.
+
+    Raises:
+        MedallionError: the checkpoint is torn.
+    """
+    checkpoint, table = layout.checkpoint(f"bronze.{source}"), layout.intake(source)
+    read = checkpoints.offsets(checkpoint, checkpoints.last_begun(checkpoint))
+    return any(
+        not tables.exists(table)
+        or offset["reservoirId"] != tables.identity(table)
+        or checkpoints.parse_offset(offset).version > tables.version(table) + 1
+        for offset in read
+    )
+
+
+def has(layout: Layout, source: str) -> set[tuple[str, int]]:
+    """The paths and versions that were handed over."""
+    found = tables.Opened(layout.intake(source)).select("path, version")
+    return {(path, version) for path, version in found}
 
 
 def hand_over(layout: Layout, source: SourceConfig, files: Iterable[tuple[File, int]]) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from medallion.config.model import Config, SourceConfig
+from medallion.errors import MedallionError
 from medallion.lakehouse import tables
 from medallion.lakehouse.text import visible
 from medallion.ops.ledger import PENDING, REJECTED, VANISHED, Entry
@@ -61,7 +62,8 @@ class Files:
     def batch(self, number: int, handed: DataFrame) -> FileBatch:
         """The files that one batch was handed, less those that were taken in before."""
         files = record.handed(handed.collect())
-        entries = [e for each in files if (e := record.to_take_in(self.ledger, each, number))]
+        with self.recording:  # a poll hands over first, and has it in the ledger then
+            entries = [e for each in files if (e := record.to_take_in(self.ledger, each, number))]
         return FileBatch(self, number, files, entries)
 
     def cut_off(self, number: int) -> FileBatch:
@@ -70,20 +72,30 @@ class Files:
         By its checkpoint, or without one all that ever was: its rows say which of it was read.
         """
         checkpoint = self.config.layout.checkpoint(self.name)
-        if checkpoints.last_begun(checkpoint) >= number:
-            handed = record.handed_to(self.spark, self._handed, checkpoint, number)
-        else:
+        try:
+            known = checkpoints.last_begun(checkpoint) >= number
+            handed = (
+                record.handed_to(self.spark, self._handed, checkpoint, number) if known else None
+            )
+        except (MedallionError, FileNotFoundError):  # Spark keeps the last hundred plans
+            handed = None
+        if handed is None:
             everything = self.spark.read.format("delta").load(str(self._handed))
             handed = record.handed(everything.collect())
         return FileBatch(self, number, handed, [])
 
+    @property
+    def last_on_record(self) -> int:
+        """The last batch in the ledger; -1 if none."""
+        return max((-1 if e.batch is None else e.batch for e in self.ledger.every()), default=-1)
+
     def can_go_on(self, checkpoint: Path) -> bool:
-        """Always: what was handed over stays what it is."""
-        return True
+        """Unless what was handed over is less than it has read."""
+        return not handover.is_behind(self.config.layout, self.settings.name)
 
     def begin_anew(self, checkpoint: Path, last: int) -> None:
         """All that was handed over is looked at again: the ledger knows what of it is in."""
-        taken = max((e.batch or 0 for e in self.ledger.all_newest()), default=0)
+        taken = self.last_on_record
         table = tables.identity(self._handed)
         first = tables.earliest_version(self._handed)
         beginning = checkpoints.delta_beginning(table, first)

@@ -27,6 +27,8 @@ class Versions:
 
     def __init__(self, layout: Layout, source: SourceConfig, ledger: Ledger) -> None:
         self._layout, self._source, self._ledger = layout, source, ledger
+        # What waits on record and was not handed over, or is not among it any more.
+        self.lost: set[tuple[str, int]] = set()
 
     def judged(self, listing: Listing, now: int) -> list[Entry]:
         """The new rows of the listed files; what was put away from a source does not come back."""
@@ -61,7 +63,9 @@ class Versions:
             # Somebody has put it back, or has done what its reason told.
             allowed = known.why == _NOT_AGAIN and self._source.allow_overwrites
             return known.moved_to is not None or allowed
-        return known.state == VANISHED or (known.state == PENDING and known.why is not None)
+        if known.state == PENDING:
+            return known.why is not None or (known.path, known.version) in self.lost
+        return known.state == VANISHED
 
     def _why_the_same(self, archived: Entry) -> str | None:
         """Why a file is left out that looks like the archived one of its name; None if it is not.
@@ -92,7 +96,8 @@ class Versions:
 
     def _is_being_written(self, file: File, now: int) -> str | None:
         quiet = self._source.quiet_period
-        if quiet is None or now - file.modified_at >= quiet.micros:
+        # A time to come is that of another clock: it need not come for the file to be still.
+        if quiet is None or abs(now - file.modified_at) >= quiet.micros:
             return None
         return f"still being written: taken in once it has not changed for {quiet}"
 

@@ -111,6 +111,10 @@ class Topics:
         """A batch whose rows are in bronze: they say what it has read."""
         return MessageBatch(self, number, None)
 
+    @property
+    def last_on_record(self) -> None:
+        """How far each topic was read, the checkpoint says as well."""
+
     def can_go_on(self, checkpoint: Path) -> bool:
         """Whether it has just the topics that are read: Spark takes others for lost."""
         try:
