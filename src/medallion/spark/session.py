@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from pyspark import SparkConf
+from pyspark import SparkConf, SparkContext
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
@@ -26,6 +26,13 @@ INTERPRETED = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",
 }
+# Under others the same line would become another row.
+_MEANINGS = (
+    "spark.sql.session.timeZone",
+    "spark.sql.datetime.java8API.enabled",
+    "spark.sql.json.enablePartialResults",
+    "spark.sql.variant.allowDuplicateKeys",
+)
 # What PySpark asks the JVM for by name, hundreds of times a night; for a name without its package
 # that is a look into each of Spark's three hundred jars.
 _CLASSES = (
@@ -47,7 +54,7 @@ def spark_session(
     """Start Spark, or join the one that spark-submit has started.
 
     Settings come from `conf/spark/spark-defaults.conf`, then from `more`; what spark-submit was
-    given wins.
+    given wins, but for those that decide what a row says.
 
     Args:
         config: whose settings file and master are taken; that of this process if none is given.
@@ -61,7 +68,7 @@ def spark_session(
     """
     config = config or load()
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # set by spark-submit, whose JVM runs already
-    given = dict(SparkConf().getAll()) if submitted else {}
+    given = _submitted() if submitted else {}
     wanted = {**settings(config), **(INTERPRETED if is_short else {}), **(more or {})}
     builder = SparkSession.builder.appName(name)
     if not submitted:
@@ -89,6 +96,12 @@ def spark_session(
         setattr(jvm, name, getattr(jvm, name))
     fatal.watch(session)
     return session
+
+
+def _submitted() -> dict[str, str]:
+    """What spark-submit was given, on its command line or by Spark's own file."""
+    SparkContext._ensure_initialized()  # else PySpark asks no JVM
+    return {key: value for key, value in SparkConf().getAll() if key not in _MEANINGS}
 
 
 def settings(config: Config) -> dict[str, str]:
