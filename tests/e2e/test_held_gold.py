@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from medallion.cli.render import nightly as render
 from medallion.errors import MedallionError, UsageError
+from medallion.inspection.status import status
 from medallion.lakehouse import tables
 from medallion.ops.runs import Runs
 from medallion.pipeline import backfill, nightly
@@ -103,6 +104,11 @@ def test_a_stop_holds_gold_back_until_it_is_accepted(
     assert tables.row_count(lakehouse.config.layout.table("silver.activity")) == 5
     assert gold(lakehouse) == before
     assert Runs(lakehouse.config.layout).standing.gates["silver.activity"].state == "held"
+    errors = {query.query: query.error for query in status(lakehouse.config)}
+    assert errors["gold.device_totals"] == (
+        "held back: x_small on silver.activity failed and has not passed since"
+    )
+    assert errors["silver.activity"] is None
     with pytest.raises(MedallionError, match=r"x_small on silver\.activity"):
         lakehouse.pipeline().run("gold")
     assert gold(lakehouse) == before

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from medallion.config.model import Config, SourceConfig
-from medallion.config.queries import Query, queries
+from medallion.config.queries import Query, names, queries
 from medallion.errors import MedallionError
 from medallion.lakehouse import lock, tables
 from medallion.ops import due, ledger
-from medallion.ops.runs import LastRun, Runs, Standing
+from medallion.ops.runs import HELD, LastRun, Runs, Standing
+from medallion.quality.suites import suite_path
 from medallion.sources import base
 from medallion.sources.formats import KINDS
 from medallion.spark import checkpoints
@@ -50,10 +51,22 @@ class QueryStatus:
 def status(config: Config) -> list[QueryStatus]:
     """The queries of all layers, in their order."""
     standing = Runs(config.layout).standing
-    return [_status(config, query, standing) for query in queries(config)]
+    held = _held(config, standing)
+    return [_status(config, query, standing, held) for query in queries(config)]
 
 
-def _status(config: Config, query: Query, standing: Standing) -> QueryStatus:
+def _held(config: Config, standing: Standing) -> str | None:
+    """What is told of gold's queries while a gate holds the rows back that they would read."""
+    held = [
+        f"{gate.failed} on {table}"
+        for table in names(config, ("bronze", "silver"))
+        if (gate := standing.gates.get(table)) and gate.state == HELD
+        if suite_path(config.conf_dir, table).is_file()
+    ]
+    return f"held back: {'; '.join(held)} failed and has not passed since" if held else None
+
+
+def _status(config: Config, query: Query, standing: Standing, held: str | None) -> QueryStatus:
     run, layout = standing.last.get(query.name), config.layout
     checkpoint = layout.checkpoint(query.name)
     batch = checkpoints.last_committed(checkpoint)
@@ -66,6 +79,8 @@ def _status(config: Config, query: Query, standing: Standing) -> QueryStatus:
         except MedallionError as unknown:  # a broker that does not answer
             told = f"what waits is not known: {str(unknown).removeprefix(f'{query.name}: ')}"
             error = f"{error}; {told}" if error else told
+    if held and query.layer == "gold":
+        error = f"{error}; {held}" if error else held
     mark = checkpoints.watermark(checkpoint, batch) if batch >= 0 else None
     return QueryStatus(
         query=query.name,
