@@ -25,7 +25,7 @@ EDITS: tuple[tuple[tuple[str, ...], tuple[Any, ...]], ...] = (
     (("sources", "event", "watermark"), ("1 hour", "10 minutes", "2 hours")),
     (("sources", "event", "max_files_per_trigger"), (1, 2, 1000)),
     (("sources", "event", "schema_evolution"), ("addNewColumns", "rescue")),
-    (("sources", "event", "silver", "action"), ("lower(action)", "lower(trim(action))")),
+    (("sources", "event", "silver", "shown"), ("action", "trim(action)")),
     (("gold", "by_window", "output_mode"), ("update", "complete")),
 )
 
@@ -35,6 +35,7 @@ def new_conf(folder: Path) -> Path:
     project = yaml.safe_load((PROJECT / "conf/pipeline.yaml").read_text(encoding="utf-8"))
     measure = {"total": "count(*)"}
     gold: dict[str, Any] = {"source": "silver.event", "group_by": ["action"], "measure": measure}
+    project["sources"]["event"]["silver"]["shown"] = "action"  # no key, which a refresh may change
     document = {
         "sources": {"event": project["sources"]["event"]},
         "gold": {

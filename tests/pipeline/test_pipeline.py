@@ -12,6 +12,7 @@ from medallion.config.values import Duration
 from medallion.errors import ConfigError, MedallionError
 from medallion.lakehouse import tables
 from medallion.pipeline import refresh
+from medallion.pipeline.pipeline import Pipeline
 from medallion.spark.errors import StreamError
 from tests.support.lakehouse import Lakehouse, otherwise
 from tests.support.lines import event, recording
@@ -83,6 +84,7 @@ OTHER_DEFINITIONS: list[tuple[dict[str, Any], str]] = [
     ({"silver": {"more": "id"}}, "made with no column more"),
     ({"silver": {"kind": "1"}}, "made with column kind 'string'"),
     ({"silver": {"kind": None}}, "made with column kind 'string'"),
+    ({"silver": {"action": "upper(action)"}}, r"made with action as 'lower\(action\)'"),
 ]
 
 
@@ -102,6 +104,11 @@ def test_a_silver_table_is_not_made_by_two_definitions(lakehouse: Lakehouse) -> 
         with pytest.raises(ConfigError, match=rf"silver.event was {told}.* refresh silver.event"):
             lakehouse.fill("silver")
         assert len(lakehouse.rows("silver.event")) == 1
+    silver = {**source.silver, "lat": "double(1)"}
+    floating = replace(source, silver=silver, keys=(*source.keys, "lat"))
+    inexact = replace(lakehouse.config, sources={"event": floating})
+    with pytest.raises(ConfigError, match=r"sources.event.keys has lat, a floating-point number"):
+        Pipeline(lakehouse.spark, inexact, "test", print).run("silver")
     refresh.refresh(lakehouse.pipeline(), "silver.event")
     lakehouse.fill("silver")
     assert len(lakehouse.rows("silver.event")) == 1

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from medallion.config.model import Config
 from medallion.config.queries import Query
+from medallion.errors import ConfigError
 from medallion.lakehouse import specs, tables
 from medallion.lakehouse.text import counted
 from medallion.layers import recovery
@@ -34,6 +35,7 @@ class Silver(Flow):
         super().__init__(spark, config, query, say)
         # With the rules as they were when it started.
         self._check: Check | None = None
+        self._begun = self.source
         self._enrichment: Enrichment | None = None
         self._unmatched: dict[int, int] = {}  # rows that the reference has none for, by batch
 
@@ -52,6 +54,7 @@ class Silver(Flow):
         begun = rules.begun_with(
             self.config, source, rules.rules_of(self.config, source), recorded, self.say
         )
+        self._begun = replace(source, late=begun.get("late", source.late))
         enriched = source.enrich.columns if source.enrich else ()
         self._check = rules.check(begun, source.silver_origin, enriched)
         if source.enrich:
@@ -93,7 +96,15 @@ class Silver(Flow):
         return once.unionByName(others.observe("others", F.count(F.lit(1)).alias("rows")))
 
     def _refuse_another(self, good: DataFrame) -> None:
-        """Spark knows a key again by its place among the keys, and Delta a column by its type."""
+        """Spark knows a key again by its place among the keys and its bytes, and Delta a column by
+        its type."""
+        floating = [name for name, kind in good.dtypes if kind in ("double", "float")]
+        if inexact := [key for key in self.source.keys if key in floating]:
+            raise ConfigError(
+                f"{self.config.conf_dir / 'pipeline.yaml'}: sources.{self.source.name}.keys has "
+                f"{', '.join(inexact)}, a floating-point number, which is no identity (0.0 and "
+                "-0.0 are one to a query, and two to its state): cast it to a decimal or a string."
+            )
         now = dict(self.definition())
         then = checkpoints.made_by(self.config.layout.checkpoint(self.name), now)
         there = self.spark.read.format("delta").load(str(self.config.layout.table(self.name)))
@@ -102,8 +113,11 @@ class Silver(Flow):
 
     def definition(self) -> Mapping[str, Any]:
         """What Spark's state is made by; the columns and their types stand in the table itself."""
-        found = {"event_time": self.source.event_time, "keys": list(self.source.keys)}
-        return {**found, "enrich.on": self.source.enrich.on} if self.source.enrich else found
+        source = self.source
+        found = {"event_time": source.event_time, "keys": list(source.keys)}
+        # The same line would have another identity, and come in once more.
+        found |= {f"{key} as": source.silver[key] for key in source.keys}
+        return {**found, "enrich.on": source.enrich.on} if source.enrich else found
 
     def settle(self, since: int) -> dict[str, Any]:
         """Admit the late rows of the batches after `since`, and give the batches' figures.
@@ -154,7 +168,7 @@ class Silver(Flow):
         if known and not known.late:
             return late.Settled(0, known.duplicates)
         batch = late.Batch(
-            self.spark, self.config, self.source, number, self._check, self._enrichment
+            self.spark, self.config, self._begun, number, self._check, self._enrichment
         )
         if known and (settled := batch.settle_late(known.late)):
             return replace(settled, duplicates=settled.duplicates + known.duplicates)

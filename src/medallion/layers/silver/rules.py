@@ -22,7 +22,7 @@ GUARDS = ("missing_event_time", "future_event_time")
 
 
 def rules_of(config: Config, source: SourceConfig) -> dict[str, Any]:
-    """The columns' SQL, and the rules of both tables' suites, as a document.
+    """The columns' SQL, the rules of both tables' suites, and where late rows go, as a document.
 
     Raises:
         ConfigError: the suite of the silver table does not guard the watermark.
@@ -38,6 +38,7 @@ def rules_of(config: Config, source: SourceConfig) -> dict[str, Any]:
         )
     return {
         "columns": dict(source.silver),
+        "late": source.late,
         "bronze": {rule.name: rule.broken for rule in in_bronze},
         "silver": {rule.name: rule.broken for rule in in_silver},
     }
