@@ -222,6 +222,11 @@ def test_a_group_that_is_named_as_a_window_is(tmp_path: Path) -> None:
     file.write_text(yaml.safe_dump(document))
     with pytest.raises(ConfigError, match=r"device_counts.group_by names 'window_end'.* twice"):
         load({}, tmp_path)
+    # A measure of that column would be one of the window.
+    document["gold"]["device_counts"]["group_by"] = ["device"]
+    file.write_text(yaml.safe_dump(document))
+    with pytest.raises(ConfigError, match=r"device_counts.window makes 'window_end'.* otherwise"):
+        load({}, tmp_path)
 
 
 def test_columns_of_a_reference(tmp_path: Path) -> None:

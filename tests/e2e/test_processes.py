@@ -18,6 +18,7 @@ from medallion.config.loader import load
 from medallion.errors import MedallionError
 from medallion.lakehouse import lock
 from medallion.lakehouse.layout import Layout
+from medallion.spark import checkpoints
 from medallion.sql import engine
 from tests.support import PROJECT
 from tests.support.command import Cli
@@ -43,7 +44,7 @@ def content(cli: Cli, table: str) -> list[str]:
 
 def submit(cli: Cli, job: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [str(SPARK_SUBMIT), f"jobs/{job}.py"],
+        [str(SPARK_SUBMIT), "--conf", "spark.sql.shuffle.partitions=3", f"jobs/{job}.py"],
         env=cli.environment,
         cwd=PROJECT,
         capture_output=True,
@@ -61,6 +62,8 @@ def test_jobs_by_spark_submit_equal_nightly(cli: Cli, tmp_path: Path) -> None:
     for job in ("bronze", "silver", "gold"):
         done = submit(cli, job)
         assert done.returncode == 0, done.stderr
+    kept = checkpoints.settings(tmp_path / "lakehouse/_checkpoints/silver.event")
+    assert kept["spark.sql.shuffle.partitions"] == "3"  # and not what the project's file has
     assert other.json("nightly")["ok"]
     for table in TABLES:
         rows = content(cli, table)

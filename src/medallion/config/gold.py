@@ -85,6 +85,11 @@ def _aggregate(node: Node, source: SourceConfig) -> Aggregate:
         _refuse_unknown(node, "group_by", column, source)
         if [*group_by, *ends].count(column) > 1:
             node.fail("group_by", f"names {column!r}, which the table has twice then")
+    for column in ends if window else ():
+        if column in source.columns:
+            node.fail(
+                "window", f"makes {column!r}, which silver.{source.name} has: name that otherwise"
+            )
     if session and not group_by:
         node.fail("group_by", "must name a column: a session is of something, such as a device")
     measure = node.get(

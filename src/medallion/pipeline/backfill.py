@@ -26,6 +26,7 @@ from medallion.sources.formats import KINDS
 from medallion.sources.kafka import skip
 
 _PATIENCE = 0.5
+_MANY = 120  # looks, in a minute
 _CHANGED = "it changed while it was taken in: the next look takes it in as it is then"
 
 
@@ -172,6 +173,7 @@ def _taken_in_by_another(
     """Wait while another process runs bronze; whether it has done with all that it can take in."""
     told = False
     handed: dict[str, File] = {}
+    looks = 0
     while True:
         # Asked in this order: a process that ends between two has done what it did before.
         holder = lock.holder(config.layout, "bronze")
@@ -182,6 +184,12 @@ def _taken_in_by_another(
         if not told:
             say(f"asked of {holder}, which takes the files in beside what lands")
             told = True
+        looks += 1
+        if looks == _MANY:
+            say(
+                f"still waiting for {holder}: where medallion status tells of an error of bronze."
+                f"{source.name}, stop both; what was asked for is seen to by the next run"
+            )
         time.sleep(_PATIENCE)
 
 
