@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import NIGHTLY, Taken, say, timed
-from benchmarks.peers import declarative
+from benchmarks.peers import declarative, lakehouse_engine
 from medallion.factory import DataFactory
 from tests.support.lakehouse import rows_of
 
@@ -27,7 +27,7 @@ GOLD = {
     "device_counts": ("window_start", "window_end", "device", "total_recordings"),
     "device_totals": ("device", "total_recordings"),
 }
-PEERS = ("plain_spark", "notebook", "declarative", "duckdb_delta")
+PEERS = ("plain_spark", "notebook", "declarative", "lakehouse_engine", "duckdb_delta")
 COMMANDS = {"medallion": NIGHTLY, **{name: ("-m", f"benchmarks.peers.{name}") for name in PEERS}}
 FULL = (1_560_000, 20, 3)  # rows, files, runs of each
 SHORT = (78_000, 2, 1)
@@ -42,6 +42,7 @@ def main() -> int:
     rows, files, runs = SHORT if options.short else FULL
     runs = options.runs or runs
     declarative.prepare()
+    lakehouse_engine.prepare()
     with tempfile.TemporaryDirectory(prefix="medallion-bench-") as folder:
         return compare(Path(folder), rows, files, runs)
 

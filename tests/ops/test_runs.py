@@ -12,6 +12,7 @@ from medallion.lakehouse import records, tables
 from medallion.lakehouse.columns import RUNS
 from medallion.lakehouse.layout import Layout
 from medallion.lakehouse.specs import TableSpec
+from medallion.ops import due
 from medallion.ops.runs import Gate, Runs, Sums
 
 NOON = 1_700_000_000_000_000
@@ -125,6 +126,21 @@ def test_what_a_gate_has_passed_before_its_table_was_made_anew_counts_no_more(
     record.write([gate("gold.g", NOON, "passed", 2), gate("silver.a", NOON, "held", 3)])
     assert record.standing.passed == {"gold.g": 2}
     assert record.standing.refreshed == {"silver.a": 1}
+
+
+def test_a_table_that_was_made_after_its_gate_has_passed_none(layout: Layout) -> None:
+    """It may have as many versions by then as the one before had."""
+    table, later = layout.table("gold.g"), NOON + 10**15
+    Runs(layout).write([gate("gold.g", NOON, "passed", 2), gate("gold.h", later, "passed", 2)])
+    standing = Runs(layout).standing
+    assert due.passed(standing, "gold.g", table) == 2  # there is none
+    for name in ("gold.g", "gold.h"):
+        for _ in range(3):
+            records.append(layout.table(name), TableSpec({"n": "long"}), [{"n": 1}])
+    assert due.passed(standing, "gold.g", table) == -1
+    assert due.passed(standing, "gold.h", layout.table("gold.h")) == 2
+    Runs(layout).write([gate("gold.h", later, "passed", 40)])
+    assert due.passed(Runs(layout).standing, "gold.h", layout.table("gold.h")) == -1
 
 
 def test_a_record_of_before_there_were_numbers(layout: Layout) -> None:

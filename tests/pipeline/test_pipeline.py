@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -112,6 +113,11 @@ def test_a_silver_table_is_not_made_by_two_definitions(lakehouse: Lakehouse) -> 
     refresh.refresh(lakehouse.pipeline(), "silver.event")
     lakehouse.fill("silver")
     assert len(lakehouse.rows("silver.event")) == 1
+    # A table of before expressions were noted goes on.
+    note = lakehouse.config.layout.checkpoint("silver.event") / "definition.json"
+    definition = json.loads(note.read_text())
+    note.write_text(json.dumps({k: it for k, it in definition.items() if " as" not in k}))
+    lakehouse.fill("silver")
 
 
 def test_what_one_query_cannot_be_started_for_stops_no_other(lakehouse: Lakehouse) -> None:

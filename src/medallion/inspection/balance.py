@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from medallion.config.model import Config, SourceConfig
-from medallion.config.queries import names
+from medallion.config.queries import Query, queries
 from medallion.lakehouse import tables
+from medallion.layers import recovery
 from medallion.ops.runs import Runs, Sums
 from medallion.spark import checkpoints
 
@@ -63,12 +64,21 @@ def _balance(config: Config, source: SourceConfig, sums: Mapping[str, Sums]) -> 
 
 def unsettled(config: Config, runs: Runs) -> list[str]:
     """Queries with batches that no run has recorded: their process was cut off, in the midst of one
-    maybe."""
+    maybe, which counts once it has written."""
     return [
-        name
-        for name in names(config, SETTLED)
-        if checkpoints.last_begun(config.layout.checkpoint(name)) > runs.last_batch(name)
+        query.name
+        for query in queries(config)
+        if query.layer in SETTLED and _is_unsettled(config, query, runs.last_batch(query.name))
     ]
+
+
+def _is_unsettled(config: Config, query: Query, recorded: int) -> bool:
+    checkpoint = config.layout.checkpoint(query.name)
+    begun = checkpoints.last_begun(checkpoint)
+    targets = map(config.layout.table, query.targets)
+    return checkpoints.last_committed(checkpoint) > recorded or (
+        begun > recorded and recovery.has_written(checkpoint, targets, begun)
+    )
 
 
 def uneven(balances: Iterable[tuple[str, Balance]]) -> list[str]:

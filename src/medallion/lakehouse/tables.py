@@ -118,6 +118,11 @@ def identity(table: Path) -> str:
     return str(open_table(table).metadata().id)
 
 
+def made_at(table: Path) -> int:
+    """When a table was made, in microseconds since 1970."""
+    return int(open_table(table).metadata().created_time or 0) * 1000
+
+
 class Opened:
     """One version of a table, to ask several questions of; no rows where there is no table.
 

@@ -45,11 +45,16 @@ def has_written(checkpoint: Path, targets: Iterable[Path], batch: int) -> bool:
     return any(log.committed_version(table, query, batch) is not None for table in targets)
 
 
-def parted(checkpoint: Path, targets: Sequence[Path]) -> str | None:
+def parted(checkpoint: Path, targets: Sequence[Path], is_numbered: bool = True) -> str | None:
     """Why a checkpoint and the tables that its query writes do not belong together any more.
 
     Somebody has moved a table away, or put back an older copy of the checkpoint: the numbers of its
     next batches are in the table already, and Delta would pass over their rows.
+
+    Args:
+        checkpoint: the query's.
+        targets: the tables, first the one that most batches write.
+        is_numbered: whether a write has the number of its batch; a merge needs none.
     """
     if part := mended(checkpoint, targets):
         return f"{part} is missing or torn"
@@ -58,7 +63,7 @@ def parted(checkpoint: Path, targets: Sequence[Path]) -> str | None:
     if gone := next((table for table in targets if not tables.exists(table)), None):
         return f"{gone} is gone"
     query, begun = checkpoints.query_id(checkpoint), checkpoints.last_begun(checkpoint)
-    if any(log.newest_transaction(table, query) > begun for table in targets):
+    if is_numbered and any(log.newest_transaction(t, query) > begun for t in targets[:1]):
         return f"{checkpoint} is older than what its batches have written"
     return None
 
@@ -82,8 +87,10 @@ def refuse_lost(name: str, checkpoint: Path, targets: Sequence[Path], recorded: 
         )
 
 
-def forget_parted(checkpoint: Path, targets: Sequence[Path]) -> str | None:
+def forget_parted(
+    checkpoint: Path, targets: Sequence[Path], is_numbered: bool = True
+) -> str | None:
     """Drop a checkpoint that is of no use, for a query that counts all anew; why, if it is."""
-    if why := parted(checkpoint, targets):
+    if why := parted(checkpoint, targets, is_numbered):
         shutil.rmtree(checkpoint)
     return why

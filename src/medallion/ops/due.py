@@ -13,12 +13,13 @@ from medallion import __version__
 from medallion.config.model import Config
 from medallion.lakehouse import log, tables
 from medallion.lakehouse.layout import PUBLISH
-from medallion.ops.runs import HELD, Runs
+from medallion.ops.runs import HELD, Runs, Standing
 from medallion.quality.suites import suite_path
 from medallion.spark import checkpoints
 from medallion.spark.checkpoints import DeltaOffset
 
 _NOTE = "settings"
+_EVER = 2**63 - 1
 
 
 def settings_of(config: Config) -> str:
@@ -96,5 +97,17 @@ def is_to_be_judged(config: Config, runs: Runs, table: str) -> bool:
     last = runs.standing.gates.get(table)
     if last is not None and last.state == HELD:
         return True
-    passed = runs.standing.passed.get(table, 0)
-    return tables.rows_written(config.layout.table(table), after=passed) > 0
+    path = config.layout.table(table)
+    return tables.rows_written(path, after=passed(runs.standing, table, path)) > 0
+
+
+def passed(standing: Standing, table: str, path: Path) -> int:
+    """The version up to which a table has passed its gate; -1 where it was made anew since.
+
+    Somebody has moved it away, and a new one begins at version 0.
+    """
+    version = standing.passed.get(table, 0)
+    if not tables.exists(path):
+        return version
+    is_another = tables.made_at(path) > standing.passed_at.get(table, _EVER)
+    return -1 if is_another or version > tables.version(path) else version

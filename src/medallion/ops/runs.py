@@ -62,7 +62,8 @@ class Gate:
 class Standing:
     """Where all queries and gates stand, by the names of their tables.
 
-    `passed` is the last version that passed a gate, `refreshed` the one that a refresh made.
+    `passed` is the last version that passed a gate (`passed_at`: microseconds since 1970),
+    `refreshed` the one that a refresh made.
     """
 
     sums: Mapping[str, Sums]
@@ -70,6 +71,7 @@ class Standing:
     last_busy: Mapping[str, LastRun]
     gates: Mapping[str, Gate]
     passed: Mapping[str, int]
+    passed_at: Mapping[str, int]
     refreshed: Mapping[str, int]
     refreshing_runs: frozenset[tuple[str, str]]
     last_number: int
@@ -127,6 +129,7 @@ def _standing(table: Path) -> Standing:
         last_busy={query: LastRun(**it) for query, it in each("last_busy").items()},
         gates={query: Gate(**it) for query, it in each("gates").items()},
         passed=each("passed"),
+        passed_at=each("passed_at"),
         refreshed=each("refreshed"),
         refreshing_runs=frozenset(
             (query, run_id) for query, ids in each("refreshing_runs").items() for run_id in ids
@@ -176,12 +179,16 @@ _SUMS = {
 _SINCE_REFRESH = {name: f"{it} filter (where {_IS_SINCE})" for name, it in _SUMS.items()}
 # The last one, and not the greatest: a table that is made anew begins at version 0 again.
 _VERSION = "last_value(coalesce(table_version, 0) order by place) filter (where {where})"
+_PASSED = f"state = '{PASSED}' and (since is null or place >= since)"
 _ANSWERS = {
     "sums": f"case when count(*) filter (where {_IS_SINCE}) > 0 then {_struct(_SINCE_REFRESH)} end",
     "last": _last(_RUN, "kind = 'query'"),
     "last_busy": _last(_RUN, "kind = 'query' and rows_in > 0"),
     "gates": _last(_GATE, "kind = 'gate'"),
-    "passed": _VERSION.format(where=f"state = '{PASSED}' and (since is null or place >= since)"),
+    "passed": _VERSION.format(where=_PASSED),
+    "passed_at": (
+        f"last_value(arrow_cast(started_at, 'Int64') order by place) filter (where {_PASSED})"
+    ),
     "refreshed": _VERSION.format(where=f"state = '{REFRESHED}'"),
     "refreshing_runs": f"array_agg(distinct run_id) filter (where state = '{REFRESHED}')",
     "last_number": "max(at)",

@@ -15,7 +15,7 @@ from medallion.inspection import balance as accounting
 from medallion.lakehouse import tables
 from medallion.lakehouse.layout import LAYERS, PUBLISH
 from medallion.layers.flow import Flow
-from medallion.ops import runs
+from medallion.ops import due, runs
 from medallion.ops.runs import HELD, PASSED, Standing
 from medallion.pipeline import maintenance, refresh, upkeep
 from medallion.pipeline.pipeline import GOLD_IS_HELD, Pipeline
@@ -99,10 +99,8 @@ class Nightly:
     def _judge(self, flow: Flow, standing: Standing) -> Gate | None:
         """Judge the rows that have not passed yet, those of a run that was held among them."""
         table = flow.name
-        version = tables.version(self.config.layout.table(table))
-        since = standing.passed.get(table, 0)
-        if since > version:  # somebody has moved it away since, and it was made anew
-            since = -1
+        path = self.config.layout.table(table)
+        version, since = tables.version(path), due.passed(standing, table, path)
         last = standing.gates.get(table)
         was_held = last is not None and last.state == HELD
         if (version <= since and not was_held) or not self.gates.has_suite(table):
@@ -110,7 +108,7 @@ class Nightly:
         started = time.monotonic()
         # Of what a refresh's version added, there is no telling which rows it took away again. And
         # where no gate holds rows back, housekeeping need not leave them as they came.
-        path, new = self.config.layout.table(table), range(since + 1, version + 1)
+        new = range(since + 1, version + 1)
         is_whole = self.refreshed.get(table, -1) > since or not upkeep.are_there(path, new)
         rows = flow.rows() if is_whole else flow.rows_to_judge(since, version)
         verdict = self.gates.validate(table, rows)

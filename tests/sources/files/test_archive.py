@@ -54,22 +54,6 @@ def test_a_file_is_deleted(home: Home) -> None:
     assert not home.layout.archive("activity").exists()
 
 
-@pytest.mark.parametrize("way", ["archive", "delete"])
-def test_a_file_that_is_still_written_stays_until_it_is_not(home: Home, way: str) -> None:
-    home.change(clean_source=way)
-    file = taken(home, "a.json")
-    for _ in range(2):
-        with file.open("a"):
-            clean(home)
-        entry = home.ledger()["a.json", 1]
-        assert (entry.state, entry.moved_to) == (INGESTED, None)
-        assert entry.why == "cannot be moved: somebody still has it open to write"
-        assert file.read_text() == "{}\n"
-    clean(home)
-    assert not file.exists()
-    assert home.ledger()["a.json", 1].state == ARCHIVED
-
-
 def test_nothing_is_cleaned_where_that_is_off(home: Home) -> None:
     home.change(clean_source="off")
     file = taken(home, "a.json")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,25 @@ def test_a_file_waits_until_it_has_been_still(home: Home) -> None:
     assert home.handed() == [("a.json", 1)]
     entry = home.ledger()["a.json", 1]
     assert (entry.state, entry.why, entry.size) == (PENDING, None, 6)
+
+
+def test_a_time_to_come_need_not_come_for_a_file_to_be_still(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By our own clock it has to have been as it is for so long."""
+    home.change(quiet_period=Duration.of("5 minutes"))
+    file = home.land("a.json", age=-10 * DAY)
+    began = time.time_ns()
+
+    def polled_at(minutes: int) -> int:
+        monkeypatch.setattr(time, "time_ns", lambda: began + minutes * 60 * 10**9)
+        return home.poll()
+
+    assert [polled_at(0), polled_at(4)] == [0, 0]
+    file.write_text("{}\n{}\n")
+    aged(file, -9 * DAY)
+    assert [polled_at(6), polled_at(10)] == [0, 0]
+    assert [polled_at(12), polled_at(13)] == [1, 0]
 
 
 def test_a_still_file_does_not_wait(home: Home) -> None:

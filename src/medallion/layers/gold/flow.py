@@ -51,7 +51,7 @@ class Gold(Flow):
         target = layout.table(self.name)
         if table.output_mode == "append":  # a new checkpoint would append all of it again
             recovery.refuse_lost(self.name, checkpoint, [target], recorded)
-        elif why := recovery.forget_parted(checkpoint, [target]):
+        elif why := recovery.forget_parted(checkpoint, [target], table.output_mode != "update"):
             self.say(f"  {self.name}: {why}: all of silver is counted anew")
             checkpoints.note(checkpoint, "definition", now)
         self.tell_kept_settings()

@@ -27,6 +27,8 @@ from medallion.spark.progress import Batch
 from medallion.spark.query import Run
 from medallion.spark.sink import Sink
 
+_AS = " as"
+
 
 class Silver(Flow):
     """The query of one source; its observed metrics are `identified.rows` and `others.rows`."""
@@ -69,6 +71,7 @@ class Silver(Flow):
         )
         whole = self._enrichment.blank(rows) if self._enrichment else rows
         kept = transform.good(whole, source.in_silver)
+        self._refuse_inexact(kept)
         of = self.config.maintain.properties
         tables.create(silver, kept.schema.json(), of(specs.SILVER))
         tables.create(quarantine, transform.broken(rows).schema.json(), of(specs.QUARANTINE))
@@ -96,27 +99,31 @@ class Silver(Flow):
         return once.unionByName(others.observe("others", F.count(F.lit(1)).alias("rows")))
 
     def _refuse_another(self, good: DataFrame) -> None:
-        """Spark knows a key again by its place among the keys and its bytes, and Delta a column by
-        its type."""
+        """Spark knows a key again by its place among the keys, and Delta a column by its type."""
+        now = dict(self.definition())
+        then = checkpoints.made_by(self.config.layout.checkpoint(self.name), now)
+        # A table of before expressions were noted goes on.
+        then = {key: now[key] for key in now if key.endswith(_AS)} | then
+        there = self.spark.read.format("delta").load(str(self.config.layout.table(self.name)))
+        columns = [{f"column {c}": kind for c, kind in rows.dtypes} for rows in (there, good)]
+        refuse_another(self.config, self.name, then | columns[0], now | columns[1])
+
+    def _refuse_inexact(self, good: DataFrame) -> None:
+        """Spark's state knows a key by its bytes, and 0.0 and -0.0 are one to a query."""
         floating = [name for name, kind in good.dtypes if kind in ("double", "float")]
         if inexact := [key for key in self.source.keys if key in floating]:
             raise ConfigError(
                 f"{self.config.conf_dir / 'pipeline.yaml'}: sources.{self.source.name}.keys has "
                 f"{', '.join(inexact)}, a floating-point number, which is no identity (0.0 and "
-                "-0.0 are one to a query, and two to its state): cast it to a decimal or a string."
+                "-0.0 are one and the same): cast it to a decimal or a string."
             )
-        now = dict(self.definition())
-        then = checkpoints.made_by(self.config.layout.checkpoint(self.name), now)
-        there = self.spark.read.format("delta").load(str(self.config.layout.table(self.name)))
-        columns = [{f"column {c}": kind for c, kind in rows.dtypes} for rows in (there, good)]
-        refuse_another(self.config, self.name, then | columns[0], now | columns[1])
 
     def definition(self) -> Mapping[str, Any]:
         """What Spark's state is made by; the columns and their types stand in the table itself."""
         source = self.source
         found = {"event_time": source.event_time, "keys": list(source.keys)}
         # The same line would have another identity, and come in once more.
-        found |= {f"{key} as": source.silver[key] for key in source.keys}
+        found |= {key + _AS: source.silver[key] for key in source.keys}
         return {**found, "enrich.on": source.enrich.on} if source.enrich else found
 
     def settle(self, since: int) -> dict[str, Any]:

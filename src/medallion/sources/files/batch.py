@@ -153,8 +153,9 @@ class FileBatch:
         found = record.by_file(written) if written is not None else {}
         files = self.files
         with files.recording:
+            handed = [*self._handed, *record.unlisted(files.ledger, self._handed, found)]
             ingested = record.ingested(
-                files.ledger, files.config.layout, self._handed, self._entries, self._number, found
+                files.ledger, files.config.layout, handed, self._entries, self._number, found
             )
             replaced = [
                 replace(old, state=REPLACED, why=f"version {entry.version} has come since")

@@ -89,7 +89,8 @@ class Discovery:
         """What waits to be read by bronze, and is not in the table that bronze reads any more: an
         older copy of it was put back, or a torn commit moved away."""
         waiting = {(e.path, e.version) for e in self.ledger.all_newest() if is_to_hand_over(e)}
-        return waiting and waiting - handover.has(self._config.layout, self._source.name)
+        paths = [path for path, _ in waiting]
+        return waiting and waiting - handover.has(self._config.layout, self._source.name, paths)
 
     def _tell_of_missing_folders(self) -> None:
         gone = missing(self._config.layout, self._source)

@@ -8,7 +8,7 @@ its log and in memory, and could neither leave out a file that cannot be read, n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from medallion.config.model import SourceConfig
@@ -18,6 +18,8 @@ from medallion.lakehouse.specs import INTAKE
 from medallion.sources.files.codecs import unpacked_size
 from medallion.sources.files.listing import File
 from medallion.spark import checkpoints
+
+_FEW = 500  # so many names are quicker asked for than all are read
 
 
 def prepare(table: Path) -> None:
@@ -42,9 +44,11 @@ def is_behind(layout: Layout, source: str) -> bool:
     )
 
 
-def has(layout: Layout, source: str) -> set[tuple[str, int]]:
-    """The paths and versions that were handed over."""
-    found = tables.Opened(layout.intake(source)).select("path, version")
+def has(layout: Layout, source: str, paths: Collection[str]) -> set[tuple[str, int]]:
+    """The paths and versions that were handed over, of these paths at least."""
+    quoted = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
+    where = f"where path in ({quoted})" if len(paths) < _FEW else ""
+    found = tables.Opened(layout.intake(source)).select("path, version", where)
     return {(path, version) for path, version in found}
 
 

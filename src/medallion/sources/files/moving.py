@@ -8,10 +8,8 @@ run that was cut off has left there is put back before the folders are listed.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import shutil
-import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -60,7 +58,7 @@ class Moves:
             False where another file lies there by now; it stays.
 
         Raises:
-            OSError: it stays, for somebody writes it for instance, or the name is taken.
+            OSError: it stays, or the name is taken.
         """
         if os.path.lexists(target):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
@@ -101,32 +99,10 @@ class Moves:
             private.parent.mkdir(exist_ok=True)
             try:
                 path.rename(private)
-                if expected and _is_being_written(private):
-                    raise OSError(errno.EBUSY, "somebody still has it open to write")
                 is_expected = expected is None or look_at(private, expected.path) == expected
                 yield private if is_expected else None
             finally:
                 _give_back(private)
-
-
-def _is_being_written(path: Path) -> bool:
-    """Whether some process has a file open to write; False where the system does not tell.
-
-    What is written after the file has left would be read by nobody. Linux gives a lease on what
-    is read while nobody can write it. (Source: fcntl(2), F_SETLEASE.)
-    """
-    if not (path.is_file() and hasattr(fcntl, "F_SETLEASE")):
-        return False
-    with path.open("rb") as file:
-        try:
-            # Who opens it by another of its names meanwhile sends that signal, and not one that
-            # ends the process.
-            fcntl.fcntl(file, fcntl.F_SETSIG, signal.SIGURG)
-            fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-            fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-        except OSError as error:  # no lease is to be had of other people's files, and on some disks
-            return error.errno == errno.EAGAIN
-    return False
 
 
 def put_back(private: Path) -> None:

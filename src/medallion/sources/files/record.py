@@ -59,6 +59,18 @@ def by_file(rows: DataFrame) -> dict[str, Counts]:
     return {row[0]: Counts(*row[1:]) for row in found}
 
 
+def unlisted(ledger: Ledger, handed: Iterable[Handed], found: Mapping[str, Counts]) -> list[Handed]:
+    """Files that bronze has rows of and that wait on record, though none of these were handed over:
+    the table of what was is an older copy."""
+    listed = {each.file.path for each in handed}
+    newest = ((ledger.newest(path), it) for path, it in found.items() if path not in listed)
+    return [
+        Handed(entry.file, entry.version)
+        for entry, counts in newest
+        if entry and entry.state == PENDING and entry.modified_at == counts.modified_at
+    ]
+
+
 def to_take_in(ledger: Ledger, handed: Handed, batch: int) -> Entry | None:
     """The ledger's row of a path, if the batch is to take it in.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -72,14 +73,11 @@ class Files:
         By its checkpoint, or without one all that ever was: its rows say which of it was read.
         """
         checkpoint = self.config.layout.checkpoint(self.name)
-        try:
-            known = checkpoints.last_begun(checkpoint) >= number
-            handed = (
-                record.handed_to(self.spark, self._handed, checkpoint, number) if known else None
-            )
-        except (MedallionError, FileNotFoundError):  # Spark keeps the last hundred plans
-            handed = None
-        if handed is None:
+        handed: list[record.Handed] = []
+        with suppress(MedallionError, FileNotFoundError):  # Spark keeps the last hundred plans
+            if checkpoints.last_begun(checkpoint) >= number:
+                handed = record.handed_to(self.spark, self._handed, checkpoint, number)
+        if not handed:
             everything = self.spark.read.format("delta").load(str(self._handed))
             handed = record.handed(everything.collect())
         return FileBatch(self, number, handed, [])

@@ -89,15 +89,20 @@ class Versions:
         if known is not None:
             is_open = known.state == PENDING
             version = known.version if is_open else known.version + 1
-            first_seen = known.first_seen_at if is_open else now
+            is_as_it_was = known.file == file or file.modified_at <= now
+            first_seen = known.first_seen_at if is_open and is_as_it_was else now
         return Entry(
             self._source.name, file.path, version, file.size, file.modified_at, first_seen, why=why
         )
 
     def _is_being_written(self, file: File, now: int) -> str | None:
         quiet = self._source.quiet_period
-        # A time to come is that of another clock: it need not come for the file to be still.
-        if quiet is None or abs(now - file.modified_at) >= quiet.micros:
+        if quiet is None:
+            return None
+        known, since = self._ledger.newest(file.path), file.modified_at
+        if since > now:  # another clock's: so long as our own has seen it as it is
+            since = known.first_seen_at if known and known.file == file else now
+        if now - since >= quiet.micros:
             return None
         return f"still being written: taken in once it has not changed for {quiet}"
 

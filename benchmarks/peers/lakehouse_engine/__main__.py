@@ -1,0 +1,35 @@
+"""Hands what the configuration says of the source to `load.py`, in the other environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.measure import configured
+from benchmarks.peers.lakehouse_engine import PYTHON
+from medallion.spark.session import settings
+
+
+def main(root: Path) -> int:
+    """Make the tables of `root`; the exit status."""
+    config = configured(root)
+    source = config.sources["activity"]
+    said = {
+        "schema": dict(source.schema or {}),
+        "silver": dict(source.silver),
+        "keys": list(source.keys),
+        "event_time": source.event_time,
+        "watermark": source.watermark.text,
+        "settings": settings(config),
+    }
+    (root / "source.json").write_text(json.dumps(said), encoding="utf-8")
+    load = Path(__file__).with_name("load.py")
+    environment = {**os.environ, "PYSPARK_PYTHON": str(PYTHON), "SPARK_LOCAL_IP": "127.0.0.1"}
+    return subprocess.run([str(PYTHON), str(load), str(root)], env=environment).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(os.environ["MEDALLION_HOME"])))
