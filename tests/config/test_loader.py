@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from medallion.config.document import read_yaml
 from medallion.config.loader import load
 from medallion.config.model import Aggregate, Statement
 from medallion.config.values import Duration
@@ -381,4 +382,19 @@ def test_one_folder_of_two_sources(
         document["sources"][name] |= {"folders": [str(tmp_path / "drop")], **settings}
     edited(tmp_path, "sources", value=document["sources"])
     with nullcontext() if is_good else pytest.raises(ConfigError, match="takes the same files as"):
+        load({}, tmp_path)
+
+
+def test_numbers_and_texts_that_are_what_they_look_like(tmp_path: Path) -> None:
+    """To YAML 1.1, 010 is 8, and 1:30 is 90."""
+    file = tmp_path / "some.yaml"
+    file.write_text("[10, -3, +4, 0, 010, 1:30, trueness, falsehood, true, 'false', 1_000, 0x10]")
+    assert read_yaml(file) == [
+        *(10, -3, 4, 0, "010", "1:30", "trueness", "falsehood", True, "false", "1_000", "0x10")
+    ]
+
+
+def test_a_mapping_that_is_false_is_none(tmp_path: Path) -> None:
+    edited(tmp_path, "maintain", value=False)
+    with pytest.raises(ConfigError, match="maintain must be"):
         load({}, tmp_path)

@@ -105,6 +105,11 @@ def test_a_silver_table_is_not_made_by_two_definitions(lakehouse: Lakehouse) -> 
         with pytest.raises(ConfigError, match=rf"silver.event was {told}.* refresh silver.event"):
             lakehouse.fill("silver")
         assert len(lakehouse.rows("silver.event")) == 1
+    for sql, told in (("explode(array(1, 2))", "several rows of one"), ("now()", "present moment")):
+        other = replace(source, silver={**source.silver, "kind": sql})
+        config = replace(lakehouse.config, sources={"event": other})
+        with pytest.raises(ConfigError, match=rf"sources\.event\.silver .*{told}"):
+            Pipeline(lakehouse.spark, config, "test", print).run("silver")
     silver = {**source.silver, "lat": "double(1)"}
     floating = replace(source, silver=silver, keys=(*source.keys, "lat"))
     inexact = replace(lakehouse.config, sources={"event": floating})

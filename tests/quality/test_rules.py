@@ -212,6 +212,17 @@ GOOD = entry(NOT_NULL, {"column": "a"}, "r", "quarantine")
         ),
         ([entry(BETWEEN, {"column": "a", "min_value": {}}, "r", "quarantine")], "bound {}"),
         (
+            [
+                entry(
+                    BETWEEN,
+                    {"column": "a", "min_value": 0, "strict_min": "false"},
+                    "r",
+                    "quarantine",
+                )
+            ],
+            "must be true or false",
+        ),
+        (
             [entry(BETWEEN, {"column": "a", "min_value": "2020-01-01T00:00"}, "r", "quarantine")],
             "zone",
         ),

@@ -14,6 +14,8 @@ HIDDEN = [
     "EXPLAIN /* SELECT */ analyze verbose copy (SELECT 1) to 'OUT'",
     "EXPLAIN (ANALYZE) COPY (SELECT 1) TO 'OUT'",
     "EXPLAIN EXPLAIN ANALYZE COPY (SELECT 1) TO 'OUT'",
+    "DESC ANALYZE INSERT OVERWRITE gold.device_totals SELECT * FROM gold.device_totals",
+    "describe delete from gold.device_totals",
     "EXPLAIN",
     "(COPY (SELECT 1) TO 'OUT')",
     "WITH a AS (SELECT 1) INSERT INTO gold.device_counts SELECT * FROM gold.device_counts",

@@ -82,6 +82,7 @@ def stream(config: Config, options: argparse.Namespace) -> int:
 def nightly(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.render import nightly as render
     from medallion.inspection import catalog
+    from medallion.ops import ledger
     from medallion.pipeline.idle import idle
 
     started = time.monotonic()
@@ -91,7 +92,10 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
     if report is None:
         report = _busy_night(config, options, told)
     else:
-        for line in (*told, "nothing is new: all that landed is accounted for"):
+        waiting = ledger.read(config.layout, state=ledger.PENDING)
+        still = "; {} not taken in yet: medallion files --state pending"
+        told.append("nothing is new" + (still.format(counted(len(waiting), "file")) * any(waiting)))
+        for line in told:
             _say(quiet)(line)
     report.seconds["all"] = time.monotonic() - started
     if quiet:

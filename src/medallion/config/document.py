@@ -14,6 +14,7 @@ from medallion.errors import ConfigError
 
 T = TypeVar("T")
 _BOOLEAN = "tag:yaml.org,2002:bool"
+_INTEGER = "tag:yaml.org,2002:int"  # 010 was 8, and 1:30 was 90
 
 
 class _Loader(yaml.SafeLoader):
@@ -34,12 +35,13 @@ class _Loader(yaml.SafeLoader):
 
 
 _Loader.yaml_implicit_resolvers = {
-    letter: [(tag, pattern) for tag, pattern in resolvers if tag != _BOOLEAN]
+    letter: [(tag, pattern) for tag, pattern in resolvers if tag not in (_BOOLEAN, _INTEGER)]
     for letter, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _Loader.add_implicit_resolver(
-    _BOOLEAN, re.compile("true|True|TRUE|false|False|FALSE"), list("tTfF")
+    _BOOLEAN, re.compile(r"(true|True|TRUE|false|False|FALSE)\Z"), list("tTfF")
 )
+_Loader.add_implicit_resolver(_INTEGER, re.compile(r"[-+]?(0|[1-9][0-9]*)\Z"), list("-+0123456789"))
 
 
 def read_yaml(file: Path) -> Any:
@@ -95,7 +97,8 @@ class Node:
 
     def child(self, key: str) -> Node:
         """The mapping below a key, empty where there is none."""
-        return Node(self.value.get(key) or {}, self.file, f"{self.path}.{key}".strip("."))
+        value = self.value.get(key)
+        return Node({} if value is None else value, self.file, f"{self.path}.{key}".strip("."))
 
     def get(self, key: str, kind: Callable[[Any], T], what: str, default: Any = ...) -> T:
         """The value of a key as `kind` reads it, or the default; without one it must be there."""

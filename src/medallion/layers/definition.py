@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from medallion.config.model import Config
 from medallion.config.values import Duration
@@ -39,6 +39,33 @@ def _is_same(then: Any, now: Any) -> bool:
         return bool(then == now) or Duration.of(then) == Duration.of(now)
     except (ValueError, AttributeError):  # they are no durations, or not even text
         return False
+
+
+def refuse_fleeting(name: str, found: DataFrame) -> None:
+    """Raise ConfigError where a table would depend on when its rows came in, or on chance."""
+    plan, patterns = _analyzed(found)
+    if plan.containsPattern(patterns.CURRENT_LIKE()) or not plan.deterministic():
+        raise ConfigError(
+            f"{name} asks for the present moment or for chance (current_timestamp, rand): a row is "
+            "counted once, when it comes in, so say that where the table is read."
+        )
+
+
+def refuse_several(name: str, found: DataFrame) -> None:
+    """Raise ConfigError where a row becomes several, or none."""
+    plan, patterns = _analyzed(found)
+    if plan.containsPattern(patterns.GENERATE()):
+        raise ConfigError(
+            f"{name} makes several rows of one, or none (explode): then no row is accounted for. "
+            "Keep the list, and take it apart in a table of gold, or where the table is read."
+        )
+
+
+def _analyzed(found: DataFrame) -> tuple[Any, Any]:
+    """A plan, and the names of what it may hold."""
+    jvm: Any = found.sparkSession._jvm
+    patterns = jvm.org.apache.spark.sql.catalyst.trees.TreePattern
+    return found._jdf.queryExecution().analyzed(), patterns
 
 
 def kept_settings(spark: SparkSession, checkpoint: Path) -> list[str]:

@@ -93,10 +93,8 @@ def _literal(value: Any) -> str:
     """A value of JSON as Spark SQL, of the type that PySpark's lit() would give it."""
     if value is None:
         return "NULL"
-    if isinstance(value, bool):
+    if isinstance(value, bool | int):
         return str(value).lower()
-    if isinstance(value, int):
-        return str(value)
     if isinstance(value, float):
         return f"double('{value!r}')"
     if isinstance(value, str):
@@ -133,14 +131,20 @@ def _outside(of: str, kwargs: Mapping[str, Any], bound: Callable[[Any], str]) ->
     lowest, highest = kwargs.get("min_value"), kwargs.get("max_value")
     outside = []
     if lowest is not None:
-        outside.append(f"{of} {'<=' if kwargs.get('strict_min') else '<'} {bound(lowest)}")
+        outside.append(f"{of} {'<=' if _is(kwargs, 'strict_min') else '<'} {bound(lowest)}")
     if highest is not None:
-        outside.append(f"{of} {'>=' if kwargs.get('strict_max') else '>'} {bound(highest)}")
+        outside.append(f"{of} {'>=' if _is(kwargs, 'strict_max') else '>'} {bound(highest)}")
     if not outside:
         raise ValueError('needs "min_value" or "max_value"')
     if lowest is not None and highest is not None and lowest > highest:
         raise ValueError('has a "min_value" above its "max_value"')
     return f"({' OR '.join(outside)})"
+
+
+def _is(kwargs: Mapping[str, Any], name: str) -> bool:
+    if kwargs.get(name) not in (None, True, False):  # "false" is false to Great Expectations
+        raise ValueError(f'has "{name}": {kwargs[name]!r}, which must be true or false')
+    return bool(kwargs.get(name))
 
 
 def _in_set(kwargs: Mapping[str, Any]) -> str:
@@ -154,7 +158,7 @@ def _in_set(kwargs: Mapping[str, Any]) -> str:
 
 def _not_greater(kwargs: Mapping[str, Any]) -> str:
     # A NULL on either side is never unexpected, whatever ignore_row_if says: no comparison.
-    operator = "<" if kwargs.get("or_equal") else "<="
+    operator = "<" if _is(kwargs, "or_equal") else "<="
     return f"{_column(kwargs['column_A'])} {operator} {_column(kwargs['column_B'])}"
 
 

@@ -87,6 +87,8 @@ def _read_only(statement: str, tokens: list[_Token]) -> str:
     first = words[at] if at < len(words) else "EXPLAIN of nothing"
     reads = first in _READS or (at == 0 and first in {"(", "SHOW", "DESCRIBE", "DESC"})
     refused = [] if reads else [first]
+    if first in {"DESCRIBE", "DESC"} and {*words[1:2]} & {"ANALYZE", "VERBOSE", "FORMAT", *_WRITES}:
+        refused.append(" ".join(words[:2]))  # it is an EXPLAIN then, which may run what follows
     for before, word in pairwise(words[at:]):  # WITH ... INSERT, a CTE that deletes, SELECT INTO
         if (word in _WRITES and before in {"(", ")"}) or (word == "INTO" and before != "."):
             refused.append(word)

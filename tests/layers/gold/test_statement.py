@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from medallion.config.model import GoldTable, OutputMode, Statement
 from medallion.errors import ConfigError
+from medallion.layers.definition import refuse_fleeting
 from medallion.layers.gold import statement
 
 EVENT, OTHER = "silver_event", "silver_activity"
@@ -81,9 +82,9 @@ def test_what_a_stream_cannot_do(spark: SparkSession, sql: str, words: str) -> N
 )
 def test_what_would_depend_on_when_a_row_came_in(spark: SparkSession, condition: str) -> None:
     stream = spark.readStream.format("rate").load().withColumnRenamed("timestamp", "event_at")
-    statement.refuse_fleeting("gold.t", stream.where("event_at > timestamp'2018-03-02'"))
+    refuse_fleeting("gold.t", stream.where("event_at > timestamp'2018-03-02'"))
     with pytest.raises(ConfigError, match=r"gold\.t asks for the present moment or for chance"):
-        statement.refuse_fleeting("gold.t", stream.where(condition).groupBy().count())
+        refuse_fleeting("gold.t", stream.where(condition).groupBy().count())
 
 
 def test_groups_are_not_appended(spark: SparkSession) -> None:

@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 from medallion.config.model import Aggregate
 from medallion.config.values import Duration
 from medallion.layers.gold import transform as gold
+from medallion.layers.silver import rules
 from medallion.layers.silver import transform as silver
 
 COLUMNS = {"at": "ts", "device": "lower(id)"}
@@ -70,3 +71,16 @@ def test_windows_that_overlap_count_a_row_twice(spark: SparkSession) -> None:
 def test_no_group_is_one_row(spark: SparkSession) -> None:
     rows = frame(spark, ("2020-01-01 12:07:00", "A"), (None, None))
     assert [tuple(r) for r in gold.aggregated(rows, (), {"n": "count(*)"}).collect()] == [(2,)]
+
+
+def test_a_rule_is_of_a_reference_where_it_names_a_column_of_it() -> None:
+    """And not where a literal or a function is called as one is: it would be judged too late."""
+    alone = {
+        "a": "coalesce((`at` < date'2010-01-01'), false)",
+        "b": "length(`device`) > double('3.0')",
+        "c": "device NOT IN ('phone', \"date\")",
+    }
+    named = {"d": "`length` > 3", "e": "device = 'x' AND phone IS NULL", "f": "at > date"}
+    columns = ("date", "length", "phone", "double")
+    found = rules.apart(alone | named, columns)
+    assert [[rule.name for rule in some] for some in found] == [list(alone), list(named)]

@@ -13,7 +13,7 @@ from medallion.config.queries import Query
 from medallion.lakehouse import tables
 from medallion.lakehouse.text import counted
 from medallion.layers import recovery
-from medallion.layers.definition import refuse_another
+from medallion.layers.definition import refuse_another, refuse_fleeting
 from medallion.layers.flow import Flow, Say
 from medallion.layers.gold import statement
 from medallion.layers.gold.transform import aggregate, has_place, joined
@@ -57,7 +57,7 @@ class Gold(Flow):
         self.tell_kept_settings()
         stream = self._stream()
         result = made_of(self.spark, self.config, table, stream)
-        statement.refuse_fleeting(f"{self.config.conf_dir / 'pipeline.yaml'}: {self.name}", result)
+        refuse_fleeting(f"{self.config.conf_dir / 'pipeline.yaml'}: {self.name}", result)
         if checkpoints.last_begun(checkpoint) < 0:
             tables.forget_empty(target, result.schema.json())
         properties = self.config.maintain.properties(self.config.spec(self.name))

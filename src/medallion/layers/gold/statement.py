@@ -65,18 +65,6 @@ def result(
     return found
 
 
-def refuse_fleeting(name: str, found: DataFrame) -> None:
-    """Raise ConfigError where a table would depend on when its rows came in, or on chance."""
-    jvm: Any = found.sparkSession._jvm
-    patterns = jvm.org.apache.spark.sql.catalyst.trees.TreePattern
-    plan = found._jdf.queryExecution().analyzed()
-    if plan.containsPattern(patterns.CURRENT_LIKE()) or not plan.deterministic():
-        raise ConfigError(
-            f"{name} asks for the present moment or for chance (current_timestamp, rand): a row is "
-            "counted once, when it comes in, so say that where the table is read."
-        )
-
-
 def _problem(table: GoldTable, found: DataFrame) -> str | None:
     """What a stream cannot do of it, or a table cannot hold."""
     plan = found._jdf.queryExecution().analyzed()

@@ -15,7 +15,7 @@ from medallion.errors import ConfigError
 from medallion.lakehouse import specs, tables
 from medallion.lakehouse.text import counted
 from medallion.layers import recovery
-from medallion.layers.definition import refuse_another
+from medallion.layers.definition import refuse_another, refuse_fleeting, refuse_several
 from medallion.layers.flow import Flow, Say
 from medallion.layers.silver import late, rules, transform
 from medallion.layers.silver.accounts import Accounts, rows_observed
@@ -62,13 +62,18 @@ class Silver(Flow):
         if source.enrich:
             alone, with_it = rules.apart(begun["silver"], enriched)
             self._enrichment = Enrichment(self.spark, self.config, source, with_it, alone)
-        rows = self._check(
+        bronze = (
             self.spark.readStream.format("delta")
             # Whole versions a batch: so the rows of a batch can be found again, by their versions,
             # when the watermark has dropped some. The first batch reads the table as it is then.
             .option("maxFilesPerTrigger", 2**31 - 1)
             .load(str(*self.read_from))
         )
+        rows = self._check(bronze)
+        made = bronze.select(*map(F.expr, begun["columns"].values()))
+        told = f"{self.config.conf_dir / 'pipeline.yaml'}: sources.{source.name}.silver"
+        refuse_fleeting(told, made)
+        refuse_several(told, made)
         whole = self._enrichment.blank(rows) if self._enrichment else rows
         kept = transform.good(whole, source.in_silver)
         self._refuse_inexact(kept)
@@ -110,7 +115,7 @@ class Silver(Flow):
 
     def _refuse_inexact(self, good: DataFrame) -> None:
         """Spark's state knows a key by its bytes, and 0.0 and -0.0 are one to a query."""
-        floating = [name for name, kind in good.dtypes if kind in ("double", "float")]
+        floating = [name for name, kind in good.dtypes if "double" in kind or "float" in kind]
         if inexact := [key for key in self.source.keys if key in floating]:
             raise ConfigError(
                 f"{self.config.conf_dir / 'pipeline.yaml'}: sources.{self.source.name}.keys has "

@@ -17,6 +17,8 @@ from medallion.quality.rules import Rule, failed_rules, load_rules
 from medallion.spark import checkpoints
 
 Check = Callable[..., DataFrame]
+# A literal, as date'2018-03-02', and the name of a function, as length(.
+_NO_COLUMN = re.compile(r"""\w*'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\b\w+\s*\(""")
 # Rows that break these never reach the watermark: one time in 2099 would make all later rows late.
 GUARDS = ("missing_event_time", "future_event_time")
 
@@ -104,5 +106,9 @@ def apart(rules: Mapping[str, str], enriched: Iterable[str]) -> tuple[list[Rule]
     """
     found = [Rule(name, broken) for name, broken in rules.items()]
     names = re.compile(rf"\b({'|'.join(enriched) or '(?!)'})\b", re.IGNORECASE)
-    later = [rule for rule in found if rule.name not in GUARDS and names.search(rule.broken)]
+    later = [
+        rule
+        for rule in found
+        if rule.name not in GUARDS and names.search(_NO_COLUMN.sub(" ", rule.broken))
+    ]
     return [rule for rule in found if rule not in later], later
