@@ -16,7 +16,10 @@ from medallion.config.loader import load
 from medallion.spark.session import settings
 
 # The pipeline's own configuration cannot have these: they are of the JVM, or of its catalog.
-STATIC = ("spark.driver", "spark.executor", "spark.sql.extensions", "spark.sql.catalog", "spark.ui")
+STATIC = (
+    *("spark.driver", "spark.executor", "spark.sql.extensions", "spark.sql.catalog", "spark.ui"),
+    "spark.python.sql.dataFrameDebugging",
+)
 
 
 def main(root: Path) -> int:
