@@ -92,9 +92,10 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
     if report is None:
         report = _busy_night(config, options, told)
     else:
-        waiting = ledger.read(config.layout, state=ledger.PENDING)
-        still = "; {} not taken in yet: medallion files --state pending"
-        told.append("nothing is new" + (still.format(counted(len(waiting), "file")) * any(waiting)))
+        told.append("nothing is new")
+        if waiting := ledger.read(config.layout, state=ledger.PENDING):
+            files = counted(len(waiting), "file")
+            told[-1] += f"; {files} not taken in yet: medallion files --state pending"
         for line in told:
             _say(quiet)(line)
     report.seconds["all"] = time.monotonic() - started

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from medallion.config.model import Config, SourceConfig
-from medallion.config.queries import Query, names, queries
+from medallion.config.queries import Query, queries
 from medallion.errors import MedallionError
 from medallion.lakehouse import lock, tables
 from medallion.ops import due, ledger
-from medallion.ops.runs import HELD, LastRun, Runs, Standing
-from medallion.quality.suites import suite_path
+from medallion.ops.runs import LastRun, Runs, Standing
 from medallion.sources import base
 from medallion.sources.formats import KINDS
 from medallion.spark import checkpoints
@@ -57,12 +56,7 @@ def status(config: Config) -> list[QueryStatus]:
 
 def _held(config: Config, standing: Standing) -> str | None:
     """What is told of gold's queries while a gate holds the rows back that they would read."""
-    held = [
-        f"{gate.failed} on {table}"
-        for table in names(config, ("bronze", "silver"))
-        if (gate := standing.gates.get(table)) and gate.state == HELD
-        if suite_path(config.conf_dir, table).is_file()
-    ]
+    held = [f"{failed} on {table}" for table, failed in due.held(config, standing).items()]
     return f"held back: {'; '.join(held)} failed and has not passed since" if held else None
 
 

@@ -11,10 +11,11 @@ from pathlib import Path
 
 from medallion import __version__
 from medallion.config.model import Config
+from medallion.config.queries import names
 from medallion.lakehouse import log, tables
 from medallion.lakehouse.layout import PUBLISH
 from medallion.ops.runs import HELD, Runs, Standing
-from medallion.quality.suites import suite_path
+from medallion.quality.suites import read_suite, suite_path
 from medallion.spark import checkpoints
 from medallion.spark.checkpoints import DeltaOffset
 
@@ -88,6 +89,19 @@ def read_up_to(config: Config, query: str, upstream: Path) -> DeltaOffset:
     if may_be_done and not log.has_more_changes(upstream, read.version, read.index + 1):
         return DeltaOffset(read.version + 1, -1)
     return read
+
+
+def held(config: Config, standing: Standing) -> dict[str, str]:
+    """The tables whose gate holds rows back from gold, with the names that failed.
+
+    A table that the configuration has given up, or its suite, is never judged again.
+    """
+    return {
+        table: gate.failed
+        for table in names(config, ("bronze", "silver"))
+        if (gate := standing.gates.get(table)) and gate.state == HELD
+        if read_suite(config.conf_dir, table)
+    }
 
 
 def is_to_be_judged(config: Config, runs: Runs, table: str) -> bool:

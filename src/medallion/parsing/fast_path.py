@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from medallion.parsing.exact_path import lossy, parsed
 from medallion.parsing.json_text import HALVES, IS_FLAT, is_one_value, texts
-from medallion.parsing.nested import PRECISE, is_nested
+from medallion.parsing.nested import NUMBERS, PRECISE, is_nested
 from medallion.parsing.times import PLAIN_TIME, TIMES, plain_time, times_of
 
 
@@ -81,18 +81,16 @@ def _is_same(schema: Mapping[str, str]) -> str:
     return f"value = concat({', '.join(parts)}, '{before[:-1]}}}')"
 
 
-# Whether a text may be a number that is rounded (see nested.unlike, which looks closer). One test
-# for all columns: what is compiled for each of them adds up, and Java leaves long methods slow.
-_NUMBERS = r"concat_ws('\n', {}) rlike r'(?m)^(-?[0-9]+[.][0-9]+(E-?[0-9]+)?$|[\[{{])'"
-
-
 def _is_whole(schema: Mapping[str, str]) -> str:
     """SQL: whether the columns say all that the line says."""
     known = texts(schema)
     nested = {name: kind for name, kind in schema.items() if is_nested(kind)}
     some = [f"_parsed.`{name}`" for name, kind in schema.items() if kind == "string"]
     inner = [name for name, kind in nested.items() if "string" in kind]
-    numbers = "true" if inner else _NUMBERS.format(", ".join(some))
+    # Whether a text may be a number that is rounded (nested.unlike looks closer). One test for all
+    # columns: what is compiled for each of them adds up, and Java leaves long methods slow.
+    any_of = rf"concat_ws('\n', {', '.join(some)}) rlike r'(?m){NUMBERS}'"
+    numbers = "true" if inner else any_of
     tests = [
         "is_valid_utf8(value)",
         # Many lines have just the schema's keys in their order: the set is for the others.

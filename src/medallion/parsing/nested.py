@@ -113,7 +113,7 @@ def unlike(exact: str, text: str) -> str:
     """
     huge = f"contains({text}, 'Infinity') and {HUGE}"
     rounded = (
-        f"case when not value rlike {PRECISE} or not {text} rlike {_NUMBERS} then false"
+        f"case when not value rlike {PRECISE} or not {text} rlike r'{NUMBERS}' then false"
         f" when startswith(to_json({exact}), '\"') then false"  # the line says a text as well
         f" when {BEYOND_VARIANT} then true"
         f" else not to_json(try_parse_json({text})) <=> to_json({exact}) end"
@@ -122,7 +122,7 @@ def unlike(exact: str, text: str) -> str:
 
 
 # As Java writes a double, and the beginning of an object or a list.
-_NUMBERS = r"r'^(-?[0-9]+[.][0-9]+(E-?[0-9]+)?$|[\[{])'"
+NUMBERS = r"^(-?[0-9]+[.][0-9]+(E-?[0-9]+)?$|[\[{])"
 # A number that may be too large for a double: its exponent has three digits, or two at most and it
 # has over two hundred before the point.
 HUGE = r"value rlike r'[:,\[]\s*-?([0-9]+(\.[0-9]+)?[eE]\+?0*[0-9]{3}|[0-9]{210})'"

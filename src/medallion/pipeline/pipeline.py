@@ -16,7 +16,7 @@ from medallion.config.model import Config
 from medallion.config.queries import queries
 from medallion.errors import ConfigError, MedallionError, UsageError
 from medallion.lakehouse import tables
-from medallion.lakehouse.layout import LAYERS, PUBLISH
+from medallion.lakehouse.layout import PUBLISH
 from medallion.layers.bronze.flow import Bronze
 from medallion.layers.flow import Flow, Say
 from medallion.layers.gold.flow import Gold
@@ -201,14 +201,8 @@ class Pipeline:
                 )
 
     def held(self) -> dict[str, str]:
-        """The tables whose gate holds rows back from gold, with the names that failed.
-
-        A table that the configuration has given up, or its suite, is never judged again.
-        """
-        gates = self.runs.standing.gates
-        held = {table: gate.failed for table, gate in gates.items() if gate.state == HELD}
-        judged = [flow.name for layer in LAYERS for flow in self.flows(layer) if not flow.is_gated]
-        return {t: held[t] for t in judged if t in held and read_suite(self.config.conf_dir, t)}
+        """The tables whose gate holds rows back from gold, with the names that failed."""
+        return due.held(self.config, self.runs.standing)
 
     def _refuse_held(self, flows: Sequence[Flow]) -> None:
         if any(flow.is_gated for flow in flows):
