@@ -148,7 +148,7 @@ def test_where_each_event_is(lakehouse: Lakehouse, name: str) -> None:
 def test_the_balance_adds_up(lakehouse: Lakehouse, source: str, files: dict[str, Any]) -> None:
     balance = audit(lakehouse.config).balances[source]
     lines = sum(bool(line.strip()) for listed, _, _ in files.values() for line in listed)
-    assert balance.is_even
+    assert balance.is_balanced
     assert balance.landed_lines == balance.bronze_rows == lines
     assert balance.silver_rows == sum(good for _, good, _ in files.values())
     assert balance.quarantined_rows == sum(len(broken) for _, _, broken in files.values())

@@ -15,7 +15,7 @@ from medallion.inspection.audit import audit
 from medallion.lakehouse import tables
 from medallion.ops import ledger
 from medallion.pipeline import refresh
-from medallion.pipeline.idle import idle
+from medallion.pipeline.idle import end_if_idle
 from medallion.pipeline.pipeline import Pipeline
 from medallion.spark import checkpoints
 from medallion.spark.checkpoints import last_begun
@@ -63,7 +63,7 @@ def test_a_checkpoint_that_is_gone(filled: Lakehouse) -> None:
     assert audit(lakehouse.config, everything=True).findings == (
         "gold.device_totals: its table is gone: medallion run gold says more.",
     )
-    assert idle(lakehouse.config, "nightly", print) is None
+    assert end_if_idle(lakehouse.config, "nightly", print) is None
     lakehouse.fill("gold")
     assert lakehouse.rows("gold.device_totals") == DEVICES
 

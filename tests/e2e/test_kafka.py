@@ -146,7 +146,7 @@ def test_a_message_is_a_row(first: Lakehouse) -> None:
     assert waiting(first) == 0
     assert audit(first.config, everything=True).findings == ()
     clicks = first.config.sources["clicks"]
-    assert not KINDS["kafka"].look(first.config, clicks, 0, print), "it has no news"
+    assert not KINDS["kafka"].poll(first.config, clicks, 0, print), "it has no news"
 
 
 def test_no_message_is_read_twice_or_skipped(

@@ -122,7 +122,7 @@ def test_audit_finds_rows_that_silver_has_twice(spark: SparkSession, tmp_path: P
     found = audit(lakehouse.config)
     assert not found.is_balanced
     assert found.balances["activity"].silver_rows == 4
-    assert found.balances["event"].is_even
+    assert found.balances["event"].is_balanced
     assert any("once.json has 2 rows in bronze, and 4" in text for text in found.findings)
     assert "NOT BALANCED" in as_text(found)
     report = lakehouse.nightly()  # the balance objects, and the gate: to rows of long ago as well
@@ -142,7 +142,7 @@ def test_a_row_that_is_lost_is_no_duplicate_and_stops_nobody_else(lakehouse: Lak
     report = lakehouse.night()
     told = "silver.activity batch 0: 1 keys of bronze never came into silver: medallion refresh"
     assert [error for error in report.errors if error.startswith(told)]
-    assert report.balances["event"].is_even
+    assert report.balances["event"].is_balanced
     assert report.balances["event"].duplicate_rows == 1
     assert lakehouse.rows("silver.event", "action") == [("open",)]
     refresh.refresh(lakehouse.pipeline(), "silver.activity")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 
-from medallion.pipeline.idle import idle
+from medallion.pipeline.idle import end_if_idle
 from tests.support.lakehouse import Lakehouse
 
 
@@ -18,17 +18,17 @@ def test_all_activity_samples_reach_gold(lakehouse: Lakehouse) -> None:
         (*window, "nexus4_2", 9),
     ]
     assert lakehouse.rows("gold.device_totals") == [("nexus4_1", 1), ("nexus4_2", 9)]
-    _goes_idle(lakehouse)
+    _goes_end_if_idle(lakehouse)
 
 
-def _goes_idle(lakehouse: Lakehouse) -> None:
+def _goes_end_if_idle(lakehouse: Lakehouse) -> None:
     """A night with nothing new is known without Spark; anything to do starts one all the same."""
     config, told = lakehouse.config, list[str]()
 
-    def is_idle() -> bool:
-        return idle(lakehouse.config, "test", told.append) is not None
+    def is_end_if_idle() -> bool:
+        return end_if_idle(lakehouse.config, "test", told.append) is not None
 
-    found = idle(config, "test", told.append)
+    found = end_if_idle(config, "test", told.append)
     assert found is not None
     assert found.is_good
     assert asdict(found.balances["activity"]) == {
@@ -42,14 +42,14 @@ def _goes_idle(lakehouse: Lakehouse) -> None:
     }
     other = {"activity": replace(config.sources["activity"], allow_overwrites=True)}
     other_config = replace(config, sources=other)
-    assert idle(other_config, "test", told.append) is None, "they may have to be refused"
+    assert end_if_idle(other_config, "test", told.append) is None, "they may have to be refused"
     commit = config.layout.checkpoint("silver.activity") / "commits" / "0"
     away = commit.rename(commit.with_name("away"))
     (commit.with_name("1")).rename(commit.with_name("away1"))
-    assert not is_idle(), "a batch was cut off"
+    assert not is_end_if_idle(), "a batch was cut off"
     away.rename(commit)
     commit.with_name("away1").rename(commit.with_name("1"))
-    assert is_idle()
+    assert is_end_if_idle()
     assert told == []
     lakehouse.land("activity", "new.json", "{}")
-    assert not is_idle(), "a file has come"
+    assert not is_end_if_idle(), "a file has come"

@@ -13,7 +13,7 @@ import yaml
 from medallion.config.loader import load
 from medallion.inspection.audit import audit
 from medallion.lakehouse import tables
-from medallion.pipeline.idle import idle
+from medallion.pipeline.idle import end_if_idle
 from medallion.schema import registry
 from tests.support import PROJECT
 from tests.support.command import Cli
@@ -87,7 +87,7 @@ def lakehouse(spark: Any, tmp_path: Path) -> Lakehouse:
 def test_from_a_file_to_gold(lakehouse: Lakehouse) -> None:
     report = lakehouse.night()  # nothing has landed that tells the schema
     assert report.is_good, report
-    assert idle(lakehouse.config, "test", print), "and to wait costs no Spark"
+    assert end_if_idle(lakehouse.config, "test", print), "and to wait costs no Spark"
     landing = lakehouse.config.layout.landing("sensor")
     (landing / "1.csv").write_text(FIRST)
     report = lakehouse.nightly()

@@ -8,7 +8,7 @@ import pytest
 
 from medallion.config.loader import load
 from medallion.config.model import Config
-from medallion.inspection.balance import Balance, balances, uneven, unsettled
+from medallion.inspection.balance import Balance, balances, unbalanced, unsettled
 from medallion.lakehouse import records, specs
 from medallion.ops.runs import Runs
 from tests.support import PROJECT, checkpoints
@@ -28,22 +28,22 @@ EVEN = Balance(
 
 
 def test_what_adds_up_is_even() -> None:
-    assert EVEN.is_even
-    assert replace(EVEN, late_rows=0).is_even  # they are part of silver's rows
-    assert replace(EVEN, landed_lines=14, bronze_rows=14, waiting_rows=4).is_even
+    assert EVEN.is_balanced
+    assert replace(EVEN, late_rows=0).is_balanced  # they are part of silver's rows
+    assert replace(EVEN, landed_lines=14, bronze_rows=14, waiting_rows=4).is_balanced
 
 
 @pytest.mark.parametrize("figure", [name for name in asdict(EVEN) if name != "late_rows"])
 @pytest.mark.parametrize("by", [1, -1])
 def test_one_row_more_or_less_is_not(figure: str, by: int) -> None:
     off = replace(EVEN, **{figure: getattr(EVEN, figure) + by})
-    assert not off.is_even
-    assert uneven([("a", EVEN), ("b", off), ("c", off)]) == ["b", "c"]
+    assert not off.is_balanced
+    assert unbalanced([("a", EVEN), ("b", off), ("c", off)]) == ["b", "c"]
 
 
 def test_two_wrongs_of_one_size_do_not_add_up() -> None:
-    assert not replace(EVEN, landed_lines=14, silver_rows=5).is_even
-    assert not replace(EVEN, bronze_rows=12, waiting_rows=2).is_even
+    assert not replace(EVEN, landed_lines=14, silver_rows=5).is_balanced
+    assert not replace(EVEN, bronze_rows=12, waiting_rows=2).is_balanced
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ def written(table: Path, batch: int) -> Path:
 
 
 def test_a_whole_checkpoint_is_left_alone(checkpoint: Path) -> None:
-    assert recovery.mended(checkpoint, ()) is None
+    assert recovery.repair(checkpoint, ()) is None
     assert checkpoints.last_begun(checkpoint) == 3
     assert checkpoints.torn(checkpoint.with_name("none")) is None
 
@@ -55,7 +55,7 @@ def test_a_torn_plan_that_has_written_nothing_is_made_again(checkpoint: Path) ->
     for checksum in checksums:
         checksum.touch()
     table = written(checkpoint.with_name("table"), 2)
-    assert recovery.mended(checkpoint, (table,)) is None
+    assert recovery.repair(checkpoint, (table,)) is None
     assert checkpoints.last_begun(checkpoint) == 2
     # Hadoop would not put another file beside a checksum that it did not write.
     assert [checksum.exists() for checksum in checksums] == [True, False, False]
@@ -66,7 +66,7 @@ def test_a_torn_plan_that_has_written_is_not(checkpoint: Path) -> None:
     plan = checkpoint / "offsets/3"
     plan.write_text("")
     table = written(checkpoint.with_name("table"), 3)
-    assert recovery.mended(checkpoint, (table,)) == plan
+    assert recovery.repair(checkpoint, (table,)) == plan
     with pytest.raises(UsageError, match=r"offsets/3 is missing or torn: .* refresh silver.a"):
         recovery.refuse_lost("silver.a", checkpoint, (table,), recorded=2)
 
@@ -74,7 +74,7 @@ def test_a_torn_plan_that_has_written_is_not(checkpoint: Path) -> None:
 def test_a_torn_end_is_written_again(checkpoint: Path) -> None:
     (checkpoint / "offsets/3").unlink()
     (checkpoint / "commits/2").write_text("v1")
-    assert recovery.mended(checkpoint, ()) is None
+    assert recovery.repair(checkpoint, ()) is None
     assert (checkpoints.last_begun(checkpoint), checkpoints.last_committed(checkpoint)) == (2, 1)
     recovery.refuse_lost("silver.a", checkpoint, (), recorded=2)
 
@@ -82,7 +82,7 @@ def test_a_torn_end_is_written_again(checkpoint: Path) -> None:
 @pytest.mark.parametrize("part", ["offsets/2", "metadata"])
 def test_what_cannot_be_made_again_is_told(checkpoint: Path, part: str) -> None:
     (checkpoint / part).write_text("v1\n")
-    assert recovery.mended(checkpoint, ()) == checkpoint / part
+    assert recovery.repair(checkpoint, ()) == checkpoint / part
 
 
 def test_batches_on_record_that_the_checkpoint_has_not(checkpoint: Path) -> None:

@@ -81,13 +81,13 @@ def test_what_is_not_odd_is_the_same_on_the_exact_path(spark: SparkSession, sche
     rows = on_both_paths(spark, lines, schema)
     same = " and ".join(["true", *(f"exact.`{name}` <=> {VALUE[name]}" for name in schema)])
     nothing_more = "exact._corrupt_record is null and exact._rescued_data is null"
-    wrong = rows.where(f"not _is_odd and not ({same} and {nothing_more})")
+    wrong = rows.where(f"not _needs_exact_path and not ({same} and {nothing_more})")
     assert [row.value for row in wrong.select("value").collect()] == []
 
 
 def test_lines_as_they_should_be_are_not_odd(spark: SparkSession) -> None:
     """Otherwise all would be right still, but slow."""
-    odd = on_both_paths(spark, PLAIN, NESTED).where("_is_odd").select("value").collect()
+    odd = on_both_paths(spark, PLAIN, NESTED).where("_needs_exact_path").select("value").collect()
     assert [row.value for row in odd] == []
 
 

@@ -18,8 +18,7 @@ from medallion.errors import MedallionError, UsageError
 from medallion.inspection.audit import audit
 from medallion.lakehouse import storage
 from medallion.lakehouse.layout import LAYERS
-from medallion.pipeline import plan as plans
-from medallion.pipeline import refresh
+from medallion.pipeline import refresh, refresh_plan
 from medallion.sql import engine
 from tests.support.lakehouse import Lakehouse, otherwise
 from tests.support.lines import event
@@ -91,7 +90,7 @@ def test_silver_rebuilt_and_cut_off_at_every_step(
             refresh.refresh(filled.pipeline(), "silver.event")
         except Killed:
             kills += 1
-        while plans.read(filled.config.layout):
+        while refresh_plan.read(filled.config.layout):
             try:
                 refresh.end_swap(filled.pipeline())
                 assert refresh.finish(filled.pipeline()) == []
@@ -191,12 +190,12 @@ def test_silver_is_rebuilt_while_gold_is_held_back(filled: Lakehouse, tmp_path: 
     suite.write_text(json.dumps(document))
     refresh.refresh(filled.pipeline(), "silver.event")
     assert filled.rows("gold.action_counts") == gold
-    assert plans.read(filled.config.layout) == plans.Plan(
+    assert refresh_plan.read(filled.config.layout) == refresh_plan.Plan(
         "silver.event", then=("gold.action_counts",)
     )
     report = filled.nightly()
     assert report.is_good, report
-    assert plans.read(filled.config.layout) is None
+    assert refresh_plan.read(filled.config.layout) is None
     # Two of the first nights and one of this have no device.
     balance = report.balances["event"]
     assert (balance.bronze_rows, balance.silver_rows, balance.quarantined_rows) == (10, 5, 4)
@@ -223,7 +222,7 @@ def test_a_table_that_cannot_be_rebuilt_stops_no_other(filled: Lakehouse) -> Non
     filled.config = replace(filled.config, gold={"user_activity": right["user_activity"], **counts})
     assert filled.night().is_good
     assert sum(n for (n,) in filled.rows("gold.user_activity", "total_events")) == 2 * len(SILVER)
-    assert plans.read(filled.config.layout) is None
+    assert refresh_plan.read(filled.config.layout) is None
 
 
 def test_gold_rebuilt_with_another_measure(filled: Lakehouse) -> None:

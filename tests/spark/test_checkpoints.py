@@ -60,11 +60,11 @@ def test_an_offset_stands_between_two_versions_or_within_one(index: int, is_whol
 
 def test_the_definition_that_counts_is_that_of_the_first_batch(layout: Layout) -> None:
     folder = layout.checkpoint(QUERY)
-    assert checkpoints.made_by(folder, {"keys": ["a"]}) == {"keys": ["a"]}
+    assert checkpoints.first_definition(folder, {"keys": ["a"]}) == {"keys": ["a"]}
     # Nothing was made by it yet.
-    assert checkpoints.made_by(folder, {"keys": ["b"]}) == {"keys": ["b"]}
+    assert checkpoints.first_definition(folder, {"keys": ["b"]}) == {"keys": ["b"]}
     done(layout, QUERY, 0, version=1)
-    assert checkpoints.made_by(folder, {"keys": ["c"]}) == {"keys": ["b"]}
+    assert checkpoints.first_definition(folder, {"keys": ["c"]}) == {"keys": ["b"]}
     assert checkpoints.noted(folder, "definition") == {"keys": ["b"]}
 
 

@@ -83,12 +83,12 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.render import nightly as render
     from medallion.inspection import catalog
     from medallion.ops import ledger
-    from medallion.pipeline.idle import idle
+    from medallion.pipeline.idle import end_if_idle
 
     started = time.monotonic()
     quiet = bool(options.json)
     told: list[str] = []
-    report = None if options.accept else idle(config, "nightly", told.append)
+    report = None if options.accept else end_if_idle(config, "nightly", told.append)
     if report is None:
         report = _busy_night(config, options, told)
     else:

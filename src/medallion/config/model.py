@@ -122,7 +122,7 @@ class Aggregate:
 
     @property
     def has_windows(self) -> bool:
-        """Whether its rows have a first and a first later moment."""
+        """Whether its rows have a window's start and end."""
         return bool(self.window or self.session)
 
 

@@ -31,7 +31,7 @@ class Progress:
 
 
 class StateFile:
-    """The factory's memory, a small JSON file that is replaced as a storage."""
+    """The factory's memory, a small JSON file that is replaced as a whole."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -34,9 +34,8 @@ class Audit:
     @property
     def is_balanced(self) -> bool:
         """Whether the balance of every source that was judged adds up, and nothing was found."""
-        return not self.findings and not set(accounting.uneven(self.balances.items())).difference(
-            self.unjudged
-        )
+        wrong = set(accounting.unbalanced(self.balances.items())) - set(self.unjudged)
+        return not self.findings and not wrong
 
 
 def audit(config: Config, everything: bool = False, say: Say = lambda _: None) -> Audit:
@@ -63,7 +62,7 @@ def audit(config: Config, everything: bool = False, say: Say = lambda _: None) -
     for name in (name for name in found if name not in unjudged):
         balance = found[name]
         findings += _equations(name, balance)
-        if everything or not balance.is_even:
+        if everything or not balance.is_balanced:
             deeper = recount.recount(config, config.sources[name])
             findings += deeper.findings
             notes += deeper.notes
@@ -87,7 +86,7 @@ def _at_rest(config: Config, say: Say) -> tuple[dict[str, Balance], list[str], s
         found = accounting.balances(config, runs)
         holders = (lock.holder(config.layout, layer) for layer in accounting.SETTLED)
         holder = next(filter(None, holders), None)
-        if not holder or not (unsettled or accounting.uneven(found.items())):
+        if not holder or not (unsettled or accounting.unbalanced(found.items())):
             return found, unsettled, holder
         if until is None:
             say(f"waiting until {holder}, has put its last batches on record")

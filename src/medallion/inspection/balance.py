@@ -29,7 +29,7 @@ class Balance:
     waiting_rows: int
 
     @property
-    def is_even(self) -> bool:
+    def is_balanced(self) -> bool:
         """Whether both equations of the contract hold, less what silver has not read yet."""
         carried = self.silver_rows + self.quarantined_rows + self.duplicate_rows
         return (
@@ -81,6 +81,6 @@ def _is_unsettled(config: Config, query: Query, recorded: int) -> bool:
     )
 
 
-def uneven(balances: Iterable[tuple[str, Balance]]) -> list[str]:
+def unbalanced(balances: Iterable[tuple[str, Balance]]) -> list[str]:
     """The sources whose balance does not add up."""
-    return [name for name, balance in balances if not balance.is_even]
+    return [name for name, balance in balances if not balance.is_balanced]

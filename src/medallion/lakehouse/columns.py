@@ -13,7 +13,7 @@ SOURCE_FILE, SOURCE_MODIFIED_AT = "_source_file", "_source_modified_at"
 # and where one of a message broker.
 TOPIC, PARTITION, OFFSET = "_topic", "_partition", "_offset"
 FAILED_RULES = "_failed_rules"
-# The first and the first later moment of a window of gold.
+# Where a window of gold starts, and where it ends, which is not part of it.
 WINDOW = ("window_start", "window_end")
 
 # The columns of bronze that say where a row came from. Text in them that is not UTF-8 is kept as

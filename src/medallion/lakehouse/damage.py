@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from medallion.errors import MedallionError
+from medallion.lakehouse import log
 
 _PARQUET = b"PAR1"  # the last bytes of every file of that format
 
@@ -30,8 +31,8 @@ def refuse(table: Path, error: Exception | None = None) -> MedallionError:
 
 def is_cut_off(table: Path) -> bool:
     """Whether the newest commit is empty, which no writer leaves, and readers take for nothing."""
-    newest = max(_commits(table), default=None)
-    return newest is not None and not newest.stat().st_size
+    commits = log.commits(table)
+    return bool(commits) and not commits[max(commits)].stat().st_size
 
 
 def _advice(table: Path) -> str:
@@ -59,7 +60,7 @@ def _rebuilt(table: Path) -> str | None:
 
 def _damaged(table: Path) -> Iterator[Path]:
     """Files of the log that are not whole, the newest first."""
-    for commit in sorted(_commits(table), reverse=True):
+    for _, commit in sorted(log.commits(table).items(), reverse=True):
         text = commit.read_bytes()
         try:
             whole = all(json.loads(line) for line in text.split(b"\n") if line)
@@ -70,7 +71,3 @@ def _damaged(table: Path) -> Iterator[Path]:
     for checkpoint in (table / "_delta_log").glob("*.checkpoint*.parquet"):
         if not checkpoint.read_bytes().endswith(_PARQUET):
             yield checkpoint
-
-
-def _commits(table: Path) -> list[Path]:
-    return [file for file in (table / "_delta_log").glob("*.json") if file.stem.isdigit()]

@@ -130,7 +130,7 @@ def _transactions(
     version = _newest(table)
     while version >= 0:
         try:
-            text = _commit(table, version).read_text(encoding="utf-8")
+            text = commit_file(table, version).read_text(encoding="utf-8")
         except FileNotFoundError:
             return
         if '"txn"' in text:
@@ -141,16 +141,22 @@ def _transactions(
         version -= 1
 
 
+def commits(table: Path) -> dict[int, Path]:
+    """The commits that are in a table's log, by their versions."""
+    found = (table / "_delta_log").glob("*.json")
+    return {int(file.stem): file for file in found if file.stem.isdigit()}
+
+
 def _newest(table: Path) -> int:
-    commits = (file for file in (table / "_delta_log").glob("*.json") if file.stem.isdigit())
-    return max((int(file.stem) for file in commits), default=-1)
+    return max(commits(table), default=-1)
 
 
 def _actions(table: Path, version: int) -> Actions:
-    return _parsed(_commit(table, version).read_text(encoding="utf-8"))
+    return _parsed(commit_file(table, version).read_text(encoding="utf-8"))
 
 
-def _commit(table: Path, version: int) -> Path:
+def commit_file(table: Path, version: int) -> Path:
+    """Where the commit of a version lies, or would."""
     return table / "_delta_log" / f"{version:020}.json"
 
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from medallion.lakehouse import damage
+from medallion.lakehouse import damage, log
 from medallion.lakehouse.columns import Columns
 
 if TYPE_CHECKING:
@@ -109,8 +109,7 @@ def version(table: Path) -> int:
 
 def earliest_version(table: Path) -> int:
     """The oldest version whose commit is still in the log."""
-    commits = (table / "_delta_log").glob("*.json")
-    return min((int(file.stem) for file in commits if file.stem.isdigit()), default=0)
+    return min(log.commits(table), default=0)
 
 
 def identity(table: Path) -> str:

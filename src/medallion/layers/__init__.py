@@ -1,1 +1,1 @@
-"""The three layers, a folder each: flow, transform, writer."""
+"""The three layers and what gold publishes, a folder each: its flow, and what that is made of."""

@@ -17,7 +17,7 @@ from medallion.layers.definition import kept_settings
 from medallion.ops import due
 from medallion.ops.runs import Runs
 from medallion.schema import registry
-from medallion.spark import feed
+from medallion.spark import table_files
 from medallion.spark.progress import Batch
 from medallion.spark.query import Run
 
@@ -66,7 +66,7 @@ class Flow(ABC):
 
         Raises:
             MedallionError: it cannot be started as it is configured, and why.
-            AnalysisException: its SQL is none.
+            AnalysisException: its SQL is not valid.
         """
 
     def tell_kept_settings(self) -> None:
@@ -112,7 +112,7 @@ class Flow(ABC):
         """The rows of its table that a gate has to judge after a version; all, if unsure."""
         table = self.config.layout.table(self.name)
         try:
-            return feed.added(self.spark, table, since + 1, until)
+            return table_files.added_rows(self.spark, table, since + 1, until)
         except FileNotFoundError:  # the log does not go back that far
             return self.rows()
 

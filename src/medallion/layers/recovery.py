@@ -1,5 +1,5 @@
-"""Checkpoints that are torn or gone, or not those of their tables any more: mended where nothing
-can be lost, and told where not."""
+"""Checkpoints that are torn or gone, or not those of their tables any more: repaired where
+nothing can be lost, and told where not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from medallion.lakehouse import log, tables
 from medallion.spark import checkpoints
 
 
-def mended(checkpoint: Path, targets: Sequence[Path]) -> Path | None:
+def repair(checkpoint: Path, targets: Sequence[Path]) -> Path | None:
     """Take away what is torn and made again: the last batch's end, or its plan.
 
     A batch runs again without its end, and what it has written is known by its number. It may be
@@ -22,7 +22,7 @@ def mended(checkpoint: Path, targets: Sequence[Path]) -> Path | None:
         targets: the tables that the query writes.
 
     Returns:
-        What is torn or missing, and cannot be made again.
+        The part that is torn or missing and beyond repair; None where all is well.
     """
     checkpoints.forget_checksums(checkpoint)
     while part := checkpoints.torn(checkpoint):
@@ -56,7 +56,7 @@ def parted(checkpoint: Path, targets: Sequence[Path], is_numbered: bool = True) 
         targets: the tables, first the one that most batches write.
         is_numbered: whether a write has the number of its batch; a merge needs none.
     """
-    if part := mended(checkpoint, targets):
+    if part := repair(checkpoint, targets):
         return f"{part} is missing or torn"
     if checkpoints.last_committed(checkpoint) < 0:
         return None

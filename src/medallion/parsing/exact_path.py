@@ -8,7 +8,15 @@ from pyspark.sql import types as T
 
 from medallion.lakehouse.columns import CORRUPT, RESCUED
 from medallion.parsing.json_text import HALVES, IS_FLAT, literal, member, options, sealed, texts
-from medallion.parsing.nested import BEYOND_VARIANT, HUGE, astray, bent, is_nested, unfit, unlike
+from medallion.parsing.nested import (
+    BEYOND_VARIANT,
+    HUGE,
+    astray,
+    is_nested,
+    is_rounded,
+    lacks,
+    nested_astray,
+)
 from medallion.parsing.times import PLAIN_TIME, TIMES, times_of
 
 
@@ -115,7 +123,7 @@ def _taken(typed: Mapping[str, str], schema: Mapping[str, str]) -> str:
     for name, kind in schema.items():
         tests = [f"{typed[name]} is not null"]
         if is_nested(kind):
-            tests.append(f"{lossy(name, kind)} is not true")
+            tests.append(f"{column_lacks(name, kind)} is not true")
         found.append(f"case when {' and '.join(tests)} then '{name}' end")
     return f"array_except(array_compact(array({', '.join(found)})), _astray)"
 
@@ -127,11 +135,11 @@ def _astray(typed: Mapping[str, str], schema: Mapping[str, str]) -> str:
         how = astray(f"_parsed.`{name}`", typed[name], kind)
         exact = f"_members[{literal(name)}]"
         if is_nested(kind):
-            how = bent(_json_of(name), exact, typed[name], T.DataType.fromDDL(kind))
+            how = nested_astray(_json_of(name), exact, typed[name], T.DataType.fromDDL(kind))
         elif kind == "string":
             # A lone half of a character becomes a question mark, and VARIANT refuses it.
             half = f"_variant is null and contains({typed[name]}, '?') and {HALVES}"
-            how = f"{half} or {unlike(exact, typed[name])}"
+            how = f"{half} or {is_rounded(exact, typed[name])}"
         elif kind in TIMES:  # of the plainest form it cannot be
             how = f"`{PLAIN_TIME}{name}` is null and {how}"
         if how:
@@ -139,9 +147,9 @@ def _astray(typed: Mapping[str, str], schema: Mapping[str, str]) -> str:
     return f"array_compact(array({', '.join(found)}))"
 
 
-def lossy(name: str, kind: str) -> str:
+def column_lacks(name: str, kind: str) -> str:
     """SQL: whether a nested column of `_parsed` lacks some of the line's value."""
-    return unfit(_json_of(name), f"_parsed.`{name}`", T.DataType.fromDDL(kind))
+    return lacks(_json_of(name), f"_parsed.`{name}`", T.DataType.fromDDL(kind))
 
 
 def _json_of(name: str) -> str:

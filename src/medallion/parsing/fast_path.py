@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from medallion.parsing.exact_path import lossy, parsed
+from medallion.parsing.exact_path import column_lacks, parsed
 from medallion.parsing.json_text import HALVES, IS_FLAT, is_one_value, texts
 from medallion.parsing.nested import NUMBERS, PRECISE, is_nested
 from medallion.parsing.times import PLAIN_TIME, TIMES, plain_time, times_of
@@ -22,8 +22,8 @@ def fast_path(lines: DataFrame, schema: Mapping[str, str]) -> DataFrame:
 
     Returns:
         The columns of `lines`; `_parsed`, a struct of the columns of the schema, times as text;
-        `_plain_time_<column>` for those; and `_is_odd`: false if the line is one object of fields
-        that the schema knows, each of them once, and the columns say all that it says.
+        `_plain_time_<column>` for those; and `_needs_exact_path`: false if the line is one object
+        of fields that the schema knows, each of them once, and the columns say all that it says.
     """
     # Times are parsed from their text: whether a time is what the line says is plain there.
     times = times_of(schema)
@@ -40,10 +40,14 @@ def fast_path(lines: DataFrame, schema: Mapping[str, str]) -> DataFrame:
         # How a line's writer sets blanks, by the first one.
         .withColumn("_is_spaced", F.expr("contains(value, '\": ')"))
         .withColumn("_same", F.expr(f"{_fits(times)} and {_is_same(schema)}"))
-        .withColumn("_keys", F.expr("case when _same is not true then json_object_keys(value) end"))
         .withColumn(
-            "_is_odd",
-            F.expr(f"not coalesce(_same or {_fits(times)} and {_is_whole(schema)}, false)"),
+            "_keys", F.expr("case when _says_the_same is not true then json_object_keys(value) end")
+        )
+        .withColumn(
+            "_needs_exact_path",
+            F.expr(
+                f"not coalesce(_says_the_same or {_fits(times)} and {_is_whole(schema)}, false)"
+            ),
         )
         .drop("_is_spaced", "_same", "_keys")
     )
@@ -87,8 +91,8 @@ def _is_whole(schema: Mapping[str, str]) -> str:
     nested = {name: kind for name, kind in schema.items() if is_nested(kind)}
     some = [f"_parsed.`{name}`" for name, kind in schema.items() if kind == "string"]
     inner = [name for name, kind in nested.items() if "string" in kind]
-    # Whether a text may be a number that is rounded (nested.unlike looks closer). One test for all
-    # columns: what is compiled for each of them adds up, and Java leaves long methods slow.
+    # Whether a text may be a number that is rounded (nested.is_rounded looks closer). One test for
+    # all columns: what is compiled for each of them adds up, and Java leaves long methods slow.
     any_of = rf"concat_ws('\n', {', '.join(some)}) rlike r'(?m){NUMBERS}'"
     numbers = "true" if inner else any_of
     tests = [
@@ -103,7 +107,7 @@ def _is_whole(schema: Mapping[str, str]) -> str:
         # 1e400: JSON has no infinite numbers, but a double and a text may come out as one.
         "not contains(to_json(_parsed), 'Infinity')",
         *([f"not (value rlike {PRECISE} and {numbers})"] if some or inner else []),
-        *(f"{lossy(name, kind)} is not true" for name, kind in nested.items()),
+        *(f"{column_lacks(name, kind)} is not true" for name, kind in nested.items()),
     ]
     if nested:  # then a text may be an object or a list, written out again
         tests += [f"(left({text}, 1) in ('{{', '[')) is not true" for text in some]

@@ -13,7 +13,7 @@ def is_nested(kind: str) -> bool:
     return kind.startswith(("struct<", "array<"))
 
 
-def unfit(json: str, typed: str, kind: T.DataType, depth: int = 0) -> str:
+def lacks(json: str, typed: str, kind: T.DataType, depth: int = 0) -> str:
     """SQL: whether some of a JSON text is not in the value that was parsed from it.
 
     Args:
@@ -32,7 +32,7 @@ def unfit(json: str, typed: str, kind: T.DataType, depth: int = 0) -> str:
             f"size(array_except({keys}, {texts(kind.names)})) > 0",
             f"size(array_distinct({keys})) < size({keys})",
             *(
-                unfit(
+                lacks(
                     f"get_json_object({json}, {member(field.name)})",
                     f"{typed}.`{field.name}`",
                     field.dataType,
@@ -45,7 +45,7 @@ def unfit(json: str, typed: str, kind: T.DataType, depth: int = 0) -> str:
     if isinstance(kind, T.ArrayType):
         items = f"from_json({json}, 'array<string>')"
         at = f"i{depth}"
-        item = unfit(f"get({items}, {at})", f"get({typed}, {at})", kind.elementType, depth + 1)
+        item = lacks(f"get({items}, {at})", f"get({typed}, {at})", kind.elementType, depth + 1)
         lost = [
             f"{items} is null",
             f"not (size({items}) <=> size({typed}))",
@@ -56,10 +56,12 @@ def unfit(json: str, typed: str, kind: T.DataType, depth: int = 0) -> str:
     return f"({json} is not null and ({' or '.join(lost)}))"
 
 
-def bent(json: str, exact: str, typed: str, kind: T.DataType, depth: int = 0) -> str | None:
+def nested_astray(
+    json: str, exact: str, typed: str, kind: T.DataType, depth: int = 0
+) -> str | None:
     """SQL: whether a value within a nested one became another than its text says; None if none can.
 
-    Args: those of `unfit`, and `exact`, SQL of the same value as VARIANT. What a type cannot hold
+    Args: those of `lacks`, and `exact`, SQL of the same value as VARIANT. What a type cannot hold
     at all is not meant: that is missing there.
     """
     if isinstance(kind, T.StructType):
@@ -72,10 +74,10 @@ def bent(json: str, exact: str, typed: str, kind: T.DataType, depth: int = 0) ->
             )
             for f in kind.fields
         ]
-        return " or ".join(how for each in inner if (how := bent(*each, depth))) or None
+        return " or ".join(how for each in inner if (how := nested_astray(*each, depth))) or None
     if isinstance(kind, T.ArrayType):
         items, at = f"from_json({json}, 'array<string>')", f"i{depth}"
-        item = bent(
+        item = nested_astray(
             f"get({items}, {at})",
             f"get(try_cast({exact} as array<variant>), {at})",
             f"get({typed}, {at})",
@@ -84,7 +86,7 @@ def bent(json: str, exact: str, typed: str, kind: T.DataType, depth: int = 0) ->
         )
         return item and f"(size({items}) > 0 and {_exists(items, at, item)})"
     plain = kind.simpleString()
-    how = unlike(exact, typed) if plain == "string" else astray(json, typed, plain)
+    how = is_rounded(exact, typed) if plain == "string" else astray(json, typed, plain)
     return how and f"({typed} is not null and ({how}))"
 
 
@@ -103,7 +105,7 @@ def astray(json: str, typed: str, kind: str) -> str | None:
     return None
 
 
-def unlike(exact: str, text: str) -> str:
+def is_rounded(exact: str, text: str) -> str:
     """SQL: whether a text is, or holds, a number that the line, `value`, says more exactly.
 
     Args:

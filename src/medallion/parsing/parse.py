@@ -30,15 +30,18 @@ def parse(lines: DataFrame, schema: Mapping[str, str]) -> DataFrame:
     origin = [name for name in lines.columns if name != "value"]
     rows = fast_path(lines, schema)
     # The exact path is dear: it is for the few lines that need it, and only they are carried there.
-    rows = rows.withColumn("value", F.expr("case when _is_odd then value end"))
-    rows = rows.withColumn("_exact", F.expr(f"case when _is_odd then {exact_path(schema)} end"))
+    rows = rows.withColumn("value", F.expr("case when _needs_exact_path then value end"))
+    exact = F.expr(f"case when _needs_exact_path then {exact_path(schema)} end")
+    rows = rows.withColumn("_exact", exact)
     times = times_of(schema)
     plain = {
         name: f"`{PLAIN_TIME}{name}`" if name in times else f"_parsed.`{name}`" for name in schema
     }
     return rows.select(
         *(
-            F.expr(f"case when _is_odd then _exact.`{name}` else {plain[name]} end").alias(name)
+            F.expr(
+                f"case when _needs_exact_path then _exact.`{name}` else {plain[name]} end"
+            ).alias(name)
             for name in schema
         ),
         f"_exact.{RESCUED}",

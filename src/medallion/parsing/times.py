@@ -83,7 +83,7 @@ def is_no_time(json: str, typed: str) -> str:
 
 
 def is_no_date(json: str, typed: str) -> str:
-    """SQL: whether what Spark took for a date is none, or out of range.
+    """SQL: whether what Spark took for a date is no date, or out of range.
 
     Digits count days since 1970 to Spark, and a time is cut off.
     """

@@ -11,8 +11,7 @@ from pyspark.sql import SparkSession
 from medallion.config.model import Config
 from medallion.lakehouse import lock
 from medallion.layers.flow import Say
-from medallion.pipeline import plan as plans
-from medallion.pipeline import refresh
+from medallion.pipeline import refresh, refresh_plan
 from medallion.pipeline.pipeline import Pipeline
 from medallion.spark.errors import SPARK_ERRORS, in_words
 from medallion.spark.session import spark_session
@@ -73,8 +72,8 @@ def _end_refresh(pipeline: Pipeline, layers: Sequence[str]) -> None:
     layout = pipeline.config.layout
     if "gold" not in layers:
         return
-    plans.forget_unfinished(layout)
-    plan = plans.read(layout)
+    refresh_plan.forget_unfinished(layout)
+    plan = refresh_plan.read(layout)
     if plan and plan.built and plan.table.partition(".")[0] in layers:
         try:
             refresh.end_swap(pipeline)

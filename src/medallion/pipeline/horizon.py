@@ -18,7 +18,7 @@ from medallion.inspection.balance import SETTLED
 from medallion.lakehouse import tables
 from medallion.lakehouse.layout import PUBLISH, Layout
 from medallion.ops.runs import HELD, Standing
-from medallion.pipeline import plan as plans
+from medallion.pipeline import refresh_plan
 from medallion.spark import checkpoints
 
 
@@ -128,5 +128,5 @@ def is_refreshing(layout: Layout, layers: Sequence[str]) -> bool:
     """
     if "gold" not in layers:
         return layout.refresh_plan.parent.exists()
-    plan = plans.read(layout)
+    plan = refresh_plan.read(layout)
     return bool(plan and plan.built)

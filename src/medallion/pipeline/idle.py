@@ -21,7 +21,7 @@ _FEW_BYTES = 4 * 2**20
 _FEW_ROWS = 100_000
 
 
-def idle(config: Config, command: str, say: Say) -> Report | None:
+def end_if_idle(config: Config, command: str, say: Say) -> Report | None:
     """Look for what is new, and put away what is accounted for; the report if that is all.
 
     None where Spark has to be started, which then finds the same and more; also where something
@@ -71,4 +71,4 @@ def _has_news(config: Config, runs: Runs, query: Query, say: Say) -> bool:
             for table in query.upstream
         )
     source = config.sources[query.source]
-    return KINDS[source.format].look(config, source, runs.last_batch(query.name), say)
+    return KINDS[source.format].poll(config, source, runs.last_batch(query.name), say)

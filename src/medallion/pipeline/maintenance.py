@@ -14,8 +14,7 @@ from medallion.lakehouse import lock, specs, tables
 from medallion.lakehouse.layout import LAYERS
 from medallion.lakehouse.specs import TableSpec
 from medallion.ops.runs import Runs
-from medallion.pipeline import horizon, upkeep
-from medallion.pipeline import plan as plans
+from medallion.pipeline import horizon, refresh_plan, upkeep
 from medallion.pipeline.horizon import Need
 from medallion.pipeline.upkeep import Upkeep
 
@@ -52,7 +51,7 @@ def by_hand(config: Config) -> Maintained:
             except UsageError as held:
                 notes.append(f"{layer}: left to whoever writes it: {held}")
         if "gold" in free:
-            plans.forget_unfinished(config.layout)
+            refresh_plan.forget_unfinished(config.layout)
         done = maintain(config, Runs(config.layout), free)
     return Maintained(done.tables, (*notes, *done.notes))
 

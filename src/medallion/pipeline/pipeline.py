@@ -24,8 +24,7 @@ from medallion.layers.publish.flow import Publish
 from medallion.layers.silver.flow import Silver
 from medallion.ops import due
 from medallion.ops.runs import HELD, Runs
-from medallion.pipeline import plan as plans
-from medallion.pipeline import settlement
+from medallion.pipeline import refresh_plan, settlement
 from medallion.quality.suites import read_suite
 from medallion.spark.errors import StreamError, one_line, ours
 from medallion.spark.progress import Batch
@@ -143,7 +142,7 @@ class Pipeline:
         """
         flows = [flow for flow in self.flows(layer) if not flow.source_names & without]
         if is_finished:
-            left = plans.left(self.config.layout)
+            left = refresh_plan.left(self.config.layout)
             flows = [flow for flow in flows if flow.name not in left]
         self._refuse_held(flows)
         started: list[Flow] = []
@@ -176,7 +175,7 @@ class Pipeline:
 
     def _refuse_old(self, flow: Flow) -> None:
         """Raise MedallionError where its table is to be rebuilt before it may go on."""
-        if flow.name in plans.left(self.config.layout):
+        if flow.name in refresh_plan.left(self.config.layout):
             raise MedallionError(
                 f"{flow.name} has to be rebuilt, which a refresh has left to do: medallion refresh "
                 f"{flow.name} does it, or says why it cannot."

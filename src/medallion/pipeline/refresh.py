@@ -21,7 +21,7 @@ from medallion.lakehouse.layout import PUBLISH, Layout
 from medallion.lakehouse.text import counted
 from medallion.layers.publish.flow import Publish
 from medallion.ops.runs import REFRESHED
-from medallion.pipeline import plan as plans
+from medallion.pipeline import refresh_plan
 from medallion.pipeline.pipeline import Pipeline
 from medallion.pipeline.settlement import row_of
 from medallion.spark import checkpoints
@@ -102,7 +102,7 @@ def _publish_anew(pipeline: Pipeline, name: str) -> None:
 
 def end_swap(pipeline: Pipeline) -> None:
     """End a refresh that was cut off while it put tables in the place of the old ones."""
-    plan = plans.read(pipeline.config.layout)
+    plan = refresh_plan.read(pipeline.config.layout)
     if plan and plan.built:
         pipeline.say(f"refresh   {plan.table}: goes on where it was cut off")
         _swap(pipeline, plan)
@@ -121,7 +121,7 @@ def finish(pipeline: Pipeline, without: AbstractSet[str] = frozenset()) -> list[
     for table in _left(layout):
         rest = tuple(other for other in _left(layout) if other != table)
         if table not in names(pipeline.config):  # the configuration has given it up
-            plans.write(layout, plans.Plan(table, then=rest))
+            refresh_plan.write(layout, refresh_plan.Plan(table, then=rest))
             continue
         flow = pipeline.flow(table)
         if flow.is_gated and pipeline.held():
@@ -158,9 +158,9 @@ def take_up_late(
 def _left(layout: Layout) -> tuple[str, ...]:
     """What an earlier refresh has left to do. A swap that could not be ended begins with building
     once more: what was built may go then, and must not be taken for put in place."""
-    plan = plans.read(layout)
+    plan = refresh_plan.read(layout)
     if plan and plan.built:
-        plans.write(layout, plans.Plan(plan.table, then=plan.left))
+        refresh_plan.write(layout, refresh_plan.Plan(plan.table, then=plan.left))
     return plan.left if plan else ()
 
 
@@ -191,14 +191,14 @@ def _rebuild(pipeline: Pipeline, table: str, then: Sequence[str]) -> None:
     before = tables.row_count(layout.table(table))
     checkpoint = area.checkpoint(table)
     query, batch = checkpoints.query_id(checkpoint), checkpoints.last_committed(checkpoint)
-    plan = plans.Plan(table, tuple(built), query, batch, row, tuple(then))
-    plans.write(layout, plan)
+    plan = refresh_plan.Plan(table, tuple(built), query, batch, row, tuple(then))
+    refresh_plan.write(layout, plan)
     _swap(pipeline, plan)
     now = tables.row_count(layout.table(table))
     pipeline.say(f"refresh   {table}: {counted(before, 'row')} before, {now:,} now")
 
 
-def _swap(pipeline: Pipeline, plan: plans.Plan) -> None:
+def _swap(pipeline: Pipeline, plan: refresh_plan.Plan) -> None:
     """Put what was built in the place of the old tables; every step may be repeated."""
     layout, table = pipeline.config.layout, plan.table
     beside = Beside(layout.root, plan.built)
@@ -223,7 +223,7 @@ def _swap(pipeline: Pipeline, plan: plans.Plan) -> None:
         row["quarantine_version"] = tables.version(layout.table(plan.built[1]))
     if (row["query"], row["run_id"]) not in pipeline.runs.standing.refreshing_runs:
         pipeline.runs.write([row])
-    plans.write(layout, plans.Plan(table, then=plan.then))
+    refresh_plan.write(layout, refresh_plan.Plan(table, then=plan.then))
     _clear(beside, table)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from medallion.inspection.balance import Balance, uneven
+from medallion.inspection.balance import Balance, unbalanced
 from medallion.quality.results import Failure, Verdict
 
 
@@ -42,4 +42,4 @@ class Report:
     def is_good(self) -> bool:
         """Whether the run did all that it should have."""
         held = any(gate.stops for gate in self.gates)
-        return not held and not self.errors and not uneven(self.balances.items())
+        return not held and not self.errors and not unbalanced(self.balances.items())

@@ -66,10 +66,10 @@ def clean(
     # Delta's writer takes a feed that is to be read for what no commit names. So of a table that is
     # published, what a killed write has left stays.
     removed = _vacuum(table, policy, kept, is_idle and not feed)
-    before = _commits(table)
+    before = log.commits(table).keys()
     if _are_young(table, needed, policy.retention.seconds):
         tables.open_to_write(table).cleanup_metadata()
-    removed_commits = len(before - _commits(table))
+    removed_commits = len(before - log.commits(table).keys())
     removed += _sweep_feed(table, feed, policy.retention.seconds)
     _sweep(table)
     return Upkeep(removed_files=removed, removed_commits=removed_commits)
@@ -123,17 +123,9 @@ def _are_young(table: Path, versions: Iterable[int], age: float) -> bool:
     """Whether all commits of these versions are there, and none is as old as what is cleaned up."""
     oldest = time.time() - age
     try:
-        return all(_commit(table, version).stat().st_mtime > oldest for version in versions)
+        return all(log.commit_file(table, version).stat().st_mtime > oldest for version in versions)
     except FileNotFoundError:
         return False
-
-
-def _commit(table: Path, version: int) -> Path:
-    return table / "_delta_log" / f"{version:020}.json"
-
-
-def _commits(table: Path) -> set[int]:
-    return {int(f.stem) for f in (table / "_delta_log").glob("*.json") if f.stem.isdigit()}
 
 
 def _sweep(table: Path) -> None:
@@ -146,7 +138,7 @@ def _sweep(table: Path) -> None:
             with suppress(FileNotFoundError):  # of a write that is under way
                 if not of.exists() and checksum.stat().st_mtime < settled:
                     checksum.unlink()
-    oldest = min(_commits(table), default=0)
+    oldest = min(log.commits(table), default=0)
     for checksum in (table / "_delta_log").glob("*.crc"):
         if checksum.stem.isdigit() and int(checksum.stem) < oldest:
             checksum.unlink(missing_ok=True)

@@ -92,7 +92,7 @@ class Gates:
             outcome.results[i].expectation_config = _configuration(expectation)
         self._store(table, outcome)
         batch.sparkSession.catalog.dropTempView(_QUERY_VIEW)
-        return Verdict(table, rows, len(expectations), tuple(failures))
+        return Verdict(table, rows, tuple(failures))
 
     def build_docs(self) -> Path | None:
         """Render what was judged since the last call; the index page, None when that is nothing."""

@@ -36,13 +36,7 @@ class Verdict:
 
     table: str
     rows: int
-    evaluated: int
     failures: tuple[Failure, ...]
-
-    @property
-    def stops(self) -> bool:
-        """Whether the run must end as failed."""
-        return any(failure.on_failure == "stop" for failure in self.failures)
 
 
 def failure_of(

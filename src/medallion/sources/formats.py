@@ -28,7 +28,7 @@ class Kind:
     Attributes:
         open: the source, for a session.
         backlog: what waits in it.
-        look: hands over what is new, puts away what the batches up to a number took in, as they
+        poll: hands over what is new, puts away what the batches up to a number took in, as they
             are on record, and says whether there is anything to do. No batch may be cut off then.
         on_record: how many rows its ledger has as taken in; None where it keeps none.
         recount: counts what it gave once more, and holds bronze against that.
@@ -37,7 +37,7 @@ class Kind:
 
     open: Callable[[SparkSession, Config, SourceConfig, Schema, Say], Source]
     backlog: Callable[[Config, SourceConfig], Backlog]
-    look: Callable[[Config, SourceConfig, int, Say], bool]
+    poll: Callable[[Config, SourceConfig, int, Say], bool]
     on_record: Callable[[Config, SourceConfig], int | None]
     recount: Callable[[Config, SourceConfig], Recount]
     can_wait: bool = True
@@ -57,7 +57,7 @@ def _waiting_files(config: Config, source: SourceConfig) -> Backlog:
     return Backlog(len(waiting), sum(file.size for file in waiting), oldest)
 
 
-def _look_for_files(config: Config, source: SourceConfig, recorded: int, say: Say) -> bool:
+def _poll_files(config: Config, source: SourceConfig, recorded: int, say: Say) -> bool:
     if handover.is_behind(config.layout, source.name):
         return True  # bronze begins anew, before anything more is handed over
     found = Discovery(config, source, say)
@@ -72,7 +72,7 @@ def _rows_of_files(config: Config, source: SourceConfig) -> int:
 
 
 def _recount_files(config: Config, source: SourceConfig) -> Recount:
-    from medallion.sources.files.audit import recount
+    from medallion.sources.files.recount import recount
 
     return recount(config, source)
 
@@ -85,7 +85,7 @@ def _topics(
     return Topics(spark, config, source, schema, say)
 
 
-def _waiting_messages(config: Config, source: SourceConfig) -> Backlog:
+def _waiting_in_topics(config: Config, source: SourceConfig) -> Backlog:
     there, taken = _known_messages(config, source)
     return Backlog(messages=broker.waiting(source, there, taken))
 
@@ -100,7 +100,7 @@ def _known_messages(
     return there, taken
 
 
-def _look_for_messages(config: Config, source: SourceConfig, recorded: int, say: Say) -> bool:
+def _poll_topics(config: Config, source: SourceConfig, recorded: int, say: Say) -> bool:
     there, taken = _known_messages(config, source)
     # Where a partition begins is to be put down, even if there is no message yet.
     return broker.waiting(source, there, taken) > 0 or not there.keys() <= taken.keys()
@@ -131,12 +131,12 @@ def _not_again(config: Config, source: SourceConfig) -> Recount:
     return Recount(notes=[kept])
 
 
-FILES = Kind(_files, _waiting_files, _look_for_files, _rows_of_files, _recount_files)
-KAFKA = Kind(_topics, _waiting_messages, _look_for_messages, _rows_of_topics, _recount_topics)
+FILES = Kind(_files, _waiting_files, _poll_files, _rows_of_files, _recount_files)
+KAFKA = Kind(_topics, _waiting_in_topics, _poll_topics, _rows_of_topics, _recount_topics)
 DEMO = Kind(
     open=_demo,
     backlog=lambda *_: Backlog(),
-    look=lambda *_: True,
+    poll=lambda *_: True,
     on_record=lambda *_: None,
     recount=_not_again,
 )

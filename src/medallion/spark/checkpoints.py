@@ -103,8 +103,8 @@ def settings(checkpoint: Path) -> dict[str, str]:
     return dict(json.loads(lines[1])["conf"]) if lines else {}
 
 
-def made_by(checkpoint: Path, definition: dict[str, Any]) -> dict[str, Any]:
-    """What a query was defined as when its first batch ran; before that, it is noted.
+def first_definition(checkpoint: Path, definition: dict[str, Any]) -> dict[str, Any]:
+    """What a query was defined as when its first batch ran; before that, this one is noted.
 
     Spark compares the types of the state's columns with the query's, and not their meaning.
     """

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+from pyspark.sql.streaming.query import StreamingQuery
 
 
 @dataclass(frozen=True)
@@ -21,9 +24,8 @@ class Batch:
     seconds: float
 
     @classmethod
-    def of(cls, progress: Any) -> Batch:
-        """From a progress record of Spark."""
-        record = json.loads(progress.json)
+    def of(cls, record: dict[str, Any]) -> Batch:
+        """From a record of Spark, as JSON has it."""
         operators = record.get("stateOperators") or []
         return cls(
             id=record["batchId"],
@@ -36,6 +38,19 @@ class Batch:
             watermark=(record.get("eventTime") or {}).get("watermark"),
             seconds=record["durationMs"].get("triggerExecution", 0) / 1000,
         )
+
+
+def records_after(query: StreamingQuery, batch: int) -> Iterator[dict[str, Any]]:
+    """The engine's records of the batches after a number that have ended, as JSON has them."""
+    last = query.lastProgress
+    if last is None or last["batchId"] <= batch:
+        return
+    # To fetch all the records that Spark keeps takes long: only where some were missed.
+    missed = last["batchId"] > batch + 1
+    for progress in query.recentProgress if missed else [last]:
+        ran = "addBatch" in progress["durationMs"]  # an idle trigger leaves a record as well
+        if ran and progress["batchId"] > batch:
+            yield json.loads(progress.json)
 
 
 def moment(text: str | None) -> int | None:

@@ -17,7 +17,7 @@ from medallion.config.values import Duration
 from medallion.errors import UsageError
 from medallion.spark import checkpoints, fatal
 from medallion.spark.errors import SPARK_ERRORS, StreamError, one_line
-from medallion.spark.progress import Batch, moment
+from medallion.spark.progress import Batch, moment, records_after
 from medallion.spark.sink import Sink
 
 AVAILABLE_NOW = "available-now"
@@ -131,19 +131,12 @@ class Run:
 
     def collect(self) -> None:
         """Take up the records of the batches that have ended since the last call."""
-        last = self.query.lastProgress
-        if last is None or last["batchId"] <= self.last_batch:
-            return
-        # To fetch all the records that Spark keeps takes long: only where some were missed.
-        missed = last["batchId"] > self.last_batch + 1
-        for progress in self.query.recentProgress if missed else [last]:
-            ran = "addBatch" in progress["durationMs"]  # an idle trigger leaves a record as well
-            if ran and progress["batchId"] > self.last_batch:
-                batch = Batch.of(progress)
-                self.batches[batch.id] = batch
-                self.last_batch = batch.id
-                if self.on_batch:
-                    self.on_batch(self, batch)
+        for record in records_after(self.query, self.last_batch):
+            batch = Batch.of(record)
+            self.batches[batch.id] = batch
+            self.last_batch = batch.id
+            if self.on_batch:
+                self.on_batch(self, batch)
 
     def settled(self) -> None:
         """Forget the batches that are on record now; nothing comes after its end."""

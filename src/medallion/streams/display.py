@@ -170,7 +170,7 @@ class _Showing:
 
     def _draw(self, foot: str) -> None:
         draw = self.picture.first if self.tally.mode == "complete" else self.picture.last
-        self.screen.draw(draw(self.table, f"{label(self.query)}: {self.tally.told()}", foot))
+        self.screen.draw(draw(self.table, f"{label(self.query)}: {self.tally.summary()}", foot))
 
 
 @contextmanager

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql.streaming.query import StreamingQuery
 
 from medallion.lakehouse.text import counted
+from medallion.spark import progress
 
 
 @dataclass
@@ -22,20 +22,12 @@ class Tally:
 
     def take(self, query: StreamingQuery) -> None:
         """Take up the records of the batches that have ended since the last call."""
-        newest = query.lastProgress
-        if newest is None or newest["batchId"] < self.batches:
-            return
-        # To fetch all the records that Spark keeps takes long: only where some were missed.
-        missed = newest["batchId"] > self.batches
-        for progress in query.recentProgress if missed else [newest]:
-            record = json.loads(progress.json)
-            ran = "addBatch" in record["durationMs"]  # an idle trigger leaves a record as well
-            if ran and record["batchId"] >= self.batches:
-                self.batches, self.last = record["batchId"] + 1, record
-                written = max(0, record["sink"]["numOutputRows"])
-                self.rows = written if self.mode == "complete" else self.rows + written
+        for record in progress.records_after(query, self.batches - 1):
+            self.batches, self.last = record["batchId"] + 1, record
+            written = max(0, record["sink"]["numOutputRows"])
+            self.rows = written if self.mode == "complete" else self.rows + written
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """The same in words, with the last batch's rate and watermark."""
         if not self.last:
             return "no batch yet" if not self.rows else counted(self.rows, "row")

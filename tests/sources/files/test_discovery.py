@@ -257,14 +257,14 @@ def test_nothing_is_handed_over_to_a_bronze_that_would_pass_over_it(home: Home) 
     identity = tables.identity(table)
     checkpoints.done(home.layout, "bronze.activity", 0, version=2, of=identity)
     home.land("b.json")
-    look = KINDS["json"].look
-    assert look(home.config, home.source, 0, print)
+    poll = KINDS["json"].poll
+    assert poll(home.config, home.source, 0, print)
     assert home.handed() == [("a.json", 1), ("b.json", 1)]
     checkpoints.done(home.layout, "bronze.activity", 1, version=3, of=identity)
     for version in (1, 2):
         (table / f"_delta_log/{version:020}.json").unlink()
     home.land("c.json")
-    assert look(home.config, home.source, 1, print)
+    assert poll(home.config, home.source, 1, print)
     assert home.handed() == []
 
 

@@ -58,8 +58,8 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
     return [("-+-" if at == 1 else " | ").join(line).rstrip() for at, line in lines]
 
 
-def moment(micros: int | None, timespec: str = "auto") -> str | None:
+def moment(micros: int | None) -> str | None:
     """Microseconds since 1970 as ISO 8601 in UTC."""
     if micros is None:
         return None
-    return datetime.fromtimestamp(micros / 1e6, UTC).isoformat(timespec=timespec)
+    return datetime.fromtimestamp(micros / 1e6, UTC).isoformat()

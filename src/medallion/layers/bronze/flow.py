@@ -39,7 +39,7 @@ class Bronze(Flow):
         """Look for what is new, and start the query that takes it in.
 
         Raises:
-            ConfigError: the declared schema is none, or not that of the table.
+            ConfigError: the declared schema is not valid, or not that of the table.
             UsageError: the source has only what comes while it is read, and this is for what waits.
         """
         if "availableNow" in trigger and not KINDS[self.source.format].can_wait:
@@ -86,7 +86,7 @@ class Bronze(Flow):
         begun = checkpoints.last_begun(checkpoint)
         has_rows = tables.row_count(layout.table(self.name)) > 0
         written = [layout.table(self.name)] if self.source.stream else []
-        is_torn = recovery.mended(checkpoint, written) is not None
+        is_torn = recovery.repair(checkpoint, written) is not None
         # A checkpoint may be older than what bronze has, where somebody has put back a copy.
         newest = max((log.newest_transaction(table) for table in written), default=-1)
         is_gone = is_torn or begun < max(recorded, newest) or (begun < 0 and has_rows)
@@ -136,8 +136,8 @@ class Bronze(Flow):
         self._refuse_another_kind()
         if due.is_open(self.config, runs, self.name, settings):
             return True
-        look = KINDS[self.source.format].look
-        return look(self.config, self.source, runs.last_batch(self.name), self.say)
+        poll = KINDS[self.source.format].poll
+        return poll(self.config, self.source, runs.last_batch(self.name), self.say)
 
     def poll(self) -> None:
         """Hand over what is new."""

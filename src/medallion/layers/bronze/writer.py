@@ -14,7 +14,7 @@ from medallion.lakehouse.columns import RESCUED
 from medallion.parsing.parse import parse
 from medallion.schema.evolution import Schema
 from medallion.sources.base import Batch, Say, Source
-from medallion.spark import checkpoints, feed
+from medallion.spark import checkpoints, table_files
 from medallion.spark.errors import SPARK_ERRORS, one_line
 
 
@@ -120,9 +120,9 @@ class Writer:
 
     def _record(self, batch: Batch, number: int, version: int | None) -> None:
         """Put a batch on record, and learn the fields that it had to rescue."""
-        written = (
-            None if version is None else feed.added(self._spark, self._table, version, version)
-        )
+        written = None
+        if version is not None:
+            written = table_files.added_rows(self._spark, self._table, version, version)
         rescued = batch.record(written)
         if written is not None and rescued:
             self._learn(written.where(f"{RESCUED} is not null"), number)

@@ -18,7 +18,7 @@ from medallion.layers.flow import Flow, Say
 from medallion.layers.gold import statement
 from medallion.layers.gold.transform import aggregate, has_place, joined
 from medallion.layers.gold.writer import Merge
-from medallion.spark import checkpoints, feed, query
+from medallion.spark import checkpoints, query, table_files
 from medallion.spark.progress import Batch
 from medallion.spark.query import Run
 from medallion.spark.sink import Sink
@@ -47,7 +47,7 @@ class Gold(Flow):
         layout, table = self.config.layout, self.table
         checkpoint = layout.checkpoint(self.name)
         now = dict(self.definition())
-        refuse_another(self.config, self.name, checkpoints.made_by(checkpoint, now), now)
+        refuse_another(self.config, self.name, checkpoints.first_definition(checkpoint, now), now)
         target = layout.table(self.name)
         if table.output_mode == "append":  # a new checkpoint would append all of it again
             recovery.refuse_lost(self.name, checkpoint, [target], recorded)
@@ -118,7 +118,7 @@ class Gold(Flow):
 
     def rows(self) -> DataFrame:
         """All rows of its table, which is small, and which a gate asks several times."""
-        return feed.whole(self.spark, self.config.layout.table(self.name))
+        return table_files.all_rows(self.spark, self.config.layout.table(self.name))
 
     def definition(self) -> Mapping[str, Any]:
         """All that the configuration says of the table."""
@@ -158,7 +158,7 @@ def made_of(
     """The rows of a table of gold, of silver's rows by source; the same on batch and stream.
 
     Raises:
-        ConfigError: its SQL is none that a stream can do.
+        ConfigError: its SQL is not one that a stream can do.
     """
     times = {name: config.sources[name].event_time for name in rows}
     match table.made:

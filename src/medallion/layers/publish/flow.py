@@ -105,7 +105,7 @@ class Publish(Flow):
         torn = checkpoints.torn(self._checkpoint)
         is_plan = torn is not None and torn.parent.name == "offsets"
         is_lost = begun < max(last, recorded) or (is_plan and last >= begun)
-        if is_lost or recovery.mended(self._checkpoint, []):
+        if is_lost or recovery.repair(self._checkpoint, []) is not None:
             self._refuse(f"{self._checkpoint} does not have all batches that were published")
         if checkpoints.last_committed(self._checkpoint) >= 0:
             read = due.read_up_to(self.config, self.name, self._gold)

@@ -20,7 +20,7 @@ from medallion.layers.silver.reference import Reference, kind_of, look
 from medallion.quality.rules import Rule, failed_rules
 from medallion.spark import checkpoints
 from medallion.spark.errors import SPARK_ERRORS, one_line
-from medallion.spark.feed import escaped
+from medallion.spark.table_files import escaped
 
 _NOTE, _RULES = "reference", "reference_rules"
 
@@ -92,7 +92,7 @@ class Enrichment:
         """The rows of a batch with the reference as it is now.
 
         Raises:
-            MedallionError: it cannot be read, or is none.
+            MedallionError: it cannot be read, or is no reference.
         """
         copy = rows.sparkSession.read.schema(self._ddl).parquet(escaped(self._kept(batch)))
         return self._joined(rows, copy)

@@ -22,7 +22,7 @@ from medallion.layers.silver.accounts import Accounts, rows_observed
 from medallion.layers.silver.enrichment import Enrichment
 from medallion.layers.silver.rules import Check
 from medallion.layers.silver.writer import Writer
-from medallion.spark import checkpoints, feed, query
+from medallion.spark import checkpoints, query, table_files
 from medallion.spark.progress import Batch
 from medallion.spark.query import Run
 from medallion.spark.sink import Sink
@@ -106,7 +106,7 @@ class Silver(Flow):
     def _refuse_another(self, good: DataFrame) -> None:
         """Spark knows a key again by its place among the keys, and Delta a column by its type."""
         now = dict(self.definition())
-        then = checkpoints.made_by(self.config.layout.checkpoint(self.name), now)
+        then = checkpoints.first_definition(self.config.layout.checkpoint(self.name), now)
         # A table of before expressions were noted goes on.
         then = {key: now[key] for key in now if key.endswith(_AS)} | then
         there = self.spark.read.format("delta").load(str(self.config.layout.table(self.name)))
@@ -194,7 +194,7 @@ class Silver(Flow):
         So a gate of unique keys holds for the whole table, and reads little of it.
         """
         new = super().rows_to_judge(since, until)
-        if feed.is_all(self.config.layout.table(self.name), since + 1, until):
+        if table_files.are_all(self.config.layout.table(self.name), since + 1, until):
             return new
         keys, time = self.source.keys, F.col(self.source.event_time)
         identified = new.where(transform.has_identity(keys))

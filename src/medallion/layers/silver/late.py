@@ -21,7 +21,7 @@ from medallion.layers.silver import transform
 from medallion.layers.silver.enrichment import Enrichment
 from medallion.layers.silver.rules import Check
 from medallion.layers.silver.writer import WIDER, append
-from medallion.spark import checkpoints, feed
+from medallion.spark import checkpoints, table_files
 
 RULE = "late"  # what late rows have broken, where they are to be set aside
 
@@ -231,4 +231,4 @@ def rows_of_batch(spark: SparkSession, bronze: Path, checkpoint: Path, batch: in
     if batch == 0:  # it begins with the table as it is: older commits need not be there
         then = spark.read.format("delta").option("versionAsOf", str(last))
         return then.load(str(bronze))
-    return feed.added(spark, bronze, first, last)
+    return table_files.added_rows(spark, bronze, first, last)

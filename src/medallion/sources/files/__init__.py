@@ -5,6 +5,6 @@ ledger has of its path (`discovery`, `versions`; `requests` for backfills), and 
 order in which it came (`handover`). A batch reads it (`batch`, `reader`, `csv`, `typed`, `codecs`),
 or puts it aside with the reason (`reject`, `lengths`, `typed_counts`, `attempts`). Once its rows
 are in bronze it is put on record (`record`), and later archived or deleted (`archive`, `moving`).
-`recount` counts the rows of a file again without Spark, and shares nothing with the way above but
-`codecs` and `typed_counts`.
+For the deep audit `recount` holds bronze against the files, whose rows `line_counts` counts again
+without Spark; it shares nothing with the way above but `codecs` and `typed_counts`.
 """

@@ -15,7 +15,7 @@ from medallion.lakehouse.columns import SOURCE_FILE, SOURCE_MODIFIED_AT
 from medallion.parsing.json_text import sealed
 from medallion.sources.files import csv, typed
 from medallion.sources.files.typed import located
-from medallion.spark.feed import escaped
+from medallion.spark.table_files import escaped
 
 # What Python's bytes.strip takes away: a line of nothing else is blank, and no row.
 _NOT_BLANK = r"[^ \t\r\n\x0B\f]"

@@ -16,7 +16,7 @@ from medallion.lakehouse.columns import CORRUPT, RESCUED, SOURCE_FILE, SOURCE_MO
 from medallion.lakehouse.layout import Layout
 from medallion.ops.ledger import INGESTED, PENDING, TAKEN, Entry, Ledger
 from medallion.sources.files.listing import File, stat
-from medallion.spark import checkpoints, feed
+from medallion.spark import checkpoints, table_files
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -48,7 +48,7 @@ def handed_to(spark: SparkSession, intake: Path, checkpoint: Path, batch: int) -
     end = checkpoints.delta_offset(checkpoint, batch)
     if end.version <= start.version:
         return []
-    return handed(feed.added(spark, intake, start.version, end.version - 1).collect())
+    return handed(table_files.added_rows(spark, intake, start.version, end.version - 1).collect())
 
 
 def by_file(rows: DataFrame) -> dict[str, Counts]:

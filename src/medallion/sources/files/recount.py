@@ -1,90 +1,95 @@
-"""Rows of a file counted without Spark: a second way, which shares nothing with its own."""
+"""Files and rows counted again by Python and DataFusion, neither of which is Spark."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-import sys
-import zlib
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+import os
+from collections import Counter
 
-from medallion.config.model import TYPED, SourceConfig
-from medallion.sources.files import typed_counts
-from medallion.sources.files.codecs import opened
+from medallion.config.model import Config, SourceConfig
+from medallion.lakehouse import tables
+from medallion.lakehouse.text import counted
+from medallion.ops import ledger
+from medallion.ops.ledger import REJECTED, TAKEN, Entry
+from medallion.sources.base import Recount
+from medallion.sources.files.codecs import FAULTS
+from medallion.sources.files.line_counts import rows_of
 
-# What a line may consist of and still be blank; Python's own idea of it is wider.
-_BLANK = " \t\r\n\v\f"
-_BOM = "\ufeff"
-csv.field_size_limit(sys.maxsize)
+Key = tuple[str, int]  # a file's path and its modification time: one version of a file
 
 
-def rows_of(path: Path, source: SourceConfig) -> int:
-    """Rows that bronze should have of a file.
+def recount(config: Config, source: SourceConfig) -> Recount:
+    """Count the rows of the files of a source, and those in bronze; name the files that differ."""
+    found = Recount()
+    entries = ledger.read(config.layout, source.name)
+    in_bronze = _rows_by_file(config, f"bronze.{source.name}")
+    newest = {entry.path: entry.version for entry in entries}
+    known: dict[Key, list[Entry]] = {}
+    for entry in (entry for entry in entries if entry.state in TAKEN):
+        # Versions of a file may share a time, and are then one to bronze.
+        known.setdefault((entry.path, entry.modified_at), []).append(entry)
+    unread = 0
+    for key, versions in known.items():
+        recounted = [_lines(config, source, entry, newest[entry.path]) for entry in versions]
+        unread += sum(lines is None and problem is None for lines, problem in recounted)
+        problems = [problem for _, problem in recounted if problem]
+        found.findings += [f"{source.name}: {key[0]}: {problem}" for problem in problems]
+        rows = sum(entry.rows or 0 for entry in versions)
+        lines = sum(
+            (entry.rows or 0) if lines is None else lines
+            for entry, (lines, _) in zip(versions, recounted, strict=True)
+        )
+        if not problems and not lines == rows == in_bronze[key]:
+            found.findings.append(
+                f"{source.name}: {key[0]} has {counted(lines, 'line')}, "
+                f"{counted(rows, 'row')} in the ledger and {in_bronze[key]:,} in bronze."
+            )
+    found.findings += [
+        f"{source.name}: bronze has {counted(in_bronze[key], 'row')} of {key[0]}, which the "
+        "ledger does not have as taken in."
+        for key in in_bronze
+        if key not in known
+    ]
+    found.findings += _gone_from_rejected(config, source, entries, newest)
+    if unread:
+        found.notes.append(
+            f"{source.name}: {unread:,} files are deleted or overwritten, and cannot be counted "
+            "again: the ledger's figures stand for them."
+        )
+    return found
 
-    Raises:
-        OSError: the file is not there, or cannot be read.
-    """
-    if source.format in TYPED:
-        return typed_counts.count(path, source.format)
+
+def _lines(
+    config: Config, source: SourceConfig, entry: Entry, newest: int
+) -> tuple[int | None, str | None]:
+    """Rows in a file that was taken in, and what is wrong with it."""
+    is_gone = entry.state == ledger.ARCHIVED and entry.moved_to is None  # deleted, as configured
+    if is_gone or (entry.moved_to is None and newest > entry.version):  # another one lies there
+        return None, None
+    place = entry.moved_to or entry.path
     try:
-        return _counted(path, source)
-    except (EOFError, zlib.error) as error:  # torn, or spoilt
-        raise OSError(str(error)) from error
+        return rows_of(config.layout.root / place, source), None
+    except FileNotFoundError:
+        return None, f"it was taken in, and {place} is not there any more."
+    except FAULTS as error:
+        return None, f"{place} cannot be read: {getattr(error, 'strerror', None) or error}."
 
 
-def _counted(path: Path, source: SourceConfig) -> int:
-    if source.format == "csv" and not source.multi_line:
-        return _csv_rows(path)
-    # Latin-1 gives a text for any bytes, and only \n, \r\n and \r end a line, as they do for Spark.
-    with io.TextIOWrapper(opened(path), "latin-1") as lines:
-        if source.multi_line:
-            return _items(lines.read())
-        return sum(1 for line in _without_bom(lines) if line.strip(_BLANK))
+def _gone_from_rejected(
+    config: Config, source: SourceConfig, entries: list[Entry], newest: dict[str, int]
+) -> list[str]:
+    """Rejected files may be repaired and land anew; gone without that, they are lost."""
+    return [
+        f"{source.name}: {entry.path} was rejected, and {entry.moved_to} is not there any more."
+        for entry in entries
+        if entry.state == REJECTED
+        and entry.moved_to
+        and newest[entry.path] == entry.version
+        and not os.path.lexists(config.layout.root / entry.moved_to)
+    ]
 
 
-def _csv_rows(path: Path) -> int:
-    """Rows after the header. They end with \r if that does, else with \n or \r\n."""
-    with io.TextIOWrapper(opened(path), "latin-1", newline="") as lines:
-        last = [""]
-
-        def read(line: str) -> str:
-            last[0] = line
-            return line
-
-        found = any(csv.reader(map(read, _without_bom(lines))))  # up to the first row
-        end = "\r" if found and last[0].endswith("\r") else "\n"
-    with io.TextIOWrapper(opened(path), "latin-1", newline=end) as lines:
-        rows = (row for row in csv.reader(_one_end(_without_bom(lines), end)) if row)
-        return max(sum(1 for _ in rows) - 1, 0)
-
-
-def _one_end(lines: Iterator[str], end: str) -> Iterator[str]:
-    """Lines in which only their ends are line ends to the csv module."""
-    for line in lines:
-        if end == "\n":
-            yield line.replace("\r\n", "\n").replace("\r", " ")
-        else:
-            yield line.replace("\n", " ")
-
-
-def _without_bom(lines: Iterable[str]) -> Iterator[str]:
-    bom = _BOM.encode().decode("latin-1")
-    for number, line in enumerate(lines):
-        yield line.removeprefix(bom) if number == 0 else line
-
-
-def _items(text: str) -> int:
-    if not text.strip(_BLANK):
-        return 0
-    try:
-        decoded = text.encode("latin-1").decode("utf-8-sig")
-        document = json.loads(decoded, parse_constant=_refuse)
-    except (ValueError, RecursionError):  # too deep for Spark, too
-        return 1  # kept whole, as one line that is not JSON
-    return len(document) if isinstance(document, list) else 1
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")  # but Python's parser takes NaN and Infinity
+def _rows_by_file(config: Config, table: str) -> Counter[Key]:
+    what = "_source_file, arrow_cast(_source_modified_at, 'Int64'), count(*)"
+    opened = tables.Opened(config.layout.table(table))
+    rows = opened.select(what, "group by _source_file, _source_modified_at")
+    return Counter({(path, at): int(count) for path, at, count in rows})

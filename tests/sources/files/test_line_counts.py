@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from medallion.sources.files.recount import rows_of
+from medallion.sources.files.line_counts import rows_of
 from tests.support.home import a_source
 from tests.support.typed_files import INDEX, MAKE
 

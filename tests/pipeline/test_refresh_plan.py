@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from medallion.pipeline import plan as plans
-from medallion.pipeline import refresh
-from medallion.pipeline.plan import Plan
+from medallion.pipeline import refresh, refresh_plan
+from medallion.pipeline.refresh_plan import Plan
 from tests.support.home import Home
 
 
@@ -24,40 +23,46 @@ HALF = Plan("silver.a", ("silver.a", "quarantine.a"), "q", 1, {"query": "silver.
 
 
 def test_a_plan_is_there_until_nothing_is_left(home: Home) -> None:
-    assert plans.read(home.layout) is None
-    plans.write(home.layout, HALF)
+    assert refresh_plan.read(home.layout) is None
+    refresh_plan.write(home.layout, HALF)
     built = home.layout.refresh_plan.parent / "silver.a"
     built.mkdir()
-    plans.forget_unfinished(home.layout)
+    refresh_plan.forget_unfinished(home.layout)
     assert built.exists()
-    assert plans.read(home.layout) == HALF
+    assert refresh_plan.read(home.layout) == HALF
     assert HALF.left == ("silver.a", "gold.b")
-    plans.write(home.layout, Plan("silver.a", then=("gold.b",)))
+    refresh_plan.write(home.layout, Plan("silver.a", then=("gold.b",)))
     assert Plan("silver.a", then=("gold.b",)).left == ("gold.b",)
-    plans.write(home.layout, Plan("silver.a"))
+    refresh_plan.write(home.layout, Plan("silver.a"))
     assert not home.layout.refresh_plan.parent.exists()
 
 
 def test_what_was_built_for_no_plan_is_removed(home: Home) -> None:
     (home.layout.refresh_plan.parent / "gold.b").mkdir()
-    plans.forget_unfinished(home.layout)
+    refresh_plan.forget_unfinished(home.layout)
     assert not home.layout.refresh_plan.parent.exists()
 
 
 def test_a_swap_that_could_not_be_ended_is_not_taken_for_one_that_was(home: Home) -> None:
     """Also where its table is built once more, in vain, and what was built is gone."""
     config = home.config
-    plans.write(home.layout, Plan("silver.activity", ("silver.activity",), "q", 1, {}, ("gold.b",)))
+    refresh_plan.write(
+        home.layout, Plan("silver.activity", ("silver.activity",), "q", 1, {}, ("gold.b",))
+    )
     # To build it fails at once, for it does not even have the names of its tables.
     flow = SimpleNamespace(is_gated=False, source_names=frozenset({"activity"}))
     pipeline: Any = SimpleNamespace(config=config, say=print, flow=lambda _: flow)
     (told,) = refresh.finish(pipeline)
     assert "silver.activity cannot be rebuilt" in str(told)
-    assert plans.read(home.layout) == Plan("silver.activity", then=("silver.activity", "gold.b"))
+    assert refresh_plan.read(home.layout) == Plan(
+        "silver.activity", then=("silver.activity", "gold.b")
+    )
 
 
 def test_tables_that_the_configuration_has_given_up_are_left_out(home: Home) -> None:
-    plans.write(home.layout, Plan("silver.gone", ("silver.gone",), "q", 1, {}, ("gold.gone",)))
+    refresh_plan.write(
+        home.layout, Plan("silver.gone", ("silver.gone",), "q", 1, {}, ("gold.gone",))
+    )
     pipeline: Any = SimpleNamespace(config=home.config, say=print)
     assert refresh.finish(pipeline) == []
-    assert plans.read(home.layout) is None
+    assert refresh_plan.read(home.layout) is None

@@ -13,7 +13,7 @@ from medallion.lakehouse import log, tables
 _PATTERN = re.compile(r"[\[\]{}*?\\]")
 
 
-def added(spark: SparkSession, table: Path, first: int, last: int) -> DataFrame:
+def added_rows(spark: SparkSession, table: Path, first: int, last: int) -> DataFrame:
     """The rows that versions `first` to `last` of a table added, with the table's columns.
 
     From the files that they added, and not through Delta's change feed: that turns times around as
@@ -25,7 +25,7 @@ def added(spark: SparkSession, table: Path, first: int, last: int) -> DataFrame:
     return _rows(spark, table, log.added_files(table, first, last))
 
 
-def is_all(table: Path, first: int, last: int) -> bool:
+def are_all(table: Path, first: int, last: int) -> bool:
     """Whether versions `first` to `last` added all files that a table has."""
     try:
         found = {file.name for file in log.added_files(table, first, last)}
@@ -34,7 +34,7 @@ def is_all(table: Path, first: int, last: int) -> bool:
     return {Path(file).name for file in tables.open_table(table).file_uris()} <= found
 
 
-def whole(spark: SparkSession, table: Path) -> DataFrame:
+def all_rows(spark: SparkSession, table: Path) -> DataFrame:
     """All rows of a small table that is asked several times.
 
     Delta looks for a query's files in a job of its own, which takes as long as the query does.
