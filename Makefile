@@ -48,8 +48,10 @@ format: setup ## put the code into the common format
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: setup ## time the first night beside its peers, and ingestion beside plain Spark (an hour)
+bench: setup ## time first nights beside their peers, what grows, and what is always on (two hours)
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks.first_night $(BENCH_ARGS)
+	@$(WITH_JAVA) $(BIN)/python -m benchmarks.growth $(BENCH_ARGS)
+	@$(WITH_JAVA) $(BIN)/python -m benchmarks.always_on $(BENCH_ARGS)
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks.ingestion $(BENCH_ARGS)
 
 bench-ingestion: setup ## time only how files come in: wide rows, 20,000 files, 205 nights

@@ -97,8 +97,12 @@ def timed(arguments: list[str], root: Path, **environment: str) -> Taken:
 
 def resident(processes: Iterable[int]) -> int:
     """KiB of memory that processes hold (Linux; 0 elsewhere)."""
-    held = (_status(pid).get("VmRSS", "0 kB") for pid in processes)
-    return sum(int(kib.split()[0]) for kib in held)
+    held = {}
+    for status in map(_status, processes):
+        # A child that is about to become another program has its parent's memory until it does,
+        # and so the same size: Java starts hundreds of them.
+        held[status.get("VmSize")] = int(status.get("VmRSS", "0 kB").split()[0])
+    return sum(held.values())
 
 
 def cpu_seconds(processes: Iterable[int]) -> float:

@@ -13,17 +13,18 @@ from hypothesis import HealthCheck, Phase, settings
 from pyspark.sql import SparkSession
 
 from medallion.config.loader import load
-from medallion.spark.session import INTERPRETED, spark_session
+from medallion.spark.session import spark_session
+from medallion.spark.work import FIRST_COMPILER, INTERPRETED
 from tests.support import PROJECT
 from tests.support.command import Cli
 from tests.support.home import Home
 from tests.support.lakehouse import Lakehouse
 
-# The first compiler alone: most of what a test runs, it runs once, and the second never pays. It
-# needs more room for its code, or says so on standard output. And one logger context a process: by
-# default, each of Spark's many loggers walks up the stack to find out whose it is.
+# The first compiler alone: most of what a test runs, it runs once, and the second never pays. And
+# one logger context a process: by default, each of Spark's many loggers walks up the stack to find
+# out whose it is.
 JAVA = (
-    "-XX:+UseSerialGC -Xmn600m -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
+    f"-XX:+UseSerialGC -Xmn600m {FIRST_COMPILER}"
     " -Dlog4j2.contextSelector=org.apache.logging.log4j.core.selector.BasicContextSelector"
 )
 # Many small tables, plans and batches in one session, where production has few large ones. Tests

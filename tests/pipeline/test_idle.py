@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import gzip
 from dataclasses import replace
 
 import pytest
 
 from medallion.config.loader import load
 from medallion.lakehouse import records, specs
-from medallion.pipeline.idle import has_little_to_do
+from medallion.pipeline.idle import work_to_do
+from medallion.spark.work import Work
 from tests.support import PROJECT
 from tests.support.home import Home
 
 
 def test_few_bytes_wait_or_many(home: Home) -> None:
-    assert has_little_to_do(home.config)  # a first night of nothing
+    assert work_to_do(home.config) == Work.LITTLE  # a first night of nothing
     home.land("a.json", "{}\n" * 1000)
     home.poll()
     home.land("b.json", "{}\n" * 1000)
-    assert has_little_to_do(home.config)
+    assert work_to_do(home.config) == Work.LITTLE
     home.land("c.json", " " * 4 * 2**20)
-    assert not has_little_to_do(home.config)
+    assert work_to_do(home.config) == Work.SOME
+    home.land("d.json", " " * 60 * 2**20)
+    assert work_to_do(home.config) == Work.MUCH
+
+
+def test_packed_files_count_as_they_are_unpacked(home: Home) -> None:
+    for name, size, work in (("a.json.gz", 5, Work.SOME), ("b.json.gz", 60, Work.MUCH)):
+        home.land(name)
+        (home.landing / name).write_bytes(gzip.compress(b" " * size * 2**20))
+        assert work_to_do(home.config) == work
 
 
 @pytest.mark.parametrize(("table", "name"), [("bronze.activity", "x"), ("gold.device_totals", "n")])
@@ -29,13 +40,13 @@ def test_many_rows_wait_or_are_to_be_counted_anew(home: Home, table: str, name: 
     gold = {"device_totals": load({}, PROJECT).gold["device_totals"]}
     config = replace(home.config, gold=gold)
     spec = replace(specs.of(table), columns={name: "long"})
-    for rows, is_little in ((60_000, True), (60_000, False)):
+    for rows, work in ((60_000, Work.LITTLE), (60_000, Work.SOME), (400_000, Work.MUCH)):
         records.append(home.layout.table(table), spec, [{name: n} for n in range(rows)])
-        assert has_little_to_do(config) == is_little
+        assert work_to_do(config) == work
 
 
-def test_what_cannot_be_looked_at_is_not_little(home: Home) -> None:
+def test_what_cannot_be_looked_at_is_much(home: Home) -> None:
     log = home.layout.table("bronze.activity") / "_delta_log"
     log.mkdir(parents=True)
     (log / f"{0:020}.json").write_text("{")
-    assert not has_little_to_do(home.config)
+    assert work_to_do(home.config) == Work.MUCH

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from medallion.spark.session import INTERPRETED, SHORT_LIVED
+from medallion.spark.work import FIRST_COMPILER, INTERPRETED
 from tests.support import PROJECT
 
 _SMALL = {
@@ -44,7 +44,7 @@ class Cli:
         (conf / "pipeline.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
         settings = conf / "spark/spark-defaults.conf"
         text = settings.read_text(encoding="utf-8")
-        text = text.replace("-Xss4m", f"-Xss4m {SHORT_LIVED}")
+        text = text.replace("-Xss4m", f"-Xss4m {FIRST_COMPILER}")
         more = _SMALL if small else {}
         text += "".join(f"{key} {value}\n" for key, value in more.items())
         settings.write_text(text, encoding="utf-8")

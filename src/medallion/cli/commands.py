@@ -18,6 +18,7 @@ from medallion.config.model import Config
 from medallion.config.queries import layers_in_use
 from medallion.errors import UsageError
 from medallion.lakehouse.text import counted, visible
+from medallion.spark.work import Work
 
 if TYPE_CHECKING:
     from medallion.pipeline.report import Report
@@ -115,8 +116,8 @@ def _busy_night(config: Config, options: argparse.Namespace, told: Sequence[str]
 
     nightly.check_accepted(config, options.accept)
     gates.preload()
-    quiet, is_short = bool(options.json), idle.has_little_to_do(config)
-    with _pipeline(config, options, "nightly", layers_in_use(config), quiet, is_short) as pipeline:
+    quiet, work = bool(options.json), idle.work_to_do(config)
+    with _pipeline(config, options, "nightly", layers_in_use(config), quiet, work) as pipeline:
         for line in told:
             pipeline.say(line)
         return nightly.Nightly(pipeline, options.accept).run()
@@ -222,12 +223,12 @@ def _pipeline(
     command: str,
     layers: Sequence[str],
     quiet: bool = False,
-    is_short: bool = False,
+    work: Work = Work.MUCH,
 ) -> Any:
     """The layers' locks and a Spark session around a `Pipeline`, as a context manager."""
     from medallion.pipeline.context import open_pipeline
 
-    return open_pipeline(config, command, layers, _say(quiet), options.debug, is_short)
+    return open_pipeline(config, command, layers, _say(quiet), options.debug, work)
 
 
 def _say(quiet: bool) -> Callable[[str], None]:

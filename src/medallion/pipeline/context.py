@@ -15,6 +15,7 @@ from medallion.pipeline import refresh, refresh_plan
 from medallion.pipeline.pipeline import Pipeline
 from medallion.spark.errors import SPARK_ERRORS, in_words
 from medallion.spark.session import spark_session
+from medallion.spark.work import Work
 
 
 @contextmanager
@@ -24,7 +25,7 @@ def open_pipeline(
     layers: Sequence[str],
     say: Say,
     debug: bool = False,
-    is_short: bool = False,
+    work: Work = Work.MUCH,
 ) -> Iterator[Pipeline]:
     """A pipeline on a session of its own, with the layers' locks held.
 
@@ -34,7 +35,7 @@ def open_pipeline(
         layers: those that are written.
         say: tells of progress.
         debug: what fails is told with its stack trace.
-        is_short: there is little to do.
+        work: how much there is to do.
 
     Raises:
         UsageError: another process writes one of the layers.
@@ -43,7 +44,7 @@ def open_pipeline(
     with lock.hold(config.layout, layers, command):
         say(f"medallion {command} on {config.layout.root}")
         started = time.monotonic()
-        spark = spark_session(config, f"medallion {command}", debug, is_short=is_short)
+        spark = spark_session(config, f"medallion {command}", debug, work=work)
         say(f"session   {time.monotonic() - started:5.1f} s  (Spark {spark.version})")
         try:
             pipeline = Pipeline(spark, config, command, say)

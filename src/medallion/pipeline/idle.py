@@ -15,10 +15,7 @@ from medallion.ops.runs import Runs
 from medallion.pipeline.report import Report
 from medallion.sources.base import Say
 from medallion.sources.formats import KINDS
-
-# Packed files count as they lie, and unpack to ten or twenty times as much.
-_FEW_BYTES = 4 * 2**20
-_FEW_ROWS = 100_000
+from medallion.spark.work import Work
 
 
 def end_if_idle(config: Config, command: str, say: Say) -> Report | None:
@@ -43,16 +40,16 @@ def end_if_idle(config: Config, command: str, say: Say) -> Report | None:
     return report if report.is_good else None
 
 
-def has_little_to_do(config: Config) -> bool:
-    """Whether what waits is so little that a night of it is mostly Java's first minute."""
+def work_to_do(config: Config) -> Work:
+    """How much waits; a night of little is mostly Java's first minute."""
     try:
         backlogs = [KINDS[s.format].backlog(config, s) for s in config.sources.values()]
         behind = sum(waiting_rows(config, query) or 0 for query in queries(config))
         whole = sum(tables.row_count(config.layout.table(name)) for name in names(config, ["gold"]))
     except Exception:  # whatever is wrong, the run meets it, and tells
-        return False
+        return Work.MUCH
     behind += sum(backlog.messages for backlog in backlogs)
-    return sum(backlog.bytes for backlog in backlogs) <= _FEW_BYTES and behind + whole <= _FEW_ROWS
+    return Work.of(sum(backlog.unpacked for backlog in backlogs), behind + whole)
 
 
 def _has_work(config: Config, runs: Runs, say: Say) -> bool:

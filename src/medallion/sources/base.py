@@ -20,13 +20,14 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Backlog:
-    """What waits to be taken in: files with their bytes, or messages.
+    """What waits to be taken in: files with their bytes, also as they are `unpacked`, or messages.
 
     `oldest` are the microseconds since 1970 of the oldest one, where they are known.
     """
 
     files: int = 0
     bytes: int = 0
+    unpacked: int = 0
     oldest: int | None = None
     messages: int = 0
 

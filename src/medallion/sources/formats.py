@@ -11,6 +11,7 @@ from medallion.ops import due, ledger, topics
 from medallion.ops.topics import Place, Taken
 from medallion.sources.base import Backlog, Recount, Say, Source
 from medallion.sources.files import archive, handover
+from medallion.sources.files.codecs import unpacked_size
 from medallion.sources.files.discovery import Discovery
 from medallion.sources.kafka import broker
 from medallion.sources.kafka.broker import Partition
@@ -53,8 +54,12 @@ def _files(
 
 def _waiting_files(config: Config, source: SourceConfig) -> Backlog:
     waiting = Discovery(config, source).backlog()
-    oldest = min((file.modified_at for file in waiting), default=None)
-    return Backlog(len(waiting), sum(file.size for file in waiting), oldest)
+    return Backlog(
+        files=len(waiting),
+        bytes=sum(file.size for file in waiting),
+        unpacked=sum(unpacked_size(config.layout.root / file.path, file.size) for file in waiting),
+        oldest=min((file.modified_at for file in waiting), default=None),
+    )
 
 
 def _poll_files(config: Config, source: SourceConfig, recorded: int, say: Say) -> bool:

@@ -16,16 +16,9 @@ from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.errors import ConfigError
 from medallion.spark import fatal
+from medallion.spark.work import Work
 
 _JAVA = "spark.driver.extraJavaOptions"
-# Java's first compiler alone: the second one makes code several times as fast, and a process with
-# little to do ends before that has paid. Without room, the first one says so on standard output.
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
-# And no code made for each plan: to write and to compile it takes longer than a few thousand rows.
-INTERPRETED = {
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.codegen.wholeStage": "false",
-}
 # Under others the same line would become another row.
 _MEANINGS = (
     "spark.sql.session.timeZone",
@@ -49,7 +42,7 @@ def spark_session(
     name: str = "medallion",
     debug: bool = False,
     more: Mapping[str, str] | None = None,
-    is_short: bool = False,
+    work: Work = Work.MUCH,
 ) -> SparkSession:
     """Start Spark, or join the one that spark-submit has started.
 
@@ -61,7 +54,7 @@ def spark_session(
         name: the application's, as Spark shows it.
         debug: Spark says what fails with its stack trace.
         more: settings for this session, which win over the file's.
-        is_short: it has little to do.
+        work: how much it has to do.
 
     Raises:
         ConfigError: that file is missing, or a line of it is not a setting.
@@ -69,12 +62,12 @@ def spark_session(
     config = config or load()
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # set by spark-submit, whose JVM runs already
     given = _submitted() if submitted else {}
-    wanted = {**settings(config), **(INTERPRETED if is_short else {}), **(more or {})}
+    wanted = {**settings(config), **work.spark, **(more or {})}
     builder = SparkSession.builder.appName(name)
     if not submitted:
         log4j = (config.conf_dir / "spark/log4j2.properties").as_uri()
-        java = [wanted.get(_JAVA, ""), f"-Dlog4j2.configurationFile={log4j}"]
-        wanted[_JAVA] = " ".join([*java, SHORT_LIVED] if is_short else java).strip()
+        java = (wanted.get(_JAVA, ""), f"-Dlog4j2.configurationFile={log4j}", work.java)
+        wanted[_JAVA] = " ".join(java).strip()
         builder = builder.master(config.master or "local[*]")
         if (config.master or "local").startswith("local"):
             # A laptop's host name need not resolve, and nobody else has to reach this driver.
