@@ -18,14 +18,14 @@ def test_all_activity_samples_reach_gold(lakehouse: Lakehouse) -> None:
         (*window, "nexus4_2", 9),
     ]
     assert lakehouse.rows("gold.device_totals") == [("nexus4_1", 1), ("nexus4_2", 9)]
-    _goes_end_if_idle(lakehouse)
+    _goes_idle(lakehouse)
 
 
-def _goes_end_if_idle(lakehouse: Lakehouse) -> None:
+def _goes_idle(lakehouse: Lakehouse) -> None:
     """A night with nothing new is known without Spark; anything to do starts one all the same."""
     config, told = lakehouse.config, list[str]()
 
-    def is_end_if_idle() -> bool:
+    def is_idle() -> bool:
         return end_if_idle(lakehouse.config, "test", told.append) is not None
 
     found = end_if_idle(config, "test", told.append)
@@ -46,10 +46,10 @@ def _goes_end_if_idle(lakehouse: Lakehouse) -> None:
     commit = config.layout.checkpoint("silver.activity") / "commits" / "0"
     away = commit.rename(commit.with_name("away"))
     (commit.with_name("1")).rename(commit.with_name("away1"))
-    assert not is_end_if_idle(), "a batch was cut off"
+    assert not is_idle(), "a batch was cut off"
     away.rename(commit)
     commit.with_name("away1").rename(commit.with_name("1"))
-    assert is_end_if_idle()
+    assert is_idle()
     assert told == []
     lakehouse.land("activity", "new.json", "{}")
-    assert not is_end_if_idle(), "a file has come"
+    assert not is_idle(), "a file has come"

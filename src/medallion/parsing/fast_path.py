@@ -40,14 +40,10 @@ def fast_path(lines: DataFrame, schema: Mapping[str, str]) -> DataFrame:
         # How a line's writer sets blanks, by the first one.
         .withColumn("_is_spaced", F.expr("contains(value, '\": ')"))
         .withColumn("_same", F.expr(f"{_fits(times)} and {_is_same(schema)}"))
-        .withColumn(
-            "_keys", F.expr("case when _says_the_same is not true then json_object_keys(value) end")
-        )
+        .withColumn("_keys", F.expr("case when _same is not true then json_object_keys(value) end"))
         .withColumn(
             "_needs_exact_path",
-            F.expr(
-                f"not coalesce(_says_the_same or {_fits(times)} and {_is_whole(schema)}, false)"
-            ),
+            F.expr(f"not coalesce(_same or {_fits(times)} and {_is_whole(schema)}, false)"),
         )
         .drop("_is_spaced", "_same", "_keys")
     )

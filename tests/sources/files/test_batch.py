@@ -12,12 +12,14 @@ from typing import Any
 import duckdb
 import pytest
 from py4j.protocol import Py4JError
-from pyspark.sql import DataFrameWriter
+from pyspark.sql import DataFrame, DataFrameWriter
+from pyspark.sql import functions as F
 
 from medallion.inspection.audit import audit
+from medallion.layers.bronze import writer
 from medallion.ops.ledger import INGESTED, PENDING, REJECTED, VANISHED
 from medallion.schema.evolution import Schema
-from medallion.sources.files import reject
+from medallion.sources.files import reject, source
 from medallion.spark.errors import StreamError
 from tests.support.lakehouse import Lakehouse, book, indexes, only
 from tests.support.lines import row
@@ -39,7 +41,7 @@ def rejected(home: Lakehouse) -> list[str]:
 
 @pytest.mark.parametrize(
     "works",
-    [lambda job: False, lambda job: job == 2, lambda job: job not in (1, 3, 4)],
+    [lambda job: False, lambda job: job == 2, lambda job: job not in (1, 4, 5)],
     ids=["stopped", "stopped during the search", "cancelled, and again during the search"],
 )
 def test_no_file_is_to_blame_for_a_spark_that_stops(
@@ -65,6 +67,28 @@ def test_no_file_is_to_blame_for_a_spark_that_stops(
     home.fill("bronze")
     assert indexes(home) == [1, 2, 3]
     assert audit(home.config, everything=True).findings == ()
+
+
+def test_no_file_is_to_blame_for_what_fails_without_it_too(
+    lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a defect of the parser would, or a setting that no file can be read under."""
+    home = only(lakehouse)
+    for index in (1, 2):
+        home.land("activity", f"{index}.json", row(index))
+
+    def broken(lines: DataFrame, schema: Any) -> DataFrame:
+        return lines.withColumn("more", F.expr("no_such_column"))
+
+    with monkeypatch.context() as patch:
+        for module in (source, writer):
+            patch.setattr(module, "parse", broken)
+        with pytest.raises(StreamError, match="no_such_column"):
+            home.fill("bronze")
+    assert states(home) == dict.fromkeys(("1.json", "2.json"), PENDING)
+    assert rejected(home) == []
+    home.fill("bronze")
+    assert indexes(home) == [1, 2]
 
 
 def test_a_header_that_cannot_be_read_puts_aside_its_file_only(lakehouse: Lakehouse) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from medallion.config.model import TYPED
 from medallion.errors import MedallionError
@@ -96,7 +96,7 @@ class FileBatch:
                 with attempts.of(self._number, part):
                     files.try_out(part)
             except FAULTS as error:  # the batch itself fails as well, and tells
-                _refuse_broken(files.spark, error)
+                _refuse_broken(files, error)
         return entries
 
     def _readable(self, error: Exception) -> list[Entry]:
@@ -106,7 +106,7 @@ class FileBatch:
             Exception: the error again, where Spark does not work any more.
         """
         files, entries = self.files, self._entries
-        _refuse_broken(files.spark, error)
+        _refuse_broken(files, error)
         good = [entry for entry in entries if files.is_unchanged(entry)]
         if len(good) == len(entries):
             good = files.put_aside(entries, reject.why_unreadable)
@@ -134,7 +134,7 @@ class FileBatch:
         error = self._problem(entries)
         if error is None:
             return {}
-        _refuse_broken(self.files.spark, error)
+        _refuse_broken(self.files, error)
         return {entries[0].path: f"cannot be read: {one_line(str(error))}"}
 
     def _problem(self, entries: list[Entry]) -> Exception | None:
@@ -166,7 +166,12 @@ class FileBatch:
         return sum(entry.rescued_rows or 0 for entry in ingested)
 
 
-def _refuse_broken(spark: SparkSession, error: Exception) -> None:
-    """Raise the error again where Spark can do nothing at all: no file is to blame for that."""
-    if not works(spark):
+def _refuse_broken(files: Files, error: Exception) -> None:
+    """Raise the error again where it is not about files: Spark can do nothing at all, or what is
+    done with lines fails with one that is in none of them, for a setting or a defect of ours."""
+    if not works(files.spark):
+        raise error from None
+    try:
+        files.try_out_without()
+    except FAULTS:
         raise error from None

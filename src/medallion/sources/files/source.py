@@ -25,6 +25,9 @@ from medallion.sources.files.batch import FileBatch
 from medallion.sources.files.discovery import Discovery
 from medallion.sources.files.listing import stat
 from medallion.spark import checkpoints
+from medallion.spark.table_files import escaped
+
+_A_LINE = "SELECT '{}' AS value"
 
 
 class Files:
@@ -122,11 +125,19 @@ class Files:
             archive.clean(self.config, self.settings, self.ledger, number)
 
     def try_out(self, entries: Iterable[Entry]) -> None:
-        """Read and parse some files, for nothing but to see whether that can be done.
+        """Read and parse some files, for nothing but to see whether that can be done."""
+        self._parse_for_nothing(self.rows(entries))
 
-        To count would not do: of Parquet it reads no values.
-        """
-        parsed = parse(self.rows(entries), self._schema.columns)
+    def try_out_without(self) -> None:
+        """Do the same without any of them: where that fails as well, no file is to blame."""
+        ours = self.config.layout.checkpoint(self.name) / "metadata"
+        is_begun = ours.is_file()
+        line = self.spark.read.text(escaped(ours)) if is_begun else self.spark.sql(_A_LINE)
+        self._parse_for_nothing(line)
+
+    def _parse_for_nothing(self, rows: DataFrame) -> None:
+        """To count would not do: of Parquet it reads no values."""
+        parsed = parse(rows, self._schema.columns)
         parsed.write.format("noop").mode("overwrite").save()
 
     def rows(self, entries: Iterable[Entry]) -> DataFrame:
