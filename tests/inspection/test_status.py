@@ -17,8 +17,9 @@ from medallion.errors import UsageError
 from medallion.inspection.status import QueryStatus, status
 from medallion.lakehouse import lock, records, tables
 from medallion.lakehouse.specs import TableSpec
-from medallion.ops import ledger
+from medallion.ops import ledger, refresh_plan
 from medallion.ops.ledger import INGESTED, Entry, Ledger
+from medallion.ops.refresh_plan import Plan
 from medallion.ops.runs import Runs
 from tests.support import PROJECT, checkpoints
 from tests.support.home import Home, tree
@@ -74,6 +75,16 @@ def test_before_anything_has_run(config: Config) -> None:
     assert backlog
     assert (backlog.files, backlog.bytes, backlog.oldest_age) == (0, 0, None)
     assert (backlog.bytes_per_second, backlog.caught_up_in) == (None, 0.0)
+
+
+def test_what_a_refresh_has_left_to_be_rebuilt(config: Config) -> None:
+    left = ("gold.device_totals",)
+    config.layout.refresh_plan.parent.mkdir(parents=True)
+    refresh_plan.write(config.layout, Plan("silver.activity", then=left))
+    told = {one.query: one.error for one in status(config) if one.error}
+    assert told == dict.fromkeys(
+        left, "a refresh has left it to be rebuilt, which the next medallion nightly does"
+    )
 
 
 def test_files_that_wait_before_the_first_run(home: Home, config: Config) -> None:

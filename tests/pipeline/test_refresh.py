@@ -18,7 +18,8 @@ from medallion.errors import MedallionError, UsageError
 from medallion.inspection.audit import audit
 from medallion.lakehouse import storage
 from medallion.lakehouse.layout import LAYERS
-from medallion.pipeline import refresh, refresh_plan
+from medallion.ops import refresh_plan
+from medallion.pipeline import refresh
 from medallion.sql import engine
 from tests.support.lakehouse import Lakehouse, otherwise
 from tests.support.lines import event

@@ -69,6 +69,7 @@ def run(config: Config, options: argparse.Namespace) -> int:
 
 def stream(config: Config, options: argparse.Namespace) -> int:
     from medallion.pipeline import continuous
+    from medallion.sources.files.unread import unread
     from medallion.spark import query
 
     query.trigger(options.trigger)
@@ -76,6 +77,8 @@ def stream(config: Config, options: argparse.Namespace) -> int:
         raise UsageError("medallion stream stays on: give an interval, or run medallion nightly.")
     layers = layers_in_use(config)
     with _pipeline(config, options, "stream", layers) as pipeline:
+        for line in unread(config):
+            pipeline.say(line)
         continuous.serve(pipeline, layers, options.trigger)
     return 0
 
@@ -85,10 +88,11 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
     from medallion.inspection import catalog
     from medallion.ops import ledger
     from medallion.pipeline.idle import end_if_idle
+    from medallion.sources.files.unread import unread
 
     started = time.monotonic()
     quiet = bool(options.json)
-    told: list[str] = []
+    told = unread(config)
     report = None if options.accept else end_if_idle(config, "nightly", told.append)
     if report is None:
         report = _busy_night(config, options, told)

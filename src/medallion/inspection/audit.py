@@ -12,6 +12,7 @@ from medallion.inspection import recount
 from medallion.inspection.balance import Balance
 from medallion.lakehouse import lock
 from medallion.ops.runs import Runs
+from medallion.sources.files.unread import unread
 from medallion.sources.formats import KINDS
 
 Say = Callable[[str], None]
@@ -59,6 +60,7 @@ def audit(config: Config, everything: bool = False, say: Say = lambda _: None) -
         f"{table}: the configuration has no source of that name; its rows are not balanced here."
         for table in _of_no_source(config)
     ]
+    notes += [f"{line}: not balanced here." for line in unread(config)]
     for name in (name for name in found if name not in unjudged):
         balance = found[name]
         findings += _equations(name, balance)

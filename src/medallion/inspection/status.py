@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from medallion.config.model import Config, SourceConfig
 from medallion.config.queries import Query, queries
 from medallion.errors import MedallionError
 from medallion.lakehouse import lock, tables
-from medallion.ops import due, ledger
+from medallion.ops import due, ledger, refresh_plan
 from medallion.ops.runs import LastRun, Runs, Standing
 from medallion.sources import base
 from medallion.sources.formats import KINDS
 from medallion.spark import checkpoints
 
 RUNNING, NEVER = "running", "never run"
+_LEFT = "a refresh has left it to be rebuilt, which the next medallion nightly does"
 
 
 @dataclass(frozen=True)
@@ -50,14 +51,21 @@ class QueryStatus:
 def status(config: Config) -> list[QueryStatus]:
     """The queries of all layers, in their order."""
     standing = Runs(config.layout).standing
-    held = _held(config, standing)
-    return [_status(config, query, standing, held) for query in queries(config)]
+    held, left = _held(config, standing), refresh_plan.left(config.layout)
+    found = [_status(config, query, standing, held) for query in queries(config)]
+    return [
+        replace(one, error=_more(one.error, _LEFT)) if one.query in left else one for one in found
+    ]
 
 
 def _held(config: Config, standing: Standing) -> str | None:
     """What is told of gold's queries while a gate holds the rows back that they would read."""
     held = [f"{failed} on {table}" for table, failed in due.held(config, standing).items()]
     return f"held back: {'; '.join(held)} failed and has not passed since" if held else None
+
+
+def _more(error: str | None, told: str) -> str:
+    return f"{error}; {told}" if error else told
 
 
 def _status(config: Config, query: Query, standing: Standing, held: str | None) -> QueryStatus:
@@ -72,9 +80,9 @@ def _status(config: Config, query: Query, standing: Standing, held: str | None) 
             backlog = _backlog(config, config.sources[query.source], busy)
         except MedallionError as unknown:  # a broker that does not answer
             told = f"what waits is not known: {str(unknown).removeprefix(f'{query.name}: ')}"
-            error = f"{error}; {told}" if error else told
+            error = _more(error, told)
     if held and query.layer == "gold":
-        error = f"{error}; {held}" if error else held
+        error = _more(error, held)
     mark = checkpoints.watermark(checkpoint, batch) if batch >= 0 else None
     return QueryStatus(
         query=query.name,

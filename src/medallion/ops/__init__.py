@@ -1,1 +1,1 @@
-"""The two records: `ops.runs` and the ledger, `ops.files`."""
+"""The records: runs, the ledgers of files and of topics, and what a refresh has left to do."""

@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 from medallion.config.model import Config
 from medallion.lakehouse import lock
 from medallion.layers.flow import Say
-from medallion.pipeline import refresh, refresh_plan
+from medallion.ops import refresh_plan
+from medallion.pipeline import refresh
 from medallion.pipeline.pipeline import Pipeline
 from medallion.spark.errors import SPARK_ERRORS, in_words
 from medallion.spark.session import spark_session

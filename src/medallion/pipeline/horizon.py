@@ -17,8 +17,8 @@ from medallion.errors import MedallionError
 from medallion.inspection.balance import SETTLED
 from medallion.lakehouse import tables
 from medallion.lakehouse.layout import PUBLISH, Layout
+from medallion.ops import refresh_plan
 from medallion.ops.runs import HELD, Standing
-from medallion.pipeline import refresh_plan
 from medallion.spark import checkpoints
 
 

@@ -13,8 +13,9 @@ from medallion.errors import UsageError
 from medallion.lakehouse import lock, specs, tables
 from medallion.lakehouse.layout import LAYERS
 from medallion.lakehouse.specs import TableSpec
+from medallion.ops import refresh_plan
 from medallion.ops.runs import Runs
-from medallion.pipeline import horizon, refresh_plan, upkeep
+from medallion.pipeline import horizon, upkeep
 from medallion.pipeline.horizon import Need
 from medallion.pipeline.upkeep import Upkeep
 

@@ -22,9 +22,9 @@ from medallion.layers.flow import Flow, Say
 from medallion.layers.gold.flow import Gold
 from medallion.layers.publish.flow import Publish
 from medallion.layers.silver.flow import Silver
-from medallion.ops import due
+from medallion.ops import due, refresh_plan
 from medallion.ops.runs import HELD, Runs
-from medallion.pipeline import refresh_plan, settlement
+from medallion.pipeline import settlement
 from medallion.quality.suites import read_suite
 from medallion.spark.errors import StreamError, one_line, ours
 from medallion.spark.progress import Batch

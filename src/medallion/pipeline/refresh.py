@@ -20,8 +20,8 @@ from medallion.lakehouse import tables
 from medallion.lakehouse.layout import PUBLISH, Layout
 from medallion.lakehouse.text import counted
 from medallion.layers.publish.flow import Publish
+from medallion.ops import refresh_plan
 from medallion.ops.runs import REFRESHED
-from medallion.pipeline import refresh_plan
 from medallion.pipeline.pipeline import Pipeline
 from medallion.pipeline.settlement import row_of
 from medallion.spark import checkpoints

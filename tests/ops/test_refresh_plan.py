@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from medallion.pipeline import refresh, refresh_plan
-from medallion.pipeline.refresh_plan import Plan
+from medallion.ops import refresh_plan
+from medallion.ops.refresh_plan import Plan
+from medallion.pipeline import refresh
 from tests.support.home import Home
 
 
