@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from medallion.cli.render.terminal import document, pour, show
 from medallion.config.model import Config
 from medallion.config.queries import layers_in_use
 from medallion.errors import UsageError
-from medallion.lakehouse.text import counted, visible
+from medallion.lakehouse.text import Say, counted, visible
 from medallion.spark.work import Work
 
 if TYPE_CHECKING:
@@ -235,6 +235,6 @@ def _pipeline(
     return open_pipeline(config, command, layers, _say(quiet), options.debug, work)
 
 
-def _say(quiet: bool) -> Callable[[str], None]:
+def _say(quiet: bool) -> Say:
     """Progress goes to standard output, unless that is for one JSON document."""
     return lambda text: show(visible(text), sys.stderr if quiet else sys.stdout)

@@ -11,6 +11,7 @@ from typing import Literal
 from medallion.config.connections import Kafka, Login, Rate, Socket
 from medallion.config.publish import Output
 from medallion.config.values import Duration
+from medallion.errors import UsageError
 from medallion.lakehouse import specs
 from medallion.lakehouse.columns import (
     OF_FILES,
@@ -198,6 +199,16 @@ class Config:
     gold: Mapping[str, GoldTable]
     maintain: Maintenance
     login: Login = field(default_factory=Login)
+
+    def source(self, name: str) -> SourceConfig:
+        """The settings of one source.
+
+        Raises:
+            UsageError: there is none of that name.
+        """
+        if name not in self.sources:
+            raise UsageError(f"there is no source {name}; there are {', '.join(self.sources)}.")
+        return self.sources[name]
 
     def spec(self, table: str) -> TableSpec:
         """How a table is kept."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from medallion.config.model import Config
@@ -11,11 +10,11 @@ from medallion.inspection import balance as accounting
 from medallion.inspection import recount
 from medallion.inspection.balance import Balance
 from medallion.lakehouse import lock
+from medallion.lakehouse.text import Say
 from medallion.ops.runs import Runs
 from medallion.sources.files.unread import unread
 from medallion.sources.formats import KINDS
 
-Say = Callable[[str], None]
 PATIENCE = 35.0  # seconds; a stream settles every 30
 
 

@@ -33,7 +33,7 @@ def files(config: Config, pattern: str, source: str | None, state: str | None) -
         UsageError: there is no such source or state.
     """
     if source is not None:
-        _known(config, source)
+        config.source(source)
     if state is not None and state not in ledger.STATES:
         raise UsageError(f"--state {state}: a state is one of {', '.join(ledger.STATES)}.")
     found = ledger.read(config.layout, source, state)
@@ -51,7 +51,7 @@ def _is_like(path: str, pattern: str) -> bool:
 
 def schema(config: Config, source: str) -> list[Version]:
     """The versions of a source's schema, the oldest first; none before its first run."""
-    _known(config, source)
+    config.source(source)
     return registry.read(config.layout.schemas(source))
 
 
@@ -69,8 +69,3 @@ def _first_rows(config: Config, table: str) -> FirstRows:
     groups = ", ".join(str(n + 1) for n in range(columns))
     sql = f"select * from {table} order by {groups} limit {ROWS_SHOWN}"
     return FirstRows(table, rows, engine.query(str(config.layout.root), sql))
-
-
-def _known(config: Config, source: str) -> None:
-    if source not in config.sources:
-        raise UsageError(f"there is no source {source}; there are {', '.join(config.sources)}.")

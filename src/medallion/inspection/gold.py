@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from medallion.config.model import Aggregate, Config, GoldTable, Join
 from medallion.lakehouse import tables
-from medallion.lakehouse.text import counted
+from medallion.lakehouse.text import Say, counted
 from medallion.layers.gold.flow import TOO_LATE, made_of
 from medallion.layers.gold.transform import groups
 from medallion.ops.runs import Runs
@@ -28,7 +28,7 @@ _NEAR = 1e-9
 _SIDE = " side"  # no column of gold begins with a blank
 
 
-def recount(config: Config, say: Callable[[str], None]) -> Recount:
+def recount(config: Config, say: Say) -> Recount:
     """Compare each table that has read all of silver; Spark is started for that, and said to be."""
     read, found = _comparable(config)
     if read:
@@ -39,7 +39,7 @@ def recount(config: Config, say: Callable[[str], None]) -> Recount:
 
 
 @contextmanager
-def _session(config: Config, say: Callable[[str], None]) -> Iterator[SparkSession]:
+def _session(config: Config, say: Say) -> Iterator[SparkSession]:
     """The session that is on already, or one of its own."""
     if there := SparkSession.getActiveSession():
         yield there

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+Say = Callable[[str], None]
+"""Tells people of progress, a line at a time."""
+
 
 def counted(number: int, what: str) -> str:
     """`1 row`, `2,000 rows`."""

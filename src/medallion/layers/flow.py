@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from medallion.config.model import Config, SourceConfig
 from medallion.config.queries import Query
 from medallion.lakehouse import tables
-from medallion.lakehouse.text import counted
+from medallion.lakehouse.text import Say, counted
 from medallion.layers.definition import kept_settings
 from medallion.ops import due
 from medallion.ops.runs import Runs
@@ -20,8 +20,6 @@ from medallion.schema import registry
 from medallion.spark import table_files
 from medallion.spark.progress import Batch
 from medallion.spark.query import Run
-
-Say = Callable[[str], None]
 
 
 class Flow(ABC):

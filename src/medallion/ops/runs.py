@@ -5,7 +5,6 @@ Its rows are in the order of their `number`, and not of their times: a clock may
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -194,8 +193,3 @@ _ANSWERS = {
     "last_number": "max(at)",
 }
 _ASKED = ", ".join(["query", *_ANSWERS.values()])
-
-
-def now() -> int:
-    """Microseconds since 1970."""
-    return time.time_ns() // 1000

@@ -12,8 +12,7 @@ from medallion.config.queries import layers_in_use
 from medallion.errors import MedallionError, UsageError
 from medallion.lakehouse import lock
 from medallion.lakehouse.layout import LAYERS, plain
-from medallion.lakehouse.text import counted
-from medallion.layers.flow import Say
+from medallion.lakehouse.text import Say, counted
 from medallion.ops import ledger
 from medallion.ops.ledger import PENDING, REJECTED, TAKEN, VANISHED, Entry
 from medallion.pipeline import refresh
@@ -61,7 +60,7 @@ def backfill(config: Config, name: str, path: Path, say: Say, debug: bool = Fals
     Raises:
         UsageError: there is no such source or path, or nothing of a topic is gone.
     """
-    source = _source(config, name)
+    source = config.source(name)
     if source.stream:
         return go_on(config, source, str(path), say, lambda: _run(config, say, debug))
     path = plain(path)
@@ -145,12 +144,6 @@ def go_on(
     run()
     rows = (on_record(config, source) or 0) - before
     return Backfilled(0, 0, rows, (), topic=topic, lost=lost)
-
-
-def _source(config: Config, name: str) -> SourceConfig:
-    if name not in config.sources:
-        raise UsageError(f"there is no source {name}; there are {', '.join(config.sources)}.")
-    return config.sources[name]
 
 
 def _is_other(before: Entry | None, entry: Entry) -> bool:

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from medallion.config.model import Config
 from medallion.lakehouse import lock
-from medallion.layers.flow import Say
+from medallion.lakehouse.text import Say
 from medallion.ops import refresh_plan
 from medallion.pipeline import refresh
 from medallion.pipeline.pipeline import Pipeline

@@ -10,10 +10,10 @@ from medallion.config.queries import Query, layers_in_use, names, queries
 from medallion.inspection.balance import balances
 from medallion.inspection.status import waiting_rows
 from medallion.lakehouse import lock, tables
+from medallion.lakehouse.text import Say
 from medallion.ops import due
 from medallion.ops.runs import Runs
 from medallion.pipeline.report import Report
-from medallion.sources.base import Say
 from medallion.sources.formats import KINDS
 from medallion.spark.work import Work
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,8 +18,6 @@ from medallion.ops.runs import Runs
 from medallion.pipeline import horizon, upkeep
 from medallion.pipeline.horizon import Need
 from medallion.pipeline.upkeep import Upkeep
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)

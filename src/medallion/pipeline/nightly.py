@@ -12,10 +12,10 @@ from medallion.config.model import Config
 from medallion.config.queries import layers_in_use, names
 from medallion.errors import MedallionError, UsageError
 from medallion.inspection import balance as accounting
-from medallion.lakehouse import tables
+from medallion.lakehouse import clock, tables
 from medallion.lakehouse.layout import LAYERS, PUBLISH
 from medallion.layers.flow import Flow
-from medallion.ops import due, runs
+from medallion.ops import due
 from medallion.ops.runs import HELD, PASSED, Standing
 from medallion.pipeline import maintenance, refresh, upkeep
 from medallion.pipeline.pipeline import GOLD_IS_HELD, Pipeline
@@ -143,7 +143,7 @@ class Nightly:
             "command": self.pipeline.command,
             "kind": "gate",
             "query": gate.verdict.table,
-            "started_at": runs.now(),
+            "started_at": clock.now(),
             "seconds": round(gate.seconds, 3),
             "state": HELD if failed else PASSED,
             "rows_in": gate.verdict.rows,

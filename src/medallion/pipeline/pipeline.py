@@ -17,8 +17,9 @@ from medallion.config.queries import queries
 from medallion.errors import ConfigError, MedallionError, UsageError
 from medallion.lakehouse import tables
 from medallion.lakehouse.layout import PUBLISH
+from medallion.lakehouse.text import Say
 from medallion.layers.bronze.flow import Bronze
-from medallion.layers.flow import Flow, Say
+from medallion.layers.flow import Flow
 from medallion.layers.gold.flow import Gold
 from medallion.layers.publish.flow import Publish
 from medallion.layers.silver.flow import Silver

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-Say = Callable[[str], None]
-
 
 @dataclass(frozen=True)
 class Backlog:

@@ -16,8 +16,8 @@ from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError
 from medallion.lakehouse import log
 from medallion.lakehouse.columns import RESCUED
+from medallion.lakehouse.text import Say
 from medallion.schema.evolution import Schema
-from medallion.sources.base import Say
 from medallion.spark import checkpoints
 from medallion.spark.errors import SPARK_ERRORS, one_line
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from medallion.config.model import FILE_FORMATS, Config, SourceConfig
+from medallion.lakehouse.text import Say
 from medallion.ops import due, ledger, topics
 from medallion.ops.topics import Place, Taken
-from medallion.sources.base import Backlog, Recount, Say, Source
+from medallion.sources.base import Backlog, Recount, Source
 from medallion.sources.files import archive, handover
 from medallion.sources.files.codecs import unpacked_size
 from medallion.sources.files.discovery import Discovery

@@ -8,6 +8,7 @@ from typing import Any
 
 from pyspark import SparkContext
 
+from medallion.lakehouse.text import Say
 from medallion.spark.query import Run
 
 PATIENCE = 300.0  # seconds
@@ -19,7 +20,7 @@ class Watch:
 
     def __init__(
         self,
-        say: Callable[[str], None],
+        say: Say,
         patience: float = PATIENCE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -13,14 +13,14 @@ from medallion.config.queries import Query
 from medallion.errors import UsageError
 from medallion.lakehouse import log, tables
 from medallion.lakehouse.columns import OF_FILES, OF_MESSAGES
-from medallion.lakehouse.text import counted
+from medallion.lakehouse.text import Say, counted
 from medallion.layers import recovery
 from medallion.layers.bronze.writer import Writer
 from medallion.layers.flow import Flow
 from medallion.ops import due
 from medallion.ops.runs import Runs
 from medallion.schema.evolution import Schema
-from medallion.sources.base import Say, Source
+from medallion.sources.base import Source
 from medallion.sources.formats import KINDS
 from medallion.spark import checkpoints, query
 from medallion.spark.progress import Batch

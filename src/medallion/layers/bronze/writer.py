@@ -11,9 +11,10 @@ from medallion.config.model import Config
 from medallion.errors import MedallionError
 from medallion.lakehouse import log, specs, tables
 from medallion.lakehouse.columns import RESCUED
+from medallion.lakehouse.text import Say
 from medallion.parsing.parse import parse
 from medallion.schema.evolution import Schema
-from medallion.sources.base import Batch, Say, Source
+from medallion.sources.base import Batch, Source
 from medallion.spark import checkpoints, table_files
 from medallion.spark.errors import SPARK_ERRORS, one_line
 

@@ -11,10 +11,10 @@ from pyspark.sql import functions as F
 from medallion.config.model import Aggregate, Config, GoldTable, Join, Statement
 from medallion.config.queries import Query
 from medallion.lakehouse import tables
-from medallion.lakehouse.text import counted
+from medallion.lakehouse.text import Say, counted
 from medallion.layers import recovery
 from medallion.layers.definition import refuse_another, refuse_fleeting
-from medallion.layers.flow import Flow, Say
+from medallion.layers.flow import Flow
 from medallion.layers.gold import statement
 from medallion.layers.gold.transform import aggregate, has_place, joined
 from medallion.layers.gold.writer import Merge

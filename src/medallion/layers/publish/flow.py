@@ -14,9 +14,9 @@ from medallion.config.publish import ToFiles
 from medallion.config.queries import Query
 from medallion.errors import UsageError
 from medallion.lakehouse import log, tables
-from medallion.lakehouse.text import counted
+from medallion.lakehouse.text import Say, counted
 from medallion.layers import recovery
-from medallion.layers.flow import Flow, Say
+from medallion.layers.flow import Flow
 from medallion.layers.gold.transform import groups
 from medallion.layers.publish import changes
 from medallion.layers.publish.outputs import Files, Output, Topic

@@ -13,10 +13,10 @@ from medallion.config.model import Config
 from medallion.config.queries import Query
 from medallion.errors import ConfigError
 from medallion.lakehouse import specs, tables
-from medallion.lakehouse.text import counted
+from medallion.lakehouse.text import Say, counted
 from medallion.layers import recovery
 from medallion.layers.definition import refuse_another, refuse_fleeting, refuse_several
-from medallion.layers.flow import Flow, Say
+from medallion.layers.flow import Flow
 from medallion.layers.silver import late, rules, transform
 from medallion.layers.silver.accounts import Accounts, rows_observed
 from medallion.layers.silver.enrichment import Enrichment
@@ -53,27 +53,10 @@ class Silver(Flow):
         checkpoint = layout.checkpoint(self.name)
         silver, quarantine = map(layout.table, self.targets)
         recovery.refuse_lost(self.name, checkpoint, (silver, quarantine), recorded)
-        begun = rules.begun_with(
-            self.config, source, rules.rules_of(self.config, source), recorded, self.say
-        )
-        self._begun = replace(source, late=begun.get("late", source.late))
-        enriched = source.enrich.columns if source.enrich else ()
-        self._check = rules.check(begun, source.silver_origin, enriched)
-        if source.enrich:
-            alone, with_it = rules.apart(begun["silver"], enriched)
-            self._enrichment = Enrichment(self.spark, self.config, source, with_it, alone)
-        bronze = (
-            self.spark.readStream.format("delta")
-            # Whole versions a batch: so the rows of a batch can be found again, by their versions,
-            # when the watermark has dropped some. The first batch reads the table as it is then.
-            .option("maxFilesPerTrigger", 2**31 - 1)
-            .load(str(*self.read_from))
-        )
-        rows = self._check(bronze)
-        made = bronze.select(*map(F.expr, begun["columns"].values()))
-        told = f"{self.config.conf_dir / 'pipeline.yaml'}: sources.{source.name}.silver"
-        refuse_fleeting(told, made)
-        refuse_several(told, made)
+        begun, check = self._take_up_rules(recorded)
+        bronze = self._bronze()
+        self._refuse_columns(bronze.select(*map(F.expr, begun["columns"].values())))
+        rows = check(bronze)
         whole = self._enrichment.blank(rows) if self._enrichment else rows
         kept = transform.good(whole, source.in_silver)
         self._refuse_inexact(kept)
@@ -90,6 +73,35 @@ class Silver(Flow):
         writer = self._once(rows).writeStream.outputMode("append")
         self.run = query.start(writer, self.name, checkpoint, trigger, Sink(write))
         return self.run
+
+    def _take_up_rules(self, recorded: int) -> tuple[dict[str, Any], Check]:
+        """The rules to go by, as a document and as a check: those of a batch that was cut off hold
+        until it has ended."""
+        source = self.source
+        now = rules.rules_of(self.config, source)
+        begun = rules.begun_with(self.config, source, now, recorded, self.say)
+        self._begun = replace(source, late=begun.get("late", source.late))
+        enriched = source.enrich.columns if source.enrich else ()
+        self._check = rules.check(begun, source.silver_origin, enriched)
+        if source.enrich:
+            alone, with_it = rules.apart(begun["silver"], enriched)
+            self._enrichment = Enrichment(self.spark, self.config, source, with_it, alone)
+        return begun, self._check
+
+    def _bronze(self) -> DataFrame:
+        return (
+            self.spark.readStream.format("delta")
+            # Whole versions a batch: so the rows of a batch can be found again, by their versions,
+            # when the watermark has dropped some. The first batch reads the table as it is then.
+            .option("maxFilesPerTrigger", 2**31 - 1)
+            .load(str(*self.read_from))
+        )
+
+    def _refuse_columns(self, made: DataFrame) -> None:
+        """Each row of bronze has to give one of silver, and the same one whenever it is read."""
+        where = f"{self.config.conf_dir / 'pipeline.yaml'}: sources.{self.source.name}.silver"
+        refuse_fleeting(where, made)
+        refuse_several(where, made)
 
     def _once(self, rows: DataFrame) -> DataFrame:
         """Each row with an identity once, and all the others."""

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 
 from medallion.config.model import Config, SourceConfig
 from medallion.errors import ConfigError
+from medallion.lakehouse.text import Say
 from medallion.layers import recovery
 from medallion.layers.silver import transform
 from medallion.quality.rules import Rule, failed_rules, load_rules
@@ -51,7 +52,7 @@ def begun_with(
     source: SourceConfig,
     now: dict[str, Any],
     recorded: int,
-    say: Callable[[str], None],
+    say: Say,
 ) -> dict[str, Any]:
     """The rules to go on with: those of a run that was cut off, as long as it is not settled.
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 
 from medallion.config.model import Config, SourceConfig
+from medallion.lakehouse import clock
 from medallion.lakehouse.layout import Layout
 from medallion.ops.ledger import ARCHIVED, INGESTED, Entry, Ledger
 from medallion.sources.files.listing import below_folder, free_name, look, namesakes
@@ -23,7 +23,7 @@ def clean(config: Config, source: SourceConfig, ledger: Ledger, batch: int) -> N
         return
     # Where none is to be kept, no clock that was put back keeps it.
     age = source.clean_after.micros if source.clean_after else None
-    latest = time.time_ns() // 1000 - (age or 0)
+    latest = clock.now() - (age or 0)
     with Moves() as moves:
         done = [
             cleaned

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from medallion.config.model import Config, SourceConfig
-from medallion.lakehouse.text import visible
+from medallion.lakehouse import clock
+from medallion.lakehouse.text import Say, visible
 from medallion.ops.ledger import (
     INGESTED,
     PENDING,
@@ -49,9 +49,7 @@ _LISTED = "a folder that can be listed again; where it is a backfill's, ask for 
 class Discovery:
     """Lists a source's folders, and hands over to bronze what is new in them."""
 
-    def __init__(
-        self, config: Config, source: SourceConfig, say: Callable[[str], None] = lambda _: None
-    ) -> None:
+    def __init__(self, config: Config, source: SourceConfig, say: Say = lambda _: None) -> None:
         self._config, self._source, self._say = config, source, say
         self.ledger = Ledger(config.layout, source.name)
         self._versions = Versions(config.layout, source, self.ledger)
@@ -60,7 +58,7 @@ class Discovery:
 
     def poll(self) -> int:
         """Hand over the new files, put on record what became of the others; how many are new."""
-        layout, now = self._config.layout, time.time_ns() // 1000
+        layout, now = self._config.layout, clock.now()
         self._tell_of_missing_folders()
         asked = requests.waiting(layout, self._source.name)
         listing = self._whole_listing(asked)
@@ -121,7 +119,7 @@ class Discovery:
 
     def backlog(self) -> list[File]:
         """The files that wait to be taken in, seen before or not; nothing is written."""
-        now = time.time_ns() // 1000
+        now = clock.now()
         layout = self._config.layout
         entries = {e.path: e for e in self.ledger.all_newest()}
         listing = self._listing(requests.waiting(layout, self._source.name))

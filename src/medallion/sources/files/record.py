@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -12,6 +11,7 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
+from medallion.lakehouse import clock
 from medallion.lakehouse.columns import CORRUPT, RESCUED, SOURCE_FILE, SOURCE_MODIFIED_AT
 from medallion.lakehouse.layout import Layout
 from medallion.ops.ledger import INGESTED, PENDING, TAKEN, Entry, Ledger
@@ -101,7 +101,7 @@ def ingested(
         entries: the ledger's rows of the files that it read, with rows or without.
         found: the rows that bronze has of it, by the files' paths.
     """
-    now = time.time_ns() // 1000
+    now = clock.now()
     empty = {entry.path: entry for entry in entries}
     done = []
     for each in handed:

@@ -14,11 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError
 from medallion.lakehouse import tables
-from medallion.lakehouse.text import visible
+from medallion.lakehouse.text import Say, visible
 from medallion.ops.ledger import PENDING, REJECTED, VANISHED, Entry
 from medallion.parsing.parse import parse
 from medallion.schema.evolution import Schema
-from medallion.sources.base import Say
 from medallion.sources.files import archive, handover, reader, record, reject
 from medallion.sources.files.attempts import Attempts
 from medallion.sources.files.batch import FileBatch

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -10,6 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from medallion.errors import MedallionError
+from medallion.lakehouse import clock
 from medallion.lakehouse.columns import CORRUPT, OFFSET, PARTITION, RESCUED, TOPIC
 from medallion.lakehouse.text import counted
 from medallion.ops import topics
@@ -79,7 +79,7 @@ class MessageBatch:
             first_offset=before.first_offset if before else 0,
             next_offset=max(end, counts.end, before.next_offset if before else 0),
             batch=self._number,
-            committed_at=time.time_ns() // 1000,
+            committed_at=clock.now(),
             rows=counts.rows + (before.rows if before else 0),
             corrupt_rows=counts.corrupt + (before.corrupt_rows if before else 0),
             rescued_rows=counts.rescued + (before.rescued_rows if before else 0),

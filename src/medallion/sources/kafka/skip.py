@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import shutil
-import time
 from dataclasses import replace
 
 from medallion.config.model import Config, SourceConfig
 from medallion.errors import UsageError
-from medallion.lakehouse import log
+from medallion.lakehouse import clock, log
 from medallion.ops import topics
 from medallion.ops.topics import Taken
 from medallion.sources.kafka import broker
@@ -50,7 +49,7 @@ def go_on(config: Config, source: SourceConfig, topic: str) -> int | None:
 
 def _moved(before: Taken, now: Partition | None) -> Taken:
     """The ledger's row, for what the broker has of the partition now."""
-    then = replace(before, committed_at=time.time_ns() // 1000)
+    then = replace(before, committed_at=clock.now())
     start = max(before.next_offset, 0)
     anew = replace(then, made_anew=before.made_anew + 1)
     if now is None:  # the topic has fewer partitions; should it get more, they begin anew

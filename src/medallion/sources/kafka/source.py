@@ -16,11 +16,11 @@ from pyspark.sql import functions as F
 from medallion.config.connections import Kafka
 from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError, NoAnswerError
-from medallion.lakehouse import log
+from medallion.lakehouse import clock, log
+from medallion.lakehouse.text import Say
 from medallion.ops import topics
 from medallion.ops.topics import Place, Taken
 from medallion.schema.evolution import Schema
-from medallion.sources.base import Say
 from medallion.sources.kafka import broker, options
 from medallion.sources.kafka.batch import MessageBatch
 from medallion.spark import checkpoints
@@ -58,7 +58,7 @@ class Topics:
         taken = topics.read(self.config.layout, self.name)
         broker.refuse_gone(self.settings, taken, there)
         is_late = not taken and self.kafka.starting_offsets == "latest"
-        now = time.time_ns() // 1000
+        now = clock.now()
         starts = {place: part.end if is_late else part.first for place, part in there.items()}
         new = [
             Taken(self.name, *place, there[place].topic_id, start, start, -1, now)
