@@ -233,6 +233,14 @@ def test_an_output_that_was_given_up_and_comes_again(lakehouse: Lakehouse, tmp_p
     assert totals(lakehouse) == [{1, 4}]
     assert [folder.name for folder in batches(lakehouse)] == ["00000002"]
 
+    # A table that was moved away is another one when it comes back.
+    shutil.rmtree(lakehouse.config.layout.table("gold.by_window"))
+    lakehouse.fill("gold")
+    gold = lakehouse.config.layout.table("gold.by_window")
+    assert due.has_input(lakehouse.config, FILES, gold), "or nobody would ask for a refresh"
+    with pytest.raises(UsageError, match=r"by_window was made anew, .* refresh publish.by_window"):
+        lakehouse.fill("publish")
+
     # A refresh that was killed once it had put away what there was.
     shutil.rmtree(lakehouse.config.layout.checkpoint(FILES))
     shutil.rmtree(lakehouse.root / "publish/by_window")

@@ -87,3 +87,6 @@ def test_a_batch_without_a_record_is_unsettled(config: Config) -> None:
     assert unsettled(config, Runs(config.layout)) == ["silver.activity"]
     record(config, "silver.activity", last_batch=8)  # of a checkpoint that was put back
     assert unsettled(config, Runs(config.layout)) == []
+    checkpoints.planned(config.layout, "bronze.activity", 8, version=2)
+    (config.layout.checkpoint("bronze.activity") / "metadata").write_text("")
+    assert unsettled(config, Runs(config.layout)) == ["bronze.activity"], "a machine stopped"

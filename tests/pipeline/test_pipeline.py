@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from medallion.config.values import Duration
 from medallion.errors import ConfigError, MedallionError
 from medallion.lakehouse import tables
+from medallion.layers.definition import refuse_another
 from medallion.pipeline import refresh
 from medallion.pipeline.pipeline import Pipeline
 from medallion.spark.errors import StreamError
@@ -66,6 +67,10 @@ def test_a_gold_table_is_not_made_by_two_definitions(lakehouse: Lakehouse) -> No
     told = r"gold.action_counts was made with window '10 minutes': .* refresh gold.action_counts"
     with pytest.raises(ConfigError, match=told):
         lakehouse.fill("gold")
+    measures = {"one": "count(*)", "two": "count_if(device = 'p')"}
+    swapped = dict(reversed(measures.items()))
+    with pytest.raises(ConfigError, match="was made with measure"):
+        refuse_another(config, "gold.t", {"measure": measures}, {"measure": swapped})
     assert lakehouse.rows("gold.action_counts") == before
     assert sum(row[-1] for row in lakehouse.rows("gold.user_activity", "total_events")) == 4
     refresh.refresh(lakehouse.pipeline(), "gold.action_counts")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,12 +15,14 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from medallion.errors import MedallionError, UsageError
+from medallion.config.values import Duration
+from medallion.errors import ConfigError, MedallionError, UsageError
 from medallion.inspection.audit import audit
 from medallion.lakehouse import storage
 from medallion.lakehouse.layout import LAYERS
 from medallion.ops import refresh_plan
 from medallion.pipeline import refresh
+from medallion.pipeline.pipeline import Pipeline
 from medallion.sql import engine
 from tests.support.lakehouse import Lakehouse, otherwise
 from tests.support.lines import event
@@ -104,6 +107,8 @@ def test_silver_rebuilt_and_cut_off_at_every_step(
     assert not (filled.root / "_refresh").exists()
     assert {name: filled.rows(name) for name in names} == before
     assert audit(filled.config).is_balanced
+    figures = filled.rows("ops.runs", "state", "query", "rows_in", "rows_out", "quarantined_rows")
+    assert ("refreshed", "silver.event", 8, 6, 1) in figures
     the_next_night_has_no_seam(filled)
 
 
@@ -243,6 +248,23 @@ def test_gold_rebuilt_with_another_measure(filled: Lakehouse) -> None:
     ]
     filled.fill("gold")
     assert filled.rows("gold.action_counts", "window_start", "total_events", "devices") == rows
+
+
+def test_merged_rows_by_who_knows_which_definition_are_refused(filled: Lakehouse) -> None:
+    """Its groups would be merged into those that there are."""
+    checkpoint = filled.config.layout.checkpoint("gold.action_counts")
+    before = filled.rows("gold.action_counts")
+    gold = filled.config.gold
+    hours = otherwise(gold["action_counts"], window=Duration.of("1 hour"))
+    other = replace(filled.config, gold={**gold, "action_counts": hours})
+    for ends in (checkpoint / "commits").iterdir():
+        ends.unlink()
+    with pytest.raises(ConfigError, match=r"made with window '10 minutes'.* refresh gold.action"):
+        Pipeline(filled.spark, other, "test", print).run("gold")
+    shutil.rmtree(checkpoint)
+    with pytest.raises(UsageError, match=r"does not have the batches .* refresh gold.action"):
+        Pipeline(filled.spark, other, "test", print).run("gold")
+    assert filled.rows("gold.action_counts") == before
 
 
 def test_wrong_use(lakehouse: Lakehouse, tmp_path: Path) -> None:

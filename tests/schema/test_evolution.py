@@ -230,6 +230,7 @@ def test_a_schema_is_inferred_later_where_the_first_files_have_no_fields(
         ({"at": "struct<a:array<decimal(10,2)>>"}, "schema.at: decimal(10,2) cannot be a type"),
         ({"at": "array<map<string,double>>"}, "schema.at: map<string,double> cannot be a type"),
         ({"at": "struct<n:tinyint>"}, "schema.at: tinyint cannot be a type"),
+        ({"at": "struct<n:float>"}, "schema.at: float cannot be a type"),  # 16777217 becomes ...16
         ({"at": "array<varchar(3)>"}, "schema.at: varchar(3) cannot be a type"),
         ({"at": "struct<a:string,b:timestamp_ntz>"}, "schema.at: timestamp_ntz cannot be a type"),
     ],

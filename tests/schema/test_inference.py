@@ -68,11 +68,15 @@ def test_other_numbers_are_numbers() -> None:
     assert inferred({"a": [1, 0.5]}) == "struct<a:array<double>>"
 
 
-def test_fields_that_spark_takes_for_one_make_no_column() -> None:
-    """It goes by single letters: i with and without its dot are one, and neither is found."""
-    assert inferred({"i": 1, "\u0131": 2}) is None
-    assert inferred([{"a": {"s": 1, "\u017f": 2}}]) is None
+def test_of_fields_that_spark_takes_for_one_the_usual_one_is_taken() -> None:
+    """It goes by single letters: i with and without its dot are one."""
+    assert inferred({"i": 1, "\u0131": "x"}) == "struct<i:long>"
+    assert inferred([{"a": {"s": 1, "\u017f": 2}}]) == "array<struct<a:struct<s:long>>>"
     assert inferred({"i": 1, "j": 2}) == "struct<i:long,j:long>"
+    ids = ['{"deviceId": "a"}', '{"deviceId": "b", "DeviceId": null}', '{"DeviceId": 7}']
+    assert infer(ids) == {"deviceId": "string"}
+    assert infer([*ids, *ids[2:] * 2]) == {"DeviceId": "long"}
+    assert inferred({"a": 1}, {"a": 1}, {"A": "x"}) == "struct<a:long>"
 
 
 MIXED: list[tuple[list[Any], str | None]] = [

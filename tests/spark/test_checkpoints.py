@@ -60,11 +60,13 @@ def test_an_offset_stands_between_two_versions_or_within_one(index: int, is_whol
 
 def test_the_definition_that_counts_is_that_of_the_first_batch(layout: Layout) -> None:
     folder = layout.checkpoint(QUERY)
-    assert checkpoints.first_definition(folder, {"keys": ["a"]}) == {"keys": ["a"]}
+    a, b, c = {"keys": ["a"]}, {"keys": ["b"]}, {"keys": ["c"]}
+    assert checkpoints.first_definition(folder, a, has_written=False) == a
     # Nothing was made by it yet.
-    assert checkpoints.first_definition(folder, {"keys": ["b"]}) == {"keys": ["b"]}
+    assert checkpoints.first_definition(folder, b, has_written=False) == b
+    assert checkpoints.first_definition(folder, c, has_written=True) == b, "it was cut off"
     done(layout, QUERY, 0, version=1)
-    assert checkpoints.first_definition(folder, {"keys": ["c"]}) == {"keys": ["b"]}
+    assert checkpoints.first_definition(folder, c, has_written=False) == b
     assert checkpoints.noted(folder, "definition") == {"keys": ["b"]}
 
 

@@ -75,10 +75,11 @@ def unsettled(config: Config, runs: Runs) -> list[str]:
 def _is_unsettled(config: Config, query: Query, recorded: int) -> bool:
     checkpoint = config.layout.checkpoint(query.name)
     begun = checkpoints.last_begun(checkpoint)
-    targets = map(config.layout.table, query.targets)
-    return checkpoints.last_committed(checkpoint) > recorded or (
-        begun > recorded and recovery.has_written(checkpoint, targets, begun)
-    )
+    if checkpoints.last_committed(checkpoint) > recorded or begun <= recorded:
+        return begun > recorded
+    if checkpoints.torn(checkpoint):
+        return True  # nobody knows
+    return recovery.has_written(checkpoint, map(config.layout.table, query.targets), begun)
 
 
 def unbalanced(balances: Iterable[tuple[str, Balance]]) -> list[str]:

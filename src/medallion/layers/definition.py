@@ -34,7 +34,12 @@ def refuse_another(
 
 
 def _is_same(then: Any, now: Any) -> bool:
-    """Whether two values are the same: a window of 600 seconds is one of 10 minutes."""
+    """Whether two values are the same: a window of 600 seconds is one of 10 minutes.
+
+    Named things in another order are not: Spark's state knows a measure, or a key, by its place.
+    """
+    if isinstance(then, dict) and isinstance(now, dict):
+        return list(then.items()) == list(now.items())
     try:
         return bool(then == now) or Duration.of(then) == Duration.of(now)
     except (ValueError, AttributeError):  # they are no durations, or not even text

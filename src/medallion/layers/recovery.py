@@ -45,6 +45,12 @@ def has_written(checkpoint: Path, targets: Iterable[Path], batch: int) -> bool:
     return any(log.committed_version(table, query, batch) is not None for table in targets)
 
 
+def has_begun_to_write(checkpoint: Path, targets: Iterable[Path]) -> bool:
+    """Whether its first batch has rows in its tables, though it may have been cut off then."""
+    batch = checkpoints.last_begun(checkpoint)
+    return batch >= 0 and has_written(checkpoint, targets, batch)
+
+
 def parted(checkpoint: Path, targets: Sequence[Path], is_numbered: bool = True) -> str | None:
     """Why a checkpoint and the tables that its query writes do not belong together any more.
 

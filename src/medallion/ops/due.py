@@ -12,7 +12,7 @@ from pathlib import Path
 from medallion import __version__
 from medallion.config.model import Config
 from medallion.config.queries import names
-from medallion.lakehouse import log, tables
+from medallion.lakehouse import clock, log, tables
 from medallion.lakehouse.layout import PUBLISH
 from medallion.ops.runs import HELD, Runs, Standing
 from medallion.quality.suites import read_suite, suite_path
@@ -46,8 +46,8 @@ def is_open(config: Config, runs: Runs, query: str, settings: str) -> bool:
     """Whether a query has to be started whatever there is to read.
 
     That is: its checkpoint is torn, its table is gone, a batch was cut off or is not on record,
-    rows came too late for its table of gold, or the settings are not those that it was last
-    started with, which may have to be refused.
+    rows came too late for its table of gold, it failed when it ran last, or the settings are not
+    those that it was last started with, which may have to be refused.
     """
     checkpoint = config.layout.checkpoint(query)
     committed = checkpoints.last_committed(checkpoint)
@@ -58,6 +58,7 @@ def is_open(config: Config, runs: Runs, query: str, settings: str) -> bool:
         or (committed >= 0 and _is_gone(config, query))
         or checkpoints.last_begun(checkpoint) > committed
         or committed > runs.last_batch(query)
+        or runs.has_failed(query)
     )
 
 
@@ -72,10 +73,20 @@ def has_input(config: Config, query: str, upstream: Path) -> bool:
     Args:
         upstream: where it lies; for bronze, the table of what was handed over to it.
     """
+    if _reads_another(config, query, upstream):
+        return True  # which it has to refuse
     read = read_up_to(config, query, upstream)
     if query.startswith(f"{PUBLISH}."):  # rows that are taken away are news as well
         return not read.is_whole or log.has_changes(upstream, read.version)
     return not read.is_whole or tables.rows_written(upstream, after=read.version - 1) > 0
+
+
+def _reads_another(config: Config, query: str, upstream: Path) -> bool:
+    """Whether the table was made anew, and is none that the query has ever read."""
+    checkpoint = config.layout.checkpoint(query)
+    if query.startswith("bronze.") or not tables.exists(upstream):
+        return False
+    return checkpoints.is_of_another(checkpoint, checkpoints.last_committed(checkpoint), upstream)
 
 
 def read_up_to(config: Config, query: str, upstream: Path) -> DeltaOffset:
@@ -123,5 +134,6 @@ def passed(standing: Standing, table: str, path: Path) -> int:
     version = standing.passed.get(table, 0)
     if not tables.exists(path):
         return version
-    is_another = tables.made_at(path) > standing.passed_at.get(table, _EVER)
+    # A time to come is one of a clock that has been put right since.
+    is_another = standing.passed_at.get(table, _EVER) < tables.made_at(path) <= clock.now()
     return -1 if is_another or version > tables.version(path) else version

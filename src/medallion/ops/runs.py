@@ -110,6 +110,11 @@ class Runs:
         sums = self.standing.sums.get(query)
         return sums.last_batch if sums else -1
 
+    def has_failed(self, query: str) -> bool:
+        """Whether a query failed when it ran last."""
+        last = self.standing.last.get(query)
+        return last is not None and last.state == "failed"
+
 
 def _standing(table: Path) -> Standing:
     """The whole standing by one question: each would open all files of the record."""

@@ -186,7 +186,7 @@ def _rebuild(pipeline: Pipeline, table: str, then: Sequence[str]) -> None:
             f"{table} cannot be rebuilt yet: nothing has landed that tells its schema."
         )
     await_all([flow.ran], Watch(pipeline.say).look)
-    row = row_of(beside.config, beside.runs, flow, flow.settle(-1))
+    row = row_of(beside.config, beside.runs, flow, flow.settle(-1), is_new=True)
     row |= {"run_id": pipeline.run_id, "command": f"refresh {table}", "state": REFRESHED}
     before = tables.row_count(layout.table(table))
     checkpoint = area.checkpoint(table)

@@ -33,7 +33,8 @@ def settle(
             failures.append(ours(error, f"{flow.name} cannot be put on record"))
             row = row_of(config, runs, flow, {}, str(failures[-1]))
         else:
-            if not (flow.ran.batches or flow.ran.error() or figures["last_batch"] > since):
+            has_done = flow.ran.batches or flow.ran.error() or figures["last_batch"] > since
+            if not (has_done or runs.has_failed(flow.name)):
                 continue
             row = row_of(config, runs, flow, figures)
         rows.append({**row, "run_id": run_id, "command": command})
@@ -46,12 +47,18 @@ def settle(
 
 
 def row_of(
-    config: Config, runs: Runs, flow: Flow, figures: Mapping[str, Any], failure: str | None = None
+    config: Config,
+    runs: Runs,
+    flow: Flow,
+    figures: Mapping[str, Any],
+    failure: str | None = None,
+    is_new: bool = False,
 ) -> dict[str, Any]:
     """The row of `ops.runs` for one query, with what its tables' logs say was written.
 
     Args:
         failure: why there are no figures: then the versions stay open for the next run as well.
+        is_new: its tables are, and what is on record is of those that they will replace.
     """
     run = flow.ran
     error = failure or run.error()
@@ -66,15 +73,15 @@ def row_of(
         "watermark": run.watermark(),
         **figures,
     }
-    return row if failure else {**row, **_written(config, runs, flow)}
+    return row if failure else {**row, **_written(config, runs, flow, is_new)}
 
 
 _COLUMNS = (("rows_out", "table_version"), ("quarantined_rows", "quarantine_version"))
 
 
-def _written(config: Config, runs: Runs, flow: Flow) -> dict[str, int]:
+def _written(config: Config, runs: Runs, flow: Flow, is_new: bool) -> dict[str, int]:
     """The rows that the flow's tables have got since its last run, and their versions now."""
-    sums = runs.standing.sums.get(flow.name)
+    sums = None if is_new else runs.standing.sums.get(flow.name)
     before = (sums.table_version, sums.quarantine_version) if sums else (0, 0)
     found = {}
     for target, (rows, version), since in zip(flow.targets, _COLUMNS, before, strict=False):

@@ -15,7 +15,7 @@ from medallion.schema.names import is_plain, reserved
 from medallion.spark.errors import one_line
 
 # Of the others, Spark rounds or cuts a value that does not fit, and says nothing.
-_WITHIN = ("string", "boolean", "int", "bigint", "float", "double", "timestamp", "date")
+_WITHIN = ("string", "boolean", "int", "bigint", "double", "timestamp", "date")
 
 
 def check_declared(source: SourceConfig) -> None:

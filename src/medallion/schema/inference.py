@@ -30,13 +30,14 @@ def infer(lines: Iterable[str]) -> dict[str, str]:
     them; texts that are all times with a whole date become timestamp; fields of several kinds
     become string; nested ones become struct and array. Fields that are always null or empty are
     left out, for they may yet be anything, and so are nested ones that no table can hold: too deep
-    or wide, or with names that are not plain or there twice.
+    or wide, or with names that are not plain. Of names that differ in case alone the
+    one that most lines have is taken: Spark knows them as one.
     """
     fields: dict[str, _Seen] = {}
     for row in _rows(lines):
         for name, value in row.items():
             fields.setdefault(name, _Seen()).add(value, 1)
-    found = {name: seen.kind() for name, seen in sorted(fields.items())}
+    found = {name: seen.kind() for name, seen in _of_one_case(fields)}
     return {name: _ddl(kind) for name, kind in found.items() if kind and _is_fit(kind)}
 
 
@@ -53,9 +54,10 @@ def _rows(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
 class _Seen:
     """The values of a field that have been seen."""
 
-    __slots__ = ("fields", "has_fractions", "is_exact", "is_long", "items", "kinds")
+    __slots__ = ("count", "fields", "has_fractions", "is_exact", "is_long", "items", "kinds")
 
     def __init__(self) -> None:
+        self.count = 0  # without nulls
         self.kinds: set[type[T.DataType]] = set()
         # Of the numbers: whether some are not whole, and whether a long or a double says the whole.
         self.has_fractions, self.is_long, self.is_exact = False, True, True
@@ -66,6 +68,7 @@ class _Seen:
         """Take notice of a value that lies so many levels within a line."""
         if value is None:
             return
+        self.count += 1
         if isinstance(value, list | dict):
             self._add_nested(value, level)
         elif isinstance(value, bool):
@@ -112,7 +115,7 @@ class _Seen:
             item = self.items and self.items.kind()
             return T.ArrayType(item) if item else None
         if kind is T.StructType:
-            some = [(name, seen.kind()) for name, seen in sorted(self.fields.items())]
+            some = [(name, seen.kind()) for name, seen in _of_one_case(self.fields)]
             fields = [T.StructField(name, kind) for name, kind in some if kind]
             return T.StructType(fields) if fields else None
         return kind()
@@ -121,6 +124,14 @@ class _Seen:
         if self.has_fractions:
             return T.DoubleType() if self.is_exact else T.StringType()
         return T.LongType() if self.is_long else T.StringType()
+
+
+def _of_one_case(fields: dict[str, _Seen]) -> list[tuple[str, _Seen]]:
+    """Fields by their names, without those that differ from a more frequent one in case alone."""
+    found: dict[str, str] = {}
+    for name in sorted(fields, key=lambda name: (-fields[name].count, name)):
+        found.setdefault(folded(name), name)
+    return [(name, fields[name]) for name in sorted(found.values())]
 
 
 def _is_double(value: int) -> bool:
@@ -152,8 +163,7 @@ def inner(kind: T.DataType) -> list[T.DataType]:
 
 def _has_plain_names(kind: T.DataType) -> bool:
     names = kind.names if isinstance(kind, T.StructType) else []
-    are_plain = all(map(is_plain, names)) and len(set(map(folded, names))) == len(names)
-    return are_plain and all(map(_has_plain_names, inner(kind)))
+    return all(map(is_plain, names)) and all(map(_has_plain_names, inner(kind)))
 
 
 def _ddl(kind: T.DataType) -> str:

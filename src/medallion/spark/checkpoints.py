@@ -80,6 +80,12 @@ def delta_offset(checkpoint: Path, batch: int, table: Path | None = None) -> Del
     return parse_offset(found[0]) if found else DeltaOffset(0, -1)
 
 
+def is_of_another(checkpoint: Path, batch: int, table: Path) -> bool:
+    """Whether batch `batch` has read a Delta table alone, and not the one that is there now."""
+    found = offsets(checkpoint, batch)
+    return len(found) == 1 and found[0]["reservoirId"] != tables.identity(table)
+
+
 def offsets(checkpoint: Path, batch: int) -> list[Any]:
     """Up to where batch `batch` had read, as its sources spell it; none for one before the first.
 
@@ -103,13 +109,20 @@ def settings(checkpoint: Path) -> dict[str, str]:
     return dict(json.loads(lines[1])["conf"]) if lines else {}
 
 
-def first_definition(checkpoint: Path, definition: dict[str, Any]) -> dict[str, Any]:
+def first_definition(
+    checkpoint: Path, definition: dict[str, Any], has_written: bool
+) -> dict[str, Any]:
     """What a query was defined as when its first batch ran; before that, this one is noted.
 
     Spark compares the types of the state's columns with the query's, and not their meaning.
+
+    Args:
+        checkpoint: the query's.
+        definition: what it is defined as now.
+        has_written: whether its first batch has, which may have been cut off then.
     """
     then = noted(checkpoint, "definition")
-    if then is None or last_committed(checkpoint) < 0:
+    if then is None or (last_committed(checkpoint) < 0 and not has_written):
         note(checkpoint, "definition", definition)
         return definition
     return then

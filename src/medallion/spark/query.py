@@ -30,7 +30,12 @@ _NO_CAUSE = ("TASK_WRITE_FAILED", "CANNOT_WRITE_STATE_STORE", "CANNOT_LOAD_STATE
 _DAMAGED_STATE = "LOAD_STATE_STORE|MISSING_STATE_DIR|(Checksum|FileNotFound)Exception.*/state/"
 _GONE = "KAFKA_DATA_LOSS"
 _NO_FEED = ("DELTA_MISSING_CHANGE_DATA", "DELTA_CHANGE_DATA_FILE_NOT_FOUND")
-_REWRITTEN = ("DELTA_SOURCE_TABLE_IGNORE_CHANGES", "DELTA_SOURCE_IGNORE_DELETE")
+_REWRITTEN = (
+    "DELTA_SOURCE_TABLE_IGNORE_CHANGES",
+    "DELTA_SOURCE_IGNORE_DELETE",
+    "DELTA_MISSING_FILES_UNEXPECTED_VERSION",
+    "DELTA_DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE",
+)
 
 
 def trigger(text: str) -> dict[str, Any]:
@@ -176,8 +181,9 @@ class Run:
             told += f" ({why})"
         if any(name in told for name in _REWRITTEN):
             return (
-                "rows of the table that it reads have been changed or deleted since it last ran: "
-                f"medallion refresh {self.name} rebuilds its own"
+                "the table that it reads is another one since it last ran, or rows of it have been "
+                f"changed or deleted, or are not kept any more: medallion refresh {self.name} "
+                "rebuilds its own"
             )
         if any(name in told for name in _NO_FEED):
             return (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -42,13 +43,14 @@ class Gold(Flow):
         Raises:
             ConfigError: the table was made by another definition, which would be mixed with this
                 one.
-            UsageError: its rows are appended, and its checkpoint is gone or torn.
+            UsageError: its rows are appended, and its checkpoint is gone or torn; or merged, and
+                it is gone.
         """
         layout, table = self.config.layout, self.table
         checkpoint = layout.checkpoint(self.name)
-        now = dict(self.definition())
-        refuse_another(self.config, self.name, checkpoints.first_definition(checkpoint, now), now)
         target = layout.table(self.name)
+        now = dict(self.definition())
+        self._refuse_another(checkpoint, target, now)
         if table.output_mode == "append":  # a new checkpoint would append all of it again
             recovery.refuse_lost(self.name, checkpoint, [target], recorded)
         elif why := recovery.forget_parted(checkpoint, [target], table.output_mode != "update"):
@@ -71,6 +73,16 @@ class Gold(Flow):
             writer = result.writeStream.outputMode(table.output_mode)
             self.run = query.start(writer, self.name, checkpoint, trigger, target)
         return self.run
+
+    def _refuse_another(self, checkpoint: Path, target: Path, now: dict[str, Any]) -> None:
+        """Raise an error where the table has rows by another definition, or by who knows which."""
+        has_written = recovery.has_begun_to_write(checkpoint, [target])
+        if self.table.output_mode == "update":  # whose merges have no number
+            if checkpoints.noted(checkpoint, "definition") is None:
+                recovery.refuse_lost(self.name, checkpoint, [target], recorded=-1)
+            has_written = checkpoints.last_begun(checkpoint) >= 0 and tables.row_count(target) > 0
+        then = checkpoints.first_definition(checkpoint, now, has_written)
+        refuse_another(self.config, self.name, then, now)
 
     def _stream(self) -> dict[str, DataFrame]:
         """The silver tables that it reads, by source."""

@@ -107,7 +107,10 @@ class Publish(Flow):
         is_lost = begun < max(last, recorded) or (is_plan and last >= begun)
         if is_lost or recovery.repair(self._checkpoint, []) is not None:
             self._refuse(f"{self._checkpoint} does not have all batches that were published")
-        if checkpoints.last_committed(self._checkpoint) >= 0:
+        done = checkpoints.last_committed(self._checkpoint)
+        if checkpoints.is_of_another(self._checkpoint, done, self._gold):
+            self._refuse(f"{self.upstream[0]} was made anew, and is another table now")
+        if done >= 0:
             read = due.read_up_to(self.config, self.name, self._gold)
             if read.version and not log.can_tell_changes(self._gold, read.version):
                 self._refuse(f"what {self.upstream[0]} has changed since is not kept any more")

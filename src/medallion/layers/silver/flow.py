@@ -55,7 +55,7 @@ class Silver(Flow):
         recovery.refuse_lost(self.name, checkpoint, (silver, quarantine), recorded)
         begun, check = self._take_up_rules(recorded)
         bronze = self._bronze()
-        self._refuse_columns(bronze.select(*map(F.expr, begun["columns"].values())))
+        self._refuse_columns(bronze.select(*map(F.expr, source.silver.values())))
         rows = check(bronze)
         whole = self._enrichment.blank(rows) if self._enrichment else rows
         kept = transform.good(whole, source.in_silver)
@@ -118,7 +118,10 @@ class Silver(Flow):
     def _refuse_another(self, good: DataFrame) -> None:
         """Spark knows a key again by its place among the keys, and Delta a column by its type."""
         now = dict(self.definition())
-        then = checkpoints.first_definition(self.config.layout.checkpoint(self.name), now)
+        checkpoint = self.config.layout.checkpoint(self.name)
+        targets = map(self.config.layout.table, self.targets)
+        has_written = recovery.has_begun_to_write(checkpoint, targets)
+        then = checkpoints.first_definition(checkpoint, now, has_written)
         # A table of before expressions were noted goes on.
         then = {key: now[key] for key in now if key.endswith(_AS)} | then
         there = self.spark.read.format("delta").load(str(self.config.layout.table(self.name)))
