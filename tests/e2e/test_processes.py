@@ -120,7 +120,7 @@ def test_a_stream_a_backfill_beside_it_and_a_night(
     lakehouse.config = load({"MEDALLION_CONF": str(conf), "MEDALLION_HOME": str(root)}, PROJECT)
 
     def land() -> dict[str, int]:
-        found = cli.json("land", "--dirty", "--rows", "300", "--seed", "7")
+        found = cli.json("land", "--source", "event", "--dirty", "--rows", "300", "--seed", "7")
         return Counter(found["event"])
 
     process = cli.start("stream", "--trigger", "1 seconds", start_new_session=True)
