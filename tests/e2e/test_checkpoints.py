@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from medallion.config.values import Duration
+from medallion.errors import MedallionError
 from medallion.inspection.audit import audit
 from medallion.lakehouse import tables
 from medallion.ops import ledger
@@ -64,8 +65,13 @@ def test_a_checkpoint_that_is_gone(filled: Lakehouse) -> None:
         "gold.device_totals: its table is gone: medallion run gold says more.",
     )
     assert end_if_idle(lakehouse.config, "nightly", print) is None
+    (layout.checkpoint("gold.device_totals") / "metadata").write_text("")  # a machine stopped
     lakehouse.fill("gold")
     assert lakehouse.rows("gold.device_totals") == DEVICES
+    layout.table("bronze.activity").rename(lakehouse.root / "away")
+    with pytest.raises(MedallionError, match=r"bronze/activity is gone, and nothing else has all"):
+        lakehouse.fill("bronze")
+    assert not layout.table("bronze.activity").exists()
 
 
 def test_the_last_files_of_checkpoints_are_torn(filled: Lakehouse) -> None:

@@ -69,8 +69,10 @@ def test_a_gold_table_is_not_made_by_two_definitions(lakehouse: Lakehouse) -> No
         lakehouse.fill("gold")
     measures = {"one": "count(*)", "two": "count_if(device = 'p')"}
     swapped = dict(reversed(measures.items()))
-    with pytest.raises(ConfigError, match="was made with measure"):
-        refuse_another(config, "gold.t", {"measure": measures}, {"measure": swapped})
+    both = ({"measure": measures}, {"measure": swapped})
+    refuse_another(config, "gold.t", *both)
+    with pytest.raises(ConfigError, match=r"was made with measure .* in this order"):
+        refuse_another(config, "gold.t", *both, in_order=["measure"])
     assert lakehouse.rows("gold.action_counts") == before
     assert sum(row[-1] for row in lakehouse.rows("gold.user_activity", "total_events")) == 4
     refresh.refresh(lakehouse.pipeline(), "gold.action_counts")
@@ -128,6 +130,7 @@ def test_a_silver_table_is_not_made_by_two_definitions(lakehouse: Lakehouse) -> 
     definition = json.loads(note.read_text())
     note.write_text(json.dumps({k: it for k, it in definition.items() if " as" not in k}))
     lakehouse.fill("silver")
+    assert json.loads(note.read_text()) == definition
 
 
 def test_what_one_query_cannot_be_started_for_stops_no_other(lakehouse: Lakehouse) -> None:

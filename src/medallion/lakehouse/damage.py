@@ -38,7 +38,7 @@ def is_cut_off(table: Path) -> bool:
 def _advice(table: Path) -> str:
     if again := _rebuilt(table):
         return f"{again}."
-    if (table.parent.name, table.name) in (("ops", "runs"), ("ops", "files")):
+    if (table.parent.name, table.name) in (("ops", "runs"), ("ops", "files"), ("ops", "topics")):
         return "move that file away; the next run puts on record again what it said."
     if table.parent.name == "_intake":
         return "move that file away; the next run hands over again what bronze has not read."

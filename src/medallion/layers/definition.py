@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,27 @@ _KEPT = ("spark.sql.shuffle.partitions", "spark.sql.streaming.stateStore.provide
 
 
 def refuse_another(
-    config: Config, table: str, then: Mapping[str, Any], now: Mapping[str, Any]
+    config: Config,
+    table: str,
+    then: Mapping[str, Any],
+    now: Mapping[str, Any],
+    in_order: Collection[str] = (),
 ) -> None:
-    """Raise ConfigError where a table is not defined as it was when it was made."""
+    """Raise ConfigError where a table is not defined as it was when it was made.
+
+    Args:
+        config: which folder is named.
+        table: the table's name.
+        then: what it was made by.
+        now: what the configuration says.
+        in_order: the keys whose mappings have to be in the same order as well.
+    """
     changed = [
-        f"{key} {then[key]!r}" if key in then else f"no {key}"
+        f"{key} {then[key]!r}" + (" in this order" if key in in_order else "")
+        if key in then
+        else f"no {key}"
         for key in dict.fromkeys((*then, *now))
-        if not _is_same(then.get(key), now.get(key))
+        if not _is_same(then.get(key), now.get(key), key in in_order)
     ]
     if changed:
         raise ConfigError(
@@ -33,12 +47,9 @@ def refuse_another(
         )
 
 
-def _is_same(then: Any, now: Any) -> bool:
-    """Whether two values are the same: a window of 600 seconds is one of 10 minutes.
-
-    Named things in another order are not: Spark's state knows a measure, or a key, by its place.
-    """
-    if isinstance(then, dict) and isinstance(now, dict):
+def _is_same(then: Any, now: Any, in_order: bool) -> bool:
+    """Whether two values are the same: a window of 600 seconds is one of 10 minutes."""
+    if in_order and isinstance(then, dict) and isinstance(now, dict):
         return list(then.items()) == list(now.items())
     try:
         return bool(then == now) or Duration.of(then) == Duration.of(now)

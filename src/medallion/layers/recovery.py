@@ -48,7 +48,9 @@ def has_written(checkpoint: Path, targets: Iterable[Path], batch: int) -> bool:
 def has_begun_to_write(checkpoint: Path, targets: Iterable[Path]) -> bool:
     """Whether its first batch has rows in its tables, though it may have been cut off then."""
     batch = checkpoints.last_begun(checkpoint)
-    return batch >= 0 and has_written(checkpoint, targets, batch)
+    if batch < 0 or checkpoints.torn(checkpoint):  # which is refused, or counted anew
+        return False
+    return has_written(checkpoint, targets, batch)
 
 
 def parted(checkpoint: Path, targets: Sequence[Path], is_numbered: bool = True) -> str | None:
@@ -96,7 +98,14 @@ def refuse_lost(name: str, checkpoint: Path, targets: Sequence[Path], recorded: 
 def forget_parted(
     checkpoint: Path, targets: Sequence[Path], is_numbered: bool = True
 ) -> str | None:
-    """Drop a checkpoint that is of no use, for a query that counts all anew; why, if it is."""
+    """Drop a checkpoint that is of no use, for a query that counts all anew; why, if it is.
+
+    Its notes stay, whenever the process dies: who goes on has to know what the table was made by.
+    """
     if why := parted(checkpoint, targets, is_numbered):
-        shutil.rmtree(checkpoint)
+        for part in checkpoint.iterdir():
+            if part.is_dir():
+                shutil.rmtree(part)
+        (checkpoint / "metadata").unlink(missing_ok=True)
+        checkpoints.forget_checksums(checkpoint)
     return why

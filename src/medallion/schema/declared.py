@@ -37,7 +37,7 @@ def _check(where: str, column: str, kind: str) -> None:
         raise ConfigError(
             f"{where}.{column}: {lossy[0]} cannot be a type here, for it would change values that "
             f"do not fit it; within struct<> and array<> there can be {', '.join(_WITHIN)} (and "
-            "long, which is bigint)."
+            "long, which is bigint). A column that bronze has already may be left out."
         )
     refused = [name for name in (column, *_fields(found)) if not is_plain(name)]
     if refused:

@@ -91,7 +91,7 @@ class Source(Protocol):
 
     @property
     def last_on_record(self) -> int | None:
-        """The last batch in the source's ledger, -1 if none; None where its checkpoint says more.
+        """The last batch in the source's ledger, -1 if none; None where it keeps none.
 
         Somebody may have put back an older copy of the ledger.
         """

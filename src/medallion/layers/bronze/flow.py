@@ -40,7 +40,8 @@ class Bronze(Flow):
 
         Raises:
             ConfigError: the declared schema is not valid, or not that of the table.
-            UsageError: the source has only what comes while it is read, and this is for what waits.
+            UsageError: the source has only what comes while it is read, and this is for what waits;
+                or the table is gone.
         """
         if "availableNow" in trigger and not KINDS[self.source.format].can_wait:
             raise UsageError(
@@ -48,6 +49,7 @@ class Bronze(Flow):
                 "reads is lost: use medallion stream, which reads it while it is on."
             )
         self._refuse_another_kind()
+        self._refuse_gone(recorded)
         schema = Schema(self.config, self.source)
         opened = self._opened(schema)
         self._writer = Writer(self.spark, self.config, opened, schema, self.name, self.say)
@@ -61,6 +63,16 @@ class Bronze(Flow):
     def _opened(self, schema: Schema) -> Source:
         kind = KINDS[self.source.format]
         return kind.open(self.spark, self.config, self.source, schema, self.say)
+
+    def _refuse_gone(self, recorded: int) -> None:
+        """What was taken in does not land again: the table would come back without it."""
+        table = self.config.layout.table(self.name)
+        begun = checkpoints.last_begun(self.config.layout.checkpoint(self.name))
+        if max(begun, recorded) >= 0 and not tables.exists(table):
+            raise UsageError(
+                f"{self.name} cannot go on, for {table} is gone, and nothing else has all of its "
+                "rows: put it back from a copy."
+            )
 
     def _refuse_another_kind(self) -> None:
         """Files are not gone on with as messages: neither knows what of the other was taken in."""

@@ -55,7 +55,6 @@ class Gold(Flow):
             recovery.refuse_lost(self.name, checkpoint, [target], recorded)
         elif why := recovery.forget_parted(checkpoint, [target], table.output_mode != "update"):
             self.say(f"  {self.name}: {why}: all of silver is counted anew")
-            checkpoints.note(checkpoint, "definition", now)
         self.tell_kept_settings()
         stream = self._stream()
         result = made_of(self.spark, self.config, table, stream)
@@ -76,13 +75,16 @@ class Gold(Flow):
 
     def _refuse_another(self, checkpoint: Path, target: Path, now: dict[str, Any]) -> None:
         """Raise an error where the table has rows by another definition, or by who knows which."""
-        has_written = recovery.has_begun_to_write(checkpoint, [target])
-        if self.table.output_mode == "update":  # whose merges have no number
+        is_merged = self.table.output_mode == "update"
+        if not is_merged:
+            has_written = recovery.has_begun_to_write(checkpoint, [target])
+        else:  # merges have no number
             if checkpoints.noted(checkpoint, "definition") is None:
                 recovery.refuse_lost(self.name, checkpoint, [target], recorded=-1)
             has_written = checkpoints.last_begun(checkpoint) >= 0 and tables.row_count(target) > 0
         then = checkpoints.first_definition(checkpoint, now, has_written)
-        refuse_another(self.config, self.name, then, now)
+        # State knows a measure, and a key of a join, by its place.
+        refuse_another(self.config, self.name, then, now, () if is_merged else ("measure", "on"))
 
     def _stream(self) -> dict[str, DataFrame]:
         """The silver tables that it reads, by source."""

@@ -127,6 +127,7 @@ class Silver(Flow):
         there = self.spark.read.format("delta").load(str(self.config.layout.table(self.name)))
         columns = [{f"column {c}": kind for c, kind in rows.dtypes} for rows in (there, good)]
         refuse_another(self.config, self.name, then | columns[0], now | columns[1])
+        checkpoints.note(checkpoint, "definition", then)
 
     def _refuse_inexact(self, good: DataFrame) -> None:
         """Spark's state knows a key by its bytes, and 0.0 and -0.0 are one to a query."""

@@ -112,8 +112,10 @@ class Topics:
         return MessageBatch(self, number, None)
 
     @property
-    def last_on_record(self) -> None:
-        """How far each topic was read, the checkpoint says as well."""
+    def last_on_record(self) -> int:
+        """The last batch in the ledger; -1 if none."""
+        taken = topics.read(self.config.layout, self.name).values()
+        return max((each.batch for each in taken), default=-1)
 
     def can_go_on(self, checkpoint: Path) -> bool:
         """Whether it has just the topics that are read: Spark takes others for lost."""
@@ -128,9 +130,8 @@ class Topics:
     def begin_anew(self, checkpoint: Path, last: int) -> None:
         """Go on from where the ledger has it, and with the first message of a topic that is new."""
         self.poll()
-        taken = topics.read(self.config.layout, self.name).values()
-        batch = max((each.batch for each in taken), default=-1)
-        checkpoints.begin_after(checkpoint, max(batch, last, 0), _by_topic(self._starts()))
+        batch = max(self.last_on_record, last, 0)
+        checkpoints.begin_after(checkpoint, batch, _by_topic(self._starts()))
 
     def sample(self) -> MessageBatch:
         """Nothing: the first batch itself tells the schema."""
