@@ -57,6 +57,9 @@ ENDS: dict[str, tuple[bytes, list[tuple[int | None, str | None]]]] = {
     "quoted_cr.csv": (b'Index,Device\n1,"a\r"\n2,"\r\n"\n', [(1, "a\r"), (2, "\r\n")]),
     "cr.csv": (b'Index,Device\r1,a\r\r2,"b\rc"\r', [(1, "a"), (2, "b\rc")]),
     "one.csv": (b"Index\r\n1\r\n\r\n2\n3\r\n", [(1, None), (2, None), (3, None)]),
+    "nul.csv": (b'Index,Device\r\n1,"a\0b"\r\n', [(1, "a\0b")]),
+    "nul_lf.csv": (b'Index,Device\n1,"say ""x""\0z"\n2,"\0"""\n', [(1, 'say "x"\0z'), (2, '\0"')]),
+    "odd_quotes.csv": (b'Index,Device\n1,a"\n2,"a"b\n3,"c"\n', [(1, 'a"'), (2, '"a"b'), (3, "c")]),
 }
 
 

@@ -99,6 +99,8 @@ def read(
         .option("header", "true")
         .option("multiLine", "true")
         .option("escape", '"')
+        # Or else NUL escapes the escape, and within quotes there would be none.
+        .option("charToEscapeQuoteEscaping", '"')
         .option("encoding", form.encoding)
         .option("lineSep", form.line_end)  # or within quotes \r\n would become \n
         .option("columnNameOfCorruptRecord", _BROKEN)
