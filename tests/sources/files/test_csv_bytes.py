@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+
+from medallion.ops.ledger import REJECTED
 from tests.support.byte_files import SCHEMA, found, land, recounted
 from tests.support.lakehouse import Lakehouse, book, only
 
@@ -93,12 +96,41 @@ ENDS: dict[str, tuple[bytes, list[tuple[int | None, str | None]]]] = {
     "cr_and_crlf.csv": (b'Index,Device\r\n1,"a\r"\r\n2,b\r\n', [(1, "a\r"), (2, "b")]),
     "blank_first.csv": (b"\nIndex,Device\r\n1,a\r\n2,b\n", [(1, "a"), (2, "b")]),
 }
+OPEN = (
+    "its quote is never closed, so the rows after it would be one field: close it, or double the "
+    "quotes within a text"
+)
+BLANK = "a blank line before its header does not end as the rows do: take it out"
+IN_QUOTES = (
+    "its last field ends with a \\r in quotes, which cannot be told from those before a \\n: end "
+    "all rows alike, with \\n or \\r\\n"
+)
+SET_ASIDE: dict[str, tuple[bytes, str]] = {
+    "open.csv": (b'Index,Device\n1,"a\n2,b\n3,c\n', f"line 2: {OPEN}"),
+    "open_crlf.csv": (b'Index,Device\r\n1,a\r\n2,"b\r\n3,c\r\n', f"line 3: {OPEN}"),
+    "open_cr.csv": (b'Index,Device\r1,a\nb\r2,"b\r3,c\r', f"line 3: {OPEN}"),
+    "open_crcrlf.csv": (b'Index,Device\r\r\n1,"\r\r\n2,b\r\r\n', f"line 2: {OPEN}"),
+    "open_last.csv": (b'Index,Device\n1,"a\n\nb"\n2,"c""', f"line 5: {OPEN}"),
+    "open_header.csv": (b'Index,"Device\n1,a\n', f"line 1: {OPEN}"),
+    "open_bom.csv": (b'\xef\xbb\xbf"Index,Device\n1,a\n', f"line 1: {OPEN}"),
+    "open_packed.csv.gz": (gzip.compress(b'Index,Device\n1,"a\n2,b\n'), f"line 2: {OPEN}"),
+    "blank_crlf.csv": (b"\r\nIndex,Device\n1,a\n", BLANK),
+    "blank_lf.csv": (b"\n\rIndex,Device\r1,a\r", BLANK),
+    "in_quotes.csv": (b'Index,Device\n1,"a\r"\n2,b\r\n', f"line 2: {IN_QUOTES}"),
+}
 
 
 def test_line_ends_of_csv(lakehouse: Lakehouse) -> None:
     home = only(lakehouse, format="csv", schema=SCHEMA, schema_evolution="rescue")
     land(home, {name: data for name, (data, _) in ENDS.items()})
+    land(home, {name: data for name, (data, _) in SET_ASIDE.items()})
     home.fill("bronze")
+    aside = {key[0]: entry for key, entry in book(home).items() if entry.state == REJECTED}
+    assert {name: entry.why for name, entry in aside.items()} == {
+        name: why for name, (_, why) in SET_ASIDE.items()
+    }
+    for name, (data, _) in SET_ASIDE.items():
+        assert (home.root / str(aside[name].moved_to)).read_bytes() == data
     rows = {name: [(*row, None) for row in rows] for name, (_, rows) in ENDS.items()}
     assert found(home, "Index", "Device", "_corrupt_record") == rows
     assert {key[0] for key, entry in book(home).items() if entry.rescued_rows} == set()
