@@ -109,8 +109,9 @@ def test_a_checkpoint_and_a_table_that_are_not_each_others(checkpoint: Path) -> 
     written(table, 4)
     with pytest.raises(UsageError, match="is older than what its batches have written"):
         recovery.refuse_lost("silver.a", checkpoint, (table,), recorded=3)
+    checkpoints.note(checkpoint, "definition", {"keys": ["a"]})
     assert "is older" in (recovery.forget_parted(checkpoint, (table,)) or "")
-    assert not checkpoint.exists()
+    assert [part.name for part in checkpoint.iterdir()] == ["definition.json"]
 
 
 def test_who_only_looks_is_told_what_is_torn(checkpoint: Path) -> None:

@@ -129,7 +129,8 @@ def test_a_silver_table_is_not_made_by_two_definitions(lakehouse: Lakehouse) -> 
     note = lakehouse.config.layout.checkpoint("silver.event") / "definition.json"
     definition = json.loads(note.read_text())
     note.write_text(json.dumps({k: it for k, it in definition.items() if " as" not in k}))
-    lakehouse.fill("silver")
+    lakehouse.land("event", "3.json", event("10:08:00"))
+    lakehouse.fill("bronze", "silver")
     assert json.loads(note.read_text()) == definition
 
 

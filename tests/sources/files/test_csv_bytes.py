@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+
+from medallion.ops.ledger import REJECTED
 from tests.support.byte_files import SCHEMA, found, land, recounted
 from tests.support.lakehouse import Lakehouse, book, only
 
@@ -18,6 +21,8 @@ def test_csv_that_is_not_utf8(lakehouse: Lakehouse) -> None:
             "broken.csv": b"Index,Device\n1,caf\xe9,x\n" + "2,ä,x\n".encode(),
             "halves.csv": b"Index,Device\n\xc3,\xa4\n",  # together they would be a letter
             "crlf.csv": b"Index,Device\r\n1,\xe4\r\n2,\xc3\xa4\r\n",
+            "crcrlf.csv": b"Index,Device\r\r\n1,\xe4\r\r\n2,b,x\r\r\n3,\xc3\xa4\r\r\n",
+            "commas.csv": b"Index\n\r,,x\n\r\n1\r\n",
             "bom.csv": f"\ufeffIndex,Device\n1,{UMLAUTS}\n".encode() + b"2,caf\xe9\n",
             "bom_quote.csv": b'\xef\xbb\xbf"Index",Device\n1,a\n2,caf\xe9\n',
             "header.csv": b"caf\xe9,Device\n1,ok\n",
@@ -35,6 +40,8 @@ def test_csv_that_is_not_utf8(lakehouse: Lakehouse) -> None:
         "broken.csv": [(None, None, "1,caf\xe9,x"), (None, None, "2,ä,x")],
         "halves.csv": [(None, None, "\xc3,\xa4")],
         "crlf.csv": [(2, "ä", None), (None, None, "1,\xe4")],
+        "crcrlf.csv": [(3, "ä", None), (None, None, "1,\xe4"), (None, None, "2,b,x")],
+        "commas.csv": [(1, None, None), (None, None, "\r,,x")],
         "bom.csv": [(1, UMLAUTS, None), (None, None, "2,caf\xe9")],
         "bom_quote.csv": [(1, "a", None), (None, None, "2,caf\xe9")],
         "header.csv": [(None, "ok", None)],
@@ -57,13 +64,73 @@ ENDS: dict[str, tuple[bytes, list[tuple[int | None, str | None]]]] = {
     "quoted_cr.csv": (b'Index,Device\n1,"a\r"\n2,"\r\n"\n', [(1, "a\r"), (2, "\r\n")]),
     "cr.csv": (b'Index,Device\r1,a\r\r2,"b\rc"\r', [(1, "a"), (2, "b\rc")]),
     "one.csv": (b"Index\r\n1\r\n\r\n2\n3\r\n", [(1, None), (2, None), (3, None)]),
+    "first_cr.csv": (b'Device,Index\r\n"\r",\r\nb,2\n', [(2, "b"), (None, "\r")]),
+    "one_cr.csv": (b'Device\n"\r"\n', [(None, "\r")]),
+    "nul.csv": (b'Index,Device\r\n1,"a\0b"\r\n', [(1, "a\0b")]),
+    "nul_lf.csv": (b'Index,Device\n1,"say ""x""\0z"\n2,"\0"""\n', [(1, 'say "x"\0z'), (2, '\0"')]),
+    "odd_quotes.csv": (b'Index,Device\n1,a"\n2,"a"b\n3,"c"\n', [(1, 'a"'), (2, '"a"b'), (3, "c")]),
+    # What Python writes on Windows to a file that is open without newline="".
+    "crcrlf.csv": (
+        b'Index,Device\r\r\n1,a\r\r\n\r\r\n2,\r\r\n3,"b\r\r\nc"\r\r\n',
+        [(1, "a"), (2, None), (3, "b\r\r\nc")],
+    ),
+    "crcrlf_last.csv": (b"Device,Index\r\r\na,1\r\r\n,2", [(1, "a"), (2, None)]),
+    "crcrlf_later.csv": (
+        b"Index,Device\n1,a\n2,b\r\r\n\r\r\n3,c\r\n\r\n4,\r\r\n",
+        [(1, "a"), (2, "b"), (3, "c"), (4, None)],
+    ),
+    # unix.csv and windows.csv one after the other
+    "crlf_later.csv": (
+        b"Index,Device\n1,a\n2,\n3,c\r\n4,\r\n5,d\n",
+        [(1, "a"), (2, None), (3, "c"), (4, None), (5, "d")],
+    ),
+    "crlf_far.csv": (
+        b"Index,Device\n" + b"1,a\n" * 9_000 + b"2,\r\n",
+        [*[(1, "a")] * 9_000, (2, None)],
+    ),
+    "crlf_later_quoted.csv": (
+        b'Index,Device\n1,"a\nb"\n2,"c\r\nd"\r\n"3","e"\r\n4,\r\n',
+        [(1, "a\nb"), (2, "c\r\nd"), (3, "e"), (4, None)],
+    ),
+    "crlf_within.csv": (b'Index,Device\n1,"a\r\nb"\n2,c\r', [(1, "a\r\nb"), (2, "c\r")]),
+    "cr_and_crlf.csv": (b'Index,Device\r\n1,"a\r"\r\n2,b\r\n', [(1, "a\r"), (2, "b")]),
+    "blank_first.csv": (b"\nIndex,Device\r\n1,a\r\n2,b\n", [(1, "a"), (2, "b")]),
+}
+OPEN = (
+    "its quote is never closed, so the rows after it would be one field: close it, or double the "
+    "quotes within a text"
+)
+BLANK = "a blank line before its header does not end as the rows do: take it out"
+IN_QUOTES = (
+    "its last field ends with a \\r in quotes, which cannot be told from those before a \\n: end "
+    "all rows alike, with \\n or \\r\\n"
+)
+SET_ASIDE: dict[str, tuple[bytes, str]] = {
+    "open.csv": (b'Index,Device\n1,"a\n2,b\n3,c\n', f"line 2: {OPEN}"),
+    "open_crlf.csv": (b'Index,Device\r\n1,a\r\n2,"b\r\n3,c\r\n', f"line 3: {OPEN}"),
+    "open_cr.csv": (b'Index,Device\r1,a\nb\r2,"b\r3,c\r', f"line 3: {OPEN}"),
+    "open_crcrlf.csv": (b'Index,Device\r\r\n1,"\r\r\n2,b\r\r\n', f"line 2: {OPEN}"),
+    "open_last.csv": (b'Index,Device\n1,"a\n\nb"\n2,"c""', f"line 5: {OPEN}"),
+    "open_header.csv": (b'Index,"Device\n1,a\n', f"line 1: {OPEN}"),
+    "open_bom.csv": (b'\xef\xbb\xbf"Index,Device\n1,a\n', f"line 1: {OPEN}"),
+    "open_packed.csv.gz": (gzip.compress(b'Index,Device\n1,"a\n2,b\n'), f"line 2: {OPEN}"),
+    "blank_crlf.csv": (b"\r\nIndex,Device\n1,a\n", BLANK),
+    "blank_lf.csv": (b"\n\rIndex,Device\r1,a\r", BLANK),
+    "in_quotes.csv": (b'Index,Device\n1,"a\r"\n2,b\r\n', f"line 2: {IN_QUOTES}"),
 }
 
 
 def test_line_ends_of_csv(lakehouse: Lakehouse) -> None:
     home = only(lakehouse, format="csv", schema=SCHEMA, schema_evolution="rescue")
     land(home, {name: data for name, (data, _) in ENDS.items()})
+    land(home, {name: data for name, (data, _) in SET_ASIDE.items()})
     home.fill("bronze")
+    aside = {key[0]: entry for key, entry in book(home).items() if entry.state == REJECTED}
+    assert {name: entry.why for name, entry in aside.items()} == {
+        name: why for name, (_, why) in SET_ASIDE.items()
+    }
+    for name, (data, _) in SET_ASIDE.items():
+        assert (home.root / str(aside[name].moved_to)).read_bytes() == data
     rows = {name: [(*row, None) for row in rows] for name, (_, rows) in ENDS.items()}
     assert found(home, "Index", "Device", "_corrupt_record") == rows
     assert {key[0] for key, entry in book(home).items() if entry.rescued_rows} == set()

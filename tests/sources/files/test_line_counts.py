@@ -85,6 +85,9 @@ CSV: dict[str, tuple[bytes, int]] = {
     "CR alone, and a field of two lines": (b'a,b\r1,"2\r3"\r4,5\r', 2),
     "first LF, then CRLF": (b"a,b\n1,2\r\n\r\n3,4\r\n", 2),
     "first CRLF, then LF": (b"a,b\r\n1,2\n\n3,4\n", 2),
+    "CRCRLF": (b'a,b\r\r\n1,"2\r\r\n3"\r\r\n\r\r\n4,5\r\r\n', 2),
+    "first LF, then CRCRLF": (b"a,b\n1,2\r\r\n\r\r\n3,4\r\r\n", 2),
+    "CR alone, and LF within a field": (b"a,b\r1,2\n3\r\r4,5\r", 2),
 }
 
 

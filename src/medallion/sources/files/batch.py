@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
@@ -12,7 +13,7 @@ from medallion.config.model import TYPED
 from medallion.errors import MedallionError
 from medallion.lakehouse.text import counted
 from medallion.ops.ledger import REPLACED, Entry
-from medallion.sources.files import codecs, record, reject, typed_counts
+from medallion.sources.files import codecs, csv_form, record, reject, typed_counts
 from medallion.sources.files.attempts import WHY, parts, works
 from medallion.sources.files.lengths import why_too_long
 from medallion.sources.files.record import Handed
@@ -68,15 +69,20 @@ class FileBatch:
                 self._entries = good
 
     def _fit_to_read(self, entries: list[Entry]) -> list[Entry]:
-        """Those that are whole, or text of lines that Spark can hold; the others are put aside."""
+        """Those that are whole, or text that Spark reads as it is; the others are put aside."""
         source = self.files.settings
         if source.format in TYPED:
             return self.files.put_aside(
                 entries, lambda path: typed_counts.why_unreadable(path, source.format)
             )
-        return self.files.put_aside(
-            entries, lambda path: reject.why_not_text(path) or why_too_long(path, source)
-        )
+        is_csv = source.format == "csv" and not source.multi_line
+
+        def why_unfit(path: Path) -> str | None:
+            # In this order: CSV is looked at row by row, and none is longer than may be held.
+            why = reject.why_not_text(path) or why_too_long(path, source)
+            return why or (csv_form.why_unfit(path) if is_csv else None)
+
+        return self.files.put_aside(entries, why_unfit)
 
     def _not_deadly(self, entries: list[Entry]) -> list[Entry]:
         """The files without those that an earlier process has died of; they are put aside."""

@@ -45,7 +45,7 @@ def _counted(path: Path, source: SourceConfig) -> int:
 
 
 def _csv_rows(path: Path) -> int:
-    """Rows after the header. They end with \r if that does, else with \n or \r\n."""
+    """Rows after the header. They end with \r if that does, else with \n, \r\n or \r\r\n."""
     with io.TextIOWrapper(opened(path), "latin-1", newline="") as lines:
         last = [""]
 
@@ -54,7 +54,8 @@ def _csv_rows(path: Path) -> int:
             return line
 
         found = any(csv.reader(map(read, _without_bom(lines))))  # up to the first row
-        end = "\r" if found and last[0].endswith("\r") else "\n"
+        is_cr = found and last[0].endswith("\r") and lines.readline() != "\r\n"
+        end = "\r" if is_cr else "\n"
     with io.TextIOWrapper(opened(path), "latin-1", newline=end) as lines:
         rows = (row for row in csv.reader(_one_end(_without_bom(lines), end)) if row)
         return max(sum(1 for _ in rows) - 1, 0)
@@ -64,7 +65,8 @@ def _one_end(lines: Iterator[str], end: str) -> Iterator[str]:
     """Lines in which only their ends are line ends to the csv module."""
     for line in lines:
         if end == "\n":
-            yield line.replace("\r\n", "\n").replace("\r", " ")
+            text = line.removesuffix("\n").removesuffix("\r").removesuffix("\r")
+            yield text.replace("\r", " ") + "\n"
         else:
             yield line.replace("\n", " ")
 

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from medallion.config.model import TYPED, Config, SourceConfig
 from medallion.lakehouse.columns import SOURCE_FILE, SOURCE_MODIFIED_AT
 from medallion.parsing.json_text import sealed
-from medallion.sources.files import csv, typed
+from medallion.sources.files import csv, csv_form, typed
 from medallion.sources.files.typed import located
 from medallion.spark.table_files import escaped
 
@@ -133,9 +133,9 @@ def _csv(
     spark: SparkSession, source: SourceConfig, files: Files, schema: Mapping[str, str]
 ) -> DataFrame:
     """Files of one form are read together: Spark would take the first one's header for all."""
-    by_form: dict[csv.Form, list[str]] = {}
+    by_form: dict[csv_form.Form, list[str]] = {}
     for file, path in files.items():
-        if form := csv.form(Path(file)):
+        if form := csv_form.form(Path(file)):
             by_form.setdefault(form, []).append(path)
     parts = [csv.read(spark, form, some, schema) for form, some in by_form.items()]
     if not parts:
