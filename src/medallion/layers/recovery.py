@@ -101,11 +101,11 @@ def forget_parted(
     """Drop a checkpoint that is of no use, for a query that counts all anew; why, if it is.
 
     Its notes stay, whenever the process dies: who goes on has to know what the table was made by.
+    And what is left is torn as long as there is some.
     """
     if why := parted(checkpoint, targets, is_numbered):
+        (checkpoint / "metadata").unlink(missing_ok=True)
         for part in checkpoint.iterdir():
             if part.is_dir():
                 shutil.rmtree(part)
-        (checkpoint / "metadata").unlink(missing_ok=True)
-        checkpoints.forget_checksums(checkpoint)
     return why

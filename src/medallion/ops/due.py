@@ -76,6 +76,8 @@ def has_input(config: Config, query: str, upstream: Path) -> bool:
     if _reads_another(config, query, upstream):
         return True  # which it has to refuse
     read = read_up_to(config, query, upstream)
+    if 0 < read.version < tables.earliest_version(upstream):
+        return True  # nobody knows what was there, which the query will tell
     if query.startswith(f"{PUBLISH}."):  # rows that are taken away are news as well
         return not read.is_whole or log.has_changes(upstream, read.version)
     return not read.is_whole or tables.rows_written(upstream, after=read.version - 1) > 0

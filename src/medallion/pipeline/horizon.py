@@ -17,8 +17,8 @@ from medallion.errors import MedallionError
 from medallion.inspection.balance import SETTLED
 from medallion.lakehouse import tables
 from medallion.lakehouse.layout import PUBLISH, Layout
-from medallion.ops import refresh_plan
-from medallion.ops.runs import HELD, Standing
+from medallion.ops import due, refresh_plan
+from medallion.ops.runs import Standing
 from medallion.spark import checkpoints
 
 
@@ -42,7 +42,7 @@ def needs(config: Config, standing: Standing) -> dict[str, list[Need]]:
     found: dict[str, list[Need]] = {}
     for table, need in (
         *_of_streams(config, standing),
-        *_of_gates(standing),
+        *_of_gates(config, standing),
         *_of_records(config, standing),
     ):
         found.setdefault(table, []).append(need)
@@ -105,10 +105,9 @@ def _of_stream(config: Config, query: str, recorded: int, table: Path | None = N
 _NEVER = 2**63 - 1
 
 
-def _of_gates(standing: Standing) -> Iterator[tuple[str, Need]]:
-    for table, gate in standing.gates.items():
-        if gate.state == HELD:
-            yield table, Need(standing.passed.get(table, 0) + 1, f"the gate of {table}")
+def _of_gates(config: Config, standing: Standing) -> Iterator[tuple[str, Need]]:
+    for table in due.held(config, standing):
+        yield table, Need(standing.passed.get(table, 0) + 1, f"the gate of {table}")
 
 
 def _of_records(config: Config, standing: Standing) -> Iterator[tuple[str, Need]]:

@@ -103,13 +103,16 @@ class Nightly:
         version, since = tables.version(path), due.passed(standing, table, path)
         last = standing.gates.get(table)
         was_held = last is not None and last.state == HELD
-        if (version <= since and not was_held) or not self.gates.has_suite(table):
+        is_rebuilt = self.refreshed.get(table, -1) > since
+        # Housekeeping makes versions without rows, of which there is nothing to be said.
+        is_due = was_held or is_rebuilt or tables.rows_written(path, after=since) > 0
+        if not is_due or not self.gates.has_suite(table):
             return None
         started = time.monotonic()
         # Of what a refresh's version added, there is no telling which rows it took away again. And
         # where no gate holds rows back, housekeeping need not leave them as they came.
         new = range(since + 1, version + 1)
-        is_whole = self.refreshed.get(table, -1) > since or not upkeep.are_there(path, new)
+        is_whole = is_rebuilt or not upkeep.are_there(path, new)
         rows = flow.rows() if is_whole else flow.rows_to_judge(since, version)
         verdict = self.gates.validate(table, rows)
         if verdict is None:

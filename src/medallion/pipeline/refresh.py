@@ -211,6 +211,7 @@ def _swap(pipeline: Pipeline, plan: refresh_plan.Plan) -> None:
             frame = pipeline.spark.read.format("delta").load(str(new))
             kept = pipeline.config.maintain.properties(pipeline.config.spec(name))
             tables.create(layout.table(name), frame.schema.json(), kept)
+            tables.align(layout.table(name), kept)  # it may be published from now on
             writer = frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
             writer.options(**once).save(str(layout.table(name)))
     if beside.checkpoint(table).is_dir():

@@ -86,6 +86,7 @@ def _written(config: Config, runs: Runs, flow: Flow, is_new: bool) -> dict[str, 
     found = {}
     for target, (rows, version), since in zip(flow.targets, _COLUMNS, before, strict=False):
         table = config.layout.table(target)
-        found[rows] = tables.rows_written(table, since)
         found[version] = tables.version(table)
+        is_another = since > found[version]  # of one that was moved away
+        found[rows] = tables.rows_written(table, -1 if is_another else since)
     return found
