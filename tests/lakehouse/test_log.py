@@ -45,6 +45,20 @@ def test_files_that_versions_added(table: Path) -> None:
         log.added_files(table, 4, 5)
 
 
+def test_from_where_on_rows_can_be_read(table: Path) -> None:
+    """What is only compacted is not read, and so its files may be gone."""
+    assert log.readable_from(table) == 0
+    log.added_files(table, 1, 1)[0].unlink()
+    assert log.readable_from(table) == 2
+    assert log.are_there(table, [0, 2, 3, 4])
+    append(table, 1)
+    log.commit_file(table, 3).unlink()
+    assert log.readable_from(table) == 4
+    log.added_files(table, 5, 5)[0].unlink()
+    assert log.readable_from(table) == 6
+    assert log.readable_from(table / "none") == 0
+
+
 def test_rows_of_transactions(table: Path) -> None:
     assert log.rows_by_transaction(table, "query", 0) == {7: 20, 8: 4000}
     assert log.rows_by_transaction(table, "query", 8) == {8: 4000}

@@ -166,14 +166,14 @@ def test_old_commits_go_unless_one_that_is_needed_is_as_old(config: Config) -> N
 def test_rows_that_a_gate_has_not_seen_are_told_from_those_that_are_gone(config: Config) -> None:
     path = append(config)
     since_20 = range(21, MANY + 1)
-    assert upkeep.are_there(path, since_20)
-    assert upkeep.are_there(path, range(5, 5))
+    assert log.are_there(path, since_20)
+    assert log.are_there(path, range(5, 5))
     upkeep.compact(path, config.maintain)
-    assert upkeep.are_there(path, range(21, MANY + 2))  # the old files stay for the retention
+    assert log.are_there(path, range(21, MANY + 2))  # the old files stay for the retention
     read_until(config, path)
     maintain(config)
-    assert not upkeep.are_there(path, since_20)
-    assert upkeep.are_there(path, [MANY + 1])
+    assert not log.are_there(path, since_20)
+    assert log.are_there(path, [MANY + 1])
 
 
 def test_writes_that_were_cut_off_are_removed_when_they_are_a_week_old(config: Config) -> None:
@@ -354,8 +354,8 @@ def test_rows_that_a_gate_holds_back_stay_as_they_came(config: Config) -> None:
     runs.write([{**gate, "state": "held", "table_version": MANY}])
     maintain(config)
     maintain(config)
-    assert upkeep.are_there(path, range(21, MANY + 1))
+    assert log.are_there(path, range(21, MANY + 1))
     runs.write([{**gate, "state": "passed", "table_version": MANY}])
     maintain(config)
-    assert not upkeep.are_there(path, range(21, MANY + 1))
+    assert not log.are_there(path, range(21, MANY + 1))
     assert rows(path) == list(range(MANY))

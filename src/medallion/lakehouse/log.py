@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -68,6 +68,26 @@ def added_files(table: Path, first: int, last: int) -> list[Path]:
     """
     versions = range(first, last + 1)
     return [table / unquote(add["path"]) for v in versions for add in _added(_actions(table, v))]
+
+
+def are_there(table: Path, versions: Iterable[int]) -> bool:
+    """Whether the rows that these versions added can still be read one by one."""
+    try:
+        return all(file.exists() for v in versions for file in added_files(table, v, v))
+    except FileNotFoundError:
+        return False
+
+
+def readable_from(table: Path) -> int:
+    """The first version from which on the rows of all that follow can still be read; the one after
+    the newest, where not even those can.
+
+    A commit stays in the log after its files were put together with others, and removed.
+    """
+    first = _newest(table) + 1
+    while first > 0 and are_there(table, [first - 1]):
+        first -= 1
+    return first
 
 
 def feed_files(table: Path, first: int, last: int) -> list[Path]:

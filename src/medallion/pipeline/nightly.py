@@ -12,12 +12,12 @@ from medallion.config.model import Config
 from medallion.config.queries import layers_in_use, names
 from medallion.errors import MedallionError, UsageError
 from medallion.inspection import balance as accounting
-from medallion.lakehouse import clock, tables
+from medallion.lakehouse import clock, log, tables
 from medallion.lakehouse.layout import LAYERS, PUBLISH
 from medallion.layers.flow import Flow
 from medallion.ops import due
 from medallion.ops.runs import HELD, PASSED, Standing
-from medallion.pipeline import maintenance, refresh, upkeep
+from medallion.pipeline import maintenance, refresh
 from medallion.pipeline.pipeline import GOLD_IS_HELD, Pipeline
 from medallion.pipeline.report import Gate, Report
 from medallion.quality.gates import Gates
@@ -112,7 +112,7 @@ class Nightly:
         # Of what a refresh's version added, there is no telling which rows it took away again. And
         # where no gate holds rows back, housekeeping need not leave them as they came.
         new = range(since + 1, version + 1)
-        is_whole = is_rebuilt or not upkeep.are_there(path, new)
+        is_whole = is_rebuilt or not log.are_there(path, new)
         rows = flow.rows() if is_whole else flow.rows_to_judge(since, version)
         verdict = self.gates.validate(table, rows)
         if verdict is None:

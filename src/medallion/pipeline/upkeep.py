@@ -75,14 +75,6 @@ def clean(
     return Upkeep(removed_files=removed, removed_commits=removed_commits)
 
 
-def are_there(table: Path, versions: Iterable[int]) -> bool:
-    """Whether the rows that these versions added can still be read one by one."""
-    try:
-        return all(file.exists() for v in versions for file in log.added_files(table, v, v))
-    except FileNotFoundError:
-        return False
-
-
 def _vacuum(table: Path, policy: Maintenance, keep: list[int], is_idle: bool) -> int:
     """Remove what was replaced before the retention; the files of the versions to `keep` stay,
     whenever they were replaced."""

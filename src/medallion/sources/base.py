@@ -96,6 +96,12 @@ class Source(Protocol):
         Somebody may have put back an older copy of the ledger.
         """
 
+    def make_whole(self, batch: int) -> None:
+        """Put on record what bronze has and the ledger does not, as that of a batch that has ended.
+
+        Where there is `last_on_record`; the log may not say any more which batch added what.
+        """
+
     def can_go_on(self, checkpoint: Path) -> bool:
         """Whether a checkpoint, if there is one, is of use to what is read now."""
 

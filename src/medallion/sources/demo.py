@@ -79,6 +79,9 @@ class Demo:
     def last_on_record(self) -> None:
         """It has no ledger."""
 
+    def make_whole(self, batch: int) -> None:
+        """Nothing: it has no ledger."""
+
     def can_go_on(self, checkpoint: Path) -> bool:
         """Not from that of another connection: a socket counts its lines anew each time, and `rate`
         goes on from the moment that it has put down."""

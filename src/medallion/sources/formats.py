@@ -11,7 +11,7 @@ from medallion.lakehouse.text import Say
 from medallion.ops import due, ledger, topics
 from medallion.ops.topics import Place, Taken
 from medallion.sources.base import Backlog, Recount, Source
-from medallion.sources.files import archive, handover
+from medallion.sources.files import archive, handover, whole
 from medallion.sources.files.codecs import unpacked_size
 from medallion.sources.files.discovery import Discovery
 from medallion.sources.kafka import broker
@@ -64,9 +64,11 @@ def _waiting_files(config: Config, source: SourceConfig) -> Backlog:
 
 
 def _poll_files(config: Config, source: SourceConfig, recorded: int, say: Say) -> bool:
-    if handover.is_behind(config.layout, source.name):
-        return True  # bronze begins anew, before anything more is handed over
     found = Discovery(config, source, say)
+    if handover.is_behind(config.layout, source.name) or whole.is_short(
+        config.layout, found.ledger
+    ):
+        return True  # bronze begins anew, or has its ledger made whole, before more is handed over
     found.poll()
     archive.clean(config, source, found.ledger, recorded)
     return due.has_input(config, f"bronze.{source.name}", config.layout.intake(source.name))

@@ -19,8 +19,14 @@ from medallion.spark import fatal
 from medallion.spark.work import Work
 
 _JAVA = "spark.driver.extraJavaOptions"
-# Under others the same line would become another row.
+# Under others the same line would become another row, or none.
 _MEANINGS = (
+    "spark.sql.ansi.enabled",
+    "spark.sql.caseSensitive",
+    "spark.sql.files.ignoreCorruptFiles",
+    "spark.sql.files.ignoreMissingFiles",
+    "spark.sql.legacy.json.allowEmptyString.enabled",
+    "spark.sql.legacy.timeParserPolicy",
     "spark.sql.session.timeZone",
     "spark.sql.datetime.java8API.enabled",
     "spark.sql.json.enablePartialResults",

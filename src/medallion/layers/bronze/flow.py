@@ -102,13 +102,15 @@ class Bronze(Flow):
         # A checkpoint may be older than what bronze has, where somebody has put back a copy.
         newest = max((log.newest_transaction(table) for table in written), default=-1)
         is_gone = is_torn or begun < max(recorded, newest) or (begun < 0 and has_rows)
-        if is_gone or not writer.source.can_go_on(checkpoint):
+        begins_anew = is_gone or not writer.source.can_go_on(checkpoint)
+        ended = max(checkpoints.last_committed(checkpoint), recorded)
+        if begins_anew:
             shutil.rmtree(checkpoint, ignore_errors=True)
-            writer.record_after(recorded)
-            writer.source.begin_anew(checkpoint, max(begun, recorded, newest))
         on_record = writer.source.last_on_record
-        if on_record is not None:
-            writer.record_after(on_record)
+        if on_record is not None or begins_anew:
+            writer.record_after(recorded if on_record is None else on_record, ended)
+        if begins_anew:
+            writer.source.begin_anew(checkpoint, max(begun, recorded, newest))
         if is_gone:
             self.say(f"  {self.name}: its checkpoint is gone or torn: a new one goes by the ledger")
 

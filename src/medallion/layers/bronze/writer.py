@@ -66,14 +66,27 @@ class Writer:
         if version is not None:
             self._record(self.source.cut_off(number), number, version)
 
-    def record_after(self, recorded: int) -> None:
-        """Put all batches after one on record whose rows are in bronze, without their checkpoint.
+    def record_after(self, recorded: int, ended: int) -> None:
+        """Put all batches after one on record whose rows are in bronze.
 
-        It was lost, and a run that died before its ledger was written may have gone before.
+        The ledger is an older copy, or the checkpoint was lost after a run had died before its
+        ledger was written. Housekeeping may have removed commits since, or their files, but never
+        those of a batch that is not in `ops.runs`. So what the log does not tell was written before
+        the first batch that it tells of. As a batch of before that one it is settled, as it was.
+
+        Args:
+            recorded: the last batch that is on record.
+            ended: the last one that has ended.
         """
+        can_be_counted = self.source.last_on_record is not None
+        before = ended
         # In their order, in which a source counts them up.
         for version, number in sorted(log.transactions_after(self._table, recorded)):
+            if can_be_counted and not log.are_there(self._table, [version]):
+                continue
+            before = min(before, number - 1)
             self._record(self.source.cut_off(number), number, version)
+        self.source.make_whole(max(before, 0))
 
     def take_in(self, handed: DataFrame, number: int) -> None:
         """Write the rows of what a batch was handed to bronze, and put it on record."""

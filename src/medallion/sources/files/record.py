@@ -11,7 +11,7 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.lakehouse import clock
+from medallion.lakehouse import clock, log
 from medallion.lakehouse.columns import CORRUPT, RESCUED, SOURCE_FILE, SOURCE_MODIFIED_AT
 from medallion.lakehouse.layout import Layout
 from medallion.ops.ledger import INGESTED, PENDING, TAKEN, Entry, Ledger
@@ -46,8 +46,8 @@ def handed_to(spark: SparkSession, intake: Path, checkpoint: Path, batch: int) -
     """What one batch was handed, by the checkpoint of its query."""
     start = checkpoints.delta_offset(checkpoint, batch - 1)
     end = checkpoints.delta_offset(checkpoint, batch)
-    if end.version <= start.version:
-        return []
+    if not log.are_there(intake, range(start.version, end.version)):
+        return []  # housekeeping has removed them
     return handed(table_files.added_rows(spark, intake, start.version, end.version - 1).collect())
 
 

@@ -6,22 +6,21 @@ import os
 from collections import Counter
 
 from medallion.config.model import Config, SourceConfig
-from medallion.lakehouse import tables
 from medallion.lakehouse.text import counted
 from medallion.ops import ledger
 from medallion.ops.ledger import REJECTED, TAKEN, Entry
 from medallion.sources.base import Recount
 from medallion.sources.files.codecs import FAULTS
 from medallion.sources.files.line_counts import rows_of
-
-Key = tuple[str, int]  # a file's path and its modification time: one version of a file
+from medallion.sources.files.whole import Key, in_bronze
 
 
 def recount(config: Config, source: SourceConfig) -> Recount:
     """Count the rows of the files of a source, and those in bronze; name the files that differ."""
     found = Recount()
     entries = ledger.read(config.layout, source.name)
-    in_bronze = _rows_by_file(config, f"bronze.{source.name}")
+    counts = in_bronze(config.layout, source.name)
+    there = Counter({key: rows.all for key, rows in counts.items()})
     newest = {entry.path: entry.version for entry in entries}
     known: dict[Key, list[Entry]] = {}
     for entry in (entry for entry in entries if entry.state in TAKEN):
@@ -38,15 +37,15 @@ def recount(config: Config, source: SourceConfig) -> Recount:
             (entry.rows or 0) if lines is None else lines
             for entry, (lines, _) in zip(versions, recounted, strict=True)
         )
-        if not problems and not lines == rows == in_bronze[key]:
+        if not problems and not lines == rows == there[key]:
             found.findings.append(
                 f"{source.name}: {key[0]} has {counted(lines, 'line')}, "
-                f"{counted(rows, 'row')} in the ledger and {in_bronze[key]:,} in bronze."
+                f"{counted(rows, 'row')} in the ledger and {there[key]:,} in bronze."
             )
     found.findings += [
-        f"{source.name}: bronze has {counted(in_bronze[key], 'row')} of {key[0]}, which the "
+        f"{source.name}: bronze has {counted(there[key], 'row')} of {key[0]}, which the "
         "ledger does not have as taken in."
-        for key in in_bronze
+        for key in there
         if key not in known
     ]
     found.findings += _gone_from_rejected(config, source, entries, newest)
@@ -86,10 +85,3 @@ def _gone_from_rejected(
         and newest[entry.path] == entry.version
         and not os.path.lexists(config.layout.root / entry.moved_to)
     ]
-
-
-def _rows_by_file(config: Config, table: str) -> Counter[Key]:
-    what = "_source_file, arrow_cast(_source_modified_at, 'Int64'), count(*)"
-    opened = tables.Opened(config.layout.table(table))
-    rows = opened.select(what, "group by _source_file, _source_modified_at")
-    return Counter({(path, at): int(count) for path, at, count in rows})

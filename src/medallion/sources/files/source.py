@@ -13,12 +13,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError
-from medallion.lakehouse import tables
+from medallion.lakehouse import log, tables
 from medallion.lakehouse.text import Say, visible
 from medallion.ops.ledger import PENDING, REJECTED, VANISHED, Entry
 from medallion.parsing.parse import parse
 from medallion.schema.evolution import Schema
-from medallion.sources.files import archive, handover, reader, record, reject
+from medallion.sources.files import archive, handover, reader, record, reject, whole
 from medallion.sources.files.attempts import Attempts
 from medallion.sources.files.batch import FileBatch
 from medallion.sources.files.discovery import Discovery
@@ -56,8 +56,8 @@ class Files:
         """The files in the order in which they were handed over."""
         return (
             self.spark.readStream.format("delta")
-            # What is not in the log any more, batches have read that are on record.
-            .option("startingVersion", str(tables.earliest_version(self._handed)))
+            # What is not there any more, batches have read that are on record.
+            .option("startingVersion", str(log.readable_from(self._handed)))
             .option("maxFilesPerTrigger", "1")  # one commit is what one batch may take
             .load(str(self._handed))
         )
@@ -89,6 +89,11 @@ class Files:
         """The last batch in the ledger; -1 if none."""
         return max((-1 if e.batch is None else e.batch for e in self.ledger.every()), default=-1)
 
+    def make_whole(self, batch: int) -> None:
+        """Put the files on record that bronze has rows of, and the ledger does not."""
+        with self.recording:
+            whole.make_whole(self.config.layout, self.ledger, batch)
+
     def can_go_on(self, checkpoint: Path) -> bool:
         """Unless what was handed over is less than it has read."""
         return not handover.is_behind(self.config.layout, self.settings.name)
@@ -97,7 +102,7 @@ class Files:
         """All that was handed over is looked at again: the ledger knows what of it is in."""
         taken = self.last_on_record
         table = tables.identity(self._handed)
-        first = tables.earliest_version(self._handed)
+        first = log.readable_from(self._handed)
         beginning = checkpoints.delta_beginning(table, first)
         checkpoints.begin_after(checkpoint, max(taken, last, 0), beginning)
 

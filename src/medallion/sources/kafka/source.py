@@ -117,6 +117,9 @@ class Topics:
         taken = topics.read(self.config.layout, self.name).values()
         return max((each.batch for each in taken), default=-1)
 
+    def make_whole(self, batch: int) -> None:
+        """Nothing: see `last_on_record`."""
+
     def can_go_on(self, checkpoint: Path) -> bool:
         """Whether it has just the topics that are read: Spark takes others for lost."""
         try:

@@ -1,0 +1,121 @@
+"""The ledger of files made whole from bronze, which has every row with the file that it came from.
+
+Somebody may have put back an older copy of the ledger, and what tells which batch added which rows
+may be gone by then: commits leave a log, and files that were put together with others are removed.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import replace
+from typing import NamedTuple
+
+from medallion.lakehouse import clock, tables
+from medallion.lakehouse.columns import CORRUPT, RESCUED, SOURCE_FILE, SOURCE_MODIFIED_AT
+from medallion.lakehouse.layout import Layout
+from medallion.ops.ledger import INGESTED, PENDING, REPLACED, TAKEN, Entry, Ledger
+from medallion.sources.files.listing import stat
+
+Key = tuple[str, int]  # a file's path and its modification time: one version of a file
+
+
+class Rows(NamedTuple):
+    """How many rows came of a file, and how many of them are corrupt, or hold rescued fields."""
+
+    all: int = 0
+    corrupt: int = 0
+    rescued: int = 0
+
+    def less(self, other: Rows) -> Rows:
+        """Those that another count does not have."""
+        return Rows(*map(operator.sub, self, other))
+
+    def and_(self, other: Rows) -> Rows:
+        """Both."""
+        return Rows(*map(operator.add, self, other))
+
+
+def in_bronze(layout: Layout, source: str) -> dict[Key, Rows]:
+    """The rows that bronze has, by their files."""
+    what = (
+        f"{SOURCE_FILE}, arrow_cast({SOURCE_MODIFIED_AT}, 'Int64'), "
+        f"count(*), count({CORRUPT}), count({RESCUED})"
+    )
+    opened = tables.Opened(layout.table(f"bronze.{source}"))
+    found = opened.select(what, f"group by {SOURCE_FILE}, {SOURCE_MODIFIED_AT}")
+    return {(path, at): Rows(*counts) for path, at, *counts in found}
+
+
+def is_short(layout: Layout, ledger: Ledger) -> bool:
+    """Whether bronze has more rows than the ledger has on record, which its log says at once.
+
+    Whoever looks for new files then takes for new what was taken in.
+    """
+    on_record = sum(rows.all for rows in _on_record(ledger).values())
+    return on_record < tables.row_count(layout.table(f"bronze.{ledger.source}"))
+
+
+def make_whole(layout: Layout, ledger: Ledger, batch: int) -> None:
+    """Put the files on record that bronze has rows of and the ledger does not, as those of a batch
+    that has ended: which one it was, nobody knows any more."""
+    if not is_short(layout, ledger):
+        return
+    known, now = _on_record(ledger), clock.now()
+    versions = _Versions(layout, ledger)
+    found = sorted(in_bronze(layout, ledger.source).items(), key=lambda each: each[0][::-1])
+    entries = [
+        replace(
+            versions.of(key),
+            state=INGESTED,
+            why=None,
+            batch=batch,
+            committed_at=now,
+            rows=missing.all,
+            corrupt_rows=missing.corrupt,
+            rescued_rows=missing.rescued,
+        )
+        for key, rows in found
+        if (missing := rows.less(known.get(key, Rows()))).all > 0
+    ]
+    ledger.write(entries)
+    older = (old for entry in entries if (old := ledger.before(entry)))
+    ledger.write(replace(old, state=REPLACED) for old in older)
+
+
+def _on_record(ledger: Ledger) -> dict[Key, Rows]:
+    """The rows that the ledger has; versions of a file that share a time are one to bronze."""
+    found: dict[Key, Rows] = {}
+    for entry in (entry for entry in ledger.every() if entry.state in TAKEN):
+        counts = Rows(entry.rows or 0, entry.corrupt_rows or 0, entry.rescued_rows or 0)
+        found[entry.path, entry.modified_at] = counts.and_(
+            found.get((entry.path, entry.modified_at), Rows())
+        )
+    return found
+
+
+class _Versions:
+    """Which version of its path a file was, by what was handed over, where that still says so."""
+
+    def __init__(self, layout: Layout, ledger: Ledger) -> None:
+        self._layout, self._ledger = layout, ledger
+        self._given: dict[str, int] = {}  # the newest ones that were found here
+        what = "path, arrow_cast(modified_at, 'Int64'), version, size"
+        rows = tables.Opened(layout.intake(ledger.source)).select(what, "order by version")
+        self._handed: dict[Key, tuple[int, int]] = {(p, at): (v, size) for p, at, v, size in rows}
+
+    def of(self, key: Key) -> Entry:
+        """The ledger's row of a file, which is new to it or waits there."""
+        path, modified_at = key
+        newest = self._ledger.newest(path)
+        if newest and newest.state == PENDING and newest.modified_at == modified_at:
+            return newest
+        number, size = self._handed.get(key, (0, 0))
+        last = max(newest.version if newest else 0, self._given.get(path, 0))
+        known = self._ledger.version(path, number)
+        if not number or (known and known.state in TAKEN):
+            number = last + 1
+        self._given[path] = max(last, number)
+        now = stat(self._layout, path)
+        if now and now.modified_at == modified_at:
+            size = now.size
+        return Entry(self._ledger.source, path, number, size, modified_at, modified_at)

@@ -1,0 +1,94 @@
+"""What was taken in is known, whatever is lost after housekeeping has removed what told of it."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+
+import pytest
+from deltalake import DeltaTable
+
+from medallion.config.values import Duration
+from medallion.inspection.audit import audit
+from medallion.lakehouse import log
+from medallion.ops.ledger import INGESTED, REPLACED
+from medallion.ops.runs import Runs
+from medallion.pipeline import maintenance
+from medallion.sources.formats import KINDS
+from tests.support.home import aged
+from tests.support.lakehouse import Lakehouse, counts, indexes, only
+from tests.support.lines import row
+
+NIGHTS = 6
+
+
+@pytest.fixture
+def home(lakehouse: Lakehouse) -> Lakehouse:
+    """Nights of a file each, after which housekeeping has removed the files of the first ones. Of
+    one file two versions came, and of the first night the ledger is kept as a copy."""
+    home = only(lakehouse, clean_source="off", allow_overwrites=True)
+    policy = replace(home.config.maintain, retention=Duration.of("1 second"), compact_from=2)
+    home.config = replace(home.config, maintain=policy)
+    layout = home.config.layout
+    for number in range(1, NIGHTS + 1):
+        name = "again.json" if number in (2, 3) else f"{number}.json"
+        aged(home.land("activity", name, row(number), row(10 * number, new=1)), 60 - number)
+        home.fill("bronze")
+        if number == 1:
+            shutil.copytree(layout.table("ops.files"), home.root / "copy")
+        if number >= NIGHTS - 1:  # the first time keeps what was there in the last night
+            assert maintenance.maintain(home.config, Runs(layout), ["bronze"]).notes == ()
+    for table in (layout.table("bronze.activity"), layout.intake("activity")):
+        assert 0 in log.commits(table)
+        assert log.readable_from(table) > 3
+    return home
+
+
+def each_once(home: Lakehouse, last: int) -> None:
+    """Whether all rows are there, one time each, and are accounted for."""
+    home.land("activity", f"{last}.json", row(last), row(10 * last, new=1))
+    home.fill("bronze")
+    expected = [*range(1, last + 1), *range(10, 10 * last + 1, 10)]
+    assert indexes(home) == sorted(expected)
+    assert {state for state, *_ in counts(home).values()} == {INGESTED, REPLACED}
+    found = audit(home.config, everything=True)
+    # Silver, which is not run here, would have kept the commits that it has not read.
+    assert [told for told in found.findings if "silver" not in told] == []
+    assert found.balances["activity"].landed_lines == 2 * last
+
+
+def older_ledger(home: Lakehouse) -> None:
+    shutil.rmtree(home.config.layout.table("ops.files"))
+    shutil.copytree(home.root / "copy", home.config.layout.table("ops.files"))
+
+
+def test_a_checkpoint_is_lost_after_housekeeping(home: Lakehouse) -> None:
+    """Also where the ledger is an older copy, too."""
+    shutil.rmtree(home.config.layout.checkpoint("bronze.activity"))
+    each_once(home, 7)
+    shutil.rmtree(home.config.layout.checkpoint("bronze.activity"))
+    older_ledger(home)
+    each_once(home, 8)
+
+
+def test_an_older_ledger_after_housekeeping(home: Lakehouse) -> None:
+    """The last nights' rows are read from their commits, and the others counted in bronze; the
+    first time its files are gone, and the second time its commits are."""
+    before = counts(home)
+    older_ledger(home)
+    source = home.config.sources["activity"]
+    assert KINDS[source.format].poll(home.config, source, NIGHTS, print)
+    assert len(counts(home)) == 1  # nothing is handed over before the ledger is whole
+    each_once(home, 7)
+    after = counts(home)
+    assert {k: (s, *n) for k, (s, _, *n) in before.items()} == {
+        k: (s, *n) for k, (s, _, *n) in after.items() if k in before
+    }
+    bronze = home.config.layout.table("bronze.activity")
+    DeltaTable(bronze).create_checkpoint()
+    newest = max(log.commits(bronze))
+    for version, commit in log.commits(bronze).items():
+        if version < newest:
+            commit.unlink()
+    older_ledger(home)
+    each_once(home, 8)
