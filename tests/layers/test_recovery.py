@@ -109,7 +109,8 @@ def test_a_checkpoint_and_a_table_that_are_not_each_others(checkpoint: Path) -> 
     written(table, 4)
     with pytest.raises(UsageError, match="is older than what its batches have written"):
         recovery.refuse_lost("silver.a", checkpoint, (table,), recorded=3)
-    checkpoints.note(checkpoint, "definition", {"keys": ["a"]})
+    for name in ("definition", "settings"):
+        checkpoints.note(checkpoint, name, {"keys": ["a"]})
     assert "is older" in (recovery.forget_parted(checkpoint, (table,)) or "")
     assert [part.name for part in checkpoint.iterdir()] == ["definition.json"]
 

@@ -11,6 +11,8 @@ from medallion.errors import UsageError
 from medallion.lakehouse import log, tables
 from medallion.spark import checkpoints
 
+_BATCHES = ("offsets", "commits")
+
 
 def repair(checkpoint: Path, targets: Sequence[Path]) -> Path | None:
     """Take away what is torn and made again: the last batch's end, or its plan.
@@ -100,12 +102,14 @@ def forget_parted(
 ) -> str | None:
     """Drop a checkpoint that is of no use, for a query that counts all anew; why, if it is.
 
-    Its notes stay, whenever the process dies: who goes on has to know what the table was made by.
-    And what is left is torn as long as there is some.
+    The note of what the table was made by stays: who goes on has to know it, whenever the process
+    dies. And with its metadata gone, what is left is torn as long as it has a batch.
     """
     if why := parted(checkpoint, targets, is_numbered):
         (checkpoint / "metadata").unlink(missing_ok=True)
-        for part in checkpoint.iterdir():
+        for part in sorted(checkpoint.iterdir(), key=lambda each: each.name in _BATCHES):
             if part.is_dir():
                 shutil.rmtree(part)
+            elif part.name != "definition.json":
+                part.unlink()
     return why

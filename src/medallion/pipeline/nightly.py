@@ -103,7 +103,7 @@ class Nightly:
         version, since = tables.version(path), due.passed(standing, table, path)
         last = standing.gates.get(table)
         was_held = last is not None and last.state == HELD
-        is_rebuilt = self.refreshed.get(table, -1) > since
+        is_rebuilt = since < self.refreshed.get(table, -1) <= version
         # Housekeeping makes versions without rows, of which there is nothing to be said.
         is_due = was_held or is_rebuilt or tables.rows_written(path, after=since) > 0
         if not is_due or not self.gates.has_suite(table):

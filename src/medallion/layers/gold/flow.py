@@ -81,7 +81,7 @@ class Gold(Flow):
         else:  # merges have no number
             if checkpoints.noted(checkpoint, "definition") is None:
                 recovery.refuse_lost(self.name, checkpoint, [target], recorded=-1)
-            has_written = checkpoints.last_begun(checkpoint) >= 0 and tables.row_count(target) > 0
+            has_written = tables.row_count(target) > 0
         then = checkpoints.first_definition(checkpoint, now, has_written)
         # State knows a measure, and a key of a join, by its place.
         refuse_another(self.config, self.name, then, now, () if is_merged else ("measure", "on"))
