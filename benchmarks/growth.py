@@ -2,9 +2,9 @@
 
     .venv/bin/python -m benchmarks.growth [--short] [--runs N]
 
-A first night of few files and one of four times as many, the few beside plain Spark; then
-each history, beside one on an empty history, the sample's first night, and DuckDB, which computes
-all of it anew. Whole processes, and the most memory that they held.
+A first night of few files and one of four times as many, the few beside plain Spark; then one more
+file on each history, beside one on an empty history, the sample's first night, and DuckDB, which
+computes all of it anew. Whole processes, and the most memory that they held.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.measure import NIGHTLY, Figure, Taken, configured, say, timed
+from benchmarks.measure import NIGHTLY, Figure, Taken, configured, say, show, timed
 from medallion.factory import DataFactory, sample
 from medallion.lakehouse import tables
 
@@ -38,9 +38,7 @@ def main() -> int:
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start", flush=True)
     with tempfile.TemporaryDirectory(prefix="medallion-bench-") as name:
         figures = measure(Path(name), few, many, options.runs or runs)
-    head = f"{'medallion':>9} {'beside':>9} {'ratio':>7} {'target':>7}"
-    print(f"\n{'seconds':<46}{head}")
-    print("\n".join(map(str, figures)))
+    show(figures, "seconds")
     return 0
 
 

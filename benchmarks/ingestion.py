@@ -35,6 +35,7 @@ from benchmarks.measure import (
     only,
     plain,
     say,
+    show,
     timed,
 )
 from benchmarks.rescue import rescue
@@ -92,9 +93,7 @@ def main() -> int:
         for figure in options.figures or FIGURES:
             found += measure[figure](spark, folder / figure, scale)
         spark.stop()
-    head = f"{'medallion':>9} {'beside':>9} {'ratio':>7} {'target':>7}"
-    print(f"\n{'medians of seconds':<46}{head}")
-    print("\n".join(map(str, found)))
+    show(found, "medians of seconds")
     return 0
 
 

@@ -53,6 +53,13 @@ class Figure:
         return f"{self.name:<46}{cells}{self.note}".rstrip()
 
 
+def show(figures: Iterable[Figure], what: str) -> None:
+    """Print figures as one table, at its head what they are."""
+    head = f"{'medallion':>9} {'beside':>9} {'ratio':>7} {'target':>7}"
+    print(f"\n{what:<46}{head}")
+    print("\n".join(map(str, figures)))
+
+
 class Taken(NamedTuple):
     """What a process took, with all that it started.
 

@@ -117,15 +117,16 @@ def held(config: Config, standing: Standing) -> dict[str, str]:
     }
 
 
-def is_to_be_judged(config: Config, runs: Runs, table: str) -> bool:
+def is_to_be_judged(config: Config, standing: Standing, table: str) -> bool:
     """Whether a table has rows that its gate has not passed yet, those that it holds included."""
     if not suite_path(config.conf_dir, table).is_file():
         return False
-    last = runs.standing.gates.get(table)
+    last = standing.gates.get(table)
     if last is not None and last.state == HELD:
         return True
     path = config.layout.table(table)
-    return tables.rows_written(path, after=passed(runs.standing, table, path)) > 0
+    # Housekeeping makes versions without rows, of which there is nothing to be said.
+    return tables.rows_written(path, after=passed(standing, table, path)) > 0
 
 
 def passed(standing: Standing, table: str, path: Path) -> int:

@@ -57,7 +57,9 @@ def _has_work(config: Config, runs: Runs, say: Say) -> bool:
     if any(due.is_open(config, runs, query.name, settings) for query in asked):
         return True  # before anything is looked for: what was cut off is settled first
     has_news = [_has_news(config, runs, query, say) for query in asked]  # all are looked at
-    return any(has_news) or any(due.is_to_be_judged(config, runs, query.name) for query in asked)
+    return any(has_news) or any(
+        due.is_to_be_judged(config, runs.standing, query.name) for query in asked
+    )
 
 
 def _has_news(config: Config, runs: Runs, query: Query, say: Say) -> bool:

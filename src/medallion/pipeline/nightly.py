@@ -101,11 +101,8 @@ class Nightly:
         table = flow.name
         path = self.config.layout.table(table)
         version, since = tables.version(path), due.passed(standing, table, path)
-        last = standing.gates.get(table)
-        was_held = last is not None and last.state == HELD
         is_rebuilt = since < self.refreshed.get(table, -1) <= version
-        # Housekeeping makes versions without rows, of which there is nothing to be said.
-        is_due = was_held or is_rebuilt or tables.rows_written(path, after=since) > 0
+        is_due = is_rebuilt or due.is_to_be_judged(self.config, standing, table)
         if not is_due or not self.gates.has_suite(table):
             return None
         started = time.monotonic()

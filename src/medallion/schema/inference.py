@@ -30,8 +30,8 @@ def infer(lines: Iterable[str]) -> dict[str, str]:
     them; texts that are all times with a whole date become timestamp; fields of several kinds
     become string; nested ones become struct and array. Fields that are always null or empty are
     left out, for they may yet be anything, and so are nested ones that no table can hold: too deep
-    or wide, or with names that are not plain. Of names that differ in case alone the
-    one that most lines have is taken: Spark knows them as one.
+    or wide, or with names that are not plain. Of names that differ in case alone the one that most
+    lines have is taken: Spark knows them as one.
     """
     fields: dict[str, _Seen] = {}
     for row in _rows(lines):

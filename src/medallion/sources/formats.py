@@ -75,8 +75,7 @@ def _poll_files(config: Config, source: SourceConfig, recorded: int, say: Say) -
 
 
 def _rows_of_files(config: Config, source: SourceConfig) -> int:
-    taken = (e for e in ledger.read(config.layout, source.name) if e.state in ledger.TAKEN)
-    return sum(entry.rows or 0 for entry in taken)
+    return whole.rows_on_record(ledger.read(config.layout, source.name))
 
 
 def _recount_files(config: Config, source: SourceConfig) -> Recount:

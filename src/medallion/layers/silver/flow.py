@@ -121,13 +121,14 @@ class Silver(Flow):
         checkpoint = self.config.layout.checkpoint(self.name)
         targets = map(self.config.layout.table, self.targets)
         has_written = recovery.has_begun_to_write(checkpoint, targets)
-        then = checkpoints.first_definition(checkpoint, now, has_written)
+        noted = checkpoints.first_definition(checkpoint, now, has_written)
         # A table of before expressions were noted goes on.
-        then = {key: now[key] for key in now if key.endswith(_AS)} | then
+        then = {key: now[key] for key in now if key.endswith(_AS)} | noted
         there = self.spark.read.format("delta").load(str(self.config.layout.table(self.name)))
         columns = [{f"column {c}": kind for c, kind in rows.dtypes} for rows in (there, good)]
         refuse_another(self.config, self.name, then | columns[0], now | columns[1])
-        checkpoints.note(checkpoint, "definition", then)
+        if then != noted:
+            checkpoints.note(checkpoint, "definition", then)
 
     def _refuse_inexact(self, good: DataFrame) -> None:
         """Spark's state knows a key by its bytes, and 0.0 and -0.0 are one to a query."""

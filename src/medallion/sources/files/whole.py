@@ -7,6 +7,7 @@ may be gone by then: commits leave a log, and files that were put together with 
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -51,8 +52,14 @@ def is_short(layout: Layout, ledger: Ledger) -> bool:
 
     Whoever looks for new files then takes for new what was taken in.
     """
-    on_record = sum(rows.all for rows in _on_record(ledger).values())
-    return on_record < tables.row_count(layout.table(f"bronze.{ledger.source}"))
+    return rows_on_record(ledger.every()) < tables.row_count(
+        layout.table(f"bronze.{ledger.source}")
+    )
+
+
+def rows_on_record(entries: Iterable[Entry]) -> int:
+    """The rows of the files that were taken in."""
+    return sum(entry.rows or 0 for entry in entries if entry.state in TAKEN)
 
 
 def make_whole(layout: Layout, ledger: Ledger, batch: int) -> None:
