@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 from traceback import format_exception
 from types import SimpleNamespace
 from typing import Any, cast
@@ -114,6 +117,33 @@ def test_a_query_that_fails_of_a_fatal_error_names_it(spark: SparkSession, tmp_p
     assert again.is_active
     again.stop()
     assert again.error() is None
+
+
+def in_time(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_query_is_in_a_batch_while_its_rows_are_written(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    written = Event()
+
+    def write(_: DataFrame, __: int) -> None:
+        written.wait(60)
+
+    rows = spark.readStream.format("rate").load()
+    how = trigger("1 second")
+    run = query.start(rows.writeStream, "rate.slow", tmp_path / "slow", how, Sink(write))
+    try:
+        in_time(lambda: run.is_in_batch)
+        written.set()
+        in_time(lambda: not run.is_in_batch)
+        assert run.is_active
+    finally:
+        run.stop()
 
 
 def test_a_query_whose_thread_has_died_is_noticed() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -15,7 +14,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from medallion.config.values import Duration
 from medallion.errors import UsageError
-from medallion.spark import checkpoints, fatal
+from medallion.spark import checkpoints, fatal, remedies
 from medallion.spark.errors import SPARK_ERRORS, StreamError, one_line
 from medallion.spark.progress import Batch, moment, records_after
 from medallion.spark.sink import Sink
@@ -26,16 +25,6 @@ _LOOK_SECONDS = 1
 _WORDLESS = "(no cause message)"  # such as a stack overflow
 # These say what was to be read or written, and not what was wrong.
 _NO_CAUSE = ("TASK_WRITE_FAILED", "CANNOT_WRITE_STATE_STORE", "CANNOT_LOAD_STATE_STORE")
-# One that cannot be read; where it cannot be written, a disk is to blame: nothing is to be rebuilt.
-_DAMAGED_STATE = "LOAD_STATE_STORE|MISSING_STATE_DIR|(Checksum|FileNotFound)Exception.*/state/"
-_GONE = "KAFKA_DATA_LOSS"
-_NO_FEED = ("DELTA_MISSING_CHANGE_DATA", "DELTA_CHANGE_DATA_FILE_NOT_FOUND")
-_REWRITTEN = (
-    "DELTA_SOURCE_TABLE_IGNORE_CHANGES",
-    "DELTA_SOURCE_IGNORE_DELETE",
-    "DELTA_MISSING_FILES_UNEXPECTED_VERSION",
-    "unexpected Delta table (id",  # its class has two spellings
-)
 
 
 def trigger(text: str) -> dict[str, Any]:
@@ -86,6 +75,12 @@ class Run:
     def is_active(self) -> bool:
         """Whether anything is still done for it."""
         return not self._is_stopped and bool(self.query.isActive) and not self.is_lost
+
+    @property
+    def is_in_batch(self) -> bool:
+        """Whether it works on rows now, and does not just look for them."""
+        status = self.query.status
+        return bool(status["isTriggerActive"] and status["isDataAvailable"])
 
     def sign(self) -> tuple[Any, ...]:
         """What changes whenever something happens for it; an idle query tells so, too."""
@@ -179,22 +174,7 @@ class Run:
             return fatal.told_without_words(self.query)
         if any(n in told for n in _NO_CAUSE) and (why := fatal.root_cause(self.query)) not in told:
             told += f" ({why})"
-        if any(name in told for name in _REWRITTEN):
-            return (
-                "the table that it reads is another one since it last ran, or rows of it have been "
-                f"changed or deleted, or are not kept any more: medallion refresh {self.name} "
-                "rebuilds its own"
-            )
-        if any(name in told for name in _NO_FEED):
-            return (
-                "what its table has changed since it last ran is not kept any more: medallion "
-                f"refresh {self.name} publishes the whole table anew"
-            )
-        if _GONE in told:
-            return "messages are gone, or a topic was made anew: medallion run bronze says which"
-        if re.search(_DAMAGED_STATE, told):
-            return f"its state cannot be read: medallion refresh {self.name} rebuilds it ({told})"
-        return told
+        return remedies.told(told, self.name)
 
 
 def start(

@@ -154,8 +154,13 @@ class Bronze(Flow):
         return poll(self.config, self.source, runs.last_batch(self.name), self.say)
 
     def poll(self) -> None:
-        """Hand over what is new."""
-        if self.run and self._writer and self.run.is_active:
+        """Hand over what is new, unless a batch is under way.
+
+        What is handed over is a batch: one file at a time, as they come, would be more batches than
+        can be taken in, where one takes longer than the next file. So they grow with what waits.
+        """
+        run = self.run
+        if run and self._writer and run.is_active and not run.is_in_batch:
             self._writer.source.poll()
 
     def release(self, batch: int) -> None:

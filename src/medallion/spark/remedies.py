@@ -1,0 +1,41 @@
+"""What stops a query for a reason that is known, and what is to be done about it."""
+
+from __future__ import annotations
+
+import re
+
+# One that cannot be read; where it cannot be written, a disk is to blame: nothing is to be rebuilt.
+_DAMAGED_STATE = "LOAD_STATE_STORE|MISSING_STATE_DIR|(Checksum|FileNotFound)Exception.*/state/"
+_GONE = "KAFKA_DATA_LOSS"
+_NO_FEED = ("DELTA_MISSING_CHANGE_DATA", "DELTA_CHANGE_DATA_FILE_NOT_FOUND")
+_REWRITTEN = (
+    "DELTA_SOURCE_TABLE_IGNORE_CHANGES",
+    "DELTA_SOURCE_IGNORE_DELETE",
+    "DELTA_MISSING_FILES_UNEXPECTED_VERSION",
+    "unexpected Delta table (id",  # its class has two spellings
+)
+
+
+def told(error: str, query: str) -> str:
+    """What a query was stopped by, in words; as Spark says it where nothing better is known.
+
+    Args:
+        error: Spark's account of it, in one line.
+        query: its name, which commands take.
+    """
+    if any(name in error for name in _REWRITTEN):
+        return (
+            "the table that it reads is another one since it last ran, or rows of it have been "
+            f"changed or deleted, or are not kept any more: medallion refresh {query} rebuilds its "
+            "own"
+        )
+    if any(name in error for name in _NO_FEED):
+        return (
+            "what its table has changed since it last ran is not kept any more: medallion "
+            f"refresh {query} publishes the whole table anew"
+        )
+    if _GONE in error:
+        return "messages are gone, or a topic was made anew: medallion run bronze says which"
+    if re.search(_DAMAGED_STATE, error):
+        return f"its state cannot be read: medallion refresh {query} rebuilds it ({error})"
+    return error
