@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from medallion.config.values import Duration
 from medallion.errors import MedallionError, NoAnswerError
+from medallion.lakehouse import tables
 from medallion.layers.flow import Flow
-from medallion.pipeline import maintenance, refresh
+from medallion.pipeline import maintenance, refresh, signals
 from medallion.pipeline.pipeline import Pipeline
-from medallion.spark import query
+from medallion.pipeline.tries import Kept
+from medallion.spark import query, remedies
 from medallion.spark.errors import SPARK_ERRORS, StreamError, in_words
 from medallion.spark.query import Run
 from medallion.spark.watch import PATIENCE, Watch
@@ -21,12 +20,6 @@ from medallion.spark.watch import PATIENCE, Watch
 LOOK_SECONDS = 0.5  # each look asks Spark for every query's last record
 SETTLE_SECONDS = 30.0
 SETTLE_BATCHES = 50
-# What ends a query that only has to be started again, and what it is told to have done then.
-_RENEWED = {
-    "DELTA_SCHEMA_CHANGED": "goes on with new columns",
-    "DELTA_METADATA_CHANGED": "is started anew: somebody has changed the settings of its table",
-    "no Kafka broker answers": "has stopped, for no Kafka broker answers; it is tried again",
-}
 
 
 def serve(pipeline: Pipeline, layers: Sequence[str], trigger: str) -> None:
@@ -42,7 +35,7 @@ def serve(pipeline: Pipeline, layers: Sequence[str], trigger: str) -> None:
     if "gold" in layers:
         for error in refresh.finish(pipeline):
             pipeline.say(f"{error}; the others go on")
-    with _signals() as stop:
+    with signals.ending() as stop:
         stream = Stream(pipeline, layers, trigger)
         try:
             stream.start()
@@ -57,20 +50,27 @@ def serve(pipeline: Pipeline, layers: Sequence[str], trigger: str) -> None:
 
 
 class Stream:
-    """The queries of some layers, each started, watched and settled for itself."""
+    """The queries of some layers, each started, watched and settled for itself.
+
+    One that stops is begun again, as `Tries` has it: the others go on meanwhile.
+    """
 
     def __init__(self, pipeline: Pipeline, layers: Sequence[str], trigger: str) -> None:
         self._pipeline, self._trigger = pipeline, trigger
         self._layers = layers
         # In the order of the layers: a table of silver is there before gold reads it.
-        self._flows: list[Flow] = []
+        self._kept: list[Kept] = []
         self._settled, self._polled = -SETTLE_SECONDS, time.monotonic()
         self._maintained = time.monotonic()
         self._watch = Watch(pipeline.say, PATIENCE + Duration.of(trigger).seconds)
-        self._lost: dict[str, int] = {}  # queries that died or hung, after which batch
         self._unsettled: list[str] = []  # why what was done last is not on record
-        self._said: set[str] = set()
-        self.failures: dict[str, str] = {}  # by the query's name
+        self._said: dict[str, str] = {}  # what was told last, by what it is about
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """Why queries are not on, by their names, and what could not be put on record."""
+        found = {kept.flow.name: kept.tries.failure or kept.polls.failure for kept in self._kept}
+        return {name: why for name, why in found.items() if why} | {e: e for e in self._unsettled}
 
     def start(self) -> None:
         """Start all that need not wait for a schema; one that cannot start is told.
@@ -78,88 +78,132 @@ class Stream:
         Raises:
             MedallionError: no query can start, or a gate holds rows back from gold.
         """
-        self._flows = [flow for layer in self._layers for flow in self._pipeline.flows(layer)]
-        if any(flow.is_gated for flow in self._flows):
+        flows = [flow for layer in self._layers for flow in self._pipeline.flows(layer)]
+        if any(flow.is_gated for flow in flows):
             self._pipeline.refuse_held()
-        errors = [error for flow in self._flows if (error := self._begin(flow))]
-        if errors and not any(flow.run for flow in self._flows):
+        self._kept = [Kept(flow) for flow in flows]
+        errors = [error for kept in self._kept if (error := self._begin(kept))]
+        if errors and not any(kept.flow.run for kept in self._kept):
             raise errors[0]
 
-    def _begin(self, flow: Flow) -> MedallionError | None:
-        """Start a query unless it waits; why it cannot start, which is told once."""
+    def _begin(self, kept: Kept) -> MedallionError | None:
+        """Start a query unless it waits; why it cannot start, which is told."""
+        flow = kept.flow
         try:
+            if self._is_too_early(flow):
+                return None
             self._pipeline.begin(flow, query.trigger(self._trigger))
-        except NoAnswerError as error:  # the next poll tries again
-            self._say_once(f"{error} It is tried again.")
+        except NoAnswerError as error:
+            kept.tries.failed(None)
+            self._say_once(flow.name, f"{error} It is tried again.")
             return error
         except MedallionError as error:
-            self._tell(flow, f"cannot start: {error}")
+            self._fail(kept, f"cannot start: {error}")
             return error
+        kept.tries.begun()
         return None
+
+    def _is_too_early(self, flow: Flow) -> bool:
+        """Whether it reads a table that another one of these queries is still to make."""
+        ours = any(name.partition(".")[0] in self._layers for name in flow.upstream)
+        return ours and not all(map(tables.exists, flow.read_from))
 
     @property
     def is_on(self) -> bool:
-        """Whether a query is active, or all wait for a schema, which another process may bring."""
-        runs = [flow.run for flow in self._flows if flow.run]
-        return not runs or any(run.is_active for run in runs)
+        """Whether a query is active, or one waits for a schema, a table or a broker."""
+        return any(kept.is_active or not kept.tries.failure for kept in self._kept)
 
     def look(self) -> None:
         """Look once at every query: start, settle and tell what there is."""
-        for at, flow in enumerate(self._flows):
-            run = flow.run
+        for kept in self._kept:
+            run = kept.flow.run
             if run is None:
                 continue
             run.collect()
             if run.is_active:
-                continue
-            if told := _renewed(run):
-                self._flows[at] = self._again(flow, told)
-            elif (run.is_lost or run.is_given_up) and self._lost.get(flow.name) != run.last_batch:
-                self._lost[flow.name] = run.last_batch  # a second time there is no going on
-                self._flows[at] = self._again(flow, f"is started anew: {run.error()}")
-            elif flow.name not in self.failures:
-                run.end()
-                self._tell(flow, f"stopped: {run.error()}")
-        # One that it gives up is started anew at the next look.
-        self._watch.look(flow.run for flow in self._flows if flow.run and flow.run.is_active)
+                if kept.tries.has_recovered(has_done=bool(run.batches)):
+                    self._said.pop(kept.flow.name, None)
+                    self._pipeline.say(f"  {kept.flow.name} is on again")
+            elif not run.is_settled:
+                self._has_stopped(kept, run)
+        # One that it gives up has stopped by the next look.
+        self._watch.look(kept.flow.ran for kept in self._kept if kept.is_active)
         if time.monotonic() - self._polled > Duration.of(self._trigger).seconds:
             self._polled = time.monotonic()
             self.poll()
         self._settle_if_due()
         self._maintain_if_due()
 
+    def _has_stopped(self, kept: Kept, run: Run) -> None:
+        """Put on record what a query did that has stopped by itself, and start it once more."""
+        error = run.error() or "it has ended"
+        renewed = remedies.renewed(error)
+        run.end()
+        run.is_renewed = renewed is not None
+        self._settle([kept.flow])
+        if renewed:
+            self._pipeline.say(f"  {kept.flow.name} {renewed}")
+        else:
+            self._fail(kept, f"stopped: {error}")
+        if kept.tries.is_due:
+            self._begin_anew(kept)
+
+    def _begin_anew(self, kept: Kept) -> None:
+        kept.flow = self._pipeline.flow(kept.flow.name)
+        self._begin(kept)
+
+    def _fail(self, kept: Kept, what: str) -> None:
+        name = kept.flow.name
+        kept.tries.failed(f"{name} {what}")
+        self._say_once(name, f"{name} {what}; the others go on, and it is tried again")
+
     def stop(self) -> None:
         """Stop all, and put what they did on record."""
-        runs = [flow.run for flow in self._flows if flow.run]
         # From the end to the start of the chain, so that nothing waits for a reader.
-        query.stop_all(reversed(runs))
-        for flow in self._flows:
+        query.stop_all(kept.flow.run for kept in reversed(self._kept) if kept.flow.run)
+        for kept in self._kept:
+            run = kept.flow.run
             # One that only has to be started again is so by the next run.
-            if flow.run and (error := flow.run.error()) and not _renewed(flow.run):
-                self.failures.setdefault(flow.name, f"{flow.name}: {error}")
-        self._settle(self._flows)
-        self.failures |= {error: error for error in self._unsettled}
+            error = run.error() if run else None
+            if error and not kept.tries.failure and not remedies.renewed(error):
+                kept.tries.failed(f"{kept.flow.name}: {error}")
+        self._settle([kept.flow for kept in self._kept])
 
     def poll(self) -> None:
-        """Look for new files, and start what waited for a schema; one that fails is told once."""
-        for flow in self._flows:
-            try:
-                flow.poll()
-                if not (flow.run or flow.name in self.failures or flow.is_waiting()):
-                    self._begin(flow)
-            except Exception as error:  # whatever it is, the others are looked after
-                told = f"{flow.name}: {in_words(error)}"
-                self._say_once(f"{told}; it is looked for again")
-                if not isinstance(error, (MedallionError, OSError, *SPARK_ERRORS)):
-                    self.failures.setdefault(flow.name, told)  # a fault of ours: it is no good end
+        """Look for new files, and start what is not on."""
+        for kept in self._kept:
+            if kept.polls.is_due:
+                self._poll(kept)
+            if not kept.is_active and kept.tries.is_due:
+                self._start_if_it_can(kept)
+
+    def _poll(self, kept: Kept) -> None:
+        name = kept.flow.name
+        try:
+            kept.flow.poll()
+        except Exception as error:  # whatever it is, the others are looked after
+            told = f"{name}: {in_words(error)}"
+            is_known = isinstance(error, (MedallionError, OSError, *SPARK_ERRORS))
+            kept.polls.failed(None if is_known else told)  # a fault of ours: it is no good end
+            self._say_once(f"poll of {name}", f"{told}; it is looked for again")
+        else:
+            if kept.polls.has_recovered(has_done=True):
+                self._said.pop(f"poll of {name}", None)
+
+    def _start_if_it_can(self, kept: Kept) -> None:
+        try:
+            if not kept.flow.is_waiting():
+                self._begin_anew(kept)
+        except Exception as error:
+            self._fail(kept, f"cannot start: {in_words(error)}")
 
     def _settle_if_due(self) -> None:
-        batches = [flow.run.batches for flow in self._flows if flow.run]
+        batches = [kept.flow.run.batches for kept in self._kept if kept.flow.run]
         # Late rows wait for nobody, and the offsets that settling reads are not kept for ever.
         is_due = any(batch.late for some in batches for batch in some.values())
         is_due = is_due or any(len(some) >= SETTLE_BATCHES for some in batches)
         if is_due or time.monotonic() - self._settled > SETTLE_SECONDS:
-            self._settle(self._flows)
+            self._settle([kept.flow for kept in self._kept])
             self._settled = time.monotonic()
 
     def _maintain_if_due(self) -> None:
@@ -173,42 +217,10 @@ class Stream:
 
     def _settle(self, flows: Sequence[Flow]) -> None:
         self._unsettled = [str(error) for error in self._pipeline.settle(flows)]
-        for error in self._unsettled:
-            self._say_once(error)
+        self._say_once("record", "; ".join(self._unsettled))
 
-    def _again(self, flow: Flow, told: str) -> Flow:
-        """Settle a query that has stopped for no failure of its own, and start it once more."""
-        flow.ran.end()
-        flow.ran.is_renewed = True
-        self._settle([flow])
-        self._pipeline.say(f"  {flow.name} {told}")
-        renewed = self._pipeline.flow(flow.name)
-        self._begin(renewed)
-        return renewed
-
-    def _say_once(self, text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
+    def _say_once(self, about: str, text: str) -> None:
+        """Say it, unless it is what was said last about that."""
+        if text and self._said.get(about) != text:
             self._pipeline.say(text)
-
-    def _tell(self, flow: Flow, what: str) -> None:
-        self.failures[flow.name] = f"{flow.name} {what}"
-        self._pipeline.say(f"{flow.name} {what}; the others go on")
-
-
-def _renewed(run: Run) -> str | None:
-    """What is told of a query that has ended and only has to be started again; else None."""
-    error = run.error() or ""
-    return next((told for name, told in _RENEWED.items() if name in error), None)
-
-
-@contextmanager
-def _signals() -> Iterator[threading.Event]:
-    """An event that SIGTERM and SIGINT set, instead of what they did before."""
-    stop = threading.Event()
-    before = {s: signal.signal(s, lambda *_: stop.set()) for s in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        self._said[about] = text
