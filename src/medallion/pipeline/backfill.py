@@ -111,11 +111,10 @@ def _run(config: Config, say: Say, debug: bool) -> None:
             if is_gated and pipeline.held():
                 say(GOLD_IS_HELD)
                 continue
-            if is_gated:
-                for error in refresh.finish(pipeline):
-                    say(str(error))
+            for error in refresh.finish(pipeline, layer):
+                say(str(error))
             try:
-                pipeline.run(layer, is_finished=is_gated)
+                pipeline.run(layer, is_finished=True)
             except MedallionError as error:
                 failures.append(error)
     if failures:
