@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,18 @@ def test_a_gold_table_is_not_made_by_two_definitions(lakehouse: Lakehouse) -> No
     lakehouse.land("event", "3.json", line.replace("07", "09"))
     lakehouse.fill()
     assert lakehouse.rows("gold.action_counts", "total_events") == [(3,)]
+    # Without its checkpoint it is counted anew, whatever its columns are then.
+    shutil.rmtree(lakehouse.config.layout.checkpoint("gold.action_counts"))
+    measures = {"device": "max(device)", "total_events": "string(count(*))"}
+    anew = otherwise(other, measure=measures)
+    lakehouse.config = replace(lakehouse.config, gold={"action_counts": anew})
+    for night in (4, 5):
+        lakehouse.land("event", f"{night}.json", line.replace("07", f"1{night - 1}"))
+        lakehouse.fill()
+    rows = lakehouse.rows("gold.action_counts", "window_start", *measures)
+    assert rows == [("2018-03-02 10:05:00", "p", "3"), ("2018-03-02 10:10:00", "p", "2")]
+    log = (lakehouse.config.layout.table("gold.action_counts") / "_delta_log").glob("*.json")
+    assert sum('"metaData"' in commit.read_text() for commit in log) == 2, "made, and anew"
 
 
 OTHER_DEFINITIONS: list[tuple[dict[str, Any], str]] = [

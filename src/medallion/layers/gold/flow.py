@@ -70,6 +70,8 @@ class Gold(Flow):
             self.run = query.start(writer, self.name, checkpoint, trigger, sink)
         else:
             writer = result.writeStream.outputMode(table.output_mode)
+            if table.output_mode == "complete":  # counted anew, it may be by another definition
+                writer = writer.option("overwriteSchema", "true")
             self.run = query.start(writer, self.name, checkpoint, trigger, target)
         return self.run
 
