@@ -42,6 +42,12 @@ def unread(config: Config) -> list[str]:
     ]
 
 
+def left_out(folder: Path, pattern: str) -> int:
+    """How many files below a folder have names that do not fit; of no single file."""
+    patterns = {Path(os.path.realpath(folder)): frozenset({pattern})}
+    return sum(files for _, _, files in _unread(folder, patterns))
+
+
 def _unread(top: Path, read: Mapping[Path, Patterns]) -> Iterator[tuple[Path, Patterns, int]]:
     """How many files below a folder are not read, by the source's folder, or that of landing/, that
     they lie in. Where all names fit, nothing is listed: there may be many."""
