@@ -17,9 +17,11 @@ from medallion.config.queries import layers_in_use, queries
 from medallion.errors import MedallionError, UsageError
 from medallion.inspection.status import status
 from medallion.lakehouse import tables
+from medallion.layers.publish.outputs import Files
 from medallion.ops import due
 from medallion.ops.runs import Runs
 from medallion.pipeline import maintenance, refresh
+from medallion.spark import checkpoints
 from tests.support import PROJECT
 from tests.support.broker import Broker
 from tests.support.lakehouse import Lakehouse
@@ -194,7 +196,9 @@ def test_changes_of_gold_are_published(
         lakehouse.fill("publish")
 
 
-def test_an_output_that_was_given_up_and_comes_again(lakehouse: Lakehouse, tmp_path: Path) -> None:
+def test_an_output_that_was_given_up_and_comes_again(
+    lakehouse: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     outputs = {"files": {"format": "parquet"}}
     configure(lakehouse, tmp_path)
     lakehouse.land("event", "0.json", *FIRST)
@@ -240,6 +244,16 @@ def test_an_output_that_was_given_up_and_comes_again(lakehouse: Lakehouse, tmp_p
     assert due.has_input(lakehouse.config, FILES, gold), "or nobody would ask for a refresh"
     with pytest.raises(UsageError, match=r"by_window was made anew, .* refresh publish.by_window"):
         lakehouse.fill("publish")
+    # As messages they would have lower versions than those that stay in the topic.
+    checkpoint = lakehouse.config.layout.checkpoint(FILES)
+    note = checkpoints.noted(checkpoint, "definition")
+    assert note
+    checkpoints.note(checkpoint, "definition", {**note, "topic id": "one"})
+    with monkeypatch.context() as patch:
+        patch.setattr(Files, "look", lambda *_: {"format": "parquet", "topic id": "one"})
+        with pytest.raises(UsageError, match=r"_commit_version begins again .* make the topic"):
+            refresh.refresh(lakehouse.pipeline(), FILES)
+    assert totals(lakehouse) == [{1, 4}], "nothing is forgotten"
 
     # A refresh that was killed once it had put away what there was.
     shutil.rmtree(lakehouse.config.layout.checkpoint(FILES))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from medallion.config.loader import load
 from medallion.ops import refresh_plan
 from medallion.ops.refresh_plan import Plan
 from medallion.pipeline import refresh
+from tests.support import PROJECT
 from tests.support.home import Home
 
 
@@ -20,6 +23,7 @@ def home(home: Home) -> Home:
     return home
 
 
+GOLD = "gold.device_totals"
 HALF = Plan("silver.a", ("silver.a", "quarantine.a"), "q", 1, {"query": "silver.a"}, ("gold.b",))
 
 
@@ -45,19 +49,25 @@ def test_what_was_built_for_no_plan_is_removed(home: Home) -> None:
 
 
 def test_a_swap_that_could_not_be_ended_is_not_taken_for_one_that_was(home: Home) -> None:
-    """Also where its table is built once more, in vain, and what was built is gone."""
-    config = home.config
+    """Also where its table is built once more, in vain, and what was built is gone. Whoever has
+    gold's lock alone does not build it, nor what reads it."""
+    config = replace(home.config, gold={"device_totals": load({}, PROJECT).gold["device_totals"]})
     refresh_plan.write(
-        home.layout, Plan("silver.activity", ("silver.activity",), "q", 1, {}, ("gold.b",))
+        home.layout, Plan("silver.activity", ("silver.activity",), "q", 1, {}, (GOLD,))
     )
-    # To build it fails at once, for it does not even have the names of its tables.
-    flow = SimpleNamespace(is_gated=False, source_names=frozenset({"activity"}))
-    pipeline: Any = SimpleNamespace(config=config, say=print, flow=lambda _: flow)
-    (told,) = refresh.finish(pipeline)
+    # To build them fails at once, for they do not even have the names of their tables.
+    flow = SimpleNamespace(source_names=frozenset({"activity"}))
+    silver = SimpleNamespace(**vars(flow), is_gated=False, upstream=("bronze.activity",))
+    gold = SimpleNamespace(**vars(flow), is_gated=True, upstream=("silver.activity",))
+    flows = {"silver.activity": silver, GOLD: gold}
+    pipeline: Any = SimpleNamespace(
+        config=config, say=print, flow=flows.__getitem__, held=lambda: {}
+    )
+    (told,) = refresh.finish(pipeline, "gold")
+    assert f"{GOLD} waits for silver.activity, which a refresh has left" in str(told)
+    (told,) = refresh.finish(pipeline, "silver")
     assert "silver.activity cannot be rebuilt" in str(told)
-    assert refresh_plan.read(home.layout) == Plan(
-        "silver.activity", then=("silver.activity", "gold.b")
-    )
+    assert refresh_plan.read(home.layout) == Plan("silver.activity", then=("silver.activity", GOLD))
 
 
 def test_tables_that_the_configuration_has_given_up_are_left_out(home: Home) -> None:
@@ -65,5 +75,6 @@ def test_tables_that_the_configuration_has_given_up_are_left_out(home: Home) -> 
         home.layout, Plan("silver.gone", ("silver.gone",), "q", 1, {}, ("gold.gone",))
     )
     pipeline: Any = SimpleNamespace(config=home.config, say=print)
-    assert refresh.finish(pipeline) == []
+    for layer in ("silver", "gold"):
+        assert refresh.finish(pipeline, layer) == []
     assert refresh_plan.read(home.layout) is None

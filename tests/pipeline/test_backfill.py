@@ -15,6 +15,7 @@ from medallion.cli.render.backfill import as_json, as_text
 from medallion.config.values import Duration
 from medallion.errors import UsageError
 from medallion.lakehouse import lock
+from medallion.lakehouse.text import Say
 from medallion.ops.ledger import PENDING
 from medallion.pipeline import backfill as module
 from medallion.pipeline.backfill import Backfilled, backfill
@@ -43,7 +44,11 @@ def take_in(home: Home) -> None:
 
 
 def beside(
-    home: Home, monkeypatch: pytest.MonkeyPatch, path: Path, *looks: Callable[[], Any]
+    home: Home,
+    monkeypatch: pytest.MonkeyPatch,
+    path: Path,
+    *looks: Callable[[], Any],
+    say: Say = lambda _: None,
 ) -> Backfilled:
     """A backfill beside a process that looks so, the last way for ever."""
     left, started = list(looks), time.monotonic()
@@ -55,7 +60,7 @@ def beside(
     monkeypatch.setattr(lock, "holder", lambda *_: "medallion stream, pid 1")
     # Its own name of the module: other threads of this process sleep, too, and must not look.
     monkeypatch.setattr(module, "time", SimpleNamespace(sleep=sleep))
-    return backfill(home.config, home.source.name, path, lambda _: None)
+    return backfill(home.config, home.source.name, path, say)
 
 
 def test_a_file_that_is_not_still_yet_is_told_and_comes_later(
@@ -184,7 +189,16 @@ def test_a_backfill_of_landing_by_way_of_a_link(
     assert list(home.states()) == [("a.json", 1)]
 
 
-def test_a_file_that_the_pattern_leaves_out_is_refused(home: Home, old: Path) -> None:
+def test_a_file_that_the_pattern_leaves_out_is_refused(
+    home: Home, old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a folder it is told, and the others are taken in."""
     home.change(pattern="*.json")
+    for name in ("a.json", "deep/b.csv", "deep/.c.csv"):
+        land(old, name)
+    said: list[str] = []
+    found = beside(home, monkeypatch, old, lambda: take_in(home), say=said.append)
+    assert (found.files, found.new_files, found.is_good) == (1, 1, True)
+    assert said[0] == f"{old}: 1 file left out, whose names do not fit *.json"
     with pytest.raises(UsageError, match=r"a\.csv: its name does not fit \*\.json, the pattern"):
         backfill(home.config, "activity", land(old, "a.csv"), lambda _: None)

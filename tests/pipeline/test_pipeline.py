@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -85,6 +87,18 @@ def test_a_gold_table_is_not_made_by_two_definitions(lakehouse: Lakehouse) -> No
     lakehouse.land("event", "3.json", line.replace("07", "09"))
     lakehouse.fill()
     assert lakehouse.rows("gold.action_counts", "total_events") == [(3,)]
+    # Without its checkpoint it is counted anew, whatever its columns are then.
+    shutil.rmtree(lakehouse.config.layout.checkpoint("gold.action_counts"))
+    measures = {"device": "max(device)", "total_events": "string(count(*))"}
+    anew = otherwise(other, measure=measures)
+    lakehouse.config = replace(lakehouse.config, gold={"action_counts": anew})
+    for night in (4, 5):
+        lakehouse.land("event", f"{night}.json", line.replace("07", f"1{night - 1}"))
+        lakehouse.fill()
+    rows = lakehouse.rows("gold.action_counts", "window_start", *measures)
+    assert rows == [("2018-03-02 10:05:00", "p", "3"), ("2018-03-02 10:10:00", "p", "2")]
+    log = (lakehouse.config.layout.table("gold.action_counts") / "_delta_log").glob("*.json")
+    assert sum('"metaData"' in commit.read_text() for commit in log) == 2, "made, and anew"
 
 
 OTHER_DEFINITIONS: list[tuple[dict[str, Any], str]] = [
@@ -96,7 +110,9 @@ OTHER_DEFINITIONS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_a_silver_table_is_not_made_by_two_definitions(lakehouse: Lakehouse) -> None:
+def test_a_silver_table_is_not_made_by_two_definitions(
+    lakehouse: Lakehouse, tmp_path: Path
+) -> None:
     """Keys in another order let copies in; a late row has no place without a column of its own."""
     source = lakehouse.config.sources["event"]
     source = replace(source, silver={**source.silver, "kind": "'app'"})
@@ -112,7 +128,11 @@ def test_a_silver_table_is_not_made_by_two_definitions(lakehouse: Lakehouse) -> 
         with pytest.raises(ConfigError, match=rf"silver.event was {told}.* refresh silver.event"):
             lakehouse.fill("silver")
         assert len(lakehouse.rows("silver.event")) == 1
-    for sql, told in (("explode(array(1, 2))", "several rows of one"), ("now()", "present moment")):
+    for sql, told in (
+        ("explode(array(1, 2))", "several rows of one"),
+        ("now()", "present moment"),
+        ("string(date /* of */ 'Today')", "present moment"),
+    ):
         other = replace(source, silver={**source.silver, "kind": sql})
         config = replace(lakehouse.config, sources={"event": other})
         with pytest.raises(ConfigError, match=rf"sources\.event\.silver .*{told}"):
@@ -122,6 +142,17 @@ def test_a_silver_table_is_not_made_by_two_definitions(lakehouse: Lakehouse) -> 
     inexact = replace(lakehouse.config, sources={"event": floating})
     with pytest.raises(ConfigError, match=r"sources.event.keys has lat, a floating-point number"):
         Pipeline(lakehouse.spark, inexact, "test", print).run("silver")
+    by_name = replace(floating, silver={**silver, "lat": "named_struct('double', 1)"})
+    inexact = replace(lakehouse.config, sources={"event": by_name})
+    with pytest.raises(ConfigError, match=r"made with keys \['event_at', 'device', 'action'\]"):
+        Pipeline(lakehouse.spark, inexact, "test", print).run("silver")
+    suite = lakehouse.copy_of_conf(tmp_path) / "great_expectations/expectations/silver/event.json"
+    rules = suite.read_text()
+    for sql in ("rand() < 0.5", "event_at > current_timestamp()"):
+        suite.write_text(rules.replace("event_at > _ingested_at + INTERVAL 1 DAY", sql))
+        with pytest.raises(ConfigError, match=r"rule of bronze\.event or silver\.event asks"):
+            lakehouse.fill("silver")
+    suite.write_text(rules)
     refresh.refresh(lakehouse.pipeline(), "silver.event")
     lakehouse.fill("silver")
     assert len(lakehouse.rows("silver.event")) == 1

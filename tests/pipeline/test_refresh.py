@@ -97,7 +97,8 @@ def test_silver_rebuilt_and_cut_off_at_every_step(
         while refresh_plan.read(filled.config.layout):
             try:
                 refresh.end_swap(filled.pipeline())
-                assert refresh.finish(filled.pipeline()) == []
+                for layer in ("silver", "gold"):
+                    assert refresh.finish(filled.pipeline(), layer) == []
             except Killed:
                 kills += 1
     # Built and put in its place: silver, one table of gold, and the other, which ends it.
@@ -170,7 +171,8 @@ def test_rows_are_judged_as_they_are_after_refreshes(filled: Lakehouse) -> None:
 
 
 def test_silver_is_rebuilt_while_gold_is_held_back(filled: Lakehouse, tmp_path: Path) -> None:
-    """A rule of silver that stops, put right by a refresh under another one."""
+    """A rule of silver that stops, put right by a refresh under another one. And back again: what a
+    night rebuilds of silver that could not be put in its place passes the gates before gold."""
     filled.about("event", "action_counts")
     gold = filled.rows("gold.action_counts")
     suites = filled.copy_of_conf(tmp_path) / "great_expectations/expectations"
@@ -209,6 +211,18 @@ def test_silver_is_rebuilt_while_gold_is_held_back(filled: Lakehouse, tmp_path: 
         str(filled.root), "select sum(total_events) from gold.action_counts"
     ).rows
     assert total == (5,)
+
+    gold = filled.rows("gold.action_counts")
+    rule["meta"] = {"name": "no_device", "on_failure": "stop"}
+    suite.write_text(json.dumps({**document, "expectations": [*plain_rules, rule]}))
+    filled.config.layout.refresh_plan.parent.mkdir()
+    again = ("silver.event", "gold.action_counts")
+    refresh_plan.write(filled.config.layout, refresh_plan.Plan("silver.event", then=again))
+    report = filled.nightly()
+    assert [f.expectation for gate in report.gates for f in gate.stops] == ["no_device"]
+    assert report.balances["event"].silver_rows == 8
+    assert filled.rows("gold.action_counts") == gold
+    assert refresh_plan.left(filled.config.layout) == again[1:]
 
 
 def test_a_table_that_cannot_be_rebuilt_stops_no_other(filled: Lakehouse) -> None:

@@ -9,6 +9,7 @@ from typing import cast
 
 from medallion.config import values
 from medallion.config.document import Node
+from medallion.config.expressions import COMMENT, TEXT
 from medallion.config.model import (
     JOINS,
     OUTPUT_MODES,
@@ -118,9 +119,7 @@ def _windows(node: Node) -> tuple[Duration | None, Duration | None, Duration | N
 
 # Strings and comments are left as they are.
 _SILVER = re.compile(
-    r"""'(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*" | --[^\n]* | /\*.*?\*/
-    | (?<![\w.])`?silver`?\s*\.\s*`?(?P<source>\w+)`?""",
-    re.VERBOSE | re.DOTALL | re.IGNORECASE,
+    rf"{TEXT}|{COMMENT}|(?<![\w.])`?silver`?\s*\.\s*`?(?P<source>\w+)`?", re.IGNORECASE
 )
 
 

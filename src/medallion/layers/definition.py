@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from medallion.config.expressions import has_moment
 from medallion.config.model import Config
 from medallion.config.values import Duration
 from medallion.errors import ConfigError
@@ -57,14 +58,28 @@ def _is_same(then: Any, now: Any, in_order: bool) -> bool:
         return False
 
 
-def refuse_fleeting(name: str, found: DataFrame) -> None:
-    """Raise ConfigError where a table would depend on when its rows came in, or on chance."""
+def refuse_fleeting(name: str, found: DataFrame, said: Any) -> None:
+    """Raise ConfigError where a table would depend on when its rows are read, or on chance.
+
+    Args:
+        said: the SQL that it is made by, also in mappings: a plan has lost its timestamp'now'.
+    """
     plan, patterns = _analyzed(found)
-    if plan.containsPattern(patterns.CURRENT_LIKE()) or not plan.deterministic():
+    is_fleeting = plan.containsPattern(patterns.CURRENT_LIKE()) or not plan.deterministic()
+    if is_fleeting or any(map(has_moment, _texts(said))):
         raise ConfigError(
-            f"{name} asks for the present moment or for chance (current_timestamp, rand): a row is "
-            "counted once, when it comes in, so say that where the table is read."
+            f"{name} asks for the present moment or for chance (current_timestamp, date'today', "
+            "rand): a row is judged and counted once, when it comes in, which _ingested_at says; "
+            "or ask where the table is read."
         )
+
+
+def _texts(said: Any) -> Iterator[str]:
+    if isinstance(said, str):
+        yield said
+    elif isinstance(said, Mapping):
+        for each in said.values():
+            yield from _texts(each)
 
 
 def refuse_several(name: str, found: DataFrame) -> None:

@@ -20,6 +20,7 @@ from medallion.pipeline.context import open_pipeline
 from medallion.pipeline.pipeline import GOLD_IS_HELD
 from medallion.sources.files import requests
 from medallion.sources.files.listing import File, list_files, one_spelling
+from medallion.sources.files.unread import left_out
 from medallion.sources.files.walk import fits
 from medallion.sources.formats import KINDS
 from medallion.sources.kafka import skip
@@ -69,6 +70,8 @@ def backfill(config: Config, name: str, path: Path, say: Say, debug: bool = Fals
     path = one_spelling(config.layout, source, path)
     if path.is_file() and not fits(path.name, source.pattern):
         raise UsageError(f"{path}: its name does not fit {source.pattern}, the pattern of {name}.")
+    if out := left_out(path, source.pattern):
+        say(f"{path}: {counted(out, 'file')} left out, whose names do not fit {source.pattern}")
     listed = list_files(config.layout, source, [path])
     files = {f.path: f for f in (*listed.files, *listed.hidden)}
     paths = {*files, *(u.path for u in listed.unfit)}
@@ -111,11 +114,10 @@ def _run(config: Config, say: Say, debug: bool) -> None:
             if is_gated and pipeline.held():
                 say(GOLD_IS_HELD)
                 continue
-            if is_gated:
-                for error in refresh.finish(pipeline):
-                    say(str(error))
+            for error in refresh.finish(pipeline, layer):
+                say(str(error))
             try:
-                pipeline.run(layer, is_finished=is_gated)
+                pipeline.run(layer, is_finished=True)
             except MedallionError as error:
                 failures.append(error)
     if failures:

@@ -36,7 +36,6 @@ class Nightly:
         self.config = pipeline.config
         self.gates = Gates(self.config.conf_dir, self.config.layout.quality)
         self.report = Report()
-        self.refreshed = pipeline.runs.standing.refreshed
         self.unjudged: set[str] = set()  # sources with a table whose gate could not be asked
         # Great Expectations judges one table at a time, beside the queries of the next layer.
         self.worker = ThreadPoolExecutor(1)
@@ -50,8 +49,6 @@ class Nightly:
             if any(gate.stops for gate in self.report.gates):
                 self._say(GOLD_IS_HELD)
             else:
-                # What was rebuilt while gold was held back.
-                self._tell_all("refresh", refresh.finish(self.pipeline, self.unjudged))
                 self._collect(self._layer("gold"))
                 self._publish()
             self._timed("docs", self._build_docs)
@@ -78,8 +75,10 @@ class Nightly:
             self._timed(PUBLISH, lambda: self._stream(PUBLISH))
 
     def _stream(self, layer: str) -> None:
+        # Such as what was rebuilt while gold was held back.
+        self._tell_all("refresh", refresh.finish(self.pipeline, layer, self.unjudged))
         with self._told(layer):
-            self.pipeline.run(layer, without=self.unjudged, is_finished=layer == "gold")
+            self.pipeline.run(layer, without=self.unjudged, is_finished=True)
 
     @contextmanager
     def _told(self, what: str) -> Iterator[None]:
@@ -101,7 +100,7 @@ class Nightly:
         table = flow.name
         path = self.config.layout.table(table)
         version, since = tables.version(path), due.passed(standing, table, path)
-        is_rebuilt = since < self.refreshed.get(table, -1) <= version
+        is_rebuilt = since < standing.refreshed.get(table, -1) <= version
         is_due = is_rebuilt or due.is_to_be_judged(self.config, standing, table)
         if not is_due or not self.gates.has_suite(table):
             return None

@@ -81,7 +81,8 @@ def refresh(pipeline: Pipeline, table: str) -> None:
     readers = [flow.name for flow in rebuilt if table in flow.upstream]
     then = dict.fromkeys((*readers, *left))
     _rebuild(pipeline, table, [step for step in then if step != table])
-    if failures := finish(pipeline):
+    failures = [error for layer in (first, *later) for error in finish(pipeline, layer)]
+    if failures:
         raise type(failures[0])("; ".join(map(str, failures))) from failures[0]
 
 
@@ -108,17 +109,23 @@ def end_swap(pipeline: Pipeline) -> None:
         _swap(pipeline, plan)
 
 
-def finish(pipeline: Pipeline, without: AbstractSet[str] = frozenset()) -> list[MedallionError]:
-    """Do what a refresh has left to do: nothing where there is none, or while gold is held.
+def finish(
+    pipeline: Pipeline, layer: str, without: AbstractSet[str] = frozenset()
+) -> list[MedallionError]:
+    """Do what a refresh has left to do in one layer: in gold nothing, while that is held.
+
+    A silver table whose swap could not be ended is among it. It comes in its own layer's turn, so
+    that whoever rebuilds it has its lock, and a night asks its gate before gold reads it.
 
     Args:
+        layer: its lock is held, and that of gold.
         without: sources whose rows are to stay where they are.
 
     Returns:
         Why some tables could not be rebuilt, which are left to do; the others are.
     """
     layout, failures = pipeline.config.layout, list[MedallionError]()
-    for table in _left(layout):
+    for table in (left for left in _left(layout) if left.partition(".")[0] == layer):
         rest = tuple(other for other in _left(layout) if other != table)
         if table not in names(pipeline.config):  # the configuration has given it up
             refresh_plan.write(layout, refresh_plan.Plan(table, then=rest))
@@ -128,8 +135,6 @@ def finish(pipeline: Pipeline, without: AbstractSet[str] = frozenset()) -> list[
             pipeline.say(f"refresh   {table}: when gold is no longer held back")
         elif not flow.source_names & without and (error := _failure(pipeline, table, rest)):
             failures.append(error)
-            if not flow.is_gated:  # those that read it wait
-                break
     return failures
 
 
@@ -176,6 +181,7 @@ def _failure(pipeline: Pipeline, table: str, then: Sequence[str]) -> MedallionEr
 def _rebuild(pipeline: Pipeline, table: str, then: Sequence[str]) -> None:
     """Build one table beside the old one, and put it in its place."""
     layout = pipeline.config.layout
+    _refuse_before(pipeline, table)
     built = pipeline.flow(table).targets
     area = Beside(layout.root, built)
     _clear(area, table)
@@ -196,6 +202,16 @@ def _rebuild(pipeline: Pipeline, table: str, then: Sequence[str]) -> None:
     _swap(pipeline, plan)
     now = tables.row_count(layout.table(table))
     pipeline.say(f"refresh   {table}: {counted(before, 'row')} before, {now:,} now")
+
+
+def _refuse_before(pipeline: Pipeline, table: str) -> None:
+    """Raise MedallionError where a table that it reads is to be rebuilt first."""
+    left = refresh_plan.left(pipeline.config.layout)
+    if old := [name for name in pipeline.flow(table).upstream if name in left]:
+        raise MedallionError(
+            f"{table} waits for {old[0]}, which a refresh has left to be rebuilt: "
+            f"medallion refresh {old[0]} rebuilds both."
+        )
 
 
 def _swap(pipeline: Pipeline, plan: refresh_plan.Plan) -> None:

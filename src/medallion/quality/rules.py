@@ -18,6 +18,7 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from medallion.config.expressions import without_quoted
 from medallion.quality.suites import BY_QUERY, Expectation, fail, read_suite, suite_path
 
 
@@ -68,7 +69,7 @@ def row_condition(expectation: Expectation) -> str | None:
 def _where_condition(query: str) -> str | None:
     """The condition of "SELECT * FROM {batch} WHERE ..."; None for any other query."""
     match = _ROW_QUERY.fullmatch(query.strip().rstrip("; \t\r\n\v\f"))
-    if match is None or _NOT_A_CONDITION.search(_QUOTED.sub("''", match["condition"])):
+    if match is None or _NOT_A_CONDITION.search(without_quoted(match["condition"])):
         return None
     # Great Expectations fills in {batch} by str.format, where doubled braces stand for one.
     return match["condition"].replace("{{", "{").replace("}}", "}")
@@ -77,7 +78,6 @@ def _where_condition(query: str) -> str | None:
 _ROW_QUERY = re.compile(
     r"SELECT\s+\*\s+FROM\s+\{batch\}\s+WHERE\s+(?P<condition>.+)", re.IGNORECASE | re.DOTALL
 )
-_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`", re.DOTALL)
 _NOT_A_CONDITION = re.compile(
     r"\b(SELECT|GROUP\s+BY|HAVING|ORDER\s+BY|SORT\s+BY|LIMIT|OFFSET|UNION|INTERSECT|EXCEPT)\b"
     r"|\{batch\}|--|/\*",

@@ -78,13 +78,18 @@ def test_what_a_stream_cannot_do(spark: SparkSession, sql: str, words: str) -> N
 
 
 @pytest.mark.parametrize(
-    "condition", ["event_at > current_timestamp() - interval 1 day", "rand() < 0.5"]
+    "condition",
+    [
+        "event_at > current_timestamp() - interval 1 day",
+        "rand() < 0.5",
+        "event_at > timestamp'now'",
+    ],
 )
 def test_what_would_depend_on_when_a_row_came_in(spark: SparkSession, condition: str) -> None:
     stream = spark.readStream.format("rate").load().withColumnRenamed("timestamp", "event_at")
-    refuse_fleeting("gold.t", stream.where("event_at > timestamp'2018-03-02'"))
+    refuse_fleeting("gold.t", stream.where("event_at > timestamp'2018-03-02'"), {})
     with pytest.raises(ConfigError, match=r"gold\.t asks for the present moment or for chance"):
-        refuse_fleeting("gold.t", stream.where(condition).groupBy().count())
+        refuse_fleeting("gold.t", stream.where(condition).groupBy().count(), {"where": condition})
 
 
 def test_groups_are_not_appended(spark: SparkSession) -> None:

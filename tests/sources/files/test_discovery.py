@@ -256,6 +256,7 @@ def test_nothing_is_handed_over_to_a_bronze_that_would_pass_over_it(home: Home) 
     table = home.layout.intake("activity")
     identity = tables.identity(table)
     checkpoints.done(home.layout, "bronze.activity", 0, version=2, of=identity)
+    home.take_in("a.json")
     home.land("b.json")
     poll = KINDS["json"].poll
     assert poll(home.config, home.source, 0, print)

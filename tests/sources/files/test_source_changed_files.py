@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from medallion.errors import MedallionError
 from medallion.inspection.audit import audit
-from medallion.ops.ledger import INGESTED, REJECTED, REPLACED, VANISHED
+from medallion.ops.ledger import INGESTED, PENDING, REJECTED, REPLACED, VANISHED
 from medallion.sources.files import reader
 from medallion.sources.files.batch import FileBatch
 from medallion.spark import query
@@ -134,7 +135,8 @@ def test_a_file_that_a_poll_missed_before_the_ledger_had_its_rows(
 def test_a_file_that_was_away_while_its_batch_ran(
     lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two polls make two versions of it; its rows came once."""
+    """Two polls make two versions of it; its rows came once. One that was another one just then
+    comes with the next batch, although it is as it was listed again."""
     home = only(lakehouse)
     file = home.land("activity", "a.json", row(1))
     away = home.root.parent / "a.json"
@@ -156,4 +158,21 @@ def test_a_file_that_was_away_while_its_batch_ran(
         ("a.json", 1): (VANISHED, None, None),
         ("a.json", 2): (INGESTED, 0, 1),
     }
+
+    listed = home.land("activity", "c.json", row(3)).stat().st_mtime_ns
+    read = FileBatch.read
+
+    def another_just_then(self: FileBatch, *arguments: Any) -> None:
+        other = home.land("activity", "c.json", row(3), row(4))
+        read(self, *arguments)
+        home.land("activity", "c.json", row(3))
+        os.utime(other, ns=(listed, listed))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FileBatch, "read", another_just_then)
+        home.fill("bronze")
+    assert counts(home)["c.json", 1][0] == PENDING
+    home.fill("bronze")
+    assert indexes(home) == [1, 3]
+    assert counts(home)["c.json", 1][:3] == (INGESTED, 3, 1)
     assert is_whole(home)

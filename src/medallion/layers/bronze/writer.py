@@ -45,7 +45,6 @@ class Writer:
 
     def prepare(self) -> None:
         """Look for what is new, infer the schema from it if nobody declared it, make the table."""
-        self._record_cut_off()
         self.source.poll()
         # Where nothing of it is to blame, the first batch fails as well, and tells: it is a query's
         # failure then, and the other sources start.
@@ -53,26 +52,15 @@ class Writer:
             self._infer(self.source.sample())
         tables.create(self._table, self._schema.table_json(), self._properties)
 
-    def _record_cut_off(self) -> None:
-        """Put a batch on record whose rows are in bronze, before its source is looked at anew.
-
-        A run that died between the two left its files as pending: one that has gone since would be
-        taken for never read, and another one under its name for the first.
-        """
-        number = checkpoints.last_committed(self._checkpoint) + 1
-        if checkpoints.last_begun(self._checkpoint) != number:
-            return
-        version = self._committed(number)
-        if version is not None:
-            self._record(self.source.cut_off(number), number, version)
-
     def record_after(self, recorded: int, ended: int) -> None:
-        """Put all batches after one on record whose rows are in bronze.
+        """Put all batches after one on record whose rows are in bronze, before the source is looked
+        at: a file that has gone since would be taken for never read, and another one under its name
+        for the first.
 
-        The ledger is an older copy, or the checkpoint was lost after a run had died before its
-        ledger was written. Housekeeping may have removed commits since, or their files, but never
-        those of a batch that is not in `ops.runs`. So what the log does not tell was written before
-        the first batch that it tells of. As a batch of before that one it is settled, as it was.
+        A run died before its ledger was written, or the ledger is an older copy. Housekeeping may
+        have removed commits since, or their files, but never those of a batch that is not in
+        `ops.runs`. So what the log does not tell was written before the first batch that it tells
+        of. As a batch of before that one it is settled, as it was.
 
         Args:
             recorded: the last batch that is on record.

@@ -58,7 +58,7 @@ class Gold(Flow):
         self.tell_kept_settings()
         stream = self._stream()
         result = made_of(self.spark, self.config, table, stream)
-        refuse_fleeting(f"{self.config.conf_dir / 'pipeline.yaml'}: {self.name}", result)
+        refuse_fleeting(f"{self.config.conf_dir / 'pipeline.yaml'}: {self.name}", result, now)
         if checkpoints.last_begun(checkpoint) < 0:
             tables.forget_empty(target, result.schema.json())
         properties = self.config.maintain.properties(self.config.spec(self.name))
@@ -70,6 +70,8 @@ class Gold(Flow):
             self.run = query.start(writer, self.name, checkpoint, trigger, sink)
         else:
             writer = result.writeStream.outputMode(table.output_mode)
+            if table.output_mode == "complete":  # counted anew, it may be by another definition
+                writer = writer.option("overwriteSchema", "true")
             self.run = query.start(writer, self.name, checkpoint, trigger, target)
         return self.run
 

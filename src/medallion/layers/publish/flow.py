@@ -76,6 +76,7 @@ class Publish(Flow):
             MedallionError: it could not be published, and nothing is forgotten.
         """
         _, now = self._look()
+        self._refuse_lower_versions(now)
         aside = self._checkpoint.with_name(
             f".{self._checkpoint.name}.old"
         )  # of one that was killed
@@ -108,7 +109,7 @@ class Publish(Flow):
         if is_lost or recovery.repair(self._checkpoint, []) is not None:
             self._refuse(f"{self._checkpoint} does not have all batches that were published")
         done = checkpoints.last_committed(self._checkpoint)
-        if checkpoints.is_of_another(self._checkpoint, done, self._gold):
+        if self._reads_another():
             self._refuse(f"{self.upstream[0]} was made anew, and is another table now")
         if done >= 0:
             read = due.read_up_to(self.config, self.name, self._gold)
@@ -123,6 +124,25 @@ class Publish(Flow):
         elif then != now:
             was = [f"{key} {then.get(key)!r}" for key in now if then.get(key) != now[key]]
             self._refuse(f"it was published so far with {', '.join(was)}")
+
+    def _refuse_lower_versions(self, now: Mapping[str, str]) -> None:
+        """Raise UsageError where messages with the higher versions of a table that is gone stay:
+        whoever goes by versions would take the new ones for old."""
+        then = checkpoints.noted(self._checkpoint, _DEFINITION) or {}
+        id_then, id_now = (each.get("topic id") for each in (then, now))
+        if id_now and id_then == id_now and self._reads_another():
+            raise UsageError(
+                f"{self.name}: {self.upstream[0]} is another table now, whose _commit_version "
+                "begins again below that of the messages in its topic: make the topic anew, or "
+                "name another one, have its readers begin with it, and call this again."
+            )
+
+    def _reads_another(self) -> bool:
+        """Whether the table is none that it has ever read."""
+        if checkpoints.torn(self._checkpoint):
+            return False  # nobody knows
+        done = checkpoints.last_committed(self._checkpoint)
+        return checkpoints.is_of_another(self._checkpoint, done, self._gold)
 
     def _refuse(self, why: str) -> None:
         raise UsageError(

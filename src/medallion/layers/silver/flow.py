@@ -58,6 +58,8 @@ class Silver(Flow):
         self._refuse_columns(bronze.select(*map(F.expr, source.silver.values())))
         rows = check(bronze)
         whole = self._enrichment.blank(rows) if self._enrichment else rows
+        suites = self.config.expectations
+        refuse_fleeting(f"{suites}: a rule of bronze.{source.name} or {self.name}", whole, begun)
         kept = transform.good(whole, source.in_silver)
         self._refuse_inexact(kept)
         of = self.config.maintain.properties
@@ -100,7 +102,7 @@ class Silver(Flow):
     def _refuse_columns(self, made: DataFrame) -> None:
         """Each row of bronze has to give one of silver, and the same one whenever it is read."""
         where = f"{self.config.conf_dir / 'pipeline.yaml'}: sources.{self.source.name}.silver"
-        refuse_fleeting(where, made)
+        refuse_fleeting(where, made, self.source.silver)
         refuse_several(where, made)
 
     def _once(self, rows: DataFrame) -> DataFrame:
@@ -132,8 +134,8 @@ class Silver(Flow):
 
     def _refuse_inexact(self, good: DataFrame) -> None:
         """Spark's state knows a key by its bytes, and 0.0 and -0.0 are one to a query."""
-        floating = [name for name, kind in good.dtypes if "double" in kind or "float" in kind]
-        if inexact := [key for key in self.source.keys if key in floating]:
+        types = {field.name: field.dataType for field in good.schema}
+        if inexact := [key for key in self.source.keys if transform.is_floating(types[key])]:
             raise ConfigError(
                 f"{self.config.conf_dir / 'pipeline.yaml'}: sources.{self.source.name}.keys has "
                 f"{', '.join(inexact)}, a floating-point number, which is no identity (0.0 and "

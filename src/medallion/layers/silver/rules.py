@@ -9,6 +9,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from medallion.config.expressions import TEXT
 from medallion.config.model import Config, SourceConfig
 from medallion.errors import ConfigError
 from medallion.lakehouse.text import Say
@@ -19,7 +20,7 @@ from medallion.spark import checkpoints
 
 Check = Callable[..., DataFrame]
 # A literal, as date'2018-03-02', and the name of a function, as length(.
-_NO_COLUMN = re.compile(r"""\w*'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\b\w+\s*\(""")
+_NO_COLUMN = re.compile(rf"\w*?{TEXT}|\b\w+\s*\(")
 # Rows that break these never reach the watermark: one time in 2099 would make all later rows late.
 GUARDS = ("missing_event_time", "future_event_time")
 

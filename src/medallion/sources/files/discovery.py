@@ -11,6 +11,7 @@ from pathlib import Path
 from medallion.config.model import Config, SourceConfig
 from medallion.lakehouse import clock
 from medallion.lakehouse.text import Say, visible
+from medallion.ops import due
 from medallion.ops.ledger import (
     INGESTED,
     PENDING,
@@ -62,7 +63,7 @@ class Discovery:
         self._tell_of_missing_folders()
         asked = requests.waiting(layout, self._source.name)
         listing = self._whole_listing(asked)
-        self._versions.lost = set() if self._has_looked else self._lost()
+        self._versions.lost = self._lost()
         self._has_looked = True
         judged = self._versions.judged(listing, now)
         fresh = [entry for entry in judged if is_to_hand_over(entry)]
@@ -84,11 +85,17 @@ class Discovery:
         return len(fresh)
 
     def _lost(self) -> set[tuple[str, int]]:
-        """What waits to be read by bronze, and is not in the table that bronze reads any more: an
-        older copy of it was put back, or a torn commit moved away."""
+        """What waits to be read by bronze, and never will be: bronze has read all that was handed
+        over, for the file had changed just then, and has changed back; or it is not in the table
+        that bronze reads any more, for an older copy of that was put back, or a torn commit moved
+        away."""
+        layout, name = self._config.layout, self._source.name
         waiting = {(e.path, e.version) for e in self.ledger.all_newest() if is_to_hand_over(e)}
-        paths = [path for path, _ in waiting]
-        return waiting and waiting - handover.has(self._config.layout, self._source.name, paths)
+        if not waiting or not due.has_input(self._config, f"bronze.{name}", layout.intake(name)):
+            return waiting
+        if self._has_looked:  # nobody puts it back while it is read
+            return set()
+        return waiting - handover.has(layout, name, [path for path, _ in waiting])
 
     def _tell_of_missing_folders(self) -> None:
         gone = missing(self._config.layout, self._source)

@@ -1,33 +1,74 @@
-"""Files that lie in landing/ and that nobody reads, such as those of a misspelled source."""
+"""Files that nobody reads: of a misspelled source, or with names that no pattern fits."""
 
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from medallion.config.model import Config
 from medallion.lakehouse.text import counted
+from medallion.sources.files.walk import fits
+
+Patterns = frozenset[str]
+_NONE: Patterns = frozenset()
 
 
 def unread(config: Config) -> list[str]:
-    """A line for each folder of landing/ with files that no source takes in, now or later.
+    """A line for each folder of landing/, or of a source, with files that no source takes in, now
+    or later.
 
-    A name that begins with a dot is still to be renamed.
+    A name that begins with a dot is still to be renamed, and one with _ is a writer's mark.
     """
     landing = config.layout.landing("")
-    sources = [source for source in config.sources.values() if not source.stream]
-    read = {Path(os.path.realpath(p)) for s in sources for p in s.places(config.layout)}
-    found: Counter[Path] = Counter()
-    for folder, below, files in os.walk(landing):
-        if Path(os.path.realpath(folder)) in read:
-            below.clear()
-            continue
-        parts = Path(folder).relative_to(landing).parts
-        found[landing.joinpath(*parts[:1])] += sum(not name.startswith(".") for name in files)
+    patterns: dict[Path, Patterns] = defaultdict(frozenset)
+    tops = {Path(os.path.realpath(landing)): landing}
+    for source in (source for source in config.sources.values() if not source.stream):
+        for place in source.places(config.layout):
+            real = Path(os.path.realpath(place))
+            patterns[real] |= {source.pattern}
+            tops.setdefault(real, place)
+    found: Counter[tuple[Path, Patterns]] = Counter()
+    for real, top in tops.items():
+        if not any(real != other and real.is_relative_to(other) for other in tops):
+            for folder, fit, files in _unread(top, patterns):
+                found[folder, fit] += files
     return [
-        f"{config.layout.relative(str(folder))}: {counted(files, 'file')} that no source of "
-        "pipeline.yaml reads"
-        for folder, files in sorted(found.items())
+        f"{config.layout.relative(folder)}: {counted(files, 'file')} that no source of "
+        f"pipeline.yaml reads{_told(fit)}"
+        for (folder, fit), files in sorted(found.items(), key=lambda each: each[0][0])
         if files
     ]
+
+
+def left_out(folder: Path, pattern: str) -> int:
+    """How many files below a folder have names that do not fit; of no single file."""
+    patterns = {Path(os.path.realpath(folder)): frozenset({pattern})}
+    return sum(files for _, _, files in _unread(folder, patterns))
+
+
+def _unread(top: Path, read: Mapping[Path, Patterns]) -> Iterator[tuple[Path, Patterns, int]]:
+    """How many files below a folder are not read, by the source's folder, or that of landing/, that
+    they lie in. Where all names fit, nothing is listed: there may be many."""
+    above: dict[str, tuple[Path, Patterns]] = {}
+    for folder, below, files in os.walk(top):
+        place, fit = above.get(os.path.dirname(folder), (top, _NONE))  # noqa: PTH120
+        if own := read.get(Path(os.path.realpath(folder))):
+            place, fit = Path(folder), fit | own
+        elif place == top and not fit:
+            place = Path(folder)
+        if "*" in fit:
+            below.clear()
+            continue
+        above[folder] = place, fit
+        below[:] = [name for name in below if name[0] != "."]
+        yield place, fit, sum(not (_is_hidden(n) or any(fits(n, p) for p in fit)) for n in files)
+
+
+def _is_hidden(name: str) -> bool:
+    return name[0] in "._" or name.endswith("._COPYING_")
+
+
+def _told(fit: Patterns) -> str:
+    return f": their names do not fit {' or '.join(sorted(fit))}" if fit else ""

@@ -1,0 +1,24 @@
+"""Spark SQL as the configuration has it, read without Spark."""
+
+from __future__ import annotations
+
+import re
+
+# A text in either kind of quotes; after r no backslash escapes. For patterns of any flags.
+TEXT = r"""(?:\b[rR]'[^']*'|\b[rR]"[^"]*"|'(?:[^'\\]|\\[\s\S])*'|"(?:[^"\\]|\\[\s\S])*")"""
+COMMENT = r"(?:--[^\n]*|/\*[\s\S]*?\*/)"
+_NAME = r"`[^`]*`"
+_QUOTED = re.compile(f"{TEXT}|{_NAME}")
+# Spark's parser makes a constant of it, by its clock.
+_NOW = rf"\b(?:date|timestamp\w*)(?:\s|{COMMENT})*['\"]\s*(?:now|today|tomorrow|yesterday)\b"
+_MOMENT = re.compile(f"(?P<now>{_NOW})|{TEXT}|{_NAME}|{COMMENT}", re.IGNORECASE)
+
+
+def without_quoted(sql: str) -> str:
+    """SQL with an empty text in place of each text and each name in quotes."""
+    return _QUOTED.sub("''", sql)
+
+
+def has_moment(sql: str) -> bool:
+    """Whether SQL has a literal such as timestamp'now' or date 'today'."""
+    return any(match["now"] for match in _MOMENT.finditer(sql))

@@ -1,0 +1,44 @@
+"""Spark SQL of the configuration, read without Spark."""
+
+from __future__ import annotations
+
+import pytest
+
+from medallion.config.expressions import has_moment, without_quoted
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "at > timestamp'now'",
+        "at > TIMESTAMP \t' Now UTC'",
+        "at > timestamp_ntz'tomorrow'",
+        'day = date "yesterday"',
+        "day = date/* of */'today'",
+        "action <> 'it\\'s' and day = date -- of\n'today'",
+        r"path = r'c:\' and day = date'today'",
+    ],
+)
+def test_a_literal_that_is_the_present_moment(sql: str) -> None:
+    assert has_moment(sql)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "at > timestamp'2018-03-02' and day > date'epoch'",
+        "action = 'now'",
+        "`date` = 'today'",
+        "action = \"date'today'\"",
+        "action = 'it\\'s date \"today\"'",
+        "-- date'today'\nday = to_date('today')",
+        "/* date'today' */ my_date = 'today'",
+    ],
+)
+def test_what_only_looks_like_one(sql: str) -> None:
+    assert not has_moment(sql)
+
+
+def test_what_is_in_quotes_is_taken_away() -> None:
+    sql = r"""a = 'it\'s' and `b c` = "x\"y" and d = r'c:\' or e = 1"""
+    assert without_quoted(sql) == "a = '' and '' = '' and d = '' or e = 1"
