@@ -1,13 +1,15 @@
-"""Queries that stay on: those that wait, and those that have died."""
+"""Queries that stay on: those that wait, and those that have stopped."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from medallion.config.loader import load
+from medallion.errors import MedallionError
 from medallion.pipeline.continuous import Stream
 from tests.support import PROJECT
 
@@ -15,7 +17,7 @@ from tests.support import PROJECT
 class Waiting:
     """A flow whose source has no schema; the second time it is asked, it has one."""
 
-    name, run, is_gated = "silver.a", None, False
+    name, run, is_gated, upstream = "silver.a", None, False, ()
 
     def __init__(self) -> None:
         self.asked = 0
@@ -35,7 +37,11 @@ def test_a_layer_whose_queries_all_wait_for_a_schema_stays_on() -> None:
         begun += not flow.is_waiting()
 
     pipeline: Any = SimpleNamespace(
-        flows=lambda _: [flow], begin=begin, settle=lambda _: [], say=print
+        flows=lambda _: [flow],
+        flow=lambda _: flow,
+        begin=begin,
+        settle=lambda _: [],
+        say=print,
     )
     stream = Stream(pipeline, ["silver"], "1 second")
     stream.start()
@@ -44,21 +50,22 @@ def test_a_layer_whose_queries_all_wait_for_a_schema_stays_on() -> None:
     assert begun == 1
 
 
-class Dying:
-    """A flow whose query has died after batch 4; a new one dies after the batch that it is told."""
+class Ended:
+    """A flow whose query has ended; by an error, or because it had all that there was to do."""
 
     name, is_gated = "silver.a", False
 
-    def __init__(self, last_batch: int) -> None:
+    def __init__(self, error: str | None) -> None:
+        self.upstream: tuple[str, ...] = ()
+        self.read_from: tuple[Path, ...] = ()
+        self.run: Any
         self.run = self.ran = SimpleNamespace(
             is_active=False,
-            is_lost=True,
-            is_given_up=False,
-            last_batch=last_batch,
             batches={},
             collect=lambda: None,
             end=lambda: None,
-            error=lambda: "its thread in Spark has died",
+            error=lambda: error,
+            sign=lambda: (),
         )
 
     def is_waiting(self) -> bool:
@@ -67,26 +74,82 @@ class Dying:
     def poll(self) -> None: ...
 
 
-def test_a_query_that_has_died_is_started_anew_as_long_as_it_gets_on() -> None:
-    said: list[str] = []
-    left = [Dying(5), Dying(5)]
+def stream_of(first: Any, others: list[Any], said: list[str]) -> Stream:
     pipeline: Any = SimpleNamespace(
         config=load({}, PROJECT),
         runs=None,
-        flows=lambda _: [Dying(4)],
-        flow=lambda _: left.pop(0),
+        flows=lambda _: [first],
+        flow=lambda _: others.pop(0),
         begin=lambda *_: True,
         settle=lambda _: [],
+        record_refused=lambda *_: None,
         say=said.append,
     )
-    stream = Stream(pipeline, ["silver"], "1 hour")
+    return Stream(pipeline, ["silver"], "1 hour")
+
+
+def test_a_query_that_stops_is_begun_again_at_once_and_then_after_a_pause() -> None:
+    said: list[str] = []
+    stream = stream_of(Ended("the disk is full"), left := [Ended("the disk is full")], said)
     stream.start()
     for _ in range(4):
         stream.look()
-    anew = "  silver.a is started anew: its thread in Spark has died"
-    stopped = "silver.a stopped: its thread in Spark has died"
-    assert said == [anew, anew, f"{stopped}; the others go on"]
+    stopped = "silver.a stopped: the disk is full"
+    assert said == [f"{stopped}; the others go on, and it is tried again"]  # once
     assert stream.failures == {"silver.a": stopped}
+    assert not left
+    assert not stream.is_on  # nothing is left that goes on
+
+
+def test_a_query_that_is_on_again_has_not_failed() -> None:
+    said: list[str] = []
+    again = Ended(None)
+    again.run.is_active, again.run.batches = True, {7: SimpleNamespace(late=0)}
+    stream = stream_of(Ended("the disk is full"), [again], said)
+    stream.start()
+    for _ in range(2):
+        stream.look()
+    assert said[1:] == ["  silver.a is on again"]
+    assert (stream.failures, stream.is_on) == ({}, True)
+
+
+def test_a_query_that_had_to_end_what_was_cut_off_goes_on_by_the_new_rules() -> None:
+    said: list[str] = []
+    again = Ended(None)
+    again.run.is_active = True
+    stream = stream_of(Ended(None), [again], said)
+    stream.start()
+    stream.look()
+    assert said == ["  silver.a goes on by the rules that hold now"]
+    assert stream.failures == {}
+
+
+def test_a_query_waits_for_the_table_that_another_one_is_to_make(tmp_path: Path) -> None:
+    early = Ended(None)
+    early.run = None
+    early.upstream, early.read_from = ("silver.b",), (tmp_path / "silver/b",)
+    stream = stream_of(early, [], [])
+    stream.start()
+    assert (stream.failures, stream.is_on) == ({}, True)
+
+
+def test_what_cannot_be_put_on_record_is_told_and_the_stream_goes_on() -> None:
+    said: list[str] = []
+    again = Ended(None)
+    again.run.is_active = True
+    stream = stream_of(again, [], said)
+
+    def full(_: Any) -> list[MedallionError]:
+        raise OSError("no space left on device")
+
+    pipeline: Any = stream._pipeline
+    pipeline.settle = full
+    stream.start()
+    stream.look()
+    told = "what was done cannot be put on record: OSError: no space left on device"
+    assert said == [told]
+    assert stream.failures == {told: told}
+    assert stream.is_on
 
 
 @pytest.mark.parametrize(
@@ -98,17 +161,9 @@ def test_a_query_that_has_died_is_started_anew_as_long_as_it_gets_on() -> None:
 )
 def test_a_query_that_only_has_to_be_started_again_has_not_failed(error: str) -> None:
     """It ends between the last look and the stop, and the next run goes on (seen with --dirty)."""
-    flow: Any = Dying(4)
+    flow = Ended(error)
     flow.run.stop = lambda: None
-    flow.run.error = lambda: error
-    pipeline: Any = SimpleNamespace(
-        config=load({}, PROJECT),
-        flows=lambda _: [flow],
-        begin=lambda *_: True,
-        settle=lambda _: [],
-        say=print,
-    )
-    stream = Stream(pipeline, ["silver"], "1 hour")
+    stream = stream_of(flow, [], [])
     stream.start()
     stream.stop()
     assert stream.failures == {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -156,13 +155,6 @@ def test_a_silver_table_is_not_made_by_two_definitions(
     refresh.refresh(lakehouse.pipeline(), "silver.event")
     lakehouse.fill("silver")
     assert len(lakehouse.rows("silver.event")) == 1
-    # A table of before expressions were noted goes on.
-    note = lakehouse.config.layout.checkpoint("silver.event") / "definition.json"
-    definition = json.loads(note.read_text())
-    note.write_text(json.dumps({k: it for k, it in definition.items() if " as" not in k}))
-    lakehouse.land("event", "3.json", event("10:08:00"))
-    lakehouse.fill("bronze", "silver")
-    assert json.loads(note.read_text()) == definition
 
 
 def test_what_one_query_cannot_be_started_for_stops_no_other(lakehouse: Lakehouse) -> None:

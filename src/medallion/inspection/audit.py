@@ -51,6 +51,13 @@ def audit(config: Config, everything: bool = False, say: Say = lambda _: None) -
         for name in unsettled
         if not holder
     ]
+    runs = Runs(config.layout)
+    findings += [
+        f"{name}: it has failed, and what it did last is not on record ({runs.error(name)}); "
+        f"{holder} tries it again."
+        for name in unsettled
+        if holder and runs.has_failed(name)
+    ]
     notes = [
         f"{name}: {holder} is writing it, and its last batches are not on record yet: not judged."
         for name in sorted(unjudged)

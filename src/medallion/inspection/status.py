@@ -11,7 +11,7 @@ from medallion.config.queries import Query, queries
 from medallion.errors import MedallionError
 from medallion.lakehouse import lock, tables
 from medallion.ops import due, ledger, refresh_plan
-from medallion.ops.runs import LastRun, Runs, Standing
+from medallion.ops.runs import FAILED, LastRun, Runs, Standing
 from medallion.sources import base
 from medallion.sources.formats import KINDS
 from medallion.spark import checkpoints
@@ -86,7 +86,7 @@ def _status(config: Config, query: Query, standing: Standing, held: str | None) 
     mark = checkpoints.watermark(checkpoint, batch) if batch >= 0 else None
     return QueryStatus(
         query=query.name,
-        state=f"{RUNNING} ({holder})" if holder else run.state if run else NEVER,
+        state=_state(run, holder),
         last_batch=batch if batch >= 0 else None,
         last_run_at=_moment(run.started_at) if run else None,
         rows_in=run.rows_in if run else None,
@@ -96,6 +96,13 @@ def _status(config: Config, query: Query, standing: Standing, held: str | None) 
         error=error,
         backlog=backlog,
     )
+
+
+def _state(run: LastRun | None, holder: str | None) -> str:
+    """Whether a query runs, as far as that is known of its layer, and how its last run ended."""
+    if holder and run and run.state == FAILED:
+        return f"{FAILED}, tried again by {holder}"
+    return f"{RUNNING} ({holder})" if holder else run.state if run else NEVER
 
 
 def waiting_rows(config: Config, query: Query) -> int | None:

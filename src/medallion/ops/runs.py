@@ -16,7 +16,7 @@ from medallion.lakehouse.layout import Layout
 from medallion.lakehouse.specs import RECORD
 
 TABLE = "ops.runs"
-PASSED, HELD, REFRESHED = "passed", "held", "refreshed"
+FAILED, PASSED, HELD, REFRESHED = "failed", "passed", "held", "refreshed"
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,12 @@ class Runs:
     def has_failed(self, query: str) -> bool:
         """Whether a query failed when it ran last."""
         last = self.standing.last.get(query)
-        return last is not None and last.state == "failed"
+        return last is not None and last.state == FAILED
+
+    def error(self, query: str) -> str | None:
+        """What a query failed of when it ran last."""
+        last = self.standing.last.get(query)
+        return last.error if last else None
 
 
 def _standing(table: Path) -> Standing:

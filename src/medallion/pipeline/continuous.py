@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from medallion.config.values import Duration
 from medallion.errors import MedallionError, NoAnswerError
@@ -13,7 +13,7 @@ from medallion.pipeline import maintenance, refresh, signals
 from medallion.pipeline.pipeline import Pipeline
 from medallion.pipeline.tries import Kept
 from medallion.spark import query, remedies
-from medallion.spark.errors import SPARK_ERRORS, StreamError, in_words
+from medallion.spark.errors import SPARK_ERRORS, StreamError, in_words, ours
 from medallion.spark.query import Run
 from medallion.spark.watch import PATIENCE, Watch
 
@@ -29,7 +29,7 @@ def serve(pipeline: Pipeline, layers: Sequence[str], trigger: str) -> None:
 
     Raises:
         MedallionError: a gate holds rows back from gold.
-        StreamError: queries had failed, which is also said when it happens; the others went on.
+        StreamError: queries were not on when it ended, which was also said when it happened.
     """
     maintenance.align(pipeline.config, layers)
     if "gold" in layers:
@@ -98,7 +98,7 @@ class Stream:
             self._say_once(flow.name, f"{error} It is tried again.")
             return error
         except MedallionError as error:
-            self._fail(kept, f"cannot start: {error}")
+            self._cannot_start(kept, error)
             return error
         kept.tries.begun()
         return None
@@ -124,8 +124,9 @@ class Stream:
                 if kept.tries.has_recovered(has_done=bool(run.batches)):
                     self._said.pop(kept.flow.name, None)
                     self._pipeline.say(f"  {kept.flow.name} is on again")
-            elif not run.is_settled:
-                self._has_stopped(kept, run)
+            elif not kept.has_stopped:
+                kept.has_stopped = True
+                self._take_up_end(kept, run)
         # One that it gives up has stopped by the next look.
         self._watch.look(kept.flow.ran for kept in self._kept if kept.is_active)
         if time.monotonic() - self._polled > Duration.of(self._trigger).seconds:
@@ -134,10 +135,10 @@ class Stream:
         self._settle_if_due()
         self._maintain_if_due()
 
-    def _has_stopped(self, kept: Kept, run: Run) -> None:
+    def _take_up_end(self, kept: Kept, run: Run) -> None:
         """Put on record what a query did that has stopped by itself, and start it once more."""
-        error = run.error() or "it has ended"
-        renewed = remedies.renewed(error)
+        error = run.error()
+        renewed = remedies.renewed(error) if error else "goes on by the rules that hold now"
         run.end()
         run.is_renewed = renewed is not None
         self._settle([kept.flow])
@@ -149,13 +150,18 @@ class Stream:
             self._begin_anew(kept)
 
     def _begin_anew(self, kept: Kept) -> None:
-        kept.flow = self._pipeline.flow(kept.flow.name)
+        kept.flow, kept.has_stopped = self._pipeline.flow(kept.flow.name), False
         self._begin(kept)
 
-    def _fail(self, kept: Kept, what: str) -> None:
+    def _cannot_start(self, kept: Kept, error: MedallionError) -> None:
+        if self._fail(kept, f"cannot start: {error}"):
+            self._record(lambda: self._pipeline.record_refused(kept.flow.name, error))
+
+    def _fail(self, kept: Kept, what: str) -> bool:
+        """Note and tell it; whether it is another failure than the last one."""
         name = kept.flow.name
         kept.tries.failed(f"{name} {what}")
-        self._say_once(name, f"{name} {what}; the others go on, and it is tried again")
+        return self._say_once(name, f"{name} {what}; the others go on, and it is tried again")
 
     def stop(self) -> None:
         """Stop all, and put what they did on record."""
@@ -195,7 +201,7 @@ class Stream:
             if not kept.flow.is_waiting():
                 self._begin_anew(kept)
         except Exception as error:
-            self._fail(kept, f"cannot start: {in_words(error)}")
+            self._cannot_start(kept, ours(error, "it is not known whether it may"))
 
     def _settle_if_due(self) -> None:
         batches = [kept.flow.run.batches for kept in self._kept if kept.flow.run]
@@ -216,11 +222,21 @@ class Stream:
             self._maintained = time.monotonic()
 
     def _settle(self, flows: Sequence[Flow]) -> None:
-        self._unsettled = [str(error) for error in self._pipeline.settle(flows)]
+        self._record(lambda: self._pipeline.settle(flows))
+
+    def _record(self, write: Callable[[], Iterable[MedallionError] | None]) -> None:
+        """Put something on record; where that fails, the next time may do better."""
+        try:
+            errors = list(write() or ())
+        except Exception as error:
+            errors = [ours(error, "what was done cannot be put on record")]
+        self._unsettled = list(map(str, errors))
         self._say_once("record", "; ".join(self._unsettled))
 
-    def _say_once(self, about: str, text: str) -> None:
+    def _say_once(self, about: str, text: str) -> bool:
         """Say it, unless it is what was said last about that."""
-        if text and self._said.get(about) != text:
+        is_new = self._said.get(about) != text
+        if text and is_new:
             self._pipeline.say(text)
         self._said[about] = text
+        return is_new

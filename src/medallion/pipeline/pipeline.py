@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from medallion.config.model import Config
 from medallion.config.queries import queries
 from medallion.errors import ConfigError, MedallionError, UsageError
-from medallion.lakehouse import tables
+from medallion.lakehouse import clock, tables
 from medallion.lakehouse.layout import PUBLISH
 from medallion.lakehouse.text import Say
 from medallion.layers.bronze.flow import Bronze
@@ -24,7 +24,7 @@ from medallion.layers.gold.flow import Gold
 from medallion.layers.publish.flow import Publish
 from medallion.layers.silver.flow import Silver
 from medallion.ops import due, refresh_plan
-from medallion.ops.runs import HELD, Runs
+from medallion.ops.runs import FAILED, HELD, Runs
 from medallion.pipeline import settlement
 from medallion.quality.suites import read_suite
 from medallion.spark.errors import StreamError, one_line, ours
@@ -169,6 +169,12 @@ class Pipeline:
     def settle(self, flows: Sequence[Flow]) -> list[MedallionError]:
         """Put on record what flows did; see `settlement.settle`."""
         return settlement.settle(self.config, self.runs, flows, self.run_id, self.command)
+
+    def record_refused(self, name: str, error: MedallionError) -> None:
+        """Put on record that a query could not start, for whoever asks how it stands."""
+        what = {"kind": "query", "query": name, "state": FAILED, "error": str(error)}
+        by = {"run_id": self.run_id, "command": self.command}
+        self.runs.write([{**what, **by, "started_at": clock.now()}])
 
     def _tell(self, flow: Flow, batch: Batch) -> None:
         if told := flow.told(batch):

@@ -10,7 +10,7 @@ from medallion.config.model import Config
 from medallion.errors import MedallionError
 from medallion.lakehouse import tables
 from medallion.layers.flow import Flow
-from medallion.ops.runs import Runs
+from medallion.ops.runs import FAILED, Runs
 from medallion.spark.errors import ours
 
 
@@ -41,8 +41,11 @@ def settle(
     runs.write(rows)
     for flow in flows:
         flow.ran.settled()
-        # Not before its rows are on record, for they might have to be counted again.
-        flow.release(runs.last_batch(flow.name))
+        try:
+            # Not before its rows are on record, for they might have to be counted again.
+            flow.release(runs.last_batch(flow.name))
+        except Exception as error:
+            failures.append(ours(error, f"{flow.name}: what it took in cannot be put away"))
     return failures
 
 
@@ -65,7 +68,7 @@ def row_of(
     row = {
         "kind": "query",
         "query": flow.name,
-        "state": "failed" if error else "done",
+        "state": FAILED if error else "done",
         "error": error,
         "started_at": int(run.started * 1_000_000),
         "seconds": round((run.ended or time.time()) - run.started, 3),

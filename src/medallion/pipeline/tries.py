@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from medallion.layers.flow import Flow
 
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 600.0  # seconds
+LONGEST_WAIT = 60.0  # seconds, where it is somebody else who has to come back
 _WELL_AFTER = 60.0  # seconds that it has been on
 
 
@@ -35,7 +36,8 @@ class Tries:
     def failed(self, failure: str | None) -> None:
         """It has failed; or it waits, where there is no failure to tell."""
         if self._has_failed:
-            self._pause = min(max(2 * self._pause, FIRST_PAUSE), LONGEST_PAUSE)
+            longest = LONGEST_PAUSE if failure else LONGEST_WAIT
+            self._pause = min(max(2 * self._pause, FIRST_PAUSE), longest)
         self._has_failed, self.failure = True, failure
         self._since = self._clock()
 
@@ -58,6 +60,7 @@ class Kept:
     flow: Flow
     tries: Tries = field(default_factory=Tries)
     polls: Tries = field(default_factory=Tries)
+    has_stopped: bool = False  # which is told, and on record
 
     @property
     def is_active(self) -> bool:

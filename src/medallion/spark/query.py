@@ -110,6 +110,7 @@ class Run:
         """Stop it where it is: a batch that is cut off runs again at the next start."""
         if not self._is_stopped:
             self._error = self.error()
+            self._say_so()
             if self.is_lost:
                 fatal.release(self.query)
             else:
@@ -119,10 +120,15 @@ class Run:
     def give_up(self, patience: str) -> None:
         """Stop it where it hangs: it is a failure of its own."""
         self._error = f"nothing had happened for {patience}, and no task ran: it was given up"
+        self._say_so()
         self.is_given_up = fatal.stop_within(self.query, _STOP_SECONDS)
         if not self.is_given_up:
             self._error += ", and could not be stopped"
         self._has_stopped()
+
+    def _say_so(self) -> None:
+        if self.sink:
+            self.sink.stopping.set()
 
     def _has_stopped(self) -> None:
         self._is_stopped = True

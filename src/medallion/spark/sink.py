@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Event
 
 from pyspark.sql import DataFrame
 
@@ -16,8 +17,16 @@ class Sink:
     Spark's own account of a function that failed is a stack trace of Python's.
     """
 
-    def __init__(self, write: Callable[[DataFrame, int], None]) -> None:
-        self._write = write
+    def __init__(
+        self, write: Callable[[DataFrame, int], None], stopping: Event | None = None
+    ) -> None:
+        """Make one.
+
+        Args:
+            write: the function.
+            stopping: is set when the query is to be stopped: what it does then fails of that.
+        """
+        self._write, self.stopping = write, stopping or Event()
         self.failure: MedallionError | None = None
 
     def __call__(self, rows: DataFrame, batch: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from threading import Event
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -52,11 +53,14 @@ class Bronze(Flow):
         self._refuse_gone(recorded)
         schema = Schema(self.config, self.source)
         opened = self._opened(schema)
-        self._writer = Writer(self.spark, self.config, opened, schema, self.name, self.say)
+        stopping = Event()
+        self._writer = Writer(
+            self.spark, self.config, opened, schema, self.name, self.say, stopping
+        )
         self._recover(self._writer, recorded)
         self._writer.prepare()
         checkpoint = self.config.layout.checkpoint(self.name)
-        sink = Sink(self._writer.take_in)
+        sink = Sink(self._writer.take_in, stopping)
         self.run = query.start(opened.stream().writeStream, self.name, checkpoint, trigger, sink)
         return self.run
 

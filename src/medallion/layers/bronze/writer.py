@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from threading import Event
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
@@ -35,8 +36,10 @@ class Writer:
         schema: Schema,
         name: str,
         say: Say,
+        stopping: Event,
     ) -> None:
         self._spark, self._schema, self._name, self._say = spark, schema, name, say
+        self._stopping = stopping  # is set when the query is to be stopped
         self.source = source
         self.lines: dict[int, int] = {}
         self._table = config.layout.table(name)
@@ -105,20 +108,28 @@ class Writer:
             tries += 1
             if tries > 1 and self._committed(number) is not None:
                 return  # it failed after its commit
-            read = Observation(f"landed-{number}")
-            observed = rows.observe(read, F.count(F.lit(1)).alias("rows"))
-            self._schema.refuse_new(rows)
-            once_only = {"txnAppId": self._query(), "txnVersion": str(number)}
-            (
-                parse(observed, self._schema.columns)
-                .write.format("delta")
-                .mode("append")
-                .options(**once_only, mergeSchema="true")
-                .save(str(self._table))
-            )
-            self.lines[number] = int(read.get["rows"])
+            try:
+                self._append(rows, number)
+            except SPARK_ERRORS:
+                if self._stopping.is_set():  # else files would be looked for that are to blame
+                    raise MedallionError("the query was stopped within this batch") from None
+                raise
 
         batch.read(append, f"{self._name} batch {number}")
+
+    def _append(self, rows: DataFrame, number: int) -> None:
+        read = Observation(f"landed-{number}")
+        observed = rows.observe(read, F.count(F.lit(1)).alias("rows"))
+        self._schema.refuse_new(rows)
+        once_only = {"txnAppId": self._query(), "txnVersion": str(number)}
+        (
+            parse(observed, self._schema.columns)
+            .write.format("delta")
+            .mode("append")
+            .options(**once_only, mergeSchema="true")
+            .save(str(self._table))
+        )
+        self.lines[number] = int(read.get["rows"])
 
     def _record(self, batch: Batch, number: int, version: int | None) -> None:
         """Put a batch on record, and learn the fields that it had to rescue."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from threading import Event
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -20,14 +21,13 @@ from medallion.layers.flow import Flow
 from medallion.layers.silver import late, rules, transform
 from medallion.layers.silver.accounts import Accounts, rows_observed
 from medallion.layers.silver.enrichment import Enrichment
+from medallion.layers.silver.pace import Pace
 from medallion.layers.silver.rules import Check
 from medallion.layers.silver.writer import Writer
 from medallion.spark import checkpoints, query, table_files
 from medallion.spark.progress import Batch
 from medallion.spark.query import Run
 from medallion.spark.sink import Sink
-
-_AS = " as"
 
 
 class Silver(Flow):
@@ -37,8 +37,9 @@ class Silver(Flow):
         super().__init__(spark, config, query, say)
         # With the rules as they were when it started.
         self._check: Check | None = None
-        self._begun = self.source
+        self._begun, self._is_ending = self.source, False
         self._enrichment: Enrichment | None = None
+        self._pace: Pace | None = None  # of a query that stays on
         self._unmatched: dict[int, int] = {}  # rows that the reference has none for, by batch
 
     def start(self, trigger: Mapping[str, Any], recorded: int) -> Run:
@@ -70,10 +71,16 @@ class Silver(Flow):
         checkpoints.note(checkpoint, "rules", begun)
         if self._enrichment:
             self._enrichment.keep_rules()
-        write = Writer(silver, quarantine, source.in_silver, checkpoint, self._enrichment)
+        stopping = Event()
+        if self._is_ending:  # by rules that are not to be gone on by
+            trigger = query.trigger(query.AVAILABLE_NOW)
+        # One that ends is settled afterwards: it reads all there is in one batch.
+        self._pace = None if "availableNow" in trigger else Pace(recorded, stopping)
+        targets = (silver, quarantine)
+        write = Writer(targets, source.in_silver, checkpoint, self._enrichment, self._pace)
         self._unmatched = write.unmatched
         writer = self._once(rows).writeStream.outputMode("append")
-        self.run = query.start(writer, self.name, checkpoint, trigger, Sink(write))
+        self.run = query.start(writer, self.name, checkpoint, trigger, Sink(write, stopping))
         return self.run
 
     def _take_up_rules(self, recorded: int) -> tuple[dict[str, Any], Check]:
@@ -82,7 +89,8 @@ class Silver(Flow):
         source = self.source
         now = rules.rules_of(self.config, source)
         begun = rules.begun_with(self.config, source, now, recorded, self.say)
-        self._begun = replace(source, late=begun.get("late", source.late))
+        self._is_ending = begun != now
+        self._begun = replace(source, late=begun["late"])
         enriched = source.enrich.columns if source.enrich else ()
         self._check = rules.check(begun, source.silver_origin, enriched)
         if source.enrich:
@@ -123,14 +131,10 @@ class Silver(Flow):
         checkpoint = self.config.layout.checkpoint(self.name)
         targets = map(self.config.layout.table, self.targets)
         has_written = recovery.has_begun_to_write(checkpoint, targets)
-        noted = checkpoints.first_definition(checkpoint, now, has_written)
-        # A table of before expressions were noted goes on.
-        then = {key: now[key] for key in now if key.endswith(_AS)} | noted
+        then = checkpoints.first_definition(checkpoint, now, has_written)
         there = self.spark.read.format("delta").load(str(self.config.layout.table(self.name)))
         columns = [{f"column {c}": kind for c, kind in rows.dtypes} for rows in (there, good)]
         refuse_another(self.config, self.name, then | columns[0], now | columns[1])
-        if then != noted:
-            checkpoints.note(checkpoint, "definition", then)
 
     def _refuse_inexact(self, good: DataFrame) -> None:
         """Spark's state knows a key by its bytes, and 0.0 and -0.0 are one to a query."""
@@ -147,7 +151,7 @@ class Silver(Flow):
         source = self.source
         found = {"event_time": source.event_time, "keys": list(source.keys)}
         # The same line would have another identity, and come in once more.
-        found |= {key + _AS: source.silver[key] for key in source.keys}
+        found |= {f"{key} as": source.silver[key] for key in source.keys}
         return {**found, "enrich.on": source.enrich.on} if source.enrich else found
 
     def settle(self, since: int) -> dict[str, Any]:
@@ -177,6 +181,11 @@ class Silver(Flow):
             "first_batch": since + 1,
             "last_batch": batches.stop - 1,
         }
+
+    def release(self, batch: int) -> None:
+        """The batches up to this one are on record: the query may go on."""
+        if self._pace:
+            self._pace.settled(batch)
 
     def _unmatched_in(self, batches: range, late: int) -> int | None:
         """The rows without a partner; None where a process that was cut off knew how many."""

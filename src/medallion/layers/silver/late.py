@@ -91,7 +91,7 @@ class Batch:
                 return Settled(0, found - self._set_aside(late))
             if found:
                 unmatched = self._admit(late)
-                admitted = self._came_into(self._rows_of_silver(), late)
+                admitted = self._came_into(self._silver_beside(late), late)
                 aside = self._came_into(self._aside(), late) if self._rules else 0
                 return Settled(admitted, found - admitted - aside, unmatched)
         finally:
@@ -106,24 +106,35 @@ class Batch:
         """
         on_time = self._rows.where(~self._is_late())
         keys = list(self._source.keys)
-        lost = on_time.select(keys).distinct().join(self._taken(), keys, "left_anti")
+        lost = on_time.select(keys).distinct().join(self._taken(on_time), keys, "left_anti")
         if missing := lost.count():
             name = f"silver.{self._source.name}"
             raise MedallionError(
                 f"{name} batch {self._number}: {missing:,} keys of bronze never came into silver: "
                 f"medallion refresh {name} rebuilds it."
             )
-        return on_time.count() - self._came_into(self._taken(), on_time)
+        return on_time.count() - self._came_into(self._taken(on_time), on_time)
 
     def _is_late(self) -> Column:
         return F.col(self._source.event_time) <= F.timestamp_millis(F.lit(self._watermark))
 
-    def _rows_of_silver(self) -> DataFrame:
-        return self._spark.read.format("delta").load(str(self._silver))
+    def _silver_beside(self, rows: DataFrame) -> DataFrame:
+        """Silver's rows between the first and the last event time of some, which is of their keys:
+        Delta skips the files of other times."""
+        silver = self._spark.read.format("delta").load(str(self._silver))
+        first, last = self._bounds(rows)
+        return silver.where(f"`{self._source.event_time}` between {first} and {last}")
 
-    def _taken(self) -> DataFrame:
-        """What tells the rows whose keys are taken: silver's, and those that `_aside` gives."""
-        silver = self._rows_of_silver().select(self._told_by)
+    def _bounds(self, rows: DataFrame) -> tuple[str, str]:
+        """The first and the last event time of some rows, as SQL."""
+        time = self._source.event_time
+        first, last = rows.agg(F.min(time).cast("string"), F.max(time).cast("string")).collect()[0]
+        return (f"timestamp'{first}'", f"timestamp'{last}'") if first else ("null", "null")
+
+    def _taken(self, rows: DataFrame) -> DataFrame:
+        """What tells the rows whose keys are taken, as far as `rows` could have them: silver's, and
+        those that `_aside` gives."""
+        silver = self._silver_beside(rows).select(self._told_by)
         return silver.unionByName(self._aside()) if self._rules else silver
 
     def _aside(self) -> DataFrame:
@@ -156,7 +167,7 @@ class Batch:
             self._insert(late)
             return 0
         keys = list(self._source.keys)
-        new = late.dropDuplicates(keys).join(self._taken(), keys, "left_anti")
+        new = late.dropDuplicates(keys).join(self._taken(late), keys, "left_anti")
         # Not persisted: Spark computes that anew after a write to a table that it has read.
         looked_up = self._enrichment.of_now(new).localCheckpoint()
         is_good = transform.is_good()
@@ -173,9 +184,8 @@ class Batch:
 
     def _insert(self, late: DataFrame) -> None:
         """Insert rows whose keys silver does not have; the bounds let Delta skip files."""
-        time = self._source.event_time
-        first, last = late.agg(F.min(time).cast("string"), F.max(time).cast("string")).collect()[0]
-        within = f"old.`{time}` between timestamp'{first}' and timestamp'{last}'"
+        first, last = self._bounds(late)
+        within = f"old.`{self._source.event_time}` between {first} and {last}"
         same = " and ".join(f"old.`{key}` = new.`{key}`" for key in self._source.keys)
         good = transform.good(late, self._source.in_silver)
         new = good.dropDuplicates(list(self._source.keys))
@@ -190,7 +200,7 @@ class Batch:
     def _set_aside(self, late: DataFrame) -> int:
         """Append rows whose keys silver does not have to quarantine, once; how many they are."""
         keys = list(self._source.keys)
-        silver = self._rows_of_silver().select(keys)
+        silver = self._silver_beside(late).select(keys)
         new = late.dropDuplicates(keys).join(silver, on=keys, how="left_anti")
         rows = new.withColumn(FAILED_RULES, F.array(F.lit(RULE)))
         once = {

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from medallion.layers.silver import transform
 from medallion.layers.silver.enrichment import Enrichment
+from medallion.layers.silver.pace import Pace
 from medallion.spark import checkpoints
 
 
@@ -22,19 +23,21 @@ class Writer:
 
     def __init__(
         self,
-        silver: Path,
-        quarantine: Path,
+        targets: tuple[Path, Path],
         columns: Sequence[str],
         checkpoint: Path,
-        enrichment: Enrichment | None,
+        enrichment: Enrichment | None = None,
+        pace: Pace | None = None,
     ) -> None:
-        self._silver, self._quarantine = silver, quarantine
+        self._silver, self._quarantine = targets
         self._columns, self._checkpoint = columns, checkpoint
-        self._enrichment = enrichment
+        self._enrichment, self._pace = enrichment, pace
         self.unmatched: dict[int, int] = {}
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Write one batch; nothing where there is nothing, for an empty commit is news to gold."""
+        if self._pace:
+            self._pace.wait(batch_id)
         # The query's id changes with a new checkpoint: its batches are not taken for old ones.
         once = {"txnAppId": checkpoints.query_id(self._checkpoint), "txnVersion": str(batch_id)}
         if self._enrichment:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from medallion.errors import MedallionError
 from medallion.ops.ledger import Entry
 from medallion.spark import checkpoints
 
@@ -57,8 +58,8 @@ class Attempts:
         checkpoints.note(self._checkpoint, _MARK, mark)
         try:
             yield
-        except BaseException:
-            if works(self._spark):
+        except BaseException as error:
+            if isinstance(error, MedallionError) or works(self._spark):
                 checkpoints.forget(self._checkpoint, _MARK)
             raise
         checkpoints.forget(self._checkpoint, _MARK)
