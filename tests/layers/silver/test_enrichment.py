@@ -154,13 +154,26 @@ def test_rows_with_what_a_reference_says_of_them(
 
 
 def know_a_rule_by_its_old_name(lakehouse: Lakehouse) -> None:
-    """What it sent to quarantine is there still: a second row of those keys is a duplicate."""
+    """What it sent to quarantine is there still: a second row of those keys is a duplicate. So its
+    name, and those that it had, are none for a rule that names no column of the reference."""
     suite = lakehouse.config.expectations / "expectations/silver/activity.json"
     suite.write_text(suite.read_text().replace('"recalled"', '"called_back"'))
     lakehouse.land("activity", "3.json", recording("09:00:02", "old"))
     lakehouse.fill("bronze", "silver")
     assert len(lakehouse.rows("quarantine.activity")) == 2
     assert audit(lakehouse.config).balances["activity"].duplicate_rows == 1 + 3 + 1
+    rules = suite.read_text()
+    lakehouse.land("activity", "4.json", recording("16:00:01", "old"))
+    lakehouse.fill("bronze")
+    for changed in (
+        rules.replace("maker = 'recalled' AND x > 0", "x > 9"),
+        rules.replace('"missing_device"', '"recalled"'),
+        rules.replace('"missing_device"', '"no"').replace('"called_back"', '"missing_device"'),
+    ):
+        suite.write_text(changed)
+        with pytest.raises(ConfigError, match=r"rule about columns of .* refresh silver.activity"):
+            lakehouse.fill("silver")
+    suite.write_text(rules)
 
 
 def rows(lakehouse: Lakehouse) -> list[tuple[Any, ...]]:

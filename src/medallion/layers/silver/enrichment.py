@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -42,13 +42,16 @@ class Enrichment:
         config: Config,
         source: SourceConfig,
         rules: Sequence[Rule],
-        others: Sequence[Rule],
+        others: Iterable[str],
     ) -> None:
         """For a source that has one.
 
         Args:
             rules: of its silver, those that name a column of the reference.
-            others: those that do not.
+            others: the names of those that do not, and of bronze's.
+
+        Raises:
+            ConfigError: a name is, or was, that of a rule of either kind.
         """
         assert source.enrich, f"{source.name} has no reference"
         self._enrich: Enrich = source.enrich
@@ -56,17 +59,24 @@ class Enrichment:
         self._where = f"{config.conf_dir / 'pipeline.yaml'}: sources.{source.name}.enrich.on"
         self._file = plain(config.layout.root / self._enrich.file)
         self._checkpoint = config.layout.checkpoint(f"silver.{source.name}")
-        then = checkpoints.noted(self._checkpoint, _RULES) or {"names": ()}
-        now, plain_rules = ([rule.name for rule in some] for some in (rules, others))
-        before = [name for name in then["names"] if name not in plain_rules]
-        self.rules = tuple(dict.fromkeys((*before, *now)))
+        then = checkpoints.noted(self._checkpoint, _RULES) or {}
+        now = (rule.name for rule in rules)
+        self.rules = tuple(dict.fromkeys((*then.get("names", ()), *now)))
+        self._others = tuple(dict.fromkeys((*then.get("others", ()), *others)))
+        if both := [name for name in self.rules if name in self._others]:
+            raise ConfigError(
+                f"{config.expectations}: {', '.join(both)} of silver.{source.name} is a rule about "
+                f"columns of {self.name}, and is or was one without them: only what the first kind "
+                "has set aside has used up its keys. Give it another name, or rebuild the table "
+                f"with medallion refresh silver.{source.name}."
+            )
         names = (f"silver.{source.name}", f"quarantine.{source.name}")
         self._targets: list[Path] = [config.layout.table(name) for name in names]
         self._kinds: Mapping[str, str] = {}
 
     def keep_rules(self) -> None:
         """Note the names of the rules: rows are in quarantine for them whatever they are later."""
-        checkpoints.note(self._checkpoint, _RULES, {"names": self.rules})
+        checkpoints.note(self._checkpoint, _RULES, {"names": self.rules, "others": self._others})
 
     @property
     def name(self) -> str:

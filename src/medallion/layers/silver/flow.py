@@ -95,7 +95,8 @@ class Silver(Flow):
         self._check = rules.check(begun, source.silver_origin, enriched)
         if source.enrich:
             alone, with_it = rules.apart(begun["silver"], enriched)
-            self._enrichment = Enrichment(self.spark, self.config, source, with_it, alone)
+            others = (*begun["bronze"], *(rule.name for rule in alone))
+            self._enrichment = Enrichment(self.spark, self.config, source, with_it, others)
         return begun, self._check
 
     def _bronze(self) -> DataFrame:
