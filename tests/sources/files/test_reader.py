@@ -42,6 +42,7 @@ def land_parquet(home: Lakehouse, **files: str) -> None:
 
 ONE = "select 1::bigint as \"Index\", 'phone' as Device union all select 2, null"
 NESTED = "select 3::bigint as \"Index\", {'lat': 1.5} as place"
+SHOUTED = 'select 6::bigint as "INDEX", \'loud\' as "Device"'
 OTHER_TYPE = "select 'four' as \"Index\", 'other' as Device"
 NOTHING = 'select 5::bigint as "Index" limit 0'
 
@@ -63,16 +64,22 @@ def test_parquet(lakehouse: Lakehouse) -> None:
 
 
 def test_parquet_files_of_different_types(lakehouse: Lakehouse) -> None:
+    """Or of names that are spelled otherwise: those of one file are not put upon another."""
     home = only(lakehouse, format="parquet", schema=SCHEMA, schema_evolution="rescue")
-    land_parquet(home, one=ONE, other=OTHER_TYPE, nested=NESTED)
+    land_parquet(home, one=ONE, other=OTHER_TYPE, nested=NESTED, shout=SHOUTED)
     home.fill("bronze")
     assert found(home, "Index", "Device") == {
         "one.parquet": [(1, "phone"), (2, None)],
         "other.parquet": [(None, "other")],
         "nested.parquet": [(3, None)],
+        "shout.parquet": [(None, "loud")],
     }
-    ((text,),) = found(home, "_rescued_data")["other.parquet"]
-    assert json.loads(text) == {"Index": "four"}
+    rescued = found(home, "_rescued_data")
+    assert {name: json.loads(text) for name, ((text,), *_) in rescued.items() if text} == {
+        "nested.parquet": {"place": {"lat": 1.5}},
+        "other.parquet": {"Index": "four"},
+        "shout.parquet": {"INDEX": 6},
+    }
 
 
 def test_parquet_that_cannot_be_read_among_good_files(lakehouse: Lakehouse) -> None:
