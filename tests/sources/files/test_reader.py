@@ -166,6 +166,8 @@ def test_json_documents(lakehouse: Lakehouse) -> None:
     deep = b"[" * 5000 + b"]" * 5000
     broken = b'[{"Index": 6},\n {"Index":'
     two = b'{"Index": 7}\n{"Index": 8}\n'
+    texts = [r'"{\"Index\":16}"', '"{}"', '"10"', '"null"', '""', '"[\\n"', r'"a,\\"', '["{}",""]']
+    texts.append(r'{"Index": 16, "Device": "{\"Index\":17}", "more": ["{}", ",", "\\", 1]}')
     not_json = {"quotes.json": b"[{'Index': 1}, {'Index': 2}]", "nan.json": b'[{"x": NaN}, {}]'}
     land(
         home,
@@ -178,6 +180,7 @@ def test_json_documents(lakehouse: Lakehouse) -> None:
             "empty.json": b" \n",
             "none.json": b"[]",
             "mixed.json": b'[{"Index": 9}, 10, null]',
+            "texts.json": f'[{{"Index": 15}}, {", ".join(texts)}, 10]'.encode(),
             "bom.json": codecs.BOM_UTF8 + b'[{"Index": 11}, {"Index": 12}]',
             "blank_first.json": b'\n\t\r\n [{"Index": 13}, {"Index": 14}]',
             "deep.json": deep,
@@ -193,6 +196,12 @@ def test_json_documents(lakehouse: Lakehouse) -> None:
         "broken.json": [(None, None, broken.decode())],
         "two.json": [(None, None, two.decode())],
         "mixed.json": [(9, None, None), (None, None, "10"), (None, None, "null")],
+        # What is in quotes is a text, also where it looks like an object; objects may have such.
+        "texts.json": sorted(
+            [(15, None, None), (16, '{"Index":17}', None), (None, None, "10")]
+            + [(None, None, text) for text in texts[:-1]],
+            key=repr,
+        ),
         "bom.json": [(11, None, None), (12, None, None)],
         "blank_first.json": [(13, None, None), (14, None, None)],
         "deep.json": [(None, None, deep.decode())],
