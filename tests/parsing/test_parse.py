@@ -44,6 +44,7 @@ LINES = [
     ('{"ID": "a"}', RESCUED, (None, None, None), {"ID": "a"}),
     ('{"id": "a", "ts": "no time"}', RESCUED, ("a", None, None), {"ts": "no time"}),
     ('{"id": "a", "_rescued_data": 1}', RESCUED, ("a", None, None), {"_rescued_data": 1}),
+    ('{"id": "a", "n": 10.0, "new": 10}', RESCUED, ("a", None, None), {"n": 10, "new": 10}),
     ('{"id": "a"', CORRUPT, (None, None, None), None),
     ('{"id": "a", "n": 1', CORRUPT, (None, None, None), None),
     ('{"id": "a"} and more', CORRUPT, (None, None, None), None),

@@ -8,6 +8,7 @@ from typing import Any
 
 import fastavro
 import pyorc
+from pyorc.converters import TimestampConverter
 
 Columns = Mapping[str, str]  # by their types in ORC
 Rows = Iterable[Mapping[str, Any]]
@@ -25,10 +26,20 @@ _IN_AVRO: Mapping[str, Any] = {
 }
 
 
+class _Nanoseconds(TimestampConverter):
+    """A timestamp of ORC also as seconds and nanoseconds: Python's own has microseconds."""
+
+    @staticmethod
+    def to_orc(at: Any, zone: Any) -> tuple[int, int]:
+        return at if isinstance(at, tuple) else TimestampConverter.to_orc(at, zone)
+
+
 def _orc(columns: Columns, rows: Rows) -> bytes:
     file = io.BytesIO()
     schema = f"struct<{','.join(f'{name}:{kind}' for name, kind in columns.items())}>"
-    with pyorc.Writer(file, schema, struct_repr=pyorc.StructRepr.DICT) as writer:
+    made: Any = {pyorc.TypeKind.TIMESTAMP: _Nanoseconds}
+    by_name = pyorc.StructRepr.DICT
+    with pyorc.Writer(file, schema, struct_repr=by_name, converters=made) as writer:
         for row in rows:
             writer.write({name: row.get(name) for name in columns})
     return file.getvalue()

@@ -56,7 +56,7 @@ def exact_path(schema: Mapping[str, str]) -> str:
         "_astray": _astray(typed, schema),
         "_taken": _taken(typed, schema),
         "_fields": _fields(schema),
-        "_kept": _KEPT,
+        "_kept": _kept(schema),
         RESCUED: "case when _kept <> '{}' then _kept end",
     }
     # Each step costs time on each line, and those where a column is astray are few.
@@ -105,16 +105,24 @@ def _fields(schema: Mapping[str, str]) -> str:
 
 # How many fields a JSON text without blanks names at any depth; a quote in a text counts as well.
 _NAMES = "regexp_count({}, '\":')"
-_KEPT = (
-    # A field named twice has two values, and no VARIANT keeps both: the line is kept whole.
-    f"case when {CORRUPT} is not null then null when if(_flat, {_TWICE},"
-    f" {_NAMES.format('get(_sealed, 0)')} <> {_NAMES.format('to_json(_variant)')}) then value"
-    # So is one with a number that is infinite to VARIANT, or less exact,
-    f" when contains(_fields, 'Infinity') and {HUGE} then value"
-    f" when _fields <> '{{}}' and {BEYOND_VARIANT} then value"
-    # and valid JSON that VARIANT refuses (a lone surrogate, over 16 MiB).
-    " else coalesce(_fields, value) end"
-)
+
+
+def _kept(schema: Mapping[str, str]) -> str:
+    """SQL: the fields that the columns do not hold, or the line where VARIANT would say less."""
+    whole = r"schema_of_variant(each.value) rlike r'DECIMAL\([0-9]+,0\)'"
+    return (
+        # A field named twice has two values, and no VARIANT keeps both: the line is kept whole.
+        f"case when {CORRUPT} is not null then null when if(_flat, {_TWICE},"
+        f" {_NAMES.format('get(_sealed, 0)')} <> {_NAMES.format('to_json(_variant)')}) then value"
+        # So is one with a number that is infinite to VARIANT, or less exact,
+        f" when contains(_fields, 'Infinity') and {HUGE} then value"
+        f" when _fields <> '{{}}' and {BEYOND_VARIANT} then value"
+        # or 10.0 in a new field: as 10 it would make a column of whole numbers, for ever,
+        r" when value rlike r'[0-9]\.0' and exists(map_entries(_members), each ->"
+        f" {whole} and not array_contains({texts(schema)}, each.key)) then value"
+        # and valid JSON that VARIANT refuses (a lone surrogate, over 16 MiB).
+        " else coalesce(_fields, value) end"
+    )
 
 
 def _taken(typed: Mapping[str, str], schema: Mapping[str, str]) -> str:

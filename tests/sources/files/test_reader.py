@@ -42,6 +42,7 @@ def land_parquet(home: Lakehouse, **files: str) -> None:
 
 ONE = "select 1::bigint as \"Index\", 'phone' as Device union all select 2, null"
 NESTED = "select 3::bigint as \"Index\", {'lat': 1.5} as place"
+SHOUTED = 'select 6::bigint as "INDEX", \'loud\' as "Device"'
 OTHER_TYPE = "select 'four' as \"Index\", 'other' as Device"
 NOTHING = 'select 5::bigint as "Index" limit 0'
 
@@ -63,16 +64,22 @@ def test_parquet(lakehouse: Lakehouse) -> None:
 
 
 def test_parquet_files_of_different_types(lakehouse: Lakehouse) -> None:
+    """Or of names that are spelled otherwise: those of one file are not put upon another."""
     home = only(lakehouse, format="parquet", schema=SCHEMA, schema_evolution="rescue")
-    land_parquet(home, one=ONE, other=OTHER_TYPE, nested=NESTED)
+    land_parquet(home, one=ONE, other=OTHER_TYPE, nested=NESTED, shout=SHOUTED)
     home.fill("bronze")
     assert found(home, "Index", "Device") == {
         "one.parquet": [(1, "phone"), (2, None)],
         "other.parquet": [(None, "other")],
         "nested.parquet": [(3, None)],
+        "shout.parquet": [(None, "loud")],
     }
-    ((text,),) = found(home, "_rescued_data")["other.parquet"]
-    assert json.loads(text) == {"Index": "four"}
+    rescued = found(home, "_rescued_data")
+    assert {name: json.loads(text) for name, ((text,), *_) in rescued.items() if text} == {
+        "nested.parquet": {"place": {"lat": 1.5}},
+        "other.parquet": {"Index": "four"},
+        "shout.parquet": {"INDEX": 6},
+    }
 
 
 def test_parquet_that_cannot_be_read_among_good_files(lakehouse: Lakehouse) -> None:
@@ -159,6 +166,8 @@ def test_json_documents(lakehouse: Lakehouse) -> None:
     deep = b"[" * 5000 + b"]" * 5000
     broken = b'[{"Index": 6},\n {"Index":'
     two = b'{"Index": 7}\n{"Index": 8}\n'
+    texts = [r'"{\"Index\":16}"', '"{}"', '"10"', '"null"', '""', '"[\\n"', r'"a,\\"', '["{}",""]']
+    texts.append(r'{"Index": 16, "Device": "{\"Index\":17}", "more": ["{}", ",", "\\", 1]}')
     not_json = {"quotes.json": b"[{'Index': 1}, {'Index': 2}]", "nan.json": b'[{"x": NaN}, {}]'}
     land(
         home,
@@ -171,6 +180,7 @@ def test_json_documents(lakehouse: Lakehouse) -> None:
             "empty.json": b" \n",
             "none.json": b"[]",
             "mixed.json": b'[{"Index": 9}, 10, null]',
+            "texts.json": f'[{{"Index": 15}}, {", ".join(texts)}, 10]'.encode(),
             "bom.json": codecs.BOM_UTF8 + b'[{"Index": 11}, {"Index": 12}]',
             "blank_first.json": b'\n\t\r\n [{"Index": 13}, {"Index": 14}]',
             "deep.json": deep,
@@ -186,6 +196,12 @@ def test_json_documents(lakehouse: Lakehouse) -> None:
         "broken.json": [(None, None, broken.decode())],
         "two.json": [(None, None, two.decode())],
         "mixed.json": [(9, None, None), (None, None, "10"), (None, None, "null")],
+        # What is in quotes is a text, also where it looks like an object; objects may have such.
+        "texts.json": sorted(
+            [(15, None, None), (16, '{"Index":17}', None), (None, None, "10")]
+            + [(None, None, text) for text in texts[:-1]],
+            key=repr,
+        ),
         "bom.json": [(11, None, None), (12, None, None)],
         "blank_first.json": [(13, None, None), (14, None, None)],
         "deep.json": [(None, None, deep.decode())],

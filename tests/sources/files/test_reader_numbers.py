@@ -37,7 +37,7 @@ def test_numbers_of_json_documents_keep_their_digits(lakehouse: Lakehouse) -> No
     home.fill("bronze")
     rows = found(home, "Device", "x", "_rescued_data", "_corrupt_record")
     assert rows["all.json"] == sorted([(*row, None) for row in NUMBERS.values()], key=repr)
-    assert {text for *_, text in rows["each.json"]} == {several[0], "1e400", several[4], "5"}
+    assert {text for *_, text in rows["each.json"]} == {*several[:2], several[4], "5"}
     assert [text for *_, text in rows["bad.json"]] == ["[1e400, 01e400]"]
     assert [text for *_, text in rows["worse.json"]] == ["[1e400, 1.e400]"]
     assert [text for *_, text, _ in rows["one.json"]] == ['{"Device":1e400}']

@@ -37,6 +37,7 @@ def test_whole_files_and_torn_ones(lakehouse: Lakehouse, kind: str) -> None:
     bad = {"torn": whole[:-9], "empty": b"", "text": b"{}\n"}
     if kind == "orc":
         bad["days"] = make({"days": "map<date,int>"}, [{"days": {AT.date(): 1}}])
+        bad["nanos"] = make({"at": "timestamp"}, [{"at": (1_519_984_953, 123_457_001)}])
     land(home, {f"{name}.{kind}": data for name, data in {**good, **bad}.items()})
     home.fill("bronze")
     kept: dict[str, list[tuple[object, ...]]] = {
@@ -86,3 +87,40 @@ def test_text_that_is_not_utf8_stays_what_it_is(lakehouse: Lakehouse) -> None:
     assert found(home, "Index", "Device", "_corrupt_record") == {
         "latin.parquet": [(None, None, "{1, K\xe4}"), (None, None, "{2, K\xf6}")]
     }
+
+
+def test_int96_of_nanoseconds_is_set_aside_by_its_column(lakehouse: Lakehouse) -> None:
+    """Two rows a nanosecond apart would be one to Spark, which has microseconds."""
+    micros = {"at": "33.000001", "place": "33.000002", "days": "33.000003", "names": "33.000004"}
+    moments = {name: f"timestamp'2018-03-02 10:02:{second}Z'" for name, second in micros.items()}
+    last = "timestamp'9999-12-31 23:59:59.999999Z'"  # beyond 64 bits of nanoseconds
+    home = only(lakehouse, format="parquet", schema={"Index": "long"}, schema_evolution="rescue")
+    folder = home.root.parent / "written"
+    written = home.spark.sql(
+        f"select 1L as Index, {moments['at']} as at, struct({moments['place']} as `it's {{}}`) as"
+        f" place, array({last}, null, {moments['days']}) as days, map('a', {moments['names']}) as"
+        f" names union all select 2L, {last}, null, null, null"
+    ).coalesce(1)
+    key = "spark.sql.parquet.outputTimestampType"
+    before = home.spark.conf.get(key)
+    home.spark.conf.set(key, "INT96")
+    try:
+        written.write.option("compression", "none").parquet(str(folder))
+    finally:
+        home.spark.conf.set(key, str(before))
+    (file,) = folder.glob("*.parquet")
+    whole = file.read_bytes()
+    files = {"whole.parquet": whole}
+    for name, second in micros.items():  # INT96: the nanoseconds of the day, and the day
+        clock = (10 * 3600 + 2 * 60) * 10**9 + int(second.replace(".", "")) * 1000
+        finer = whole.replace(clock.to_bytes(8, "little"), (clock + 8).to_bytes(8, "little"))
+        assert finer != whole
+        files[f"{name}.parquet"] = finer
+    land(home, files)
+    home.fill("bronze")
+    assert found(home, "Index") == {"whole.parquet": [(1,), (2,)]}
+    whys = {name: entry.why for (name, _), entry in book(home).items() if entry.why}
+    assert {name: why.split(" has ")[0] for name, why in whys.items()} == {
+        f"{name}.parquet": f"its column {name}" for name in micros
+    }
+    assert recounted(home) == []

@@ -4,8 +4,9 @@ A file's way, and the module that sees to it: it is met (`walk`, `listing`), com
 ledger has of its path (`discovery`, `versions`; `requests` for backfills), and handed over in the
 order in which it came (`handover`); in a folder that no source reads it is told (`unread`). A batch
 reads it (`batch`, `reader`, `csv`, `typed`, `codecs`), or puts it aside with the reason (`reject`,
-`lengths`, `csv_form`, `typed_counts`, `attempts`). Once its rows are in bronze it is put on record
-(`record`; `whole`, where the record is older), and later archived or deleted (`archive`, `moving`).
+`lengths`, `csv_form`, `typed_counts`, `typed_times`, `attempts`). Once its rows are in bronze it is
+put on record (`record`; `whole`, where the record is older), and later archived or deleted
+(`archive`, `moving`).
 For the deep audit `recount` holds bronze against the files, whose rows `line_counts` counts again
 without Spark; it shares nothing with the way above but `codecs` and `typed_counts`.
 """

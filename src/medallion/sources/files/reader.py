@@ -88,11 +88,17 @@ def _documents(
         r"is_valid_utf8(value) and value rlike r'\A[ \t\r\n]*\['"
         " and size(_sealed) = 2 and _sealed[1] = md5(_marked)"
     )
-    unmarked = "regexp_replace(item, concat('\"?', _mark, '([^\"]*)\"?'), '$1')"
-    item = f"case when item is null then 'null' when _mark is null then item else {unmarked} end"
+    texts = "replace(item, _mark_of_text, '')"
+    quoted = rf"regexp_extract(to_json(array({texts})), r'(?s)\[(.*)\]', 1)"
+    item = (
+        "case when item is null then 'null' when _mark is null then item"
+        f" when startswith(item, _mark_of_text) then {quoted}"
+        f" else regexp_replace({texts}, concat('\"?', _mark, '([^\"]*)\"?'), '$1') end"
+    )
     items = f"transform(from_json(_sealed[0], 'array<string>'), item -> {item})"
     return (
-        whole.withColumn("_mark", F.expr(f"case when {_LOSSY} then md5(value) end"))
+        whole.withColumn("_mark", F.expr(f"case when {_UNCLEAR} then md5(value) end"))
+        .withColumn("_mark_of_text", F.expr("concat('t', _mark)"))
         .withColumn("_marked", F.expr(f"case when _mark is null then value else {_MARKED} end"))
         .withColumn("_sealed", F.expr(sealed("_marked")))
         .withColumn("_items", F.expr(f"case when {is_array} then {items} else array(value) end"))
@@ -100,23 +106,32 @@ def _documents(
     )
 
 
-# To take an array apart, Spark writes its items anew, and numbers as doubles say them: 1e400 would
-# be Infinity, and long ones lose digits. As texts that begin with a mark they stay what they are.
-_LOSSY = r"(value rlike r'[0-9.]{16}|[eE][+-]?[0-9]{3}' and not value rlike r'[\x01-\x04]')"
-_TOKENS = r"""r'("[^"]*+")|(-?(0|[1-9][0-9]*+)(\.[0-9]++)?([eE][+-]?[0-9]++)?)'"""
+# To take an array apart, Spark writes its items anew: texts without their quotes, as if they were
+# objects, and numbers as doubles say them: 1e400 would be Infinity, and long ones lose digits. As
+# texts that begin with a mark they stay what they are.
+_UNCLEAR = (
+    r"((value rlike r'[0-9.]{16}|[eE][+-]?[0-9]{3}'"
+    # A text after [ or a comma, and before a comma or ]; or one with a quote in it.
+    r""" or value rlike r'[\[,][ \t\r\n]*+"[^"]*+"((?<=\\")|[ \t\r\n]*+[,\]])')"""
+    r" and not value rlike r'[\x01-\x06]')"
+)
+_TOKENS = r"""r'(-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?)|"([^"]*+)"'"""
 # JSON has no such characters as they stand: the first two are for escapes, so that a quote ends a
-# text, and the others go around numbers.
+# text, the next two go around numbers, and the last two around texts.
 _MARKED = reduce(
     lambda text, change: f"replace({text}, {change[0]}, {change[1]})",
     [
         ("char(3) || char(4)", "''"),
+        ("char(4) || char(5) || char(6)", "char(4)"),
         ("char(3)", "'\"' || _mark"),
         ("char(4)", "'\"'"),
+        ("char(5)", "'\"' || _mark_of_text"),
+        ("char(6)", "'\"'"),
         ("char(2)", r"r'\"'"),
         ("char(1)", r"r'\\'"),
     ],
     rf"regexp_replace(replace(replace(value, r'\\', char(1)), r'\"', char(2)), {_TOKENS},"
-    " '$1' || char(3) || '$2' || char(4))",
+    " char(3) || '$1' || char(4) || char(5) || '$2' || char(6))",
 )
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from medallion.sources.files import typed_counts
-from medallion.spark.errors import SPARK_ERRORS
 
 # By itself, Spark writes milliseconds.
 _LOCAL = "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]"
@@ -30,33 +29,19 @@ def read(spark: SparkSession, kind: str, files: Mapping[str, str]) -> DataFrame:
         files: paths, and how Spark takes them.
 
     Raises:
-        OSError: a file has keys of maps that are no text.
+        OSError: a file is torn, or has keys of maps that are no text.
     """
-    if kind == "parquet":
-        parts = _parquet(spark, list(files.values()))
-    else:
-        # Spark takes the columns of one file for all of Avro, and of ORC's columns without names
-        # those of another file in their places.
-        groups: dict[str, list[str]] = {}
-        for file, path in files.items():
-            groups.setdefault(typed_counts.columns(Path(file), kind), []).append(path)
-        loader = spark.read.format(_FORMATS.get(kind, kind))
-        parts = [_as_json(loader.load(some)) for some in groups.values()]
+    # Spark takes the columns of one file for all: of Avro; of ORC without names those of another in
+    # their places; of Parquet how their names are spelled.
+    groups: dict[str, list[str]] = {}
+    for file, path in files.items():
+        groups.setdefault(typed_counts.columns(Path(file), kind), []).append(path)
+    loader = spark.read.format(_FORMATS.get(kind, kind))
+    parts = [_as_json(loader.load(some)) for some in groups.values()]
     while len(parts) > 1:  # in pairs, for a chain of a thousand is deeper than Spark can plan
         pairs = zip(parts[::2], parts[1::2], strict=False)
         parts = [a.unionByName(b) for a, b in pairs] + parts[len(parts) // 2 * 2 :]
     return parts[0]
-
-
-def _parquet(spark: SparkSession, files: Sequence[str]) -> list[DataFrame]:
-    """All together; where types differ, by halves."""
-    try:
-        return [_as_json(spark.read.option("mergeSchema", "true").parquet(*files))]
-    except SPARK_ERRORS:
-        if len(files) == 1:
-            raise
-    half = len(files) // 2
-    return [*_parquet(spark, files[:half]), *_parquet(spark, files[half:])]
 
 
 def _as_json(read: DataFrame) -> DataFrame:

@@ -1,4 +1,5 @@
-"""Rows of Parquet, ORC and Avro files, counted by ways that share nothing with Spark."""
+"""Parquet, ORC and Avro files by ways that share nothing with Spark: their rows, counted, their
+columns, and what Spark would not read as it is."""
 
 from __future__ import annotations
 
@@ -6,7 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from os import SEEK_CUR, SEEK_END
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
+
+from medallion.sources.files import typed_times
+
+if TYPE_CHECKING:
+    from deltalake import QueryBuilder
 
 
 def count(path: Path, kind: str) -> int:
@@ -26,38 +32,64 @@ def count(path: Path, kind: str) -> int:
 def _in_words(kind: str) -> Iterator[None]:
     try:
         yield
-    except (OSError, ImportError):
+    except (OSError, ImportError, KeyboardInterrupt, SystemExit):
         raise
-    except Exception as error:  # hostile bytes end the libraries with errors of a dozen classes
+    # Hostile bytes end the libraries with errors of a dozen classes, and DataFusion with panics.
+    except BaseException as error:
         why = str(error) or type(error).__name__
         raise OSError(f"torn, or no {_NAMES[kind]} file: {why}") from error
 
 
 def why_unreadable(path: Path, kind: str) -> str | None:
-    """Why Spark would not read all of a file, and say nothing of it; None where it tells itself."""
-    if kind == "parquet":
-        return None
+    """Why Spark would not read all of a file, or not as it is, and say nothing of it."""
     try:
         count(path, kind)
+        with _in_words(kind):
+            column = _CUT[kind](path)
     except FileNotFoundError:  # it has gone: whoever reads it tells
         return None
     except OSError as error:
         return f"cannot be read: {error.strerror or error}"
-    return None
+    return column and (
+        f"its column {column} has timestamps of nanoseconds, and microseconds is what is kept of "
+        "them: write it as microseconds, or as text"
+    )
 
 
 def columns(path: Path, kind: str) -> str:
-    """What tells the columns of an ORC or an Avro file; raises as `count` does."""
-    with _in_words(kind), path.open("rb") as file:
-        if kind == "avro":
-            return repr(_avro_header(file)["avro.schema"])
-        import pyorc
+    """What tells the columns of a file to Spark; raises as `count` does."""
+    with _in_words(kind):
+        return _COLUMNS[kind](path)
 
+
+def _parquet_columns(path: Path) -> str:
+    """With what Spark itself put down: an interval is a number to others."""
+    found = _opened(path).execute("select * from exact limit 0").read_all().schema
+    of_spark = found.metadata.get(b"org.apache.spark.sql.parquet.row.metadata")
+    kinds = [str(found.field(number).type) for number in range(len(found.names))]
+    return repr([found.names, kinds, of_spark])
+
+
+def _orc_columns(path: Path) -> str:
+    import pyorc
+
+    with path.open("rb") as file:
         return str(pyorc.Reader(file).schema)
+
+
+def _avro_columns(path: Path) -> str:
+    with path.open("rb") as file:
+        return repr(_avro_header(file)["avro.schema"])
 
 
 def _parquet(path: Path) -> int:
     """As DataFusion reads the footer."""
+    found = _opened(path).execute("select count(*) from exact").read_all()
+    return int(found.column(0)[0].as_py())
+
+
+def _opened(path: Path) -> QueryBuilder:
+    """A Parquet file as the table `exact`."""
     from deltalake import QueryBuilder
 
     with path.open("rb") as file:
@@ -68,8 +100,8 @@ def _parquet(path: Path) -> int:
     if end[4:] != b"PAR1" or int.from_bytes(end[:4], "little") > size - 12:
         raise EOFError("its footer is torn")
     engine = QueryBuilder()
-    engine.execute(f"create external table f stored as parquet location '{path.as_uri()}'")
-    return int(engine.execute("select count(*) from f").read_all().column(0)[0].as_py())
+    typed_times.add_table(engine, "exact", path, "skip_metadata 'false'")
+    return engine
 
 
 def _orc(path: Path) -> int:
@@ -141,3 +173,13 @@ def _exactly(file: BinaryIO, length: int) -> bytes:
 
 _COUNTS: Mapping[str, Callable[[Path], int]] = {"parquet": _parquet, "orc": _orc, "avro": _avro}
 _NAMES = {"parquet": "Parquet", "orc": "ORC", "avro": "Avro"}
+_COLUMNS: Mapping[str, Callable[[Path], str]] = {
+    "parquet": _parquet_columns,
+    "orc": _orc_columns,
+    "avro": _avro_columns,
+}
+_CUT: Mapping[str, Callable[[Path], str | None]] = {
+    "parquet": lambda path: typed_times.in_parquet(_opened(path), path),
+    "orc": typed_times.in_orc,
+    "avro": lambda _: None,
+}

@@ -1,0 +1,95 @@
+"""Timestamps of nanoseconds, which Spark would cut: then two rows may be the same.
+
+In Avro they are numbers to Spark, and stay what they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from deltalake import QueryBuilder
+
+
+def add_table(engine: QueryBuilder, name: str, path: Path, option: str) -> None:
+    """Make a Parquet file a table to DataFusion, with an option of its reader."""
+    engine.execute(
+        f"create external table {name} stored as parquet location '{path.as_uri()}'"
+        f" options ({option})"
+    )
+
+
+def in_parquet(engine: QueryBuilder, path: Path) -> str | None:
+    """The first column of a Parquet file that has some, as INT96: other ones Spark refuses itself.
+
+    Years before 1677 or after 2262 wrap around in 64 bits, and so do their microseconds times a
+    thousand: sums of both tell what is beyond microseconds all the same.
+
+    Args:
+        engine: with the file as table `exact`.
+    """
+    schema = engine.execute("select * from exact limit 0").read_all().schema
+    some = [name for name in schema.names if "Timestamp(ns" in str(schema.field(name).type)]
+    if some:
+        add_table(engine, "cut", path, "coerce_int96 'us'")
+    for column in some:
+        quoted = '"' + column.replace('"', '""') + '"'
+        both = [f"select {quoted} as x from {table}" for table in ("exact", "cut")]
+        for exact, cut in _timestamps(engine, both):
+            if (_sum(engine, exact) - 1000 * _sum(engine, cut)) % 2**64:
+                return column
+    return None
+
+
+def _timestamps(engine: QueryBuilder, both: list[str]) -> Iterator[list[str]]:
+    """Queries of the timestamps of nanoseconds within values `x`, at any depth."""
+
+    def within(value: str) -> Iterator[list[str]]:
+        return _timestamps(engine, [f"select {value} as x from ({query})" for query in both])
+
+    kind: Any = engine.execute(f"{both[0]} limit 0").read_all().schema.field(0).type
+    if kind.is_struct(kind):
+        for field in kind.fields:
+            yield from within("x['" + field.name.replace("'", "''") + "']")
+    elif kind.is_map(kind):  # its keys are text, or refused
+        yield from within("unnest(map_values(x))")
+    elif kind.is_list(kind):
+        yield from within("unnest(x)")
+    elif kind.is_timestamp(kind) and kind.time_unit == "ns":
+        yield both
+
+
+def _sum(engine: QueryBuilder, query: str) -> int:
+    found = engine.execute(f"select sum(arrow_cast(x, 'Int64')) from ({query})").read_all()
+    return int(found.column(0)[0].as_py() or 0)
+
+
+def in_orc(path: Path) -> str | None:
+    """The first column of an ORC file that has some."""
+    import pyorc
+    from pyorc.enums import TypeKind
+
+    kinds = (TypeKind.TIMESTAMP, TypeKind.TIMESTAMP_INSTANT, TypeKind.DATE)
+    with path.open("rb") as file:
+        row: Any = pyorc.Reader(file).schema
+        for number, (name, kind) in enumerate(row.fields.items()):
+            if "timestamp" in str(kind):
+                seen: Any = _Seen()
+                read = dict.fromkeys(kinds, seen)
+                rows = pyorc.Reader(file, column_indices=[number], converters=read)
+                if any(seen.finer for _ in rows):
+                    return str(name)
+    return None
+
+
+class _Seen:
+    """Stands in for what makes Python's times of ORC's, which end with microseconds and 9999."""
+
+    finer = False
+
+    def from_orc(self, _: int, nanoseconds: int = 0, zone: object = None) -> None:
+        self.finer = self.finer or nanoseconds % 1000 > 0
+
+    to_orc = from_orc  # which pyorc wants to be there
