@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,10 @@ from medallion.config.model import Enrich
 from medallion.errors import ConfigError
 from medallion.inspection.audit import audit
 from medallion.inspection.balance import Balance
+from medallion.inspection.status import status
+from medallion.lakehouse.layout import LAYERS
 from medallion.layers.silver import writer
+from medallion.pipeline.continuous import Stream
 from medallion.spark.errors import StreamError
 from medallion.spark.query import await_all
 from tests.support.lakehouse import Lakehouse, otherwise
@@ -150,6 +154,7 @@ def test_rows_with_what_a_reference_says_of_them(
     # its count with it.
     assert unmatched(lakehouse) == [0, None, 1 + 1]
     know_a_rule_by_its_old_name(lakehouse)
+    stay_on_through_what_passes(lakehouse, monkeypatch)
     refuse_other_columns(lakehouse)
 
 
@@ -176,6 +181,56 @@ def know_a_rule_by_its_old_name(lakehouse: Lakehouse) -> None:
     suite.write_text(rules)
 
 
+def stay_on_through_what_passes(lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream tries again what has stopped; and a rule that is edited meanwhile counts from the
+    batch after the one that was cut off."""
+    reference, said = lakehouse.root / DEVICES.file, list[str]()
+    suite = lakehouse.config.expectations / "expectations/silver/activity.json"
+    stream = Stream(replace(lakehouse.pipeline(), say=said.append), LAYERS, "1 second")
+    stream.start()
+    try:
+        aside = reference.rename(reference.with_suffix(".aside"))
+        lakehouse.land("activity", "5.json", recording("17:00:00", "ghost"))
+        look(stream, lambda: "silver.activity" in stream.failures)
+        states = {query.query: query.state for query in status(lakehouse.config)}
+        assert states["silver.activity"] == "failed"
+        aside.rename(reference)
+        look(stream, lambda: newest(lakehouse) == at("17:00:00"))
+        assert not stream.failures
+        suite.write_text(suite.read_text().replace("AND x > 0", "AND x > 9"))
+        with monkeypatch.context() as patched:
+            patched.setattr(writer, "append", no_quarantine)
+            lakehouse.land(
+                "activity", "6.json", recording("17:00:01", "old"), recording("17:00:01", "nexus")
+            )
+            look(stream, lambda: "silver.activity" in stream.failures)
+        look(stream, lambda: "  silver.activity goes on by the rules that hold now" in said)
+        lakehouse.land("activity", "7.json", recording("17:00:02", "old"))
+        look(stream, lambda: newest(lakehouse) == at("17:00:02"))
+    finally:
+        stream.stop()
+    assert (stream.failures, "  silver.activity is on again" in said) == ({}, True)
+    assert newest(lakehouse) == at("17:00:02")
+    aside_now = lakehouse.rows("quarantine.activity", "Recorded_At")
+    times = ("09:00:02", "10:00:01", "16:00:01", "17:00:01")
+    assert aside_now == [(at(time),) for time in times]
+    assert audit(lakehouse.config).is_balanced
+
+
+def newest(lakehouse: Lakehouse) -> str:
+    """The last event time of silver."""
+    return str(lakehouse.rows("silver.activity", "recorded_at")[-1][0])
+
+
+def look(stream: Stream, holds: Callable[[], bool]) -> None:
+    """Look after a stream until something holds."""
+    end = time.monotonic() + 120
+    while not holds():
+        assert time.monotonic() < end, stream._said
+        stream.look()
+        time.sleep(0.2)
+
+
 def rows(lakehouse: Lakehouse) -> list[tuple[Any, ...]]:
     """Silver's, days as text."""
     found = lakehouse.rows("silver.activity", *SILVER)
@@ -188,17 +243,20 @@ def unmatched(lakehouse: Lakehouse) -> list[int | None]:
     return [count for _, query, count in sorted(found) if query == "silver.activity"]
 
 
+_append = writer.append
+
+
+def no_quarantine(rows: DataFrame, table: Path, options: Mapping[str, str]) -> None:
+    """`writer.append`, cut off before its second table."""
+    if table.parent.name == "quarantine":
+        raise OSError("cut off")
+    _append(rows, table, options)
+
+
 def cut_off_before_quarantine(lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run of silver that dies between its two tables."""
-    append = writer.append
-
-    def only_silver(rows: DataFrame, table: Path, options: Mapping[str, str]) -> None:
-        if table.parent.name == "quarantine":
-            raise OSError("cut off")
-        append(rows, table, options)
-
     with monkeypatch.context() as patched:
-        patched.setattr(writer, "append", only_silver)
+        patched.setattr(writer, "append", no_quarantine)
         with pytest.raises(StreamError, match="cut off"):
             lakehouse.fill("silver")
     assert len(lakehouse.rows("silver.activity")) == 3
