@@ -15,6 +15,7 @@ from medallion.config.expressions import has_moment, without_quoted
         "at > timestamp_ntz'tomorrow'",
         'day = date "yesterday"',
         "day = date/* of */'today'",
+        "at < timestamp r'now'",
         "action <> 'it\\'s' and day = date -- of\n'today'",
         r"path = r'c:\' and day = date'today'",
     ],

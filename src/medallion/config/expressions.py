@@ -10,7 +10,7 @@ COMMENT = r"(?:--[^\n]*|/\*[\s\S]*?\*/)"
 _NAME = r"`[^`]*`"
 _QUOTED = re.compile(f"{TEXT}|{_NAME}")
 # Spark's parser makes a constant of it, by its clock.
-_NOW = rf"\b(?:date|timestamp\w*)(?:\s|{COMMENT})*['\"]\s*(?:now|today|tomorrow|yesterday)\b"
+_NOW = rf"\b(?:date|timestamp\w*)(?:\s|{COMMENT})*r?['\"]\s*(?:now|today|tomorrow|yesterday)\b"
 _MOMENT = re.compile(f"(?P<now>{_NOW})|{TEXT}|{_NAME}|{COMMENT}", re.IGNORECASE)
 
 

@@ -66,12 +66,24 @@ def refuse_fleeting(name: str, found: DataFrame, said: Any) -> None:
     """
     plan, patterns = _analyzed(found)
     is_fleeting = plan.containsPattern(patterns.CURRENT_LIKE()) or not plan.deterministic()
-    if is_fleeting or any(map(has_moment, _texts(said))):
+    if is_fleeting or _casts_a_moment(found, plan) or any(map(has_moment, _texts(said))):
         raise ConfigError(
             f"{name} asks for the present moment or for chance (current_timestamp, date'today', "
             "rand): a row is judged and counted once, when it comes in, which _ingested_at says; "
             "or ask where the table is read."
         )
+
+
+def _casts_a_moment(found: DataFrame, plan: Any) -> bool:
+    """Whether a text becomes a time as in `event_at > 'today'`, of which Spark makes a constant."""
+    jvm: Any = found.sparkSession._jvm
+    rules = jvm.org.apache.spark.sql.catalyst.optimizer
+    for_to_date, special = (
+        getattr(getattr(rules, f"{name}$"), "MODULE$")
+        for name in ("ReplaceExpressions", "SpecialDatetimeValues")
+    )
+    plain = for_to_date.apply(plan)
+    return not special.apply(plain).fastEquals(plain)
 
 
 def _texts(said: Any) -> Iterator[str]:

@@ -10,9 +10,11 @@ from pathlib import Path
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import MapType, VariantType
 
 from medallion.config.model import Aggregate, Config, GoldTable
 from medallion.layers.gold.transform import aggregated, groups, windowed
+from medallion.spark.types import holds
 
 
 class Merge:
@@ -69,20 +71,18 @@ def _matching(rows: DataFrame, touched: DataFrame, keys: Sequence[str]) -> DataF
     return left.join(F.broadcast(right), on=same, how="left_semi")
 
 
-# Types that cannot be compared.
-_OPAQUE = ("map<", "variant")
-
-
 def _replace(spark: SparkSession, target: Path, fresh: DataFrame, keys: Sequence[str]) -> None:
     """Merge groups by their keys; one that is as it was is no change, for whoever reads changes."""
     same = _alike(keys) or "true"
-    measures = {name: kind for name, kind in fresh.dtypes if name not in keys}
-    is_opaque = any(opaque in kind for kind in measures.values() for opaque in _OPAQUE)
+    measures = [field for field in fresh.schema if field.name not in keys]
+    # These cannot be compared.
+    is_opaque = any(holds(field.dataType, MapType, VariantType) for field in measures)
+    changed = f"not ({_alike(field.name for field in measures)})"
     (
         DeltaTable.forPath(spark, str(target))
         .alias("old")
         .merge(fresh.alias("new"), same)
-        .whenMatchedUpdateAll(None if is_opaque else f"not ({_alike(measures)})")
+        .whenMatchedUpdateAll(None if is_opaque else changed)
         .whenNotMatchedInsertAll()
         .execute()
     )

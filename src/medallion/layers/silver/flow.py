@@ -9,6 +9,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import DoubleType, FloatType
 
 from medallion.config.model import Config
 from medallion.config.queries import Query
@@ -28,6 +29,7 @@ from medallion.spark import checkpoints, query, table_files
 from medallion.spark.progress import Batch
 from medallion.spark.query import Run
 from medallion.spark.sink import Sink
+from medallion.spark.types import holds
 
 
 class Silver(Flow):
@@ -140,7 +142,7 @@ class Silver(Flow):
     def _refuse_inexact(self, good: DataFrame) -> None:
         """Spark's state knows a key by its bytes, and 0.0 and -0.0 are one to a query."""
         types = {field.name: field.dataType for field in good.schema}
-        if inexact := [key for key in self.source.keys if transform.is_floating(types[key])]:
+        if inexact := [k for k in self.source.keys if holds(types[k], FloatType, DoubleType)]:
             raise ConfigError(
                 f"{self.config.conf_dir / 'pipeline.yaml'}: sources.{self.source.name}.keys has "
                 f"{', '.join(inexact)}, a floating-point number, which is no identity (0.0 and "

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, StructType
 
 from medallion.lakehouse.columns import FAILED_RULES, INGESTED_AT
 
@@ -58,15 +57,6 @@ def checked(
 def is_good() -> Column:
     """True for a row that breaks no rule."""
     return F.size(FAILED_RULES) == 0
-
-
-def is_floating(kind: DataType) -> bool:
-    """True for a floating-point number, and for what holds one."""
-    if isinstance(kind, StructType):
-        return any(is_floating(field.dataType) for field in kind)
-    if isinstance(kind, ArrayType):
-        return is_floating(kind.elementType)
-    return isinstance(kind, (FloatType, DoubleType))
 
 
 def has_identity(keys: Sequence[str]) -> Column:
