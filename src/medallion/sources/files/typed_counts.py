@@ -74,7 +74,8 @@ def _orc_columns(path: Path) -> str:
     import pyorc
 
     with path.open("rb") as file:
-        return str(pyorc.Reader(file).schema)
+        read = pyorc.Reader(file)
+        return f"{read.writer_id} {read.schema}"
 
 
 def _avro_columns(path: Path) -> str:
