@@ -52,7 +52,7 @@ def _timestamps(engine: QueryBuilder, both: list[str]) -> Iterator[list[str]]:
             yield from within("x['" + field.name.replace("'", "''") + "']")
     elif kind.is_map(kind):  # its keys are text, or refused
         yield from within("unnest(map_values(x))")
-    elif kind.is_list(kind):
+    elif kind.is_list(kind) or kind.is_large_list(kind):
         yield from within("unnest(x)")
     elif kind.is_timestamp(kind) and kind.time_unit == "ns":
         yield both
