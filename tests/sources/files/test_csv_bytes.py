@@ -100,6 +100,9 @@ OPEN = (
     "its quote is never closed, so the rows after it would be one field: close it, or double the "
     "quotes within a text"
 )
+NOT_UTF8 = (
+    "not UTF-8, and its byte-order mark says that it is: write it as UTF-8, or take the mark out"
+)
 BLANK = "a blank line before its header does not end as the rows do: take it out"
 IN_QUOTES = (
     "its last field ends with a \\r in quotes, which cannot be told from those before a \\n: end "
@@ -114,6 +117,7 @@ SET_ASIDE: dict[str, tuple[bytes, str]] = {
     "open_header.csv": (b'Index,"Device\n1,a\n', f"line 1: {OPEN}"),
     "open_bom.csv": (b'\xef\xbb\xbf"Index,Device\n1,a\n', f"line 1: {OPEN}"),
     "open_packed.csv.gz": (gzip.compress(b'Index,Device\n1,"a\n2,b\n'), f"line 2: {OPEN}"),
+    "bom.csv": (b'\xef\xbb\xbf"Ind\nex",Device\n1,caf\xc3\xa9\n2,caf\xe9\n', f"line 4: {NOT_UTF8}"),
     "blank_crlf.csv": (b"\r\nIndex,Device\n1,a\n", BLANK),
     "blank_lf.csv": (b"\n\rIndex,Device\r1,a\r", BLANK),
     "in_quotes.csv": (b'Index,Device\n1,"a\r"\n2,b\r\n', f"line 2: {IN_QUOTES}"),

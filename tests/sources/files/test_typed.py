@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 
+import duckdb
 import pytest
 
 from medallion.ops.ledger import INGESTED, REJECTED
@@ -14,6 +15,7 @@ from tests.support.typed_files import INDEX, MAKE
 
 ONE = {"Index": "bigint", "Device": "string"}
 AT = datetime(2018, 3, 2, 10, 2, 33, 123457, tzinfo=UTC)
+LONG_AGO = datetime(1500, 3, 1, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("kind", ["orc", "avro"])
@@ -30,6 +32,7 @@ def test_whole_files_and_torn_ones(lakehouse: Lakehouse, kind: str) -> None:
         "other": make({"Index": "string"}, [{"Index": "four"}]),
         "nothing": make(INDEX, []),
         "moment": make({"at": "timestamp with local time zone"}, [{"at": AT}]),
+        "old": make({"at": "timestamp with local time zone"}, [{"at": LONG_AGO}]),
         "forged": make({"Index": "bigint", "_metadata": "string"}, [{"Index": 5, "_metadata": ""}]),
         # Read with the others, its column would be that of theirs in its place.
         "unnamed": make({"_col0": "bigint"}, [{"_col0": 42}]),
@@ -37,7 +40,9 @@ def test_whole_files_and_torn_ones(lakehouse: Lakehouse, kind: str) -> None:
     bad = {"torn": whole[:-9], "empty": b"", "text": b"{}\n"}
     if kind == "orc":
         bad["days"] = make({"days": "map<date,int>"}, [{"days": {AT.date(): 1}}])
-        bad["nanos"] = make({"at": "timestamp"}, [{"at": (1_519_984_953, 123_457_001)}])
+        # Cut to microseconds, they would be the same.
+        times = [{"at": (1_519_984_953, nanos)} for nanos in (123_457_000, 123_457_001)]
+        good["nanos"] = make({"at": "timestamp"}, times)
     land(home, {f"{name}.{kind}": data for name, data in {**good, **bad}.items()})
     home.fill("bronze")
     kept: dict[str, list[tuple[object, ...]]] = {
@@ -45,9 +50,12 @@ def test_whole_files_and_torn_ones(lakehouse: Lakehouse, kind: str) -> None:
         "nested": [(3, None, None)],
         "other": [(None, None, None)],
         "moment": [(None, None, "2018-03-02 10:02:33.123457")],
+        "old": [(None, None, "1500-03-01 00:00:00")],  # by today's calendar, as it was written
         "forged": [(5, None, None)],
         "unnamed": [(None, None, None)],
     }
+    if kind == "orc":
+        kept["nanos"] = [(None, None, "2018-03-02 10:02:33.123457"), (None, None, None)]
     rows = found(home, "Index", "Device", "at")
     assert rows == {f"{name}.{kind}": values for name, values in kept.items()}
     rescued = {name: found(home, "_rescued_data")[f"{name}.{kind}"] for name in kept}
@@ -56,6 +64,7 @@ def test_whole_files_and_torn_ones(lakehouse: Lakehouse, kind: str) -> None:
         "other": {"Index": "four"},
         "forged": {"_metadata": ""},
         "unnamed": {"_col0": 42},
+        **({"nanos": {"at": "2018-03-02 10:02:33.123457001"}} if kind == "orc" else {}),
     }
     taken = {name: entry for (name, _), entry in book(home).items()}
     assert {name.removesuffix(f".{kind}"): entry.rows for name, entry in taken.items()} == {
@@ -83,9 +92,20 @@ def test_text_that_is_not_utf8_stays_what_it_is(lakehouse: Lakehouse) -> None:
     home.spark.sql(texts).coalesce(1).write.parquet(str(folder))
     (written,) = folder.glob("*.parquet")
     land(home, {"latin.parquet": written.read_bytes()})
-    home.fill("bronze")
+    for name, setting in {"base64": "false", "text": "true"}.items():
+        file = home.land("activity", f"{name}.parquet")
+        some = (
+            """select 3::bigint as "Index", 'phone'::blob as "Device" union all select 4, '\\xFF'"""
+        )
+        duckdb.execute(f"copy ({some}) to '{file}' (format parquet)")
+        home.spark.conf.set("spark.sql.parquet.binaryAsString", setting)
+        home.fill("bronze")
+        home.spark.conf.unset("spark.sql.parquet.binaryAsString")
     assert found(home, "Index", "Device", "_corrupt_record") == {
-        "latin.parquet": [(None, None, "{1, K\xe4}"), (None, None, "{2, K\xf6}")]
+        "latin.parquet": [(None, None, "{1, K\xe4}"), (None, None, "{2, K\xf6}")],
+        # Bytes that nobody called text, as they are, and where Spark is told to take them for it.
+        "base64.parquet": [(3, "cGhvbmU=", None), (4, "/w==", None)],
+        "text.parquet": [(3, "phone", None), (None, None, "{4, \xff}")],
     }
 
 

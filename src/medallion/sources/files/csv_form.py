@@ -69,8 +69,14 @@ def why_unfit(file: Path) -> str | None:
         if start is None:
             return None
         ends = _ends(file, start)
+        spoilt = _not_utf8(file) if start.encoding == UTF_8 else None
     except FAULTS:  # whoever reads it next tells
         return None
+    if spoilt:
+        return (
+            f"line {spoilt:,}: not UTF-8, and its byte-order mark says that it is: write it as "
+            "UTF-8, or take the mark out"
+        )
     if ends.never_closed:
         return (
             f"line {ends.never_closed:,}: its quote is never closed, so the rows after it would be "
@@ -110,8 +116,8 @@ def _start(file: Path) -> _Start | None:
         end, is_one_line = lines.end, lines.number == 1
         # A \r alone, and not the first one of \r\r\n.
         ends_in_return = end == "\r" and text.readline() != "\r\n"
-    # In Latin-1 Spark knows no byte-order mark, and so no blank line or quote behind it. Then what
-    # is not UTF-8 is replaced, but no row is taken for the header.
+    # In Latin-1 Spark knows no byte-order mark, and so no blank line or quote behind it: what
+    # follows of the header would be a row.
     encoding = LATIN_1 if is_one_line or not first.startswith(_BOM) else UTF_8
     return _Start(tuple(map(_as_utf8, header)), ends_in_return, blank, encoding)
 
@@ -134,6 +140,17 @@ def _as_utf8(text: str) -> str:
         return text.encode(LATIN_1).decode()
     except UnicodeDecodeError:
         return text
+
+
+def _not_utf8(file: Path) -> int | None:
+    """The first line with bytes that are not UTF-8, which Spark would replace."""
+    with opened(file) as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                line.decode()
+            except UnicodeDecodeError:
+                return number
+    return None
 
 
 def _ends(file: Path, start: _Start) -> _Ends:

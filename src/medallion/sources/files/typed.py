@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from medallion.sources.files import typed_counts
 
@@ -16,6 +18,11 @@ _LOCAL = "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]"
 _MICROSECONDS = {"timestampFormat": f"{_LOCAL}[XXX]", "timestampNTZFormat": _LOCAL}
 # Spark 4.2 has the format, but its short name comes with a jar of which nothing else is needed.
 _FORMATS = {"avro": "org.apache.spark.sql.avro.AvroFileFormat"}
+# Of ORC's days before 1582, where a file does not say by which calendar: its library for C++ never
+# does, and knows today's alone.
+_IS_GREGORIAN = "orc.proleptic.gregorian.default"
+# In the JSON of a schema, where names are never so.
+_TIMES = r'"(\w*[tT]ype)":"timestamp(_ntz)?"'
 # As names of an object's fields, keys of other types would be addresses in memory, or days counted.
 _UNSAYABLE = re.compile(r"\bmap<(?!string|tinyint|smallint|int|bigint|boolean|decimal)(\w+)")
 _NO_UTF8 = "\ufffd"
@@ -36,18 +43,30 @@ def read(spark: SparkSession, kind: str, files: Mapping[str, str]) -> DataFrame:
     groups: dict[str, list[str]] = {}
     for file, path in files.items():
         groups.setdefault(typed_counts.columns(Path(file), kind), []).append(path)
-    loader = spark.read.format(_FORMATS.get(kind, kind))
-    parts = [_as_json(loader.load(some)) for some in groups.values()]
+    parts = [_as_json(_load(spark, kind, columns, some)) for columns, some in groups.items()]
     while len(parts) > 1:  # in pairs, for a chain of a thousand is deeper than Spark can plan
         pairs = zip(parts[::2], parts[1::2], strict=False)
         parts = [a.unionByName(b) for a, b in pairs] + parts[len(parts) // 2 * 2 :]
     return parts[0]
 
 
+def _load(spark: SparkSession, kind: str, columns: str, files: Sequence[str]) -> DataFrame:
+    """The rows of files of the same columns."""
+    if kind != "orc":
+        return spark.read.format(_FORMATS.get(kind, kind)).load(list(files))
+    is_gregorian = str(columns.startswith("ORC_CPP_WRITER")).lower()
+    loader = spark.read.format(kind).option(_IS_GREGORIAN, is_gregorian)
+    # As text timestamps have all their nanoseconds, and any year: the parser sees what fits.
+    found = re.sub(_TIMES, r'"\1":"string"', loader.load(list(files)).schema.json())
+    return loader.schema(StructType.fromJson(json.loads(found))).load(list(files))
+
+
 def _as_json(read: DataFrame) -> DataFrame:
     # Not by `read.schema`: Python would import the modules that a file's own types name.
     if found := _UNSAYABLE.search(read._jdf.schema().catalogString()):
         raise OSError(f"has a map whose keys are {found[1]}, which JSON cannot say")
+    # Bytes as Base64; numbers of 32 bits in the digits that tell them apart, 0.1 and not
+    # 0.10000000149011612, as whoever wrote them meant.
     row = F.struct("*")
     said = F.to_json(row, _MICROSECONDS)
     # Text that is no UTF-8 would be replaced there, and two texts become one. As it stands it is no

@@ -45,13 +45,13 @@ def why_unreadable(path: Path, kind: str) -> str | None:
     try:
         count(path, kind)
         with _in_words(kind):
-            column = _CUT[kind](path)
+            cut = typed_times.in_parquet(_opened(path), path) if kind == "parquet" else None
     except FileNotFoundError:  # it has gone: whoever reads it tells
         return None
     except OSError as error:
         return f"cannot be read: {error.strerror or error}"
-    return column and (
-        f"its column {column} has timestamps of nanoseconds, and microseconds is what is kept of "
+    return cut and (
+        f"its column {cut} has timestamps of nanoseconds, and microseconds is what is kept of "
         "them: write it as microseconds, or as text"
     )
 
@@ -74,7 +74,8 @@ def _orc_columns(path: Path) -> str:
     import pyorc
 
     with path.open("rb") as file:
-        return str(pyorc.Reader(file).schema)
+        read = pyorc.Reader(file)
+        return f"{read.writer_id} {read.schema}"
 
 
 def _avro_columns(path: Path) -> str:
@@ -177,9 +178,4 @@ _COLUMNS: Mapping[str, Callable[[Path], str]] = {
     "parquet": _parquet_columns,
     "orc": _orc_columns,
     "avro": _avro_columns,
-}
-_CUT: Mapping[str, Callable[[Path], str | None]] = {
-    "parquet": lambda path: typed_times.in_parquet(_opened(path), path),
-    "orc": typed_times.in_orc,
-    "avro": lambda _: None,
 }

@@ -1,7 +1,4 @@
-"""Timestamps of nanoseconds, which Spark would cut: then two rows may be the same.
-
-In Avro they are numbers to Spark, and stay what they are.
-"""
+"""Timestamps of nanoseconds in Parquet, which Spark would cut: then two rows may be the same."""
 
 from __future__ import annotations
 
@@ -55,7 +52,7 @@ def _timestamps(engine: QueryBuilder, both: list[str]) -> Iterator[list[str]]:
             yield from within("x['" + field.name.replace("'", "''") + "']")
     elif kind.is_map(kind):  # its keys are text, or refused
         yield from within("unnest(map_values(x))")
-    elif kind.is_list(kind):
+    elif kind.is_list(kind) or kind.is_large_list(kind):
         yield from within("unnest(x)")
     elif kind.is_timestamp(kind) and kind.time_unit == "ns":
         yield both
@@ -64,32 +61,3 @@ def _timestamps(engine: QueryBuilder, both: list[str]) -> Iterator[list[str]]:
 def _sum(engine: QueryBuilder, query: str) -> int:
     found = engine.execute(f"select sum(arrow_cast(x, 'Int64')) from ({query})").read_all()
     return int(found.column(0)[0].as_py() or 0)
-
-
-def in_orc(path: Path) -> str | None:
-    """The first column of an ORC file that has some."""
-    import pyorc
-    from pyorc.enums import TypeKind
-
-    kinds = (TypeKind.TIMESTAMP, TypeKind.TIMESTAMP_INSTANT, TypeKind.DATE)
-    with path.open("rb") as file:
-        row: Any = pyorc.Reader(file).schema
-        for number, (name, kind) in enumerate(row.fields.items()):
-            if "timestamp" in str(kind):
-                seen: Any = _Seen()
-                read = dict.fromkeys(kinds, seen)
-                rows = pyorc.Reader(file, column_indices=[number], converters=read)
-                if any(seen.finer for _ in rows):
-                    return str(name)
-    return None
-
-
-class _Seen:
-    """Stands in for what makes Python's times of ORC's, which end with microseconds and 9999."""
-
-    finer = False
-
-    def from_orc(self, _: int, nanoseconds: int = 0, zone: object = None) -> None:
-        self.finer = self.finer or nanoseconds % 1000 > 0
-
-    to_orc = from_orc  # which pyorc wants to be there
