@@ -123,7 +123,7 @@ JOIN = {"source": "silver.event", "join": ON, "columns": {"device": "event.devic
         (("gold", "device_counts", "slide"), "1 hour", ["gold.device_counts.slide", "window"]),
         (("gold", "device_counts", "group_by"), ["devise"], ["'devise'", "silver.activity"]),
         (("gold", "device_counts", "group_by"), ["device", "device"], ["'device'", "twice"]),
-        (("gold", "device_counts", "output_mode"), "append", ["output_mode", "complete or update"]),
+        (("gold", "device_counts", "output_mode"), "append", ["output_mode", "complete, update"]),
         (("gold", "device_counts", "measure"), {}, ["gold.device_counts.measure"]),
         (
             ("gold", "device_counts", "measure"),

@@ -10,7 +10,6 @@ import pytest
 from deltalake import DeltaTable
 
 from medallion.lakehouse import records, tables
-from medallion.lakehouse.columns import RUNS
 from medallion.lakehouse.layout import Layout
 from medallion.lakehouse.specs import TableSpec
 from medallion.ops import due
@@ -74,18 +73,18 @@ def test_what_is_written_is_asked_for_without_reading_twice(
 ) -> None:
     record = Runs(layout)
     record.write([run("bronze.a", rows_in=1)])
-    opened: list[Path] = []
+    asked: list[Path] = []
+    select = tables.select
 
-    class Counting(tables.Opened):
-        def __init__(self, table: Path) -> None:
-            opened.append(table)
-            super().__init__(table)
+    def counting(table: Path, *what: str) -> list[tuple[Any, ...]]:
+        asked.append(table)
+        return select(table, *what)
 
-    monkeypatch.setattr(tables, "Opened", Counting)
+    monkeypatch.setattr(tables, "select", counting)
     for _ in range(5):
         assert record.standing.sums["bronze.a"].rows_in == 1
         assert record.last_batch("bronze.a") == -1
-    assert len(opened) == 1
+    assert len(asked) == 1
     record.write([run("bronze.a", rows_in=2)])
     assert record.standing.sums["bronze.a"].rows_in == 3
     Runs(layout).write([run("bronze.a", rows_in=4)])  # another process
@@ -146,17 +145,3 @@ def test_a_table_that_was_made_after_its_gate_has_passed_none(
     assert due.passed(standing, "gold.g", table) == 2
     Runs(layout).write([gate("gold.h", later, "passed", 40)])
     assert due.passed(Runs(layout).standing, "gold.h", layout.table("gold.h")) == -1
-
-
-def test_a_record_of_before_there_were_numbers(layout: Layout) -> None:
-    """Its rows are in the order of their times, before all that have a number."""
-    later = ("number", "unmatched_rows")
-    columns = {name: kind for name, kind in RUNS.items() if name not in later}
-    rows = [gate("silver.a", NOON + at, state, at) for at, state in ((2, "held"), (1, "passed"))]
-    records.append(layout.table("ops.runs"), TableSpec(columns), rows)
-    record = Runs(layout)
-    assert record.standing.gates == {"silver.a": Gate("held", 2, "x_small")}
-    record.write([{**gate("silver.a", NOON, "passed", 3), "unmatched_rows": 4}])
-    assert record.standing.gates == {"silver.a": Gate("passed", 3, "")}
-    unmatched = tables.Opened(layout.table("ops.runs")).select("unmatched_rows")
-    assert sorted(unmatched, key=str) == [(4,), (None,), (None,)]

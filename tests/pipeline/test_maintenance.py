@@ -79,7 +79,7 @@ def maintain(config: Config, *layers: str) -> Maintained:
 
 
 def rows(path: Path) -> list[int]:
-    return [n for (n,) in tables.Opened(path).select("n", "order by n")]
+    return [n for (n,) in tables.select(path, "n", "order by n")]
 
 
 def files(path: Path) -> set[str]:

@@ -86,8 +86,8 @@ def stream(node: Node, kind: str) -> Kafka | Rate | Socket | None:
         return Kafka(
             servers=servers(node),
             topics=node.get("topics", _topics, "a list of topics, each named once"),
-            value=_choice(node, "value", _VALUES),
-            starting_offsets=_choice(node, "starting_offsets", _OFFSETS),
+            value=node.choice("value", _VALUES),
+            starting_offsets=node.choice("starting_offsets", _OFFSETS),
             max_messages_per_trigger=_count(node, "max_messages_per_trigger", 1_000_000),
         )
     if kind == "rate":
@@ -120,10 +120,6 @@ def login(environ: Mapping[str, str], dotenv: Mapping[str, str]) -> Login:
     if made.ca and not (Path(made.ca).is_absolute() and Path(made.ca).is_file()):
         raise ConfigError(f"MEDALLION_KAFKA_CA: {made.ca}: must be the whole path of a file.")
     return made
-
-
-def _choice(node: Node, key: str, choices: tuple[str, ...]) -> str:
-    return node.get(key, values.one_of(choices), f"one of {', '.join(choices)}", choices[0])
 
 
 def _count(node: Node, key: str, default: int) -> int:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import yaml
 
-from medallion.config.values import TABLE_NAME, WrongColumnError
+from medallion.config.values import TABLE_NAME, WrongColumnError, one_of
 from medallion.errors import ConfigError
 
 T = TypeVar("T")
@@ -111,6 +111,10 @@ class Node:
             self.fail(f"{key}.{error.name}", error.what)
         except (ValueError, TypeError):
             self.fail(key, f"must be {what}, not {value!r}")
+
+    def choice(self, key: str, choices: Sequence[str]) -> str:
+        """One of some words, the first where the key is not there."""
+        return self.get(key, one_of(choices), f"one of {', '.join(choices)}", choices[0])
 
     def perhaps(self, key: str, kind: Callable[[Any], T], what: str) -> T | None:
         """The value of a key as `kind` reads it; None where the key is not there."""

@@ -56,8 +56,7 @@ def gold_table(name: str, node: Node, sources: Sources, conf_dir: Path) -> GoldT
 def _table(
     name: str, sources: tuple[str, ...], made: Made, node: Node, modes: Sequence[str]
 ) -> GoldTable:
-    what = " or ".join(modes)
-    mode = cast(OutputMode, node.get("output_mode", values.one_of(modes), what, modes[0]))
+    mode = cast(OutputMode, node.choice("output_mode", modes))
     return GoldTable(name, sources, made, mode, outputs(node, mode))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from fnmatch import fnmatchcase
 from itertools import combinations
@@ -27,26 +27,26 @@ _TRUTH, _DURATION = "true or false", "a duration such as '1 hour'"
 
 def source(name: str, node: Node, layout: Layout) -> SourceConfig:
     """One source, by itself."""
-    kind = _choice(node, "format", FORMATS)
+    kind = node.choice("format", FORMATS)
     node.only(*_keys(kind))
     found = SourceConfig(
         name=name,
         schema=_declared(node),
         hints=node.perhaps("hints", values.schema_of, _COLUMNS) or {},
-        schema_evolution=_choice(node, "schema_evolution", EVOLUTION),
+        schema_evolution=node.choice("schema_evolution", EVOLUTION),
         silver=node.get("silver", values.named_columns, _SILVER),
         enrich=_enrich(node),
         event_time=node.get("event_time", values.text, "the name of a silver column"),
         keys=node.get("keys", values.texts, "a list of silver columns"),
         watermark=node.get("watermark", values.duration, _DURATION, "1 hour"),
-        late=_choice(node, "late", LATE),
+        late=node.choice("late", LATE),
         format=kind,
         multi_line=node.get("multi_line", values.truth, _TRUTH, False),
         pattern=node.get("pattern", values.pattern, _NAMES, "*"),
         folders=node.get("folders", values.texts, "a list of folders", []),
         allow_overwrites=node.get("allow_overwrites", values.truth, _TRUTH, False),
         quiet_period=node.perhaps("quiet_period", values.duration, _DURATION),
-        clean_source=_choice(node, "clean_source", CLEANING),
+        clean_source=node.choice("clean_source", CLEANING),
         clean_after=node.perhaps("clean_after", values.duration, _DURATION),
         max_line_bytes=_size(node, "max_line_bytes", "16 MiB"),
         max_files_per_trigger=node.get("max_files_per_trigger", values.count, _COUNT, 1000),
@@ -67,10 +67,6 @@ def _keys(kind: str) -> list[str]:
     if kind in connections.KEYS:
         known = [key for key in known if key not in _OF_FILES] + [*connections.KEYS[kind]]
     return known
-
-
-def _choice(node: Node, key: str, choices: Sequence[str]) -> str:
-    return node.get(key, values.one_of(choices), f"one of {', '.join(choices)}", choices[0])
 
 
 def _size(node: Node, key: str, default: str) -> int:

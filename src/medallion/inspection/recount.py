@@ -57,4 +57,4 @@ def _twice_in_silver(config: Config, source: SourceConfig) -> list[str]:
 
 
 def _rows(config: Config, table: str, what: str, rest: str) -> list[tuple[Any, ...]]:
-    return tables.Opened(config.layout.table(table)).select(what, rest)
+    return tables.select(config.layout.table(table), what, rest)

@@ -33,8 +33,7 @@ def append(
     listed = list(rows)
     if listed:
         delta = tables.open_to_write(table)
-        # A table of before a column was thought of takes it up.
-        write_deltalake(delta, _arrow(columns, listed), mode="append", schema_mode="merge")
+        write_deltalake(delta, _arrow(columns, listed), mode="append")
         if few_files:
             _compact(delta)
 

@@ -15,7 +15,7 @@ from medallion.lakehouse import damage, log
 from medallion.lakehouse.columns import Columns
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable, QueryBuilder
+    from deltalake import DeltaTable
 
 # How a merge, an append of Spark's, and one from here name the rows that they added; a merge's
 # numOutputRows also has those that it copied.
@@ -122,34 +122,24 @@ def made_at(table: Path) -> int:
     return int(open_table(table).metadata().created_time or 0) * 1000
 
 
-class Opened:
-    """One version of a table, to ask several questions of; no rows where there is no table.
+def select(table: Path, what: str, rest: str = "", source: str = "rows") -> list[tuple[Any, ...]]:
+    """Rows by SQL: of a table, which is `rows`, or of what else `source` says; none where it is not
+    there.
 
     This is for the project's own records: `sql.engine` answers people.
     """
+    from deltalake import QueryBuilder
 
-    def __init__(self, table: Path) -> None:
-        from deltalake import QueryBuilder
-
-        self._table = table
-        self.columns: frozenset[str] = frozenset()
-        self._engine: QueryBuilder | None = None
-        if exists(table):
-            delta = open_table(table)
-            self.columns = frozenset(field.name for field in delta.schema().fields)
-            self._engine = QueryBuilder().register("rows", delta)
-
-    def select(self, what: str, rest: str = "", source: str = "rows") -> list[tuple[Any, ...]]:
-        """Rows by SQL: of the table, which is `rows`, or of what else `source` says."""
-        found: list[tuple[Any, ...]] = []
-        if self._engine is None:
-            return found
-        try:
-            for batch in self._engine.execute(f"select {what} from {source} {rest}"):
-                found += zip(*(column.to_pylist() for column in batch.columns), strict=True)
-        except Exception as error:  # a data file that is gone or damaged has no class of its own
-            raise damage.refuse(self._table, error) from error
+    found: list[tuple[Any, ...]] = []
+    if not exists(table):
         return found
+    engine = QueryBuilder().register("rows", open_table(table))
+    try:
+        for batch in engine.execute(f"select {what} from {source} {rest}"):
+            found += zip(*(column.to_pylist() for column in batch.columns), strict=True)
+    except Exception as error:  # a data file that is gone or damaged has no class of its own
+        raise damage.refuse(table, error) from error
+    return found
 
 
 def forget_empty(table: Path, schema: str) -> None:

@@ -142,4 +142,4 @@ def has_columns(config: Config, source: SourceConfig) -> bool:
     table = config.layout.table(f"bronze.{source.name}")
     if not versions or not tables.exists(table):
         return bool(versions)
-    return versions[0].columns.keys() <= tables.Opened(table).columns
+    return versions[0].columns.keys() <= tables.columns(table)

@@ -134,5 +134,5 @@ def read(layout: Layout, source: str | None = None, state: str | None = None) ->
     order = "order by first_seen_at, source, path, version"
     return [
         Entry(**dict(zip(_NAMES, row, strict=True)))
-        for row in tables.Opened(layout.table(TABLE)).select(columns, f"{where} {order}")
+        for row in tables.select(layout.table(TABLE), columns, f"{where} {order}")
     ]

@@ -75,6 +75,11 @@ class Standing:
     refreshing_runs: frozenset[tuple[str, str]]
     last_number: int
 
+    def last_batch(self, query: str) -> int:
+        """The last batch of a query on record, -1 if none: those after it have to be settled."""
+        sums = self.sums.get(query)
+        return sums.last_batch if sums else -1
+
 
 class Runs:
     """The record as one step of a run needs it: read when first asked, and again after a write.
@@ -106,9 +111,8 @@ class Runs:
         return sums.late_rows if sums else 0
 
     def last_batch(self, query: str) -> int:
-        """The last batch of a query on record, -1 if none: those after it have to be settled."""
-        sums = self.standing.sums.get(query)
-        return sums.last_batch if sums else -1
+        """The last batch of a query on record; see `Standing`."""
+        return self.standing.last_batch(query)
 
     def has_failed(self, query: str) -> bool:
         """Whether a query failed when it ran last."""
@@ -123,9 +127,7 @@ class Runs:
 
 def _standing(table: Path) -> Standing:
     """The whole standing by one question: each would open all files of the record."""
-    opened = tables.Opened(table)
-    number = "number" if "number" in opened.columns else "0"
-    rows = opened.select(_ASKED, "group by query", _ROWS.format(number=number))
+    rows = tables.select(table, _ASKED, "group by query", _ROWS)
 
     def each(answer: str) -> dict[str, Any]:
         """One answer for each query that there is one for."""
@@ -147,17 +149,12 @@ def _standing(table: Path) -> Standing:
     )
 
 
-# The rows in their order, each with the place of its query's last refresh, which begins the query's
-# record anew. Rows of before there were numbers come first, by time.
+# The rows, each with the number of its query's last refresh, which begins the query's record anew.
 _ROWS = """(
-    select *, max(case when state = 'refreshed' then place end) over (partition by query) as since
-    from (
-        select *, {number} as at,
-            row_number() over (order by coalesce({number}, 0), started_at) as place
-        from rows
-    )
+    select *, max(case when state = 'refreshed' then number end) over (partition by query) as since
+    from rows
 )"""
-_IS_SINCE = "kind = 'query' and (since is null or place >= since)"
+_IS_SINCE = "kind = 'query' and (since is null or number >= since)"
 
 
 def _struct(columns: Mapping[str, str]) -> str:
@@ -165,7 +162,7 @@ def _struct(columns: Mapping[str, str]) -> str:
 
 
 def _last(columns: Mapping[str, str], where: str) -> str:
-    return f"last_value({_struct(columns)} order by place) filter (where {where})"
+    return f"last_value({_struct(columns)} order by number) filter (where {where})"
 
 
 _RUN = {
@@ -187,8 +184,8 @@ _SUMS = {
 }
 _SINCE_REFRESH = {name: f"{it} filter (where {_IS_SINCE})" for name, it in _SUMS.items()}
 # The last one, and not the greatest: a table that is made anew begins at version 0 again.
-_VERSION = "last_value(coalesce(table_version, 0) order by place) filter (where {where})"
-_PASSED = f"state = '{PASSED}' and (since is null or place >= since)"
+_VERSION = "last_value(coalesce(table_version, 0) order by number) filter (where {where})"
+_PASSED = f"state = '{PASSED}' and (since is null or number >= since)"
 _ANSWERS = {
     "sums": f"case when count(*) filter (where {_IS_SINCE}) > 0 then {_struct(_SINCE_REFRESH)} end",
     "last": _last(_RUN, "kind = 'query'"),
@@ -196,10 +193,10 @@ _ANSWERS = {
     "gates": _last(_GATE, "kind = 'gate'"),
     "passed": _VERSION.format(where=_PASSED),
     "passed_at": (
-        f"last_value(arrow_cast(started_at, 'Int64') order by place) filter (where {_PASSED})"
+        f"last_value(arrow_cast(started_at, 'Int64') order by number) filter (where {_PASSED})"
     ),
     "refreshed": _VERSION.format(where=f"state = '{REFRESHED}'"),
     "refreshing_runs": f"array_agg(distinct run_id) filter (where state = '{REFRESHED}')",
-    "last_number": "max(at)",
+    "last_number": "max(number)",
 }
 _ASKED = ", ".join(["query", *_ANSWERS.values()])

@@ -59,7 +59,7 @@ def read(layout: Layout, source: str) -> dict[Place, Taken]:
         f"arrow_cast({n}, 'Int64')" if TOPICS[n] == "timestamp" else n for n in _NAMES
     )
     where = f"where source = '{source}' order by topic, partition"
-    rows = tables.Opened(layout.table(TABLE)).select(columns, where)
+    rows = tables.select(layout.table(TABLE), columns, where)
     found = [Taken(**dict(zip(_NAMES, row, strict=True))) for row in rows]
     return {taken.place: taken for taken in found}
 

@@ -66,18 +66,13 @@ def _of_streams(config: Config, standing: Standing) -> Iterator[tuple[str, Need]
             yield query.upstream[0], Need(version, need.who, is_within=True)
         elif query.upstream:
             is_settled = query.layer in SETTLED
-            recorded = _recorded(standing, query.name) if is_settled else _NEVER
+            recorded = standing.last_batch(query.name) if is_settled else _NEVER
             for name in query.upstream:
                 read = config.layout.table(name)
                 yield name, _of_stream(config, query.name, recorded, read)
         elif tables.exists(config.layout.intake(query.source)):  # files, which it reads in order
-            recorded = _recorded(standing, query.name)
+            recorded = standing.last_batch(query.name)
             yield f"_intake.{query.source}", _of_stream(config, query.name, recorded)
-
-
-def _recorded(standing: Standing, query: str) -> int:
-    sums = standing.sums.get(query)
-    return sums.last_batch if sums else -1
 
 
 def _of_stream(config: Config, query: str, recorded: int, table: Path | None = None) -> Need:

@@ -26,14 +26,13 @@ if TYPE_CHECKING:
 
 Names = tuple[str, ...]
 Rows = Iterator[tuple[Any, ...]]
-Options = dict[str, str] | None
 
 _SETTINGS = {
     "datafusion.catalog.information_schema": "true",
     # Bronze has names like Recorded_At: taken as written, they need no quotes.
     "datafusion.sql_parser.enable_ident_normalization": "false",
 }
-_BREAKS = re.compile(r"(?:\s|\x1b\[\d*m)+")  # object stores' errors come in colour
+_BREAKS = re.compile(r"(?:\s|\x1b\[\d*m)+")
 _ADVICE = re.compile(r"\s*You can use double quotes .*?enable_ident_normalization\S* configuration")
 
 
@@ -45,27 +44,24 @@ class Result:
     rows: list[tuple[Any, ...]]
 
 
-def query(root: str | os.PathLike[str], statement: str, storage_options: Options = None) -> Result:
+def query(root: str | os.PathLike[str], statement: str) -> Result:
     """Answer one read-only statement over the tables under `root`, named `layer.table`."""
-    columns, rows = stream(os.fspath(root), statement, storage_options)
+    columns, rows = stream(os.fspath(root), statement)
     return Result(columns, list(rows))
 
 
-def stream(root: str, statement: str, storage_options: Options = None) -> tuple[Names, Rows]:
+def stream(root: str, statement: str) -> tuple[Names, Rows]:
     """Like `query`, but rows come as they are found: the result need not fit in memory."""
     asked = guard.read_only(statement)
-    tables = _tables(root, asked.tables)
+    tables = _tables(root)
     if asked.lists_tables:
         return ("layer", "table"), iter([tuple(name.split(".", 1)) for name in sorted(tables)])
     # Whoever asks about tables in general sees them all; otherwise only those named are opened.
     names = set(tables) if asked.asks_about_tables else asked.tables
-    engine = _engine(names, tables, storage_options)
-    listed = "" if "://" in root else f"; the tables are {', '.join(sorted(tables))}"
-    rows = _rows(
-        engine,
-        asked.sql,
-        f"under {root}{listed if tables else '; no nightly has run yet: run medallion nightly'}",
-    )
+    engine = _engine(names, tables)
+    there = f"the tables are {', '.join(sorted(tables))}"
+    none = "no nightly has run yet: run medallion nightly"
+    rows = _rows(engine, asked.sql, f"under {root}; {there if tables else none}")
     return next(rows), rows
 
 
@@ -94,21 +90,15 @@ def _values(column: Array) -> list[Any]:
     return list(column.cast(DataType.utf8()).to_pylist())
 
 
-def _tables(root: str, mentioned: AbstractSet[str]) -> dict[str, str]:
-    """Where each `layer.table` lies; an object store is not listed, but asked for those named."""
-    if "://" in root and not mentioned:
-        raise UsageError(f"{root} is an object store, not listed from here: name a table")
-    if "://" in root:
-        return {name: f"{root.rstrip('/')}/{name.replace('.', '/', 1)}" for name in mentioned}
+def _tables(root: str) -> dict[str, str]:
+    """Where each `layer.table` lies."""
     if not Path(root).is_dir():
         raise UsageError(f"there is no lakehouse at {root}: no such folder")
     logs = chain.from_iterable(Path(root).glob(f"{layer}/*/_delta_log") for layer in SCHEMAS)
     return {f"{log.parts[-3]}.{log.parts[-2]}": str(log.parent) for log in logs}
 
 
-def _engine(
-    names: AbstractSet[str], tables: dict[str, str], storage_options: Options
-) -> QueryBuilder:
+def _engine(names: AbstractSet[str], tables: dict[str, str]) -> QueryBuilder:
     """An engine that knows those tables of `names` that exist; it complains about the rest."""
     from deltalake import DeltaTable, QueryBuilder
     from deltalake.exceptions import TableNotFoundError
@@ -117,7 +107,7 @@ def _engine(
     paths = {name.lower(): path for name, path in tables.items()}
     for name in sorted(name for name in names if name.lower() in paths):
         try:
-            opened = DeltaTable(paths[name.lower()], storage_options=storage_options)
+            opened = DeltaTable(paths[name.lower()])
         except TableNotFoundError:  # its folder is there, its first commit is not yet
             continue
         except Exception as error:

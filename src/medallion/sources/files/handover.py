@@ -48,7 +48,7 @@ def has(layout: Layout, source: str, paths: Collection[str]) -> set[tuple[str, i
     """The paths and versions that were handed over, of these paths at least."""
     quoted = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
     where = f"where path in ({quoted})" if len(paths) < _FEW else ""
-    found = tables.Opened(layout.intake(source)).select("path, version", where)
+    found = tables.select(layout.intake(source), "path, version", where)
     return {(path, version) for path, version in found}
 
 

@@ -42,8 +42,8 @@ def in_bronze(layout: Layout, source: str) -> dict[Key, Rows]:
         f"{SOURCE_FILE}, arrow_cast({SOURCE_MODIFIED_AT}, 'Int64'), "
         f"count(*), count({CORRUPT}), count({RESCUED})"
     )
-    opened = tables.Opened(layout.table(f"bronze.{source}"))
-    found = opened.select(what, f"group by {SOURCE_FILE}, {SOURCE_MODIFIED_AT}")
+    table, each = layout.table(f"bronze.{source}"), f"{SOURCE_FILE}, {SOURCE_MODIFIED_AT}"
+    found = tables.select(table, what, f"group by {each}")
     return {(path, at): Rows(*counts) for path, at, *counts in found}
 
 
@@ -107,7 +107,7 @@ class _Versions:
         self._layout, self._ledger = layout, ledger
         self._given: dict[str, int] = {}  # the newest ones that were found here
         what = "path, arrow_cast(modified_at, 'Int64'), version, size"
-        rows = tables.Opened(layout.intake(ledger.source)).select(what, "order by version")
+        rows = tables.select(layout.intake(ledger.source), what, "order by version")
         self._handed: dict[Key, tuple[int, int]] = {(p, at): (v, size) for p, at, v, size in rows}
 
     def of(self, key: Key) -> Entry:

@@ -79,8 +79,8 @@ def _hold_ledger(
 
 
 def _bronze(config: Config, source: SourceConfig, what: str, rest: str) -> list[tuple[Any, ...]]:
-    table = tables.Opened(config.layout.table(f"bronze.{source.name}"))
-    return table.select(f"_topic, _partition, {what}", rest)
+    table = config.layout.table(f"bronze.{source.name}")
+    return tables.select(table, f"_topic, _partition, {what}", rest)
 
 
 def _count(
