@@ -11,11 +11,19 @@ from medallion.errors import MedallionError
 
 # On the threads that call back from a stream, PySpark leaves some of the JVM's errors as they are.
 SPARK_ERRORS = (PySparkException, Py4JError)
+_NO_KAFKA = "data source: kafka"
 _TRACEBACK = "Traceback (most recent call last):\n"
 
 
 class StreamError(MedallionError):
     """A streaming query stopped with an error."""
+
+
+def missing_jars(error: Exception) -> str | None:
+    """What has to be set up, where that is why Spark failed."""
+    if _NO_KAFKA not in str(error):
+        return None
+    return "Spark's Kafka jars are not set up here: make setup-kafka brings them."
 
 
 def in_words(error: Exception) -> str:

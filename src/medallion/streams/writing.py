@@ -13,7 +13,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from medallion.errors import UsageError
 from medallion.spark import checkpoints
-from medallion.spark.errors import SPARK_ERRORS, one_line
+from medallion.spark.errors import SPARK_ERRORS, missing_jars, one_line
 from medallion.streams.fitting import FILES, refuse
 from medallion.streams.known import keep
 from medallion.streams.plan import plan_of
@@ -66,7 +66,8 @@ def write(
     try:
         query = keep(_into(writer, sink, to).start())
     except SPARK_ERRORS as error:
-        raise UsageError(f"The stream did not start: {_told(error)}") from None
+        why = missing_jars(error) or one_line(str(error))
+        raise UsageError(f"The stream did not start: {why}") from None
     if checkpoint is not None:
         checkpoints.note(Path(checkpoint), _NOTE, goal)
     return query
@@ -122,10 +123,3 @@ def _refuse_claimed(checkpoint: Path, goal: dict[str, str]) -> None:
             f"The checkpoint {checkpoint} belongs to the stream into {noted['sink']} "
             f"{noted['to']}: each stream needs one of its own."
         )
-
-
-def _told(error: Exception) -> str:
-    line = one_line(str(error))
-    if "Failed to find data source: kafka" in line:
-        return "Spark's Kafka jars are not set up here: make setup-kafka brings them."
-    return line

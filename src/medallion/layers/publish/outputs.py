@@ -16,6 +16,7 @@ from medallion.errors import MedallionError, UsageError
 from medallion.lakehouse import storage
 from medallion.layers.publish.changes import TIMES, messages
 from medallion.sources.kafka import broker, options
+from medallion.spark.errors import missing_jars
 
 _NESTED = ("array<", "map<", "struct<", "variant")  # as Spark spells their types
 _BATCH = re.compile(r"\d{8,}")
@@ -124,10 +125,8 @@ class Topic:
         try:
             writer.options(**settings).option("topic", self._to.topic).save()
         except Exception as error:
-            if "data source: kafka" in str(error):
-                raise MedallionError(
-                    f"{self._name}: Spark's Kafka jars are not set up here: make setup-kafka."
-                ) from None
+            if missing := missing_jars(error):
+                raise MedallionError(f"{self._name}: {missing}") from None
             self._look()  # where none answers any more, it says so
             raise
 

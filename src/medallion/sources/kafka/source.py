@@ -24,7 +24,7 @@ from medallion.schema.evolution import Schema
 from medallion.sources.kafka import broker, options
 from medallion.sources.kafka.batch import MessageBatch
 from medallion.spark import checkpoints
-from medallion.spark.errors import SPARK_ERRORS
+from medallion.spark.errors import SPARK_ERRORS, missing_jars
 
 _PATIENCE = 60.0  # seconds, for a broker that does not answer within a batch
 _TEXT = "if(is_valid_utf8({0}), cast({0} as string), decode({0}, 'ISO-8859-1'))"
@@ -80,11 +80,9 @@ class Topics:
         try:
             return rows(reader.load(), self.kafka)
         except AnalysisException as error:
-            if "data source: kafka" not in str(error):
-                raise
-            raise MedallionError(
-                f"bronze.{self.name}: Spark's Kafka jars are not set up here: make setup-kafka."
-            ) from error
+            if missing := missing_jars(error):
+                raise MedallionError(f"bronze.{self.name}: {missing}") from None
+            raise
 
     def _starts(self) -> dict[Place, int]:
         """The next offset of each partition, by the ledger."""
