@@ -1,4 +1,4 @@
-"""A stream of many small micro-batches in one warm session, with housekeeping and without.
+"""A stream of many small micro-batches in one warm session, with maintenance and without.
 
 `make bench-maintain`: how large the tables are and how long a batch takes at the end, beside both
 at the hundredth batch. BENCH_ARGS: --batches N (1,000), --every '1 minute', --without.
@@ -57,8 +57,8 @@ def main() -> None:
     """Run the stream, and print the figures as they come."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batches", type=int, default=1000)
-    parser.add_argument("--every", default="1 minute", help="how often housekeeping is due")
-    parser.add_argument("--without", action="store_true", help="without any housekeeping")
+    parser.add_argument("--every", default="1 minute", help="how often maintenance is due")
+    parser.add_argument("--without", action="store_true", help="without any maintenance")
     options = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="medallion-maintain-"))
     try:

@@ -27,7 +27,7 @@ def land(lakehouse: Lakehouse, minute: int, *actions: str) -> None:
 
 
 def maintain(lakehouse: Lakehouse) -> None:
-    """Housekeeping after an hour in which only the first commits were made."""
+    """Maintenance after an hour in which only the first commits were made."""
     layout = lakehouse.config.layout
     hour_ago = time.time() - 3600
     for table in (*map(layout.table, TABLES), layout.intake("event")):

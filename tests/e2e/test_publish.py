@@ -170,7 +170,7 @@ def test_changes_of_gold_are_published(
     values = [value for _, value in of_topic(broker, "counts")]
     assert (len(values), sorted(told(values[5:]))) == (7, second)
 
-    # A table that is made anew, and what housekeeping takes: who reads on has the table as it is.
+    # A table that is made anew, and what maintenance takes: who reads on has the table as it is.
     refresh.refresh(lakehouse.pipeline(), "gold.by_window")
     lakehouse.land("event", "2.json", event("10:05:00", "d", "open"))
     run(lakehouse)

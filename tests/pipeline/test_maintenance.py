@@ -1,4 +1,4 @@
-"""Housekeeping on tables made by hand: what nobody needs goes, what somebody needs stays."""
+"""Maintenance on tables made by hand: what nobody needs goes, what somebody needs stays."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from medallion.config.publish import ToFiles
 from medallion.config.values import Duration
 from medallion.lakehouse import lock, log, records, specs, tables
 from medallion.ops.runs import Runs
-from medallion.pipeline import maintenance, upkeep
+from medallion.pipeline import maintenance, table_maintenance
 from medallion.pipeline.maintenance import Maintained
-from medallion.pipeline.upkeep import Upkeep
+from medallion.pipeline.table_maintenance import Done
 from medallion.spark.checkpoints import last_begun
 from tests.support import PROJECT, checkpoints
 from tests.support.home import Home
@@ -116,17 +116,17 @@ def test_many_small_files_become_one_and_the_old_ones_go(config: Config) -> None
 def test_compacting_adds_no_row_to_what_waits(config: Config) -> None:
     path = append(config)
     version = tables.version(path)
-    assert upkeep.compact(path, config.maintain) == MANY
+    assert table_maintenance.compact(path, config.maintain) == MANY
     assert tables.rows_written(path, after=version) == 0
     assert tables.row_count(path) == MANY
 
 
 def test_few_files_and_large_ones_are_left_alone(config: Config) -> None:
     path = append(config, times=9)
-    assert upkeep.compact(path, config.maintain) == 0
+    assert table_maintenance.compact(path, config.maintain) == 0
     tiny = replace(config.maintain, target_file_size=1)  # so all of them are large
     append(config, times=9)
-    assert upkeep.compact(path, tiny) == 0
+    assert table_maintenance.compact(path, tiny) == 0
     assert tables.version(path) == 18
 
 
@@ -168,7 +168,7 @@ def test_rows_that_a_gate_has_not_seen_are_told_from_those_that_are_gone(config:
     since_20 = range(21, MANY + 1)
     assert log.are_there(path, since_20)
     assert log.are_there(path, range(5, 5))
-    upkeep.compact(path, config.maintain)
+    table_maintenance.compact(path, config.maintain)
     assert log.are_there(path, range(21, MANY + 2))  # the old files stay for the retention
     read_until(config, path)
     maintain(config)
@@ -257,7 +257,7 @@ def test_a_table_gets_no_other_properties_while_its_query_is_on(config: Config) 
     notes = [note for note in found.notes if note.startswith(BRONZE)]
     assert len(notes) == 1
     assert "a run that starts puts them right" in notes[0]
-    assert found.tables[BRONZE] == Upkeep(compacted_files=MANY)
+    assert found.tables[BRONZE] == Done(compacted_files=MANY)
     assert DeltaTable(path).metadata().configuration == specs.BRONZE.properties()
     assert [c["operation"] for c in DeltaTable(path).history(tables.version(path) - version)] == [
         "OPTIMIZE"
@@ -314,7 +314,7 @@ def test_who_is_beaten_to_a_commit_comes_again(
     maintenance.align(config, ["bronze"])
     beaten = Mock(side_effect=CommitFailedError("a concurrent transaction deleted data"))
     with monkeypatch.context() as patched:
-        patched.setattr(upkeep, "clean", beaten)
+        patched.setattr(table_maintenance, "clean", beaten)
         runs = Runs(config.layout)
         assert maintenance.maintain(config, runs, ["bronze"], is_streaming=True) == Maintained({})
         notes = maintenance.maintain(config, runs, ["bronze"]).notes
@@ -325,7 +325,7 @@ def test_who_is_beaten_to_a_commit_comes_again(
 
 
 def test_who_is_far_behind_is_named(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "MOST_VERSIONS", 20)
+    monkeypatch.setattr(table_maintenance, "MOST_VERSIONS", 20)
     append(config)
     record(config, BRONZE, table_version=MANY, last_batch=0)
     silver_has_read(config, 5)
@@ -333,7 +333,7 @@ def test_who_is_far_behind_is_named(config: Config, monkeypatch: pytest.MonkeyPa
     # 25 commits, that of the compaction itself, and one of new properties
     told = "bronze.activity: nothing is removed, for silver.activity has 27 versions still to read"
     assert told in found.notes
-    assert found.tables[BRONZE] == Upkeep(compacted_files=MANY)
+    assert found.tables[BRONZE] == Done(compacted_files=MANY)
 
 
 def test_by_hand_leaves_what_another_process_writes(config: Config) -> None:

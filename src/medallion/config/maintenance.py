@@ -11,7 +11,7 @@ from medallion.lakehouse import specs
 
 
 def maintenance(node: Node) -> Maintenance:
-    """The policy of housekeeping; every key has a default."""
+    """The policy of maintenance; every key has a default."""
     node.only(*(field.name for field in fields(Maintenance)))
     duration, size = "a duration such as '7 days'", "a size such as '128 MiB'"
     retention = node.get("retention", values.duration, duration, specs.RETENTION)

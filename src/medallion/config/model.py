@@ -168,7 +168,7 @@ class GoldTable:
 
 @dataclass(frozen=True)
 class Maintenance:
-    """What housekeeping does to the tables.
+    """What maintenance does to the tables.
 
     `retention` is how long versions of a table stay readable at least: what a query, a held gate
     or a refresh still needs stays longer. `every` is how often a stream that is on sees to it (a

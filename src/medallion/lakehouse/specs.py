@@ -37,7 +37,7 @@ class TableSpec:
         Args:
             retention: how long commits stay.
             known_days: how long the log knows of a file that was replaced. It must know of it for
-                longer than the file stays, for housekeeping removes those that it knows of.
+                longer than the file stays, for maintenance removes those that it knows of.
 
         A checkpoint every ten commits is Spark's own default, and not that of the other writer
         here: opening a table reads all the commits since the last one.

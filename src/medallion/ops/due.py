@@ -125,7 +125,7 @@ def is_to_be_judged(config: Config, standing: Standing, table: str) -> bool:
     if last is not None and last.state == HELD:
         return True
     path = config.layout.table(table)
-    # Housekeeping makes versions without rows, of which there is nothing to be said.
+    # Maintenance makes versions without rows, of which there is nothing to be said.
     return tables.rows_written(path, after=passed(standing, table, path)) > 0
 
 

@@ -1,4 +1,4 @@
-"""Housekeeping: the tables of some layers are compacted, and rid of what nobody needs any more."""
+"""Maintenance: the tables of some layers are compacted, and rid of what nobody needs any more."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from medallion.lakehouse.layout import LAYERS
 from medallion.lakehouse.specs import TableSpec
 from medallion.ops import refresh_plan
 from medallion.ops.runs import Runs
-from medallion.pipeline import horizon, upkeep
+from medallion.pipeline import horizon, table_maintenance
 from medallion.pipeline.horizon import Need
-from medallion.pipeline.upkeep import Upkeep
+from medallion.pipeline.table_maintenance import Done
 
 
 @dataclass(frozen=True)
 class Maintained:
     """What was done to each table that needed something, and why more was not, a line each."""
 
-    tables: Mapping[str, Upkeep]
+    tables: Mapping[str, Done]
     notes: tuple[str, ...] = ()
 
 
@@ -75,13 +75,13 @@ def maintain(
             continue
         try:
             found, note = _maintain(config, table, not is_streaming)
-        except Exception as error:  # housekeeping stops nothing, and the other tables are no worse
+        except Exception as error:  # maintenance stops nothing, and the other tables are no worse
             # Where a query has written the table meanwhile, the next time will do.
             if not (is_streaming and isinstance(error, CommitFailedError)):
                 told = str(error).splitlines()[0]
                 notes.append(f"{table.name}: {type(error).__name__}: {told}")
             continue
-        if found != Upkeep():
+        if found != Done():
             done[table.name] = found
         notes += [note] if note else []
     return Maintained(done, tuple(notes))
@@ -90,7 +90,7 @@ def maintain(
 def align(config: Config, layers: Sequence[str]) -> None:
     """Give the tables of layers the properties of the policy, before their queries start."""
     for table in _tables(config, layers, True, {}):
-        with suppress(Exception):  # housekeeping stops nothing: whoever needs the table tells
+        with suppress(Exception):  # maintenance stops nothing: whoever needs the table tells
             if tables.exists(table.path):
                 tables.align(table.path, config.maintain.properties(table.spec))
 
@@ -119,23 +119,23 @@ def _tables(
         )
 
 
-def _maintain(config: Config, table: _Table, is_idle: bool) -> tuple[Upkeep, str | None]:
+def _maintain(config: Config, table: _Table, is_idle: bool) -> tuple[Done, str | None]:
     policy = config.maintain
     properties = policy.properties(table.spec)
     if is_idle:  # a batch that is under way fails of it
         tables.align(table.path, properties)
-    compacted = upkeep.compact(table.path, policy) if table.is_compacted else 0
+    compacted = table_maintenance.compact(table.path, policy) if table.is_compacted else 0
     if not is_idle and tables.others(table.path, properties):
         why = "its own settings are not those of maintain: a run that starts puts them right"
-        return Upkeep(compacted), f"{table.name}: nothing is removed, for {why}"
+        return Done(compacted), f"{table.name}: nothing is removed, for {why}"
     version = tables.version(table.path)
     need = horizon.oldest(table.needed, version)
     if need:  # what is gone from the log is not there to be kept
         first = tables.earliest_version(table.path)
         need = replace(need, version=max(need.version, first))
-    found = upkeep.clean(table.path, policy, need, is_idle, table.spec.has_feed)
+    found = table_maintenance.clean(table.path, policy, need, is_idle, table.spec.has_feed)
     note = None
-    if need and version - need.version >= upkeep.MOST_VERSIONS:
+    if need and version - need.version >= table_maintenance.MOST_VERSIONS:
         behind = f"{version - need.version + 1:,} versions"
         note = f"{table.name}: nothing is removed, for {need.who} has {behind} still to read"
-    return Upkeep(compacted, found.removed_files, found.removed_commits), note
+    return Done(compacted, found.removed_files, found.removed_commits), note

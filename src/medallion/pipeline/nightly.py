@@ -52,7 +52,7 @@ class Nightly:
                 self._collect(self._layer("gold"))
                 self._publish()
             self._timed("docs", self._build_docs)
-        self._timed("upkeep", self._maintain)
+        self._timed("maintain", self._maintain)
         self.report.balances = accounting.balances(self.config, self.pipeline.runs)
         return self.report
 
@@ -106,7 +106,7 @@ class Nightly:
             return None
         started = time.monotonic()
         # Of what a refresh's version added, there is no telling which rows it took away again. And
-        # where no gate holds rows back, housekeeping need not leave them as they came.
+        # where no gate holds rows back, maintenance need not leave them as they came.
         new = range(since + 1, version + 1)
         is_whole = is_rebuilt or not log.are_there(path, new)
         rows = flow.rows() if is_whole else flow.rows_to_judge(since, version)

@@ -1,4 +1,4 @@
-"""What was taken in is known, whatever is lost after housekeeping has removed what told of it."""
+"""What was taken in is known, whatever is lost after maintenance has removed what told of it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NIGHTS = 6
 
 @pytest.fixture
 def home(lakehouse: Lakehouse) -> Lakehouse:
-    """Nights of a file each, after which housekeeping has removed the files of the first ones. Of
+    """Nights of a file each, after which maintenance has removed the files of the first ones. Of
     one file two versions came, and of the first night the ledger is kept as a copy."""
     home = only(lakehouse, clean_source="off", allow_overwrites=True)
     policy = replace(home.config.maintain, retention=Duration.of("1 second"), compact_from=2)
@@ -62,7 +62,7 @@ def older_ledger(home: Lakehouse) -> None:
     shutil.copytree(home.root / "copy", home.config.layout.table("ops.files"))
 
 
-def test_a_checkpoint_is_lost_after_housekeeping(home: Lakehouse) -> None:
+def test_a_checkpoint_is_lost_after_maintenance(home: Lakehouse) -> None:
     """Also where the ledger is an older copy, too."""
     shutil.rmtree(home.config.layout.checkpoint("bronze.activity"))
     each_once(home, 7)
@@ -71,7 +71,7 @@ def test_a_checkpoint_is_lost_after_housekeeping(home: Lakehouse) -> None:
     each_once(home, 8)
 
 
-def test_an_older_ledger_after_housekeeping(home: Lakehouse) -> None:
+def test_an_older_ledger_after_maintenance(home: Lakehouse) -> None:
     """The last nights' rows are read from their commits, and the others counted in bronze; the
     first time its files are gone, and the second time its commits are."""
     before = counts(home)

@@ -1,4 +1,4 @@
-"""What housekeeping did to the tables."""
+"""What maintenance did to the tables."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Writer:
         at: a file that has gone since would be taken for never read, and another one under its name
         for the first.
 
-        A run died before its ledger was written, or the ledger is an older copy. Housekeeping may
+        A run died before its ledger was written, or the ledger is an older copy. Maintenance may
         have removed commits since, or their files, but never those of a batch that is not in
         `ops.runs`. So what the log does not tell was written before the first batch that it tells
         of. As a batch of before that one it is settled, as it was.

@@ -47,7 +47,7 @@ def handed_to(spark: SparkSession, intake: Path, checkpoint: Path, batch: int) -
     start = checkpoints.delta_offset(checkpoint, batch - 1)
     end = checkpoints.delta_offset(checkpoint, batch)
     if not log.are_there(intake, range(start.version, end.version)):
-        return []  # housekeeping has removed them
+        return []  # maintenance has removed them
     return handed(table_files.added_rows(spark, intake, start.version, end.version - 1).collect())
 
 

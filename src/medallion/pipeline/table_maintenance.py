@@ -26,7 +26,7 @@ _ORPHANED_HOURS = 7 * 24
 
 
 @dataclass(frozen=True)
-class Upkeep:
+class Done:
     """What was done to a table: files put together, and files and commits removed."""
 
     compacted_files: int = 0
@@ -47,7 +47,7 @@ def compact(table: Path, policy: Maintenance) -> int:
 
 def clean(
     table: Path, policy: Maintenance, need: Need | None, is_idle: bool, has_feed: bool = False
-) -> Upkeep:
+) -> Done:
     """Remove files and commits that are older than the policy says and that nobody needs.
 
     Args:
@@ -59,7 +59,7 @@ def clean(
     """
     needed = range(need.version, tables.version(table) + 1) if need else range(0)
     if len(needed) > MOST_VERSIONS:
-        return Upkeep()
+        return Done()
     within = need.version if need and need.is_within else None
     kept = [v for v in needed if has_feed or log.added_files(table, v, v) or v == within]
     feed = set(log.feed_files(table, needed.start, needed.stop - 1))
@@ -72,7 +72,7 @@ def clean(
     removed_commits = len(before - log.commits(table).keys())
     removed += _sweep_feed(table, feed, policy.retention.seconds)
     _sweep(table)
-    return Upkeep(removed_files=removed, removed_commits=removed_commits)
+    return Done(removed_files=removed, removed_commits=removed_commits)
 
 
 def _vacuum(table: Path, policy: Maintenance, keep: list[int], is_idle: bool) -> int:
