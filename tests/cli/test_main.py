@@ -23,6 +23,7 @@ COMMANDS = {
     "audit": ["--deep"],
     "backfill": ["source", "path"],
     "refresh": ["table"],
+    "report": [],
     "status": [],
     "maintain": [],
     "files": ["pattern", "--source", "--state"],
@@ -47,7 +48,10 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert set(re.findall(r"^    ([a-z]+) ", told, re.MULTILINE)) == set(COMMANDS)
 
 
-@pytest.mark.parametrize("arguments", [[], ["nothing"], ["run", "copper"], ["sql"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["nothing"], ["run", "copper"], ["sql"], ["nightly", "--trigger", "4 seconds"]],
+)
 def test_wrong_use_is_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main.main(arguments)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 
+from medallion.inspection.overview import overview
 from medallion.pipeline.idle import end_if_idle
 from tests.support.lakehouse import Lakehouse
 
@@ -18,7 +19,20 @@ def test_all_activity_samples_reach_gold(lakehouse: Lakehouse) -> None:
         (*window, "nexus4_2", 9),
     ]
     assert lakehouse.rows("gold.device_totals") == [("nexus4_1", 1), ("nexus4_2", 9)]
+    _is_on_the_page(lakehouse)
     _goes_idle(lakehouse)
+
+
+def _is_on_the_page(lakehouse: Lakehouse) -> None:
+    """What `medallion report` shows."""
+    found = overview(lakehouse.config)
+    assert found.audit.is_balanced
+    first = {each.table: each.first.rows for each in found.gold}
+    assert first["gold.device_totals"] == [("nexus4_1", 1), ("nexus4_2", 9)]
+    assert found.broken == {"activity": {}}
+    assert {gate.state for gate in found.gates.values()} == {"passed"}
+    in_and_out = {run.query: (run.rows_in, run.rows_out) for run in found.runs}
+    assert in_and_out["silver.activity"] == (10, 10)
 
 
 def _goes_idle(lakehouse: Lakehouse) -> None:

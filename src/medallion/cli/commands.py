@@ -154,6 +154,16 @@ def audit(config: Config, options: argparse.Namespace) -> int:
     return 0 if found.is_balanced else 1
 
 
+def report(config: Config, options: argparse.Namespace) -> int:
+    from medallion.cli.render import report as render
+    from medallion.inspection.overview import overview
+
+    found = overview(_there(config, options))
+    page = render.write(found, Path(options.output or config.layout.report))
+    show(document({**render.as_json(found), "page": page}) if options.json else page)
+    return 0
+
+
 def backfill(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.render import backfill as render
     from medallion.pipeline import backfill

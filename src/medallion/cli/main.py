@@ -94,6 +94,12 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         help="let the rows pass that this expectation holds back (may be repeated)",
     )
+    nightly.add_argument(
+        "--trigger",
+        choices=("available-now",),
+        default="available-now",
+        help="its only one, as jobs take it; what stays on is medallion stream",
+    )
     stream = add("stream", "keep all layers on, until SIGTERM or Ctrl-C", reports=False)
     stream.add_argument("--trigger", default="4 seconds", help="the interval (default: 4 seconds)")
     sql = add("sql", "ask the tables in SQL, read-only, as layer.table")
@@ -104,6 +110,10 @@ def _parser() -> argparse.ArgumentParser:
         "--deep",
         action="store_true",
         help="count every file and table again; Spark is started to make gold anew",
+    )
+    report = add("report", "one HTML page with charts: gold, flow of rows, quality, runs")
+    report.add_argument(
+        "--output", metavar="FILE", help="where (default: _report.html of the root)"
     )
     backfill = add("backfill", "take in files from anywhere, once, whatever their age")
     backfill.add_argument("source")

@@ -55,17 +55,17 @@ def schema(config: Config, source: str) -> list[Version]:
     return registry.read(config.layout.schemas(source))
 
 
-def first_rows(config: Config) -> list[FirstRows]:
+def first_rows(config: Config, most: int = ROWS_SHOWN) -> list[FirstRows]:
     """The first rows of each table of gold, in the order of its groups."""
-    return [_first_rows(config, f"gold.{name}") for name in config.gold]
+    return [_first_rows(config, f"gold.{name}", most) for name in config.gold]
 
 
-def _first_rows(config: Config, table: str) -> FirstRows:
+def _first_rows(config: Config, table: str, most: int) -> FirstRows:
     rows = tables.row_count(config.layout.table(table))
     if not rows:
         return FirstRows(table, 0, engine.Result((), []))
     made = config.gold[table.removeprefix("gold.")].made
     columns = len(made.group_by) or 1 if isinstance(made, Aggregate) else 1
     groups = ", ".join(str(n + 1) for n in range(columns))
-    sql = f"select * from {table} order by {groups} limit {ROWS_SHOWN}"
+    sql = f"select * from {table} order by {groups} limit {most}"
     return FirstRows(table, rows, engine.query(str(config.layout.root), sql))

@@ -88,6 +88,11 @@ class Layout:
         return self.root / "_quality"
 
     @property
+    def report(self) -> Path:
+        """The page of `medallion report`."""
+        return self.root / "_report.html"
+
+    @property
     def refresh_plan(self) -> Path:
         """What a refresh has left to do; the tables that it builds lie beside it."""
         return self.root / "_refresh" / "plan.json"

@@ -1,0 +1,175 @@
+"""The page of `medallion report`: one file, without scripts and without anything from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from decimal import Decimal
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from medallion.cli.render import audit as balance
+from medallion.cli.render.values import moment, plain, text
+from medallion.errors import UsageError
+from medallion.inspection.balance import Balance
+from medallion.inspection.catalog import FirstRows
+from medallion.inspection.overview import Overview
+from medallion.lakehouse import storage
+from medallion.lakehouse.text import counted, visible
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 70em; padding: 0 1em }
+table { border-collapse: collapse; margin: .5em 0 1.5em }
+td, th { border-bottom: 1px solid #ddd; padding: .15em .8em .15em 0; text-align: left }
+.n { text-align: right; font-variant-numeric: tabular-nums }
+.bar { background: #4e79a7; display: inline-block; height: .8em; min-width: 1px }
+.flow { display: flex; height: 1.4em; margin: .2em 0; max-width: 50em }
+.silver { background: #4e79a7 } .quarantined { background: #e15759 }
+.duplicate { background: #f28e2b } .waiting { background: #bab0ac }
+.key { display: inline-block; height: .8em; margin: 0 .3em 0 1em; width: .8em }
+.bad { color: #b22 }
+"""
+_PARTS = ("silver", "quarantined", "duplicate", "waiting")
+_WIDEST = 20  # em
+
+
+def as_json(found: Overview) -> dict[str, Any]:
+    """The same as one document."""
+    return {
+        "root": found.root,
+        "made_at": moment(found.made_at),
+        **balance.as_json(found.audit),
+        "gold": {
+            each.table: {
+                "rows": each.rows,
+                "columns": list(each.first.columns),
+                "first": [[plain(value) for value in row] for row in each.first.rows],
+            }
+            for each in found.gold
+        },
+        "quarantined": {source: dict(rules) for source, rules in found.broken.items()},
+        "gates": {table: asdict(gate) for table, gate in found.gates.items()},
+        "runs": [{**asdict(run), "started_at": moment(run.started_at)} for run in found.runs],
+    }
+
+
+def write(found: Overview, page: Path) -> str:
+    """Write the page; gives where it is.
+
+    Raises:
+        UsageError: it cannot be written there.
+    """
+    try:
+        storage.write(page, as_html(found))
+    except OSError as error:
+        raise UsageError(f"--output {page}: {error.strerror}.") from None
+    return str(page)
+
+
+def as_html(found: Overview) -> str:
+    """The page."""
+    verdict = "balanced" if found.audit.is_balanced else "NOT BALANCED"
+    body = [
+        f"<h1>medallion: {_text(found.root)}</h1>",
+        f"<p>{_text(moment(found.made_at))}, "
+        f"<b class={'good' if found.audit.is_balanced else 'bad'}>{verdict}</b></p>",
+        "<h2>Gold</h2>",
+        *map(_gold, found.gold),
+        "<h2>Where the rows went</h2>",
+        *_flow(found),
+        "<h2>Quality</h2>",
+        *_quality(found),
+        "<h2>Runs, the newest first</h2>",
+        _runs(found),
+    ]
+    head = f'<meta charset="utf-8"><title>medallion</title><style>{_STYLE}</style>'
+    return f"<!doctype html>\n<html lang=en><head>{head}</head><body>\n" + "\n".join(body) + "\n"
+
+
+def _gold(found: FirstRows) -> str:
+    """A table with a bar for the last number of each row."""
+    shown = len(found.first.rows)
+    some = f", the first {shown}" if shown < found.rows else ""
+    title = f"<h3>{_text(found.table)}: {counted(found.rows, 'row')}{some}</h3>"
+    numbers = [_number(row) for row in found.first.rows]
+    bars = _bars(numbers) if any(n is not None for n in numbers) else None
+    return title + _table(found.first.columns, found.first.rows, bars)
+
+
+def _number(row: Sequence[Any]) -> float | None:
+    found = [v for v in row if isinstance(v, int | float | Decimal) and not isinstance(v, bool)]
+    return float(found[-1]) if found else None
+
+
+def _flow(found: Overview) -> list[str]:
+    keys = "".join(f'<span class="key {part}"></span>{part}' for part in _PARTS)
+    lines = [f"<p>{keys}</p>"]
+    for name, one in found.audit.balances.items():
+        lines += [
+            f"<h3>{_text(name)}: {counted(one.landed_lines, 'line')} landed</h3>",
+            _parts(one),
+        ]
+    rows = [(name, *asdict(one).values()) for name, one in found.audit.balances.items()]
+    lines.append(_table(("source", *Balance.__dataclass_fields__), rows))
+    told = (*found.audit.findings, *found.audit.notes)
+    return [*lines, *(f"<p class=bad>{_text(line)}</p>" for line in told)]
+
+
+def _parts(one: Balance) -> str:
+    rows = {part: getattr(one, f"{part}_rows") for part in _PARTS}
+    bars = (
+        f'<div class={part} style="flex-grow:{count}" title="{part}: {count:,}"></div>'
+        for part, count in rows.items()
+        if count
+    )
+    return f"<div class=flow>{''.join(bars)}</div>"
+
+
+def _quality(found: Overview) -> list[str]:
+    gates = [(name, g.state, g.failed or "", g.version) for name, g in found.gates.items()]
+    lines = [_table(("gate of", "state", "failed", "version"), sorted(gates))]
+    for source, rules in found.broken.items():
+        if rules:
+            title = f"<h3>{_text(source)}: rows of quarantine by the rule that they break</h3>"
+            lines.append(title + _table(("rule", "rows"), rules.items(), _bars(rules.values())))
+    return lines
+
+
+def _runs(found: Overview) -> str:
+    rows = [{**asdict(run), "started_at": moment(run.started_at)} for run in found.runs]
+    columns = list(rows[0]) if rows else []
+    return _table(
+        columns, [list(row.values()) for row in rows], _bars(r.seconds for r in found.runs)
+    )
+
+
+def _bars(numbers: Iterable[float | None]) -> list[str]:
+    """A bar for each, the longest for the greatest."""
+    known = [number or 0 for number in numbers]
+    most = max(known, default=0) or 1
+    widths = (max(number, 0) / most * _WIDEST for number in known)
+    return [f'<span class=bar style="width:{width:.2f}em"></span>' for width in widths]
+
+
+def _table(
+    columns: Iterable[str], rows: Iterable[Sequence[Any]], bars: Sequence[str] | None = None
+) -> str:
+    """A table of HTML; `bars` are a last column without a name."""
+    head = "".join(f"<th>{_text(name)}" for name in columns) + ("<th>" if bars else "")
+    lines = [
+        "<tr>" + "".join(map(_cell, row)) + (f"<td>{bars[at]}" if bars else "")
+        for at, row in enumerate(rows)
+    ]
+    return f"<table><tr>{head}\n" + "\n".join(lines) + "</table>" if lines else "<p>none yet</p>"
+
+
+def _cell(value: Any) -> str:
+    is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+    shown = "" if value is None else f"{value:,}" if isinstance(value, int) else text(value)
+    return f"<td{' class=n' if is_number else ''}>{_text(shown)}"
+
+
+def _text(value: Any) -> str:
+    """Text of whoever lands files: nothing in it is HTML, and nothing moves what is around it."""
+    return escape(visible(str(value)))

@@ -1,0 +1,81 @@
+"""All that `medallion report` shows: gold, where the rows went, quality, and runs; no JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from medallion.config.model import Config
+from medallion.inspection import catalog
+from medallion.inspection.audit import Audit, audit
+from medallion.inspection.catalog import FirstRows
+from medallion.lakehouse import clock, tables
+from medallion.ops import runs
+from medallion.ops.runs import Gate, Runs
+
+ROWS_OF_GOLD, NEWEST_RUNS = 50, 50
+
+
+@dataclass(frozen=True)
+class QueryRun:
+    """One row of `ops.runs`; its start in microseconds since 1970."""
+
+    query: str
+    state: str
+    started_at: int
+    seconds: float | None
+    rows_in: int | None
+    rows_out: int | None
+    quarantined_rows: int | None
+    duplicate_rows: int | None
+    late_rows: int | None
+    error: str | None
+
+
+@dataclass(frozen=True)
+class Overview:
+    """The lakehouse at one moment.
+
+    Attributes:
+        made_at: microseconds since 1970.
+        audit: the balance of every source.
+        gold: the first rows of each table.
+        broken: the rows of quarantine by source and rule; one that breaks two counts for both.
+        gates: each table's last gate.
+        runs: the newest ones, the newest first.
+    """
+
+    root: str
+    made_at: int
+    audit: Audit
+    gold: tuple[FirstRows, ...]
+    broken: Mapping[str, Mapping[str, int]]
+    gates: Mapping[str, Gate]
+    runs: tuple[QueryRun, ...]
+
+
+def overview(config: Config) -> Overview:
+    """Look at everything once; beside a stream, when all is on record, or half a minute later."""
+    return Overview(
+        root=str(config.layout.root),
+        made_at=clock.now(),
+        audit=audit(config),
+        gold=tuple(catalog.first_rows(config, ROWS_OF_GOLD)),
+        broken={name: _broken(config, name) for name in config.sources},
+        gates=Runs(config.layout).standing.gates,
+        runs=_runs(config),
+    )
+
+
+def _broken(config: Config, source: str) -> dict[str, int]:
+    table = config.layout.table(f"quarantine.{source}")
+    rules = "(select unnest(_failed_rules) as rule from rows)"
+    return dict(tables.select(table, "rule, count(*)", "group by rule order by 2 desc, 1", rules))
+
+
+def _runs(config: Config) -> tuple[QueryRun, ...]:
+    names = [field.name for field in fields(QueryRun)]
+    asked = [f"arrow_cast({n}, 'Int64')" if n == "started_at" else n for n in names]
+    newest = f"where kind = 'query' order by number desc limit {NEWEST_RUNS}"
+    rows = tables.select(config.layout.table(runs.TABLE), ", ".join(asked), newest)
+    return tuple(QueryRun(*row) for row in rows)

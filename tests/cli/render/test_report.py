@@ -1,0 +1,79 @@
+"""The page of a lakehouse: what is on it, and nothing of what others write into it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from medallion.cli.render import report
+from medallion.errors import UsageError
+from medallion.inspection.audit import Audit
+from medallion.inspection.balance import Balance
+from medallion.inspection.catalog import FirstRows
+from medallion.inspection.overview import Overview, QueryRun
+from medallion.ops.runs import Gate
+from medallion.sql.engine import Result
+
+HOSTILE = "<script>alert(1)</script>\x1b[2J"
+RUN = QueryRun("bronze.event", "failed", 0, 2.5, 1234567, 5, None, None, None, HOSTILE)
+FOUND = Overview(
+    root="/some/where",
+    made_at=0,
+    audit=Audit({"event": Balance(10, 10, 6, 3, 1, 0, 0)}, ()),
+    gold=(FirstRows("gold.totals", 7, Result(("device", "n"), [(HOSTILE, 8), ("phone", 2)])),),
+    broken={"event": {"no_device": 4, "too_late": 1}, "activity": {}},
+    gates={"silver.event": Gate("held", 3, HOSTILE)},
+    runs=(RUN, replace(RUN, seconds=None)),
+)
+
+
+def test_what_is_on_the_page() -> None:
+    page = report.as_html(FOUND)
+    for there in (
+        "<h3>gold.totals: 7 rows, the first 2</h3>",
+        '<td class=n>8<td><span class=bar style="width:20.00em">',  # the longest bar
+        '<td class=n>2<td><span class=bar style="width:5.00em">',  # a fourth of it
+        '<div class=silver style="flex-grow:6" title="silver: 6">',
+        '<div class=quarantined style="flex-grow:3"',
+        '<div class=duplicate style="flex-grow:1"',
+        '<td>too_late<td class=n>1<td><span class=bar style="width:5.00em">',
+        "<td class=n>1,234,567",
+        "<b class=good>balanced</b>",
+        "1970-01-01T00:00:00",
+    ):
+        assert there in page
+    assert "<div class=waiting" not in page
+    assert "\n<h3>activity: rows of quarantine" not in page
+
+
+def test_text_of_those_who_land_files_is_text() -> None:
+    page = report.as_html(FOUND)
+    assert "<script" not in page
+    assert "\x1b" not in page
+    assert page.count("&lt;script&gt;") == 4
+
+
+def test_a_lakehouse_that_is_not_balanced_and_empty() -> None:
+    empty = replace(FOUND, gold=(), broken={}, gates={}, runs=())
+    page = report.as_html(replace(empty, audit=Audit({}, ("event: a row is lost.",))))
+    assert "<b class=bad>NOT BALANCED</b>" in page
+    assert "<p class=bad>event: a row is lost.</p>" in page
+
+
+def test_the_same_as_a_document() -> None:
+    found = json.loads(json.dumps(report.as_json(FOUND)))
+    assert found["balanced"] is True
+    assert found["gold"]["gold.totals"]["first"][1] == ["phone", 2]
+    assert found["quarantined"]["event"] == {"no_device": 4, "too_late": 1}
+    assert found["runs"][0]["seconds"] == 2.5
+
+
+def test_a_page_is_there_whole_or_refused(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    assert report.write(FOUND, page) == str(page)
+    assert page.read_text(encoding="utf-8") == report.as_html(FOUND)
+    with pytest.raises(UsageError, match=r"--output .*/none/page.html: No such file"):
+        report.write(FOUND, tmp_path / "none" / "page.html")
