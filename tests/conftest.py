@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from medallion.config.loader import load
 from medallion.spark.session import spark_session
-from medallion.spark.work import FIRST_COMPILER, INTERPRETED
+from medallion.spark.workload import FIRST_COMPILER, INTERPRETED
 from tests.support import PROJECT
 from tests.support.command import Cli
 from tests.support.home import Home

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from medallion.cli.render.landed import as_json, as_text
+from medallion.cli.render.land import as_json, as_text
 from medallion.factory import DataFactory, LandReport
 from medallion.factory.plan import RATES
 from tests.support import SAMPLE

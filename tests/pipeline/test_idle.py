@@ -10,7 +10,7 @@ import pytest
 from medallion.config.loader import load
 from medallion.lakehouse import records, specs
 from medallion.pipeline.idle import work_to_do
-from medallion.spark.work import Work
+from medallion.spark.workload import Work
 from tests.support import PROJECT
 from tests.support.home import Home
 

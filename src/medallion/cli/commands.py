@@ -18,7 +18,7 @@ from medallion.config.model import Config
 from medallion.config.queries import layers_in_use
 from medallion.errors import UsageError
 from medallion.lakehouse.text import Say, counted, visible
-from medallion.spark.work import Work
+from medallion.spark.workload import Work
 
 if TYPE_CHECKING:
     from medallion.pipeline.report import Report
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 def land(config: Config, options: argparse.Namespace) -> int:
     if options.sample:
         return _land_sample(config, options)
-    from medallion.cli.render import landed
+    from medallion.cli.render import land as render
     from medallion.factory import DataFactory
 
     landing = config.layout.root / "landing"
     factory = DataFactory(landing, seed=options.seed, dirty=options.dirty)
     reports = factory.land(options.batches, options.files, options.rows, options.source)
-    _report(options, landed, reports)
+    _report(options, render, reports)
     return 0
 
 

@@ -77,9 +77,9 @@ def audit(config: Config, everything: bool = False, say: Say = lambda _: None) -
         else:
             findings += _unlike_the_ledger(config, name, balance)
     if everything and not unjudged:
-        from medallion.inspection import gold  # PySpark, and a JVM: only for this
+        from medallion.inspection import recount_gold  # PySpark, and a JVM: only for this
 
-        deeper = gold.recount(config, say)
+        deeper = recount_gold.recount(config, say)
         findings += deeper.findings
         notes += deeper.notes
     return Audit(found, tuple(findings), tuple(notes), tuple(sorted(unjudged)))

@@ -16,7 +16,7 @@ from medallion.pipeline import refresh
 from medallion.pipeline.pipeline import Pipeline
 from medallion.spark.errors import SPARK_ERRORS, in_words
 from medallion.spark.session import spark_session
-from medallion.spark.work import Work
+from medallion.spark.workload import Work
 
 
 @contextmanager

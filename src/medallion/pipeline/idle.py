@@ -15,7 +15,7 @@ from medallion.ops import due
 from medallion.ops.runs import Runs
 from medallion.pipeline.report import Report
 from medallion.sources.formats import KINDS
-from medallion.spark.work import Work
+from medallion.spark.workload import Work
 
 
 def end_if_idle(config: Config, command: str, say: Say) -> Report | None:

@@ -15,8 +15,8 @@ from medallion.lakehouse.layout import LAYERS
 from medallion.lakehouse.specs import TableSpec
 from medallion.ops import refresh_plan
 from medallion.ops.runs import Runs
-from medallion.pipeline import horizon, table_maintenance
-from medallion.pipeline.horizon import Need
+from medallion.pipeline import needed_versions, table_maintenance
+from medallion.pipeline.needed_versions import Need
 from medallion.pipeline.table_maintenance import Done
 
 
@@ -64,11 +64,11 @@ def maintain(
         is_streaming: the layers' queries are on. A table whose rows they put in the place of others
             is not compacted then: of two writers that replace the same files, one fails.
     """
-    if horizon.is_refreshing(config.layout, layers):
+    if needed_versions.is_refreshing(config.layout, layers):
         return Maintained({}, ("nothing is removed while a refresh has work left",))
     from deltalake.exceptions import CommitFailedError
 
-    needs = horizon.needs(config, runs.standing)
+    needs = needed_versions.needs(config, runs.standing)
     done, notes = {}, []
     for table in _tables(config, layers, is_streaming, needs):
         if not tables.exists(table.path):
@@ -129,7 +129,7 @@ def _maintain(config: Config, table: _Table, is_idle: bool) -> tuple[Done, str |
         why = "its own settings are not those of maintain: a run that starts puts them right"
         return Done(compacted), f"{table.name}: nothing is removed, for {why}"
     version = tables.version(table.path)
-    need = horizon.oldest(table.needed, version)
+    need = needed_versions.oldest(table.needed, version)
     if need:  # what is gone from the log is not there to be kept
         first = tables.earliest_version(table.path)
         need = replace(need, version=max(need.version, first))

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 from medallion.config.model import Maintenance
 from medallion.lakehouse import log, tables
-from medallion.pipeline.horizon import Need
+from medallion.pipeline.needed_versions import Need
 
 # Each version that is to be kept has its files looked up, some milliseconds each.
 MOST_VERSIONS = 1000

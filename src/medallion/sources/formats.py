@@ -11,7 +11,7 @@ from medallion.lakehouse.text import Say
 from medallion.ops import due, ledger, topics
 from medallion.ops.topics import Place, Taken
 from medallion.sources.base import Backlog, Recount, Source
-from medallion.sources.files import archive, handover, whole
+from medallion.sources.files import archive, handover, ledger_repair
 from medallion.sources.files.codecs import unpacked_size
 from medallion.sources.files.discovery import Discovery
 from medallion.sources.kafka import broker
@@ -65,7 +65,7 @@ def _waiting_files(config: Config, source: SourceConfig) -> Backlog:
 
 def _poll_files(config: Config, source: SourceConfig, recorded: int, say: Say) -> bool:
     found = Discovery(config, source, say)
-    if handover.is_behind(config.layout, source.name) or whole.is_short(
+    if handover.is_behind(config.layout, source.name) or ledger_repair.is_short(
         config.layout, found.ledger
     ):
         return True  # bronze begins anew, or has its ledger made whole, before more is handed over
@@ -75,7 +75,7 @@ def _poll_files(config: Config, source: SourceConfig, recorded: int, say: Say) -
 
 
 def _rows_of_files(config: Config, source: SourceConfig) -> int:
-    return whole.rows_on_record(ledger.read(config.layout, source.name))
+    return ledger_repair.rows_on_record(ledger.read(config.layout, source.name))
 
 
 def _recount_files(config: Config, source: SourceConfig) -> Recount:

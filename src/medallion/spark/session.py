@@ -16,7 +16,7 @@ from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.errors import ConfigError
 from medallion.spark import fatal
-from medallion.spark.work import Work
+from medallion.spark.workload import Work
 
 _JAVA = "spark.driver.extraJavaOptions"
 # Under others the same line would become another row, or none.

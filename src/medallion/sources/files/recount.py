@@ -11,8 +11,8 @@ from medallion.ops import ledger
 from medallion.ops.ledger import REJECTED, TAKEN, Entry
 from medallion.sources.base import Recount
 from medallion.sources.files.codecs import FAULTS
+from medallion.sources.files.ledger_repair import Key, in_bronze
 from medallion.sources.files.line_counts import rows_of
-from medallion.sources.files.whole import Key, in_bronze
 
 
 def recount(config: Config, source: SourceConfig) -> Recount:

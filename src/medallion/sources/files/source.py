@@ -18,7 +18,7 @@ from medallion.lakehouse.text import Say, visible
 from medallion.ops.ledger import PENDING, REJECTED, VANISHED, Entry
 from medallion.parsing.parse import parse
 from medallion.schema.evolution import Schema
-from medallion.sources.files import archive, handover, reader, record, reject, whole
+from medallion.sources.files import archive, handover, ledger_repair, reader, record, reject
 from medallion.sources.files.attempts import Attempts
 from medallion.sources.files.batch import FileBatch
 from medallion.sources.files.discovery import Discovery
@@ -92,7 +92,7 @@ class Files:
     def make_whole(self, batch: int) -> None:
         """Put the files on record that bronze has rows of, and the ledger does not."""
         with self.recording:
-            whole.make_whole(self.config.layout, self.ledger, batch)
+            ledger_repair.make_whole(self.config.layout, self.ledger, batch)
 
     def can_go_on(self, checkpoint: Path) -> bool:
         """Unless what was handed over is less than it has read."""

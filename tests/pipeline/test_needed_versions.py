@@ -10,7 +10,7 @@ import pytest
 from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.ops.runs import Runs
-from medallion.pipeline.horizon import Need, needs, oldest
+from medallion.pipeline.needed_versions import Need, needs, oldest
 from medallion.sources.files import handover
 from tests.support import PROJECT, checkpoints
 from tests.support.home import Home
