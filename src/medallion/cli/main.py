@@ -86,20 +86,7 @@ def _parser() -> argparse.ArgumentParser:
         default="available-now",
         help="available-now (default), or an interval such as '4 seconds' to stay on",
     )
-    nightly = add("nightly", "run all layers in one session, with gates and balance")
-    nightly.add_argument(
-        "--accept",
-        metavar="EXPECTATION",
-        action="append",
-        default=[],
-        help="let the rows pass that this expectation holds back (may be repeated)",
-    )
-    nightly.add_argument(
-        "--trigger",
-        choices=("available-now",),
-        default="available-now",
-        help="its only one, as jobs take it; what stays on is medallion stream",
-    )
+    _add_nightly(add("nightly", "run all layers in one session, with gates and balance"))
     stream = add("stream", "keep all layers on, until SIGTERM or Ctrl-C", reports=False)
     stream.add_argument("--trigger", default="4 seconds", help="the interval (default: 4 seconds)")
     sql = add("sql", "ask the tables in SQL, read-only, as layer.table")
@@ -126,6 +113,22 @@ def _parser() -> argparse.ArgumentParser:
     schema = add("schema", "the versions of a source's schema, and their differences")
     schema.add_argument("source")
     return parser
+
+
+def _add_nightly(nightly: argparse.ArgumentParser) -> None:
+    nightly.add_argument(
+        "--accept",
+        metavar="EXPECTATION",
+        action="append",
+        default=[],
+        help="let the rows pass that this expectation holds back (may be repeated)",
+    )
+    nightly.add_argument(
+        "--trigger",
+        choices=("available-now",),
+        default="available-now",
+        help="its only one, as jobs take it; what stays on is medallion stream",
+    )
 
 
 def _add_files(files: argparse.ArgumentParser) -> None:
