@@ -60,8 +60,8 @@ def status(config: Config) -> list[QueryStatus]:
 
 def _held(config: Config, standing: Standing) -> str | None:
     """What is told of gold's queries while a gate holds the rows back that they would read."""
-    held = [f"{failed} on {table}" for table, failed in due.held(config, standing).items()]
-    return f"held back: {'; '.join(held)} failed and has not passed since" if held else None
+    held = due.held(config, standing)
+    return f"held back: {due.why_held(held)}" if held else None
 
 
 def _more(error: str | None, told: str) -> str:

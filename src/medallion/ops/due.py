@@ -7,6 +7,7 @@ that had no news, and of tables that they do not feed.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from medallion import __version__
@@ -104,17 +105,26 @@ def read_up_to(config: Config, query: str, upstream: Path) -> DeltaOffset:
     return read
 
 
-def held(config: Config, standing: Standing) -> dict[str, str]:
-    """The tables whose gate holds rows back from gold, with the names that failed.
+def held(
+    config: Config, standing: Standing, layers: Sequence[str] = ("bronze", "silver")
+) -> dict[str, str]:
+    """The tables whose gate holds rows back (from gold, unless `layers` says otherwise), with the
+    names that failed.
 
     A table that the configuration has given up, or its suite, is never judged again.
     """
     return {
         table: gate.failed
-        for table in names(config, ("bronze", "silver"))
+        for table in names(config, layers)
         if (gate := standing.gates.get(table)) and gate.state == HELD
         if read_suite(config.conf_dir, table)
     }
+
+
+def why_held(held: Mapping[str, str]) -> str:
+    """The same in words."""
+    names = "; ".join(f"{failed} on {table}" for table, failed in held.items())
+    return f"{names} failed and has not passed since"
 
 
 def is_to_be_judged(config: Config, standing: Standing, table: str) -> bool:

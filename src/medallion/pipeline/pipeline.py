@@ -24,9 +24,8 @@ from medallion.layers.gold.flow import Gold
 from medallion.layers.publish.flow import Publish
 from medallion.layers.silver.flow import Silver
 from medallion.ops import due, refresh_plan
-from medallion.ops.runs import FAILED, HELD, Runs
+from medallion.ops.runs import FAILED, Runs
 from medallion.pipeline import settlement
-from medallion.quality.suites import read_suite
 from medallion.spark.errors import StreamError, one_line, ours
 from medallion.spark.progress import Batch
 from medallion.spark.query import AVAILABLE_NOW, await_all, trigger
@@ -197,14 +196,12 @@ class Pipeline:
 
     def _refuse_unjudged(self, flow: Flow) -> None:
         """Raise MedallionError where it would publish what a gate of gold has not let pass."""
-        for table in flow.upstream:
-            gate = self.runs.standing.gates.get(table)
-            is_held = table.startswith("gold.") and gate is not None and gate.state == HELD
-            if gate and is_held and read_suite(self.config.conf_dir, table):
-                raise MedallionError(
-                    f"{flow.name} waits: {gate.failed} failed on {table} and has not passed since. "
-                    "Run medallion nightly, with --accept EXPECTATION to let it through."
-                )
+        held = due.held(self.config, self.runs.standing, ["gold"])
+        if held := {table: failed for table, failed in held.items() if table in flow.upstream}:
+            raise MedallionError(
+                f"{flow.name} waits: {due.why_held(held)}. Run medallion nightly, with --accept "
+                "EXPECTATION to let it through."
+            )
 
     def held(self) -> dict[str, str]:
         """The tables whose gate holds rows back from gold, with the names that failed."""
@@ -217,8 +214,7 @@ class Pipeline:
     def refuse_held(self) -> None:
         """Raise MedallionError where a gate holds rows back from gold."""
         if held := self.held():
-            names = "; ".join(f"{failed} on {table}" for table, failed in held.items())
             raise MedallionError(
-                f"gold is held back: {names} failed and has not passed since. Run medallion "
-                "nightly, with --accept EXPECTATION to let the rows through as they are."
+                f"gold is held back: {due.why_held(held)}. Run medallion nightly, with --accept "
+                "EXPECTATION to let the rows through as they are."
             )
