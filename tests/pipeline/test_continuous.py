@@ -26,7 +26,8 @@ class Waiting:
         self.asked += 1
         return self.asked < 2
 
-    def poll(self) -> None: ...
+    def poll(self) -> bool:
+        return True
 
 
 def test_a_layer_whose_queries_all_wait_for_a_schema_stays_on() -> None:
@@ -40,8 +41,9 @@ def test_a_layer_whose_queries_all_wait_for_a_schema_stays_on() -> None:
         flows=lambda _: [flow],
         flow=lambda _: flow,
         begin=begin,
-        settle=lambda _: [],
+        settle=lambda _: {},
         say=print,
+        is_alive=True,
     )
     stream = Stream(pipeline, ["silver"], "1 second")
     stream.start()
@@ -61,6 +63,8 @@ class Ended:
         self.run: Any
         self.run = self.ran = SimpleNamespace(
             is_active=False,
+            is_in_batch=False,
+            hangs_on=False,
             batches={},
             collect=lambda: None,
             end=lambda: None,
@@ -71,7 +75,8 @@ class Ended:
     def is_waiting(self) -> bool:
         return False
 
-    def poll(self) -> None: ...
+    def poll(self) -> bool:
+        return True
 
 
 def stream_of(first: Any, others: list[Any], said: list[str]) -> Stream:
@@ -81,8 +86,9 @@ def stream_of(first: Any, others: list[Any], said: list[str]) -> Stream:
         flows=lambda _: [first],
         flow=lambda _: others.pop(0),
         begin=lambda *_: True,
-        settle=lambda _: [],
+        settle=lambda _: {},
         record_refused=lambda *_: None,
+        is_alive=True,
         say=said.append,
     )
     return Stream(pipeline, ["silver"], "1 hour")
@@ -98,7 +104,9 @@ def test_a_query_that_stops_is_begun_again_at_once_and_then_after_a_pause() -> N
     assert said == [f"{stopped}; the others go on, and it is tried again"]  # once
     assert stream.failures == {"silver.a": stopped}
     assert not left
-    assert not stream.is_on  # nothing is left that goes on
+    assert stream.is_on  # it is tried again
+    stream._pipeline.is_alive = False  # type: ignore[misc]
+    assert not stream.is_on
 
 
 def test_a_query_that_is_on_again_has_not_failed() -> None:
@@ -124,6 +132,36 @@ def test_a_query_that_had_to_end_what_was_cut_off_goes_on_by_the_new_rules() -> 
     assert stream.failures == {}
 
 
+def test_what_was_cut_off_and_cannot_be_put_on_record_is_not_ended_over_and_over() -> None:
+    said: list[str] = []
+    stream = stream_of(Ended(None), [Ended(None)], said)
+    pipeline: Any = stream._pipeline
+    pipeline.settle = lambda _: {"silver.a": MedallionError("keys never came into silver")}
+    stream.start()
+    for _ in range(4):
+        stream.look()
+    assert said == [
+        "keys never came into silver",
+        "silver.a stopped: keys never came into silver; the others go on, and it is tried again",
+    ]
+    pipeline.settle = lambda _: {}  # the second one, when its turn comes
+    assert stream.failures.keys() == {"silver.a"}
+
+
+def test_a_query_that_cannot_be_stopped_is_not_begun_beside_itself() -> None:
+    said: list[str] = []
+    hanging = Ended("it was given up, and could not be stopped")
+    hanging.run.hangs_on = True
+    stream = stream_of(hanging, [], said)
+    stream.start()
+    for _ in range(3):
+        stream.look()
+    assert said == [
+        "silver.a stopped: it was given up, and could not be stopped; the others go on, and only "
+        "another process can go on with it"
+    ]
+
+
 def test_a_query_waits_for_the_table_that_another_one_is_to_make(tmp_path: Path) -> None:
     early = Ended(None)
     early.run = None
@@ -139,7 +177,7 @@ def test_what_cannot_be_put_on_record_is_told_and_the_stream_goes_on() -> None:
     again.run.is_active = True
     stream = stream_of(again, [], said)
 
-    def full(_: Any) -> list[MedallionError]:
+    def full(_: Any) -> dict[str, MedallionError]:
         raise OSError("no space left on device")
 
     pipeline: Any = stream._pipeline
@@ -148,7 +186,7 @@ def test_what_cannot_be_put_on_record_is_told_and_the_stream_goes_on() -> None:
     stream.look()
     told = "what was done cannot be put on record: OSError: no space left on device"
     assert said == [told]
-    assert stream.failures == {told: told}
+    assert stream.failures == {"silver.a": told}
     assert stream.is_on
 
 

@@ -26,16 +26,23 @@ def test_what_waits_for_somebody_else_is_asked_again_every_minute() -> None:
     assert pauses(None, 7) == [0, 5, 10, 20, 40, 60, 60]
 
 
-def test_it_has_recovered_when_it_has_done_something_or_has_been_on_for_a_minute() -> None:
+def test_what_has_gone_well_begins_anew() -> None:
     now = 0
     one = Tries(lambda: now)
-    assert not one.has_recovered(has_done=True)  # it was well all the time
-    for has_done, seconds in ((True, 0), (False, 61)):
+    assert not one.went_well()  # it was, all the time
+    for _ in range(3):
         one.failed("a full disk")
-        one.failed("a full disk")
-        one.begun()
-        assert not one.has_recovered(has_done=False)
-        assert (one.failure, one.is_due) == ("a full disk", False)
-        now += seconds
-        assert one.has_recovered(has_done)
-        assert (one.failure, one.is_due) == (None, True)
+    assert (one.failure, one.is_due) == ("a full disk", False)
+    assert one.went_well()
+    assert (one.failure, one.is_due, one.has_failed) == (None, True, False)
+    one.begun()
+    now = 61
+    assert one.has_lasted
+
+
+def test_what_nothing_can_take_the_place_of_is_not_tried_again() -> None:
+    now = 0
+    one = Tries(lambda: now)
+    one.failed("it hangs", is_final=True)
+    now = 10**9
+    assert not one.is_due

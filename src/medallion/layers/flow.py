@@ -125,8 +125,9 @@ class Flow(ABC):
             for source in self.sources
         )
 
-    def poll(self) -> None:  # noqa: B027 - most flows read tables alone
-        """Look for new input that no table tells of."""
+    def poll(self) -> bool:
+        """Look for new input that no table tells of; False where that was not the time to."""
+        return True
 
     def release(self, batch: int) -> None:  # noqa: B027
         """Put away what the batches up to this one read: their figures are on record."""

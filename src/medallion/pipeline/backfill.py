@@ -70,7 +70,7 @@ def backfill(config: Config, name: str, path: Path, say: Say, debug: bool = Fals
     path = one_spelling(config.layout, source, path)
     if path.is_file() and not fits(path.name, source.pattern):
         raise UsageError(f"{path}: its name does not fit {source.pattern}, the pattern of {name}.")
-    if out := left_out(path, source.pattern):
+    if out := left_out(config.layout, path, source.pattern):
         say(f"{path}: {counted(out, 'file')} left out, whose names do not fit {source.pattern}")
     listed = list_files(config.layout, source, [path])
     files = {f.path: f for f in (*listed.files, *listed.hidden)}

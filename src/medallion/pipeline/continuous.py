@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 
 from medallion.config.values import Duration
 from medallion.errors import MedallionError, NoAnswerError
 from medallion.lakehouse import tables
 from medallion.layers.flow import Flow
 from medallion.pipeline import maintenance, refresh, signals
+from medallion.pipeline.notices import Notices
 from medallion.pipeline.pipeline import Pipeline
+from medallion.pipeline.record import Record
 from medallion.pipeline.tries import Kept
 from medallion.spark import query, remedies
 from medallion.spark.errors import SPARK_ERRORS, StreamError, in_words, ours
@@ -18,8 +20,6 @@ from medallion.spark.query import Run
 from medallion.spark.watch import PATIENCE, Watch
 
 LOOK_SECONDS = 0.5  # each look asks Spark for every query's last record
-SETTLE_SECONDS = 30.0
-SETTLE_BATCHES = 50
 
 
 def serve(pipeline: Pipeline, layers: Sequence[str], trigger: str) -> None:
@@ -35,12 +35,13 @@ def serve(pipeline: Pipeline, layers: Sequence[str], trigger: str) -> None:
     if "gold" in layers:
         for error in (each for layer in layers for each in refresh.finish(pipeline, layer)):
             pipeline.say(f"{error}; the others go on")
-    with signals.ending() as stop:
+    with signals.ending() as is_asked:
         stream = Stream(pipeline, layers, trigger)
         try:
             stream.start()
             pipeline.say(f"on: {', '.join(layers)} every {trigger}; Ctrl-C or SIGTERM ends it")
-            while not stop.wait(LOOK_SECONDS) and stream.is_on:
+            while not is_asked() and stream.is_on:
+                time.sleep(LOOK_SECONDS)
                 stream.look()
         finally:
             stream.stop()
@@ -60,17 +61,21 @@ class Stream:
         self._layers = layers
         # In the order of the layers: a table of silver is there before gold reads it.
         self._kept: list[Kept] = []
-        self._settled, self._polled = -SETTLE_SECONDS, time.monotonic()
         self._maintained = time.monotonic()
-        self._watch = Watch(pipeline.say, PATIENCE + Duration.of(trigger).seconds)
-        self._unsettled: list[str] = []  # why what was done last is not on record
-        self._said: dict[str, str] = {}  # what was told last, by what it is about
+        self._every = Duration.of(trigger).seconds
+        self._watch = Watch(pipeline.say, PATIENCE + self._every)
+        self._notices = Notices(pipeline.say)
+        self._record = Record(pipeline, self._notices)
 
     @property
     def failures(self) -> dict[str, str]:
-        """Why queries are not on, by their names, and what could not be put on record."""
+        """Why queries are not on, by their names, or what they did is not on record."""
         found = {kept.flow.name: kept.tries.failure or kept.polls.failure for kept in self._kept}
-        return {name: why for name, why in found.items() if why} | {e: e for e in self._unsettled}
+        return self._record.missing | {name: why for name, why in found.items() if why}
+
+    @property
+    def _flows(self) -> list[Flow]:
+        return [kept.flow for kept in self._kept]
 
     def start(self) -> None:
         """Start all that need not wait for a schema; one that cannot start is told.
@@ -90,17 +95,21 @@ class Stream:
         """Start a query unless it waits; why it cannot start, which is told."""
         flow = kept.flow
         try:
-            if self._is_too_early(flow):
-                return None
-            self._pipeline.begin(flow, query.trigger(self._trigger))
+            is_begun = not self._is_too_early(flow) and self._pipeline.begin(
+                flow, query.trigger(self._trigger)
+            )
         except NoAnswerError as error:
             kept.tries.failed(None)
-            self._say_once(flow.name, f"{error} It is tried again.")
+            self._notices.say(flow.name, f"{error} It is tried again.")
             return error
-        except MedallionError as error:
-            self._cannot_start(kept, error)
-            return error
-        kept.tries.begun()
+        except Exception as error:
+            failure = ours(error, f"{flow.name} cannot be started")
+            self._cannot_start(kept, failure)
+            return failure
+        if is_begun:
+            kept.tries.begun()
+        else:
+            kept.tries.went_well()  # it waits
         return None
 
     def _is_too_early(self, flow: Flow) -> bool:
@@ -110,42 +119,43 @@ class Stream:
 
     @property
     def is_on(self) -> bool:
-        """Whether a query is active, or one waits for a schema, a table or a broker."""
-        return any(kept.is_active or not kept.tries.failure for kept in self._kept)
+        """Whether there is a Spark: whatever is not on is tried again."""
+        return any(kept.is_active for kept in self._kept) or self._pipeline.is_alive
 
     def look(self) -> None:
         """Look once at every query: start, settle and tell what there is."""
         for kept in self._kept:
             run = kept.flow.run
-            if run is None:
+            if run is None or kept.has_stopped:
                 continue
             run.collect()
-            if run.is_active:
-                if kept.tries.has_recovered(has_done=bool(run.batches)):
-                    self._said.pop(kept.flow.name, None)
-                    self._pipeline.say(f"  {kept.flow.name} is on again")
-            elif not kept.has_stopped:
-                kept.has_stopped = True
+            if not run.is_active:
                 self._take_up_end(kept, run)
-        # One that it gives up has stopped by the next look.
+            elif kept.tries.has_failed and _goes_well(kept, run):
+                kept.tries.went_well()
+                self._notices.forget(kept.flow.name)
+                self._pipeline.say(f"  {kept.flow.name} is on again")
+        # One that it gives up is taken up by the next look.
         self._watch.look(kept.flow.ran for kept in self._kept if kept.is_active)
-        if time.monotonic() - self._polled > Duration.of(self._trigger).seconds:
-            self._polled = time.monotonic()
-            self.poll()
-        self._settle_if_due()
+        self.poll()
+        self._record.settle_if_due(self._flows)
         self._maintain_if_due()
 
     def _take_up_end(self, kept: Kept, run: Run) -> None:
         """Put on record what a query did that has stopped by itself, and start it once more."""
         error = run.error()
         renewed = remedies.renewed(error) if error else "goes on by the rules that hold now"
+        kept.has_stopped = True
         run.end()
         run.is_renewed = renewed is not None
-        self._settle([kept.flow])
-        if renewed:
+        is_settled = self._record.settle([kept.flow])
+        if renewed and is_settled:
+            kept.tries.went_well()
             self._pipeline.say(f"  {kept.flow.name} {renewed}")
+        elif renewed:
+            self._fail(kept, f"stopped: {self._record.missing.get(kept.flow.name)}")
         else:
-            self._fail(kept, f"stopped: {error}")
+            self._fail(kept, f"stopped: {error}", is_final=run.hangs_on)
         if kept.tries.is_due:
             self._begin_anew(kept)
 
@@ -155,13 +165,14 @@ class Stream:
 
     def _cannot_start(self, kept: Kept, error: MedallionError) -> None:
         if self._fail(kept, f"cannot start: {error}"):
-            self._record(lambda: self._pipeline.record_refused(kept.flow.name, error))
+            self._record.refused(kept.flow.name, error)
 
-    def _fail(self, kept: Kept, what: str) -> bool:
+    def _fail(self, kept: Kept, what: str, is_final: bool = False) -> bool:
         """Note and tell it; whether it is another failure than the last one."""
         name = kept.flow.name
-        kept.tries.failed(f"{name} {what}")
-        return self._say_once(name, f"{name} {what}; the others go on, and it is tried again")
+        kept.tries.failed(f"{name} {what}", is_final)
+        then = "only another process can go on with it" if is_final else "it is tried again"
+        return self._notices.say(name, f"{name} {what}; the others go on, and {then}")
 
     def stop(self) -> None:
         """Stop all, and put what they did on record."""
@@ -173,70 +184,57 @@ class Stream:
             error = run.error() if run else None
             if error and not kept.tries.failure and not remedies.renewed(error):
                 kept.tries.failed(f"{kept.flow.name}: {error}")
-        self._settle([kept.flow for kept in self._kept])
+        self._record.settle(self._flows)
 
     def poll(self) -> None:
-        """Look for new files, and start what is not on."""
+        """Look for new files, and start what is not on; what is not to be disturbed is due again
+        at the next look."""
+        now = time.monotonic()
         for kept in self._kept:
-            if kept.polls.is_due:
-                self._poll(kept)
-            if not kept.is_active and kept.tries.is_due:
+            if now - kept.polled_at < self._every or (kept.polls.is_due and not self._poll(kept)):
+                continue
+            kept.polled_at = now
+            if kept.is_off and kept.tries.is_due:
                 self._start_if_it_can(kept)
 
-    def _poll(self, kept: Kept) -> None:
+    def _poll(self, kept: Kept) -> bool:
         name = kept.flow.name
         try:
-            kept.flow.poll()
+            has_looked = kept.flow.poll()
         except Exception as error:  # whatever it is, the others are looked after
             told = f"{name}: {in_words(error)}"
             is_known = isinstance(error, (MedallionError, OSError, *SPARK_ERRORS))
             kept.polls.failed(None if is_known else told)  # a fault of ours: it is no good end
-            self._say_once(f"poll of {name}", f"{told}; it is looked for again")
-        else:
-            if kept.polls.has_recovered(has_done=True):
-                self._said.pop(f"poll of {name}", None)
+            self._notices.say(f"poll of {name}", f"{told}; it is looked for again")
+            return True
+        if has_looked and kept.polls.went_well():
+            self._notices.forget(f"poll of {name}")
+        return has_looked
 
     def _start_if_it_can(self, kept: Kept) -> None:
         try:
-            if not kept.flow.is_waiting():
-                self._begin_anew(kept)
+            is_waiting = kept.flow.is_waiting()
         except Exception as error:
-            self._cannot_start(kept, ours(error, "it is not known whether it may"))
-
-    def _settle_if_due(self) -> None:
-        batches = [kept.flow.run.batches for kept in self._kept if kept.flow.run]
-        # Late rows wait for nobody, and the offsets that settling reads are not kept for ever.
-        is_due = any(batch.late for some in batches for batch in some.values())
-        is_due = is_due or any(len(some) >= SETTLE_BATCHES for some in batches)
-        if is_due or time.monotonic() - self._settled > SETTLE_SECONDS:
-            self._settle([kept.flow for kept in self._kept])
-            self._settled = time.monotonic()
+            self._cannot_start(kept, ours(error, f"{kept.flow.name} cannot be started"))
+        else:
+            if not is_waiting:
+                self._begin_anew(kept)
 
     def _maintain_if_due(self) -> None:
         """In the thread that admits late rows: of two that replace the same files, one fails."""
         config, runs = self._pipeline.config, self._pipeline.runs
-        if time.monotonic() - self._maintained > config.maintain.every.seconds:
+        if time.monotonic() - self._maintained <= config.maintain.every.seconds:
+            return
+        try:
             found = maintenance.maintain(config, runs, self._layers, is_streaming=True)
+        except Exception as error:
+            self._notices.say("maintain", f"the tables are not maintained: {in_words(error)}")
+        else:
             for note in found.notes:
                 self._pipeline.say(f"  {note}")
-            self._maintained = time.monotonic()
+        self._maintained = time.monotonic()
 
-    def _settle(self, flows: Sequence[Flow]) -> None:
-        self._record(lambda: self._pipeline.settle(flows))
 
-    def _record(self, write: Callable[[], Iterable[MedallionError] | None]) -> None:
-        """Put something on record; where that fails, the next time may do better."""
-        try:
-            errors = list(write() or ())
-        except Exception as error:
-            errors = [ours(error, "what was done cannot be put on record")]
-        self._unsettled = list(map(str, errors))
-        self._say_once("record", "; ".join(self._unsettled))
-
-    def _say_once(self, about: str, text: str) -> bool:
-        """Say it, unless it is what was said last about that."""
-        is_new = self._said.get(about) != text
-        if text and is_new:
-            self._pipeline.say(text)
-        self._said[about] = text
-        return is_new
+def _goes_well(kept: Kept, run: Run) -> bool:
+    """Whether a query that had failed has done a batch, or has been on for a minute with none."""
+    return bool(run.batches) or (kept.tries.has_lasted and not run.is_in_batch)

@@ -26,6 +26,7 @@ from medallion.layers.silver.flow import Silver
 from medallion.ops import due, refresh_plan
 from medallion.ops.runs import FAILED, Runs
 from medallion.pipeline import settlement
+from medallion.spark import fatal
 from medallion.spark.errors import StreamError, one_line, ours
 from medallion.spark.progress import Batch
 from medallion.spark.query import AVAILABLE_NOW, await_all, trigger
@@ -100,6 +101,11 @@ class Pipeline:
             run.on_batch = lambda run, batch: self._tell(flow, batch)
         return True
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether Spark is there."""
+        return fatal.is_alive(self.spark)
+
     def check(self, flow: Flow) -> None:
         """Raise MedallionError where what it reads is not there, is held back, or is damaged."""
         self._need(flow)
@@ -161,11 +167,11 @@ class Pipeline:
             await_all((flow.ran for flow in started), Watch(self.say).look)
         except StreamError as error:
             failures.append(error)
-        failures += self.settle(started)
+        failures += self.settle(started).values()
         if failures:
             raise type(failures[0])("; ".join(dict.fromkeys(map(str, failures)))) from failures[0]
 
-    def settle(self, flows: Sequence[Flow]) -> list[MedallionError]:
+    def settle(self, flows: Sequence[Flow]) -> dict[str, MedallionError]:
         """Put on record what flows did; see `settlement.settle`."""
         return settlement.settle(self.config, self.runs, flows, self.run_id, self.command)
 

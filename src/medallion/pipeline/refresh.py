@@ -97,7 +97,7 @@ def _publish_anew(pipeline: Pipeline, name: str) -> None:
     await_all([flow.ran], Watch(pipeline.say).look)
     sent = sum(map(flow.sent, flow.ran.batches.values()))
     if failures := pipeline.settle([flow]):
-        raise failures[0]
+        raise next(iter(failures.values()))
     pipeline.say(f"refresh   {name}: {counted(sent, 'row')} published anew")
 
 

@@ -16,13 +16,14 @@ from medallion.spark.errors import ours
 
 def settle(
     config: Config, runs: Runs, flows: Sequence[Flow], run_id: str, command: str
-) -> list[MedallionError]:
+) -> dict[str, MedallionError]:
     """Account for every batch that is not on record yet, a cut-off run's among them.
 
     Returns:
-        Why some flows could not be settled: what they did is settled by the next run.
+        Why some flows could not be settled, by their names: what they did is settled by the next
+        run.
     """
-    rows, failures = [], []
+    rows, failures = [], dict[str, MedallionError]()
     flows = [flow for flow in flows if flow.run and not flow.run.is_settled]
     for flow in flows:
         flow.ran.collect()
@@ -30,11 +31,12 @@ def settle(
         try:
             figures = flow.settle(since)
         except Exception as error:  # whatever it is, the others are settled
-            failures.append(ours(error, f"{flow.name} cannot be put on record"))
-            row = row_of(config, runs, flow, {}, str(failures[-1]))
+            failures[flow.name] = ours(error, f"{flow.name} cannot be put on record")
+            row = row_of(config, runs, flow, {}, str(failures[flow.name]))
         else:
             has_done = flow.ran.batches or flow.ran.error() or figures["last_batch"] > since
-            if not (has_done or runs.has_failed(flow.name)):
+            # One that has failed, and has nothing to do now, is well again.
+            if not has_done and (not runs.has_failed(flow.name) or flow.ran.is_in_batch):
                 continue
             row = row_of(config, runs, flow, figures)
         rows.append({**row, "run_id": run_id, "command": command})
@@ -45,7 +47,7 @@ def settle(
             # Not before its rows are on record, for they might have to be counted again.
             flow.release(runs.last_batch(flow.name))
         except Exception as error:
-            failures.append(ours(error, f"{flow.name}: what it took in cannot be put away"))
+            failures[flow.name] = ours(error, f"{flow.name}: what it took in cannot be put away")
     return failures
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 
 from medallion.layers.flow import Flow
 
@@ -18,39 +19,49 @@ class Tries:
 
     What was wrong may pass (a full disk, a reference that is just being replaced, a broker that is
     away), and nobody may be there to start it by hand.
+
+    Attributes:
+        failure: why it is not on; None where it is, or where it waits for somebody else.
+        has_failed: it did when it was tried last, and has not gone well since.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._pause = 0.0  # before the next try
         self._since = clock()
-        self._has_failed = False
+        self.has_failed = False
         self.failure: str | None = None
-        """Why it is not on; None where it is, or where it waits for somebody else."""
 
     @property
     def is_due(self) -> bool:
         """Whether it may be tried again."""
-        return not self._has_failed or self._clock() - self._since >= self._pause
+        return not self.has_failed or self._clock() - self._since >= self._pause
 
-    def failed(self, failure: str | None) -> None:
-        """It has failed; or it waits, where there is no failure to tell."""
-        if self._has_failed:
+    def failed(self, failure: str | None, is_final: bool = False) -> None:
+        """It has failed, for ever if nothing can take its place; or it waits, where there is no
+        failure to tell."""
+        if self.has_failed:
             longest = LONGEST_PAUSE if failure else LONGEST_WAIT
             self._pause = min(max(2 * self._pause, FIRST_PAUSE), longest)
-        self._has_failed, self.failure = True, failure
+        if is_final:
+            self._pause = inf
+        self.has_failed, self.failure = True, failure
         self._since = self._clock()
 
     def begun(self) -> None:
         """It has been begun again, and how that goes is to be seen."""
         self._since = self._clock()
 
-    def has_recovered(self, has_done: bool) -> bool:
-        """Whether it was not well, and is now: it has done something, or been on for a minute."""
-        if not self._has_failed or not (has_done or self._clock() - self._since > _WELL_AFTER):
-            return False
-        self._pause, self._has_failed, self.failure = 0.0, False, None
-        return True
+    @property
+    def has_lasted(self) -> bool:
+        """Whether it has been on for a minute."""
+        return self._clock() - self._since > _WELL_AFTER
+
+    def went_well(self) -> bool:
+        """It has done what it is for, or all that there is to do; whether it had failed before."""
+        had_failed = self.has_failed
+        self._pause, self.has_failed, self.failure = 0.0, False, None
+        return had_failed
 
 
 @dataclass
@@ -61,6 +72,12 @@ class Kept:
     tries: Tries = field(default_factory=Tries)
     polls: Tries = field(default_factory=Tries)
     has_stopped: bool = False  # which is told, and on record
+    polled_at: float = -inf
+
+    @property
+    def is_off(self) -> bool:
+        """Whether there is no query, or one that has stopped and is taken care of."""
+        return self.flow.run is None or self.has_stopped
 
     @property
     def is_active(self) -> bool:

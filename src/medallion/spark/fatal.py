@@ -54,6 +54,14 @@ def watch(spark: SparkSession) -> None:
     gateway.jvm.java.lang.Thread.setDefaultUncaughtExceptionHandler(handler)
 
 
+def is_alive(spark: SparkSession) -> bool:
+    """Whether Java is there, and Spark goes on in it."""
+    try:
+        return not spark.sparkContext._jsc.sc().isStopped()
+    except (*SPARK_ERRORS, OSError, AttributeError):
+        return False
+
+
 def has_lost_its_thread(query: StreamingQuery) -> bool:
     """Whether a query counts as active although nothing will ever be done for it."""
     # In this order: a thread that ends as it should says so before it goes.

@@ -61,7 +61,7 @@ class Run:
     batches: dict[int, Batch] = field(default_factory=dict)
     on_batch: Callable[[Run, Batch], None] | None = None
     is_renewed: bool = False  # it has only to be started again, which is no failure
-    is_given_up: bool = False  # it hung, and was stopped: another one may take its place
+    hangs_on: bool = False  # it could not be stopped: no other one may take its place
     is_settled: bool = False  # all of it is on record
     _is_stopped: bool = False
     _error: str | None = None  # what had stopped it before it was stopped on purpose
@@ -121,8 +121,8 @@ class Run:
         """Stop it where it hangs: it is a failure of its own."""
         self._error = f"nothing had happened for {patience}, and no task ran: it was given up"
         self._say_so()
-        self.is_given_up = fatal.stop_within(self.query, _STOP_SECONDS)
-        if not self.is_given_up:
+        self.hangs_on = not fatal.stop_within(self.query, _STOP_SECONDS)
+        if self.hangs_on:
             self._error += ", and could not be stopped"
         self._has_stopped()
 

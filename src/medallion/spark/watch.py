@@ -46,9 +46,10 @@ class Watch:
             return
         self._looked = now
         tasks, minutes = _tasks_done(), f"{self._patience / 60:.0f} minutes"
+        seen, self._seen = self._seen, {}
         for run in runs:
             sign = (run.sign(), tasks)
-            before, since = self._seen.get(id(run), (None, now))
+            before, since = seen.get(id(run), (None, now))
             if sign != before:
                 since = now
             elif now - since >= self._patience:

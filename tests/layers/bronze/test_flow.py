@@ -22,5 +22,5 @@ def test_what_comes_while_a_batch_is_under_way_is_handed_over_at_once_after_it(
         run=SimpleNamespace(is_active=is_active, is_in_batch=is_in_batch),
         _writer=SimpleNamespace(source=source),
     )
-    Bronze.poll(bronze)
+    assert Bronze.poll(bronze) != is_in_batch  # it is asked again at the next look
     assert len(polled) == polls

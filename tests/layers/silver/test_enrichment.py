@@ -226,7 +226,7 @@ def look(stream: Stream, holds: Callable[[], bool]) -> None:
     """Look after a stream until something holds."""
     end = time.monotonic() + 120
     while not holds():
-        assert time.monotonic() < end, stream._said
+        assert time.monotonic() < end, stream.failures
         stream.look()
         time.sleep(0.2)
 

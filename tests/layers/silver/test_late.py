@@ -122,7 +122,7 @@ def test_a_rule_that_is_written_while_a_query_is_on_waits_for_the_next_one(
     started = pipeline.start("silver")
     only_q(suite)
     await_all(flow.ran for flow in started)
-    assert pipeline.settle(started) == []
+    assert pipeline.settle(started) == {}
     assert len(lakehouse.rows("silver.event")) == 4
     lakehouse.land("event", "3.json", event("09:00:01"), event("17:00:00"))
     lakehouse.fill("bronze", "silver")

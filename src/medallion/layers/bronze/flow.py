@@ -157,15 +157,18 @@ class Bronze(Flow):
         poll = KINDS[self.source.format].poll
         return poll(self.config, self.source, runs.last_batch(self.name), self.say)
 
-    def poll(self) -> None:
+    def poll(self) -> bool:
         """Hand over what is new, unless a batch is under way.
 
         What is handed over is a batch: one file at a time, as they come, would be more batches than
         can be taken in, where one takes longer than the next file. So they grow with what waits.
         """
-        run = self.run
-        if run and self._writer and run.is_active and not run.is_in_batch:
-            self._writer.source.poll()
+        if not (self.run and self._writer and self.run.is_active):
+            return True
+        if self.run.is_in_batch:
+            return False
+        self._writer.source.poll()
+        return True
 
     def release(self, batch: int) -> None:
         """Put away what the batches up to this one took in, whose rows are on record.

@@ -106,14 +106,15 @@ class Batch:
         """
         on_time = self._rows.where(~self._is_late())
         keys = list(self._source.keys)
-        lost = on_time.select(keys).distinct().join(self._taken(on_time), keys, "left_anti")
+        taken = self._taken(on_time)
+        lost = on_time.select(keys).distinct().join(taken, keys, "left_anti")
         if missing := lost.count():
             name = f"silver.{self._source.name}"
             raise MedallionError(
                 f"{name} batch {self._number}: {missing:,} keys of bronze never came into silver: "
                 f"medallion refresh {name} rebuilds it."
             )
-        return on_time.count() - self._came_into(self._taken(on_time), on_time)
+        return on_time.count() - self._came_into(taken, on_time)
 
     def _is_late(self) -> Column:
         return F.col(self._source.event_time) <= F.timestamp_millis(F.lit(self._watermark))

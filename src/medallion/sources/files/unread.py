@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from medallion.config.model import Config
+from medallion.lakehouse.layout import Layout
 from medallion.lakehouse.text import counted
 from medallion.sources.files.walk import fits
 
@@ -19,7 +20,8 @@ def unread(config: Config) -> list[str]:
     """A line for each folder of landing/, or of a source, with files that no source takes in, now
     or later.
 
-    A name that begins with a dot is still to be renamed, and one with _ is a writer's mark.
+    A name that begins with a dot is still to be renamed, and one with _ is a writer's mark; so is a
+    folder's.
     """
     landing = config.layout.landing("")
     patterns: dict[Path, Patterns] = defaultdict(frozenset)
@@ -32,7 +34,7 @@ def unread(config: Config) -> list[str]:
     found: Counter[tuple[Path, Patterns]] = Counter()
     for real, top in tops.items():
         if not any(real != other and real.is_relative_to(other) for other in tops):
-            for folder, fit, files in _unread(top, patterns):
+            for folder, fit, files in _unread(top, patterns, config.layout):
                 found[folder, fit] += files
     return [
         f"{config.layout.relative(folder)}: {counted(files, 'file')} that no source of "
@@ -42,16 +44,19 @@ def unread(config: Config) -> list[str]:
     ]
 
 
-def left_out(folder: Path, pattern: str) -> int:
+def left_out(layout: Layout, folder: Path, pattern: str) -> int:
     """How many files below a folder have names that do not fit; of no single file."""
     patterns = {Path(os.path.realpath(folder)): frozenset({pattern})}
-    return sum(files for _, _, files in _unread(folder, patterns))
+    return sum(files for _, _, files in _unread(folder, patterns, layout))
 
 
-def _unread(top: Path, read: Mapping[Path, Patterns]) -> Iterator[tuple[Path, Patterns, int]]:
+def _unread(
+    top: Path, read: Mapping[Path, Patterns], layout: Layout
+) -> Iterator[tuple[Path, Patterns, int]]:
     """How many files below a folder are not read, by the source's folder, or that of landing/, that
     they lie in. Where all names fit, nothing is listed: there may be many."""
     above: dict[str, tuple[Path, Patterns]] = {}
+    ours = {os.path.realpath(folder) for folder in layout.own_folders()}
     for folder, below, files in os.walk(top):
         place, fit = above.get(os.path.dirname(folder), (top, _NONE))  # noqa: PTH120
         if own := read.get(Path(os.path.realpath(folder))):
@@ -62,7 +67,11 @@ def _unread(top: Path, read: Mapping[Path, Patterns]) -> Iterator[tuple[Path, Pa
             below.clear()
             continue
         above[folder] = place, fit
-        below[:] = [name for name in below if name[0] != "."]
+        below[:] = [
+            name
+            for name in below
+            if name[0] not in "._" and os.path.realpath(os.path.join(folder, name)) not in ours  # noqa: PTH118
+        ]
         yield place, fit, sum(not (_is_hidden(n) or any(fits(n, p) for p in fit)) for n in files)
 
 
