@@ -216,7 +216,7 @@ def test_an_output_that_was_given_up_and_comes_again(
     held = {"state": "held", "failed_expectations": "too_few"}
     Runs(lakehouse.config.layout).write([{**gate, **held}])
     lakehouse.land("event", "1.json", *SECOND)
-    with pytest.raises(MedallionError, match="too_few on gold.by_window failed and has"):
+    with pytest.raises(MedallionError, match=r"too_few on gold\.by_window failed and has"):
         run(lakehouse)
     assert totals(lakehouse) == [{1, 2}]
     Runs(lakehouse.config.layout).write([{**gate, "state": "passed"}])
