@@ -66,6 +66,7 @@ class Ended:
             is_in_batch=False,
             hangs_on=False,
             batches={},
+            is_settled=False,
             collect=lambda: None,
             end=lambda: None,
             error=lambda: error,
@@ -105,8 +106,11 @@ def test_a_query_that_stops_is_begun_again_at_once_and_then_after_a_pause() -> N
     assert stream.failures == {"silver.a": stopped}
     assert not left
     assert stream.is_on  # it is tried again
-    stream._pipeline.is_alive = False  # type: ignore[misc]
+    pipeline: Any = stream._pipeline
+    pipeline.is_alive = False
     assert not stream.is_on
+    stream.stop()
+    assert "start this again" in stream.failures["spark"]
 
 
 def test_a_query_that_is_on_again_has_not_failed() -> None:
@@ -160,6 +164,7 @@ def test_a_query_that_cannot_be_stopped_is_not_begun_beside_itself() -> None:
         "silver.a stopped: it was given up, and could not be stopped; the others go on, and only "
         "another process can go on with it"
     ]
+    assert not stream.is_on  # there are no others
 
 
 def test_a_query_waits_for_the_table_that_another_one_is_to_make(tmp_path: Path) -> None:
@@ -169,6 +174,38 @@ def test_a_query_waits_for_the_table_that_another_one_is_to_make(tmp_path: Path)
     stream = stream_of(early, [], [])
     stream.start()
     assert (stream.failures, stream.is_on) == ({}, True)
+
+
+def test_what_has_to_be_started_again_and_does_no_batch_has_failed() -> None:
+    """As where a table was overwritten with other columns: each start ends by the same error."""
+    said: list[str] = []
+    error = "[DELTA_SCHEMA_CHANGED_WITH_VERSION] Detected schema change:"
+    stream = stream_of(Ended(error), [Ended(error), Ended(error)], said)
+    stream.start()
+    for _ in range(5):
+        stream.look()
+    assert said == [
+        "  silver.a goes on with new columns",
+        f"silver.a stopped: {error}; the others go on, and it is tried again",
+    ]
+    assert stream.failures.keys() == {"silver.a"}
+
+
+def test_a_batch_that_is_not_on_record_is_no_recovery() -> None:
+    said: list[str] = []
+    again = Ended(None)
+    again.run.is_active, again.run.batches = True, {7: SimpleNamespace(late=0)}
+    stream = stream_of(Ended("the disk is full"), [again], said)
+    pipeline: Any = stream._pipeline
+    pipeline.settle = lambda _: {"silver.a": MedallionError("keys never came into silver")}
+    stream.start()
+    for _ in range(3):
+        stream.look()
+    assert not any("on again" in line for line in said)
+    pipeline.settle = lambda _: {}
+    stream._record.settle([again])  # type: ignore[list-item]
+    stream.look()
+    assert said[-1] == "  silver.a is on again"
 
 
 def test_what_cannot_be_put_on_record_is_told_and_the_stream_goes_on() -> None:

@@ -9,10 +9,14 @@ from pathlib import Path
 def write(file: Path, text: str) -> None:
     """Write a file beside its place, and put it there; one of that name is replaced."""
     unfinished = file.with_name(f".{file.name}.tmp")
-    unfinished.write_text(text, encoding="utf-8")
-    # The name must not reach the disk before the bytes do: it would be an empty file's then.
-    sync(unfinished)
-    unfinished.replace(file)
+    try:
+        unfinished.write_text(text, encoding="utf-8")
+        # The name must not reach the disk before the bytes do: it would be an empty file's then.
+        sync(unfinished)
+        unfinished.replace(file)
+    except OSError:
+        unfinished.unlink(missing_ok=True)
+        raise
     sync(file.parent)
 
 

@@ -13,7 +13,7 @@ from medallion.pipeline import maintenance, refresh, signals
 from medallion.pipeline.notices import Notices
 from medallion.pipeline.pipeline import Pipeline
 from medallion.pipeline.record import Record
-from medallion.pipeline.tries import Kept
+from medallion.pipeline.tries import FIRST_PAUSE, Kept
 from medallion.spark import query, remedies
 from medallion.spark.errors import SPARK_ERRORS, StreamError, in_words, ours
 from medallion.spark.query import Run
@@ -40,9 +40,14 @@ def serve(pipeline: Pipeline, layers: Sequence[str], trigger: str) -> None:
         try:
             stream.start()
             pipeline.say(f"on: {', '.join(layers)} every {trigger}; Ctrl-C or SIGTERM ends it")
-            while not is_asked() and stream.is_on:
+            while stream.is_on:
                 time.sleep(LOOK_SECONDS)
+                if is_asked():
+                    break
                 stream.look()
+        except Exception:
+            if pipeline.is_alive:
+                raise
         finally:
             stream.stop()
     if stream.failures:
@@ -57,8 +62,7 @@ class Stream:
     """
 
     def __init__(self, pipeline: Pipeline, layers: Sequence[str], trigger: str) -> None:
-        self._pipeline, self._trigger = pipeline, trigger
-        self._layers = layers
+        self._pipeline, self._layers, self._trigger = pipeline, layers, trigger
         # In the order of the layers: a table of silver is there before gold reads it.
         self._kept: list[Kept] = []
         self._maintained = time.monotonic()
@@ -109,7 +113,7 @@ class Stream:
         if is_begun:
             kept.tries.begun()
         else:
-            kept.tries.went_well()  # it waits
+            self._goes_well(kept)  # it waits
         return None
 
     def _is_too_early(self, flow: Flow) -> bool:
@@ -119,8 +123,9 @@ class Stream:
 
     @property
     def is_on(self) -> bool:
-        """Whether there is a Spark: whatever is not on is tried again."""
-        return any(kept.is_active for kept in self._kept) or self._pipeline.is_alive
+        """Whether there is a Spark, and something that is on or tried again."""
+        alive = self._pipeline.is_alive
+        return alive and any(kept.is_active or not kept.tries.is_final for kept in self._kept)
 
     def look(self) -> None:
         """Look once at every query: start, settle and tell what there is."""
@@ -131,9 +136,8 @@ class Stream:
             run.collect()
             if not run.is_active:
                 self._take_up_end(kept, run)
-            elif kept.tries.has_failed and _goes_well(kept, run):
-                kept.tries.went_well()
-                self._notices.forget(kept.flow.name)
+            elif kept.has_recovered and kept.flow.name not in self._record.missing:
+                self._goes_well(kept)
                 self._pipeline.say(f"  {kept.flow.name} is on again")
         # One that it gives up is taken up by the next look.
         self._watch.look(kept.flow.ran for kept in self._kept if kept.is_active)
@@ -147,17 +151,23 @@ class Stream:
         renewed = remedies.renewed(error) if error else "goes on by the rules that hold now"
         kept.has_stopped = True
         run.end()
-        run.is_renewed = renewed is not None
+        has_helped = renewed != kept.renewed or bool(
+            run.batches
+        )  # to start it again, the last time
+        run.is_renewed, kept.renewed = renewed is not None and has_helped, renewed
         is_settled = self._record.settle([kept.flow])
-        if renewed and is_settled:
-            kept.tries.went_well()
+        if run.is_renewed and is_settled:
+            self._goes_well(kept)
             self._pipeline.say(f"  {kept.flow.name} {renewed}")
-        elif renewed:
-            self._fail(kept, f"stopped: {self._record.missing.get(kept.flow.name)}")
         else:
-            self._fail(kept, f"stopped: {error}", is_final=run.hangs_on)
+            why = error or self._record.missing.get(kept.flow.name, "it has ended")
+            self._fail(kept, f"stopped: {why}", is_final=run.hangs_on)
         if kept.tries.is_due:
             self._begin_anew(kept)
+
+    def _goes_well(self, kept: Kept) -> None:
+        kept.tries.went_well()
+        self._notices.forget(kept.flow.name)
 
     def _begin_anew(self, kept: Kept) -> None:
         kept.flow, kept.has_stopped = self._pipeline.flow(kept.flow.name), False
@@ -176,6 +186,9 @@ class Stream:
 
     def stop(self) -> None:
         """Stop all, and put what they did on record."""
+        if not self._pipeline.is_alive:
+            self._record.missing["spark"] = "Spark has ended, or Java was killed: start this again"
+            return
         # From the end to the start of the chain, so that nothing waits for a reader.
         query.stop_all(kept.flow.run for kept in reversed(self._kept) if kept.flow.run)
         for kept in self._kept:
@@ -187,14 +200,15 @@ class Stream:
         self._record.settle(self._flows)
 
     def poll(self) -> None:
-        """Look for new files, and start what is not on; what is not to be disturbed is due again
-        at the next look."""
+        """Look for new files, and start what is not on; where it was not the time, soon again."""
         now = time.monotonic()
         for kept in self._kept:
-            if now - kept.polled_at < self._every or (kept.polls.is_due and not self._poll(kept)):
-                continue
-            kept.polled_at = now
-            if kept.is_off and kept.tries.is_due:
+            is_due = now - kept.polled_at >= self._every and kept.polls.is_due
+            if is_due and self._poll(kept):
+                kept.polled_at = now
+            is_asked = now - kept.asked_at >= min(self._every, FIRST_PAUSE)
+            if kept.is_off and kept.tries.is_due and is_asked:
+                kept.asked_at = now
                 self._start_if_it_can(kept)
 
     def _poll(self, kept: Kept) -> bool:
@@ -230,11 +244,7 @@ class Stream:
         except Exception as error:
             self._notices.say("maintain", f"the tables are not maintained: {in_words(error)}")
         else:
+            self._notices.forget("maintain")
             for note in found.notes:
                 self._pipeline.say(f"  {note}")
         self._maintained = time.monotonic()
-
-
-def _goes_well(kept: Kept, run: Run) -> bool:
-    """Whether a query that had failed has done a batch, or has been on for a minute with none."""
-    return bool(run.batches) or (kept.tries.has_lasted and not run.is_in_batch)

@@ -33,13 +33,15 @@ class Record:
         # Late rows wait for nobody, and the offsets that settling reads are not kept for ever.
         is_due = any(batch.late for some in batches for batch in some.values())
         is_due = is_due or any(len(some) >= SETTLE_BATCHES for some in batches)
+        # What cannot be settled is not tried at every look.
+        is_due = is_due and not self.missing
         if is_due or time.monotonic() - self._settled > SETTLE_SECONDS:
             self.settle(flows)
             self._settled = time.monotonic()
 
     def settle(self, flows: Sequence[Flow]) -> bool:
         """Put on record what queries did; whether that went well."""
-        names = [flow.name for flow in flows]
+        names = [flow.name for flow in flows if flow.run and not flow.run.is_settled]
         try:
             errors = self._pipeline.settle(flows)
         except Exception as error:
@@ -54,6 +56,7 @@ class Record:
             self._pipeline.record_refused(name, error)
         except Exception as fault:
             self._note(name, ours(fault, "that it cannot start cannot be put on record"))
+            self._notices.forget(name)  # so that the next try is told, and put on record
 
     def _note(self, name: str, error: MedallionError | None) -> None:
         self.missing.pop(name, None)

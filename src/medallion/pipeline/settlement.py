@@ -26,29 +26,35 @@ def settle(
     rows, failures = [], dict[str, MedallionError]()
     flows = [flow for flow in flows if flow.run and not flow.run.is_settled]
     for flow in flows:
-        flow.ran.collect()
-        since = runs.last_batch(flow.name)
         try:
-            figures = flow.settle(since)
+            row = _settled(config, runs, flow)
         except Exception as error:  # whatever it is, the others are settled
             failures[flow.name] = ours(error, f"{flow.name} cannot be put on record")
             row = row_of(config, runs, flow, {}, str(failures[flow.name]))
-        else:
-            has_done = flow.ran.batches or flow.ran.error() or figures["last_batch"] > since
-            # One that has failed, and has nothing to do now, is well again.
-            if not has_done and (not runs.has_failed(flow.name) or flow.ran.is_in_batch):
-                continue
-            row = row_of(config, runs, flow, figures)
-        rows.append({**row, "run_id": run_id, "command": command})
+        if row:
+            rows.append({**row, "run_id": run_id, "command": command})
     runs.write(rows)
     for flow in flows:
-        flow.ran.settled()
+        if flow.name not in failures:
+            flow.ran.settled()
         try:
             # Not before its rows are on record, for they might have to be counted again.
             flow.release(runs.last_batch(flow.name))
         except Exception as error:
             failures[flow.name] = ours(error, f"{flow.name}: what it took in cannot be put away")
     return failures
+
+
+def _settled(config: Config, runs: Runs, flow: Flow) -> dict[str, Any] | None:
+    """The row of what a flow has done; None where that is nothing."""
+    flow.ran.collect()
+    since = runs.last_batch(flow.name)
+    figures = flow.settle(since)
+    has_done = flow.ran.batches or flow.ran.error() or figures["last_batch"] > since
+    # One that has failed, and has nothing to do now, is well again.
+    if not has_done and (not runs.has_failed(flow.name) or flow.ran.is_in_batch):
+        return None
+    return row_of(config, runs, flow, figures)
 
 
 def row_of(

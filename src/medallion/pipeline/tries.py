@@ -53,6 +53,11 @@ class Tries:
         self._since = self._clock()
 
     @property
+    def is_final(self) -> bool:
+        """Whether it is not tried again."""
+        return self._pause == inf
+
+    @property
     def has_lasted(self) -> bool:
         """Whether it has been on for a minute."""
         return self._clock() - self._since > _WELL_AFTER
@@ -72,12 +77,22 @@ class Kept:
     tries: Tries = field(default_factory=Tries)
     polls: Tries = field(default_factory=Tries)
     has_stopped: bool = False  # which is told, and on record
+    renewed: str | None = None  # what was told when it had to be started again last
     polled_at: float = -inf
+    asked_at: float = -inf  # whether it can be started
 
     @property
     def is_off(self) -> bool:
         """Whether there is no query, or one that has stopped and is taken care of."""
         return self.flow.run is None or self.has_stopped
+
+    @property
+    def has_recovered(self) -> bool:
+        """Whether its query had failed, and has done a batch, or been on for a minute with none."""
+        if not self.tries.has_failed or self.flow.run is None:
+            return False
+        run = self.flow.run
+        return bool(run.batches) or (self.tries.has_lasted and not run.is_in_batch)
 
     @property
     def is_active(self) -> bool:

@@ -113,8 +113,9 @@ class Run:
             self._say_so()
             if self.is_lost:
                 fatal.release(self.query)
-            else:
-                self.query.stop()
+            elif not fatal.stop_within(self.query, _STOP_SECONDS):
+                self.hangs_on = True
+                self._error = self._error or f"it could not be stopped in {_STOP_SECONDS} seconds"
             self._has_stopped()
 
     def give_up(self, patience: str) -> None:
@@ -232,4 +233,5 @@ def await_all(runs: Iterable[Run], look: Callable[[Iterable[Run]], None] = lambd
 def stop_all(runs: Iterable[Run]) -> None:
     """Stop queries where they are: a batch that is cut off runs again at the next start."""
     for run in runs:
-        run.stop()
+        with suppress(*SPARK_ERRORS):  # one that cannot be stopped keeps no other on
+            run.stop()

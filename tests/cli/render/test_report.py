@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,7 +41,7 @@ def test_what_is_on_the_page() -> None:
         '<div class=quarantined style="flex-grow:3"',
         '<div class=duplicate style="flex-grow:1"',
         '<td>too_late<td class=n>1<td><span class=bar style="width:5.00em">',
-        "<td class=n>1,234,567",
+        "<td class=n>1234567",
         "<b class=good>balanced</b>",
         "1970-01-01T00:00:00",
     ):
@@ -54,6 +55,16 @@ def test_text_of_those_who_land_files_is_text() -> None:
     assert "<script" not in page
     assert "\x1b" not in page
     assert page.count("&lt;script&gt;") == 4
+
+
+def test_bars_are_of_one_column_and_of_numbers() -> None:
+    rows = [("a", True, 3, None), ("b", False, 1000, 2.5), ("c", None, 2026, float("nan"))]
+    first = Result(("k", "is", "n", "mean"), rows)
+    page = report.as_html(replace(FOUND, gold=(FirstRows("gold.t", 3, first),)))
+    widths = re.findall(r'<td><span class=bar style="width:([0-9.]+)em', page)[:3]
+    assert widths == ["0.00", "20.00", "0.00"]
+    assert "<td>true" in page
+    assert "<td class=n>2026<" in page
 
 
 def test_a_lakehouse_that_is_not_balanced_and_empty() -> None:
@@ -77,3 +88,8 @@ def test_a_page_is_there_whole_or_refused(tmp_path: Path) -> None:
     assert page.read_text(encoding="utf-8") == report.as_html(FOUND)
     with pytest.raises(UsageError, match=r"--output .*/none/page.html: No such file"):
         report.write(FOUND, tmp_path / "none" / "page.html")
+    with pytest.raises(UsageError, match="--output"):
+        report.write(FOUND, tmp_path)
+    with pytest.raises(UsageError, match="--output"):
+        report.write(FOUND, Path("/"))
+    assert list(tmp_path.iterdir()) == [page]

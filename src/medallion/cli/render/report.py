@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from decimal import Decimal
 from html import escape
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +63,9 @@ def write(found: Overview, page: Path) -> str:
     """
     try:
         storage.write(page, as_html(found))
-    except OSError as error:
-        raise UsageError(f"--output {page}: {error.strerror}.") from None
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(f"--output {page}: {why}.") from None
     return str(page)
 
 
@@ -88,18 +90,18 @@ def as_html(found: Overview) -> str:
 
 
 def _gold(found: FirstRows) -> str:
-    """A table with a bar for the last number of each row."""
+    """A table with a bar for each row's value of the last column of numbers."""
     shown = len(found.first.rows)
     some = f", the first {shown}" if shown < found.rows else ""
     title = f"<h3>{_text(found.table)}: {counted(found.rows, 'row')}{some}</h3>"
-    numbers = [_number(row) for row in found.first.rows]
-    bars = _bars(numbers) if any(n is not None for n in numbers) else None
+    columns = list(zip(*found.first.rows, strict=True))
+    measure = next((column for column in reversed(columns) if any(map(_is_number, column))), None)
+    bars = _bars(measure) if measure else None
     return title + _table(found.first.columns, found.first.rows, bars)
 
 
-def _number(row: Sequence[Any]) -> float | None:
-    found = [v for v in row if isinstance(v, int | float | Decimal) and not isinstance(v, bool)]
-    return float(found[-1]) if found else None
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
 
 
 def _flow(found: Overview) -> list[str]:
@@ -144,9 +146,9 @@ def _runs(found: Overview) -> str:
     )
 
 
-def _bars(numbers: Iterable[float | None]) -> list[str]:
-    """A bar for each, the longest for the greatest."""
-    known = [number or 0 for number in numbers]
+def _bars(numbers: Iterable[Any]) -> list[str]:
+    """A bar for each, the longest for the greatest; none for what is no number, or endless."""
+    known = [float(n) if _is_number(n) and isfinite(n) else 0 for n in numbers]
     most = max(known, default=0) or 1
     widths = (max(number, 0) / most * _WIDEST for number in known)
     return [f'<span class=bar style="width:{width:.2f}em"></span>' for width in widths]
@@ -165,9 +167,8 @@ def _table(
 
 
 def _cell(value: Any) -> str:
-    is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
-    shown = "" if value is None else f"{value:,}" if isinstance(value, int) else text(value)
-    return f"<td{' class=n' if is_number else ''}>{_text(shown)}"
+    shown = "" if value is None else text(value)
+    return f"<td{' class=n' if _is_number(value) else ''}>{_text(shown)}"
 
 
 def _text(value: Any) -> str:

@@ -74,10 +74,10 @@ class Silver(Flow):
         if self._enrichment:
             self._enrichment.keep_rules()
         stopping = Event()
+        # A night is settled afterwards: it reads all there is in one batch.
+        self._pace = None if "availableNow" in trigger else Pace(recorded, stopping)
         if self._is_ending:  # by rules that are not to be gone on by
             trigger = query.trigger(query.AVAILABLE_NOW)
-        # One that ends is settled afterwards: it reads all there is in one batch.
-        self._pace = None if "availableNow" in trigger else Pace(recorded, stopping)
         targets = (silver, quarantine)
         write = Writer(targets, source.in_silver, checkpoint, self._enrichment, self._pace)
         self._unmatched = write.unmatched
