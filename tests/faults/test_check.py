@@ -60,15 +60,9 @@ def test_a_file_that_is_gone_or_changed(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("strike", "there"),
-    [
-        (Strike("ENOSPC", 3), {"one"}),
-        (Strike("EIO", 2, "lakehouse.storage.write: os.rename"), {"one", ".two.tmp"}),
-    ],
+    "strike", [Strike("ENOSPC", 3), Strike("EIO", 2, "lakehouse.storage.write: os.rename")]
 )
-def test_each_write_can_be_kept_from_happening(
-    tmp_path: Path, strike: Strike, there: set[str]
-) -> None:
+def test_each_write_can_be_kept_from_happening(tmp_path: Path, strike: Strike) -> None:
     """The second of two files, and then the rename of the second: by number, and by place."""
     watch = install()
     watch.begin(tmp_path, strike)
@@ -77,4 +71,4 @@ def test_each_write_can_be_kept_from_happening(
         storage.write(tmp_path / "two", "x")
     watch.end()
     assert (watch.struck or "").startswith("lakehouse.storage.write: ")
-    assert {file.name for file in tmp_path.iterdir()} == there
+    assert [file.name for file in tmp_path.iterdir()] == ["one"]

@@ -118,8 +118,8 @@ class Stream:
 
     def _is_too_early(self, flow: Flow) -> bool:
         """Whether it reads a table that another one of these queries is still to make."""
-        ours = any(name.partition(".")[0] in self._layers for name in flow.upstream)
-        return ours and not all(map(tables.exists, flow.read_from))
+        is_ours = any(name.partition(".")[0] in self._layers for name in flow.upstream)
+        return is_ours and not all(map(tables.exists, flow.read_from))
 
     @property
     def is_on(self) -> bool:
