@@ -15,27 +15,20 @@ from benchmarks.peers.declarative import PACKAGES
 from medallion.config.loader import load
 from medallion.spark.session import settings
 
-# The pipeline's own configuration cannot have these: they are of the JVM, or of its catalog.
-STATIC = (
-    *("spark.driver", "spark.executor", "spark.sql.extensions", "spark.sql.catalog", "spark.ui"),
-    "spark.python.sql.dataFrameDebugging",
-)
-
 
 def main(root: Path) -> int:
     """Make the tables of `root`; the exit status of the command."""
     ours = settings(load({"MEDALLION_HOME": str(root)}, PROJECT))
-    static = {key: value for key, value in ours.items() if key.startswith(STATIC)}
-    static["spark.sql.warehouse.dir"] = str(root / "gold")  # its default database is there
+    ours["spark.sql.warehouse.dir"] = str(root / "gold")  # its default database is there
     conf = root / "conf"
     conf.mkdir()
-    lines = (f"{key} {value}\n" for key, value in static.items())
+    # The pipeline's own configuration cannot have those of the JVM, of its catalog, or static ones.
+    lines = (f"{key} {value}\n" for key, value in ours.items())
     (conf / "spark-defaults.conf").write_text("".join(lines), encoding="utf-8")
     spec = {
         "name": "medallion",
         "storage": (root / "checkpoints").as_uri(),
         "libraries": [{"glob": {"include": "tables.py"}}],
-        "configuration": {key: value for key, value in ours.items() if key not in static},
     }
     (root / "spark-pipeline.yml").write_text(yaml.safe_dump(spec), encoding="utf-8")
     (root / "tables.py").symlink_to(Path(__file__).with_name("tables.py"))
