@@ -57,11 +57,11 @@ def open_pipeline(
 
 def _stop(spark: SparkSession) -> None:
     """Stop the queries that are left, and then Spark: a batch must not go on without it."""
-    try:
-        with suppress(*SPARK_ERRORS):  # what failed before it is what is to be told
-            for query in spark.streams.active:
-                query.stop()  # returns once its batch has ended
-    finally:
+    # What failed before it is what is to be told; and Java may be gone.
+    with suppress(*SPARK_ERRORS, OSError):
+        for query in spark.streams.active:
+            query.stop()  # returns once its batch has ended
+    with suppress(*SPARK_ERRORS, OSError):
         spark.stop()
 
 

@@ -187,7 +187,7 @@ class Stream:
     def stop(self) -> None:
         """Stop all, and put what they did on record."""
         if not self._pipeline.is_alive:
-            self._record.missing["spark"] = "Spark has ended, or Java was killed: start this again"
+            self._record.missing["spark"] = "Java has ended (memory, or a signal): start this again"
             return
         # From the end to the start of the chain, so that nothing waits for a reader.
         query.stop_all(kept.flow.run for kept in reversed(self._kept) if kept.flow.run)
