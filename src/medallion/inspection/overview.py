@@ -10,6 +10,7 @@ from medallion.inspection import catalog
 from medallion.inspection.audit import Audit, audit
 from medallion.inspection.catalog import FirstRows
 from medallion.lakehouse import clock, tables
+from medallion.lakehouse.columns import RUNS, as_number
 from medallion.ops import runs
 from medallion.ops.runs import Gate, Runs
 
@@ -75,7 +76,7 @@ def _broken(config: Config, source: str) -> dict[str, int]:
 
 def _runs(config: Config) -> tuple[QueryRun, ...]:
     names = [field.name for field in fields(QueryRun)]
-    asked = [f"arrow_cast({n}, 'Int64')" if n == "started_at" else n for n in names]
+    asked = [as_number(RUNS, name) for name in names]
     newest = f"where kind = 'query' order by number desc limit {NEWEST_RUNS}"
     rows = tables.select(config.layout.table(runs.TABLE), ", ".join(asked), newest)
     return tuple(QueryRun(*row) for row in rows)

@@ -108,3 +108,8 @@ def bronze_columns(schema: Columns, origin: Columns) -> Columns:
     """
     text = {RESCUED: "string", CORRUPT: "string"}
     return {**schema, **text, **origin, INGESTED_AT: "timestamp"}
+
+
+def as_number(columns: Columns, name: str) -> str:
+    """A column of a record in SQL, a time as microseconds since 1970."""
+    return f"arrow_cast({name}, 'Int64')" if columns[name] == "timestamp" else name

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 
 from medallion.lakehouse import records, tables
-from medallion.lakehouse.columns import FILES
+from medallion.lakehouse.columns import FILES, as_number
 from medallion.lakehouse.layout import Layout
 from medallion.lakehouse.specs import LEDGER
 
@@ -125,9 +125,7 @@ class Ledger:
 
 def read(layout: Layout, source: str | None = None, state: str | None = None) -> list[Entry]:
     """Rows of the ledger in the order in which the files were seen; no JVM."""
-    columns = ", ".join(
-        f"arrow_cast({n}, 'Int64')" if FILES[n] == "timestamp" else n for n in _NAMES
-    )
+    columns = ", ".join(as_number(FILES, name) for name in _NAMES)
     asked: Mapping[str, str | None] = {"source": source, "state": state}
     terms = [f"{name} = '{value}'" for name, value in asked.items() if value is not None]
     where = f"where {' and '.join(terms)}" if terms else ""

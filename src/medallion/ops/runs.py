@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from medallion.lakehouse import records, tables
-from medallion.lakehouse.columns import RUNS
+from medallion.lakehouse.columns import RUNS, as_number
 from medallion.lakehouse.layout import Layout
 from medallion.lakehouse.specs import RECORD
 
@@ -165,10 +165,7 @@ def _last(columns: Mapping[str, str], where: str) -> str:
     return f"last_value({_struct(columns)} order by number) filter (where {where})"
 
 
-_RUN = {
-    f.name: f"arrow_cast({f.name}, 'Int64')" if RUNS[f.name] == "timestamp" else f.name
-    for f in fields(LastRun)
-}
+_RUN = {field.name: as_number(RUNS, field.name) for field in fields(LastRun)}
 _GATE = {
     "state": "state",
     "version": "coalesce(table_version, 0)",

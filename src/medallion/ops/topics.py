@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 
 from medallion.lakehouse import records, tables
-from medallion.lakehouse.columns import TOPICS
+from medallion.lakehouse.columns import TOPICS, as_number
 from medallion.lakehouse.layout import Layout
 from medallion.lakehouse.specs import LEDGER_OF_TOPICS
 
@@ -55,9 +55,7 @@ _NAMES = [field.name for field in fields(Taken)]
 
 def read(layout: Layout, source: str) -> dict[Place, Taken]:
     """The partitions of one source; no JVM."""
-    columns = ", ".join(
-        f"arrow_cast({n}, 'Int64')" if TOPICS[n] == "timestamp" else n for n in _NAMES
-    )
+    columns = ", ".join(as_number(TOPICS, name) for name in _NAMES)
     where = f"where source = '{source}' order by topic, partition"
     rows = tables.select(layout.table(TABLE), columns, where)
     found = [Taken(**dict(zip(_NAMES, row, strict=True))) for row in rows]

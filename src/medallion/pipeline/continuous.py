@@ -151,9 +151,8 @@ class Stream:
         renewed = remedies.renewed(error) if error else "goes on by the rules that hold now"
         kept.has_stopped = True
         run.end()
-        has_helped = renewed != kept.renewed or bool(
-            run.batches
-        )  # to start it again, the last time
+        # To start it again, the last time.
+        has_helped = renewed != kept.renewed or bool(run.batches)
         run.is_renewed, kept.renewed = renewed is not None and has_helped, renewed
         is_settled = self._record.settle([kept.flow])
         if run.is_renewed and is_settled:

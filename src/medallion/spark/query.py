@@ -110,26 +110,26 @@ class Run:
         """Stop it where it is: a batch that is cut off runs again at the next start."""
         if not self._is_stopped:
             self._error = self.error()
-            self._say_so()
-            if self.is_lost:
-                fatal.release(self.query)
-            elif not fatal.stop_within(self.query, _STOP_SECONDS):
-                self.hangs_on = True
+            self._stop_query()
+            if self.hangs_on:
                 self._error = self._error or f"it could not be stopped in {_STOP_SECONDS} seconds"
             self._has_stopped()
 
     def give_up(self, patience: str) -> None:
         """Stop it where it hangs: it is a failure of its own."""
         self._error = f"nothing had happened for {patience}, and no task ran: it was given up"
-        self._say_so()
-        self.hangs_on = not fatal.stop_within(self.query, _STOP_SECONDS)
+        self._stop_query()
         if self.hangs_on:
             self._error += ", and could not be stopped"
         self._has_stopped()
 
-    def _say_so(self) -> None:
+    def _stop_query(self) -> None:
         if self.sink:
             self.sink.stopping.set()
+        if self.is_lost:
+            fatal.release(self.query)
+        else:
+            self.hangs_on = not fatal.stop_within(self.query, _STOP_SECONDS)
 
     def _has_stopped(self) -> None:
         self._is_stopped = True
