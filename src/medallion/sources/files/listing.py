@@ -13,7 +13,7 @@ from stat import S_ISDIR, S_ISREG
 from medallion.config.model import SourceConfig
 from medallion.lakehouse.layout import Layout
 from medallion.ops.ledger import File as File
-from medallion.sources.files.walk import Problem, unseen, walk
+from medallion.sources.files.walk import Problem, is_hidden, unseen, walk
 
 _LONGEST_NAME = 255  # bytes
 
@@ -137,7 +137,7 @@ def _is_hidden(path: str, folder: Path) -> bool:
     """
     name = Path(path).name
     below = Path(path).relative_to(folder).parts
-    return name.endswith("._COPYING_") or any(part[0] in "._" for part in (*below, name))
+    return is_hidden(name) or any(part[0] in "._" for part in below)
 
 
 def look(layout: Layout, path: str) -> File | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from medallion.config.model import Config
 from medallion.lakehouse.layout import Layout
 from medallion.lakehouse.text import counted
-from medallion.sources.files.walk import fits
+from medallion.sources.files.walk import fits, is_hidden
 
 Patterns = frozenset[str]
 _NONE: Patterns = frozenset()
@@ -72,11 +72,7 @@ def _unread(
             for name in below
             if name[0] not in "._" and os.path.realpath(os.path.join(folder, name)) not in ours  # noqa: PTH118
         ]
-        yield place, fit, sum(not (_is_hidden(n) or any(fits(n, p) for p in fit)) for n in files)
-
-
-def _is_hidden(name: str) -> bool:
-    return name[0] in "._" or name.endswith("._COPYING_")
+        yield place, fit, sum(not (is_hidden(n) or any(fits(n, p) for p in fit)) for n in files)
 
 
 def _told(fit: Patterns) -> str:

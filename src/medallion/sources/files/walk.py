@@ -36,6 +36,11 @@ def unseen(error: OSError, what: str = "looked at") -> Problem:
     return Problem(f"cannot be {what}: {error.strerror or error}", is_unseen=True)
 
 
+def is_hidden(name: str) -> bool:
+    """Whether Spark passes over a file for its name: mostly, it is still being written."""
+    return name[0] in "._" or name.endswith("._COPYING_")
+
+
 def fits(name: str, pattern: str) -> bool:
     """Whether a name is one of those to take in, hidden or not."""
     return fnmatchcase(name.lstrip("._"), pattern)
