@@ -16,6 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from medallion.errors import UsageError
 from medallion.lakehouse.text import counted
 from medallion.spark.errors import SPARK_ERRORS, StreamError
+from medallion.spark.fatal import has_lost_its_thread
 from medallion.streams import screens
 from medallion.streams.known import forget, label, session
 from medallion.streams.picture import Picture
@@ -23,7 +24,7 @@ from medallion.streams.plan import plan_of
 from medallion.streams.screens import Screen
 from medallion.streams.tally import Tally
 from medallion.streams.triggers import trigger as named_trigger
-from medallion.streams.waiting import exception, is_alive, stop
+from medallion.streams.waiting import exception, stop
 from medallion.streams.writing import write
 
 _PAUSE, _SECOND = 0.1, 1.0
@@ -144,7 +145,7 @@ class _Showing:
         """Draw each batch until the display is over; why it is."""
         drawn: object = None
         while True:
-            is_active = self.query.isActive and is_alive(self.query)
+            is_active = self.query.isActive and not has_lost_its_thread(self.query)
             self.tally.take(self.query)  # after that, so that the last batch is drawn
             if self.is_continuous:
                 self.tally.rows = self.table.count()

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 
-from py4j.protocol import Py4JError
 from pyspark.sql.streaming.query import StreamingQuery
 
 from medallion.errors import UsageError
 from medallion.spark.errors import SPARK_ERRORS, StreamError, one_line
+from medallion.spark.fatal import has_lost_its_thread
 from medallion.streams.known import find, keep, label, session
 from medallion.streams.table import Table
 
@@ -76,7 +76,7 @@ def exception(query_or_name: StreamingQuery | str) -> str | None:
     failure = query.exception()
     if failure is not None:
         return one_line(str(failure))
-    if query.isActive and not is_alive(query):
+    if has_lost_its_thread(query):
         return "its thread in Spark has died, of too little memory perhaps: stop it, start it anew"
     return None
 
@@ -143,14 +143,6 @@ def doing(query: StreamingQuery) -> str:
     return str(query.status["message"])
 
 
-def is_alive(query: StreamingQuery) -> bool:
-    """Whether a query's thread is there. A fatal Error of Java ends it, and Spark never notices."""
-    try:
-        return bool(query._jsq.streamingQuery().queryExecutionThread().isAlive())
-    except (Py4JError, AttributeError):  # Spark Connect shows no threads
-        return True
-
-
 def _is_ready(query: StreamingQuery) -> bool:
     # A continuous stream has no batches, and so no records of progress.
     is_known = query.lastProgress is not None or doing(query).startswith("Committing epoch")
@@ -164,7 +156,7 @@ def _until(reached: Callable[[], bool], query: StreamingQuery, timeout: float) -
         StreamError: the query failed.
     """
     end = time.monotonic() + _checked(timeout)
-    while not (done := reached()) and time.monotonic() < end and is_alive(query):
+    while not (done := reached()) and time.monotonic() < end and not has_lost_its_thread(query):
         time.sleep(_PAUSE)
     if failure := exception(query):
         raise StreamError(f"{label(query)} failed: {failure}")
