@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 
-from py4j.protocol import Py4JError
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -33,7 +31,6 @@ def _told(query: StreamingQuery) -> str:
     """All that Spark says of a query's places: before its first batch, its plan alone does."""
     last = query.lastProgress
     told = [last.json] if last else []
-    with suppress(Py4JError, AttributeError):  # Spark Connect shows no plans
-        stream = query._jsq.streamingQuery()
-        told += [stream.resolvedCheckpointRoot(), stream.analyzedPlan().toString()]
+    stream = query._jsq.streamingQuery()
+    told += [stream.resolvedCheckpointRoot(), stream.analyzedPlan().toString()]
     return "\n".join(map(str, told))

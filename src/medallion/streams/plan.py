@@ -30,9 +30,8 @@ class Plan:
 
 
 def plan_of(df: DataFrame) -> Plan:
-    """The plan of a DataFrame; empty where Spark Connect keeps it on its server."""
-    classic = getattr(df, "_jdf", None)
-    nodes = list(_streaming(classic.queryExecution().analyzed())) if classic is not None else []
+    """The plan of a DataFrame."""
+    nodes = _streaming(df._jdf.queryExecution().analyzed())
     named = [(str(node.nodeName()), node) for node in nodes]
     return Plan(
         operators=frozenset(name for name, _ in named if name not in _SOURCES),
