@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 _MOST_FILES = 24
+# The batches of several sources end on threads of their own, and share the ledgers.
+_UPSERTING = threading.Lock()
 
 
 def append(
@@ -43,16 +46,17 @@ def upsert(
 ) -> None:
     """Put rows in the place of those with the same keys, or add them, in one commit."""
     columns = spec.columns or {}
-    tables.create(table, tables.schema_json(columns), spec.properties())
-    delta = tables.open_to_write(table)
     same = " and ".join(f"old.{key} = new.{key}" for key in keys)
-    (
-        delta.merge(_arrow(columns, rows), same, source_alias="new", target_alias="old")
-        .when_matched_update_all()
-        .when_not_matched_insert_all()
-        .execute()
-    )
-    _compact(delta)
+    with _UPSERTING:
+        tables.create(table, tables.schema_json(columns), spec.properties())
+        delta = tables.open_to_write(table)
+        (
+            delta.merge(_arrow(columns, rows), same, source_alias="new", target_alias="old")
+            .when_matched_update_all()
+            .when_not_matched_insert_all()
+            .execute()
+        )
+        _compact(delta)
 
 
 def _compact(delta: DeltaTable) -> None:

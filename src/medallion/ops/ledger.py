@@ -6,7 +6,6 @@ each write may be repeated: a run that was cut off between two writes says the s
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 
@@ -22,9 +21,6 @@ REPLACED, VANISHED, ARCHIVED = "replaced", "vanished", "archived"
 STATES = (PENDING, INGESTED, REJECTED, REPLACED, VANISHED, ARCHIVED)
 # The rows of a file in one of these states are in bronze.
 TAKEN = (INGESTED, ARCHIVED, REPLACED)
-
-# All sources share one table, and their batches end on threads of their own.
-_WRITING = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -109,13 +105,8 @@ class Ledger:
         listed = {(e.path, e.version): e for e in entries}
         if not listed:
             return
-        with _WRITING:
-            records.upsert(
-                self._layout.table(TABLE),
-                LEDGER,
-                [asdict(entry) for entry in listed.values()],
-                keys=("source", "path", "version"),
-            )
+        rows = [asdict(entry) for entry in listed.values()]
+        records.upsert(self._layout.table(TABLE), LEDGER, rows, ("source", "path", "version"))
         for entry in listed.values():
             self._remember(entry)
 

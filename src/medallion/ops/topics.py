@@ -6,7 +6,6 @@ the same.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 
@@ -17,8 +16,6 @@ from medallion.lakehouse.specs import LEDGER_OF_TOPICS
 
 TABLE = "ops.topics"
 Place = tuple[str, int]  # a topic, and the number of one of its partitions
-
-_WRITING = threading.Lock()  # all sources share one table
 
 
 @dataclass(frozen=True)
@@ -66,7 +63,5 @@ def write(layout: Layout, taken: Iterable[Taken]) -> None:
     """Put rows in the place of those of the same partition, or add them."""
     rows = [asdict(each) for each in taken]
     if rows:
-        with _WRITING:
-            records.upsert(
-                layout.table(TABLE), LEDGER_OF_TOPICS, rows, ("source", "topic", "partition")
-            )
+        keys = ("source", "topic", "partition")
+        records.upsert(layout.table(TABLE), LEDGER_OF_TOPICS, rows, keys)
