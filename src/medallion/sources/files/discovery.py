@@ -27,7 +27,6 @@ from medallion.sources.files.listing import (
     Unfit,
     below_folder,
     free_name,
-    in_order,
     is_there,
     list_files,
     missing,
@@ -72,8 +71,8 @@ class Discovery:
         told += [self._versions.seen(file, now, _HIDDEN) for file in hidden]
         unfit = [self._rejected(unfit, now) for unfit in listing.unfit]
         told += self._vanished({file.path for file in (*listing.files, *listing.hidden)})
-        versions = {entry.path: entry.version for entry in fresh}
-        handed = [(f, versions[f.path]) for f in in_order(tuple(e.file for e in fresh))]
+        in_order = sorted(fresh, key=lambda entry: (entry.modified_at, entry.path))
+        handed = [(entry.file, entry.version) for entry in in_order]
         # The handing over comes first. A run that is cut off here hands the files over again, and
         # bronze leaves out what the ledger says is taken in; the other way round they would be
         # known, and never come.

@@ -184,11 +184,6 @@ def is_there(path: Path) -> bool:
     return False
 
 
-def in_order(files: Iterable[File]) -> list[File]:
-    """Files in the order in which they came."""
-    return sorted(files, key=lambda file: (file.modified_at, file.path))
-
-
 def _unspeakable(path: str) -> str | None:
     try:
         path.encode()
