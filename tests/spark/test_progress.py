@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from medallion.spark.progress import Batch, moment
+from medallion.spark.progress import Batch, moment, watermark_of
 
 
 def test_a_watermark_that_is_not_set_is_none() -> None:
-    assert moment("1970-01-01T00:00:00.000Z") is None
-    assert moment("1970-01-02T00:00:00.000Z") == 86_400_000_000
+    assert watermark_of({}) is None
+    assert watermark_of({"eventTime": {}}) is None
+    assert watermark_of({"eventTime": {"watermark": "1970-01-01T00:00:00.000Z"}}) is None
+    record = {"eventTime": {"watermark": "1970-01-02T00:00:00.000Z"}}
+    assert moment(watermark_of(record)) == 86_400_000_000
 
 
 def test_a_record_of_a_batch() -> None:

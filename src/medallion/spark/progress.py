@@ -35,9 +35,15 @@ class Batch:
                 op.get("customMetrics", {}).get("numDroppedDuplicateRows", 0) for op in operators
             ),
             late=sum(op.get("numRowsDroppedByWatermark", 0) for op in operators),
-            watermark=(record.get("eventTime") or {}).get("watermark"),
+            watermark=watermark_of(record),
             seconds=record["durationMs"].get("triggerExecution", 0) / 1000,
         )
+
+
+def watermark_of(record: dict[str, Any]) -> str | None:
+    """The watermark in a record, as Spark spells it; None while there is none, or 1970 to Spark."""
+    text = (record.get("eventTime") or {}).get("watermark")
+    return None if not text or text.startswith("1970-01-01") else str(text)
 
 
 def records_after(query: StreamingQuery, batch: int) -> Iterator[dict[str, Any]]:
@@ -55,6 +61,4 @@ def records_after(query: StreamingQuery, batch: int) -> Iterator[dict[str, Any]]
 
 def moment(text: str | None) -> int | None:
     """Microseconds since 1970 of a time as Spark's records spell it."""
-    if not text or text.startswith("1970-01-01"):
-        return None
-    return int(datetime.fromisoformat(text).timestamp() * 1_000_000)
+    return None if text is None else int(datetime.fromisoformat(text).timestamp() * 1_000_000)

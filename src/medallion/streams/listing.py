@@ -8,11 +8,10 @@ from typing import Any
 
 from pyspark.sql.streaming.query import StreamingQuery
 
+from medallion.spark.progress import watermark_of
 from medallion.streams.known import label, queries
 from medallion.streams.table import Table
 from medallion.streams.waiting import doing, exception
-
-_NONE_YET = "1970-01-01"
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,6 @@ def streams() -> Table[Stream]:
 def _stream(query: StreamingQuery) -> Stream:
     last = query.lastProgress
     record = json.loads(last.json) if last else {}
-    watermark = (record.get("eventTime") or {}).get("watermark")
     return Stream(
         name=label(query),
         id=query.id,
@@ -50,7 +48,7 @@ def _stream(query: StreamingQuery) -> Stream:
         state=_state(query),
         last_batch=_last_batch(record),
         rows_a_second=record.get("processedRowsPerSecond"),
-        watermark=None if not watermark or watermark.startswith(_NONE_YET) else watermark,
+        watermark=watermark_of(record),
     )
 
 

@@ -36,7 +36,6 @@ class Tally:
             counted(self.rows, "row"),
             f"{self.last['processedRowsPerSecond']:,.1f} rows a second",
         ]
-        watermark = (self.last.get("eventTime") or {}).get("watermark", "1970")
-        if not watermark.startswith("1970"):
+        if watermark := progress.watermark_of(self.last):
             words.append(f"watermark {watermark}")
         return ", ".join(words)
