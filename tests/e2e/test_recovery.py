@@ -18,7 +18,7 @@ from medallion.layers.bronze import writer
 from medallion.pipeline import refresh
 from medallion.spark import query
 from tests.support import PROJECT
-from tests.support.lakehouse import Lakehouse
+from tests.support.lakehouse import Lakehouse, start
 from tests.support.lines import event, recording
 from tests.support.three_nights import BY_HAND, DEVICES, FIRST, SECOND, THIRD
 
@@ -41,7 +41,7 @@ def two_cut_off(lakehouse: Lakehouse) -> Lakehouse:
 def run_without_record(lakehouse: Lakehouse, *layers: str) -> None:
     """Queries whose process is killed after they end, before their figures are on record."""
     for layer in layers:
-        query.await_all(flow.ran for flow in lakehouse.pipeline().start(layer))
+        query.await_all(flow.ran for flow in start(lakehouse.pipeline(), layer))
 
 
 def table_of(lakehouse: Lakehouse, name: str) -> str:
@@ -68,7 +68,7 @@ def test_nights_that_were_cut_off_are_settled_by_the_next(two_cut_off: Lakehouse
     assert "silver.activity: a run was cut off" in told
 
     killed = lakehouse.pipeline()
-    started = killed.start("silver")
+    started = start(killed, "silver")
     query.await_all(flow.ran for flow in started)
     for flow in started:
         flow.settle(-1)
@@ -168,7 +168,7 @@ def test_what_the_engine_counted_twice_is_counted_again(
         patch.setattr(writer, "Observation", Twice)
         lakehouse.fill("bronze")
     pipeline = lakehouse.pipeline()
-    (flow,) = pipeline.start("silver")
+    (flow,) = start(pipeline, "silver")
     query.await_all([flow.ran])
     for number, batch in flow.ran.batches.items():
         read = {name: {"rows": 2 * found["rows"]} for name, found in batch.observed.items()}

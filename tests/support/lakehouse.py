@@ -14,14 +14,22 @@ from pyspark.sql import SparkSession
 from medallion.config.loader import load
 from medallion.config.model import Config, GoldTable
 from medallion.lakehouse.layout import LAYERS, Layout
+from medallion.layers.flow import Flow
 from medallion.ops import ledger
 from medallion.ops.ledger import Entry
 from medallion.pipeline.nightly import Nightly
 from medallion.pipeline.pipeline import Pipeline
 from medallion.pipeline.report import Report
 from medallion.quality.gates import Gates
+from medallion.spark.query import AVAILABLE_NOW, trigger
 from tests.support import PROJECT, SAMPLE
 from tests.support.home import a_source
+
+
+def start(pipeline: Pipeline, layer: str) -> list[Flow]:
+    """The flows of a layer whose queries could be started; nobody settles them."""
+    flows = pipeline.flows(layer)
+    return [flow for flow in flows if pipeline.begin(flow, trigger(AVAILABLE_NOW))]
 
 
 class NoGates(Gates):

@@ -71,12 +71,6 @@ class Pipeline:
         layer = name.partition(".")[0]
         return {flow.name: flow for flow in self.flows(layer)}[name]
 
-    def start(self, layer: str, trigger_text: str = AVAILABLE_NOW) -> list[Flow]:
-        """Start the queries of a layer side by side; gives those that do not wait."""
-        flows = self.flows(layer)
-        self._refuse_held(flows)
-        return [flow for flow in flows if self.begin(flow, trigger(trigger_text))]
-
     def begin(self, flow: Flow, how: Mapping[str, Any], is_new: bool = False) -> bool:
         """Start one query; False where it waits for a schema.
 

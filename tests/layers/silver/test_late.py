@@ -14,7 +14,7 @@ from medallion.inspection.balance import Balance
 from medallion.pipeline.pipeline import Pipeline
 from medallion.spark.errors import StreamError
 from medallion.spark.query import await_all
-from tests.support.lakehouse import Lakehouse
+from tests.support.lakehouse import Lakehouse, start
 from tests.support.lines import event
 
 FIRST = (event("10:00:00"), event("15:00:00"))  # the watermark goes to 14:00
@@ -119,7 +119,7 @@ def test_a_rule_that_is_written_while_a_query_is_on_waits_for_the_next_one(
     """What the watermark drops is judged by the rules that the query itself began with."""
     lakehouse = after_first
     suite, pipeline = with_a_late_row_in_bronze(lakehouse, tmp_path)
-    started = pipeline.start("silver")
+    started = start(pipeline, "silver")
     only_q(suite)
     await_all(flow.ran for flow in started)
     assert pipeline.settle(started) == {}
@@ -141,7 +141,7 @@ def test_a_rule_that_is_written_after_a_run_was_cut_off_waits_until_that_is_sett
     lakehouse = after_first
     only_events(lakehouse, late)
     suite, pipeline = with_a_late_row_in_bronze(lakehouse, tmp_path)
-    await_all(flow.ran for flow in pipeline.start("silver"))  # cut off before it is settled
+    await_all(flow.ran for flow in start(pipeline, "silver"))  # cut off before it is settled
     only_q(suite)
     only_events(lakehouse, "quarantine" if late == "admit" else "admit")
     # Not a nightly run: by the new suite, its gate would hold back what came in by the old one.

@@ -20,7 +20,7 @@ from medallion.sources.files.batch import FileBatch
 from medallion.spark import query
 from medallion.spark.errors import StreamError
 from tests.support.home import aged
-from tests.support.lakehouse import Lakehouse, book, counts, indexes, only
+from tests.support.lakehouse import Lakehouse, book, counts, indexes, only, start
 from tests.support.lines import row
 
 
@@ -45,7 +45,7 @@ def fails_once(monkeypatch: pytest.MonkeyPatch, name: str, at_its_end: bool = Fa
 def run_cut_off(home: Lakehouse) -> None:
     """A run whose process dies: nothing is settled or put on record after its queries."""
     with pytest.raises(StreamError, match="cut off"):
-        query.await_all(flow.ran for flow in home.pipeline().start("bronze"))
+        query.await_all(flow.ran for flow in start(home.pipeline(), "bronze"))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from medallion.sources.files.batch import FileBatch
 from medallion.spark import query
 from medallion.spark.errors import StreamError
 from tests.support.home import aged
-from tests.support.lakehouse import Lakehouse, book, counts, indexes, only
+from tests.support.lakehouse import Lakehouse, book, counts, indexes, only, start
 from tests.support.lines import row
 
 
@@ -41,7 +41,7 @@ def dies_between_rows_and_ledger(
     with monkeypatch.context() as patch:
         patch.setattr(FileBatch, "record", cut_off)
         with pytest.raises(StreamError, match="cut off"):
-            query.await_all(flow.ran for flow in home.pipeline().start("bronze"))
+            query.await_all(flow.ran for flow in start(home.pipeline(), "bronze"))
 
 
 @pytest.mark.parametrize("allowed", [True, False])
