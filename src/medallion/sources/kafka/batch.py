@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql import DataFrame
@@ -68,23 +69,22 @@ class MessageBatch:
 
     def _after(self, place: Place, before: Taken | None, counts: _Counts, end: int) -> Taken | None:
         """The ledger's row of a partition after this batch; None where it has it already."""
-        if before and before.batch >= self._number:
-            return None
         topic, partition = place
-        return Taken(
-            source=self._source.name,
-            topic=topic,
-            partition=partition,
-            topic_id=self._source.topic_ids.get(topic, before.topic_id if before else None),
-            first_offset=before.first_offset if before else 0,
-            next_offset=max(end, counts.end, before.next_offset if before else 0),
+        if before is None:
+            before = Taken(
+                self._source.name, topic, partition, None, 0, 0, batch=-1, committed_at=0
+            )
+        elif before.batch >= self._number:
+            return None
+        return replace(
+            before,
+            topic_id=self._source.topic_ids.get(topic, before.topic_id),
+            next_offset=max(end, counts.end, before.next_offset),
             batch=self._number,
             committed_at=clock.now(),
-            rows=counts.rows + (before.rows if before else 0),
-            corrupt_rows=counts.corrupt + (before.corrupt_rows if before else 0),
-            rescued_rows=counts.rescued + (before.rescued_rows if before else 0),
-            lost=before.lost if before else 0,
-            made_anew=before.made_anew if before else 0,
+            rows=before.rows + counts.rows,
+            corrupt_rows=before.corrupt_rows + counts.corrupt,
+            rescued_rows=before.rescued_rows + counts.rescued,
         )
 
 
