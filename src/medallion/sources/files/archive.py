@@ -24,20 +24,19 @@ def clean(config: Config, source: SourceConfig, ledger: Ledger, batch: int) -> N
     # Where none is to be kept, no clock that was put back keeps it.
     age = source.clean_after.micros if source.clean_after else None
     latest = clock.now() - (age or 0)
+    changed: list[Entry] = []
     with Moves() as moves:
-        done = [
-            cleaned
-            for entry in ledger.all_newest()
-            if entry.state == INGESTED
-            and (entry.batch or 0) <= batch
-            and (age is None or (entry.committed_at or 0) <= latest)
-            and (cleaned := _cleaned(config, source, entry, moves)) not in (None, entry)
-        ]
-    ledger.write(done)
+        for entry in ledger.all_newest():
+            is_on_record = entry.state == INGESTED and (entry.batch or 0) <= batch
+            if is_on_record and (age is None or (entry.committed_at or 0) <= latest):
+                row = _put_away(config, source, entry, moves)
+                if row and row != entry:
+                    changed.append(row)
+    ledger.write(changed)
 
 
-def _cleaned(config: Config, source: SourceConfig, entry: Entry, moves: Moves) -> Entry | None:
-    """The new row of a file that has been moved; None where it is not ours to move."""
+def _put_away(config: Config, source: SourceConfig, entry: Entry, moves: Moves) -> Entry | None:
+    """Archive or delete a file, and give its new row; None where it is not ours to move."""
     layout = config.layout
     below = below_folder(layout, source, layout.root / entry.path)
     if below is None:  # a backfill's file stays where its owner keeps it
