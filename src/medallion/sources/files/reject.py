@@ -93,10 +93,12 @@ def put_aside(
             for e in rejected
         ]
         ledger.write(placed)
+        stuck: list[Entry] = []
         with Moves() as moves:
-            to_move = [entry for entry in placed if entry.moved_to]
-            stuck = [(e, why) for e in to_move if (why := _why_stuck(layout, e, moves))]
-        ledger.write([replace(e, moved_to=None, why=f"{e.why}; {why}") for e, why in stuck])
+            for entry in placed:
+                if entry.moved_to and (why := _move(layout, entry, entry.moved_to, moves)):
+                    stuck.append(replace(entry, moved_to=None, why=f"{entry.why}; {why}"))
+        ledger.write(stuck)
 
 
 def _place(layout: Layout, source: SourceConfig, path: str, taken: set[Path]) -> str | None:
@@ -115,9 +117,9 @@ def _reason(target: Path) -> Path:
     return target.with_name(name + REASON)
 
 
-def _why_stuck(layout: Layout, entry: Entry, moves: Moves) -> str | None:
+def _move(layout: Layout, entry: Entry, place: str, moves: Moves) -> str | None:
     """Move a file to its place; None where it has been moved, else why not."""
-    target = layout.root / (entry.moved_to or "")
+    target = layout.root / place
     try:
         # What is no file, or has a name that no table can hold, was never looked at.
         if not moves.move(layout.root / entry.path, target, entry.file if entry.size else None):
