@@ -98,24 +98,26 @@ class Bronze(Flow):
         are on record.
         """
         layout = self.config.layout
-        checkpoint = layout.checkpoint(self.name)
+        checkpoint, bronze = layout.checkpoint(self.name), layout.table(self.name)
+        written = [bronze] if self.source.stream else []  # files make the same plan again
         begun = checkpoints.last_begun(checkpoint)
-        has_rows = tables.row_count(layout.table(self.name)) > 0
-        written = [layout.table(self.name)] if self.source.stream else []
         is_torn = recovery.repair(checkpoint, written) is not None
-        # A checkpoint may be older than what bronze has, where somebody has put back a copy.
-        newest = max((log.newest_transaction(table) for table in written), default=-1)
-        is_gone = is_torn or begun < max(recorded, newest) or (begun < 0 and has_rows)
-        begins_anew = is_gone or not writer.source.can_go_on(checkpoint)
+        newest = max([recorded, *map(log.newest_transaction, written)])
+        is_lost = (
+            is_torn
+            or begun < newest  # somebody has put back an older copy of it
+            or (begun < 0 and tables.row_count(bronze) > 0)
+        )
+        begins_anew = is_lost or not writer.source.can_go_on(checkpoint)
         ended = max(checkpoints.last_committed(checkpoint), recorded)
         if begins_anew:
             shutil.rmtree(checkpoint, ignore_errors=True)
-        on_record = writer.source.last_on_record
+        on_record = writer.source.last_on_record  # None where it keeps no ledger
         if on_record is not None or begins_anew:
             writer.record_after(recorded if on_record is None else on_record, ended)
         if begins_anew:
-            writer.source.begin_anew(checkpoint, max(begun, recorded, newest))
-        if is_gone:
+            writer.source.begin_anew(checkpoint, max(begun, newest))
+        if is_lost:
             self.say(f"  {self.name}: its checkpoint is gone or torn: a new one goes by the ledger")
 
     def settle(self, since: int) -> dict[str, Any]:
