@@ -148,16 +148,17 @@ class Stream:
     def _take_up_end(self, kept: Kept, run: Run) -> None:
         """Put on record what a query did that has stopped by itself, and start it once more."""
         error = run.error()
-        renewed = remedies.renewed(error) if error else "goes on by the rules that hold now"
+        # What is said where it only has to be started again; None where it has failed.
+        restart = remedies.renewed(error) if error else "goes on by the rules that hold now"
         kept.has_stopped = True
         run.end()
-        # To start it again, the last time.
-        has_helped = renewed != kept.renewed or bool(run.batches)
-        run.is_renewed, kept.renewed = renewed is not None and has_helped, renewed
+        # Twice for the same reason, and nothing done between them: that is a failure after all.
+        is_in_vain = restart == kept.renewed and not run.batches
+        run.is_renewed, kept.renewed = restart is not None and not is_in_vain, restart
         is_settled = self._record.settle([kept.flow])
         if run.is_renewed and is_settled:
             self._goes_well(kept)
-            self._pipeline.say(f"  {kept.flow.name} {renewed}")
+            self._pipeline.say(f"  {kept.flow.name} {restart}")
         else:
             why = error or self._record.missing.get(kept.flow.name, "it has ended")
             self._fail(kept, f"stopped: {why}", is_final=run.hangs_on)
