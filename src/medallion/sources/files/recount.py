@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from typing import NamedTuple
 
 from medallion.config.model import Config, SourceConfig
 from medallion.lakehouse.text import counted
@@ -28,15 +29,12 @@ def recount(config: Config, source: SourceConfig) -> Recount:
         known.setdefault((entry.path, entry.modified_at), []).append(entry)
     unread = 0
     for key, versions in known.items():
-        recounted = [_lines(config, source, entry, newest[entry.path]) for entry in versions]
-        unread += sum(lines is None and problem is None for lines, problem in recounted)
-        problems = [problem for _, problem in recounted if problem]
+        recounted = [_count(config, source, entry, newest[entry.path]) for entry in versions]
+        unread += sum(each.is_unread for each in recounted)
+        problems = [each.problem for each in recounted if each.problem]
         found.findings += [f"{source.name}: {key[0]}: {problem}" for problem in problems]
+        lines = sum(each.lines for each in recounted)
         rows = sum(entry.rows or 0 for entry in versions)
-        lines = sum(
-            (entry.rows or 0) if lines is None else lines
-            for entry, (lines, _) in zip(versions, recounted, strict=True)
-        )
         if not problems and not lines == rows == there[key]:
             found.findings.append(
                 f"{source.name}: {key[0]} has {counted(lines, 'line')}, "
@@ -57,20 +55,28 @@ def recount(config: Config, source: SourceConfig) -> Recount:
     return found
 
 
-def _lines(
-    config: Config, source: SourceConfig, entry: Entry, newest: int
-) -> tuple[int | None, str | None]:
-    """Rows in a file that was taken in, and what is wrong with it."""
+class _Counted(NamedTuple):
+    """The lines of a file: the ledger's figure, where it is not there to be read."""
+
+    lines: int
+    is_unread: bool = False
+    problem: str | None = None
+
+
+def _count(config: Config, source: SourceConfig, entry: Entry, newest: int) -> _Counted:
+    """Count a file that was taken in."""
+    known = entry.rows or 0
     is_gone = entry.state == ledger.ARCHIVED and entry.moved_to is None  # deleted, as configured
     if is_gone or (entry.moved_to is None and newest > entry.version):  # another one lies there
-        return None, None
+        return _Counted(known, is_unread=True)
     place = entry.moved_to or entry.path
     try:
-        return rows_of(config.layout.root / place, source), None
+        return _Counted(rows_of(config.layout.root / place, source))
     except FileNotFoundError:
-        return None, f"it was taken in, and {place} is not there any more."
+        problem = f"it was taken in, and {place} is not there any more."
     except FAULTS as error:
-        return None, f"{place} cannot be read: {getattr(error, 'strerror', None) or error}."
+        problem = f"{place} cannot be read: {getattr(error, 'strerror', None) or error}."
+    return _Counted(known, problem=problem)
 
 
 def _gone_from_rejected(
