@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -64,12 +64,7 @@ def backfill(config: Config, name: str, path: Path, say: Say, debug: bool = Fals
     source = config.source(name)
     if source.stream:
         return go_on(config, source, str(path), say, lambda: _run(config, say, debug))
-    path = plain(path)
-    if not path.exists():
-        raise UsageError(f"{path}: there is no such file or folder.")
-    path = one_spelling(config.layout, source, path)
-    if path.is_file() and not fits(path.name, source.pattern):
-        raise UsageError(f"{path}: its name does not fit {source.pattern}, the pattern of {name}.")
+    path = _checked(config, source, path)
     if out := left_out(config.layout, path, source.pattern):
         say(f"{path}: {counted(out, 'file')} left out, whose names do not fit {source.pattern}")
     listed = list_files(config.layout, source, [path])
@@ -81,23 +76,46 @@ def backfill(config: Config, name: str, path: Path, say: Say, debug: bool = Fals
         say("seen to")
     else:
         _run(config, say, debug)
-    newest = _newest(config, source)
-    gone = [_gone(source, file) for p, file in files.items() if p not in newest]
-    folder = config.layout.relative(path)
+    after = _newest(config, source)
     # A file whose name no table can hold has another one since.
+    folder = f"{config.layout.relative(path)}/"
     renamed = {
-        path
-        for path, entry in newest.items()
-        if path not in before and path.startswith(f"{folder}/") and entry.state == REJECTED
+        p
+        for p, entry in after.items()
+        if p not in before and p.startswith(folder) and entry.state == REJECTED
     }
-    after = [*(entry for p, entry in newest.items() if p in paths | renamed), *gone]
+    asked = paths | renamed
+    entries = [entry for p, entry in after.items() if p in asked]
+    entries += [_gone(source, file) for p, file in files.items() if p not in after]
+    return _outcome(len(paths), before, entries)
+
+
+def _checked(config: Config, source: SourceConfig, path: Path) -> Path:
+    """The path of what is to be taken in, as the ledger spells it.
+
+    Raises:
+        UsageError: it is not there, or its name is not one that the source takes in.
+    """
+    path = plain(path)
+    if not path.exists():
+        raise UsageError(f"{path}: there is no such file or folder.")
+    path = one_spelling(config.layout, source, path)
+    if path.is_file() and not fits(path.name, source.pattern):
+        raise UsageError(
+            f"{path}: its name does not fit {source.pattern}, the pattern of {source.name}."
+        )
+    return path
+
+
+def _outcome(asked: int, before: Mapping[str, Entry], after: Sequence[Entry]) -> Backfilled:
+    """What became of some files, by the ledger as it was before and as it is after."""
     new = [e for e in after if e.state in TAKEN and _is_other(before.get(e.path), e)]
     return Backfilled(
-        len(paths),
-        len(new),
-        sum(e.rows or 0 for e in new),
-        tuple(e for e in after if e.state in (REJECTED, VANISHED)),
-        tuple(replace(e, why=e.why or _CHANGED) for e in after if e.state == PENDING),
+        files=asked,
+        new_files=len(new),
+        rows=sum(entry.rows or 0 for entry in new),
+        refused=tuple(e for e in after if e.state in (REJECTED, VANISHED)),
+        waiting=tuple(replace(e, why=e.why or _CHANGED) for e in after if e.state == PENDING),
     )
 
 
