@@ -46,18 +46,7 @@ def audit(config: Config, everything: bool = False, say: Say = lambda _: None) -
     """
     found, unsettled, holder = _at_rest(config, say)
     unjudged = {query.partition(".")[2] for query in unsettled} if holder else set()
-    findings = [
-        f"{name}: a run was cut off before it was put on record; the next run settles it."
-        for name in unsettled
-        if not holder
-    ]
-    runs = Runs(config.layout)
-    findings += [
-        f"{name}: it has failed, and what it did last is not on record ({runs.error(name)}); "
-        f"{holder} tries it again."
-        for name in unsettled
-        if holder and runs.has_failed(name)
-    ]
+    findings = _not_on_record(Runs(config.layout), unsettled, holder)
     notes = [
         f"{name}: {holder} is writing it, and its last batches are not on record yet: not judged."
         for name in sorted(unjudged)
@@ -102,6 +91,19 @@ def _at_rest(config: Config, say: Say) -> tuple[dict[str, Balance], list[str], s
         elif time.monotonic() > until:
             return found, unsettled, holder
         time.sleep(0.2)
+
+
+def _not_on_record(runs: Runs, unsettled: list[str], holder: str | None) -> list[str]:
+    """Findings about queries whose last batches are not on record; `holder` writes now, if any."""
+    if not holder:
+        cut_off = "a run was cut off before it was put on record; the next run settles it."
+        return [f"{name}: {cut_off}" for name in unsettled]
+    return [
+        f"{name}: it has failed, and what it did last is not on record ({runs.error(name)}); "
+        f"{holder} tries it again."
+        for name in unsettled
+        if runs.has_failed(name)
+    ]
 
 
 def _of_no_source(config: Config) -> list[str]:
