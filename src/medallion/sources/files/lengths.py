@@ -47,25 +47,26 @@ def _cannot_be_long(size: int, suffix: str, limit: int) -> bool:
 
 def _what_is_too_long(path: Path, source: SourceConfig, size: int) -> str | None:
     limit, is_packed = source.max_line_bytes, path.suffix.lower() in CODECS
+    is_csv = source.format == "csv"
     with opened(path) as file:
         if source.multi_line:
-            is_long = any(count > limit for count in _counts(file)) if is_packed else size > limit
+            is_long = _is_longer(file, limit) if is_packed else size > limit
             return "the document" if is_long else None
         if not is_packed:
-            is_short = not _may_be_long(file, size, limit)
-            if is_short and not (source.format == "csv" and _has_quotes(file)):
+            # A row of CSV has several lines where one of its fields is in quotes.
+            if not (_may_be_long(file, size, limit) or (is_csv and _has_quotes(file))):
                 return None
             file.seek(0)
-        number = _long_row(file, limit) if source.format == "csv" else _long_line(file, limit)
+        number = _long_row(file, limit) if is_csv else _long_line(file, limit)
     return f"line {number:,}" if number else None
 
 
-def _counts(file: IO[bytes]) -> Iterator[int]:
-    """How many bytes have been read, again and again."""
+def _is_longer(file: IO[bytes], limit: int) -> bool:
+    """Whether a packed file has more bytes; read no further than that takes."""
     count = 0
-    while chunk := file.read(_CHUNK):
+    while count <= limit and (chunk := file.read(_CHUNK)):
         count += len(chunk)
-        yield count
+    return count > limit
 
 
 def _may_be_long(file: IO[bytes], size: int, limit: int) -> bool:
