@@ -11,8 +11,8 @@ from collections.abc import Iterable, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 from medallion.config.model import Maintenance
@@ -78,24 +78,22 @@ def clean(
 def _vacuum(table: Path, policy: Maintenance, keep: list[int], is_idle: bool) -> int:
     """Remove what was replaced before the retention; the files of the versions to `keep` stay,
     whenever they were replaced."""
-    from deltalake import DeltaTable
-
-    # What was replaced, and what no commit names: the latter only where no write is under way.
     seconds = policy.retention.seconds
-    hours = {False: math.ceil(seconds / 3600) if seconds >= 3600 else 0, True: _ORPHANED_HOURS}
+    passes = [(math.ceil(seconds / 3600) if seconds >= 3600 else 0, False)]
+    if is_idle:  # what no commit names as well, for no write is under way
+        passes.append((_ORPHANED_HOURS, True))
     removed = 0
-    for is_full in (False, True) if is_idle else (False,):
-        how = partial(
-            DeltaTable.vacuum,
-            retention_hours=hours[is_full],
-            enforce_retention_duration=False,
-            full=is_full,
-            keep_versions=keep or None,
-        )
-        found = how(tables.open_table(table), dry_run=True)
+    for hours, is_full in passes:
+        how: dict[str, Any] = {
+            "retention_hours": hours,
+            "enforce_retention_duration": False,
+            "full": is_full,
+            "keep_versions": keep or None,
+        }
+        found = tables.open_table(table).vacuum(dry_run=True, **how)
         # It would put on record once more what it has removed before.
         if there := sum((table / unquote(file)).exists() for file in found):
-            how(tables.open_to_write(table), dry_run=False)
+            tables.open_to_write(table).vacuum(dry_run=False, **how)
             removed += there
     return removed
 
