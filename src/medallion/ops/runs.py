@@ -127,12 +127,12 @@ class Runs:
 
 def _standing(table: Path) -> Standing:
     """The whole standing by one question: each would open all files of the record."""
-    rows = tables.select(table, _ASKED, "group by query", _ROWS)
+    rows = tables.select(table, ", ".join(_ASKED.values()), "group by query", _ROWS)
+    found = [dict(zip(_ASKED, row, strict=True)) for row in rows]
 
     def each(answer: str) -> dict[str, Any]:
         """One answer for each query that there is one for."""
-        at = list(_ANSWERS).index(answer) + 1
-        return {row[0]: row[at] for row in rows if row[at] is not None}
+        return {row["query"]: row[answer] for row in found if row[answer] is not None}
 
     return Standing(
         sums={query: Sums(**it) for query, it in each("sums").items()},
@@ -183,7 +183,8 @@ _SINCE_REFRESH = {name: f"{it} filter (where {_IS_SINCE})" for name, it in _SUMS
 # The last one, and not the greatest: a table that is made anew begins at version 0 again.
 _VERSION = "last_value(coalesce(table_version, 0) order by number) filter (where {where})"
 _PASSED = f"state = '{PASSED}' and (since is null or number >= since)"
-_ANSWERS = {
+_ASKED = {
+    "query": "query",
     "sums": f"case when count(*) filter (where {_IS_SINCE}) > 0 then {_struct(_SINCE_REFRESH)} end",
     "last": _last(_RUN, "kind = 'query'"),
     "last_busy": _last(_RUN, "kind = 'query' and rows_in > 0"),
@@ -196,4 +197,3 @@ _ANSWERS = {
     "refreshing_runs": f"array_agg(distinct run_id) filter (where state = '{REFRESHED}')",
     "last_number": "max(number)",
 }
-_ASKED = ", ".join(["query", *_ANSWERS.values()])
