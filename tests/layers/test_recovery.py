@@ -102,7 +102,7 @@ def test_rows_whose_checkpoint_is_gone(checkpoint: Path) -> None:
 def test_a_checkpoint_and_a_table_that_are_not_each_others(checkpoint: Path) -> None:
     """The table was moved away, or an older copy of the checkpoint was put back."""
     table = written(checkpoint.with_name("table"), 3)
-    assert recovery.parted(checkpoint, (table,)) is None
+    assert recovery.find_mismatch(checkpoint, (table,)) is None
     none = checkpoint.with_name("none")
     with pytest.raises(UsageError, match=r"none is gone: medallion refresh silver\.a"):
         recovery.refuse_lost("silver.a", checkpoint, (table, none), recorded=3)
@@ -111,7 +111,7 @@ def test_a_checkpoint_and_a_table_that_are_not_each_others(checkpoint: Path) -> 
         recovery.refuse_lost("silver.a", checkpoint, (table,), recorded=3)
     for name in ("definition", "settings"):
         checkpoints.note(checkpoint, name, {"keys": ["a"]})
-    assert "is older" in (recovery.forget_parted(checkpoint, (table,)) or "")
+    assert "is older" in (recovery.drop_mismatched(checkpoint, (table,)) or "")
     assert [part.name for part in checkpoint.iterdir()] == ["definition.json"]
 
 

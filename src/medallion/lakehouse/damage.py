@@ -12,7 +12,7 @@ from medallion.lakehouse import log
 _PARQUET = b"PAR1"  # the last bytes of every file of that format
 
 
-def refuse(table: Path, error: Exception | None = None) -> MedallionError:
+def error_for(table: Path, error: Exception | None = None) -> MedallionError:
     """The error to raise for a table whose log, or whose data, cannot be read.
 
     Args:

@@ -95,11 +95,11 @@ def open_to_write(table: Path) -> DeltaTable:
     from deltalake.exceptions import DeltaError
 
     if damage.is_cut_off(table):
-        raise damage.refuse(table)
+        raise damage.error_for(table)
     try:
         return DeltaTable(table)
     except DeltaError as error:
-        raise damage.refuse(table, error) from error
+        raise damage.error_for(table, error) from error
 
 
 def version(table: Path) -> int:
@@ -138,7 +138,7 @@ def select(table: Path, what: str, rest: str = "", source: str = "rows") -> list
         for batch in engine.execute(f"select {what} from {source} {rest}"):
             found += zip(*(column.to_pylist() for column in batch.columns), strict=True)
     except Exception as error:  # a data file that is gone or damaged has no class of its own
-        raise damage.refuse(table, error) from error
+        raise damage.error_for(table, error) from error
     return found
 
 

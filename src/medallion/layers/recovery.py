@@ -55,8 +55,10 @@ def has_begun_to_write(checkpoint: Path, targets: Iterable[Path]) -> bool:
     return has_written(checkpoint, targets, batch)
 
 
-def parted(checkpoint: Path, targets: Sequence[Path], is_numbered: bool = True) -> str | None:
-    """Why a checkpoint and the tables that its query writes do not belong together any more.
+def find_mismatch(
+    checkpoint: Path, targets: Sequence[Path], is_numbered: bool = True
+) -> str | None:
+    """Repair a checkpoint; why it and the tables of its query do not belong together even then.
 
     Somebody has moved a table away, or put back an older copy of the checkpoint: the numbers of its
     next batches are in the table already, and Delta would pass over their rows.
@@ -87,7 +89,7 @@ def refuse_lost(name: str, checkpoint: Path, targets: Sequence[Path], recorded: 
         recorded: the last of its batches that is on record.
     """
     again = f"medallion refresh {name} rebuilds the table and its checkpoint."
-    if why := parted(checkpoint, targets):
+    if why := find_mismatch(checkpoint, targets):
         raise UsageError(f"{name} cannot go on, for {why}: {again}")
     begun = checkpoints.last_begun(checkpoint)
     if begun < recorded or (begun < 0 and any(map(tables.row_count, targets))):
@@ -97,7 +99,7 @@ def refuse_lost(name: str, checkpoint: Path, targets: Sequence[Path], recorded: 
         )
 
 
-def forget_parted(
+def drop_mismatched(
     checkpoint: Path, targets: Sequence[Path], is_numbered: bool = True
 ) -> str | None:
     """Drop a checkpoint that is of no use, for a query that counts all anew; why, if it is.
@@ -105,7 +107,7 @@ def forget_parted(
     The note of what the table was made by stays: who goes on has to know it, whenever the process
     dies. And with its metadata gone, what is left is torn as long as it has a batch.
     """
-    if why := parted(checkpoint, targets, is_numbered):
+    if why := find_mismatch(checkpoint, targets, is_numbered):
         (checkpoint / "metadata").unlink(missing_ok=True)
         for part in sorted(checkpoint.iterdir(), key=lambda each: each.name in _BATCHES):
             if part.is_dir():

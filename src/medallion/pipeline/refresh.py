@@ -75,7 +75,7 @@ def refresh(pipeline: Pipeline, table: str) -> None:
         return
     if pipeline.flow(table).is_gated:
         pipeline.refuse_held()
-    left = _left(pipeline.config.layout)
+    left = _reopen_plan(pipeline.config.layout)
     # What is published of a table reads what a refresh has changed, as it reads any change.
     rebuilt = (flow for layer in later for flow in pipeline.flows(layer) if flow.targets)
     readers = [flow.name for flow in rebuilt if table in flow.upstream]
@@ -125,8 +125,8 @@ def finish(
         Why some tables could not be rebuilt, which are left to do; the others are.
     """
     layout, failures = pipeline.config.layout, list[MedallionError]()
-    for table in (left for left in _left(layout) if left.partition(".")[0] == layer):
-        rest = tuple(other for other in _left(layout) if other != table)
+    for table in (left for left in _reopen_plan(layout) if left.partition(".")[0] == layer):
+        rest = tuple(other for other in _reopen_plan(layout) if other != table)
         if table not in names(pipeline.config):  # the configuration has given it up
             refresh_plan.write(layout, refresh_plan.Plan(table, then=rest))
             continue
@@ -153,14 +153,14 @@ def take_up_late(
         return []
     failures = []
     for flow in pipeline.flows("gold"):
-        left = _left(pipeline.config.layout)
+        left = _reopen_plan(pipeline.config.layout)
         is_late = pipeline.runs.late_rows(flow.name) and not flow.source_names & without
         if is_late and flow.name not in left:  # those are for `finish`
             failures.append(_failure(pipeline, flow.name, left))
     return [error for error in failures if error]
 
 
-def _left(layout: Layout) -> tuple[str, ...]:
+def _reopen_plan(layout: Layout) -> tuple[str, ...]:
     """What an earlier refresh has left to do. A swap that could not be ended begins with building
     once more: what was built may go then, and must not be taken for put in place."""
     plan = refresh_plan.read(layout)

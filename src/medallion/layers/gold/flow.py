@@ -53,7 +53,7 @@ class Gold(Flow):
         self._refuse_another(checkpoint, target, now)
         if table.output_mode == "append":  # a new checkpoint would append all of it again
             recovery.refuse_lost(self.name, checkpoint, [target], recorded)
-        elif why := recovery.forget_parted(checkpoint, [target], table.output_mode != "update"):
+        elif why := recovery.drop_mismatched(checkpoint, [target], table.output_mode != "update"):
             self.say(f"  {self.name}: {why}: all of silver is counted anew")
         self.tell_kept_settings()
         stream = self._stream()

@@ -104,7 +104,7 @@ class Enrichment:
         Raises:
             MedallionError: it cannot be read, or is no reference.
         """
-        copy = rows.sparkSession.read.schema(self._ddl).parquet(escaped(self._kept(batch)))
+        copy = rows.sparkSession.read.schema(self._ddl).parquet(escaped(self._make_copy(batch)))
         return self._joined(rows, copy)
 
     def of_now(self, rows: DataFrame) -> DataFrame:
@@ -133,8 +133,8 @@ class Enrichment:
     def _look(self) -> Reference:
         return look(self._spark, self._file, self.name, self._kinds)
 
-    def _kept(self, batch: int) -> Path:
-        """The copy that a batch reads, made anew where the reference is another one."""
+    def _make_copy(self, batch: int) -> Path:
+        """Copy the reference for a batch to read, unless it is the one that was copied last."""
         folder, then = self._checkpoint / _NOTE, checkpoints.noted(self._checkpoint, _NOTE)
         if then and recovery.has_written(self._checkpoint, self._targets, batch):
             return folder / str(then["of"])

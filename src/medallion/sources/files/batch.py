@@ -54,7 +54,7 @@ class FileBatch:
         """Do some work with the files' rows, without the files that cannot be read."""
         if not self._is_looked_at:
             # With a new checkpoint batches begin anew: what has rows was taken in before that.
-            new = [e for e in self._entries if not e.rows and self.files.is_unchanged(e)]
+            new = [e for e in self._entries if not e.rows and self.files.check_unchanged(e)]
             self._entries = self._not_deadly(self._fit_to_read(new))
             self._is_looked_at = True
         while self._entries:
@@ -113,7 +113,7 @@ class FileBatch:
         """
         files, entries = self.files, self._entries
         _refuse_broken(files, error)
-        good = [entry for entry in entries if files.is_unchanged(entry)]
+        good = [entry for entry in entries if files.check_unchanged(entry)]
         if len(good) == len(entries):
             good = files.put_aside(entries, reject.why_unreadable)
         if len(good) == len(entries):

@@ -173,7 +173,7 @@ class Discovery:
     def _rejected(self, unfit: Unfit, now: int) -> Entry:
         if unfit.is_unseen:
             return self._unseen(unfit, now)
-        path = self._renamed(unfit.path)
+        path = self._rename_if_not_utf8(unfit.path)
         known = self.ledger.newest(path)
         if known is not None and known.state == REJECTED and known.moved_to is None:
             return known  # it could not be moved
@@ -189,8 +189,8 @@ class Discovery:
             return known
         return self._versions.seen(File(unfit.path, 0, now), now, unfit.why)
 
-    def _renamed(self, path: str) -> str:
-        """A path that a table can hold; where it is none, its file gets one."""
+    def _rename_if_not_utf8(self, path: str) -> str:
+        """A path that a table can hold: where it is none, its file gets another name."""
         spelled = path.encode(errors="backslashreplace").decode()
         if spelled == path:
             return path

@@ -151,8 +151,11 @@ class Files:
     def _rows_at(self, paths: list[str]) -> DataFrame:
         return reader.rows(self.spark, self.config, self.settings, paths, self._schema.columns)
 
-    def is_unchanged(self, entry: Entry) -> bool:
-        """Whether a file is as it was listed; a changed one is handed over anew, as it is then."""
+    def check_unchanged(self, entry: Entry) -> bool:
+        """Whether a file is as it was listed; one that is gone is put on record as vanished.
+
+        A changed one is handed over anew, as it is then.
+        """
         found = stat(self.config.layout, entry.path)
         if found is None:
             why = "gone between its listing and its reading"
