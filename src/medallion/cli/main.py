@@ -30,13 +30,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return command(load(), options)
     except MedallionError as error:
-        _told(f"medallion: {error}", options.debug)
+        _print_error(f"medallion: {error}", options.debug)
         return error.exit_status
     except BrokenPipeError:  # head has seen enough of what a command that only looks had to show
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
-        _told("medallion: interrupted; the next run goes on from here.")
+        _print_error("medallion: interrupted; the next run goes on from here.")
         return 130
     except Exception as error:
         return _unforeseen(error, options.debug)
@@ -45,16 +45,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _unforeseen(error: Exception, debug: bool) -> int:
     """What nobody foresaw, in one line; a file or folder that the system refuses is no crash."""
     if isinstance(error, OSError) and error.filename and error.strerror:
-        _told(f"medallion: {error.filename}: {error.strerror}.", debug)
+        _print_error(f"medallion: {error.filename}: {error.strerror}.", debug)
         return 2
     from medallion.spark.errors import one_line  # here: it brings Spark
 
     line = f"{type(error).__name__}: {one_line(str(error))}; --debug shows where."
-    _told(f"medallion crashed: {line}", debug)
+    _print_error(f"medallion crashed: {line}", debug)
     return 70
 
 
-def _told(line: str, debug: bool = False) -> None:
+def _print_error(line: str, debug: bool = False) -> None:
     """Say what is wrong, below where it came from if that is asked for."""
     if debug:
         show(traceback.format_exc(), sys.stderr)

@@ -132,7 +132,7 @@ class Flow(ABC):
     def release(self, batch: int) -> None:  # noqa: B027
         """Put away what the batches up to this one read: their figures are on record."""
 
-    def told(self, batch: Batch) -> str | None:
+    def describe(self, batch: Batch) -> str | None:
         """What a batch did, for people; None where it did nothing."""
         return counted(batch.rows, "row") if batch.rows else None
 

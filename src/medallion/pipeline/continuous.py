@@ -149,14 +149,14 @@ class Stream:
         """Put on record what a query did that has stopped by itself, and start it once more."""
         error = run.error()
         # What is said where it only has to be started again; None where it has failed.
-        restart = remedies.renewed(error) if error else "goes on by the rules that hold now"
+        restart = remedies.restart_note(error) if error else "goes on by the rules that hold now"
         kept.has_stopped = True
         run.end()
         # Twice for the same reason, and nothing done between them: that is a failure after all.
-        is_in_vain = restart == kept.renewed and not run.batches
-        run.is_renewed, kept.renewed = restart is not None and not is_in_vain, restart
+        is_in_vain = restart == kept.restart_note and not run.batches
+        run.is_to_restart, kept.restart_note = restart is not None and not is_in_vain, restart
         is_settled = self._record.settle([kept.flow])
-        if run.is_renewed and is_settled:
+        if run.is_to_restart and is_settled:
             self._goes_well(kept)
             self._pipeline.say(f"  {kept.flow.name} {restart}")
         else:
@@ -195,7 +195,7 @@ class Stream:
             run = kept.flow.run
             # One that only has to be started again is so by the next run.
             error = run.error() if run else None
-            if error and not kept.tries.failure and not remedies.renewed(error):
+            if error and not kept.tries.failure and not remedies.restart_note(error):
                 kept.tries.failed(f"{kept.flow.name}: {error}")
         self._record.settle(self._flows)
 

@@ -77,11 +77,11 @@ class Nightly:
     def _stream(self, layer: str) -> None:
         # Such as what was rebuilt while gold was held back.
         self._tell_all("refresh", refresh.finish(self.pipeline, layer, self.unjudged))
-        with self._told(layer):
+        with self._reporting_errors(layer):
             self.pipeline.run(layer, without=self.unjudged, is_finished=True)
 
     @contextmanager
-    def _told(self, what: str) -> Iterator[None]:
+    def _reporting_errors(self, what: str) -> Iterator[None]:
         """What fails is told, and the rest goes on."""
         try:
             yield
@@ -124,7 +124,7 @@ class Nightly:
         gates = []
         for flow, future in waiting:
             before = len(self.report.errors)
-            with self._told("gates"):
+            with self._reporting_errors("gates"):
                 if gate := future.result():
                     gates.append(gate)
             if len(self.report.errors) > before:

@@ -176,7 +176,7 @@ class Pipeline:
         self.runs.write([{**what, **by, "started_at": clock.now()}])
 
     def _tell(self, flow: Flow, batch: Batch) -> None:
-        if told := flow.told(batch):
+        if told := flow.describe(batch):
             self.say(f"  {flow.name} batch {batch.id}: {told}, {batch.seconds:.1f} s")
 
     def _refuse_old(self, flow: Flow) -> None:

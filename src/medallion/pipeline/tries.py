@@ -77,7 +77,7 @@ class Kept:
     tries: Tries = field(default_factory=Tries)
     polls: Tries = field(default_factory=Tries)
     has_stopped: bool = False  # which is told, and on record
-    renewed: str | None = None  # what was told when it had to be started again last
+    restart_note: str | None = None  # what was told when it had to be started again last
     polled_at: float = -inf
     asked_at: float = -inf  # whether it can be started
 

@@ -42,7 +42,7 @@ class Batch(Protocol):
     """What one micro-batch was handed."""
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """How much it is, for people: `2 files`."""
 
     def read(self, work: Callable[[DataFrame], None], what: str) -> None:

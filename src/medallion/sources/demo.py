@@ -25,7 +25,7 @@ from medallion.spark.errors import SPARK_ERRORS, one_line
 class DemoBatch:
     """What one batch was handed; see `sources.base.Batch`."""
 
-    told = "a demonstration"
+    summary = "a demonstration"
 
     def __init__(self, handed: DataFrame | None) -> None:
         self._handed = handed

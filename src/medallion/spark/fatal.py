@@ -80,7 +80,7 @@ def cause(query: StreamingQuery) -> str:
     return next(found, "an error of Java")
 
 
-def told_without_words(query: StreamingQuery) -> str:
+def error_kind(query: StreamingQuery) -> str:
     """What a query failed of, where the error of Java has no message: its kind."""
     failure = query._jsq.exception()
     return str(failure.get().cause().toString()) if failure.isDefined() else "an error of Java"

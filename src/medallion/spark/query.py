@@ -60,7 +60,7 @@ class Run:
     ended: float | None = None
     batches: dict[int, Batch] = field(default_factory=dict)
     on_batch: Callable[[Run, Batch], None] | None = None
-    is_renewed: bool = False  # it has only to be started again, which is no failure
+    is_to_restart: bool = False  # it has only to be started again, which is no failure
     hangs_on: bool = False  # it could not be stopped: no other one may take its place
     is_settled: bool = False  # all of it is on record
     _is_stopped: bool = False
@@ -168,7 +168,7 @@ class Run:
 
     def error(self) -> str | None:
         """What stopped the query, in one line; None where it runs or ended well."""
-        if self._is_stopped or self.is_renewed:
+        if self._is_stopped or self.is_to_restart:
             return self._error
         if self.is_lost:
             return f"its thread in Spark has died of {fatal.cause(self.query)}"
@@ -178,10 +178,10 @@ class Run:
         failure = self.sink.failure if self.sink else None
         told = str(failure) if failure else one_line(str(exception))
         if _WORDLESS in told:
-            return fatal.told_without_words(self.query)
+            return fatal.error_kind(self.query)
         if any(n in told for n in _NO_CAUSE) and (why := fatal.root_cause(self.query)) not in told:
             told += f" ({why})"
-        return remedies.told(told, self.name)
+        return remedies.explain(told, self.name)
 
 
 def start(

@@ -15,19 +15,19 @@ _REWRITTEN = (
     "unexpected Delta table (id",  # its class has two spellings
 )
 # What ends a query that only has to be started again, and what it is told to have done then.
-_RENEWED = {
+_RESTARTS = {
     "DELTA_SCHEMA_CHANGED": "goes on with new columns",
     "DELTA_METADATA_CHANGED": "is started anew: somebody has changed the settings of its table",
     "no Kafka broker answers": "has stopped, for no Kafka broker answers; it is tried again",
 }
 
 
-def renewed(error: str) -> str | None:
+def restart_note(error: str) -> str | None:
     """What is told of a query that such an error has ended, if it only has to be started again."""
-    return next((told for name, told in _RENEWED.items() if name in error), None)
+    return next((told for name, told in _RESTARTS.items() if name in error), None)
 
 
-def told(error: str, query: str) -> str:
+def explain(error: str, query: str) -> str:
     """What a query was stopped by, in words; as Spark says it where nothing better is known.
 
     Args:

@@ -22,12 +22,12 @@ def stop_below(root: Path, timeout: float) -> Table[Stopped]:
 
 
 def _touches(query: StreamingQuery, root: Path) -> bool:
-    told = _told(query)
+    told = _places_text(query)
     # Spark spells some of its paths as addresses, with a blank as %20.
     return any(f"{place}/" in told for place in (root, root.as_uri().removeprefix("file://")))
 
 
-def _told(query: StreamingQuery) -> str:
+def _places_text(query: StreamingQuery) -> str:
     """All that Spark says of a query's places: before its first batch, its plan alone does."""
     last = query.lastProgress
     told = [last.json] if last else []

@@ -32,7 +32,7 @@ def as_json(report: Report) -> dict[str, Any]:
 def as_text(report: Report, gold: Sequence[FirstRows]) -> str:
     """Warnings, gold's tables, the balance of rows, and the time it took."""
     lines = [
-        visible(f"{failure.on_failure:<9} {_told(failure)}")
+        visible(f"{failure.on_failure:<9} {_failure_line(failure)}")
         for gate in report.gates
         for failure in gate.verdict.failures
         if failure not in gate.stops
@@ -52,7 +52,7 @@ def failures(report: Report) -> list[str]:
     lines = list(report.errors)
     for gate in report.gates:
         for failure in gate.stops:
-            lines += [_told(failure), *(f"  {example}" for example in failure.examples)]
+            lines += [_failure_line(failure), *(f"  {example}" for example in failure.examples)]
     if any(gate.stops for gate in report.gates):
         lines.append(
             "gold is held back until these pass: put the data or the rule right and run nightly "
@@ -63,7 +63,7 @@ def failures(report: Report) -> list[str]:
     return lines
 
 
-def _told(failure: Failure) -> str:
+def _failure_line(failure: Failure) -> str:
     return f"{failure.expectation} failed on {failure.table}: {failure.detail}"
 
 

@@ -180,7 +180,7 @@ class Bronze(Flow):
         if self._writer:
             self._writer.source.release(batch)
 
-    def told(self, batch: Batch) -> str | None:
+    def describe(self, batch: Batch) -> str | None:
         """The query itself may stream paths, and read their rows inside of its batches."""
         if not batch.rows:
             return None

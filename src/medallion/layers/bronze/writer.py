@@ -95,7 +95,7 @@ class Writer:
         """Make a first schema from a batch, where nobody declared one."""
         if not self._schema.is_known:
             batch.read(
-                lambda rows: self._schema.infer(rows, batch.told),
+                lambda rows: self._schema.infer(rows, batch.summary),
                 f"{self._name}, to infer its schema",
             )
 

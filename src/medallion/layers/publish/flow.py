@@ -164,7 +164,7 @@ class Publish(Flow):
         """Nothing: it makes no table, and looks at where it publishes by itself."""
         return {}
 
-    def told(self, batch: Batch) -> str | None:
+    def describe(self, batch: Batch) -> str | None:
         """How many changes it has sent."""
         return counted(self.sent(batch), "change") if batch.rows else None
 

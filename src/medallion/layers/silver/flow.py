@@ -241,7 +241,7 @@ class Silver(Flow):
         others = new.where(~transform.has_identity(keys))
         return alike.select(new.columns).unionByName(others)
 
-    def told(self, batch: Batch) -> str | None:
+    def describe(self, batch: Batch) -> str | None:
         """It reads each row twice, once on the way around the watermark: it counts them itself."""
         rows = rows_observed(batch) or batch.rows
         told = counted(rows, "row") if rows else None

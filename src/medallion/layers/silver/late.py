@@ -135,7 +135,7 @@ class Batch:
     def _taken(self, rows: DataFrame) -> DataFrame:
         """What tells the rows whose keys are taken, as far as `rows` could have them: silver's, and
         those that `_aside` gives."""
-        silver = self._silver_beside(rows).select(self._told_by)
+        silver = self._silver_beside(rows).select(self._row_key)
         return silver.unionByName(self._aside()) if self._rules else silver
 
     def _aside(self) -> DataFrame:
@@ -152,10 +152,10 @@ class Batch:
         rows = quarantine.where(is_aside).drop(FAILED_RULES)
         # Bronze may have columns that quarantine has had no row of yet.
         whole = rows.unionByName(bronze.limit(0), allowMissingColumns=True)
-        return self._check(whole).select(self._told_by)
+        return self._check(whole).select(self._row_key)
 
     @property
-    def _told_by(self) -> list[str]:
+    def _row_key(self) -> list[str]:
         return [*self._source.keys, *self._source.silver_origin, INGESTED_AT]
 
     def _admit(self, late: DataFrame) -> int:
@@ -215,7 +215,7 @@ class Batch:
 
     def _came_into(self, table: DataFrame, rows: DataFrame) -> int:
         """How many of these rows a table took: of rows with one key it can only have taken one."""
-        on = self._told_by
+        on = self._row_key
         return rows.select(on).distinct().join(table.select(on), on, "semi").count()
 
 

@@ -46,7 +46,7 @@ class FileBatch:
         self._is_looked_at = False
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """How many files are read."""
         return counted(len(self._entries), "file")
 

@@ -38,7 +38,7 @@ def unread(config: Config) -> list[str]:
                 found[folder, fit] += files
     return [
         f"{config.layout.relative(folder)}: {counted(files, 'file')} that no source of "
-        f"pipeline.yaml reads{_told(fit)}"
+        f"pipeline.yaml reads{_pattern_note(fit)}"
         for (folder, fit), files in sorted(found.items(), key=lambda each: each[0][0])
         if files
     ]
@@ -75,5 +75,5 @@ def _unread(
         yield place, fit, sum(not (is_hidden(n) or any(fits(n, p) for p in fit)) for n in files)
 
 
-def _told(fit: Patterns) -> str:
+def _pattern_note(fit: Patterns) -> str:
     return f": their names do not fit {' or '.join(sorted(fit))}" if fit else ""

@@ -41,7 +41,7 @@ class MessageBatch:
         self._source, self._number, self._handed = source, number, handed
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """Which topics are read."""
         return counted(len(self._source.kafka.topics), "topic")
 
