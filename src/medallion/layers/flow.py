@@ -18,7 +18,7 @@ from medallion.ops import due
 from medallion.ops.runs import Runs
 from medallion.schema import registry
 from medallion.spark import table_files
-from medallion.spark.progress import Batch
+from medallion.spark.progress import BatchProgress
 from medallion.spark.query import Run
 
 
@@ -132,7 +132,7 @@ class Flow(ABC):
     def release(self, batch: int) -> None:  # noqa: B027
         """Put away what the batches up to this one read: their figures are on record."""
 
-    def describe(self, batch: Batch) -> str | None:
+    def describe(self, batch: BatchProgress) -> str | None:
         """What a batch did, for people; None where it did nothing."""
         return counted(batch.rows, "row") if batch.rows else None
 

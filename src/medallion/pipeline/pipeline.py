@@ -28,7 +28,7 @@ from medallion.ops.runs import FAILED, Runs
 from medallion.pipeline import settlement
 from medallion.spark import fatal
 from medallion.spark.errors import StreamError, one_line, ours
-from medallion.spark.progress import Batch
+from medallion.spark.progress import BatchProgress
 from medallion.spark.query import AVAILABLE_NOW, await_all, trigger
 from medallion.spark.watch import Watch
 
@@ -175,7 +175,7 @@ class Pipeline:
         by = {"run_id": self.run_id, "command": self.command}
         self.runs.write([{**what, **by, "started_at": clock.now()}])
 
-    def _tell(self, flow: Flow, batch: Batch) -> None:
+    def _tell(self, flow: Flow, batch: BatchProgress) -> None:
         if told := flow.describe(batch):
             self.say(f"  {flow.name} batch {batch.id}: {told}, {batch.seconds:.1f} s")
 

@@ -38,7 +38,7 @@ class Recount:
     notes: list[str] = field(default_factory=list)
 
 
-class Batch(Protocol):
+class SourceBatch(Protocol):
     """What one micro-batch was handed."""
 
     @property
@@ -83,10 +83,10 @@ class Source(Protocol):
             MedallionError: something has to be set up first.
         """
 
-    def batch(self, number: int, handed: DataFrame) -> Batch:
+    def batch(self, number: int, handed: DataFrame) -> SourceBatch:
         """One batch, with what it was handed of the stream."""
 
-    def cut_off(self, number: int) -> Batch:
+    def cut_off(self, number: int) -> SourceBatch:
         """A batch whose rows are in bronze and not on record: its run was cut off between them."""
 
     @property
@@ -113,7 +113,7 @@ class Source(Protocol):
             last: the last batch that is known: the numbers go on from there.
         """
 
-    def sample(self) -> Batch:
+    def sample(self) -> SourceBatch:
         """What waits, to infer a schema from: as much as one batch may take."""
 
     def recount(self, number: int) -> int:

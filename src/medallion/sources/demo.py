@@ -23,7 +23,7 @@ from medallion.spark.errors import SPARK_ERRORS, one_line
 
 
 class DemoBatch:
-    """What one batch was handed; see `sources.base.Batch`."""
+    """What one batch was handed; see `sources.base.SourceBatch`."""
 
     summary = "a demonstration"
 

@@ -12,7 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 
 @dataclass(frozen=True)
-class Batch:
+class BatchProgress:
     """The engine's record of one micro-batch."""
 
     id: int
@@ -24,7 +24,7 @@ class Batch:
     seconds: float
 
     @classmethod
-    def of(cls, record: dict[str, Any]) -> Batch:
+    def of(cls, record: dict[str, Any]) -> BatchProgress:
         """From a record of Spark, as JSON has it."""
         operators = record.get("stateOperators") or []
         return cls(

@@ -16,7 +16,7 @@ from medallion.config.values import Duration
 from medallion.errors import UsageError
 from medallion.spark import checkpoints, fatal, remedies
 from medallion.spark.errors import SPARK_ERRORS, StreamError, one_line
-from medallion.spark.progress import Batch, moment, records_after
+from medallion.spark.progress import BatchProgress, moment, records_after
 from medallion.spark.sink import Sink
 
 AVAILABLE_NOW = "available-now"
@@ -58,8 +58,8 @@ class Run:
     sink: Sink | None = None
     started: float = field(default_factory=time.time)
     ended: float | None = None
-    batches: dict[int, Batch] = field(default_factory=dict)
-    on_batch: Callable[[Run, Batch], None] | None = None
+    batches: dict[int, BatchProgress] = field(default_factory=dict)
+    on_batch: Callable[[Run, BatchProgress], None] | None = None
     is_to_restart: bool = False  # it has only to be started again, which is no failure
     hangs_on: bool = False  # it could not be stopped: no other one may take its place
     is_settled: bool = False  # all of it is on record
@@ -139,7 +139,7 @@ class Run:
     def collect(self) -> None:
         """Take up the records of the batches that have ended since the last call."""
         for record in records_after(self.query, self.last_batch):
-            batch = Batch.of(record)
+            batch = BatchProgress.of(record)
             self.batches[batch.id] = batch
             self.last_batch = batch.id
             if self.on_batch:

@@ -24,7 +24,7 @@ from medallion.schema.evolution import Schema
 from medallion.sources.base import Source
 from medallion.sources.formats import KINDS
 from medallion.spark import checkpoints, query
-from medallion.spark.progress import Batch
+from medallion.spark.progress import BatchProgress
 from medallion.spark.query import Run
 from medallion.spark.sink import Sink
 
@@ -180,7 +180,7 @@ class Bronze(Flow):
         if self._writer:
             self._writer.source.release(batch)
 
-    def describe(self, batch: Batch) -> str | None:
+    def describe(self, batch: BatchProgress) -> str | None:
         """The query itself may stream paths, and read their rows inside of its batches."""
         if not batch.rows:
             return None

@@ -15,7 +15,7 @@ from medallion.lakehouse.columns import RESCUED
 from medallion.lakehouse.text import Say
 from medallion.parsing.parse import parse
 from medallion.schema.evolution import Schema
-from medallion.sources.base import Batch, Source
+from medallion.sources.base import Source, SourceBatch
 from medallion.spark import checkpoints, table_files
 from medallion.spark.errors import SPARK_ERRORS, one_line
 
@@ -91,7 +91,7 @@ class Writer:
                 self.lines[number] = 0
         self._record(batch, number, version)
 
-    def _infer(self, batch: Batch) -> None:
+    def _infer(self, batch: SourceBatch) -> None:
         """Make a first schema from a batch, where nobody declared one."""
         if not self._schema.is_known:
             batch.read(
@@ -99,7 +99,7 @@ class Writer:
                 f"{self._name}, to infer its schema",
             )
 
-    def _write(self, batch: Batch, number: int) -> None:
+    def _write(self, batch: SourceBatch, number: int) -> None:
         """Append the rows of a batch in one commit."""
         tries = 0
 
@@ -131,7 +131,7 @@ class Writer:
         )
         self.lines[number] = int(read.get["rows"])
 
-    def _record(self, batch: Batch, number: int, version: int | None) -> None:
+    def _record(self, batch: SourceBatch, number: int, version: int | None) -> None:
         """Put a batch on record, and learn the fields that it had to rescue."""
         written = None
         if version is not None:

@@ -20,7 +20,7 @@ from medallion.layers.gold import statement
 from medallion.layers.gold.transform import aggregate, has_place, joined
 from medallion.layers.gold.writer import Merge
 from medallion.spark import checkpoints, query, table_files
-from medallion.spark.progress import Batch
+from medallion.spark.progress import BatchProgress
 from medallion.spark.query import Run
 from medallion.spark.sink import Sink
 
@@ -163,7 +163,7 @@ def _rows_without(time: str) -> Column:
     return F.count_if(~has_place(time)).alias("rows")
 
 
-def _without_place(batch: Batch) -> int:
+def _without_place(batch: BatchProgress) -> int:
     """The rows of a batch that a join leaves out."""
     return sum(int(v["rows"]) for k, v in batch.observed.items() if k.startswith(_NO_PLACE))
 

@@ -22,7 +22,7 @@ from medallion.layers.publish import changes
 from medallion.layers.publish.outputs import Files, Output, Topic
 from medallion.ops import due
 from medallion.spark import checkpoints, query
-from medallion.spark.progress import Batch
+from medallion.spark.progress import BatchProgress
 from medallion.spark.query import Run
 from medallion.spark.sink import Sink
 
@@ -164,10 +164,10 @@ class Publish(Flow):
         """Nothing: it makes no table, and looks at where it publishes by itself."""
         return {}
 
-    def describe(self, batch: Batch) -> str | None:
+    def describe(self, batch: BatchProgress) -> str | None:
         """How many changes it has sent."""
         return counted(self.sent(batch), "change") if batch.rows else None
 
-    def sent(self, batch: Batch) -> int:
+    def sent(self, batch: BatchProgress) -> int:
         """The changes that a batch has sent, as the engine counted them."""
         return int(batch.observed.get(_PUBLISHED, {"rows": 0})["rows"])

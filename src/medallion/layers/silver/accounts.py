@@ -12,7 +12,7 @@ from medallion.config.model import Config, SourceConfig
 from medallion.lakehouse import log
 from medallion.layers.silver import late
 from medallion.spark import checkpoints
-from medallion.spark.progress import Batch
+from medallion.spark.progress import BatchProgress
 
 
 class Accounts:
@@ -40,13 +40,13 @@ class Accounts:
             rows = found.count()
         return rows
 
-    def bear_out(self, batch: Batch) -> bool:
+    def bear_out(self, batch: BatchProgress) -> bool:
         """Whether the engine's record of a batch is what the logs say of it."""
         read = self.rows_read(batch.id)
         dropped = batch.duplicates + batch.late
         return rows_observed(batch) == read == self._written.get(batch.id, 0) + dropped
 
 
-def rows_observed(batch: Batch) -> int:
+def rows_observed(batch: BatchProgress) -> int:
     """The rows that the engine read, which the query counts on both its ways."""
     return sum(metric["rows"] for metric in batch.observed.values())

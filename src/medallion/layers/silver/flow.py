@@ -26,7 +26,7 @@ from medallion.layers.silver.pace import Pace
 from medallion.layers.silver.rules import Check
 from medallion.layers.silver.writer import Writer
 from medallion.spark import checkpoints, query, table_files
-from medallion.spark.progress import Batch
+from medallion.spark.progress import BatchProgress
 from medallion.spark.query import Run
 from medallion.spark.sink import Sink
 from medallion.spark.types import holds
@@ -210,7 +210,7 @@ class Silver(Flow):
             known = None
         if known and not known.late:
             return late.Settled(0, known.duplicates)
-        batch = late.Batch(
+        batch = late.RereadBatch(
             self.spark, self.config, self._begun, number, self._check, self._enrichment
         )
         if known and (settled := batch.settle_late(known.late)):
@@ -241,7 +241,7 @@ class Silver(Flow):
         others = new.where(~transform.has_identity(keys))
         return alike.select(new.columns).unionByName(others)
 
-    def describe(self, batch: Batch) -> str | None:
+    def describe(self, batch: BatchProgress) -> str | None:
         """It reads each row twice, once on the way around the watermark: it counts them itself."""
         rows = rows_observed(batch) or batch.rows
         told = counted(rows, "row") if rows else None

@@ -39,7 +39,7 @@ class Settled:
     unmatched: int = 0
 
 
-class Batch:
+class RereadBatch:
     """The rows that one batch of `silver.<source>` read, found again in bronze."""
 
     def __init__(

@@ -27,7 +27,7 @@ FAULTS = (*SPARK_ERRORS, *codecs.FAULTS)
 
 
 class FileBatch:
-    """What one batch was handed; see `sources.base.Batch`.
+    """What one batch was handed; see `sources.base.SourceBatch`.
 
     Args:
         handed: all of it.

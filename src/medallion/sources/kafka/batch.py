@@ -31,7 +31,7 @@ class _Counts(NamedTuple):
 
 
 class MessageBatch:
-    """What one batch was handed; see `sources.base.Batch`.
+    """What one batch was handed; see `sources.base.SourceBatch`.
 
     Args:
         handed: the messages; None where they are not to be read.
