@@ -17,7 +17,7 @@ from medallion.config.queries import layers_in_use, queries
 from medallion.errors import MedallionError, UsageError
 from medallion.inspection.status import status
 from medallion.lakehouse import tables
-from medallion.layers.publish.outputs import Files
+from medallion.layers.publish.outputs import FilesOutput
 from medallion.ops import due
 from medallion.ops.runs import Runs
 from medallion.pipeline import maintenance, refresh
@@ -250,7 +250,7 @@ def test_an_output_that_was_given_up_and_comes_again(
     assert note
     checkpoints.note(checkpoint, "definition", {**note, "topic id": "one"})
     with monkeypatch.context() as patch:
-        patch.setattr(Files, "look", lambda *_: {"format": "parquet", "topic id": "one"})
+        patch.setattr(FilesOutput, "look", lambda *_: {"format": "parquet", "topic id": "one"})
         with pytest.raises(UsageError, match=r"_commit_version begins again .* make the topic"):
             refresh.refresh(lakehouse.pipeline(), FILES)
     assert totals(lakehouse) == [{1, 4}], "nothing is forgotten"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from medallion.config.connections import Kafka, Login, Rate, Socket
-from medallion.config.publish import Output
+from medallion.config.publish import OutputConfig
 from medallion.config.values import Duration
 from medallion.errors import UsageError
 from medallion.lakehouse import specs
@@ -163,7 +163,7 @@ class GoldTable:
     sources: tuple[str, ...]
     made: Aggregate | Statement | Join
     output_mode: OutputMode
-    outputs: Mapping[str, Output] = field(default_factory=dict)
+    outputs: Mapping[str, OutputConfig] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

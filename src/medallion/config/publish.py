@@ -26,10 +26,10 @@ class ToKafka:
     topic: str
 
 
-Output = ToFiles | ToKafka
+OutputConfig = ToFiles | ToKafka
 
 
-def outputs(node: Node, mode: str) -> Mapping[str, Output]:
+def outputs(node: Node, mode: str) -> Mapping[str, OutputConfig]:
     """The outputs of a table that is written in an output mode, by `files` and `kafka`."""
     if "publish" not in node.value:
         return {}
@@ -41,7 +41,7 @@ def outputs(node: Node, mode: str) -> Mapping[str, Output]:
         )
     entry = node.child("publish")
     entry.only("files", "kafka")
-    found: dict[str, Output] = {}
+    found: dict[str, OutputConfig] = {}
     if "files" in entry.value:
         files = entry.child("files")
         files.only("format")

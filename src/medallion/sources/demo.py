@@ -43,7 +43,7 @@ class DemoBatch:
         return 0 if written is None else written.where(f"{RESCUED} is not null").count()
 
 
-class Demo:
+class DemoSource:
     """A source that makes rows up, or takes lines from a port; see `sources.base.Source`."""
 
     def __init__(

@@ -48,9 +48,9 @@ class Kind:
 def _files(
     spark: SparkSession, config: Config, source: SourceConfig, schema: Schema, say: Say
 ) -> Source:
-    from medallion.sources.files.source import Files
+    from medallion.sources.files.source import FileSource
 
-    return Files(spark, config, source, schema, say)
+    return FileSource(spark, config, source, schema, say)
 
 
 def _waiting_files(config: Config, source: SourceConfig) -> Backlog:
@@ -87,9 +87,9 @@ def _recount_files(config: Config, source: SourceConfig) -> Recount:
 def _topics(
     spark: SparkSession, config: Config, source: SourceConfig, schema: Schema, say: Say
 ) -> Source:
-    from medallion.sources.kafka.source import Topics
+    from medallion.sources.kafka.source import KafkaSource
 
-    return Topics(spark, config, source, schema, say)
+    return KafkaSource(spark, config, source, schema, say)
 
 
 def _waiting_in_topics(config: Config, source: SourceConfig) -> Backlog:
@@ -128,9 +128,9 @@ def _recount_topics(config: Config, source: SourceConfig) -> Recount:
 def _demo(
     spark: SparkSession, config: Config, source: SourceConfig, schema: Schema, say: Say
 ) -> Source:
-    from medallion.sources.demo import Demo
+    from medallion.sources.demo import DemoSource
 
-    return Demo(spark, config, source, schema, say)
+    return DemoSource(spark, config, source, schema, say)
 
 
 def _not_again(config: Config, source: SourceConfig) -> Recount:

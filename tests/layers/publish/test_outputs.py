@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from medallion.config.publish import ToFiles
 from medallion.errors import UsageError
 from medallion.layers.publish.changes import messages
-from medallion.layers.publish.outputs import Files
+from medallion.layers.publish.outputs import FilesOutput
 
 AT = "2018-03-02T10:00:00.000001Z"
 # A row that came, was taken away, and came again in the same version; and one without a device.
@@ -32,8 +32,8 @@ def changes(spark: SparkSession) -> DataFrame:
     return rows.selectExpr("*", f"timestamp'{AT}' as at")
 
 
-def out(tmp_path: Path, kind: str) -> Files:
-    return Files("publish.t.files", tmp_path / "publish/t", ToFiles(kind))
+def out(tmp_path: Path, kind: str) -> FilesOutput:
+    return FilesOutput("publish.t.files", tmp_path / "publish/t", ToFiles(kind))
 
 
 def lines(tmp_path: Path, batch: str, end: str) -> list[str]:

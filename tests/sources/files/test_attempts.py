@@ -13,7 +13,7 @@ from medallion.errors import MedallionError
 from medallion.ops.ledger import PENDING, REJECTED
 from medallion.schema.evolution import Schema
 from medallion.sources.files import attempts, batch, reader
-from medallion.sources.files.source import Files
+from medallion.sources.files.source import FileSource
 from tests.support.home import Home
 
 
@@ -41,7 +41,7 @@ class Engine:
         read: list[str] = []
         config, source = self._home.config, self._home.source
         schema = Schema(config, source)
-        files = Files(self._spark, config, source, schema, self._home.said.append)
+        files = FileSource(self._spark, config, source, schema, self._home.said.append)
         files.poll()
 
         def work(rows: DataFrame) -> None:
@@ -114,7 +114,7 @@ def test_work_that_fails_of_itself_leaves_no_mark(
 ) -> None:
     home.land("a.json")
     source = home.source
-    files = Files(spark, home.config, source, Schema(home.config, source), print)
+    files = FileSource(spark, home.config, source, Schema(home.config, source), print)
     files.poll()
 
     def fails(_: DataFrame) -> None:

@@ -19,7 +19,7 @@ from medallion.layers import recovery
 from medallion.layers.flow import Flow
 from medallion.layers.gold.transform import groups
 from medallion.layers.publish import changes
-from medallion.layers.publish.outputs import Files, Output, Topic
+from medallion.layers.publish.outputs import FilesOutput, Output, TopicOutput
 from medallion.ops import due
 from medallion.spark import checkpoints, query
 from medallion.spark.progress import BatchProgress
@@ -42,10 +42,10 @@ class Publish(Flow):
         self._checkpoint = config.layout.checkpoint(self.name)
         self._output: Output
         if isinstance(to, ToFiles):
-            self._output = Files(self.name, config.layout.published(name), to)
+            self._output = FilesOutput(self.name, config.layout.published(name), to)
         else:
             key = groups(table.made) if isinstance(table.made, Aggregate) else ()
-            self._output = Topic(self.name, key, to, config.login)
+            self._output = TopicOutput(self.name, key, to, config.login)
 
     def start(self, trigger: Mapping[str, Any], recorded: int) -> Run:
         """Start the query.

@@ -46,7 +46,7 @@ class Output(Protocol):
         """Remove what it has, if that is ours."""
 
 
-class Files:
+class FilesOutput:
     """Each batch is a folder, which appears as a whole: so each change is there exactly once."""
 
     def __init__(self, name: str, folder: Path, to: ToFiles) -> None:
@@ -92,7 +92,7 @@ class Files:
             shutil.rmtree(aside, ignore_errors=True)
 
 
-class Topic:
+class TopicOutput:
     """Each change is a message. A batch that was cut off is sent again: at least once."""
 
     last_batch = -1

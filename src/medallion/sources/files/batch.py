@@ -20,7 +20,7 @@ from medallion.sources.files.record import Handed
 from medallion.spark.errors import SPARK_ERRORS, one_line
 
 if TYPE_CHECKING:
-    from medallion.sources.files.source import Files
+    from medallion.sources.files.source import FileSource
 
 # What a file can be the cause of: Python reads the headers of CSV itself, and so may fail as well.
 FAULTS = (*SPARK_ERRORS, *codecs.FAULTS)
@@ -36,7 +36,7 @@ class FileBatch:
 
     def __init__(
         self,
-        files: Files,
+        files: FileSource,
         number: int,
         handed: Sequence[Handed],
         entries: list[Entry],
@@ -172,7 +172,7 @@ class FileBatch:
         return sum(entry.rescued_rows or 0 for entry in ingested)
 
 
-def _refuse_broken(files: Files, error: Exception) -> None:
+def _refuse_broken(files: FileSource, error: Exception) -> None:
     """Raise the error again where it is not about files: Spark can do nothing at all, or what is
     done with lines fails with one that is in none of them, for a setting or a defect of ours."""
     if not works(files.spark):

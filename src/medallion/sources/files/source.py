@@ -29,7 +29,7 @@ from medallion.spark.table_files import escaped
 _A_LINE = "SELECT '{}' AS value"
 
 
-class Files:
+class FileSource:
     """The files of one source; see `sources.base.Source`."""
 
     def __init__(

@@ -18,7 +18,7 @@ from medallion.ops.topics import Place, Taken
 from medallion.spark.errors import SPARK_ERRORS, one_line
 
 if TYPE_CHECKING:
-    from medallion.sources.kafka.source import Topics
+    from medallion.sources.kafka.source import KafkaSource
 
 
 class _Counts(NamedTuple):
@@ -37,7 +37,7 @@ class MessageBatch:
         handed: the messages; None where they are not to be read.
     """
 
-    def __init__(self, source: Topics, number: int, handed: DataFrame | None) -> None:
+    def __init__(self, source: KafkaSource, number: int, handed: DataFrame | None) -> None:
         self._source, self._number, self._handed = source, number, handed
 
     @property

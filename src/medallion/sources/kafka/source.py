@@ -37,7 +37,7 @@ _VALUES = {
 }
 
 
-class Topics:
+class KafkaSource:
     """The topics of one source; see `sources.base.Source`."""
 
     def __init__(
