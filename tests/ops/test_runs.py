@@ -13,7 +13,7 @@ from medallion.lakehouse import records, tables
 from medallion.lakehouse.layout import Layout
 from medallion.lakehouse.specs import TableSpec
 from medallion.ops import due
-from medallion.ops.runs import Gate, Runs, Sums
+from medallion.ops.runs import GateRecord, Runs, Sums
 
 NOON = 1_700_000_000_000_000
 
@@ -97,7 +97,7 @@ def test_a_clock_that_steps_back_changes_no_order(layout: Layout) -> None:
     record.write([gate("silver.a", NOON, "held", 4), run("gold.g", NOON, rows_in=1)])
     earlier = NOON - 3_600_000_000
     record.write([gate("silver.a", earlier, "passed", 5), run("gold.g", earlier, rows_in=2)])
-    assert record.standing.gates == {"silver.a": Gate("passed", 5, "")}
+    assert record.standing.gates == {"silver.a": GateRecord("passed", 5, "")}
     assert record.standing.last["gold.g"].rows_in == 2
     assert record.standing.last_busy["gold.g"].rows_in == 2
 

@@ -13,10 +13,10 @@ from pyspark.sql import functions as F
 
 from medallion.errors import UsageError
 from medallion.streams.fitting import MODES, SINKS, refuse
-from medallion.streams.plan import Plan, plan_of
+from medallion.streams.plan import StreamPlan, plan_of
 
-ROWS = Plan(frozenset({"Project"}), frozenset({"rate"}))
-GROUPS = Plan(frozenset({"Aggregate", "EventTimeWatermark"}), frozenset({"rate"}))
+ROWS = StreamPlan(frozenset({"Project"}), frozenset({"rate"}))
+GROUPS = StreamPlan(frozenset({"Aggregate", "EventTimeWatermark"}), frozenset({"rate"}))
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,9 @@ GROUPS = Plan(frozenset({"Aggregate", "EventTimeWatermark"}), frozenset({"rate"}
         (GROUPS, "memory", "complete", True, "cannot do Aggregate, EventTimeWatermark"),
     ],
 )
-def test_refused_in_words(plan: Plan, sink: str, mode: str, is_continuous: bool, told: str) -> None:
+def test_refused_in_words(
+    plan: StreamPlan, sink: str, mode: str, is_continuous: bool, told: str
+) -> None:
     with pytest.raises(UsageError, match=told):
         refuse(plan, sink, mode, is_continuous)
 

@@ -12,7 +12,7 @@ from medallion.inspection.catalog import FirstRows
 from medallion.lakehouse import clock, tables
 from medallion.lakehouse.columns import RUNS, as_number
 from medallion.ops import runs
-from medallion.ops.runs import Gate, Runs
+from medallion.ops.runs import GateRecord, Runs
 
 ROWS_OF_GOLD, NEWEST_RUNS = 50, 50
 
@@ -51,7 +51,7 @@ class Overview:
     audit: Audit
     gold: tuple[FirstRows, ...]
     broken: Mapping[str, Mapping[str, int]]
-    gates: Mapping[str, Gate]
+    gates: Mapping[str, GateRecord]
     runs: tuple[QueryRun, ...]
 
 

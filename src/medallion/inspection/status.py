@@ -21,7 +21,7 @@ _LEFT = "a refresh has left it to be rebuilt, which the next medallion nightly d
 
 
 @dataclass(frozen=True)
-class Backlog:
+class BacklogStatus:
     """What waits in folders or topics; ages and estimates in seconds, None where unknown."""
 
     files: int
@@ -45,7 +45,7 @@ class QueryStatus:
     waiting_rows: int | None
     watermark: str | None
     error: str | None
-    backlog: Backlog | None = None
+    backlog: BacklogStatus | None = None
 
 
 def status(config: Config) -> list[QueryStatus]:
@@ -118,10 +118,10 @@ def waiting_rows(config: Config, query: Query) -> int | None:
     return sum(map(tables.rows_written, upstream, (version - 1 for version in read)))
 
 
-def _backlog(config: Config, source: SourceConfig, busy: LastRun | None) -> Backlog:
+def _backlog(config: Config, source: SourceConfig, busy: LastRun | None) -> BacklogStatus:
     waiting = KINDS[source.format].backlog(config, source)
     rate = _rate(config, source, busy)
-    return Backlog(
+    return BacklogStatus(
         files=waiting.files,
         messages=waiting.messages,
         bytes=waiting.bytes,

@@ -49,7 +49,7 @@ class Sums:
 
 
 @dataclass(frozen=True)
-class Gate:
+class GateRecord:
     """A table's last gate: `passed` or `held`, the version that it saw, the names that failed."""
 
     state: str
@@ -68,7 +68,7 @@ class Standing:
     sums: Mapping[str, Sums]
     last: Mapping[str, LastRun]
     last_busy: Mapping[str, LastRun]
-    gates: Mapping[str, Gate]
+    gates: Mapping[str, GateRecord]
     passed: Mapping[str, int]
     passed_at: Mapping[str, int]
     refreshed: Mapping[str, int]
@@ -138,7 +138,7 @@ def _standing(table: Path) -> Standing:
         sums={query: Sums(**it) for query, it in each("sums").items()},
         last={query: LastRun(**it) for query, it in each("last").items()},
         last_busy={query: LastRun(**it) for query, it in each("last_busy").items()},
-        gates={query: Gate(**it) for query, it in each("gates").items()},
+        gates={query: GateRecord(**it) for query, it in each("gates").items()},
         passed=each("passed"),
         passed_at=each("passed_at"),
         refreshed=each("refreshed"),

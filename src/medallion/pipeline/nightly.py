@@ -19,13 +19,13 @@ from medallion.ops import due
 from medallion.ops.runs import HELD, PASSED, Standing
 from medallion.pipeline import maintenance, refresh
 from medallion.pipeline.pipeline import GOLD_IS_HELD, Pipeline
-from medallion.pipeline.report import Gate, Report
+from medallion.pipeline.report import GateResult, Report
 from medallion.quality.gates import Gates
 from medallion.quality.results import Failure
 from medallion.quality.suites import read_suite
 from medallion.spark.errors import SPARK_ERRORS, in_words
 
-Waiting = tuple[Flow, Future[Gate | None]]
+Waiting = tuple[Flow, Future[GateResult | None]]
 
 
 class Nightly:
@@ -95,7 +95,7 @@ class Nightly:
             self.report.exit_status = max(self.report.exit_status, status)
             self._say(f"{what:<9} {self.report.errors[-1]}")
 
-    def _judge(self, flow: Flow, standing: Standing) -> Gate | None:
+    def _judge(self, flow: Flow, standing: Standing) -> GateResult | None:
         """Judge the rows that have not passed yet, those of a run that was held among them."""
         table = flow.name
         path = self.config.layout.table(table)
@@ -116,7 +116,7 @@ class Nightly:
         accepted = tuple(
             failure.expectation for failure in verdict.failures if self._is_accepted(failure)
         )
-        return Gate(verdict, version, accepted, time.monotonic() - started)
+        return GateResult(verdict, version, accepted, time.monotonic() - started)
 
     def _collect(self, waiting: Sequence[Waiting]) -> None:
         """Put gates on record; what cannot be judged is told, and goes no further than it is."""
@@ -135,7 +135,7 @@ class Nightly:
         self.report.gates += gates
         self.pipeline.runs.write([self._row(gate) for gate in gates])
 
-    def _row(self, gate: Gate) -> dict[str, Any]:
+    def _row(self, gate: GateResult) -> dict[str, Any]:
         failed = [failure.expectation for failure in gate.stops]
         return {
             "run_id": self.pipeline.run_id,

@@ -9,7 +9,7 @@ from medallion.quality.results import Failure, Verdict
 
 
 @dataclass(frozen=True)
-class Gate:
+class GateResult:
     """A verdict, and what it means for this run."""
 
     verdict: Verdict
@@ -32,7 +32,7 @@ class Report:
     """What a nightly run did; seconds by step."""
 
     seconds: dict[str, float] = field(default_factory=dict)
-    gates: list[Gate] = field(default_factory=list)
+    gates: list[GateResult] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     balances: dict[str, Balance] = field(default_factory=dict)
     docs: str | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from medallion.errors import UsageError
-from medallion.streams.plan import Plan
+from medallion.streams.plan import StreamPlan
 
 MODES = ("append", "update", "complete")
 FILES = ("parquet", "json", "csv", "orc", "text")
@@ -20,7 +20,7 @@ _BY_ROW = frozenset(
 """The operators that need to know no other row: Spark's list for continuous processing."""
 
 
-def refuse(plan: Plan, sink: str, mode: str, is_continuous: bool) -> None:
+def refuse(plan: StreamPlan, sink: str, mode: str, is_continuous: bool) -> None:
     """Refuse what cannot run.
 
     Raises:
@@ -52,7 +52,7 @@ def _mode_and_sink(sink: str, mode: str) -> str | None:
     return None
 
 
-def _mode_and_plan(plan: Plan, mode: str) -> str | None:
+def _mode_and_plan(plan: StreamPlan, mode: str) -> str | None:
     if not plan.sources:  # nothing is known of it
         return None
     if mode == "complete" and not plan.aggregates:
@@ -74,7 +74,7 @@ def _mode_and_plan(plan: Plan, mode: str) -> str | None:
     return None
 
 
-def _continuous(plan: Plan, sink: str) -> str | None:
+def _continuous(plan: StreamPlan, sink: str) -> str | None:
     instead = "take an interval such as '1 second'"
     if sink not in _CONTINUOUS_SINKS:
         taken = ", ".join(_CONTINUOUS_SINKS)

@@ -12,7 +12,7 @@ _SOURCES = ("StreamingRelation", "StreamingRelationV2")
 
 
 @dataclass(frozen=True)
-class Plan:
+class StreamPlan:
     """The operators and the sources of a DataFrame's streaming part, by Spark's names."""
 
     operators: frozenset[str]
@@ -29,11 +29,11 @@ class Plan:
         return "EventTimeWatermark" in self.operators
 
 
-def plan_of(df: DataFrame) -> Plan:
+def plan_of(df: DataFrame) -> StreamPlan:
     """The plan of a DataFrame."""
     nodes = _streaming(df._jdf.queryExecution().analyzed())
     named = [(str(node.nodeName()), node) for node in nodes]
-    return Plan(
+    return StreamPlan(
         operators=frozenset(name for name, _ in named if name not in _SOURCES),
         sources=frozenset(str(node.sourceName()) for name, node in named if name in _SOURCES),
     )

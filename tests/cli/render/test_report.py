@@ -15,7 +15,7 @@ from medallion.inspection.audit import Audit
 from medallion.inspection.balance import Balance
 from medallion.inspection.catalog import FirstRows
 from medallion.inspection.overview import Overview, QueryRun
-from medallion.ops.runs import Gate
+from medallion.ops.runs import GateRecord
 from medallion.sql.engine import Result
 
 HOSTILE = "<script>alert(1)</script>\x1b[2J"
@@ -26,7 +26,7 @@ FOUND = Overview(
     audit=Audit({"event": Balance(10, 10, 6, 3, 1, 0, 0)}, ()),
     gold=(FirstRows("gold.totals", 7, Result(("device", "n"), [(HOSTILE, 8), ("phone", 2)])),),
     broken={"event": {"no_device": 4, "too_late": 1}, "activity": {}},
-    gates={"silver.event": Gate("held", 3, HOSTILE)},
+    gates={"silver.event": GateRecord("held", 3, HOSTILE)},
     runs=(RUN, replace(RUN, seconds=None)),
 )
 
