@@ -237,7 +237,7 @@ def _pipeline(
     command: str,
     layers: Sequence[str],
     quiet: bool = False,
-    work: Work = Work.MUCH,
+    work: Work = Work.ENDLESS,
 ) -> Any:
     """The layers' locks and a Spark session around a `Pipeline`, as a context manager."""
     from medallion.pipeline.context import open_pipeline

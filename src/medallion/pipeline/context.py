@@ -26,7 +26,7 @@ def open_pipeline(
     layers: Sequence[str],
     say: Say,
     debug: bool = False,
-    work: Work = Work.MUCH,
+    work: Work = Work.ENDLESS,
 ) -> Iterator[Pipeline]:
     """A pipeline on a session of its own, with the layers' locks held.
 

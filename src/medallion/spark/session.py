@@ -48,7 +48,7 @@ def spark_session(
     name: str = "medallion",
     debug: bool = False,
     more: Mapping[str, str] | None = None,
-    work: Work = Work.MUCH,
+    work: Work = Work.ENDLESS,
 ) -> SparkSession:
     """Start Spark, or join the one that spark-submit has started.
 

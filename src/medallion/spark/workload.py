@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from pathlib import Path
 
 FIRST_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
 """Java's first compiler alone: the second makes code several times as fast, and a process with
 little to do ends before that has paid. Without that room it complains on standard output.
 """
+TASKS_FIRST = (
+    "-XX:+UnlockDiagnosticVMOptions "
+    f'"-XX:CompilerDirectivesFile={Path(__file__).with_name("compilers.json")}"'
+)
+"""Java's second compiler for what tasks run, and not for what plans them."""
 INTERPRETED: Mapping[str, str] = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",
@@ -22,6 +28,7 @@ class Work(Enum):
     LITTLE = "little"
     SOME = "some"
     MUCH = "much"
+    ENDLESS = "endless"  # or nobody has looked
 
     @classmethod
     def of(cls, size: int, rows: int) -> Work:
@@ -36,7 +43,7 @@ class Work(Enum):
     @property
     def java(self) -> str:
         """Options of Java."""
-        return "" if self is Work.MUCH else FIRST_COMPILER
+        return {Work.MUCH: TASKS_FIRST, Work.ENDLESS: ""}.get(self, FIRST_COMPILER)
 
     @property
     def spark(self) -> Mapping[str, str]:
