@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import NIGHTLY, Taken, say, timed
+from benchmarks.measure import NIGHTLY, Taken, say, timed, timed_peer
 from benchmarks.peers import declarative, lakehouse_engine
 from medallion.factory import DataFactory
 from tests.support.lakehouse import rows_of
@@ -28,7 +28,7 @@ GOLD = {
     "device_totals": ("device", "total_recordings"),
 }
 PEERS = ("plain_spark", "notebook", "declarative", "lakehouse_engine", "duckdb_delta")
-COMMANDS = {"medallion": NIGHTLY, **{name: ("-m", f"benchmarks.peers.{name}") for name in PEERS}}
+SIDES = ("medallion", *PEERS)
 FULL = (1_560_000, 20, 3)  # rows, files, runs of each
 SHORT = (78_000, 2, 1)
 
@@ -53,14 +53,15 @@ def compare(folder: Path, rows: int, files: int, runs: int) -> int:
     DataFactory(landing).land(rows=rows, files=files, source=SOURCE)
     size = sum(file.stat().st_size for file in (landing / SOURCE).iterdir()) / 2**20
     say(f"{rows:,} rows, {files} files, {size:,.0f} MiB, {os.cpu_count()} cores")
-    sides: dict[str, list[Taken]] = {name: [] for name in COMMANDS}
+    sides: dict[str, list[Taken]] = {name: [] for name in SIDES}
     expected = None
     for number in range(1, runs + 1):
-        for name, command in COMMANDS.items():
+        for name in SIDES:
             root = folder / name
             shutil.copytree(landing, root / "landing", copy_function=os.link)
-            sides[name].append(timed([*command], root))
-            say(f"{name:<12} run {number}  {sides[name][-1].seconds:6.1f} s")
+            run = timed_peer(name, root) if name in PEERS else timed([*NIGHTLY], root)
+            sides[name].append(run)
+            say(f"{name:<12} run {number}  {run.seconds:6.1f} s")
             gold = [rows_of(root / "gold" / table, *columns) for table, columns in GOLD.items()]
             expected = expected or gold
             if gold != expected or any(total(found) != rows for found in gold):

@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.measure import NIGHTLY, Figure, Taken, configured, say, show, timed
+from benchmarks.measure import NIGHTLY, Figure, Taken, configured, say, show, timed, timed_peer
 from medallion.factory import DataFactory, sample
 from medallion.lakehouse import tables
 
@@ -125,7 +125,7 @@ def peer(folder: Path, files: list[Path], name: str) -> Taken:
     """All files by somebody else."""
     root = folder / name
     link(files, root)
-    taken = timed(["-m", f"benchmarks.peers.{name}"], root)
+    taken = timed_peer(name, root)
     say(f"{name}, {len(files):<20} {taken.seconds:6.1f} s, {taken.peak / 2**20:.1f} GiB")
     if tables.row_count(root / "silver" / SOURCE) != len(files) * ROWS:
         raise SystemExit(f"{name} made {tables.row_count(root / 'silver' / SOURCE):,} rows")

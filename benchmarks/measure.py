@@ -102,6 +102,13 @@ def timed(arguments: list[str], root: Path, **environment: str) -> Taken:
     return Taken(taken, peak[0], cpu[0])
 
 
+def timed_peer(name: str, root: Path) -> Taken:
+    """Run one of `benchmarks.peers`, without the classes that are kept for medallion's Java."""
+    no_settings = root / "no-settings"
+    no_settings.mkdir()
+    return timed(["-m", f"benchmarks.peers.{name}"], root, SPARK_CONF_DIR=str(no_settings))
+
+
 def resident(processes: Iterable[int]) -> int:
     """KiB of memory that processes hold (Linux; 0 elsewhere)."""
     held = {}

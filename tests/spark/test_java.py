@@ -1,0 +1,69 @@
+"""What is asked of Java before Spark starts: its compilers, and classes that were kept."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from medallion.spark.workload import Work
+from tests.support import PROJECT
+
+ENV = PROJECT / "tools/venv/spark-env.sh"
+
+
+@pytest.mark.parametrize("work", Work)
+def test_java_knows_its_options(work: Work) -> None:
+    """One that it does not know, or a slip in compilers.json, ends it before Spark."""
+    java = f"{os.environ['JAVA_HOME']}/bin/java" if os.environ.get("JAVA_HOME") else "java"
+    options = shlex.split(work.java)
+    ran = subprocess.run([java, *options, "-version"], capture_output=True, text=True, check=True)
+    expected = "1 compiler directives added\n" if work is Work.MUCH else ""
+    assert ran.stdout == expected
+
+
+def environment(folder: Path, *kept: str, **caller: str) -> dict[str, str]:
+    """What Spark's launchers hand on, in an environment of this name with these files."""
+    home = folder / "lib/python3/site-packages/pyspark"
+    for name in ("conf/spark-env.sh", *kept):
+        file = (home / name).resolve()
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(ENV.read_text() if name == "conf/spark-env.sh" else "")
+    script = f'set -a; . "{home}/conf/spark-env.sh"; env'
+    given = {"PATH": os.environ["PATH"], "SPARK_HOME": str(home), **caller}
+    printed = subprocess.check_output(["bash", "-c", script], env=given, text=True)
+    return dict(line.split("=", 1) for line in printed.splitlines())
+
+
+CLASSES = "../../../../classes/java.jsa"
+
+
+def test_spark_s_java_is_handed_the_classes_that_were_kept(tmp_path: Path) -> None:
+    folder = tmp_path / "an environment"
+    found = environment(folder, CLASSES, SPARK_SUBMIT_OPTS="-Da=b")
+    assert shlex.split(found["SPARK_SUBMIT_OPTS"]) == [
+        f"-XX:SharedArchiveFile={folder}/classes/java.jsa",
+        "-Xlog:cds=off",
+        "-Xlog:cds+dynamic=off",
+        "-Da=b",
+    ]
+    assert found["SPARK_CONF_DIR"] == f"{folder}/classes/no-settings"
+
+
+@pytest.mark.parametrize(
+    ("kept", "caller"),
+    [
+        ((), {}),
+        ((CLASSES, "conf/spark-defaults.conf"), {}),
+        ((CLASSES,), {"SPARK_CONF_DIR": "/somebody/s"}),
+    ],
+)
+def test_settings_of_somebody_s_own_win_over_them(
+    tmp_path: Path, kept: tuple[str, ...], caller: dict[str, str]
+) -> None:
+    found = environment(tmp_path, *kept, **caller)
+    assert "SPARK_SUBMIT_OPTS" not in found
+    assert found.get("SPARK_CONF_DIR") == caller.get("SPARK_CONF_DIR")
