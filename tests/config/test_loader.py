@@ -337,7 +337,7 @@ def test_dotenv_is_shared_with_others(tmp_path: Path) -> None:
     assert load({}, tmp_path).layout.root == tmp_path / "a b"
 
 
-@pytest.mark.parametrize("name", ["lake[1]", "lake\\1"])
+@pytest.mark.parametrize("name", ["lake[1]", "lake\\1", "lake%41"])
 def test_a_root_that_no_delta_table_can_be_opened_in(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match="no Delta table can be read"):
         load({"MEDALLION_HOME": str(tmp_path / name)}, PROJECT)

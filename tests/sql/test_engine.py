@@ -46,6 +46,17 @@ def test_a_table_is_found_however_it_is_written(root: str, statement: str) -> No
     assert query(root, statement) == Result(("device",), [("nexus4_1",), ("nexus4_2",)])
 
 
+def test_a_root_whose_name_would_be_decoded_is_refused(tmp_path: Path) -> None:
+    """Of the lakehouse `b%41` delta-rs would read the log of `bA`."""
+    write(tmp_path / "bA", "gold.n", "SELECT 1 AS n")
+    write(tmp_path / "other", "gold.n", "SELECT 2 AS n")
+    (tmp_path / "other").rename(tmp_path / "b%41")
+    (tmp_path / "link").symlink_to("b%41")
+    for name in ("b%41", "link"):
+        with pytest.raises(UsageError, match="no Delta table can be read"):
+            query(str(tmp_path / name), "SELECT n FROM gold.n")
+
+
 def test_text_in_a_statement_is_left_alone(root: str) -> None:
     statement = """SELECT 'gold.device_counts; -- it''s' AS a, "device" AS "gold.x"
                    FROM gold.device_counts LIMIT 1"""

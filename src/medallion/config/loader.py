@@ -18,7 +18,7 @@ from medallion.config.model import Config
 from medallion.config.publish import ToKafka
 from medallion.config.sources import refuse_shared_files, source
 from medallion.errors import ConfigError
-from medallion.lakehouse.layout import Layout, plain
+from medallion.lakehouse.layout import Layout, plain, why_no_place
 
 PROJECT = Path(__file__).resolve().parents[3]
 
@@ -69,8 +69,6 @@ def _root(caller: str | None, cwd: Path, dotenv: str | None, project: Path) -> P
         root = plain(start / Path(named).expanduser())
     except RuntimeError:  # ~ of somebody unknown
         raise ConfigError(f"MEDALLION_HOME: there is no home folder for {named}.") from None
-    if set(str(root)) & set("[]\\"):
-        raise ConfigError(
-            f"MEDALLION_HOME: {root}: below a path with [, ] or \\ no Delta table can be read."
-        )
+    if why := why_no_place(root):
+        raise ConfigError(f"MEDALLION_HOME: {root}: {why}.")
     return root

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,12 +16,22 @@ PUBLISH = "publish"
 SCHEMAS = ("bronze", "silver", "quarantine", "gold", "ops")
 """The folders of Delta tables, and the schemas of SQL."""
 
+# Hadoop takes the first three for patterns, and delta-rs decodes %41: it would read what lies at A.
+_UNFIT = re.compile(r"[\[\]\\]|%[0-9A-Fa-f]{2}")
+
 _OWN = ("archive", "rejected", PUBLISH, *SCHEMAS)
 
 
 def plain(path: Path) -> Path:
     """An absolute path without `..`: Spark takes those out of the names that it tells."""
     return path.resolve() if ".." in path.parts else path.absolute()
+
+
+def why_no_place(path: str | Path) -> str | None:
+    """Why no Delta table can be read at a path, or below it; None where one can be."""
+    if not any(map(_UNFIT.search, (str(path), os.path.realpath(path)))):  # links are followed
+        return None
+    return "below a path with [, ], \\, or % and two hexadecimal digits no Delta table can be read"
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import date
 from pathlib import Path
 
@@ -84,6 +85,9 @@ def test_a_delta_table(spark: SparkSession, tmp_path: Path) -> None:
     ):
         with pytest.raises(MedallionError, match=f"^reference/devices: {told}"):
             look(spark, folder, "reference/devices", kinds | changed).rows()
+    shutil.copytree(folder, tmp_path / "devices%41")
+    with pytest.raises(MedallionError, match=r"^devices: .* no Delta table can be read"):
+        look(spark, tmp_path / "devices%41", "devices", kinds)
 
 
 def test_what_is_not_there(tmp_path: Path, spark: SparkSession) -> None:

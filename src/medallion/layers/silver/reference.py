@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from medallion.errors import MedallionError
 from medallion.lakehouse import tables
+from medallion.lakehouse.layout import why_no_place
 from medallion.parsing.times import is_time
 from medallion.sources.files.codecs import FAULTS, opened
 
@@ -78,6 +79,8 @@ def look(spark: SparkSession, file: Path, name: str, kinds: Mapping[str, str]) -
 def _delta(spark: SparkSession, folder: Path, name: str, kinds: Mapping[str, str]) -> Reference:
     if not tables.exists(folder):
         raise MedallionError(f"{name}: no Delta table, and no CSV file.")
+    if why := why_no_place(folder):
+        raise MedallionError(f"{name}: {why}.")
     table = tables.open_table(folder)
     version = table.version()
 
