@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.errors import UsageError
 from medallion.factory import sample
+from medallion.lakehouse.layout import Layout
+from medallion.ops.ledger import REJECTED, Entry, Ledger
 from tests.support import SAMPLE
 
 CONF = "sources: {%s: {event_time: at, keys: [at], silver: {at: ts}}}"
@@ -30,6 +33,21 @@ def test_it_lands_with_any_configuration_and_once(tmp_path: Path) -> None:
         assert (landing / file.name).read_bytes() == file.read_bytes()
     assert len(list(landing.iterdir())) == 4
     assert sample.land(there) == {}
+
+
+def test_a_lakehouse_that_was_in_use_gets_none(tmp_path: Path) -> None:
+    """All that landed may have been rejected, or lie where the configuration says."""
+    there = config(tmp_path, "event")
+    rejected = Entry("event", "landing/event/a.json", 1, 5, 0, 0, state=REJECTED)
+    Ledger(there.layout, "event").write([rejected])
+    assert sample.land(there) == {}
+    elsewhere = replace(there.sources["event"], folders=("../drop",))
+    there = replace(there, layout=Layout(tmp_path / "new"), sources={"event": elsewhere})
+    (tmp_path / "drop").mkdir()
+    (tmp_path / "drop/a.json").touch()
+    assert sample.land(there) == {}
+    (tmp_path / "drop/a.json").unlink()
+    assert sample.land(there) == {"event": 4}
 
 
 def test_a_configuration_without_its_sources_is_told(tmp_path: Path) -> None:

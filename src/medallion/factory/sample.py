@@ -32,10 +32,12 @@ def land(config: Config) -> dict[str, int]:
 
 
 def _was_filled(config: Config) -> bool:
-    return any(
-        tables.row_count(config.layout.table(f"bronze.{name}"))
-        or any(f.is_file() for f in config.layout.landing(name).rglob("*"))
-        for name in config.sources
+    """Whether anything ever came: what was rejected, or has no rows, only the ledger tells of."""
+    layout = config.layout
+    return bool(tables.row_count(layout.table("ops.files"))) or any(
+        tables.row_count(layout.table(f"bronze.{name}"))
+        or any(file.is_file() for place in source.places(layout) for file in place.rglob("*"))
+        for name, source in config.sources.items()
     )
 
 
