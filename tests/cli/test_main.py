@@ -50,7 +50,10 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["nothing"], ["run", "copper"], ["sql"], ["nightly", "--trigger", "4 seconds"]],
+    [
+        *([], ["nothing"], ["run", "copper"], ["sql"], ["nightly", "--trigger", "4 seconds"]),
+        *(["backfill", "event", ""], ["backfill", "event", " "], ["report", "--output", ""]),
+    ],
 )
 def test_wrong_use_is_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):

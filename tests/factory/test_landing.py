@@ -229,3 +229,9 @@ def test_wrong_use(tmp_path: Path, arguments: dict[str, Any], message: str) -> N
 def test_only_local_folders() -> None:
     with pytest.raises(UsageError, match="local folders only"):
         DataFactory("s3a://lake/landing").land()
+
+
+def test_an_empty_path_is_not_the_folder_one_is_in(tmp_path: Path) -> None:
+    for empty in (DataFactory(""), DataFactory(tmp_path / "landing", given=" ")):
+        with pytest.raises(UsageError, match="an empty path"):
+            empty.load()

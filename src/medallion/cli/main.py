@@ -100,11 +100,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     report = add("report", "one HTML page with charts: gold, flow of rows, quality, runs")
     report.add_argument(
-        "--output", metavar="FILE", help="where (default: _report.html of the root)"
+        "--output", type=_path, metavar="FILE", help="where (default: _report.html of the root)"
     )
     backfill = add("backfill", "take in files from anywhere, once, whatever their age")
     backfill.add_argument("source")
-    backfill.add_argument("path", help="a file, a folder with all below it, or a topic")
+    backfill.add_argument("path", type=_path, help="a file, a folder with all below it, or a topic")
     refresh = add("refresh", "rebuild a silver or gold table, or publish one anew", reports=False)
     refresh.add_argument("table", help="such as silver.activity or publish.device_counts.kafka")
     add("maintain", "compact the tables, and remove what nobody needs any more")
@@ -113,6 +113,13 @@ def _parser() -> argparse.ArgumentParser:
     schema = add("schema", "the versions of a source's schema, and their differences")
     schema.add_argument("source")
     return parser
+
+
+def _path(text: str) -> str:
+    """A path as it was given; without this, an empty one would be the folder that one is in."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("it is empty: name a file, or . for the folder here")
+    return text
 
 
 def _add_nightly(nightly: argparse.ArgumentParser) -> None:

@@ -110,7 +110,7 @@ class DataFactory:
     def _given(self) -> GivenFiles | None:
         if self.given is None:
             return None
-        return GivenFiles(Path(self.given), self._landing, StateFile(self.state_path))
+        return GivenFiles(_folder(self.given), self._landing, StateFile(self.state_path))
 
     @property
     def _lesson(self) -> Lesson:
@@ -150,10 +150,18 @@ class DataFactory:
 
     @property
     def _landing(self) -> Path:
-        text = os.fspath(self.landing)
-        if "://" in text:
-            raise UsageError(f"The data factory lands in local folders only, not in {text}.")
-        return Path(text).absolute()
+        if "://" in os.fspath(self.landing):
+            raise UsageError(
+                f"The data factory lands in local folders only, not in {self.landing}."
+            )
+        return _folder(self.landing).absolute()
+
+
+def _folder(path: str | os.PathLike[str]) -> Path:
+    """A folder that was named; to pathlib, one without a name is that of the process."""
+    if not os.fspath(path).strip():
+        raise UsageError("The data factory was given an empty path: name a folder.")
+    return Path(path)
 
 
 def _checked(*, batches: int, files: int, rows: int, source: str | None) -> tuple[str, ...]:
