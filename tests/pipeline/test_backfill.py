@@ -202,3 +202,17 @@ def test_a_file_that_the_pattern_leaves_out_is_refused(
     assert said[0] == f"{old}: 1 file left out, whose names do not fit *.json"
     with pytest.raises(UsageError, match=r"a\.csv: its name does not fit \*\.json, the pattern"):
         backfill(home.config, "activity", land(old, "a.csv"), lambda _: None)
+
+
+def test_why_a_file_was_rejected_is_no_data(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rejected files that are as good as any now are taken in, and the reasons beside them not."""
+    home.change(pattern="*")
+    rejected = home.layout.rejected("activity") / "day"
+    rejected.mkdir(parents=True)
+    reason = land(rejected, "a.json.reason.txt", "landing/activity/a.json: torn\n")
+    land(rejected, "a.json")
+    found = beside(home, monkeypatch, rejected.parent, lambda: take_in(home))
+    assert (found.files, found.new_files, found.is_good) == (1, 1, True)
+    assert list(home.states()) == [("rejected/activity/day/a.json", 1)]
+    with pytest.raises(UsageError, match="says why the file beside it was rejected"):
+        beside(home, monkeypatch, reason, home.poll)

@@ -55,7 +55,7 @@ class Home:
 
     def path(self, name: str) -> str:
         """A file's path as the ledger has it; one with all its folders is elsewhere."""
-        return name if name.startswith("/") else f"landing/{self.source.name}/{name}"
+        return name if name.startswith(("/", "rejected/")) else f"landing/{self.source.name}/{name}"
 
     def discovery(self) -> Discovery:
         return Discovery(self.config, self.source, self.said.append)

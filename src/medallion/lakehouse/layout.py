@@ -19,6 +19,9 @@ SCHEMAS = ("bronze", "silver", "quarantine", "gold", "ops")
 # Hadoop takes the first three for patterns, and delta-rs decodes %41: it would read what lies at A.
 _UNFIT = re.compile(r"[\[\]\\]|%[0-9A-Fa-f]{2}")
 
+REASON = ".reason.txt"
+"""How the files end that say why another one was rejected; they lie beside it."""
+
 _OWN = ("archive", "rejected", PUBLISH, *SCHEMAS)
 
 
@@ -51,6 +54,10 @@ class Layout:
     def rejected(self, source: str) -> Path:
         """Where files lie that cannot be read, each with its reason beside it."""
         return self.root / "rejected" / source
+
+    def is_reason(self, path: str | Path) -> bool:
+        """Whether a file only says why another one was rejected."""
+        return str(path).endswith(REASON) and Path(path).is_relative_to(self.rejected(""))
 
     def intake(self, source: str) -> Path:
         """The table of paths that bronze's stream of a source reads."""

@@ -104,6 +104,8 @@ def _checked(config: Config, source: SourceConfig, path: Path) -> Path:
         raise UsageError(
             f"{path}: its name does not fit {source.pattern}, the pattern of {source.name}."
         )
+    if path.is_file() and config.layout.is_reason(path):
+        raise UsageError(f"{path}: it is no data, but says why the file beside it was rejected.")
     return path
 
 

@@ -74,6 +74,8 @@ def list_files(layout: Layout, source: SourceConfig, of: Iterable[Path] | None =
     ours = frozenset(place for folder in layout.own_folders() for place in _place_of(folder))
     for folder in _by_one_name(starts):
         for path, problem in walk(folder, source.pattern, ours):
+            if layout.is_reason(path):
+                continue
             seen = problem or _look_in_a_listing(layout, path)
             if isinstance(seen, Problem):
                 unfit.append(_unfit(layout, path, seen))

@@ -11,14 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from medallion.config.model import SourceConfig
-from medallion.lakehouse.layout import Layout
+from medallion.lakehouse.layout import REASON, Layout
 from medallion.ops.ledger import REJECTED, Entry, Ledger
 from medallion.sources.files.codecs import CODECS, FAULTS, REFUSED_CODECS, opened
 from medallion.sources.files.listing import below_folder, free_name
 from medallion.sources.files.moving import Moves
 
 Problem = Callable[[Path], str | None]  # why a file cannot be taken in; None where it can
-REASON = ".reason.txt"
 # A stream looks for files beside its batches: no two may be given the same name.
 _PLACING = threading.Lock()
 _CHUNK = 1 << 20
