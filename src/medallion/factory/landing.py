@@ -13,7 +13,7 @@ from medallion.factory.lesson import CleanedUp, Lesson
 from medallion.factory.plan import SOURCE_NAMES, BatchPlan
 from medallion.factory.report import LandReport
 from medallion.factory.state import Progress, StateFile
-from medallion.factory.writing import batch_files, land_batch
+from medallion.factory.writing import batch_files, report_of, show_batch, write_batch
 
 
 @dataclass(frozen=True)
@@ -118,11 +118,18 @@ class DataFactory:
 
     def _land_next(self, state: StateFile, source: str, rows: int, files: int) -> LandReport:
         progress = state.load(source)
-        plan = progress.begun or self._plan_next(progress.done, source, rows, files)
-        if progress.begun is None:
+        folder, done = self._landing / source, progress.done
+        plan = progress.written or progress.begun
+        if plan is None:
+            plan = self._plan_next(done, source, rows, files)
             self._refuse_used_names(plan)
-            state.save(source, Progress(done=progress.done, begun=plan))
-        report = land_batch(self._landing / source, plan, progress.done)
+            state.save(source, Progress(done, begun=plan))
+        if progress.written:
+            report = report_of(plan, done)
+        else:
+            report = write_batch(folder, plan, done)
+            state.save(source, Progress(done, written=plan))
+        show_batch(folder, plan)
         state.save(source, Progress(done=plan))
         return report
 

@@ -106,7 +106,7 @@ class Lesson:
                 yield file
             elif made and made[1] == source in last:
                 progress = last[source]
-                plans = (plan for plan in (progress.done, progress.begun) if plan)
+                plans = (plan for plan in (progress.done, progress.begun, progress.written) if plan)
                 if int(made[2]) <= max((plan.number for plan in plans), default=0):
                     yield file
 

@@ -1,7 +1,8 @@
 """What the factory remembers between two calls: for each source, its last batch's plan.
 
-A batch is noted as begun before its first file is written, and as done after its last. One that
-was interrupted is therefore known, and is finished as it was begun: no name ever gets other bytes.
+A batch is noted as begun before its first file is written, as written before the first is shown,
+and as done after the last. One that was interrupted is therefore known, and is finished as it was
+begun: no name ever gets other bytes, and no file lands a second time.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ GENERATOR = 1
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a source has come: the last batch done, and the one begun and not finished."""
+    """How far a source has come: the last batch done, and the one after it, begun or written."""
 
     done: BatchPlan | None = None
     begun: BatchPlan | None = None
+    written: BatchPlan | None = None
 
 
 class StateFile:

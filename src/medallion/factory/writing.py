@@ -33,25 +33,31 @@ def write_file(folder: Path, plan: FilePlan) -> LandReport:
     return report
 
 
-def show_file(folder: Path, plan: FilePlan) -> None:
-    """Give a written file its name. One left by an interrupted run is the same, and stays."""
-    temporary, path = hidden(folder, plan), folder / plan.name
-    if path.exists():
-        temporary.unlink()
-        return
-    # Readers take files by modification time: let that be when they were landed.
-    os.utime(temporary)
-    temporary.replace(path)
-
-
-def land_batch(folder: Path, batch: BatchPlan, previous: BatchPlan | None) -> LandReport:
-    """Write a batch's files, then show them in their order.
+def write_batch(folder: Path, batch: BatchPlan, previous: BatchPlan | None) -> LandReport:
+    """Write a batch's files, which nobody reads yet.
 
     One process does it all: it makes some 800,000 lines a second, which no reader keeps up with.
     """
     folder.mkdir(parents=True, exist_ok=True)
     plans = batch_files(batch, previous)
-    report = reduce(add, (write_file(folder, plan) for plan in plans), LandReport(batches=1))
-    for plan in plans:
-        show_file(folder, plan)
-    return report
+    return reduce(add, (write_file(folder, plan) for plan in plans), LandReport(batches=1))
+
+
+def report_of(batch: BatchPlan, previous: BatchPlan | None) -> LandReport:
+    """What `write_batch` said of a batch that an interrupted run wrote."""
+    plans = batch_files(batch, previous)
+    return reduce(add, (file_lines(plan)[1] for plan in plans), LandReport(batches=1))
+
+
+def show_batch(folder: Path, batch: BatchPlan) -> None:
+    """Give the written files their names, in their order.
+
+    One without its hidden name was shown before, by a run that was interrupted: it may have been
+    taken in since, and moved away.
+    """
+    for plan in batch_files(batch, None):
+        temporary = hidden(folder, plan)
+        if temporary.exists():
+            # Readers take files by modification time: let that be when they were landed.
+            os.utime(temporary)
+            temporary.replace(folder / plan.name)

@@ -9,6 +9,7 @@ import pytest
 
 from medallion.ops.ledger import ARCHIVED, PENDING, REJECTED
 from medallion.sources.files import archive, requests
+from medallion.sources.files.versions import _THE_SAME
 from tests.support.home import Home
 
 
@@ -34,8 +35,10 @@ def land_again(file: Path, text: str, at: int) -> None:
     os.utime(file, ns=(at, at))
 
 
-def test_the_same_file_again_is_told_once_and_left_out(home: Home) -> None:
+@pytest.mark.parametrize("later", [0, 60], ids=["its time", "another time"])
+def test_the_same_file_again_is_told_once_and_left_out(home: Home, later: int) -> None:
     file, at = put_away(home, "a.json", '{"x": 1}\n')
+    at += later * 1_000_000_000
     for _ in range(3):  # night after night
         land_again(file, '{"x": 1}\n', at)
         assert [home.poll(), home.poll()] == [0, 0]
@@ -83,6 +86,16 @@ def test_one_whose_archive_has_gone_cannot_be_compared(home: Home) -> None:
     assert [home.poll(), home.poll()] == [0, 0]
     assert home.states() == {("a.json", 1): ARCHIVED, ("a.json", 2): REJECTED}
     assert "compare" in home.said[0]
+
+
+def test_the_same_file_night_after_night_under_other_times(home: Home) -> None:
+    """As a copy that keeps none makes it; the version before is one that was left out."""
+    file, at = put_away(home, "a.json", '{"x": 1}\n')
+    for night in range(1, 4):
+        land_again(file, '{"x": 1}\n', at + night * 60_000_000_000)
+        assert home.poll() == 0
+    assert home.handed() == [("a.json", 1)]
+    assert [entry.why for entry in home.ledger().values()][1:] == [_THE_SAME] * 3
 
 
 def test_another_file_after_the_same_one_is_a_namesake_still(home: Home) -> None:

@@ -46,15 +46,14 @@ class Versions:
     def _judge(self, file: File, now: int) -> Entry | None:
         """The new row of a listed file; None where there is nothing new about it."""
         known, why = self._ledger.newest(file.path), None
-        if known is not None and known.file == file:
-            if known.state == ARCHIVED:  # it had gone, and is there again
-                why = self._why_the_same(known)
-            elif not self._is_open(known):
-                return None
+        if known is not None and known.file == file and not self._is_open(known):
+            return None
         seen = self.seen(file, now, self._is_being_written(file, now))
         # Not only the newest version counts: the one before may be a refused namesake, too.
-        if why is None and not self._source.allow_overwrites and self._ledger.before(seen):
-            why = _NOT_AGAIN
+        if taken := self._ledger.before(seen):
+            why = self._why_the_same(taken, file)
+            if why is None and not self._source.allow_overwrites:
+                why = _NOT_AGAIN
         return replace(seen, state=REJECTED, why=why) if why else seen
 
     def _is_open(self, known: Entry) -> bool:
@@ -65,21 +64,25 @@ class Versions:
             return known.moved_to is not None or allowed
         if known.state == PENDING:
             return known.why is not None or (known.path, known.version) in self.lost
-        return known.state == VANISHED
+        return known.state in (VANISHED, ARCHIVED)  # it had gone, and is there again
 
-    def _why_the_same(self, archived: Entry) -> str | None:
+    def _why_the_same(self, taken: Entry, file: File) -> str | None:
         """Why a file is left out that looks like the archived one of its name; None if it is not.
 
-        Whoever copies a whole folder every night brings back what was moved away from here.
+        Whoever copies a whole folder every night brings back what was moved away from here, with
+        its time or with the copy's.
         """
-        if archived.moved_to is None:
-            return _NOTHING_TO_COMPARE
+        if taken.state != ARCHIVED or taken.size != file.size:
+            return None
+        unknown = _NOTHING_TO_COMPARE if taken.file == file else None
+        if taken.moved_to is None:
+            return unknown
         root = self._layout.root
         filecmp.clear_cache()  # it goes by sizes and times, which tell nothing here
         try:
-            is_same = filecmp.cmp(root / archived.path, root / archived.moved_to, shallow=False)
+            is_same = filecmp.cmp(root / file.path, root / taken.moved_to, shallow=False)
         except OSError:
-            return _NOTHING_TO_COMPARE
+            return unknown
         return _THE_SAME if is_same else None
 
     def seen(self, file: File, now: int, why: str | None) -> Entry:
