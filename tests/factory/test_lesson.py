@@ -103,18 +103,23 @@ def test_clean_up_removes_what_the_lesson_made_and_nothing_else(root: Path) -> N
     for made in ("bronze/event/part-0.parquet", "_checkpoints/bronze.event/metadata"):
         (root / made).parent.mkdir(parents=True)
         (root / made).touch()
+    for moved in ("archive/event/file1.json", "rejected/activity/activity-000001-00001.json"):
+        (root / moved).parent.mkdir(parents=True)
+        (root / moved).touch()
+    (root / "rejected/activity/activity-000001-00001.json.reason.txt").touch()
     beside = root.parent / "beside.txt"
     mine = [root / "notes.txt", root / "landing/event/mine.json", beside]
     mine.append(root / "landing/event/event-000002-00001.json")  # batch 2 was never made
+    mine += [root / "archive/event/mine.json", root / "rejected/activity/mine.json.reason.txt"]
     for path in mine:
         path.write_text("mine")
-    (root / "archive").symlink_to(SAMPLE)
+    (root / "archive/activity").symlink_to(SAMPLE / "activity")
 
     cleaned = factory.clean_up()
 
     assert sorted(root.parent.rglob("*.*")) == sorted(mine)
     assert cleaned.left == tuple(sorted(set(mine) - {beside}))
-    assert (SAMPLE / "event/file1.json").exists()
+    assert (SAMPLE / "activity/sample.json").exists()
     assert "bronze" in str(cleaned)
     assert factory.clean_up().removed == ()
     # A clean-up is a new start: the first file is the next one again.
@@ -143,11 +148,12 @@ def test_a_root_that_held_files_before_is_left_alone(root: Path) -> None:
     assert sorted(root.rglob("*")) == before
 
 
-def test_a_root_that_is_being_written_is_left_alone(root: Path) -> None:
+@pytest.mark.parametrize("layer", ["silver", "publish"])
+def test_a_root_that_is_being_written_is_left_alone(root: Path, layer: str) -> None:
     factory = DataFactory(root / "landing", given=SAMPLE)
     factory.load(source="event")
     with (
-        lock.hold(Layout(root), ["silver"], "stream"),
+        lock.hold(Layout(root), [layer], "stream"),
         pytest.raises(UsageError, match="is being written by medallion stream"),
     ):
         factory.clean_up()

@@ -14,7 +14,7 @@ from medallion.factory import given
 from medallion.factory.plan import SOURCE_NAMES
 from medallion.factory.state import StateFile
 from medallion.lakehouse import lock, storage
-from medallion.lakehouse.layout import LAYERS, Layout
+from medallion.lakehouse.layout import LAYERS, PUBLISH, REASON, Layout
 
 _MADE_ROOT = "root"
 _MADE = re.compile(r"(\w+)-(\d{6})-\d{5}\.json")
@@ -70,7 +70,7 @@ class Lesson:
                 or a stream does not stop within `timeout` seconds. Nothing is removed then.
         """
         layout = Layout(self.root)
-        if not layout.own_folders():
+        if not set(layout.own_folders()) - set(self._shared):
             return CleanedUp()
         if not self._mark.exists():
             raise UsageError(
@@ -78,29 +78,43 @@ class Lesson:
                 "not a lesson's: clean_up() removes nothing there."
             )
         made_root = self._mark.read_text(encoding="utf-8") == _MADE_ROOT
-        with lock.hold(layout, LAYERS, "clean-up"):
+        with lock.hold(layout, (*LAYERS, PUBLISH), "clean-up"):
             stopped = _stop_streams(self.root, timeout)
             landed = list(self._landed())
             for file in landed:
                 file.unlink()
             # The mark goes last, so that a clean-up that was cut off can be done again.
             memory = self.state.path.parent
-            folders = sorted(layout.own_folders(), key=lambda folder: (folder == memory, folder))
+            ours = set(layout.own_folders()) - set(self._shared)
+            folders = sorted(ours, key=lambda folder: (folder == memory, folder))
             for folder in folders:
                 _remove(folder)
-        empty = (*self.landing.glob("*"), self.landing, *([self.root] if made_root else []))
-        for folder in empty:
-            _remove_empty(folder)
+        for place in (self.landing, *self._shared):
+            for folder in (*place.glob("*"), place):
+                _remove_empty(folder)
+        if made_root:
+            _remove_empty(self.root)
         left = (path for path in self.root.rglob("*") if path.is_file())
         return CleanedUp(stopped, (*landed, *folders), tuple(sorted(left)))
 
+    @property
+    def _shared(self) -> tuple[Path, ...]:
+        """Where files lie that have landed, whoever landed them."""
+        layout = Layout(self.root)
+        return layout.archive(""), layout.rejected("")
+
     def _landed(self) -> Iterator[Path]:
-        """The files that the factory landed, and that still lie in the landing zone."""
+        """The files that the factory landed, where they lie now, and why they were rejected."""
         names = given.landed(self.state)
         last = {name: self.state.load(name) for name in SOURCE_NAMES}
-        for file in sorted(path for path in self.landing.glob("*/*") if path.is_file()):
+        moved = (file for place in self._shared for file in _files_below(place))
+        for file in sorted((*self.landing.glob("*/*"), *moved)):
+            if not file.is_file():
+                continue
             source = file.parent.name
             shown = file.name.removeprefix(".").removesuffix(".tmp")
+            if Layout(self.root).is_reason(file):
+                shown = shown.removesuffix(REASON)
             made = _MADE.fullmatch(shown)
             if shown in names.get(source, ()):
                 yield file
@@ -123,6 +137,13 @@ def _stop_streams(root: Path, timeout: float) -> tuple[str, ...]:
             f"below {root}: nothing was removed; try again when its batch has ended."
         )
     return tuple(stream.name for stream in found)
+
+
+def _files_below(place: Path) -> Iterator[Path]:
+    """What lies in its folders; behind a link are somebody else's."""
+    for folder in () if place.is_symlink() else place.glob("*"):
+        if not folder.is_symlink():
+            yield from folder.glob("*")
 
 
 def _remove(folder: Path) -> None:
