@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from medallion.config.connections import Kafka
 from medallion.config.loader import load
+from medallion.config.model import Config
 from medallion.inspection import audit as module
 from medallion.inspection.audit import audit
-from medallion.lakehouse import lock
+from medallion.lakehouse import lock, records, specs
+from medallion.lakehouse.columns import OF_FILES
 from medallion.ops.runs import Runs
 from tests.support import PROJECT, checkpoints
 from tests.support.home import Home
@@ -26,8 +30,43 @@ def test_a_source_that_is_stuck_beside_a_stream_is_not_balanced(
     row = {"kind": "query", "query": "bronze.activity", "started_at": 1, "state": state}
     Runs(config.layout).write([{**row, "error": None if is_balanced else "the disk is full"}])
     with lock.hold(config.layout, ["bronze", "silver"], "stream"):
-        found = audit(config)
+        found = audit(config, everything=True)
     assert found.is_balanced == is_balanced
     told = ["bronze.activity: it has failed, and what it did last is not on record (the disk is "]
     assert [finding[: len(told[0])] for finding in found.findings] == told * (not is_balanced)
     assert found.unjudged == ("activity",)
+    assert found.notes[-1] == "gold: not compared, for activity is being written."
+
+
+def rows(config: Config, table: str, count: int, **columns: str) -> Path:
+    """A table of so many rows without values, of these columns; the file of its last commit."""
+    folder = config.layout.table(table)
+    records.append(folder, replace(specs.of(table), columns=columns), [{}] * count)
+    return max((folder / "_delta_log").glob("*.json"))
+
+
+def test_a_table_that_cannot_be_read_hides_no_other_finding(home: Home) -> None:
+    config = replace(load({}, PROJECT), layout=home.layout)
+    for source, count in (("activity", 2), ("event", 3)):
+        last = rows(config, f"bronze.{source}", count, _source_file="string")
+        if source == "activity":
+            last.write_text("{")
+    found = audit(config)
+    assert found.findings[0].startswith(f"bronze.activity: {home.layout.root}/bronze/activity/")
+    assert found.findings[1] == "event: 0 lines were read, bronze has 3."
+    assert found.balances["event"].bronze_rows == 3
+    assert not found.is_balanced
+
+
+def test_a_source_whose_kind_was_changed_is_told_as_that(home: Home) -> None:
+    """Its table is sound: the columns that messages have are those that it never had."""
+    config = replace(load({}, PROJECT), layout=home.layout)
+    rows(config, "bronze.event", 1, **OF_FILES)
+    asked = Kafka(("127.0.0.1:1",), ("events",), "json", "earliest", 1)
+    source = replace(config.sources["event"], format="kafka", stream=asked)
+    found = audit(replace(config, sources={"event": source}, gold={}), everything=True)
+    assert found.findings == (
+        "event: 0 lines were read, bronze has 1.",
+        "bronze.event was not made by the format kafka, but by another kind of source: give this "
+        "one a name of its own.",
+    )

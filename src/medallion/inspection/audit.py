@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from medallion.config.model import Config
+from medallion.errors import MedallionError
 from medallion.inspection import balance as accounting
 from medallion.inspection import recount
 from medallion.inspection.balance import Balance
 from medallion.lakehouse import lock
 from medallion.lakehouse.text import Say
 from medallion.ops.runs import Runs
+from medallion.sources.base import Recount
 from medallion.sources.files.unread import unread
-from medallion.sources.formats import KINDS
+from medallion.sources.formats import KINDS, refuse_another_kind
 
 PATIENCE = 35.0  # seconds; a stream settles every 30
 
@@ -44,9 +46,11 @@ def audit(config: Config, everything: bool = False, say: Say = lambda _: None) -
     With `everything`, every file and table is counted again, whatever the balance says. Beside a
     stream that is on, waits up to half a minute for the moment at which all is on record.
     """
-    found, unsettled, holder = _at_rest(config, say)
+    look, holder = _at_rest(config, say)
+    found, unsettled = look.balances, look.unsettled
     unjudged = {query.partition(".")[2] for query in unsettled} if holder else set()
-    findings = _not_on_record(Runs(config.layout), unsettled, holder)
+    findings = list(dict.fromkeys(look.unreadable))
+    findings += _not_on_record(Runs(config.layout), unsettled, holder)
     notes = [
         f"{name}: {holder} is writing it, and its last batches are not on record yet: not judged."
         for name in sorted(unjudged)
@@ -57,15 +61,17 @@ def audit(config: Config, everything: bool = False, say: Say = lambda _: None) -
     ]
     notes += [f"{line}: not balanced here." for line in unread(config)]
     for name in (name for name in found if name not in unjudged):
-        balance = found[name]
-        findings += _equations(name, balance)
-        if everything or not balance.is_balanced:
-            deeper = recount.recount(config, config.sources[name])
+        findings += _equations(name, found[name])
+        try:
+            deeper = _judge(config, name, found[name], everything)
+        except MedallionError as error:
+            findings.append(str(error))
+        else:
             findings += deeper.findings
             notes += deeper.notes
-        else:
-            findings += _unlike_the_ledger(config, name, balance)
-    if everything and not unjudged:
+    if everything and unjudged:
+        notes.append(f"gold: not compared, for {', '.join(sorted(unjudged))} is being written.")
+    elif everything:
         from medallion.inspection import recount_gold  # PySpark, and a JVM: only for this
 
         deeper = recount_gold.recount(config, say)
@@ -74,22 +80,45 @@ def audit(config: Config, everything: bool = False, say: Say = lambda _: None) -
     return Audit(found, tuple(findings), tuple(notes), tuple(sorted(unjudged)))
 
 
-def _at_rest(config: Config, say: Say) -> tuple[dict[str, Balance], list[str], str | None]:
-    """The balances, the queries with batches that are not on record, and who writes now, if any."""
+@dataclass(frozen=True)
+class _Look:
+    """The balances, the queries with batches that are not on record, and what cannot be read."""
+
+    balances: dict[str, Balance] = field(default_factory=dict)
+    unsettled: list[str] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
+
+
+def _look(config: Config) -> _Look:
+    """Each source looked at by itself: what cannot be read of one hides nothing of the others."""
+    found, runs = _Look(), Runs(config.layout)
+    for name, source in config.sources.items():
+        alone = replace(config, sources={name: source}, gold={})
+        try:
+            unsettled = accounting.unsettled(alone, runs)
+            found.balances.update(accounting.balances(alone, runs))
+        except MedallionError as error:
+            found.unreadable.append(str(error))
+        else:
+            found.unsettled.extend(unsettled)
+    return found
+
+
+def _at_rest(config: Config, say: Say) -> tuple[_Look, str | None]:
+    """All sources looked at when nobody writes, and who writes nevertheless, if any."""
     until: float | None = None
     while True:
-        runs = Runs(config.layout)
-        unsettled = accounting.unsettled(config, runs)
-        found = accounting.balances(config, runs)
+        found = _look(config)
         holders = (lock.holder(config.layout, layer) for layer in accounting.SETTLED)
         holder = next(filter(None, holders), None)
-        if not holder or not (unsettled or accounting.unbalanced(found.items())):
-            return found, unsettled, holder
+        is_open = found.unsettled or accounting.unbalanced(found.balances.items())
+        if not holder or not is_open:
+            return found, holder
         if until is None:
             say(f"waiting until {holder}, has put its last batches on record")
             until = time.monotonic() + PATIENCE
         elif time.monotonic() > until:
-            return found, unsettled, holder
+            return found, holder
         time.sleep(0.2)
 
 
@@ -110,6 +139,19 @@ def _of_no_source(config: Config) -> list[str]:
     logs = sorted((config.layout.root / "bronze").glob("*/_delta_log"))
     names = [log.parent.name for log in logs]
     return [f"bronze.{name}" for name in names if name not in config.sources]
+
+
+def _judge(config: Config, name: str, balance: Balance, everything: bool) -> Recount:
+    """What a source's rows, or its ledger, say beside its balance.
+
+    Raises:
+        MedallionError: a table cannot be read, or is not of a source of this kind.
+    """
+    source = config.sources[name]
+    refuse_another_kind(config, source)
+    if everything or not balance.is_balanced:
+        return recount.recount(config, source)
+    return Recount(_unlike_the_ledger(config, name, balance))
 
 
 def _equations(name: str, balance: Balance) -> list[str]:

@@ -13,6 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from medallion.config.model import Aggregate, Config, GoldTable, Join
+from medallion.errors import MedallionError
 from medallion.lakehouse import tables
 from medallion.lakehouse.text import Say, counted
 from medallion.layers.gold.flow import TOO_LATE, made_of
@@ -71,15 +72,20 @@ def _comparable(config: Config) -> tuple[list[_Same], Recount]:
     runs = Runs(config.layout)
     for table in config.gold.values():
         name = f"gold.{table.name}"
-        if not tables.exists(config.layout.table(name)):
-            if checkpoints.last_committed(config.layout.checkpoint(name)) >= 0:
-                found.findings.append(f"{name}: its table is gone: medallion run gold says more.")
-        elif runs.late_rows(name):
-            found.notes.append(f"{name}: not compared, for rows came too late for it: {TOO_LATE}.")
-        elif same := _same_rows(config, table):
-            read.append(same)
-        else:
-            found.notes.append(f"{name}: not compared, for it has not read all of silver yet.")
+        try:
+            if not tables.exists(config.layout.table(name)):
+                if checkpoints.last_committed(config.layout.checkpoint(name)) >= 0:
+                    gone = "its table is gone: medallion run gold says more"
+                    found.findings.append(f"{name}: {gone}.")
+            elif runs.late_rows(name):
+                late = f"rows came too late for it: {TOO_LATE}"
+                found.notes.append(f"{name}: not compared, for {late}.")
+            elif same := _same_rows(config, table):
+                read.append(same)
+            else:
+                found.notes.append(f"{name}: not compared, for it has not read all of silver yet.")
+        except MedallionError as error:  # of one table, which hides nothing of the others'
+            found.findings.append(str(error))
     return read, found
 
 

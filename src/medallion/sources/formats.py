@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from medallion.config.model import FILE_FORMATS, Config, SourceConfig
+from medallion.errors import UsageError
+from medallion.lakehouse import tables
+from medallion.lakehouse.columns import OF_FILES, OF_MESSAGES
 from medallion.lakehouse.text import Say
 from medallion.ops import due, ledger, topics
 from medallion.ops.topics import Place, Taken
@@ -153,3 +156,16 @@ KINDS: Mapping[str, Kind] = {
     "rate": DEMO,
     "socket": replace(DEMO, can_wait=False),
 }
+
+
+def refuse_another_kind(config: Config, source: SourceConfig) -> None:
+    """Raise UsageError where bronze has rows of another kind of source: files are not gone on with
+    as messages, for neither knows what of the other was taken in."""
+    columns = tables.columns(config.layout.table(f"bronze.{source.name}"))
+    origin = set(source.origin)
+    others = () if origin else (OF_FILES, OF_MESSAGES)
+    if columns and (not origin <= columns or any(o.keys() <= columns for o in others)):
+        raise UsageError(
+            f"bronze.{source.name} was not made by the format {source.format}, but by another kind "
+            "of source: give this one a name of its own."
+        )

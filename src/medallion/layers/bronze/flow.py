@@ -13,7 +13,6 @@ from medallion.config.model import Config
 from medallion.config.queries import Query
 from medallion.errors import UsageError
 from medallion.lakehouse import log, tables
-from medallion.lakehouse.columns import OF_FILES, OF_MESSAGES
 from medallion.lakehouse.text import Say, counted
 from medallion.layers import recovery
 from medallion.layers.bronze.writer import Writer
@@ -22,7 +21,7 @@ from medallion.ops import due
 from medallion.ops.runs import Runs
 from medallion.schema.evolution import Schema
 from medallion.sources.base import Source
-from medallion.sources.formats import KINDS
+from medallion.sources.formats import KINDS, refuse_another_kind
 from medallion.spark import checkpoints, query
 from medallion.spark.progress import BatchProgress
 from medallion.spark.query import Run
@@ -49,7 +48,7 @@ class Bronze(Flow):
                 f"{self.name}: a {self.source.format} keeps nothing for later, and what nobody "
                 "reads is lost: use medallion stream, which reads it while it is on."
             )
-        self._refuse_another_kind()
+        refuse_another_kind(self.config, self.source)
         self._refuse_gone(recorded)
         schema = Schema(self.config, self.source)
         opened = self._opened(schema)
@@ -76,17 +75,6 @@ class Bronze(Flow):
             raise UsageError(
                 f"{self.name} cannot go on, for {table} is gone, and nothing else has all of its "
                 "rows: put it back from a copy."
-            )
-
-    def _refuse_another_kind(self) -> None:
-        """Files are not gone on with as messages: neither knows what of the other was taken in."""
-        columns = tables.columns(self.config.layout.table(self.name))
-        origin = set(self.source.origin)
-        others = () if origin else (OF_FILES, OF_MESSAGES)
-        if columns and (not origin <= columns or any(o.keys() <= columns for o in others)):
-            raise UsageError(
-                f"{self.name} was not made by the format {self.source.format}, but by another kind "
-                "of source: give this one a name of its own."
             )
 
     def _recover(self, writer: Writer, recorded: int) -> None:
@@ -153,7 +141,7 @@ class Bronze(Flow):
 
     def is_due(self, runs: Runs, settings: str) -> bool:
         """Whether something has come, or a batch was cut off, which has to be settled first."""
-        self._refuse_another_kind()
+        refuse_another_kind(self.config, self.source)
         if due.is_open(self.config, runs, self.name, settings):
             return True
         poll = KINDS[self.source.format].poll
