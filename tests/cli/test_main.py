@@ -12,6 +12,7 @@ from medallion.cli import commands, main
 from medallion.errors import ConfigError, MedallionError, UsageError
 from medallion.lakehouse.layout import Layout
 from medallion.ops.ledger import Entry, Ledger
+from medallion.pipeline.report import Report
 from tests.support import PROJECT
 
 COMMANDS = {
@@ -117,6 +118,24 @@ def test_names_of_files_are_shown_and_not_obeyed(
     assert "landing/event/\\u001b[2J\\n.json" in capsys.readouterr().out
     assert main.main(["sql", 'SELECT "\x1b[2J" FROM ops.files']) == 2
     assert "\x1b" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("is_busy", [True, False])
+def test_a_night_says_what_it_has_not_taken_in(
+    is_busy: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Ledger(Layout(tmp_path), "event").write([Entry("event", "landing/event/.a", 1, 5, 0, 0)])
+    idle = "medallion.pipeline.idle.end_if_idle"
+    monkeypatch.setattr(idle, lambda *_: None if is_busy else Report())
+    monkeypatch.setattr(commands, "_busy_night", lambda *_: Report())
+    monkeypatch.chdir(PROJECT)
+    monkeypatch.setenv("MEDALLION_HOME", str(tmp_path))
+    assert main.main(["nightly"]) == 0
+    told = "1 file not taken in yet: medallion files --state pending"
+    assert told in capsys.readouterr().out.splitlines()
 
 
 def test_csv_is_byte_for_byte_unless_a_terminal_would_obey_it(

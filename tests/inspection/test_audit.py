@@ -14,7 +14,10 @@ from medallion.inspection import audit as module
 from medallion.inspection.audit import audit
 from medallion.lakehouse import lock, records, specs
 from medallion.lakehouse.columns import OF_FILES
+from medallion.ops import topics
+from medallion.ops.ledger import PENDING, REJECTED, VANISHED, Entry, Ledger
 from medallion.ops.runs import Runs
+from medallion.ops.topics import Taken
 from tests.support import PROJECT, checkpoints
 from tests.support.home import Home
 
@@ -69,4 +72,23 @@ def test_a_source_whose_kind_was_changed_is_told_as_that(home: Home) -> None:
         "event: 0 lines were read, bronze has 1.",
         "bronze.event was not made by the format kafka, but by another kind of source: give this "
         "one a name of its own.",
+    )
+
+
+def test_what_is_lost_or_waits_is_told_and_no_fault(home: Home) -> None:
+    config = replace(load({}, PROJECT), layout=home.layout)
+    states = [VANISHED, VANISHED, PENDING, REJECTED]
+    files = (Entry("event", f"{n}.json", 1, 5, 0, 0, state=s) for n, s in enumerate(states))
+    Ledger(home.layout, "event").write(files)
+    parts = [Taken("activity", "clicks", part, "id", 0, 9, 0, 0, lost=2) for part in (0, 1)]
+    topics.write(home.layout, [*parts, Taken("activity", "new", 0, "id", 0, 9, 0, 0, made_anew=1)])
+    asked = Kafka(("127.0.0.1:1",), ("clicks", "new"), "json", "earliest", 1)
+    source = replace(config.sources["activity"], format="kafka", stream=asked)
+    found = audit(replace(config, sources={**config.sources, "activity": source}))
+    assert found.is_balanced
+    assert found.notes == (
+        "activity: 4 offsets of topic clicks lost; topic new was made anew 1 time, and what was "
+        "not read then is lost.",
+        "event: 2 files gone without being taken in (medallion files --state vanished); 1 file not "
+        "taken in yet (medallion files --state pending).",
     )

@@ -95,14 +95,14 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
     told = unread(config)
     report = None if options.accept else end_if_idle(config, "nightly", told.append)
     if report is None:
-        report = _busy_night(config, options, told)
+        report, told = _busy_night(config, options, told), []
     else:
         told.append("nothing is new")
-        if waiting := ledger.read(config.layout, state=ledger.PENDING):
-            files = counted(len(waiting), "file")
-            told[-1] += f"; {files} not taken in yet: medallion files --state pending"
-        for line in told:
-            _say(quiet)(line)
+    if waiting := ledger.read(config.layout, state=ledger.PENDING):
+        files = counted(len(waiting), "file")
+        told.append(f"{files} not taken in yet: medallion files --state pending")
+    for line in told:
+        _say(quiet)(line)
     report.seconds["all"] = time.monotonic() - started
     if quiet:
         show(document(render.as_json(report)))

@@ -24,7 +24,8 @@ PATIENCE = 35.0  # seconds; a stream settles every 30
 class Audit:
     """The balance of each source, and what to look at where something does not add up.
 
-    `notes` say what could not be looked at; they are no faults. The sources of `unjudged` are being
+    `notes` say what could not be looked at, and what is on record as lost or not taken in; they are
+    no faults. The sources of `unjudged` are being
     written, and their last batches are not on record yet.
     """
 
@@ -150,8 +151,12 @@ def _judge(config: Config, name: str, balance: Balance, everything: bool) -> Rec
     source = config.sources[name]
     refuse_another_kind(config, source)
     if everything or not balance.is_balanced:
-        return recount.recount(config, source)
-    return Recount(_unlike_the_ledger(config, name, balance))
+        found = recount.recount(config, source)
+    else:
+        found = Recount(_unlike_the_ledger(config, name, balance))
+    if losses := KINDS[source.format].losses(config, source):
+        found.notes.append(f"{name}: {'; '.join(losses)}.")
+    return found
 
 
 def _equations(name: str, balance: Balance) -> list[str]:

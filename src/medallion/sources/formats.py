@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from medallion.config.model import FILE_FORMATS, Config, SourceConfig
 from medallion.errors import UsageError
 from medallion.lakehouse import tables
 from medallion.lakehouse.columns import OF_FILES, OF_MESSAGES
-from medallion.lakehouse.text import Say
+from medallion.lakehouse.text import Say, counted
 from medallion.ops import due, ledger, topics
 from medallion.ops.topics import Place, Taken
 from medallion.sources.base import Backlog, Recount, Source
@@ -36,6 +37,7 @@ class Kind:
         poll: hands over what is new, puts away what the batches up to a number took in, as they
             are on record, and says whether there is anything to do. No batch may be cut off then.
         on_record: how many rows its ledger has as taken in; None where it keeps none.
+        losses: what its ledger has as gone before it was taken in, or as waiting; for people.
         recount: counts what it gave once more, and holds bronze against that.
         can_wait: what came in while nobody read is still there, so that a batch can be run later.
     """
@@ -44,6 +46,7 @@ class Kind:
     backlog: Callable[[Config, SourceConfig], Backlog]
     poll: Callable[[Config, SourceConfig, int, Say], bool]
     on_record: Callable[[Config, SourceConfig], int | None]
+    losses: Callable[[Config, SourceConfig], list[str]]
     recount: Callable[[Config, SourceConfig], Recount]
     can_wait: bool = True
 
@@ -79,6 +82,19 @@ def _poll_files(config: Config, source: SourceConfig, recorded: int, say: Say) -
 
 def _rows_of_files(config: Config, source: SourceConfig) -> int:
     return ledger_repair.rows_on_record(ledger.read(config.layout, source.name))
+
+
+def _lost_files(config: Config, source: SourceConfig) -> list[str]:
+    states = Counter(entry.state for entry in ledger.read(config.layout, source.name))
+    told = {
+        ledger.VANISHED: "gone without being taken in",
+        ledger.PENDING: "not taken in yet",
+    }
+    return [
+        f"{counted(states[state], 'file')} {what} (medallion files --state {state})"
+        for state, what in told.items()
+        if states[state]
+    ]
 
 
 def _recount_files(config: Config, source: SourceConfig) -> Recount:
@@ -120,6 +136,20 @@ def _rows_of_topics(config: Config, source: SourceConfig) -> int:
     return sum(taken.rows for taken in topics.read(config.layout, source.name).values())
 
 
+def _lost_messages(config: Config, source: SourceConfig) -> list[str]:
+    found = []
+    taken = topics.read(config.layout, source.name).values()
+    for topic in dict.fromkeys(each.topic for each in taken):
+        lost = sum(each.lost for each in taken if each.topic == topic)
+        anew = max(each.made_anew for each in taken if each.topic == topic)
+        if lost:
+            found.append(f"{counted(lost, 'offset')} of topic {topic} lost")
+        if anew:
+            times = counted(anew, "time")
+            found.append(f"topic {topic} was made anew {times}, and what was not read then is lost")
+    return found
+
+
 def _recount_topics(config: Config, source: SourceConfig) -> Recount:
     try:
         from medallion.sources.kafka.recount import recount
@@ -141,13 +171,16 @@ def _not_again(config: Config, source: SourceConfig) -> Recount:
     return Recount(notes=[kept])
 
 
-FILES = Kind(_files, _waiting_files, _poll_files, _rows_of_files, _recount_files)
-KAFKA = Kind(_topics, _waiting_in_topics, _poll_topics, _rows_of_topics, _recount_topics)
+FILES = Kind(_files, _waiting_files, _poll_files, _rows_of_files, _lost_files, _recount_files)
+KAFKA = Kind(
+    _topics, _waiting_in_topics, _poll_topics, _rows_of_topics, _lost_messages, _recount_topics
+)
 DEMO = Kind(
     open=_demo,
     backlog=lambda *_: Backlog(),
     poll=lambda *_: True,
     on_record=lambda *_: None,
+    losses=lambda *_: [],
     recount=_not_again,
 )
 KINDS: Mapping[str, Kind] = {
