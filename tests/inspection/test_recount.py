@@ -18,9 +18,10 @@ from deltalake import DeltaTable
 from medallion.config.model import Aggregate, Config, GoldTable
 from medallion.inspection.audit import Audit, audit
 from medallion.lakehouse.layout import Layout
+from medallion.sources.files import requests
 from medallion.sql import engine
 from tests.support import lines
-from tests.support.lakehouse import Lakehouse
+from tests.support.lakehouse import Lakehouse, indexes, only
 
 
 def recording(index: int, model: str | None = None) -> str:
@@ -147,6 +148,37 @@ def test_a_file_that_the_ledger_does_not_know(config: Config) -> None:
     table(config, "ops.files").delete("path = 'landing/event/1.json'")
     found = audit(config, everything=True)
     assert told(found, "bronze has 2 rows of landing/event/1.json", "ledger")
+    assert not any("backfill" in finding for finding in found.findings), "it would come twice"
+
+
+def test_a_file_that_was_put_away_after_the_copy_that_is_back(
+    lakehouse: Lakehouse, tmp_path: Path
+) -> None:
+    """Everything but the files is of yesterday: what was archived today is in no table."""
+    home = only(lakehouse, clean_source="archive", clean_after=None)
+    home.land("activity", "1.json", recording(1))
+    home.fill("bronze", "silver")
+    yesterday = home.copy(tmp_path / "yesterday")
+    home.land("activity", "2.json", recording(2), recording(3))
+    home.fill("bronze", "silver")
+    for folder in ("bronze", "silver", "quarantine", "ops", "_checkpoints", "_intake"):
+        shutil.rmtree(home.root / folder)
+        shutil.copytree(yesterday.root / folder, home.root / folder)
+    rejected = home.config.layout.rejected("activity")
+    rejected.mkdir(parents=True)
+    (rejected / "x.json").write_text("")
+    (rejected / "x.json.reason.txt").write_text("landing/activity/x.json: torn")
+    found = audit(home.config, everything=True)
+    of_today = home.config.layout.archive("activity") / "2.json"
+    command = f"the ledger does not know it: medallion backfill activity {of_today}"
+    assert told(found, "archive/activity/2.json lies there", command)
+    assert told(found, "rejected/activity/x.json lies there")
+    assert len(found.findings) == 2
+    for path in (of_today, rejected):
+        requests.ask(home.config.layout, "activity", path)
+    home.fill("bronze", "silver")
+    assert indexes(home) == [1, 2, 3]
+    assert audit(home.config, everything=True).findings == ()
 
 
 @pytest.mark.parametrize(

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
+import re
+import shlex
+from collections import Counter, defaultdict
+from collections.abc import Collection
+from pathlib import Path
 from typing import NamedTuple
 
 from medallion.config.model import Config, SourceConfig
 from medallion.lakehouse.text import counted
 from medallion.ops import ledger
-from medallion.ops.ledger import REJECTED, TAKEN, Entry
+from medallion.ops.ledger import INGESTED, REJECTED, TAKEN, Entry, File
 from medallion.sources.base import Recount
 from medallion.sources.files.codecs import FAULTS
 from medallion.sources.files.ledger_repair import Key, in_bronze
 from medallion.sources.files.line_counts import rows_of
+from medallion.sources.files.listing import stat
+from medallion.sources.files.walk import is_hidden
 
 
 def recount(config: Config, source: SourceConfig) -> Recount:
     """Count the rows of the files of a source, and those in bronze; name the files that differ."""
     found = Recount()
+    put_away = _put_away(config, source)  # by what the ledger says afterwards
     entries = ledger.read(config.layout, source.name)
     counts = in_bronze(config.layout, source.name)
     there = Counter({key: rows.all for key, rows in counts.items()})
@@ -47,6 +54,7 @@ def recount(config: Config, source: SourceConfig) -> Recount:
         if key not in known
     ]
     found.findings += _gone_from_rejected(config, source, entries, newest)
+    found.findings += _unknown(config, source, entries, there, put_away)
     if unread:
         found.notes.append(
             f"{source.name}: {unread:,} files are deleted or overwritten, and cannot be counted "
@@ -91,3 +99,47 @@ def _gone_from_rejected(
         and newest[entry.path] == entry.version
         and not os.path.lexists(config.layout.root / entry.moved_to)
     ]
+
+
+def _put_away(config: Config, source: SourceConfig) -> list[File]:
+    """What lies in `archive/` and `rejected/` of a source, but for the reasons."""
+    layout = config.layout
+    found = []
+    for top in (layout.archive(source.name), layout.rejected(source.name)):
+        for folder, below, names in os.walk(top):
+            below[:] = sorted(name for name in below if not is_hidden(name))
+            paths = (Path(folder, name) for name in sorted(names) if not is_hidden(name))
+            there = (stat(layout, layout.relative(p)) for p in paths if not layout.is_reason(p))
+            found += [file for file in there if file]
+    return found
+
+
+def _unknown(
+    config: Config,
+    source: SourceConfig,
+    entries: list[Entry],
+    in_bronze: Collection[Key],
+    there: list[File],
+) -> list[str]:
+    """Files that are in no table: they were put away after the copy that somebody has put back.
+
+    Not those whose rows are there, though the ledger does not say yet, or any more, that they lie
+    here: they would be taken in twice.
+    """
+    known = {place for entry in entries for place in (entry.path, entry.moved_to) if place}
+    moving = ((e.path, e.modified_at) for e in entries if e.state == INGESTED)
+    taken: dict[int, set[str]] = defaultdict(set)
+    for path, modified_at in (*in_bronze, *moving):
+        taken[modified_at].add(Path(path).name)
+    return [
+        f"{source.name}: {file.path} lies there, and the ledger does not know it: medallion "
+        f"backfill {source.name} {shlex.quote(str(config.layout.root / file.path))}"
+        for file in there
+        if not any(name.endswith(_landed_as(file)) for name in taken[file.modified_at])
+        and not any(str(place) in known for place in (file.path, *Path(file.path).parents))
+    ]
+
+
+def _landed_as(file: File) -> str:
+    """The name that a file had, or the end of it, where another one had taken it."""
+    return re.sub(r"^[0-9]+~", "", Path(file.path).name)
