@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from medallion.config.loader import load
+from medallion.errors import MedallionError
 from medallion.ops import refresh_plan
 from medallion.ops.refresh_plan import Plan
 from medallion.pipeline import refresh
@@ -40,6 +41,18 @@ def test_a_plan_is_there_until_nothing_is_left(home: Home) -> None:
     assert Plan("silver.a", then=("gold.b",)).left == ("gold.b",)
     refresh_plan.write(home.layout, Plan("silver.a"))
     assert not home.layout.refresh_plan.parent.exists()
+
+
+@pytest.mark.parametrize("text", ["", '{"table": "silver.a", "bui', "{}", "[]", "\udcff"])
+def test_a_plan_that_cannot_be_read_is_no_crash(home: Home, text: str) -> None:
+    """It is not passed over either: what was half put in place would be gone on with."""
+    home.layout.refresh_plan.write_bytes(text.encode(errors="surrogateescape"))
+    for ask in (refresh_plan.left, refresh_plan.read):
+        with pytest.raises(MedallionError, match=r"plan\.json is damaged .* medallion refresh for"):
+            ask(home.layout)
+    (home.layout.refresh_plan.parent / "gold.b").mkdir()
+    refresh_plan.forget_unfinished(home.layout)
+    assert (home.layout.refresh_plan.parent / "gold.b").is_dir()
 
 
 def test_what_was_built_for_no_plan_is_removed(home: Home) -> None:

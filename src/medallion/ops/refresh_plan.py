@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from medallion.errors import MedallionError
 from medallion.lakehouse import storage
 from medallion.lakehouse.layout import Layout
+from medallion.lakehouse.text import visible
 
 
 @dataclass(frozen=True)
@@ -39,12 +41,24 @@ class Plan:
 
 
 def read(layout: Layout) -> Plan | None:
-    """The plan; mostly there is none."""
+    """The plan; mostly there is none.
+
+    Raises:
+        MedallionError: it is damaged, and what to do: nobody knows what it said.
+    """
     file = layout.refresh_plan
     if not file.is_file():
         return None
-    found = json.loads(file.read_text(encoding="utf-8"))
-    return Plan(**{**found, "built": tuple(found["built"]), "then": tuple(found["then"])})
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        return Plan(**{**found, "built": tuple(found["built"]), "then": tuple(found["then"])})
+    except (ValueError, LookupError, TypeError) as error:
+        raise MedallionError(
+            f"{file} is damaged ({visible(str(error))}): it said which tables a refresh has left "
+            "to rebuild, and one may be put in its place by half. Move it away, and before "
+            "anything else run medallion refresh for each silver table, which rebuilds the gold "
+            "tables that read it as well."
+        ) from None
 
 
 def left(layout: Layout) -> tuple[str, ...]:
