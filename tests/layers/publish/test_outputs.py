@@ -5,15 +5,20 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from medallion.config.publish import ToFiles
-from medallion.errors import UsageError
+from medallion.config.connections import Login
+from medallion.config.publish import ToFiles, ToKafka
+from medallion.errors import MedallionError, UsageError
+from medallion.layers.publish import outputs
 from medallion.layers.publish.changes import messages
-from medallion.layers.publish.outputs import FilesOutput
+from medallion.layers.publish.outputs import FilesOutput, TopicOutput
+from medallion.sources.kafka import broker
 
 AT = "2018-03-02T10:00:00.000001Z"
 # A row that came, was taken away, and came again in the same version; and one without a device.
@@ -82,3 +87,19 @@ def test_messages_of_a_key_are_in_their_order(changes: DataFrame) -> None:
     assert [row["_commit_version"] for row in without] == [5, 6, 7, 7]
     assert [row["_change_type"] for row in without][2:] == ["delete", "insert"]
     assert {row["key"] for row in messages(changes, []).collect()} == {None}
+
+
+def test_a_topic_made_anew_gets_no_changes_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its readers would have what changes from now on, and take that for all there is."""
+    asked = SimpleNamespace(topic_id="one")
+    monkeypatch.setattr(broker, "ask", lambda *_: (None, {"counts": asked}))
+    sent = MagicMock()
+    monkeypatch.setattr(outputs, "messages", sent)
+    topic = TopicOutput("publish.t.kafka", [], ToKafka(("one:9092",), "counts"), Login())
+    assert topic.look({}) == {"topic": "counts", "topic id": "one"}
+    nothing: Any = None
+    topic.write(nothing, 0)
+    asked.topic_id = "two"
+    with pytest.raises(MedallionError, match="topic counts was made anew while this published"):
+        topic.write(nothing, 1)
+    sent.assert_called_once()

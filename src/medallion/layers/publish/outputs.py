@@ -99,6 +99,7 @@ class TopicOutput:
 
     def __init__(self, name: str, key: Sequence[str], to: ToKafka, login: Login) -> None:
         self._name, self._key, self._to, self._login = name, key, to, login
+        self._looked: Mapping[str, str] = {}  # what its query has started with
 
     def look(self, columns: Mapping[str, str]) -> Mapping[str, str]:
         """The topic and its id; raises MedallionError where no broker answers, or it is not there.
@@ -106,7 +107,8 @@ class TopicOutput:
         A row of any columns is a JSON object.
         """
         del columns
-        return self._look()
+        self._looked = self._look()
+        return self._looked
 
     def _look(self) -> Mapping[str, str]:
         name = self._to.topic
@@ -117,9 +119,14 @@ class TopicOutput:
         """Send a batch.
 
         Raises:
-            MedallionError: no broker answers, which a stream waits for; or there are no jars.
+            MedallionError: no broker answers, which a stream waits for; or there are no jars; or
+                the topic was made anew, which has none of what was sent before.
         """
-        self._look()
+        if self._look() != self._looked:
+            raise MedallionError(
+                f"{self._name}: topic {self._to.topic} was made anew while this published to it: "
+                "the next start says what to do."
+            )
         writer = messages(changes, self._key).write.format("kafka")
         settings = options.for_writing(self._to.servers, self._login)
         try:
