@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame
@@ -13,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from medallion import streams
 from medallion.errors import UsageError
 from medallion.spark.errors import StreamError
-from medallion.streams import known
+from medallion.streams import known, waiting
 from tests.support.doors import Doors
 
 
@@ -118,3 +119,10 @@ def test_a_stream_whose_thread_has_died_is_not_waited_for(monkeypatch: pytest.Mo
     for wait in (streams.until_stream_is_ready, streams.await_termination):
         with pytest.raises(StreamError, match="dead failed: its thread in Spark has died"):
             wait(Dead(), timeout=600)
+
+
+def test_there_may_be_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "keep", lambda query: query)
+    query: Any = SimpleNamespace(runId="run", id="id", name="doors", stop=lambda: None)
+    (outcome,) = waiting.stop([query], float("inf"))
+    assert outcome.is_stopped

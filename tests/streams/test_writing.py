@@ -59,12 +59,29 @@ def test_a_checkpoint_goes_with_one_sink(doors: Doors, tmp_path: Path) -> None:
     assert not (tmp_path / "two").exists()
 
 
+def test_a_folder_is_one_wherever_the_next_start_is(
+    doors: Doors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place in ("here", "there"):
+        (tmp_path / place).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    doors.open("front")
+    end(doors.df, "delta", "to", checkpoint="checkpoint")
+    assert {path.name for path in Path.cwd().iterdir()} == {"to", "checkpoint"}
+    monkeypatch.chdir(tmp_path / "there")
+    with pytest.raises(UsageError, match=r"belongs to the stream into delta .*/here/to: each"):
+        end(doors.df, "delta", "to", checkpoint=tmp_path / "here/checkpoint")
+    end(doors.df, "delta", (tmp_path / "here/to"), checkpoint=tmp_path / "here/checkpoint")
+
+
 def test_what_is_missing_is_told(doors: Doors, spark: SparkSession, tmp_path: Path) -> None:
     servers = {"kafka.bootstrap.servers": "localhost:9092"}
     folder = str(tmp_path)
     for sink, to, arguments, told in (
         ("delta", None, {}, "needs `to`, the folder"),
+        ("delta", " ", {"checkpoint": folder}, "needs `to`, the folder"),
         ("delta", folder, {}, "needs `checkpoint`, a folder that keeps"),
+        ("delta", folder, {"checkpoint": ""}, "needs `checkpoint`, a folder that keeps"),
         ("foreachBatch", print, {}, "needs `checkpoint`"),
         ("foreachBatch", "print", {"checkpoint": folder}, "a function of a DataFrame and a batch"),
         ("foreach", "print", {"checkpoint": folder}, "or an object with a method `process`"),

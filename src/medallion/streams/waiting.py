@@ -19,6 +19,7 @@ from medallion.streams.table import Table
 
 STOPPED = "stopped"
 _PAUSE = 0.05
+_LONGEST = threading.TIMEOUT_MAX / 2  # seconds, some hundred years: to Python, more is an error
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ def stop(queries: Iterable[StreamingQuery], timeout: float = 30) -> Table[Stoppe
     Raises:
         UsageError: there is no Spark session, or `timeout` is not above 0.
     """
-    _checked(timeout)
+    limit = _checked(timeout)
     outcomes: dict[str, str] = {}
 
     def note(query: StreamingQuery) -> None:
@@ -121,7 +122,7 @@ def stop(queries: Iterable[StreamingQuery], timeout: float = 30) -> Table[Stoppe
     threads = [threading.Thread(target=note, args=(each,), daemon=True) for each in chosen]
     for thread in threads:
         thread.start()
-    end = time.monotonic() + timeout
+    end = time.monotonic() + limit
     for thread in threads:
         thread.join(max(0.0, end - time.monotonic()))
     late = f"still running after {timeout:g} seconds: Spark stops it when its batch ends"
@@ -166,4 +167,4 @@ def _until(reached: Callable[[], bool], query: StreamingQuery, timeout: float) -
 def _checked(timeout: float) -> float:
     if not timeout > 0:
         raise UsageError(f"timeout must be a number of seconds above 0, not {timeout!r}.")
-    return timeout
+    return min(timeout, _LONGEST)

@@ -19,7 +19,8 @@ from medallion.streams.known import keep
 from medallion.streams.plan import plan_of
 from medallion.streams.triggers import trigger as named_trigger
 
-_LASTING = ("delta", "files", *FILES, "foreach", "foreachBatch", "kafka")
+_FOLDERS = ("delta", "files", *FILES)
+_LASTING = (*_FOLDERS, "foreach", "foreachBatch", "kafka")
 _NOTE = "sink"
 
 
@@ -56,12 +57,14 @@ def write(
     how = named_trigger(trigger)
     refuse(plan_of(df), sink, output_mode, "continuous" in how)
     _refuse_missing(df, sink, to, name, checkpoint, options or {})
+    to = _whole(str(to)) if sink in _FOLDERS else to
+    checkpoint = Path(checkpoint).absolute() if checkpoint else None
     writer = df.writeStream.outputMode(output_mode).trigger(**how).options(**dict(options or {}))
     if name is not None:
         writer = writer.queryName(name)
     goal = {"sink": sink, "to": str(to) if isinstance(to, (str, Path)) else ""}
     if checkpoint is not None:
-        _refuse_claimed(Path(checkpoint), goal)
+        _refuse_claimed(checkpoint, goal)
         writer = writer.option("checkpointLocation", str(checkpoint))
     try:
         query = keep(_into(writer, sink, to).start())
@@ -69,8 +72,15 @@ def write(
         why = missing_jars(error) or one_line(str(error))
         raise UsageError(f"The stream did not start: {why}") from None
     if checkpoint is not None:
-        checkpoints.note(Path(checkpoint), _NOTE, goal)
+        checkpoints.note(checkpoint, _NOTE, goal)
     return query
+
+
+def _whole(to: str) -> str:
+    """A folder wherever one is, or an address as it is: Spark would begin where Java was started,
+    and the next start, which is to find the same, may be elsewhere."""
+    is_address = re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", to)
+    return to if is_address else str(Path(to).absolute())
 
 
 def _into(writer: DataStreamWriter, sink: str, to: Any) -> DataStreamWriter:
@@ -79,7 +89,7 @@ def _into(writer: DataStreamWriter, sink: str, to: Any) -> DataStreamWriter:
     if sink == "foreachBatch":
         return writer.foreachBatch(to)
     writer = writer.format("parquet" if sink == "files" else sink)
-    if sink in ("delta", "files", *FILES):
+    if sink in _FOLDERS:
         return writer.option("path", str(to))
     return writer.option("topic", to) if sink == "kafka" and to is not None else writer
 
@@ -93,7 +103,7 @@ def _refuse_missing(
     options: Mapping[str, str],
 ) -> None:
     missing = None
-    if sink in ("delta", "files", *FILES) and not isinstance(to, (str, Path)):
+    if sink in _FOLDERS and not (isinstance(to, (str, Path)) and str(to).strip()):
         missing = "`to`, the folder to write into"
     elif sink == "foreachBatch" and not callable(to):
         missing = "`to`, a function of a DataFrame and a batch id"
@@ -107,7 +117,7 @@ def _refuse_missing(
         missing = "`to`, the topic to write into, or a column `topic`"
     elif sink == "memory" and not re.fullmatch(r"[A-Za-z_]\w*", name or ""):
         missing = f"`name`, letters, digits and _, which its table gets; not {name!r}"
-    elif sink in _LASTING and checkpoint is None:
+    elif sink in _LASTING and not checkpoint:
         missing = (
             "`checkpoint`, a folder that keeps how far the stream has come; without one a restart "
             "would begin anew"
