@@ -88,10 +88,11 @@ class RereadBatch:
                 return None
             # Before there is a watermark Spark drops what is of before 1970, late for nobody.
             if found and self._source.late == "quarantine" and self._watermark:
-                return Settled(0, found - self._set_aside(late))
+                return Settled(0, found - self._set_aside(late, self._bounds(late)))
             if found:
-                unmatched = self._admit(late)
-                admitted = self._came_into(self._silver_beside(late), late)
+                bounds = self._bounds(late)
+                unmatched = self._admit(late, bounds)
+                admitted = self._came_into(self._silver_within(bounds), late)
                 aside = self._came_into(self._aside(), late) if self._rules else 0
                 return Settled(admitted, found - admitted - aside, unmatched)
         finally:
@@ -106,7 +107,7 @@ class RereadBatch:
         """
         on_time = self._rows.where(~self._is_late())
         keys = list(self._source.keys)
-        taken = self._taken(on_time)
+        taken = self._taken(self._bounds(on_time))
         lost = on_time.select(keys).distinct().join(taken, keys, "left_anti")
         if missing := lost.count():
             name = f"silver.{self._source.name}"
@@ -119,23 +120,25 @@ class RereadBatch:
     def _is_late(self) -> Column:
         return F.col(self._source.event_time) <= F.timestamp_millis(F.lit(self._watermark))
 
-    def _silver_beside(self, rows: DataFrame) -> DataFrame:
-        """Silver's rows between the first and the last event time of some, which is of their keys:
-        Delta skips the files of other times."""
-        silver = self._spark.read.format("delta").load(str(self._silver))
-        first, last = self._bounds(rows)
-        return silver.where(f"`{self._source.event_time}` between {first} and {last}")
+    def _bounds(self, rows: DataFrame) -> str:
+        """What the event times of some rows are, as SQL: `between` the first and the last one.
 
-    def _bounds(self, rows: DataFrame) -> tuple[str, str]:
-        """The first and the last event time of some rows, as SQL."""
+        The event time is of their keys: with this, Delta skips the files of other times.
+        """
         time = self._source.event_time
         first, last = rows.agg(F.min(time).cast("string"), F.max(time).cast("string")).collect()[0]
-        return (f"timestamp'{first}'", f"timestamp'{last}'") if first else ("null", "null")
+        first, last = (f"timestamp'{at}'" if at else "null" for at in (first, last))
+        return f"between {first} and {last}"
 
-    def _taken(self, rows: DataFrame) -> DataFrame:
-        """What tells the rows whose keys are taken, as far as `rows` could have them: silver's, and
-        those that `_aside` gives."""
-        silver = self._silver_beside(rows).select(self._row_key)
+    def _silver_within(self, bounds: str) -> DataFrame:
+        """Silver's rows of the event times that `_bounds` gives."""
+        silver = self._spark.read.format("delta").load(str(self._silver))
+        return silver.where(f"`{self._source.event_time}` {bounds}")
+
+    def _taken(self, bounds: str) -> DataFrame:
+        """What tells the rows whose keys are taken, as far as rows of these event times could have
+        them: silver's, and those that `_aside` gives."""
+        silver = self._silver_within(bounds).select(self._row_key)
         return silver.unionByName(self._aside()) if self._rules else silver
 
     def _aside(self) -> DataFrame:
@@ -158,17 +161,17 @@ class RereadBatch:
     def _row_key(self) -> list[str]:
         return [*self._source.keys, *self._source.silver_origin, INGESTED_AT]
 
-    def _admit(self, late: DataFrame) -> int:
+    def _admit(self, late: DataFrame, bounds: str) -> int:
         """Take rows into silver, or quarantine if the reference's columns break a rule there.
 
         Returns:
             How many of them the reference has none for.
         """
         if not self._enrichment:
-            self._insert(late)
+            self._insert(late, bounds)
             return 0
         keys = list(self._source.keys)
-        new = late.dropDuplicates(keys).join(self._taken(late), keys, "left_anti")
+        new = late.dropDuplicates(keys).join(self._taken(bounds), keys, "left_anti")
         # Not persisted: Spark computes that anew after a write to a table that it has read.
         looked_up = self._enrichment.of_now(new).localCheckpoint()
         is_good = transform.is_good()
@@ -180,13 +183,12 @@ class RereadBatch:
         if broken:
             append(transform.broken(looked_up), self._quarantine, WIDER)
         if good:
-            self._insert(looked_up.where(is_good))
+            self._insert(looked_up.where(is_good), bounds)
         return int(unmatched)
 
-    def _insert(self, late: DataFrame) -> None:
+    def _insert(self, late: DataFrame, bounds: str) -> None:
         """Insert rows whose keys silver does not have; the bounds let Delta skip files."""
-        first, last = self._bounds(late)
-        within = f"old.`{self._source.event_time}` between {first} and {last}"
+        within = f"old.`{self._source.event_time}` {bounds}"
         same = " and ".join(f"old.`{key}` = new.`{key}`" for key in self._source.keys)
         good = transform.good(late, self._source.in_silver)
         new = good.dropDuplicates(list(self._source.keys))
@@ -198,10 +200,10 @@ class RereadBatch:
             .execute()
         )
 
-    def _set_aside(self, late: DataFrame) -> int:
+    def _set_aside(self, late: DataFrame, bounds: str) -> int:
         """Append rows whose keys silver does not have to quarantine, once; how many they are."""
         keys = list(self._source.keys)
-        silver = self._silver_beside(late).select(keys)
+        silver = self._silver_within(bounds).select(keys)
         new = late.dropDuplicates(keys).join(silver, on=keys, how="left_anti")
         rows = new.withColumn(FAILED_RULES, F.array(F.lit(RULE)))
         once = {
