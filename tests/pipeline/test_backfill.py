@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -216,3 +217,29 @@ def test_why_a_file_was_rejected_is_no_data(home: Home, monkeypatch: pytest.Monk
     assert list(home.states()) == [("rejected/activity/day/a.json", 1)]
     with pytest.raises(UsageError, match="says why the file beside it was rejected"):
         beside(home, monkeypatch, reason, home.poll)
+
+
+def test_what_another_source_fails_of_is_told_and_no_failure(
+    home: Home, old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A socket, say, which keeps nothing for a backfill's run."""
+    land(old, "a.json")
+    failing = "chat"
+
+    def attempt(layer: str, is_finished: bool) -> list[Any]:
+        assert is_finished
+        if layer == "bronze":
+            take_in(home)
+        flow = SimpleNamespace(source_names={failing})
+        return [(flow, UsageError(f"{layer}.{failing}: no"))] if layer != "gold" else []
+
+    pipeline = SimpleNamespace(flows=lambda _: [], attempt=attempt)
+    monkeypatch.setattr(module, "open_pipeline", lambda *_: nullcontext(pipeline))
+    monkeypatch.setattr("medallion.pipeline.refresh.finish", lambda *_: [])
+    said: list[str] = []
+    found = backfill(home.config, "activity", old, said.append)
+    assert (found.new_files, found.is_good) == (1, True)
+    assert said == ["bronze.chat: no", "silver.chat: no"]
+    failing = "activity"
+    with pytest.raises(UsageError, match=r"^bronze.activity: no; silver.activity: no$"):
+        backfill(home.config, "activity", old, said.append)

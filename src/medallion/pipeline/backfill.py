@@ -63,7 +63,7 @@ def backfill(config: Config, name: str, path: Path, say: Say, debug: bool = Fals
     """
     source = config.source(name)
     if source.stream:
-        return go_on(config, source, str(path), say, lambda: _run(config, say, debug))
+        return go_on(config, source, str(path), say, lambda: _run(config, name, say, debug))
     path = _checked(config, source, path)
     if out := left_out(config.layout, path, source.pattern):
         say(f"{path}: {counted(out, 'file')} left out, whose names do not fit {source.pattern}")
@@ -75,7 +75,7 @@ def backfill(config: Config, name: str, path: Path, say: Say, debug: bool = Fals
     if _taken_in_by_another(config, source, paths, request, say):
         say("seen to")
     else:
-        _run(config, say, debug)
+        _run(config, name, say, debug)
     after = _newest(config, source)
     # A file whose name no table can hold has another one since.
     folder = f"{config.layout.relative(path)}/"
@@ -121,11 +121,12 @@ def _outcome(asked: int, before: Mapping[str, Entry], after: Sequence[Entry]) ->
     )
 
 
-def _run(config: Config, say: Say, debug: bool) -> None:
+def _run(config: Config, name: str, say: Say, debug: bool) -> None:
     """All layers, but for gold where a gate holds it back: what has come is taken in.
 
     Raises:
-        MedallionError: a query failed, and why; the others have ended, in all layers.
+        MedallionError: a query that reads the source, or its rows, failed, and why; the others have
+            ended, in all layers, and what they failed of is told.
     """
     failures: list[MedallionError] = []
     with open_pipeline(config, "backfill", layers_in_use(config), say, debug) as pipeline:
@@ -136,10 +137,11 @@ def _run(config: Config, say: Say, debug: bool) -> None:
                 continue
             for error in refresh.finish(pipeline, layer):
                 say(str(error))
-            try:
-                pipeline.run(layer, is_finished=True)
-            except MedallionError as error:
-                failures.append(error)
+            for flow, error in pipeline.attempt(layer, is_finished=True):
+                if name in flow.source_names:
+                    failures.append(error)
+                else:
+                    say(str(error))
     if failures:
         raise type(failures[0])("; ".join(map(str, failures))) from failures[0]
 

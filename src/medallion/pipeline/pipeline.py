@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -129,6 +129,18 @@ class Pipeline:
     def run(
         self, layer: str, without: AbstractSet[str] = frozenset(), is_finished: bool = False
     ) -> None:
+        """Run what a layer has to do; see `attempt`.
+
+        Raises:
+            MedallionError: a query could not start, or (StreamError) failed; the others have ended,
+                and all are on record.
+        """
+        if failures := [error for _, error in self.attempt(layer, without, is_finished)]:
+            raise type(failures[0])("; ".join(dict.fromkeys(map(str, failures)))) from failures[0]
+
+    def attempt(
+        self, layer: str, without: AbstractSet[str] = frozenset(), is_finished: bool = False
+    ) -> list[tuple[Flow, MedallionError]]:
         """Run what a layer has to do on all that is available, settle it and record it.
 
         Args:
@@ -136,9 +148,12 @@ class Pipeline:
             without: sources whose rows are to stay where they are.
             is_finished: `refresh.finish` has just told which tables could not be rebuilt.
 
+        Returns:
+            Why some queries could not start, or (StreamError) failed; the others have ended, and
+            all are on record.
+
         Raises:
-            MedallionError: a query could not start, or (StreamError) failed; the others have ended,
-                and all are on record.
+            MedallionError: the layer is held back.
         """
         flows = [flow for flow in self.flows(layer) if not flow.source_names & without]
         if is_finished:
@@ -146,7 +161,7 @@ class Pipeline:
             flows = [flow for flow in flows if flow.name not in left]
         self._refuse_held(flows)
         started: list[Flow] = []
-        failures: list[MedallionError] = []
+        failures: list[tuple[Flow, MedallionError]] = []
         for flow in flows:
             try:
                 with self._in_words(flow):
@@ -156,14 +171,16 @@ class Pipeline:
                 elif self.begin(flow, trigger(AVAILABLE_NOW)):
                     started.append(flow)
             except MedallionError as error:
-                failures.append(error)
-        try:
+                failures.append((flow, error))
+        with suppress(StreamError):  # of all that failed: each has its own
             await_all((flow.ran for flow in started), Watch(self.say).look)
-        except StreamError as error:
-            failures.append(error)
-        failures += self.settle(started).values()
-        if failures:
-            raise type(failures[0])("; ".join(dict.fromkeys(map(str, failures)))) from failures[0]
+        failures += [
+            (flow, StreamError(f"{flow.name}: {told}"))
+            for flow in started
+            if (told := flow.ran.error())
+        ]
+        unsettled = self.settle(started)
+        return failures + [(f, unsettled[f.name]) for f in started if f.name in unsettled]
 
     def settle(self, flows: Sequence[Flow]) -> dict[str, MedallionError]:
         """Put on record what flows did; see `settlement.settle`."""
