@@ -19,6 +19,7 @@ from medallion.sources.files import archive, handover, ledger_repair
 from medallion.sources.files.codecs import unpacked_size
 from medallion.sources.files.discovery import Discovery
 from medallion.sources.kafka import broker
+from medallion.sources.kafka import ledger_repair as topics_repair
 from medallion.sources.kafka.broker import Partition
 
 if TYPE_CHECKING:
@@ -127,6 +128,8 @@ def _known_messages(
 
 
 def _poll_topics(config: Config, source: SourceConfig, recorded: int, say: Say) -> bool:
+    if topics_repair.is_short(config.layout, source.name):
+        return True  # bronze makes its ledger whole before that is held against the topics
     there, taken = _known_messages(config, source)
     # Where a partition begins is to be put down, even if there is no message yet.
     return broker.waiting(source, there, taken) > 0 or not there.keys() <= taken.keys()

@@ -22,11 +22,12 @@ if TYPE_CHECKING:
 
 
 class _Counts(NamedTuple):
-    """The rows that bronze has of one partition, and the first offset after them."""
+    """The rows that bronze has of one partition, the first offset, and the first after them."""
 
     rows: int = 0
     corrupt: int = 0
     rescued: int = 0
+    first: int = 0
     end: int = 0
 
 
@@ -71,25 +72,31 @@ class MessageBatch:
         """The ledger's row of a partition after this batch; None where it has it already."""
         topic, partition = place
         if before is None:
+            first = counts.first if counts.rows else end
             before = Taken(
-                self._source.name, topic, partition, None, 0, 0, batch=-1, committed_at=0
+                self._source.name, topic, partition, None, first, 0, batch=-1, committed_at=0
             )
         elif before.batch >= self._number:
             return None
+        # Offsets go up, unless another topic has taken the name: a ledger that somebody has put
+        # back may not know of that, and its id is none of this one's.
+        is_anew = counts.rows > 0 and counts.first < before.next_offset
+        topic_id, start = (None, 0) if is_anew else (before.topic_id, before.next_offset)
         return replace(
             before,
-            topic_id=self._source.topic_ids.get(topic, before.topic_id),
-            next_offset=max(end, counts.end, before.next_offset),
+            topic_id=self._source.topic_ids.get(topic, topic_id),
+            next_offset=max(end, counts.end, start),
             batch=self._number,
             committed_at=clock.now(),
             rows=before.rows + counts.rows,
             corrupt_rows=before.corrupt_rows + counts.corrupt,
             rescued_rows=before.rescued_rows + counts.rescued,
+            made_anew=before.made_anew + is_anew,
         )
 
 
 def _by_partition(rows: DataFrame) -> dict[Place, _Counts]:
     """Bronze's rows of one batch counted by their partitions."""
     counts = (F.count(column) for column in ("*", CORRUPT, RESCUED))
-    found = rows.groupBy(TOPIC, PARTITION).agg(*counts, F.max(OFFSET) + 1).collect()
+    found = rows.groupBy(TOPIC, PARTITION).agg(*counts, F.min(OFFSET), F.max(OFFSET) + 1).collect()
     return {(row[0], row[1]): _Counts(*row[2:]) for row in found}

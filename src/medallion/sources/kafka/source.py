@@ -16,12 +16,12 @@ from pyspark.sql import functions as F
 from medallion.config.connections import Kafka
 from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError, NoAnswerError
-from medallion.lakehouse import clock, log
+from medallion.lakehouse import clock, log, tables
 from medallion.lakehouse.text import Say
 from medallion.ops import topics
 from medallion.ops.topics import Place, Taken
 from medallion.schema.evolution import Schema
-from medallion.sources.kafka import broker, options
+from medallion.sources.kafka import broker, ledger_repair, options
 from medallion.sources.kafka.batch import MessageBatch
 from medallion.spark import checkpoints
 from medallion.spark.errors import SPARK_ERRORS, missing_jars
@@ -57,7 +57,10 @@ class KafkaSource:
         there = broker.look(self.settings, self.config.login)
         taken = topics.read(self.config.layout, self.name)
         broker.refuse_gone(self.settings, taken, there)
-        is_late = not taken and self.kafka.starting_offsets == "latest"
+        has_none = not taken and not tables.row_count(
+            self.config.layout.table(f"bronze.{self.name}")
+        )
+        is_late = has_none and self.kafka.starting_offsets == "latest"
         now = clock.now()
         starts = {place: part.end if is_late else part.first for place, part in there.items()}
         new = [
@@ -116,7 +119,8 @@ class KafkaSource:
         return max((each.batch for each in taken), default=-1)
 
     def make_whole(self, batch: int) -> None:
-        """Nothing: see `last_on_record`."""
+        """Put the messages on record that bronze has rows of, and the ledger does not."""
+        ledger_repair.make_whole(self.config.layout, self.name, batch)
 
     def can_go_on(self, checkpoint: Path) -> bool:
         """Whether it has just the topics that are read: Spark takes others for lost."""
