@@ -82,6 +82,7 @@ def test_what_is_missing_is_told(doors: Doors, spark: SparkSession, tmp_path: Pa
         ("delta", " ", {"checkpoint": folder}, "needs `to`, the folder"),
         ("delta", folder, {}, "needs `checkpoint`, a folder that keeps"),
         ("delta", folder, {"checkpoint": ""}, "needs `checkpoint`, a folder that keeps"),
+        ("delta", folder, {"checkpoint": "file:/ck"}, "in a folder of this machine"),
         ("foreachBatch", print, {}, "needs `checkpoint`"),
         ("foreachBatch", "print", {"checkpoint": folder}, "a function of a DataFrame and a batch"),
         ("foreach", "print", {"checkpoint": folder}, "or an object with a method `process`"),

@@ -79,8 +79,11 @@ def write(
 def _whole(to: str) -> str:
     """A folder wherever one is, or an address as it is: Spark would begin where Java was started,
     and the next start, which is to find the same, may be elsewhere."""
-    is_address = re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", to)
-    return to if is_address else str(Path(to).absolute())
+    return to if _is_address(to) else str(Path(to).absolute())
+
+
+def _is_address(place: str | Path) -> bool:
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", str(place)) is not None
 
 
 def _into(writer: DataStreamWriter, sink: str, to: Any) -> DataStreamWriter:
@@ -122,6 +125,8 @@ def _refuse_missing(
             "`checkpoint`, a folder that keeps how far the stream has come; without one a restart "
             "would begin anew"
         )
+    elif checkpoint and _is_address(checkpoint):
+        missing = "a `checkpoint` in a folder of this machine, where its sink is noted beside it"
     if missing:
         raise UsageError(f"The sink {sink} needs {missing}.")
 
