@@ -15,7 +15,7 @@ from medallion.inspection.audit import audit
 from medallion.lakehouse import lock, records, specs
 from medallion.lakehouse.columns import OF_FILES
 from medallion.ops import topics
-from medallion.ops.ledger import PENDING, REJECTED, VANISHED, Entry, Ledger
+from medallion.ops.ledger import INGESTED, PENDING, REJECTED, VANISHED, Entry, Ledger
 from medallion.ops.runs import Runs
 from medallion.ops.topics import Taken
 from tests.support import PROJECT, checkpoints
@@ -79,7 +79,9 @@ def test_what_is_lost_or_waits_is_told_and_no_fault(home: Home) -> None:
     config = replace(load({}, PROJECT), layout=home.layout)
     states = [VANISHED, VANISHED, PENDING, REJECTED]
     files = (Entry("event", f"{n}.json", 1, 5, 0, 0, state=s) for n, s in enumerate(states))
-    Ledger(home.layout, "event").write(files)
+    back = Entry("event", "back.json", 1, 5, 0, 0, state=VANISHED)
+    came_back = replace(back, version=2, state=INGESTED)
+    Ledger(home.layout, "event").write([*files, back, came_back])
     parts = [Taken("activity", "clicks", part, "id", 0, 9, 0, 0, lost=2) for part in (0, 1)]
     topics.write(home.layout, [*parts, Taken("activity", "new", 0, "id", 0, 9, 0, 0, made_anew=1)])
     asked = Kafka(("127.0.0.1:1",), ("clicks", "new"), "json", "earliest", 1)

@@ -86,7 +86,9 @@ def _rows_of_files(config: Config, source: SourceConfig) -> int:
 
 
 def _lost_files(config: Config, source: SourceConfig) -> list[str]:
-    states = Counter(entry.state for entry in ledger.read(config.layout, source.name))
+    # A file that went and came back has a newer version: the old one is no loss any more.
+    newest = ledger.Ledger(config.layout, source.name).all_newest()
+    states = Counter(entry.state for entry in newest)
     told = {
         ledger.VANISHED: "gone without being taken in",
         ledger.PENDING: "not taken in yet",
