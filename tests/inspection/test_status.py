@@ -87,6 +87,14 @@ def test_what_a_refresh_has_left_to_be_rebuilt(config: Config) -> None:
     )
 
 
+def test_a_damaged_plan_of_a_refresh_is_told_of_all_that_it_may_have_named(config: Config) -> None:
+    config.layout.refresh_plan.parent.mkdir(parents=True)
+    config.layout.refresh_plan.write_text("{")
+    told = {one.query: one.error or "" for one in status(config)}
+    assert [name for name, error in told.items() if "plan.json is damaged" in error] == QUERIES[2:]
+    assert told["bronze.event"] == ""
+
+
 def test_files_that_wait_before_the_first_run(home: Home, config: Config) -> None:
     home.land("a.json", "x" * 100, age=1000)
     home.land("b.json", "x" * 50, age=10)

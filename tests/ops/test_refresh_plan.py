@@ -13,6 +13,7 @@ from medallion.errors import MedallionError
 from medallion.ops import refresh_plan
 from medallion.ops.refresh_plan import Plan
 from medallion.pipeline import refresh
+from medallion.pipeline.pipeline import Pipeline
 from tests.support import PROJECT
 from tests.support.home import Home
 
@@ -53,6 +54,16 @@ def test_a_plan_that_cannot_be_read_is_no_crash(home: Home, text: str) -> None:
     (home.layout.refresh_plan.parent / "gold.b").mkdir()
     refresh_plan.forget_unfinished(home.layout)
     assert (home.layout.refresh_plan.parent / "gold.b").is_dir()
+
+
+def test_a_damaged_plan_holds_up_no_bronze(home: Home) -> None:
+    home.layout.refresh_plan.write_text("{")
+    pipeline: Any = SimpleNamespace(config=home.config)
+    bronze: Any = SimpleNamespace(name="bronze.a", upstream=())
+    silver: Any = SimpleNamespace(name="silver.a", upstream=("bronze.a",))
+    Pipeline._refuse_old(pipeline, bronze)
+    with pytest.raises(MedallionError, match="is damaged"):
+        Pipeline._refuse_old(pipeline, silver)
 
 
 def test_what_was_built_for_no_plan_is_removed(home: Home) -> None:

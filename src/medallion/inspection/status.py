@@ -51,11 +51,20 @@ class QueryStatus:
 def status(config: Config) -> list[QueryStatus]:
     """The queries of all layers, in their order."""
     standing = Runs(config.layout).standing
-    held, left = _held(config, standing), refresh_plan.left(config.layout)
+    held, left = _held(config, standing), _left(config)
     found = [_status(config, query, standing, held) for query in queries(config)]
     return [
-        replace(one, error=_more(one.error, _LEFT)) if one.query in left else one for one in found
+        replace(one, error=_more(one.error, left[one.query])) if one.query in left else one
+        for one in found
     ]
+
+
+def _left(config: Config) -> dict[str, str]:
+    """What is told of the queries that a refresh has left; of a damaged plan, any but bronze's."""
+    try:
+        return dict.fromkeys(refresh_plan.left(config.layout), _LEFT)
+    except MedallionError as damaged:
+        return {query.name: str(damaged) for query in queries(config) if query.upstream}
 
 
 def _held(config: Config, standing: Standing) -> str | None:

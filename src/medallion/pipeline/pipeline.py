@@ -198,6 +198,8 @@ class Pipeline:
 
     def _refuse_old(self, flow: Flow) -> None:
         """Raise MedallionError where its table is to be rebuilt before it may go on."""
+        if not flow.upstream:  # bronze is never rebuilt, whatever a damaged plan may have said
+            return
         if flow.name in refresh_plan.left(self.config.layout):
             raise MedallionError(
                 f"{flow.name} has to be rebuilt, which a refresh has left to do: medallion refresh "
