@@ -374,6 +374,8 @@ def test_durations() -> None:
         ({"pattern": "*.csv"}, {"pattern": "*.json"}, True),
         ({"pattern": "a.json"}, {"pattern": "a[0-9]*.json"}, True),
         ({"pattern": "a.json"}, {"pattern": "a*"}, False),
+        ({"pattern": "log-[a-m]*.json"}, {"pattern": "log-[n-z]*.json"}, True),
+        ({"pattern": "part-?.json"}, {"pattern": "part-??.json"}, True),
         ({"clean_source": "off"}, {}, False),
         ({"clean_source": "off"}, {"clean_source": "off"}, False),
     ],

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from fnmatch import fnmatchcase
 from itertools import combinations
 from pathlib import Path
 
 from medallion.config import connections, values
 from medallion.config.document import Node
 from medallion.config.model import CLEANING, EVOLUTION, FORMATS, LATE, Enrich, SourceConfig
+from medallion.config.patterns import share_a_name
 from medallion.lakehouse.layout import Layout
 
 _COLUMNS, _COUNT = "columns with their types", "a whole number above 0"
@@ -23,7 +22,6 @@ _OF_FILES = (
     "multi_line", "pattern", "folders", "allow_overwrites", "quiet_period", "clean_source",
     "clean_after", "max_line_bytes", "max_files_per_trigger", "max_bytes_per_trigger",
 )  # fmt: skip
-_LITERAL = re.compile(r"[*?\[\]]")  # what stands between these in a pattern
 _TRUTH, _DURATION = "true or false", "a duration such as '1 hour'"
 
 
@@ -132,19 +130,6 @@ def refuse_shared_files(document: Node, layout: Layout, sources: Iterable[Source
 
 def _take_from_each_other(layout: Layout, one: SourceConfig, other: SourceConfig) -> bool:
     here, there = ([Path(os.path.realpath(p)) for p in s.places(layout)] for s in (one, other))
-    return _may_fit_one_name(one.pattern, other.pattern) and any(
+    return share_a_name(one.pattern, other.pattern) and any(
         a.is_relative_to(b) or b.is_relative_to(a) for a in here for b in there
     )
-
-
-def _may_fit_one_name(one: str, other: str) -> bool:
-    """Whether nothing shows that a name which fits a pattern does not fit the other one.
-
-    A pattern may be a name itself; else what it begins and ends with is all that is sure.
-    """
-    for pattern, name in ((one, other), (other, one)):
-        if not set(name) & set("*?["):
-            return fnmatchcase(name, pattern)
-    a, b = _LITERAL.split(one), _LITERAL.split(other)
-    begin_alike = a[0].startswith(b[0]) or b[0].startswith(a[0])
-    return begin_alike and (a[-1].endswith(b[-1]) or b[-1].endswith(a[-1]))
