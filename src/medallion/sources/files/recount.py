@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import filecmp
 import os
 import re
-import shlex
 from collections import Counter, defaultdict
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from medallion.config.model import Config, SourceConfig
+from medallion.lakehouse.layout import Layout
 from medallion.lakehouse.text import counted
 from medallion.ops import ledger
 from medallion.ops.ledger import INGESTED, REJECTED, TAKEN, Entry, File
@@ -18,8 +20,8 @@ from medallion.sources.base import Recount
 from medallion.sources.files.codecs import FAULTS
 from medallion.sources.files.ledger_repair import Key, in_bronze
 from medallion.sources.files.line_counts import rows_of
-from medallion.sources.files.listing import stat
-from medallion.sources.files.walk import is_hidden
+from medallion.sources.files.listing import below_folder, stat
+from medallion.sources.files.walk import fits, is_hidden
 
 
 def recount(config: Config, source: SourceConfig) -> Recount:
@@ -124,22 +126,52 @@ def _unknown(
     """Files that are in no table: they were put away after the copy that somebody has put back.
 
     Not those whose rows are there, though the ledger does not say yet, or any more, that they lie
-    here: they would be taken in twice.
+    here; nor those that have come once more since: they would be taken in twice. From where they
+    landed they are not, for there paths and bytes are compared: so that is where they are to go.
     """
+    layout = config.layout
     known = {place for entry in entries for place in (entry.path, entry.moved_to) if place}
+    known |= {path for path, _ in in_bronze}
     moving = ((e.path, e.modified_at) for e in entries if e.state == INGESTED)
-    taken: dict[int, set[str]] = defaultdict(set)
-    for path, modified_at in (*in_bronze, *moving):
-        taken[modified_at].add(Path(path).name)
-    return [
-        f"{source.name}: {file.path} lies there, and the ledger does not know it: medallion "
-        f"backfill {source.name} {shlex.quote(str(config.layout.root / file.path))}"
-        for file in there
-        if not any(name.endswith(_landed_as(file)) for name in taken[file.modified_at])
-        and not any(str(place) in known for place in (file.path, *Path(file.path).parents))
-    ]
+    taken = {(_landed_below(layout, source, path), at) for path, at in (*in_bronze, *moving)}
+    again: dict[Path, list[Path]] = defaultdict(list)
+    for entry in (entry for entry in entries if entry.state in TAKEN):
+        place = layout.root / (entry.moved_to or entry.path)
+        again[_landed_below(layout, source, entry.path)].append(place)
+    found = []
+    for file in sorted(there, key=lambda file: file.modified_at):  # as they came
+        if any(str(place) in known for place in (file.path, *Path(file.path).parents)):
+            continue
+        below = _names_before(layout, source, file)
+        if any((b, file.modified_at) in taken or _is_among(layout, file, again[b]) for b in below):
+            continue
+        if landed := next((b for b in below if fits(b.name, source.pattern)), None):
+            places = (layout.relative(folder / landed) for folder in source.places(layout))
+            found.append(
+                f"{source.name}: {file.path} lies there, and no table has it: move it (mv -n) to "
+                f"{' or '.join(places)}, from where it is taken in."
+            )
+    return found
 
 
-def _landed_as(file: File) -> str:
-    """The name that a file had, or the end of it, where another one had taken it."""
-    return re.sub(r"^[0-9]+~", "", Path(file.path).name)
+def _landed_below(layout: Layout, source: SourceConfig, path: str) -> Path:
+    """Where a file landed below its folder; its name alone, where that is none of the source's."""
+    return below_folder(layout, source, layout.root / path) or Path(Path(path).name)
+
+
+def _names_before(layout: Layout, source: SourceConfig, file: File) -> tuple[Path, Path]:
+    """Where a file that was put away can have landed: the number may be one that it was given."""
+    tops = (layout.archive(source.name), layout.rejected(source.name))
+    path = layout.root / file.path
+    below = next(path.relative_to(top) for top in tops if path.is_relative_to(top))
+    return below.with_name(re.sub(r"^[0-9]+~(?=.)", "", below.name)), below
+
+
+def _is_among(layout: Layout, file: File, others: list[Path]) -> bool:
+    """Whether one of these has the bytes of a file."""
+    filecmp.clear_cache()  # it goes by sizes and times, which tell nothing here
+    for other in others:
+        with suppress(OSError):
+            if filecmp.cmp(layout.root / file.path, other, shallow=False):  # of one size alone
+                return True
+    return False

@@ -1,0 +1,105 @@
+"""Files in `archive/` and `rejected/` that no table knows, after an older copy was put back."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from medallion.ops.ledger import ARCHIVED
+from medallion.sources.files import archive
+from medallion.sources.files.recount import recount
+from tests.support.home import Home, aged
+
+
+def take_in(home: Home, name: str, text: str, age: float = 3600) -> None:
+    """A file that is in the tables, and archived."""
+    home.land(name, text, age)
+    home.poll()
+    home.take_in(name)
+    archive.clean(home.config, home.source, home.discovery().ledger, 0)
+
+
+def leave(home: Home, name: str, text: str = "{}\n", age: float = 3600) -> Path:
+    """A file that is in no table, though it was put away."""
+    file = home.layout.root / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    return aged(file, age)
+
+
+def unknown(home: Home) -> list[str]:
+    """What is told of such files, and where they are to go."""
+    told = recount(home.config, home.source).findings
+    words = [finding.split() for finding in told if "no table has it" in finding]
+    return [f"{each[1]} {each[-7].rstrip(',')}" for each in words]
+
+
+@pytest.mark.parametrize(
+    ("file", "landed"),
+    [
+        ("archive/activity/a.json", "landing/activity/a.json"),
+        ("archive/activity/2~a.json", "landing/activity/a.json"),
+        ("archive/activity/day/12~a.json", "landing/activity/day/a.json"),
+        ("rejected/activity/a.json", "landing/activity/a.json"),
+    ],
+)
+def test_a_file_in_no_table_is_taken_in_from_where_it_landed(
+    home: Home, file: str, landed: str
+) -> None:
+    """Once, though its sender brings it again: its path, its name and its bytes are known then."""
+    lost = leave(home, file, '{"x": 1}\n')
+    assert unknown(home) == [f"{file} {landed}"]
+    place = home.layout.root / landed
+    place.parent.mkdir(parents=True)
+    lost.rename(place)
+    name = str(place.relative_to(home.landing))
+    take_in(home, name, '{"x": 1}\n')
+    assert home.states() == {(name, 1): ARCHIVED}
+    assert unknown(home) == []
+    home.land(name, '{"x": 1}\n')
+    assert home.poll() == 0
+
+
+def test_a_file_that_moves_back_beside_a_known_one_of_its_name(home: Home) -> None:
+    home.change(allow_overwrites=True)
+    take_in(home, "a.json", '{"x": 1}\n')
+    lost = leave(home, "archive/activity/2~a.json", '{"x": 2}\n')
+    assert unknown(home) == ["archive/activity/2~a.json landing/activity/a.json"]
+    lost.rename(home.landing / "a.json")
+    assert home.poll() == 1
+
+
+def test_a_file_that_has_come_once_more_since_is_not_taken_in_twice(home: Home) -> None:
+    leave(home, "archive/activity/a.json", '{"x": 1}\n', age=9000)
+    take_in(home, "a.json", '{"x": 1}\n')
+    assert home.ledger()["a.json", 1].moved_to == "archive/activity/2~a.json"
+    assert unknown(home) == []
+
+
+def test_a_file_is_known_by_all_of_its_path(home: Home) -> None:
+    """Another one may share its time, and the end of its name."""
+    home.land("day/my-a.json", age=3600)
+    home.poll()
+    home.take_in("day/my-a.json")
+    at = (home.landing / "day/my-a.json").stat().st_mtime_ns
+    for name in ("a.json", "my-a.json", "day/a.json", "day/2~my-a.json"):
+        os.utime(leave(home, f"archive/activity/{name}", '{"x": 1}\n'), ns=(at, at))
+    assert {told.split()[0] for told in unknown(home)} == {
+        f"archive/activity/{name}" for name in ("a.json", "my-a.json", "day/a.json")
+    }
+
+
+def test_a_file_that_the_source_would_not_take_in_is_not_told(home: Home) -> None:
+    home.change(pattern="event*.json")
+    for name in ("NOTES.md", "a.json", "event1.json.reason.txt", "2~event1.json"):
+        leave(home, f"rejected/activity/{name}")
+    assert unknown(home) == ["rejected/activity/2~event1.json landing/activity/event1.json"]
+
+
+def test_each_folder_that_a_file_may_have_come_from_is_told(home: Home, tmp_path: Path) -> None:
+    home.change(folders=[str(tmp_path / "drop")])
+    leave(home, "archive/activity/a.json")
+    (told,) = recount(home.config, home.source).findings
+    assert f"(mv -n) to landing/activity/a.json or {tmp_path / 'drop'}/a.json, from where" in told
