@@ -108,6 +108,28 @@ def test_another_file_after_the_same_one_is_a_namesake_still(home: Home) -> None
     assert home.states()["a.json", 3] == (PENDING if is_allowed else REJECTED)
 
 
+@pytest.mark.parametrize("case", ["off", "delete", "between"])
+def test_the_same_file_that_overwrites_what_it_is_not_held_against(home: Home, case: str) -> None:
+    """As docs/configuration.md says; without allow_overwrites it is another one of its name."""
+    is_allowed = home.source.allow_overwrites
+    if case == "off":
+        file = home.land("a.json", '{"x": 1}\n', age=3600)
+        home.poll()
+        home.take_in("a.json")
+        at = file.stat().st_mtime_ns
+    else:
+        home.change(clean_source="delete" if case == "delete" else "archive", allow_overwrites=True)
+        file, at = put_away(home, "a.json", '{"x": 1}\n')
+        if case == "between":
+            home.land("a.json", '{"x": 2}\n', age=1800)
+            home.poll()
+            home.take_in("a.json")
+            archive.clean(home.config, home.source, home.discovery().ledger, 0)
+        home.change(allow_overwrites=is_allowed)
+    land_again(file, '{"x": 1}\n', at + 60_000_000_000)
+    assert home.poll() == int(is_allowed)
+
+
 def test_an_archived_file_that_a_backfill_asks_for_is_told_and_left_out(home: Home) -> None:
     put_away(home, "a.json", '{"x": 1}\n')
     requests.ask(home.layout, "activity", home.layout.archive("activity"))
