@@ -9,7 +9,7 @@ BIN := .venv/bin
 WITH_JAVA := . tools/java.sh && use_java &&
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-kafka classes broker nightly test test-slow check format bench bench-ingestion bench-maintain faults faults-sites clean
+.PHONY: help setup setup-kafka classes broker nightly test test-slow check format bench bench-ingestion bench-maintain faults faults-sites faults-outages clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,7 +28,7 @@ nightly: setup ## the sample files the first time, then the nightly batch
 	@$(WITH_JAVA) $(BIN)/python tools/classes
 
 # Java passes over what was kept for other jars: after those of Kafka it is made anew.
-classes: setup ## keep Java's classes, so that each start takes a fifth less (once, half a minute)
+classes: setup ## keep Java's classes, so that each start takes a fifth less (once, a minute)
 	@$(WITH_JAVA) $(BIN)/python tools/classes
 
 # Two workers with a Spark each take file by file, those of whole runs first: they are the longest.
@@ -73,6 +73,9 @@ faults-sites: setup ## kill a process at each place that writes; writes docs/fau
 
 faults: setup ## a random walk of 300 steps and faults; writes docs/faults.md (an hour or two)
 	@$(WITH_JAVA) $(BIN)/python -m tests.faults $(FAULTS_ARGS)
+
+faults-outages: broker ## an always-on stream, and what it needs goes away; writes docs/outages.md (ten minutes)
+	@$(WITH_JAVA) $(BIN)/python -m tests.faults.outages $(FAULTS_ARGS)
 
 clean: ## remove the environment and all caches, never data
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache spark-warehouse metastore_db derby.log build dist

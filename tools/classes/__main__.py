@@ -8,6 +8,7 @@ another Java, is passed over by Java, and made anew here.
 import hashlib
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -22,12 +23,18 @@ KEPT = Path(sys.prefix) / "classes"
 ARCHIVE, MADE_OF, NO_SETTINGS = KEPT / "java.jsa", KEPT / "made-of", KEPT / "no-settings"
 
 
-def fingerprint() -> str:
+def java_of_spark() -> str:
+    """The Java that Spark's launchers take."""
+    home = os.environ.get("JAVA_HOME")
+    found = f"{home}/bin/java" if home else shutil.which("java")
+    return found or sys.exit("there is no Java here: make setup")
+
+
+def fingerprint(java: str) -> str:
     """Of all that decides whether Java takes the archive, and what should be in it."""
     spec = find_spec("pyspark")
-    java = shutil.which("java", path=f"{os.environ.get('JAVA_HOME', '')}/bin:{os.environ['PATH']}")
-    if spec is None or spec.origin is None or java is None:
-        sys.exit("there is no PySpark or no Java here: make setup")
+    if spec is None or spec.origin is None:
+        sys.exit("there is no PySpark here: make setup")
     jars = (Path(spec.origin).parent / "jars").iterdir()
     files = [*sorted(jars), Path(java).resolve(), Path(__file__)]
     stats = [(str(file), file.stat().st_size, file.stat().st_mtime) for file in files]
@@ -57,39 +64,47 @@ def keep(archive: Path) -> None:
         DataFactory(config.layout.landing("activity").parent).land(
             rows=100, files=2, source="activity"
         )
-        with open_pipeline(config, "nightly", LAYERS, lambda _: None) as pipeline:
-            for layer in LAYERS:
-                pipeline.run(layer)
-        java = SparkContext._gateway.proc  # type: ignore[union-attr]
-        java.stdin.close()  # which ends it
-        java.wait()
+        try:
+            with open_pipeline(config, "nightly", LAYERS, lambda _: None) as pipeline:
+                for layer in LAYERS:
+                    pipeline.run(layer)
+        finally:  # else it would go on writing by itself
+            if SparkContext._gateway is not None:
+                java = SparkContext._gateway.proc
+                java.stdin.close()  # which ends it
+                java.wait()
 
 
 def main() -> None:
-    made_of = fingerprint()
+    java = java_of_spark()
+    made_of = fingerprint(java)
     if MADE_OF.is_file() and MADE_OF.read_text() == made_of:
+        return
+    # An archive goes by that of Java's own classes, which a Java from elsewhere need not have.
+    if subprocess.run(
+        [java, "-Xshare:on", "-version"], capture_output=True, check=False
+    ).returncode:
         return
     print(
         "keeping Java's classes, once: each start takes a fifth less from then on"
-        " (half a minute; to interrupt it does no harm)",
+        " (a minute; to interrupt it does no harm)",
         flush=True,
     )
     started = time.monotonic()
-    NO_SETTINGS.mkdir(parents=True, exist_ok=True)
     new = KEPT / f"java.{os.getpid()}"
     try:
+        NO_SETTINGS.mkdir(parents=True, exist_ok=True)
         keep(new)
         # Java trusts what it is given: half an archive would end each start.
         with new.open("rb") as written:
             os.fsync(written.fileno())
         new.rename(ARCHIVE)
+        MADE_OF.write_text(made_of)
+        print(f"kept: {ARCHIVE.stat().st_size >> 20} MiB, {time.monotonic() - started:.0f} s")
     except Exception as error:  # nothing depends on it
         print(f"not kept: {error}")
-    else:
-        print(f"kept: {ARCHIVE.stat().st_size >> 20} MiB, {time.monotonic() - started:.0f} s")
     finally:
         new.unlink(missing_ok=True)
-    MADE_OF.write_text(made_of)
 
 
 if __name__ == "__main__":

@@ -11,10 +11,11 @@ FIRST_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
 little to do ends before that has paid. Without that room it complains on standard output.
 """
 TASKS_FIRST = (
-    "-XX:+UnlockDiagnosticVMOptions "
+    "-XX:+UnlockDiagnosticVMOptions -XX:+DisplayVMOutputToStderr "
     f'"-XX:CompilerDirectivesFile={Path(__file__).with_name("compilers.json")}"'
 )
-"""Java's second compiler for what tasks run, and not for what plans them."""
+"""Java's second compiler for what tasks run, and not for what plans them. It says that it has read
+the file, and standard output may be one JSON document."""
 INTERPRETED: Mapping[str, str] = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",
