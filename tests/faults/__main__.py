@@ -7,7 +7,6 @@ import argparse
 import os
 import platform
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,7 +18,7 @@ from random import Random
 
 import pyspark
 
-from tests.faults import damage
+from tests.faults import damage, disk
 from tests.faults.child import Child
 from tests.faults.report import Results
 from tests.faults.walk import LostError, Walk
@@ -27,7 +26,6 @@ from tests.support import PROJECT
 
 STEPS_A_WORLD = 30
 AIMED_STEPS = 10  # some places are there in a lakehouse's first run alone
-SMALL = "400m"
 
 
 def main() -> int:
@@ -85,7 +83,7 @@ class _Place:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
-        self.folder, self.is_small = folder, _is_small_disk(folder)
+        self.folder, self.is_small = folder, disk.mount(folder)
         self.child = Child(folder)
 
     def walk(
@@ -119,16 +117,7 @@ class _Place:
         """End the process, and give the disk back."""
         self.child.kill()
         if self.is_small:
-            subprocess.run(["umount", "--lazy", str(self.folder)], check=False)
-
-
-def _is_small_disk(folder: Path) -> bool:
-    """Whether the folder could be given a file system of its own, small enough to be filled."""
-    command = ["mount", "-t", "tmpfs", "-o", f"size={SMALL}", "tmpfs", str(folder)]
-    try:
-        return subprocess.run(command, capture_output=True, check=False).returncode == 0
-    except FileNotFoundError:
-        return False
+            disk.unmount(self.folder)
 
 
 _WALK = (

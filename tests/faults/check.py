@@ -20,18 +20,18 @@ def differences(world: World) -> list[str]:
     """What is not as it must be after all that landed was taken in; nothing where all is well."""
     root = world.root
     found = [
-        *_differ("bronze", len(_rows(root, "bronze/event", "1")), world.lines),
-        *_differ("quarantine", len(_rows(root, "quarantine/event", "1")), world.broken),
+        *_differ("bronze", len(rows(root, "bronze/event", "1")), world.lines),
+        *_differ("quarantine", len(rows(root, "quarantine/event", "1")), world.broken),
     ]
-    silver = _rows(root, "silver/event", "epoch_us(event_at), device, action")
+    silver = rows(root, "silver/event", "epoch_us(event_at), device, action")
     found += _unlike(
         "silver", Counter((_at(micros), *rest) for micros, *rest in silver), world.silver()
     )
-    windows = _rows(root, "gold/by_window", "epoch_us(window_start), action, total")
+    windows = rows(root, "gold/by_window", "epoch_us(window_start), action, total")
     counted = Counter({(_at(micros), action): n for micros, action, n in windows})
     found += _differ("rows of gold.by_window", len(windows), len(world.windows()))
     found += _unlike("gold.by_window", counted, world.windows())
-    actions = _rows(root, "gold/by_action", "action, total")
+    actions = rows(root, "gold/by_action", "action, total")
     found += _differ("rows of gold.by_action", len(actions), len(world.actions()))
     found += _unlike("gold.by_action", Counter(dict(actions)), world.actions())
     found += _unlike("publish/by_action", Counter(_published(root)), world.actions())
@@ -53,7 +53,7 @@ def _published(root: Path) -> dict[str, int]:
     return rows
 
 
-def _rows(root: Path, table: str, columns: str) -> list[tuple[Any, ...]]:
+def rows(root: Path, table: str, columns: str) -> list[tuple[Any, ...]]:
     """Rows of the newest version, by the list of files in Delta's log."""
     files = DeltaTable(root / table).file_uris() if (root / table / "_delta_log").is_dir() else []
     if not files:

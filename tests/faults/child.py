@@ -11,12 +11,12 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
+from tests.faults import disk
 from tests.faults.actions import Outcome
 from tests.support import PROJECT
 
@@ -61,7 +61,7 @@ class Child:
         if squeeze is None:
             return nullcontext()
         if squeeze == READ_ONLY:
-            return _read_only(self.folder)
+            return disk.read_only(self.folder)
         return _squeezed(squeeze, [pid, self._java], root)
 
     def kill(self) -> None:
@@ -105,22 +105,11 @@ def _copy(stream: Any, log: Any) -> None:
         log.flush()
 
 
-@contextmanager
-def _read_only(disk: Path) -> Iterator[None]:
-    """For the whole of a step nothing can be written: on a small file system of the walk's own."""
-    remount = ["mount", "-o"]
-    subprocess.run([*remount, "remount,ro", str(disk)], check=True)
-    try:
-        yield
-    finally:
-        subprocess.run([*remount, "remount,rw", str(disk)], check=True)
-
-
 class _squeezed(AbstractContextManager[None]):
     """For a moment within a step, nothing can be written, or nothing opened."""
 
     def __init__(self, kind: str, pids: list[int], root: Path) -> None:
-        self.kind, self.pids, self.ballast = kind, pids, root.parent / "ballast"
+        self.kind, self.pids, self.folder = kind, pids, root.parent
         self.over = threading.Event()
         self.thread = threading.Thread(target=self._squeeze, daemon=True)
 
@@ -134,9 +123,8 @@ class _squeezed(AbstractContextManager[None]):
     def _squeeze(self) -> None:
         self.over.wait(random.uniform(0, 4))
         if self.kind == "disk full":
-            self._fill()
-            self.over.wait(random.uniform(1, 5))
-            self.ballast.unlink(missing_ok=True)
+            with disk.full(self.folder):
+                self.over.wait(random.uniform(1, 5))
             return
         limit = _LIMITS[self.kind]
         before = {}
@@ -148,10 +136,3 @@ class _squeezed(AbstractContextManager[None]):
         for pid, limits in before.items():
             with suppress(ProcessLookupError):
                 resource.prlimit(pid, limit, limits)
-
-    def _fill(self) -> None:
-        """Leave no room: only called on a small file system of the walk's own."""
-        with suppress(OSError), self.ballast.open("wb", buffering=0) as file:
-            until = time.monotonic() + 20
-            while time.monotonic() < until:
-                file.write(b"\0" * 65_536)

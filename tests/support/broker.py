@@ -7,7 +7,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,25 @@ USER, PASSWORD = "reader", 'se"cr\\et'
 class Broker:
     """Its addresses, and what tests do to its topics."""
 
-    def __init__(self, port: int, port_with_login: int) -> None:
+    def __init__(
+        self, launch: Callable[[], subprocess.Popen[bytes]], port: int, port_with_login: int
+    ) -> None:
+        self._launch = launch
         self.server = f"127.0.0.1:{port}"
         self.server_with_login = f"127.0.0.1:{port_with_login}"
         self._settings = {"bootstrap.servers": self.server, "log_level": 0}
         self.admin = AdminClient(self._settings)
         self._producer = Producer(self._settings)
+
+    def start(self) -> None:
+        """Start its process; what it had is there again."""
+        self.process = self._launch()
+        self.admin.list_topics(timeout=60)
+
+    def stop(self) -> None:
+        """End its process without a word."""
+        self.process.kill()
+        self.process.wait()
 
     def create(self, topic: str, partitions: int = 1) -> None:
         new = NewTopic(topic, num_partitions=partitions, replication_factor=1)
@@ -83,15 +96,17 @@ def running(folder: Path) -> Iterator[Broker]:
     java += ["-XX:TieredStopAtLevel=1", "-cp", f"{_JARS}/*"]
     formatting = [*java, "kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(settings)]
     subprocess.run(formatting, check=True, capture_output=True)
-    with (folder / "broker.log").open("w") as log:
-        process = subprocess.Popen([*java, "kafka.Kafka", str(settings)], stdout=log, stderr=log)
+
+    def launch() -> subprocess.Popen[bytes]:
+        with (folder / "broker.log").open("a") as log:
+            return subprocess.Popen([*java, "kafka.Kafka", str(settings)], stdout=log, stderr=log)
+
+    broker = Broker(launch, ports[0], ports[1])
     try:
-        broker = Broker(ports[0], ports[1])
-        broker.admin.list_topics(timeout=60)
+        broker.start()
         yield broker
     finally:
-        process.kill()
-        process.wait()
+        broker.stop()
         shutil.rmtree(folder / "data", ignore_errors=True)
 
 
