@@ -74,7 +74,7 @@ faults-sites: setup ## kill a process at each place that writes; writes docs/fau
 faults: setup ## a random walk of 300 steps and faults; writes docs/faults.md (an hour or two)
 	@$(WITH_JAVA) $(BIN)/python -m tests.faults $(FAULTS_ARGS)
 
-faults-outages: broker ## an always-on stream, and what it needs goes away; writes docs/outages.md (ten minutes)
+faults-outages: broker ## an always-on stream, and what it needs goes away; writes docs/outages.md (20 minutes)
 	@$(WITH_JAVA) $(BIN)/python -m tests.faults.outages $(FAULTS_ARGS)
 
 clean: ## remove the environment and all caches, never data

@@ -1,8 +1,8 @@
 """A stream that stays on while what it needs goes away and comes back: `make faults-outages`.
 
 Files land and messages are sent, some a second. A broker ends or hangs, a reference is being
-replaced, the disk is full or read-only, and the stream itself is killed; after each of them all
-that has come must be in silver again, and in the end the tables are what the lines add up to.
+replaced, the disk is full, and the stream itself is killed; after each of them all that has come
+must be in silver again, and in the end the tables are what the lines add up to.
 """
 
 from __future__ import annotations
@@ -53,8 +53,7 @@ class Outages:
             "the stream is killed": self._stream_is_killed,
         }
         if is_small:
-            self.kinds["the disk is read-only"] = lambda: self._disk(disk.read_only)
-            self.kinds["the disk is full"] = lambda: self._disk(disk.full)
+            self.kinds["the disk is full"] = self._disk_is_full
         self.start()
 
     def start(self) -> None:
@@ -121,8 +120,8 @@ class Outages:
         self.start()
 
     @contextmanager
-    def _disk(self, out: Callable[[Path], AbstractContextManager[None]]) -> Iterator[None]:
-        with self.feed.held, out(self.place):
+    def _disk_is_full(self) -> Iterator[None]:
+        with self.feed.held, disk.full(self.place):
             yield
 
 
