@@ -115,30 +115,31 @@ def _topics(
 
 
 def _waiting_in_topics(config: Config, source: SourceConfig) -> Backlog:
-    there, taken = _known_messages(config, source)
+    taken = topics.read(config.layout, source.name)
+    there = _messages(config, source, taken)
     return Backlog(messages=broker.waiting(source, there, taken))
 
 
-def _known_messages(
-    config: Config, source: SourceConfig
-) -> tuple[dict[Place, Partition], dict[Place, Taken]]:
-    """What the broker has, and the ledger, if they go together."""
+def _messages(
+    config: Config, source: SourceConfig, taken: Mapping[Place, Taken]
+) -> dict[Place, Partition]:
+    """What the broker has, if it goes together with the ledger."""
     there = broker.look(source, config.login)
-    taken = topics.read(config.layout, source.name)
     broker.refuse_gone(source, taken, there)
-    return there, taken
+    return there
 
 
 def _poll_topics(config: Config, source: SourceConfig, recorded: int, say: Say) -> bool:
-    if topics_repair.is_short(config.layout, source.name):
+    taken = topics.read(config.layout, source.name)
+    if topics_repair.is_short(config.layout, source.name, taken):
         return True  # bronze makes its ledger whole before that is held against the topics
-    there, taken = _known_messages(config, source)
+    there = _messages(config, source, taken)
     # Where a partition begins is to be put down, even if there is no message yet.
     return broker.waiting(source, there, taken) > 0 or not there.keys() <= taken.keys()
 
 
 def _rows_of_topics(config: Config, source: SourceConfig) -> int:
-    return sum(taken.rows for taken in topics.read(config.layout, source.name).values())
+    return topics_repair.rows_on_record(topics.read(config.layout, source.name))
 
 
 def _lost_messages(config: Config, source: SourceConfig) -> list[str]:

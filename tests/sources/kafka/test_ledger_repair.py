@@ -84,7 +84,7 @@ def test_what_bronze_has_is_on_record_again(config: Config) -> None:
     assert found["a", 1] == full
     new = taken("b", 1, 2, 7, batch=4, rows=2, corrupt_rows=1, rescued_rows=2)
     assert found["b", 1] == replace(new, topic_id=None, committed_at=times["b", 1])
-    assert not ledger_repair.is_short(config.layout, "event")
+    assert not ledger_repair.is_short(config.layout, "event", topics.read(config.layout, "event"))
     assert whole(config, 9) == found, "there is nothing left to do"
 
 

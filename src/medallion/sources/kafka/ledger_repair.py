@@ -6,6 +6,7 @@ which rows may be gone by then.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from medallion.errors import UsageError
@@ -13,7 +14,7 @@ from medallion.lakehouse import clock, log, tables
 from medallion.lakehouse.columns import CORRUPT, OFFSET, PARTITION, RESCUED, TOPIC
 from medallion.lakehouse.layout import Layout
 from medallion.ops import topics
-from medallion.ops.topics import Taken
+from medallion.ops.topics import Place, Taken
 
 _COUNTS = (
     f"{TOPIC}, {PARTITION}, count(*), count({CORRUPT}), count({RESCUED}), min({OFFSET}), "
@@ -21,13 +22,17 @@ _COUNTS = (
 )
 
 
-def is_short(layout: Layout, source: str) -> bool:
+def rows_on_record(taken: Mapping[Place, Taken]) -> int:
+    """The rows that a ledger says were taken in."""
+    return sum(each.rows for each in taken.values())
+
+
+def is_short(layout: Layout, source: str, taken: Mapping[Place, Taken]) -> bool:
     """Whether bronze has more rows than the ledger has on record, which its log says at once.
 
     Whoever holds the topics against such a ledger takes for new, or for lost, what was taken in.
     """
-    on_record = sum(taken.rows for taken in topics.read(layout, source).values())
-    return on_record < tables.row_count(layout.table(f"bronze.{source}"))
+    return rows_on_record(taken) < tables.row_count(layout.table(f"bronze.{source}"))
 
 
 def make_whole(layout: Layout, source: str, batch: int) -> None:
@@ -39,9 +44,9 @@ def make_whole(layout: Layout, source: str, batch: int) -> None:
     Raises:
         UsageError: bronze has offsets of a topic more than once, and which came last is not known.
     """
-    if not is_short(layout, source):
-        return
     table, known = layout.table(f"bronze.{source}"), topics.read(layout, source)
+    if not is_short(layout, source, known):
+        return
     newest, now, found = log.newest_transaction(table), clock.now(), []
     for topic, part, *counts in tables.select(table, _COUNTS, "group by 1, 2"):
         rows, corrupt, rescued, first, last, different = counts

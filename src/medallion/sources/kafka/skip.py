@@ -27,12 +27,12 @@ def go_on(config: Config, source: SourceConfig, topic: str) -> int | None:
     kafka, layout = broker.kafka_of(source), config.layout
     if topic not in kafka.topics:
         raise UsageError(f"{source.name} has no topic {topic}; it has {', '.join(kafka.topics)}.")
-    if ledger_repair.is_short(layout, source.name):
+    taken = topics.read(layout, source.name)
+    if ledger_repair.is_short(layout, source.name, taken):
         raise UsageError(
             f"bronze.{source.name} has rows that are not on record yet: medallion run bronze puts "
             "them there, and says whether anything is gone."
         )
-    taken = topics.read(layout, source.name)
     there = broker.look(source, config.login)
     if topic not in broker.gone(source, taken, there):
         raise UsageError(
