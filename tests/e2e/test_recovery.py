@@ -15,6 +15,7 @@ from medallion.cli.render.audit import as_json, as_text
 from medallion.config.loader import load
 from medallion.inspection.audit import audit
 from medallion.layers.bronze import writer
+from medallion.layers.silver import late
 from medallion.pipeline import refresh
 from medallion.spark import query
 from tests.support import PROJECT
@@ -83,6 +84,24 @@ def test_nights_that_were_cut_off_are_settled_by_the_next(two_cut_off: Lakehouse
     keys = lakehouse.rows("silver.activity", "device", "user_id", "recorded_at")
     assert set(Counter(keys).values()) == {1}
     assert lakehouse.rows("gold.device_totals") == DEVICES
+
+
+def test_a_batch_that_was_cut_off_is_not_read_again_where_it_dropped_nothing(
+    filled: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a stream that is killed would take minutes to be on again."""
+    lakehouse = filled
+    before = audit(lakehouse.config).balances["activity"]
+    lakehouse.land("activity", "1.json", recording("12:30:00"), recording("12:30:01"))
+    run_without_record(lakehouse, "bronze", "silver")
+    monkeypatch.setattr(late, "RereadBatch", None)
+    lakehouse.fill("bronze", "silver")
+    found = audit(lakehouse.config)
+    assert found.is_balanced, found
+    after = {
+        name: getattr(before, name) + 2 for name in ("landed_lines", "bronze_rows", "silver_rows")
+    }
+    assert found.balances["activity"] == replace(before, **after)
 
 
 def test_rows_that_wait_for_silver_are_no_loss(filled: Lakehouse) -> None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from delta.exceptions import ConcurrentAppendException
+from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
 from medallion.inspection.audit import audit
@@ -99,6 +102,30 @@ def test_late_rows(after_first: Lakehouse, late: str) -> None:
         assert {(time,) for time in SET_ASIDE} < set(lakehouse.rows("silver.event", "event_at"))
     # A night with nothing new finds nothing late a second time.
     assert lakehouse.night().balances == report.balances
+
+
+def test_late_rows_are_inserted_between_two_batches_of_a_stream(
+    after_first: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch that commits while they are is a conflict to Delta."""
+    conflicts = [ConcurrentAppendException("a concurrent WRITE added data")] * 2
+
+    class Disturbed:
+        """The table, at two tries."""
+
+        def __getattr__(self, _: str) -> Any:
+            return lambda *_: self
+
+        def execute(self) -> None:
+            raise conflicts.pop()
+
+    there = DeltaTable.forPath
+    monkeypatch.setattr(DeltaTable, "forPath", lambda *of: Disturbed() if conflicts else there(*of))
+    after_first.land("event", "2.json", event("09:00:00"), event("16:00:00"))
+    after_first.fill("bronze", "silver")
+    assert not conflicts
+    assert len(after_first.rows("silver.event")) == len(FIRST) + 2
+    assert audit(after_first.config).is_balanced
 
 
 def test_rows_of_before_1970_are_not_late_where_nothing_came_before(lakehouse: Lakehouse) -> None:

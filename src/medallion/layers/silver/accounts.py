@@ -6,12 +6,14 @@ twice. What was committed is in the logs once.
 
 from __future__ import annotations
 
-from pyspark.sql import SparkSession
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
 
 from medallion.config.model import Config, SourceConfig
+from medallion.errors import MedallionError
 from medallion.lakehouse import log
-from medallion.layers.silver import late
-from medallion.spark import checkpoints
+from medallion.spark import checkpoints, table_files
 from medallion.spark.progress import BatchProgress
 
 
@@ -24,6 +26,7 @@ class Accounts:
         self._spark = spark
         self._bronze = config.layout.table(f"bronze.{source.name}")
         self._checkpoint = config.layout.checkpoint(f"silver.{source.name}")
+        self._read: dict[int, int] = {}
         self._written: dict[int, int] = {}
         if batches:
             query = checkpoints.query_id(self._checkpoint)
@@ -34,19 +37,55 @@ class Accounts:
 
     def rows_read(self, batch: int) -> int:
         """The rows that bronze's commits gave a batch."""
-        rows = log.rows_added(self._bronze, *late.versions(self._checkpoint, batch))
-        if rows is None:  # the log does not go back that far
-            found = late.rows_of_batch(self._spark, self._bronze, self._checkpoint, batch)
-            rows = found.count()
-        return rows
+        if batch not in self._read:
+            rows = log.rows_added(self._bronze, *versions(self._checkpoint, batch))
+            if rows is None:  # the log does not go back that far
+                found = rows_of_batch(self._spark, self._bronze, self._checkpoint, batch)
+                rows = found.count()
+            self._read[batch] = rows
+        return self._read[batch]
 
-    def bear_out(self, batch: BatchProgress) -> bool:
-        """Whether the engine's record of a batch is what the logs say of it."""
-        read = self.rows_read(batch.id)
+    def rows_dropped(self, batch: int) -> int:
+        """The rows that a batch read and did not write: duplicates, and late ones.
+
+        Where there are none, they need not be looked for, which after a kill takes seconds a batch.
+        """
+        return self.rows_read(batch) - self._written.get(batch, 0)
+
+    def borne_out(self, batch: BatchProgress | None) -> BatchProgress | None:
+        """The engine's record of a batch, if there is one, and the logs say the same of it."""
+        if not batch or rows_observed(batch) != self.rows_read(batch.id):
+            return None
         dropped = batch.duplicates + batch.late
-        return rows_observed(batch) == read == self._written.get(batch.id, 0) + dropped
+        return batch if dropped == self.rows_dropped(batch.id) else None
 
 
 def rows_observed(batch: BatchProgress) -> int:
     """The rows that the engine read, which the query counts on both its ways."""
     return sum(metric["rows"] for metric in batch.observed.values())
+
+
+def versions(checkpoint: Path, batch: int) -> tuple[int, int]:
+    """The first and the last version of bronze that a batch of silver read.
+
+    The last is before the first where it read none: a batch without data only evicts state.
+
+    Raises:
+        MedallionError: the batch does not end with a version.
+    """
+    start = checkpoints.delta_offset(checkpoint, batch - 1)
+    end = checkpoints.delta_offset(checkpoint, batch)
+    if not (start.is_whole and end.is_whole):
+        raise MedallionError(f"{checkpoint}: batch {batch} does not end with a version of bronze.")
+    return start.version, end.version - 1
+
+
+def rows_of_batch(spark: SparkSession, bronze: Path, checkpoint: Path, batch: int) -> DataFrame:
+    """The rows of bronze that one batch of silver read."""
+    first, last = versions(checkpoint, batch)
+    if last < first:
+        return spark.read.format("delta").load(str(bronze)).limit(0)
+    if batch == 0:  # it begins with the table as it is: older commits need not be there
+        then = spark.read.format("delta").option("versionAsOf", str(last))
+        return then.load(str(bronze))
+    return table_files.added_rows(spark, bronze, first, last)

@@ -205,9 +205,9 @@ class Silver(Flow):
     def _settle(self, accounts: Accounts, number: int) -> late.Settled:
         """The late rows and the duplicates of one batch, by the engine's record if it is right."""
         assert self._check is not None, f"{self.name} was not started"
-        known = self.ran.batches.get(number)
-        if known and not accounts.bear_out(known):
-            known = None
+        if not accounts.rows_dropped(number):
+            return late.Settled(0, 0)
+        known = accounts.borne_out(self.ran.batches.get(number))
         if known and not known.late:
             return late.Settled(0, known.duplicates)
         batch = late.RereadBatch(

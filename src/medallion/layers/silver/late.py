@@ -8,8 +8,8 @@ is held against the engine's own.) Which versions of bronze a batch read is in i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
+from delta.exceptions import ConcurrentAppendException
 from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -18,12 +18,14 @@ from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError
 from medallion.lakehouse.columns import FAILED_RULES, INGESTED_AT
 from medallion.layers.silver import transform
+from medallion.layers.silver.accounts import rows_of_batch
 from medallion.layers.silver.enrichment import Enrichment
 from medallion.layers.silver.rules import Check
 from medallion.layers.silver.writer import WIDER, append
-from medallion.spark import checkpoints, table_files
+from medallion.spark import checkpoints
 
 RULE = "late"  # what late rows have broken, where they are to be set aside
+_TRIES = 5  # to insert them between two batches of a query that is on
 
 
 @dataclass(frozen=True)
@@ -187,18 +189,24 @@ class RereadBatch:
         return int(unmatched)
 
     def _insert(self, late: DataFrame, bounds: str) -> None:
-        """Insert rows whose keys silver does not have; the bounds let Delta skip files."""
+        """Insert rows whose keys silver does not have; the bounds let Delta skip files.
+
+        A batch of silver that ends meanwhile is a conflict to Delta, which refuses the insert.
+        """
         within = f"old.`{self._source.event_time}` {bounds}"
         same = " and ".join(f"old.`{key}` = new.`{key}`" for key in self._source.keys)
         good = transform.good(late, self._source.in_silver)
         new = good.dropDuplicates(list(self._source.keys))
-        (
-            DeltaTable.forPath(self._spark, str(self._silver))
-            .alias("old")
-            .merge(new.alias("new"), f"{within} and {same}")
-            .whenNotMatchedInsertAll()
-            .execute()
-        )
+        for tries in range(1, _TRIES + 1):
+            silver = DeltaTable.forPath(self._spark, str(self._silver)).alias("old")
+            merge = silver.merge(new.alias("new"), f"{within} and {same}").whenNotMatchedInsertAll()
+            try:
+                merge.execute()
+            except ConcurrentAppendException:
+                if tries == _TRIES:
+                    raise
+            else:
+                return
 
     def _set_aside(self, late: DataFrame, bounds: str) -> int:
         """Append rows whose keys silver does not have to quarantine, once; how many they are."""
@@ -219,29 +227,3 @@ class RereadBatch:
         """How many of these rows a table took: of rows with one key it can only have taken one."""
         on = self._row_key
         return rows.select(on).distinct().join(table.select(on), on, "semi").count()
-
-
-def versions(checkpoint: Path, batch: int) -> tuple[int, int]:
-    """The first and the last version of bronze that a batch of silver read.
-
-    The last is before the first where it read none: a batch without data only evicts state.
-
-    Raises:
-        MedallionError: the batch does not end with a version.
-    """
-    start = checkpoints.delta_offset(checkpoint, batch - 1)
-    end = checkpoints.delta_offset(checkpoint, batch)
-    if not (start.is_whole and end.is_whole):
-        raise MedallionError(f"{checkpoint}: batch {batch} does not end with a version of bronze.")
-    return start.version, end.version - 1
-
-
-def rows_of_batch(spark: SparkSession, bronze: Path, checkpoint: Path, batch: int) -> DataFrame:
-    """The rows of bronze that one batch of silver read."""
-    first, last = versions(checkpoint, batch)
-    if last < first:
-        return spark.read.format("delta").load(str(bronze)).limit(0)
-    if batch == 0:  # it begins with the table as it is: older commits need not be there
-        then = spark.read.format("delta").option("versionAsOf", str(last))
-        return then.load(str(bronze))
-    return table_files.added_rows(spark, bronze, first, last)
