@@ -6,21 +6,18 @@ import importlib
 import logging
 import shutil
 import threading
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from medallion.errors import ConfigError
+from medallion.quality.counting import count_broken
 from medallion.quality.results import EXAMPLES, Verdict, escaped, exception_of, failure_of
-from medallion.quality.rules import row_condition
 from medallion.quality.suites import BY_QUERY, Expectation, fail, read_suite, suite_path
 
 if TYPE_CHECKING:
@@ -40,17 +37,13 @@ if TYPE_CHECKING:
     from great_expectations.datasource.fluent.spark_datasource import SparkDatasource
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
-# Kinds that Great Expectations asks in a job of their own, where it asks all others in one.
-_ALONE = frozenset({BY_QUERY, "expect_column_pair_values_a_to_be_greater_than_b"})
-_TO_BE_NULL = "expect_column_values_to_be_null"
-_COUNTED = "counted_rows_expectation"
 _QUERY_VIEW = "tmp_view"  # what Great Expectations registers a batch as, to query it
 
 
 def preload() -> threading.Thread:
     """Import Great Expectations in the background, for instance while the JVM starts."""
     thread = threading.Thread(
-        target=importlib.import_module, args=("medallion.quality.counted_rows",), daemon=True
+        target=importlib.import_module, args=("great_expectations",), daemon=True
     )
     thread.start()
     return thread
@@ -76,21 +69,30 @@ class Gates:
     def validate(self, table: str, batch: DataFrame) -> Verdict | None:
         """Judge a batch DataFrame of the active session; None when nothing is expected of it.
 
+        What no row breaks holds, and Great Expectations judges the rest: the kinds that are more
+        than a count of rows, and what is broken, with examples.
+
         Raises ConfigError when the suite is not valid.
         """
         expectations = read_suite(self._conf_dir, table)
         if not expectations:
             return None
-        outcome = self._judge(table, batch, expectations)
-        rows = batch.count()  # of a Delta table this reads the log alone
-        failures = []
-        for i, expectation in enumerate(expectations):
-            if not outcome.results[i].success:
-                judged = outcome.results[i]
-                outcome.results[i] = _explain(self._batch(table, batch), expectation, judged)
-                failures.append(failure_of(table, rows, expectation, outcome.results[i]))
-            outcome.results[i].expectation_config = _configuration(expectation)
-        self._store(table, outcome)
+        for expectation in expectations:
+            self._refuse_what_gx_would_drop(table, expectation)
+        rows, broken = count_broken(batch, expectations)
+        outcome = self._judge(table, batch, [e for e in expectations if e.name not in broken])
+        judged = {_name(result): result for result in outcome.results}
+        results, failures = [], []
+        for expectation in expectations:
+            result = judged.get(expectation.name) or _counted(
+                expectation, rows, broken[expectation.name]
+            )
+            if not result.success:
+                result = _explain(self._batch(table, batch), expectation, result)
+                failures.append(failure_of(table, rows, expectation, result))
+            result.expectation_config = _configuration(expectation)
+            results.append(result)
+        self._store(table, outcome, results)
         batch.sparkSession.catalog.dropTempView(_QUERY_VIEW)
         return Verdict(table, rows, tuple(failures))
 
@@ -142,35 +144,13 @@ class Gates:
         return definition.get_batch({"dataframe": batch})
 
     def _judge(
-        self, table: str, batch: DataFrame, expectations: tuple[Expectation, ...]
+        self, table: str, batch: DataFrame, expectations: Sequence[Expectation]
     ) -> ExpectationSuiteValidationResult:
-        """Which expectations hold, in their order, without counts and examples.
-
-        Most tables are good, and one job decides everything but the queries over several rows:
-        what else is asked in a job of its own becomes a column that is null where the row is good,
-        so that it is counted together with the other columns.
-        """
+        """Which expectations hold, without counts and examples."""
         from great_expectations.core import ExpectationSuite
 
-        import medallion.quality.counted_rows  # noqa: F401 - makes _COUNTED known
-
-        asked = []
-        for i, e in enumerate(expectations):
-            self._refuse_what_gx_would_drop(table, e)
-            cheaper = replace(e, kind=_COUNTED) if e.kind == BY_QUERY else e
-            condition = row_condition(e) if e.kind in _ALONE else None
-            # A condition that Spark does not understand is left for the query to report.
-            with suppress(AnalysisException):
-                if condition is not None:
-                    broken = F.expr(f"nullif({condition}, false)")
-                    batch = batch.withColumn(f"_condition_{i}", broken)
-                    cheaper = replace(e, kind=_TO_BE_NULL, kwargs={"column": f"_condition_{i}"})
-            asked.append(_configuration(cheaper))
-        suite = ExpectationSuite(name=table, expectations=asked)
-        outcome = self._batch(table, batch).validate(suite, result_format="BOOLEAN_ONLY")
-        order = [e.name for e in expectations]
-        outcome.results.sort(key=lambda result: order.index(_name(result)))
-        return outcome
+        suite = ExpectationSuite(name=table, expectations=list(map(_configuration, expectations)))
+        return self._batch(table, batch).validate(suite, result_format="BOOLEAN_ONLY")
 
     def _refuse_what_gx_would_drop(self, table: str, expectation: Expectation) -> None:
         """Great Expectations leaves an expectation that it does not know out, with a log line."""
@@ -182,16 +162,26 @@ class Gates:
             path = suite_path(self._conf_dir, table)
             fail(path, f'"{expectation.name}"', f"is refused by Great Expectations: {error}")
 
-    def _store(self, table: str, outcome: ExpectationSuiteValidationResult) -> None:
+    def _store(
+        self,
+        table: str,
+        outcome: ExpectationSuiteValidationResult,
+        results: list[ExpectationValidationResult],
+    ) -> None:
+        """Keep the results of a table, with what Great Expectations says of the batch."""
         from great_expectations.core import RunIdentifier
         from great_expectations.data_context.types.resource_identifiers import (
             ExpectationSuiteIdentifier,
             ValidationResultIdentifier,
         )
+        from great_expectations.validator.validation_statistics import calc_validation_statistics
 
         now = datetime.now(UTC)
         suite = ExpectationSuiteIdentifier(table)
         key = ValidationResultIdentifier(suite, RunIdentifier(run_time=now), outcome.batch_id)
+        statistics = calc_validation_statistics(results)
+        outcome.results, outcome.success = results, statistics.success
+        outcome.statistics = {k: v for k, v in statistics._asdict().items() if k != "success"}
         outcome.meta |= {"run_id": key.run_id, "validation_time": now}
         _make_harmless(outcome)
         shutil.rmtree(self._folder("validations", suite), ignore_errors=True)
@@ -228,23 +218,32 @@ def _configuration(expectation: Expectation) -> ExpectationConfiguration:
     )
 
 
+def _counted(expectation: Expectation, rows: int, broken: int) -> ExpectationValidationResult:
+    """The result of an expectation that so many rows break, or its query finds."""
+    from great_expectations.core import ExpectationValidationResult
+
+    found = {
+        "element_count": rows,
+        "unexpected_count": broken,
+        "unexpected_percent": 100 * broken / max(rows, 1),
+    }
+    by_query = expectation.kind == BY_QUERY
+    return ExpectationValidationResult(
+        success=not broken, result={"observed_value": broken} if by_query else found
+    )
+
+
 def _explain(
     batch: Batch, expectation: Expectation, judged: ExpectationValidationResult
 ) -> ExpectationValidationResult:
-    """Run one failed expectation again, the stock way and with examples.
+    """Run one failed expectation again, with examples.
 
     Rows that cannot be shown, for Python has no year 0 and none after 9999, are counted at least.
     """
-    by_query = expectation.kind == BY_QUERY
     shown: dict[str, Any] = {
-        "result_format": "COMPLETE" if by_query else "BASIC",
+        "result_format": "COMPLETE" if expectation.kind == BY_QUERY else "BASIC",
         "partial_unexpected_count": EXAMPLES,
         "include_unexpected_rows": True,
     }
     result = batch.validate(_configuration(expectation).to_domain_obj(), result_format=shown)
-    if exception_of(judged) or not exception_of(result):
-        return result
-    counted = replace(expectation, kind=_COUNTED) if by_query else expectation
-    shown["include_unexpected_rows"] = False
-    result = batch.validate(_configuration(counted).to_domain_obj(), result_format=shown)
-    return judged if exception_of(result) else result
+    return judged if exception_of(result) and not exception_of(judged) else result

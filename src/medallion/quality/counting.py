@@ -1,0 +1,55 @@
+"""How many rows of a batch break each expectation, in one job for all that Spark SQL can say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import reduce
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from medallion.quality.rules import row_condition
+from medallion.quality.suites import BY_QUERY, Expectation
+
+_VIEW = "gate_batch"
+
+
+def count_broken(
+    batch: DataFrame, expectations: Sequence[Expectation]
+) -> tuple[int, dict[str, int]]:
+    """The rows of a batch; and by names of expectations how many rows break them, or their queries
+    find.
+
+    Great Expectations counts the same, and takes four jobs a table. Left to it are the kinds that
+    judge more than rows, those that "mostly" hold where some rows break them, and all of them
+    where Spark cannot run one: it says which, and why.
+    """
+    conditions = {e.name: c for e in expectations if (c := _condition(e)) is not None}
+    queries = {e.name: e for e in expectations if e.kind == BY_QUERY and e.name not in conditions}
+    batch.createOrReplaceTempView(_VIEW)
+    try:
+        broken = [F.count_if(F.expr(condition)) for condition in conditions.values()]
+        counts = [batch.select(F.lit(0), F.array(F.count(F.lit(1)), *broken))]
+        for number, expectation in enumerate(queries.values(), 1):
+            query = expectation.kwargs["unexpected_rows_query"].format(batch=_VIEW)
+            counts.append(
+                batch.sparkSession.sql(f"SELECT {number}, array(count(*)) FROM (\n{query}\n)")
+            )
+        found = dict(map(tuple, reduce(DataFrame.union, counts).collect()))
+    except (PySparkException, LookupError, ValueError, AttributeError):
+        return batch.count(), {}
+    finally:
+        batch.sparkSession.catalog.dropTempView(_VIEW)
+    rows, *by_row = found.pop(0)
+    by_query = [found[number][0] for number in sorted(found)]
+    counted = zip([*conditions, *queries], [*by_row, *by_query], strict=True)
+    is_share = {e.name for e in expectations if e.kwargs.get("mostly", 1) != 1}
+    return rows, {name: count for name, count in counted if not (count and name in is_share)}
+
+
+def _condition(expectation: Expectation) -> str | None:
+    """That a row breaks it, whether all or most of them are to hold."""
+    kwargs = {name: value for name, value in expectation.kwargs.items() if name != "mostly"}
+    return row_condition(replace(expectation, kwargs=kwargs))
