@@ -66,6 +66,7 @@ class Ended:
             is_in_batch=False,
             hangs_on=False,
             batches={},
+            has_done_batch=False,
             is_settled=False,
             collect=lambda: None,
             end=lambda: None,
@@ -116,13 +117,27 @@ def test_a_query_that_stops_is_begun_again_at_once_and_then_after_a_pause() -> N
 def test_a_query_that_is_on_again_has_not_failed() -> None:
     said: list[str] = []
     again = Ended(None)
-    again.run.is_active, again.run.batches = True, {7: SimpleNamespace(late=0)}
+    again.run.is_active = again.run.has_done_batch = True
     stream = stream_of(Ended("the disk is full"), [again], said)
     stream.start()
     for _ in range(2):
         stream.look()
     assert said[1:] == ["  silver.a is on again"]
     assert (stream.failures, stream.is_on) == ({}, True)
+
+
+def test_a_query_that_was_on_again_when_the_stream_ended_has_not_failed() -> None:
+    """Where much is to be put on record, the next look may be the end."""
+    said: list[str] = []
+    again = Ended(None)
+    again.run.is_active, again.run.stop = True, lambda: None
+    stream = stream_of(Ended("the disk is full"), [again], said)
+    stream.start()
+    stream.look()
+    again.run.has_done_batch = True
+    stream.stop()
+    assert said[1:] == ["  silver.a is on again"]
+    assert stream.failures == {}
 
 
 def test_a_query_that_had_to_end_what_was_cut_off_goes_on_by_the_new_rules() -> None:
@@ -194,7 +209,7 @@ def test_what_has_to_be_started_again_and_does_no_batch_has_failed() -> None:
 def test_a_batch_that_is_not_on_record_is_no_recovery() -> None:
     said: list[str] = []
     again = Ended(None)
-    again.run.is_active, again.run.batches = True, {7: SimpleNamespace(late=0)}
+    again.run.is_active = again.run.has_done_batch = True
     stream = stream_of(Ended("the disk is full"), [again], said)
     pipeline: Any = stream._pipeline
     pipeline.settle = lambda _: {"silver.a": MedallionError("keys never came into silver")}

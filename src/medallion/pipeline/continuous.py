@@ -97,11 +97,9 @@ class Stream:
 
     def _begin(self, kept: Kept) -> MedallionError | None:
         """Start a query unless it waits; why it cannot start, which is told."""
-        flow = kept.flow
+        flow, how = kept.flow, query.trigger(self._trigger)
         try:
-            is_begun = not self._is_too_early(flow) and self._pipeline.begin(
-                flow, query.trigger(self._trigger)
-            )
+            is_begun = not self._is_too_early(flow) and self._pipeline.begin(flow, how)
         except NoAnswerError as error:
             kept.tries.failed(None)
             self._notices.say(flow.name, f"{error} It is tried again.")
@@ -134,11 +132,10 @@ class Stream:
             if run is None or kept.has_stopped:
                 continue
             run.collect()
-            if not run.is_active:
+            if run.is_active:
+                self._take_up_recovery(kept)
+            else:
                 self._take_up_end(kept, run)
-            elif kept.has_recovered and kept.flow.name not in self._record.missing:
-                self._goes_well(kept)
-                self._pipeline.say(f"  {kept.flow.name} is on again")
         # One that it gives up is taken up by the next look.
         self._watch.look(kept.flow.ran for kept in self._kept if kept.is_active)
         self.poll()
@@ -148,12 +145,12 @@ class Stream:
     def _take_up_end(self, kept: Kept, run: Run) -> None:
         """Put on record what a query did that has stopped by itself, and start it once more."""
         error = run.error()
-        # What is said where it only has to be started again; None where it has failed.
+        # Said where it only has to be started again; None where it has failed.
         restart = remedies.restart_note(error) if error else "goes on by the rules that hold now"
         kept.has_stopped = True
         run.end()
         # Twice for the same reason, and nothing done between them: that is a failure after all.
-        is_in_vain = restart == kept.restart_note and not run.batches
+        is_in_vain = restart == kept.restart_note and not run.has_done_batch
         run.is_to_restart, kept.restart_note = restart is not None and not is_in_vain, restart
         is_settled = self._record.settle([kept.flow])
         if run.is_to_restart and is_settled:
@@ -164,6 +161,11 @@ class Stream:
             self._fail(kept, f"stopped: {why}", is_final=run.hangs_on)
         if kept.tries.is_due:
             self._begin_anew(kept)
+
+    def _take_up_recovery(self, kept: Kept) -> None:
+        if kept.has_recovered and kept.flow.name not in self._record.missing:
+            self._goes_well(kept)
+            self._pipeline.say(f"  {kept.flow.name} is on again")
 
     def _goes_well(self, kept: Kept) -> None:
         kept.tries.went_well()
@@ -191,13 +193,13 @@ class Stream:
             return
         # From the end to the start of the chain, so that nothing waits for a reader.
         query.stop_all(kept.flow.run for kept in reversed(self._kept) if kept.flow.run)
-        for kept in self._kept:
-            run = kept.flow.run
-            # One that only has to be started again is so by the next run.
-            error = run.error() if run else None
-            if error and not kept.tries.failure and not remedies.restart_note(error):
-                kept.tries.failed(f"{kept.flow.name}: {error}")
         self._record.settle(self._flows)
+        for kept in self._kept:
+            error = kept.flow.run.error() if kept.flow.run else None
+            if not error:
+                self._take_up_recovery(kept)
+            elif not kept.tries.failure and not remedies.restart_note(error):  # the next run goes on
+                kept.tries.failed(f"{kept.flow.name}: {error}")
 
     def poll(self) -> None:
         """Look for new files, and start what is not on; where it was not the time, soon again."""
@@ -206,8 +208,8 @@ class Stream:
             is_due = now - kept.polled_at >= self._every and kept.polls.is_due
             if is_due and self._poll(kept):
                 kept.polled_at = now
-            is_asked = now - kept.asked_at >= min(self._every, FIRST_PAUSE)
-            if kept.is_off and kept.tries.is_due and is_asked:
+            is_asked = now - kept.asked_at < min(self._every, FIRST_PAUSE)
+            if kept.is_off and kept.tries.is_due and not is_asked:
                 kept.asked_at = now
                 self._start_if_it_can(kept)
 
@@ -227,12 +229,10 @@ class Stream:
 
     def _start_if_it_can(self, kept: Kept) -> None:
         try:
-            is_waiting = kept.flow.is_waiting()
+            if not kept.flow.is_waiting():
+                self._begin_anew(kept)
         except Exception as error:
             self._cannot_start(kept, ours(error, f"{kept.flow.name} cannot be started"))
-        else:
-            if not is_waiting:
-                self._begin_anew(kept)
 
     def _maintain_if_due(self) -> None:
         """In the thread that admits late rows: of two that replace the same files, one fails."""

@@ -92,7 +92,7 @@ class Kept:
         if not self.tries.has_failed or self.flow.run is None:
             return False
         run = self.flow.run
-        return bool(run.batches) or (self.tries.has_lasted and not run.is_in_batch)
+        return run.has_done_batch or (self.tries.has_lasted and not run.is_in_batch)
 
     @property
     def is_active(self) -> bool:

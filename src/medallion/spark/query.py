@@ -59,6 +59,7 @@ class Run:
     started: float = field(default_factory=time.time)
     ended: float | None = None
     batches: dict[int, BatchProgress] = field(default_factory=dict)
+    has_done_batch: bool = False  # since it was started, settled or not
     on_batch: Callable[[Run, BatchProgress], None] | None = None
     is_to_restart: bool = False  # it has only to be started again, which is no failure
     hangs_on: bool = False  # it could not be stopped: no other one may take its place
@@ -141,7 +142,7 @@ class Run:
         for record in records_after(self.query, self.last_batch):
             batch = BatchProgress.of(record)
             self.batches[batch.id] = batch
-            self.last_batch = batch.id
+            self.last_batch, self.has_done_batch = batch.id, True
             if self.on_batch:
                 self.on_batch(self, batch)
 
