@@ -81,7 +81,9 @@ class Silver(Flow):
         targets = (silver, quarantine)
         write = Writer(targets, source.in_silver, checkpoint, self._enrichment, self._pace)
         self._unmatched = write.unmatched
-        writer = self._once(rows).writeStream.outputMode("append")
+        keep_all = bool(self._enrichment and self._enrichment.rules)
+        once = transform.once(rows, source.keys, source.event_time, source.watermark.text, keep_all)
+        writer = once.writeStream.outputMode("append")
         self.run = query.start(writer, self.name, checkpoint, trigger, Sink(write, stopping))
         return self.run
 
@@ -115,18 +117,6 @@ class Silver(Flow):
         where = f"{self.config.conf_dir / 'pipeline.yaml'}: sources.{self.source.name}.silver"
         refuse_fleeting(where, made, self.source.silver)
         refuse_several(where, made)
-
-    def _once(self, rows: DataFrame) -> DataFrame:
-        """Each row with an identity once, and all the others."""
-        source = self.source
-        identified, others = transform.split(rows, source.keys)
-        once = transform.deduplicated(
-            identified.observe("identified", F.count(F.lit(1)).alias("rows")),
-            source.keys,
-            source.event_time,
-            source.watermark.text,
-        )
-        return once.unionByName(others.observe("others", F.count(F.lit(1)).alias("rows")))
 
     def _refuse_another(self, good: DataFrame) -> None:
         """Spark knows a key again by its place among the keys, and Delta a column by its type."""

@@ -67,8 +67,9 @@ class RereadBatch:
         self._checkpoint = config.layout.checkpoint(f"silver.{source.name}")
         self._bronze = config.layout.table(f"bronze.{source.name}")
         rows = rows_of_batch(spark, self._bronze, self._checkpoint, number)
-        checked = check(rows, keep_all=source.late == "quarantine" or bool(self._rules))
-        self._rows = transform.split(checked, source.keys)[0]
+        keep_all = source.late == "quarantine" or bool(self._rules)
+        checked = check(rows, keep_all=keep_all)
+        self._rows = transform.split(checked, source.keys, keep_all)[0]
         self._watermark = checkpoints.watermark(self._checkpoint, number - 1) or 0
 
     def settle_late(self, dropped: int | None) -> Settled | None:

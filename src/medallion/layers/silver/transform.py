@@ -67,14 +67,23 @@ def has_identity(keys: Sequence[str]) -> Column:
     return known
 
 
-def split(rows: DataFrame, keys: Sequence[str]) -> tuple[DataFrame, DataFrame]:
+def split(
+    rows: DataFrame, keys: Sequence[str], keep_all: bool = False
+) -> tuple[DataFrame, DataFrame]:
     """Part `checked` rows into those that can be duplicates and those that cannot.
 
     The second part, broken rows and rows without identity, must stay away from the watermark:
     their event times would move it, or be dropped by it.
+
+    Args:
+        keep_all: as `checked` had it.
     """
-    identified = is_good() & has_identity(keys)
-    return rows.where(identified), rows.where(~identified)
+    is_identified = is_good() & has_identity(keys)
+    identified, others = rows.where(is_identified), rows.where(~is_identified)
+    if not keep_all:  # it is null in a good row: said so, the columns of it need not be read
+        nothing = F.lit(None).cast(rows.schema[BRONZE].dataType)
+        identified = identified.withColumn(BRONZE, nothing)
+    return identified, others
 
 
 def deduplicated(
@@ -82,6 +91,20 @@ def deduplicated(
 ) -> DataFrame:
     """The first row of each key; on a stream, keys are held until the watermark passes them."""
     return rows.withWatermark(event_time, watermark).dropDuplicates(list(keys))
+
+
+def once(
+    rows: DataFrame, keys: Sequence[str], event_time: str, watermark: str, keep_all: bool
+) -> DataFrame:
+    """Each `checked` row with an identity once, and all the others.
+
+    What comes on either way is counted by the query, as `identified.rows` and `others.rows`.
+    """
+    identified, others = (
+        part.observe(name, F.count(F.lit(1)).alias("rows"))
+        for name, part in zip(("identified", "others"), split(rows, keys, keep_all), strict=True)
+    )
+    return deduplicated(identified, keys, event_time, watermark).unionByName(others)
 
 
 def enriched(
