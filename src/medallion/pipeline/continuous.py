@@ -198,7 +198,7 @@ class Stream:
             error = kept.flow.run.error() if kept.flow.run else None
             if not error:
                 self._take_up_recovery(kept)
-            elif not kept.tries.failure and not remedies.restart_note(error):  # the next run goes on
+            elif not kept.tries.failure and not remedies.restart_note(error):  # else it goes on
                 kept.tries.failed(f"{kept.flow.name}: {error}")
 
     def poll(self) -> None:
