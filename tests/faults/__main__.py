@@ -4,23 +4,18 @@ at which the code writes, which is `make faults-sites`."""
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import shutil
 import sys
 import tempfile
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 
-import pyspark
-
 from tests.faults import damage, disk
 from tests.faults.child import Child
-from tests.faults.report import Results
+from tests.faults.report import Results, made_by
 from tests.faults.walk import LostError, Walk
 from tests.support import PROJECT
 
@@ -138,7 +133,6 @@ def _report(
     processes: int,
     minutes: float,
 ) -> str:
-    machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
     lines = [
         "# Faults at each write" if options.aim else "# Faults",
         "",
@@ -147,8 +141,7 @@ def _report(
         "are compared with the lines that landed. (No Python worker of Spark's is killed: there is "
         "none, for no row goes through Python.)",
         "",
-        f"Seed {options.seed}, {datetime.now(UTC):%Y-%m-%d}, {machine}, "
-        f"Spark {pyspark.__version__}, {minutes:.0f} minutes, {processes} processes.",
+        f"{made_by(options.seed)}, {minutes:.0f} minutes, {processes} processes.",
         "",
         *results.lines(),
     ]

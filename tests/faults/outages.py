@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import shutil
 import signal
 import subprocess
@@ -19,16 +18,15 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 
-import pyspark
 import yaml
 
 from medallion.lakehouse import tables
 from tests.faults import damage, disk
 from tests.faults.feed import SOURCE, TOPIC, Feed, unlike
+from tests.faults.report import made_by
 from tests.faults.walk import LostError
 from tests.faults.world import ACTIONS, World
 from tests.support import PROJECT
@@ -46,9 +44,10 @@ class Outages:
         self.cli = Cli(self.root)
         self.cli.environment["MEDALLION_CONF"] = str(conf)
         self.log = (conf.parent / "stream.log").open("a")
+        broker = feed.broker
         self.kinds: dict[str, Callable[[], AbstractContextManager[None]]] = {
-            "the broker ends": self._broker_ends,
-            "the broker hangs": self._broker_hangs,
+            "the broker ends": lambda: self._without_broker(broker.stop, broker.start),
+            "the broker hangs": lambda: self._without_broker(broker.pause, broker.go_on),
             "the reference is away": self._reference_is_away,
             "the stream is killed": self._stream_is_killed,
         }
@@ -89,21 +88,14 @@ class Outages:
             time.sleep(0.5)
 
     @contextmanager
-    def _broker_ends(self) -> Iterator[None]:
+    def _without_broker(
+        self, goes: Callable[[], None], comes_back: Callable[[], None]
+    ) -> Iterator[None]:
         with self.feed.held:
             self.feed.is_broker_there = False
-        self.feed.broker.stop()
+        goes()
         yield
-        self.feed.broker.start()
-        self.feed.is_broker_there = True
-
-    @contextmanager
-    def _broker_hangs(self) -> Iterator[None]:
-        with self.feed.held:
-            self.feed.is_broker_there = False
-        self.feed.broker.process.send_signal(signal.SIGSTOP)
-        yield
-        self.feed.broker.process.send_signal(signal.SIGCONT)
+        comes_back()
         self.feed.is_broker_there = True
 
     @contextmanager
@@ -222,7 +214,6 @@ def report(
     seconds: float,
 ) -> str:
     """What befell the stream, as a page."""
-    machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
     lines = [
         "# Outages",
         "",
@@ -231,8 +222,7 @@ def report(
         " each second. After each outage all that had come was in silver again; in the end a night"
         " and `audit --deep` found nothing, and the tables were what the lines add up to.",
         "",
-        f"Seed {options.seed}, {datetime.now(UTC):%Y-%m-%d}, {machine}, Spark "
-        f"{pyspark.__version__}, {seconds / 60:.0f} minutes, {feed.world.number} files, "
+        f"{made_by(options.seed)}, {seconds / 60:.0f} minutes, {feed.world.number} files, "
         f"{feed.world.lines} lines, {feed.sent} messages.",
         "",
         "| what befell it | for | all in silver again after |",

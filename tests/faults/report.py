@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import platform
 from collections import Counter
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from random import Random
+
+import pyspark
+
+
+def made_by(seed: int) -> str:
+    """What a page's figures are of: the seed, the day, the machine and its versions."""
+    machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
+    return f"Seed {seed}, {datetime.now(UTC):%Y-%m-%d}, {machine}, Spark {pyspark.__version__}"
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -45,6 +46,14 @@ class Broker:
         """End its process without a word."""
         self.process.kill()
         self.process.wait()
+
+    def pause(self) -> None:
+        """Have it answer nobody, with all its connections open."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """End the pause."""
+        self.process.send_signal(signal.SIGCONT)
 
     def create(self, topic: str, partitions: int = 1) -> None:
         new = NewTopic(topic, num_partitions=partitions, replication_factor=1)
