@@ -17,7 +17,6 @@ from medallion.config.gold import gold_table
 from medallion.config.model import GoldTable
 from medallion.errors import UsageError
 from medallion.inspection.audit import audit
-from medallion.ops import due
 from medallion.ops.runs import Runs
 from medallion.pipeline import refresh
 from medallion.spark import checkpoints
@@ -92,8 +91,8 @@ def night(lakehouse: Lakehouse, number: int) -> None:
 
 def has_to_run(lakehouse: Lakehouse) -> bool:
     """Whether a night starts the query of the join."""
-    runs, settings = Runs(lakehouse.config.layout), due.settings_of(lakehouse.config)
-    return lakehouse.pipeline().flow("gold.after_opens").is_due(runs, settings)
+    runs = Runs(lakehouse.config.layout)
+    return lakehouse.pipeline().flow("gold.after_opens").has_work(runs)
 
 
 def test_sessions_sql_and_joins_over_three_nights(lakehouse: Lakehouse) -> None:

@@ -55,11 +55,12 @@ class Flow(ABC):
         return self.run
 
     @abstractmethod
-    def start(self, trigger: Mapping[str, Any], recorded: int) -> Run:
+    def start(self, trigger: Mapping[str, Any] | None, recorded: int) -> Run | None:
         """Start the query, and keep it as `run`.
 
         Args:
-            trigger: as `spark.query.trigger` gives it.
+            trigger: as `spark.query.trigger` gives it; None where the query has nothing to do, and
+                is not started: its settings are checked, and its tables made.
             recorded: the last of its batches that is on record, -1 if none.
 
         Raises:
@@ -84,17 +85,22 @@ class Flow(ABC):
     def definition(self) -> Mapping[str, Any]:
         """What its table is made by: another one is refused until `medallion refresh`."""
 
-    def is_due(self, runs: Runs, settings: str) -> bool:
-        """Whether it has something to do, which is known without starting it: that costs seconds.
+    def has_work(self, runs: Runs) -> bool:
+        """Whether there is something to read, or a batch to end or to put on record, which is known
+        without starting the query: that costs seconds."""
+        return due.is_unfinished(self.config, runs, self.name) or any(
+            due.has_input(self.config, self.name, table) for table in self.read_from
+        )
+
+    def is_to_be_checked(self, settings: str) -> bool:
+        """Whether its settings are to be looked at, or its tables to be made: whoever reads them
+        wants them there, and wrong SQL is to be told, before there are rows.
 
         Args:
             settings: a digest of the configuration, as `due.settings_of` makes it.
         """
-        return (
-            due.is_open(self.config, runs, self.name, settings)
-            or any(due.has_input(self.config, self.name, table) for table in self.read_from)
-            # Whoever reads it wants it there, and wrong SQL is to be told, before there are rows.
-            or not (self.is_waiting() or self._is_there())
+        return due.has_changed(self.config, self.name, settings) or not (
+            self.is_waiting() or self._is_there()
         )
 
     def _is_there(self) -> bool:

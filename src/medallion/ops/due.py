@@ -43,18 +43,22 @@ def note(config: Config, query: str, settings: str) -> None:
         checkpoints.note(checkpoint, _NOTE, {"of": settings})
 
 
-def is_open(config: Config, runs: Runs, query: str, settings: str) -> bool:
+def has_changed(config: Config, query: str, settings: str) -> bool:
+    """Whether the settings are not those that a query was last started with, which may have to be
+    refused."""
+    return checkpoints.noted(config.layout.checkpoint(query), _NOTE) != {"of": settings}
+
+
+def is_unfinished(config: Config, runs: Runs, query: str) -> bool:
     """Whether a query has to be started whatever there is to read.
 
     That is: its checkpoint is torn, its table is gone, a batch was cut off or is not on record,
-    rows came too late for its table of gold, it failed when it ran last, or the settings are not
-    those that it was last started with, which may have to be refused.
+    rows came too late for its table of gold, or it failed when it ran last.
     """
     checkpoint = config.layout.checkpoint(query)
     committed = checkpoints.last_committed(checkpoint)
     return (
         (query.startswith("gold.") and runs.late_rows(query) > 0)
-        or checkpoints.noted(checkpoint, _NOTE) != {"of": settings}
         or checkpoints.torn(checkpoint) is not None
         or (committed >= 0 and _is_gone(config, query))
         or checkpoints.last_begun(checkpoint) > committed

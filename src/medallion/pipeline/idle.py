@@ -54,7 +54,10 @@ def work_to_do(config: Config) -> Work:
 
 def _has_work(config: Config, runs: Runs, say: Say) -> bool:
     settings, asked = due.settings_of(config), queries(config)
-    if any(due.is_open(config, runs, query.name, settings) for query in asked):
+    if any(
+        due.has_changed(config, query.name, settings) or due.is_unfinished(config, runs, query.name)
+        for query in asked
+    ):
         return True  # before anything is looked for: what was cut off is settled first
     has_news = [_has_news(config, runs, query, say) for query in asked]  # all are looked at
     return any(has_news) or any(

@@ -71,12 +71,13 @@ class Pipeline:
         layer = name.partition(".")[0]
         return {flow.name: flow for flow in self.flows(layer)}[name]
 
-    def begin(self, flow: Flow, how: Mapping[str, Any], is_new: bool = False) -> bool:
-        """Start one query; False where it waits for a schema.
+    def begin(self, flow: Flow, how: Mapping[str, Any] | None, is_new: bool = False) -> bool:
+        """Start one query; False where it waits for a schema, or has nothing to do.
 
         Args:
             flow: it.
-            how: its trigger, as `spark.query.trigger` gives it.
+            how: its trigger, as `spark.query.trigger` gives it; None where there is nothing for it
+                to do, so that its settings are checked, and its tables made.
             is_new: what is on record of it is of a table that this one is to replace.
 
         Raises:
@@ -92,8 +93,9 @@ class Pipeline:
             self.check(flow)
             run = flow.start(how, -1 if is_new else self.runs.last_batch(flow.name))
             due.note(self.config, flow.name, self._settings)
-            run.on_batch = lambda run, batch: self._tell(flow, batch)
-        return True
+            if run:
+                run.on_batch = lambda run, batch: self._tell(flow, batch)
+        return run is not None
 
     @property
     def is_alive(self) -> bool:
@@ -164,11 +166,7 @@ class Pipeline:
         failures: list[tuple[Flow, MedallionError]] = []
         for flow in flows:
             try:
-                with self._in_words(flow):
-                    is_due = flow.is_due(self.runs, self._settings)
-                if not is_due:
-                    self.say(f"  {flow.name}: nothing is new")
-                elif self.begin(flow, trigger(AVAILABLE_NOW)):
+                if self._begin_if_due(flow):
                     started.append(flow)
             except MedallionError as error:
                 failures.append((flow, error))
@@ -181,6 +179,16 @@ class Pipeline:
         ]
         unsettled = self.settle(started)
         return failures + [(f, unsettled[f.name]) for f in started if f.name in unsettled]
+
+    def _begin_if_due(self, flow: Flow) -> bool:
+        """Start a query on all that is available; False where it has nothing to do."""
+        with self._in_words(flow):
+            has_work = flow.has_work(self.runs)
+            is_to_be_checked = flow.is_to_be_checked(self._settings)
+        if has_work or is_to_be_checked:
+            return self.begin(flow, trigger(AVAILABLE_NOW) if has_work else None)
+        self.say(f"  {flow.name}: nothing is new")
+        return False
 
     def settle(self, flows: Sequence[Flow]) -> dict[str, MedallionError]:
         """Put on record what flows did; see `settlement.settle`."""

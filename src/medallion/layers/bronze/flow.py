@@ -35,7 +35,7 @@ class Bronze(Flow):
         super().__init__(spark, config, query, say)
         self._writer: Writer | None = None
 
-    def start(self, trigger: Mapping[str, Any], recorded: int) -> Run:
+    def start(self, trigger: Mapping[str, Any] | None, recorded: int) -> Run | None:
         """Look for what is new, and start the query that takes it in.
 
         Raises:
@@ -43,7 +43,7 @@ class Bronze(Flow):
             UsageError: the source has only what comes while it is read, and this is for what waits;
                 or the table is gone.
         """
-        if "availableNow" in trigger and not KINDS[self.source.format].can_wait:
+        if trigger and "availableNow" in trigger and not KINDS[self.source.format].can_wait:
             raise UsageError(
                 f"{self.name}: a {self.source.format} keeps nothing for later, and what nobody "
                 "reads is lost: use medallion stream, which reads it while it is on."
@@ -58,6 +58,8 @@ class Bronze(Flow):
         )
         self._recover(self._writer, recorded)
         self._writer.prepare()
+        if trigger is None:
+            return None
         checkpoint = self.config.layout.checkpoint(self.name)
         sink = Sink(self._writer.take_in, stopping)
         self.run = query.start(opened.stream().writeStream, self.name, checkpoint, trigger, sink)
@@ -139,10 +141,10 @@ class Bronze(Flow):
         """Never: files may land at any time."""
         return False
 
-    def is_due(self, runs: Runs, settings: str) -> bool:
+    def has_work(self, runs: Runs) -> bool:
         """Whether something has come, or a batch was cut off, which has to be settled first."""
         refuse_another_kind(self.config, self.source)
-        if due.is_open(self.config, runs, self.name, settings):
+        if due.is_unfinished(self.config, runs, self.name):
             return True
         poll = KINDS[self.source.format].poll
         return poll(self.config, self.source, runs.last_batch(self.name), self.say)

@@ -37,7 +37,7 @@ class Gold(Flow):
         super().__init__(spark, config, query, say)
         self.table = config.gold[query.name.partition(".")[2]]
 
-    def start(self, trigger: Mapping[str, Any], recorded: int) -> Run:
+    def start(self, trigger: Mapping[str, Any] | None, recorded: int) -> Run | None:
         """Start the query.
 
         Raises:
@@ -64,6 +64,8 @@ class Gold(Flow):
         properties = self.config.maintain.properties(self.config.spec(self.name))
         tables.create(target, result.schema.json(), properties)
         tables.align(target, properties)  # whoever publishes it needs a feed from now on
+        if trigger is None:
+            return None
         if table.output_mode == "update":
             merge = Merge(self.spark, self.config, table)
             writer, sink = merge.touched(*stream.values()).writeStream, Sink(merge)

@@ -47,7 +47,7 @@ class Publish(Flow):
             key = groups(table.made) if isinstance(table.made, Aggregate) else ()
             self._output = TopicOutput(self.name, key, to, config.login)
 
-    def start(self, trigger: Mapping[str, Any], recorded: int) -> Run:
+    def start(self, trigger: Mapping[str, Any] | None, recorded: int) -> Run | None:
         """Start the query.
 
         Raises:
@@ -59,6 +59,8 @@ class Publish(Flow):
         self._refuse_lost(recorded)
         rows, now = self._look()
         self._refuse_another(now)
+        if trigger is None:
+            return None
         told = rows.observe(_PUBLISHED, F.count(F.lit(1)).alias("rows"))
         sink = Sink(self._output.write)
         self.run = query.start(told.writeStream, self.name, self._checkpoint, trigger, sink)

@@ -44,7 +44,7 @@ class Silver(Flow):
         self._pace: Pace | None = None  # of a query that stays on
         self._unmatched: dict[int, int] = {}  # rows that the reference has none for, by batch
 
-    def start(self, trigger: Mapping[str, Any], recorded: int) -> Run:
+    def start(self, trigger: Mapping[str, Any] | None, recorded: int) -> Run | None:
         """Start the query.
 
         Raises:
@@ -73,6 +73,8 @@ class Silver(Flow):
         checkpoints.note(checkpoint, "rules", begun)
         if self._enrichment:
             self._enrichment.keep_rules()
+        if trigger is None:
+            return None
         stopping = Event()
         # A night is settled afterwards: it reads all there is in one batch.
         self._pace = None if "availableNow" in trigger else Pace(recorded, stopping)
