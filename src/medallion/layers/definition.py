@@ -117,3 +117,16 @@ def kept_settings(spark: SparkSession, checkpoint: Path) -> list[str]:
     return [
         f"{key} {then[key]}" for key in _KEPT if key in then and spark.conf.get(key) != then[key]
     ]
+
+
+def refuse_unstreamable(rows: DataFrame, mode: str) -> None:
+    """Have Spark refuse what no stream can do in an output mode, as it would at a query's start.
+
+    Raises:
+        AnalysisException: it does.
+    """
+    jvm: Any = rows.sparkSession._jvm
+    catalyst = jvm.org.apache.spark.sql.catalyst
+    checker, modes = catalyst.analysis.UnsupportedOperationChecker, catalyst.streaming
+    plan = rows._jdf.queryExecution().analyzed()
+    checker.checkForStreaming(plan, modes.InternalOutputModes.apply(mode))

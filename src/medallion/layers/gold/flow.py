@@ -14,7 +14,7 @@ from medallion.config.queries import Query
 from medallion.lakehouse import tables
 from medallion.lakehouse.text import Say, counted
 from medallion.layers import recovery
-from medallion.layers.definition import refuse_another, refuse_fleeting
+from medallion.layers.definition import refuse_another, refuse_fleeting, refuse_unstreamable
 from medallion.layers.flow import Flow
 from medallion.layers.gold import statement
 from medallion.layers.gold.transform import aggregate, has_place, joined
@@ -64,17 +64,18 @@ class Gold(Flow):
         properties = self.config.maintain.properties(self.config.spec(self.name))
         tables.create(target, result.schema.json(), properties)
         tables.align(target, properties)  # whoever publishes it needs a feed from now on
-        if trigger is None:
-            return None
-        if table.output_mode == "update":
+        mode: str = table.output_mode
+        sink: Sink | Path = target
+        if mode == "update":
             merge = Merge(self.spark, self.config, table)
-            writer, sink = merge.touched(*stream.values()).writeStream, Sink(merge)
-            self.run = query.start(writer, self.name, checkpoint, trigger, sink)
-        else:
-            writer = result.writeStream.outputMode(table.output_mode)
-            if table.output_mode == "complete":  # counted anew, it may be by another definition
-                writer = writer.option("overwriteSchema", "true")
-            self.run = query.start(writer, self.name, checkpoint, trigger, target)
+            result, mode, sink = merge.touched(*stream.values()), "append", Sink(merge)
+        if trigger is None:
+            refuse_unstreamable(result, mode)
+            return None
+        writer = result.writeStream.outputMode(mode)
+        if mode == "complete":  # counted anew, it may be by another definition
+            writer = writer.option("overwriteSchema", "true")
+        self.run = query.start(writer, self.name, checkpoint, trigger, sink)
         return self.run
 
     def _refuse_another(self, checkpoint: Path, target: Path, now: dict[str, Any]) -> None:

@@ -17,7 +17,12 @@ from medallion.errors import ConfigError
 from medallion.lakehouse import specs, tables
 from medallion.lakehouse.text import Say, counted
 from medallion.layers import recovery
-from medallion.layers.definition import refuse_another, refuse_fleeting, refuse_several
+from medallion.layers.definition import (
+    refuse_another,
+    refuse_fleeting,
+    refuse_several,
+    refuse_unstreamable,
+)
 from medallion.layers.flow import Flow
 from medallion.layers.silver import late, rules, transform
 from medallion.layers.silver.accounts import Accounts, rows_observed
@@ -73,7 +78,10 @@ class Silver(Flow):
         checkpoints.note(checkpoint, "rules", begun)
         if self._enrichment:
             self._enrichment.keep_rules()
+        keep_all = bool(self._enrichment and self._enrichment.rules)
+        once = transform.once(rows, source.keys, source.event_time, source.watermark.text, keep_all)
         if trigger is None:
+            refuse_unstreamable(once, "append")
             return None
         stopping = Event()
         # A night is settled afterwards: it reads all there is in one batch.
@@ -83,8 +91,6 @@ class Silver(Flow):
         targets = (silver, quarantine)
         write = Writer(targets, source.in_silver, checkpoint, self._enrichment, self._pace)
         self._unmatched = write.unmatched
-        keep_all = bool(self._enrichment and self._enrichment.rules)
-        once = transform.once(rows, source.keys, source.event_time, source.watermark.text, keep_all)
         writer = once.writeStream.outputMode("append")
         self.run = query.start(writer, self.name, checkpoint, trigger, Sink(write, stopping))
         return self.run
