@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from medallion.errors import ConfigError
-from medallion.quality.results import EXAMPLES, Verdict, escaped, exception_of, failure_of
+from medallion.quality.results import EXAMPLES, Verdict, exception_of, failure_of, make_harmless
 from medallion.quality.rules import row_condition
 from medallion.quality.suites import BY_QUERY, Expectation, fail, read_suite, suite_path
 
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 # Kinds that Great Expectations asks in a job of their own, where it asks all others in one.
 _ALONE = frozenset({BY_QUERY, "expect_column_pair_values_a_to_be_greater_than_b"})
+_OF_COLUMNS = "expect_table_column"  # how kinds begin that look at a table's columns, not at rows
 _TO_BE_NULL = "expect_column_values_to_be_null"
 _COUNTED = "counted_rows_expectation"
 _QUERY_VIEW = "tmp_view"  # what Great Expectations registers a batch as, to query it
@@ -88,7 +89,8 @@ class Gates:
             if not outcome.results[i].success:
                 judged = outcome.results[i]
                 outcome.results[i] = _explain(self._batch(table, batch), expectation, judged)
-                failures.append(failure_of(table, rows, expectation, outcome.results[i]))
+                if not outcome.results[i].success:
+                    failures.append(failure_of(table, rows, expectation, outcome.results[i]))
             outcome.results[i].expectation_config = _configuration(expectation)
         self._store(table, outcome)
         batch.sparkSession.catalog.dropTempView(_QUERY_VIEW)
@@ -148,17 +150,19 @@ class Gates:
 
         Most tables are good, and one job decides everything but the queries over several rows:
         what else is asked in a job of its own becomes a column that is null where the row is good,
-        so that it is counted together with the other columns.
+        so that it is counted together with the other columns. Where the suite says which columns
+        there are, none is added.
         """
         from great_expectations.core import ExpectationSuite
 
         import medallion.quality.counted_rows  # noqa: F401 - makes _COUNTED known
 
         asked = []
+        may_add = not any(e.kind.startswith(_OF_COLUMNS) for e in expectations)
         for i, e in enumerate(expectations):
             self._refuse_what_gx_would_drop(table, e)
             cheaper = replace(e, kind=_COUNTED) if e.kind == BY_QUERY else e
-            condition = row_condition(e) if e.kind in _ALONE else None
+            condition = row_condition(e) if may_add and e.kind in _ALONE else None
             # A condition that Spark does not understand is left for the query to report.
             with suppress(AnalysisException):
                 if condition is not None:
@@ -188,12 +192,16 @@ class Gates:
             ExpectationSuiteIdentifier,
             ValidationResultIdentifier,
         )
+        from great_expectations.validator.validation_statistics import calc_validation_statistics
 
+        # Asked again in the stock way, some may hold.
+        outcome.statistics = calc_validation_statistics(outcome.results)._asdict()
+        outcome.success = outcome.statistics.pop("success")
         now = datetime.now(UTC)
         suite = ExpectationSuiteIdentifier(table)
         key = ValidationResultIdentifier(suite, RunIdentifier(run_time=now), outcome.batch_id)
         outcome.meta |= {"run_id": key.run_id, "validation_time": now}
-        _make_harmless(outcome)
+        make_harmless(outcome)
         shutil.rmtree(self._folder("validations", suite), ignore_errors=True)
         self._context.validation_results_store.store_validation_results(outcome, key, suite)
         self._stored = [k for k in self._stored if k.expectation_suite_identifier != suite] + [key]
@@ -205,16 +213,6 @@ class Gates:
 def _name(result: ExpectationValidationResult) -> str:
     assert result.expectation_config is not None, "GE fills it in for each result of a suite"
     return str(result.expectation_config.meta["name"])
-
-
-def _make_harmless(outcome: ExpectationSuiteValidationResult) -> None:
-    """What comes from the data, and names of columns do, is shown and never run by a browser."""
-    for judged in outcome.results:
-        judged.result = escaped(judged.result)
-        judged.exception_info = escaped(judged.exception_info)
-        if config := judged.expectation_config:
-            named = {k: escaped(v) for k, v in config.kwargs.items() if k.startswith("column")}
-            config.kwargs = {**config.kwargs, **named}
 
 
 def _configuration(expectation: Expectation) -> ExpectationConfiguration:
