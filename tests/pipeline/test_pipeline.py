@@ -129,6 +129,9 @@ def test_a_silver_table_is_not_made_by_two_definitions(
         assert len(lakehouse.rows("silver.event")) == 1
     for sql, told in (
         ("explode(array(1, 2))", "several rows of one"),
+        ("string(window(ts, '1 hour').start)", "several rows of one, or none"),  # without a time
+        ("string(window(ts, '1 hour', '30 minutes').start)", "several rows of one"),
+        ("string(session_window(ts, '1 hour').start)", "several rows of one"),
         ("now()", "present moment"),
         ("string(date /* of */ 'Today')", "present moment"),
     ):
@@ -147,9 +150,13 @@ def test_a_silver_table_is_not_made_by_two_definitions(
         Pipeline(lakehouse.spark, inexact, "test", print).run("silver")
     suite = lakehouse.copy_of_conf(tmp_path) / "great_expectations/expectations/silver/event.json"
     rules = suite.read_text()
-    for sql in ("rand() < 0.5", "event_at > current_timestamp()"):
+    for sql, told in (
+        ("rand() < 0.5", "asks"),
+        ("event_at > current_timestamp()", "asks"),
+        ("window(event_at, '1 hour').end > _ingested_at", "makes several rows of one, or none"),
+    ):
         suite.write_text(rules.replace("event_at > _ingested_at + INTERVAL 1 DAY", sql))
-        with pytest.raises(ConfigError, match=r"rule of bronze\.event or silver\.event asks"):
+        with pytest.raises(ConfigError, match=rf"rule of bronze\.event or silver\.event {told}"):
             lakehouse.fill("silver")
     suite.write_text(rules)
     refresh.refresh(lakehouse.pipeline(), "silver.event")

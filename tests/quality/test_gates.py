@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -218,6 +219,44 @@ def test_a_suite_that_great_expectations_refuses_is_a_config_error(
     path.write_text(path.read_text().replace("expect_column_values_to_be_between", "expect_magic"))
     with pytest.raises(ConfigError, match="expect_magic"):
         Gates(tmp_path, tmp_path / "results").validate("gold.device_totals", spark.range(1))
+
+
+ABOVE = "SELECT * FROM {batch} WHERE id > 2"
+OTHERS = "SELECT * FROM {batch} EXCEPT SELECT id FROM range(3)"
+# Beside a query of single rows, which is counted and not asked of Great Expectations.
+ROW_QUERY = ("unexpected_rows_expectation", {"unexpected_rows_query": ABOVE})
+
+
+@pytest.mark.parametrize(
+    ("kind", "kwargs", "holds"),
+    [
+        ("expect_table_column_count_to_equal", {"value": 1}, True),
+        ("expect_table_column_count_to_equal", {"value": 2}, False),
+        ("expect_table_column_count_to_be_between", {"min_value": 2, "max_value": 9}, False),
+        ("expect_table_columns_to_match_set", {"column_set": ["id"]}, True),
+        ("expect_table_columns_to_match_ordered_list", {"column_list": ["id"]}, True),
+        ("unexpected_rows_expectation", {"unexpected_rows_query": OTHERS}, True),
+    ],
+)
+def test_a_table_has_the_columns_that_it_has(
+    spark: SparkSession, tmp_path: Path, kind: str, kwargs: dict[str, Any], holds: bool
+) -> None:
+    shutil.copytree(CONF / "great_expectations", tmp_path / "great_expectations")
+    both = {"small": ROW_QUERY, "its columns": (kind, kwargs)}
+    expectations = [
+        {"type": kind, "kwargs": kwargs, "meta": {"name": name, "on_failure": "stop"}}
+        for name, (kind, kwargs) in both.items()
+    ]
+    suite = {"name": "gold.t", "expectations": expectations, "meta": {}}
+    suite_path(tmp_path, "gold.t").write_text(json.dumps(suite))
+    verdict = validate(Gates(tmp_path, tmp_path / "results"), "gold.t", spark.range(3))
+    assert [f.expectation for f in verdict.failures] == ([] if holds else ["its columns"])
+    (stored,) = (tmp_path / "results/validations/gold/t").rglob("*.json")
+    judged = json.loads(stored.read_text())
+    assert (judged["success"], judged["statistics"]["unsuccessful_expectations"]) == (
+        holds,
+        0 if holds else 1,
+    )
 
 
 def test_data_docs_show_the_last_result_of_each_table(

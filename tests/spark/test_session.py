@@ -10,7 +10,7 @@ import pytest
 from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.errors import ConfigError
-from medallion.spark.session import settings
+from medallion.spark.session import _MEANINGS, settings
 from tests.support import PROJECT
 
 
@@ -41,3 +41,17 @@ def test_the_project_s_own_settings_are_utc_and_delta() -> None:
     found = settings(load({}, PROJECT))
     assert found["spark.sql.session.timeZone"] == "UTC"
     assert found["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension"
+
+
+def test_what_decides_the_meaning_of_a_row_is_in_the_file_and_nobody_s_to_change() -> None:
+    found = settings(load({}, PROJECT))
+    said = {
+        "spark.sql.timestampType": "TIMESTAMP_LTZ",
+        "spark.sql.parser.escapedStringLiterals": "false",
+        "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+        "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
+        "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+        "spark.sql.avro.datetimeRebaseModeInRead": "CORRECTED",
+    }
+    assert {key: found.get(key) for key in said} == said
+    assert set(said) <= set(_MEANINGS) <= set(found)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -12,7 +13,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.config.model import Aggregate, Config, GoldTable, Join
+from medallion.config.expressions import without_quoted
+from medallion.config.model import Aggregate, Config, GoldTable, Join, Statement
 from medallion.errors import MedallionError
 from medallion.lakehouse import tables
 from medallion.lakehouse.text import Say, counted
@@ -25,7 +27,14 @@ from medallion.spark.errors import one_line
 from medallion.spark.session import spark_session
 
 # Sums of fractions depend on the order of their terms: so much, of the greater one, is the same.
+# Terms that cancel leave of 0 what is small beside them, and they are taken to be of 1 at least.
 _NEAR = 1e-9
+# What takes rows as they come, or one of several that are as good: a stream has them otherwise.
+_BY_ORDER = re.compile(
+    r"\b(array_agg|collect_(?:list|set)|(?:first|last)(?:_value)?|any_value|m(?:ax|in)_by|mode"
+    r"|percentile_approx|approx_percentile|listagg|string_agg|histogram_numeric)\s*\(",
+    re.IGNORECASE,
+)
 _SIDE = " side"  # no column of gold begins with a blank
 
 
@@ -110,17 +119,30 @@ def _same_rows(config: Config, table: GoldTable) -> _Same | None:
 def _compare(spark: SparkSession, config: Config, same: _Same, found: Recount) -> None:
     name = f"gold.{same.table.name}"
     try:
-        differing = _differing(spark, config, same).count()
+        differing, by_order = _differing(spark, config, same)
     except PySparkException as error:
         found.notes.append(f"{name}: not compared ({one_line(str(error))}).")
         return
+    told = f"{name}: it differs from silver's rows in {counted(differing or by_order, 'group')}"
     if differing:
-        many = counted(differing, "group")
-        found.findings.append(f"{name}: it differs from silver's rows in {many}.")
+        found.findings.append(f"{told}.")
+    elif by_order:
+        taken = ", ".join(sorted(set().union(*_by_order(same.table.made).values())))
+        found.notes.append(f"{told}, by {taken} alone, which depends on the order of rows.")
 
 
-def _differing(spark: SparkSession, config: Config, same: _Same) -> DataFrame:
-    """The groups that the two have not as often, or not with the same measures.
+def _by_order(made: Aggregate | Statement | Join) -> dict[str, set[str]]:
+    """The measures that depend on the order of rows, with the functions; "" is all of a query."""
+    if isinstance(made, Join):
+        return {}
+    texts = made.measure if isinstance(made, Aggregate) else {"": made.sql}
+    called = {name: _BY_ORDER.findall(without_quoted(sql)) for name, sql in texts.items()}
+    return {name: {call.lower() for call in calls} for name, calls in called.items() if calls}
+
+
+def _differing(spark: SparkSession, config: Config, same: _Same) -> tuple[int, int]:
+    """How many groups the two have not as often, or not with the same measures; and how many where
+    those count as well that depend on the order of rows.
 
     Of what is no aggregate, a group is rows that are the same in all that is no fraction.
     """
@@ -145,10 +167,18 @@ def _differing(spark: SparkSession, config: Config, same: _Same) -> DataFrame:
 
     sides = [of(side, name).alias(f"{name} {side}") for name in rest for side in (1, -1)]
     compared = both.groupBy(*(f"`{key}`" for key in keys)).agg(F.sum(_SIDE).alias(_SIDE), *sides)
-    same_rest = (
-        _is_same(F.col(f"`{name} 1`"), F.col(f"`{name} -1`"), name in exact) for name in rest
-    )
-    return compared.where(~reduce(and_, same_rest, F.col(_SIDE) == 0))
+
+    def differs(names: Iterable[str]) -> Column:
+        same_rest = (
+            _is_same(F.col(f"`{name} 1`"), F.col(f"`{name} -1`"), name in exact) for name in names
+        )
+        return ~reduce(and_, same_rest, F.col(_SIDE) == 0)
+
+    by_order = _by_order(table.made)
+    known = [name for name in rest if name not in by_order]
+    surely = F.lit(False) if "" in by_order else differs(known)
+    (found,) = compared.agg(F.count_if(surely), F.count_if(differs(rest))).collect()
+    return found[0], found[1]
 
 
 def _again(
@@ -188,5 +218,6 @@ def _is_same(one: Column, other: Column, is_exact: bool) -> Column:
     same = one.eqNullSafe(other)
     if is_exact:
         return same
-    near = F.abs(one - other) <= _NEAR * F.greatest(F.abs(one), F.abs(other))
+    # Less, and not as much: or an infinity would be the same as any number, and NaN as well.
+    near = F.abs(one - other) < _NEAR * F.greatest(F.abs(one), F.abs(other), F.lit(1.0))
     return same | F.coalesce(near, F.lit(False))

@@ -12,12 +12,16 @@ from medallion.parsing.exact_path import exact_path
 from medallion.parsing.fast_path import fast_path
 from medallion.parsing.times import PLAIN_TIME, times_of
 
+# Text beside `value` that is no JSON to its format, whatever it looks like.
+NO_JSON = "_no_json"
+
 
 def parse(lines: DataFrame, schema: Mapping[str, str]) -> DataFrame:
     """Parse each line as one JSON object of the declared schema.
 
     Args:
-        lines: `value` (the line), and the columns that say where it came from.
+        lines: `value` (the line), and the columns that say where it came from; and `_no_json`,
+            which goes to `_corrupt_record` as it is, if there are lines that are not to be parsed.
         schema: bronze's own columns with their Spark types.
 
     Returns:
@@ -27,7 +31,7 @@ def parse(lines: DataFrame, schema: Mapping[str, str]) -> DataFrame:
         field twice are in `_rescued_data` as JSON. A line that is not UTF-8 is kept as Latin-1,
         which loses no byte.
     """
-    origin = [name for name in lines.columns if name != "value"]
+    origin = [name for name in lines.columns if name not in ("value", NO_JSON)]
     rows = fast_path(lines, schema)
     # The exact path is dear: it is for the few lines that need it, and only they are carried there.
     rows = rows.withColumn("value", F.expr("case when _needs_exact_path then value end"))
@@ -37,6 +41,9 @@ def parse(lines: DataFrame, schema: Mapping[str, str]) -> DataFrame:
     plain = {
         name: f"`{PLAIN_TIME}{name}`" if name in times else f"_parsed.`{name}`" for name in schema
     }
+    corrupt = F.col(f"_exact.{CORRUPT}")
+    if NO_JSON in lines.columns:
+        corrupt = F.coalesce(NO_JSON, corrupt).alias(CORRUPT)
     return rows.select(
         *(
             F.expr(
@@ -45,7 +52,7 @@ def parse(lines: DataFrame, schema: Mapping[str, str]) -> DataFrame:
             for name in schema
         ),
         f"_exact.{RESCUED}",
-        f"_exact.{CORRUPT}",
+        corrupt,
         *origin,
         F.current_timestamp().alias(INGESTED_AT),
     )

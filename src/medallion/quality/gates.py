@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 
 from medallion.errors import ConfigError
 from medallion.quality.counting import count_broken
-from medallion.quality.results import EXAMPLES, Verdict, escaped, exception_of, failure_of
+from medallion.quality.results import EXAMPLES, Verdict, exception_of, failure_of, make_harmless
 from medallion.quality.suites import BY_QUERY, Expectation, fail, read_suite, suite_path
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ class Gates:
         outcome.results, outcome.success = results, statistics.success
         outcome.statistics = {k: v for k, v in statistics._asdict().items() if k != "success"}
         outcome.meta |= {"run_id": key.run_id, "validation_time": now}
-        _make_harmless(outcome)
+        make_harmless(outcome)
         shutil.rmtree(self._folder("validations", suite), ignore_errors=True)
         self._context.validation_results_store.store_validation_results(outcome, key, suite)
         self._stored = [k for k in self._stored if k.expectation_suite_identifier != suite] + [key]
@@ -193,16 +193,6 @@ class Gates:
 def _name(result: ExpectationValidationResult) -> str:
     assert result.expectation_config is not None, "GE fills it in for each result of a suite"
     return str(result.expectation_config.meta["name"])
-
-
-def _make_harmless(outcome: ExpectationSuiteValidationResult) -> None:
-    """What comes from the data, and names of columns do, is shown and never run by a browser."""
-    for judged in outcome.results:
-        judged.result = escaped(judged.result)
-        judged.exception_info = escaped(judged.exception_info)
-        if config := judged.expectation_config:
-            named = {k: escaped(v) for k, v in config.kwargs.items() if k.startswith("column")}
-            config.kwargs = {**config.kwargs, **named}
 
 
 def _configuration(expectation: Expectation) -> ExpectationConfiguration:

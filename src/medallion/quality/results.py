@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 from medallion.quality.suites import BY_QUERY, Expectation
 
 if TYPE_CHECKING:
-    from great_expectations.core import ExpectationValidationResult
+    from great_expectations.core import (
+        ExpectationSuiteValidationResult,
+        ExpectationValidationResult,
+    )
 
 EXAMPLES = 5
 EXAMPLE_LENGTH = 200
@@ -75,6 +78,16 @@ def _example(row: Any, expectation: Expectation) -> str:
     else:
         text = str(row)
     return text if len(text) <= EXAMPLE_LENGTH else text[: EXAMPLE_LENGTH - 3] + "..."
+
+
+def make_harmless(outcome: ExpectationSuiteValidationResult) -> None:
+    """What comes from the data, and names of columns do, is shown and never run by a browser."""
+    for judged in outcome.results:
+        judged.result = escaped(judged.result)
+        judged.exception_info = escaped(judged.exception_info)
+        if config := judged.expectation_config:
+            named = {k: escaped(v) for k, v in config.kwargs.items() if k.startswith("column")}
+            config.kwargs = {**config.kwargs, **named}
 
 
 def escaped(value: Any) -> Any:

@@ -11,6 +11,7 @@ from unittest.mock import MagicMock
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from medallion.config.connections import Login
 from medallion.config.publish import ToFiles, ToKafka
@@ -34,7 +35,7 @@ ROWS = [
 def changes(spark: SparkSession) -> DataFrame:
     columns = "device string, total long, _change_type string, _commit_version long"
     rows = spark.createDataFrame(ROWS, columns)
-    return rows.selectExpr("*", f"timestamp'{AT}' as at")
+    return rows.selectExpr("*", f"timestamp'{AT}' as at", f"timestamp_ntz'{AT}' as local")
 
 
 def out(tmp_path: Path, kind: str) -> FilesOutput:
@@ -73,9 +74,13 @@ def test_csv_has_a_header_and_no_nested_values(changes: DataFrame, tmp_path: Pat
     assert output.look(flat) == {"format": "csv"}
     with pytest.raises(UsageError, match="csv has no way to write all, most: publish as json or"):
         output.look({**flat, "all": "array<string>", "most": "map<string,bigint>"})
-    output.write(changes.where("device is not null").coalesce(1), 0)
+    text = """ a "b", c\\ """
+    odd = changes.limit(1).withColumn("device", F.lit(text)).withColumn("total", F.lit(9))
+    output.write(changes.where("device is not null").unionByName(odd).coalesce(1), 0)
     found = list(csv.DictReader(lines(tmp_path, "00000000", "csv")))
-    assert sorted(map(of, found), key=str) == sorted(ROWS[:3], key=str)
+    assert [row["device"] for row in found if row["total"] == "9"] == [text]
+    assert sorted(map(of, found[:-1]), key=str) == sorted(ROWS[:3], key=str)
+    assert {row["local"] for row in found} == {AT.removesuffix("Z")}
 
 
 def test_messages_of_a_key_are_in_their_order(changes: DataFrame) -> None:
@@ -85,6 +90,7 @@ def test_messages_of_a_key_are_in_their_order(changes: DataFrame) -> None:
     assert [of(row) for row in told] == [ROWS[2], ROWS[1], ROWS[0]]
     without = [json.loads(row["value"]) for row in messages(changes, []).collect()]
     assert [row["_commit_version"] for row in without] == [5, 6, 7, 7]
+    assert {row["local"] for row in without} == {AT.removesuffix("Z")}
     assert [row["_change_type"] for row in without][2:] == ["delete", "insert"]
     assert {row["key"] for row in messages(changes, []).collect()} == {None}
 

@@ -27,6 +27,10 @@ def test_csv_that_is_not_utf8(lakehouse: Lakehouse) -> None:
             "bom_quote.csv": b'\xef\xbb\xbf"Index",Device\n1,a\n2,caf\xe9\n',
             "header.csv": b"caf\xe9,Device\n1,ok\n",
             "umlaut.csv": '"Gerät",Device\n1,ok\n'.encode(),
+            "blanks.csv": b"Index,Device\n 1 ,\t\xe9 \n",
+            # Rows of another length that are JSON as they stand, of bytes that are UTF-8 or not.
+            "json.csv": b'Index,Device\n{"Index":7}\n{"Index":8,"Device":"a","x":1}\n',
+            "json_latin.csv": b'Index\n{"Index":9,"Device":"\xe9"}\n{"Device":"\xe9"}\n',
         },
     )
     home.fill("bronze")
@@ -46,6 +50,15 @@ def test_csv_that_is_not_utf8(lakehouse: Lakehouse) -> None:
         "bom_quote.csv": [(1, "a", None), (None, None, "2,caf\xe9")],
         "header.csv": [(None, "ok", None)],
         "umlaut.csv": [(None, "ok", None)],
+        "blanks.csv": [(None, None, " 1 ,\t\xe9 ")],
+        "json.csv": [
+            (None, None, '{"Index":7}'),
+            (None, None, '{"Index":8,"Device":"a","x":1}'),
+        ],
+        "json_latin.csv": [
+            (None, None, '"{""Device"":""\xe9""}"'),
+            (None, None, '{"Index":9,"Device":"\xe9"}'),
+        ],
     }
     rescued = found(home, "_rescued_data")
     assert rescued["header.csv"] == [('{"café":"1"}',)]

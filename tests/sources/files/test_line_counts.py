@@ -119,6 +119,7 @@ DOCUMENTS: dict[str, tuple[bytes, int]] = {
     "deep": (b"[" * 100_000 + b"]" * 100_000, 1),
     "blanks before an array": (b"\n\t\r [1, 2]\n", 2),
     "a blank that is none to JSON": (b"\x0b[1, 2]", 1),
+    "numbers longer than Python reads": (b"[1, %b, 0.%b]" % (b"7" * 5_000, b"7" * 5_000), 3),
     "items of all kinds": (b'[1, null, "a", [1, 2], {}]', 5),
 }
 

@@ -11,7 +11,8 @@ from pyspark.sql import functions as F
 CHANGE, VERSION, AT = "_change_type", "_commit_version", "_commit_timestamp"
 _BEFORE, _DELETED = "update_preimage", "delete"
 # Spark's default leaves out what is below a millisecond.
-TIMES = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+_LOCAL = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
+TIMES = {"timestampFormat": f"{_LOCAL}XXX", "timestampNTZFormat": _LOCAL}
 
 
 def stream(spark: SparkSession, table: Path) -> DataFrame:

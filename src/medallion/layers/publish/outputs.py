@@ -15,10 +15,15 @@ from medallion.config.publish import ToFiles, ToKafka
 from medallion.errors import MedallionError, UsageError
 from medallion.lakehouse import storage
 from medallion.layers.publish.changes import TIMES, messages
+from medallion.sources.files.csv import AS_IT_IS
 from medallion.sources.kafka import broker, options
 from medallion.spark.errors import missing_jars
 
 _NESTED = ("array<", "map<", "struct<", "variant")  # as Spark spells their types
+_OPTIONS: Mapping[str, Mapping[str, str]] = {
+    "json": {"ignoreNullFields": "false", **TIMES},
+    "csv": {"header": "true", **AS_IT_IS, **TIMES},
+}
 _BATCH = re.compile(r"\d{8,}")
 
 
@@ -74,9 +79,8 @@ class FilesOutput:
         if place.exists() or changes.isEmpty():  # the run was cut off after that
             return
         hidden = place.with_name(f".{place.name}")
-        texts = {"header": "true", "ignoreNullFields": "false", **TIMES}
         writer = changes.write.format(self._format).mode("overwrite")
-        writer.options(**(texts if self._format != "parquet" else {})).save(str(hidden))
+        writer.options(**_OPTIONS.get(self._format, {})).save(str(hidden))
         for written in (*hidden.iterdir(), hidden):
             storage.sync(written)
         hidden.rename(place)

@@ -66,8 +66,9 @@ class Silver(Flow):
         self._refuse_columns(bronze.select(*map(F.expr, source.silver.values())))
         rows = check(bronze)
         whole = self._enrichment.blank(rows) if self._enrichment else rows
-        suites = self.config.expectations
-        refuse_fleeting(f"{suites}: a rule of bronze.{source.name} or {self.name}", whole, begun)
+        rule = f"{self.config.expectations}: a rule of bronze.{source.name} or {self.name}"
+        refuse_fleeting(rule, whole, begun)
+        refuse_several(rule, rows)
         kept = transform.good(whole, source.in_silver)
         self._refuse_inexact(kept)
         of = self.config.maintain.properties
@@ -128,12 +129,11 @@ class Silver(Flow):
 
     def _refuse_another(self, good: DataFrame) -> None:
         """Spark knows a key again by its place among the keys, and Delta a column by its type."""
-        now = dict(self.definition())
-        checkpoint = self.config.layout.checkpoint(self.name)
-        targets = map(self.config.layout.table, self.targets)
-        has_written = recovery.has_begun_to_write(checkpoint, targets)
+        layout, now = self.config.layout, dict(self.definition())
+        checkpoint = layout.checkpoint(self.name)
+        has_written = recovery.has_begun_to_write(checkpoint, map(layout.table, self.targets))
         then = checkpoints.first_definition(checkpoint, now, has_written)
-        there = self.spark.read.format("delta").load(str(self.config.layout.table(self.name)))
+        there = self.spark.read.format("delta").load(str(layout.table(self.name)))
         columns = [{f"column {c}": kind for c, kind in rows.dtypes} for rows in (there, good)]
         refuse_another(self.config, self.name, then | columns[0], now | columns[1])
 

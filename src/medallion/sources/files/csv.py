@@ -10,10 +10,17 @@ from pyspark.sql import functions as F
 
 from medallion.parsing.json_text import is_one_value
 from medallion.parsing.nested import is_nested
+from medallion.parsing.parse import NO_JSON
 from medallion.parsing.times import TIMES
 from medallion.sources.files.csv_form import LATIN_1, Form
 
 _BROKEN = "_broken_csv"
+# For Spark's writer, which takes away the blanks around a text, and has a backslash before a quote.
+AS_IT_IS = {
+    "escape": '"',
+    "ignoreLeadingWhiteSpace": "false",
+    "ignoreTrailingWhiteSpace": "false",
+}
 # What JSON writes without quotes. Spark's parser of VARIANT would take 1 out of `1 000` as well.
 _PLAIN = r"\A *(-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?|true|false) *\z"
 _NESTED = r"\A[ \t\r\n]*[\[{]"
@@ -23,10 +30,10 @@ _TO_ESCAPE = r'["\\\x00-\x1F]'
 def read(
     spark: SparkSession, form: Form, escaped: list[str], schema: Mapping[str, str]
 ) -> DataFrame:
-    """The rows of files of one form: `value` (JSON text), `_file`, `_modified`.
+    """The rows of files of one form: `value` (JSON text), `_no_json`, `_file`, `_modified`.
 
-    A row of more or fewer fields than the header has is in `value` as it stands. One that is not
-    UTF-8 is there as Latin-1, with the quotes that it needs.
+    A row of more or fewer fields than the header has is in `_no_json` as it stands, even if it
+    looks like an object. One that is not UTF-8 is there as Latin-1, with the quotes that it needs.
     """
     names = [f"_{i}" for i in range(len(form.header))]  # as they stand: a name may be there twice
     declared = ", ".join(f"{name} string" for name in (*names, _BROKEN))
@@ -45,12 +52,15 @@ def read(
     if form.returns:
         found = found.where(~_is_blank(names))
         found = found.withColumn(names[-1], _without_returns(F.col(names[-1]), form))
-    return found.select(
+    fields = found.select(
         *(_utf8(F.col(name), form).alias(name) for name in names),
         F.col(_BROKEN),
         F.col("_metadata.file_path").alias("_file"),
         F.col("_metadata.file_modification_time").alias("_modified"),
-    ).select(_value(names, form, schema).alias("value"), "_file", "_modified")
+    )
+    told = fields.withColumn(NO_JSON, _unfit(names, form))
+    value = F.when(F.col(NO_JSON).isNull(), _value(names, form, schema)).otherwise("")
+    return told.select(value.alias("value"), NO_JSON, "_file", "_modified")
 
 
 def _is_blank(names: list[str]) -> Column:
@@ -86,7 +96,11 @@ def _value(names: list[str], form: Form, schema: Mapping[str, str]) -> Column:
         )
         for name, title in zip(names, form.header, strict=True)
     ]
-    whole = F.concat(F.lit("{"), F.concat_ws(",", *members), F.lit("}"))  # without the null ones
+    return F.concat(F.lit("{"), F.concat_ws(",", *members), F.lit("}"))  # without the null ones
+
+
+def _unfit(names: list[str], form: Form) -> Column:
+    """The text of a row that is no row of the table; null of one that is."""
     as_read = F.col(_BROKEN)  # without a \r\n, but of \r\r\n with a \r
     if form.returns > 1:
         as_read = F.regexp_replace(as_read, r"\r\z", "")
@@ -94,12 +108,9 @@ def _value(names: list[str], form: Form, schema: Mapping[str, str]) -> Column:
     is_valid = F.forall(
         F.array(*names), lambda text: F.coalesce(F.is_valid_utf8(text), F.lit(True))
     )
-    again = F.to_csv(F.struct(*(_latin_1(F.col(n)).alias(n) for n in names)), {"escape": '"'})
-    return (
-        F.when(F.is_valid_utf8(broken), broken)
-        .when(as_read.isNotNull(), as_read)
-        .when(~is_valid, again)
-        .otherwise(whole)
+    again = F.to_csv(F.struct(*(_latin_1(F.col(n)).alias(n) for n in names)), AS_IT_IS)
+    return F.when(F.is_valid_utf8(broken), broken).otherwise(
+        F.coalesce(as_read, F.when(~is_valid, again))
     )
 
 

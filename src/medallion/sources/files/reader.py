@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from medallion.config.model import TYPED, Config, SourceConfig
 from medallion.lakehouse.columns import SOURCE_FILE, SOURCE_MODIFIED_AT
 from medallion.parsing.json_text import sealed
+from medallion.parsing.parse import NO_JSON
 from medallion.sources.files import csv, csv_form, typed
 from medallion.sources.files.typed import located
 from medallion.spark.table_files import escaped
@@ -31,7 +32,8 @@ def rows(
     paths: Sequence[str],
     schema: Mapping[str, str],
 ) -> DataFrame:
-    """The rows of some files: `value` (JSON text), `_source_file`, `_source_modified_at`.
+    """The rows of some files: `value` (JSON text), `_source_file`, `_source_modified_at`; of CSV
+    `_no_json` as well.
 
     Args:
         paths: files as the ledger spells them.
@@ -46,7 +48,7 @@ def rows(
     read = reader(spark, source, files, schema)
     name = _relative(F.col("_file"), config.layout.root, paths)
     return read.select(
-        "value",
+        *(column for column in ("value", NO_JSON) if column in read.columns),
         name.alias(SOURCE_FILE),
         F.col("_modified").alias(SOURCE_MODIFIED_AT),
     )
