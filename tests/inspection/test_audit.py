@@ -48,6 +48,36 @@ def rows(config: Config, table: str, count: int, **columns: str) -> Path:
     return max((folder / "_delta_log").glob("*.json"))
 
 
+@pytest.mark.parametrize("is_quick", [True, False])
+def test_a_batch_that_ends_while_a_source_is_judged_is_no_finding(
+    is_quick: bool, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows are in the ledger by then, and were not in the balance: it is judged again, unless
+    the stream is quicker every time."""
+    known = load({}, PROJECT)
+    config = replace(known, layout=home.layout, sources={"event": known.sources["event"]}, gold={})
+    batches = iter(range(100))
+
+    def batch(*_: object) -> None:
+        number = next(batches)
+        if number < 2 or is_quick:
+            rows(config, "bronze.event", 7, _source_file="string")
+            file = Entry("event", f"{number}.json", 1, 5, 0, 0, INGESTED, batch=number, rows=7)
+            Ledger(home.layout, "event").write([file])
+            row = {"kind": "query", "query": "bronze.event", "state": "done", "rows_in": 7}
+            Runs(home.layout).write([{**row, "started_at": 1}])
+
+    batch()
+    monkeypatch.setattr(module, "refuse_another_kind", batch)  # what a look at a source begins with
+    monkeypatch.setattr(module, "PATIENCE", 0.5 if is_quick else 60)
+    with lock.hold(config.layout, ["bronze", "silver"], "stream"):
+        found = audit(config)
+    assert (found.findings, found.is_balanced) == ((), True)
+    assert found.unjudged == (("event",) if is_quick else ())
+    assert ("not judged" in "".join(found.notes)) == is_quick
+    assert is_quick or found.balances["event"].bronze_rows == 14
+
+
 def test_a_table_that_cannot_be_read_hides_no_other_finding(home: Home) -> None:
     config = replace(load({}, PROJECT), layout=home.layout)
     for source, count in (("activity", 2), ("event", 3)):
