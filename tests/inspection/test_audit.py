@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from medallion.ops import topics
 from medallion.ops.ledger import INGESTED, PENDING, REJECTED, VANISHED, Entry, Ledger
 from medallion.ops.runs import Runs
 from medallion.ops.topics import Taken
+from medallion.sources.formats import note_format, refuse_another_kind
 from tests.support import PROJECT, checkpoints
 from tests.support.home import Home
 
@@ -103,6 +105,27 @@ def test_a_source_whose_kind_was_changed_is_told_as_that(home: Home) -> None:
         "bronze.event was not made by the format kafka, but by another kind of source: give this "
         "one a name of its own.",
     )
+
+
+@pytest.mark.parametrize(
+    ("other", "known"), [({"format": "csv"}, True), ({"multi_line": True}, True), ({}, False)]
+)
+def test_a_source_whose_files_would_be_counted_otherwise_is_told_as_that(
+    other: dict[str, Any], known: bool, home: Home
+) -> None:
+    """Ten lines of JSON are nine rows of CSV, and one document: each file would be a finding."""
+    home.land("a.json", "{}\n" * 10)
+    home.poll()
+    note_format(home.config, home.source)
+    home.change(**other)
+    refuse_another_kind(home.config, home.source)  # nothing was taken in so far
+    home.take_in("a.json")
+    rows(home.config, "bronze.activity", 10, **OF_FILES)
+    found = audit(home.config).findings
+    told = "bronze.activity: its files were read as json so far, and those that it has would be"
+    assert any(line.startswith(told) for line in found) == known
+    (home.layout.checkpoint("bronze.activity") / "format.json").unlink()
+    refuse_another_kind(home.config, home.source)  # of a lakehouse that is older than the note
 
 
 def test_what_is_lost_or_waits_is_told_and_no_fault(home: Home) -> None:
