@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from medallion.ops import topics
 from medallion.ops.ledger import INGESTED, PENDING, REJECTED, VANISHED, Entry, Ledger
 from medallion.ops.runs import Runs
 from medallion.ops.topics import Taken
+from medallion.sources.formats import note_format, refuse_another_kind
 from tests.support import PROJECT, checkpoints
 from tests.support.home import Home
 
@@ -48,6 +50,36 @@ def rows(config: Config, table: str, count: int, **columns: str) -> Path:
     return max((folder / "_delta_log").glob("*.json"))
 
 
+@pytest.mark.parametrize("is_quick", [True, False])
+def test_a_batch_that_ends_while_a_source_is_judged_is_no_finding(
+    is_quick: bool, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows are in the ledger by then, and were not in the balance: it is judged again, unless
+    the stream is quicker every time."""
+    known = load({}, PROJECT)
+    config = replace(known, layout=home.layout, sources={"event": known.sources["event"]}, gold={})
+    batches = iter(range(100))
+
+    def batch(*_: object) -> None:
+        number = next(batches)
+        if number < 2 or is_quick:
+            rows(config, "bronze.event", 7, _source_file="string")
+            file = Entry("event", f"{number}.json", 1, 5, 0, 0, INGESTED, batch=number, rows=7)
+            Ledger(home.layout, "event").write([file])
+            row = {"kind": "query", "query": "bronze.event", "state": "done", "rows_in": 7}
+            Runs(home.layout).write([{**row, "started_at": 1}])
+
+    batch()
+    monkeypatch.setattr(module, "refuse_another_kind", batch)  # what a look at a source begins with
+    monkeypatch.setattr(module, "PATIENCE", 0.5 if is_quick else 60)
+    with lock.hold(config.layout, ["bronze", "silver"], "stream"):
+        found = audit(config)
+    assert (found.findings, found.is_balanced) == ((), True)
+    assert found.unjudged == (("event",) if is_quick else ())
+    assert ("not judged" in "".join(found.notes)) == is_quick
+    assert is_quick or found.balances["event"].bronze_rows == 14
+
+
 def test_a_table_that_cannot_be_read_hides_no_other_finding(home: Home) -> None:
     config = replace(load({}, PROJECT), layout=home.layout)
     for source, count in (("activity", 2), ("event", 3)):
@@ -73,6 +105,27 @@ def test_a_source_whose_kind_was_changed_is_told_as_that(home: Home) -> None:
         "bronze.event was not made by the format kafka, but by another kind of source: give this "
         "one a name of its own.",
     )
+
+
+@pytest.mark.parametrize(
+    ("other", "known"), [({"format": "csv"}, True), ({"multi_line": True}, True), ({}, False)]
+)
+def test_a_source_whose_files_would_be_counted_otherwise_is_told_as_that(
+    other: dict[str, Any], known: bool, home: Home
+) -> None:
+    """Ten lines of JSON are nine rows of CSV, and one document: each file would be a finding."""
+    home.land("a.json", "{}\n" * 10)
+    home.poll()
+    note_format(home.config, home.source)
+    home.change(**other)
+    refuse_another_kind(home.config, home.source)  # nothing was taken in so far
+    home.take_in("a.json")
+    rows(home.config, "bronze.activity", 10, **OF_FILES)
+    found = audit(home.config).findings
+    told = "bronze.activity: its files were read as json so far, and those that it has would be"
+    assert any(line.startswith(told) for line in found) == known
+    (home.layout.checkpoint("bronze.activity") / "format.json").unlink()
+    refuse_another_kind(home.config, home.source)  # of a lakehouse that is older than the note
 
 
 def test_what_is_lost_or_waits_is_told_and_no_fault(home: Home) -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import select
+import subprocess
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import pytest
 from deltalake import DeltaTable
 
@@ -16,6 +21,19 @@ from medallion.ops import due
 from medallion.ops.runs import GateRecord, Runs, Sums
 
 NOON = 1_700_000_000_000_000
+
+# A layer in a process of its own, which writes a run for each line that it is given.
+ANOTHER = """
+import sys
+from pathlib import Path
+import deltalake
+from medallion.lakehouse.layout import Layout
+from medallion.ops.runs import Runs
+print("ready", flush=True)
+for line in sys.stdin:
+    Runs(Layout(Path(sys.argv[1]))).write([{"kind": "query", "query": "silver.a", "rows_in": 1}])
+    print("written", flush=True)
+"""
 
 
 @pytest.fixture
@@ -41,8 +59,47 @@ def test_a_long_record_stays_few_files(layout: Layout) -> None:
     assert Runs(layout).standing.sums["bronze.a"].rows_in == 29 * 30 // 2
 
 
+def test_layers_in_processes_of_their_own_share_one_record(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two that put the same files together, both would add all their rows."""
+    command = [sys.executable, "-c", ANOTHER, str(layout.root)]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "bufsize": 0}
+    waited = []
+    with subprocess.Popen(command, **pipes) as process:
+        asked, answers = process.stdin, process.stdout
+        assert asked
+        assert answers
+        answers.readline()
+
+        def then_the_other(step: Callable[..., Any]) -> Callable[..., Any]:
+            def both(*args: Any, **more: Any) -> None:
+                step(*args, **more)
+                asked.write(b"\n")
+                waited.append(not select.select([answers], [], [], 0.5)[0])
+
+            return both
+
+        steps = {  # the first one of all, and the one after which the files are too many
+            0: (DeltaTable, "create", then_the_other(DeltaTable.create)),
+            23: (deltalake, "write_deltalake", then_the_other(deltalake.write_deltalake)),
+        }
+        for number in range(24):
+            with monkeypatch.context() as patched:
+                if number in steps:
+                    patched.setattr(*steps[number])
+                Runs(layout).write([run("bronze.a", rows_in=1)])
+            if number in steps:
+                answers.readline()
+        asked.close()
+    sums = Runs(layout).standing.sums
+    assert {name: each.rows_in for name, each in sums.items()} == {"bronze.a": 24, "silver.a": 2}
+    assert waited == [True, True]
+
+
 def test_nothing_to_write_is_an_empty_record(layout: Layout) -> None:
     Runs(layout).write([])
+    assert not layout.table("ops.runs").exists()
     assert Runs(layout).standing.sums == {}
     assert Runs(layout).last_batch("bronze.a") == -1
 

@@ -6,12 +6,12 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 from typing import Any
-from unittest.mock import Mock
 
+import deltalake
 import pytest
 from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError
 
 from medallion.config.loader import load
 from medallion.config.model import Config
@@ -28,6 +28,7 @@ from tests.support.home import Home
 
 MANY = 30
 BRONZE = "bronze.activity"
+BEATEN = f"{BRONZE}: CommitFailedError: Failed to commit transaction"
 
 
 @pytest.fixture
@@ -310,18 +311,53 @@ def test_who_is_beaten_to_a_commit_comes_again(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beside a query that is nothing to tell; and a checksum may go while it is looked at."""
-    read_until(config, append(config, times=1))
+    path = append(config)
+    read_until(config, path)
     maintenance.align(config, ["bronze"])
-    beaten = Mock(side_effect=CommitFailedError("a concurrent transaction deleted data"))
+    numbers, opened = iter(range(MANY)), tables.open_to_write
+
+    def beaten(table: Path) -> DeltaTable:
+        found = opened(table)
+        if table == path:
+            opened(table).delete(f"n = {next(numbers)}")
+        return found
+
     with monkeypatch.context() as patched:
-        patched.setattr(table_maintenance, "clean", beaten)
+        patched.setattr(tables, "open_to_write", beaten)
         runs = Runs(config.layout)
         assert maintenance.maintain(config, runs, ["bronze"], is_streaming=True) == Maintained({})
         notes = maintenance.maintain(config, runs, ["bronze"]).notes
-        assert f"{BRONZE}: CommitFailedError: a concurrent transaction deleted data" in notes
+        assert [note[: len(BEATEN)] for note in notes] == [BEATEN]
     gone = config.layout.table(BRONZE) / ".part-gone.parquet.crc"
     gone.symlink_to("nothing")
     assert maintain(config).notes == ()
+
+
+def test_the_records_are_maintained_while_nobody_writes_them(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Silver's process may put a run on record while bronze's maintains: its commit would fail."""
+    record(config, BRONZE)
+    runs, write = Runs(config.layout), deltalake.write_deltalake
+    others = [
+        Thread(target=maintenance.align, args=(config, ["bronze"])),
+        Thread(target=maintenance.maintain, args=(config, runs, ["bronze"])),
+    ]
+
+    def meanwhile(*args: Any, **more: Any) -> None:
+        for other in others:
+            other.start()
+            other.join(0.3)
+        write(*args, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(deltalake, "write_deltalake", meanwhile)
+        record(config, "silver.activity", last_batch=3)
+    for other in others:
+        other.join()
+    assert Runs(config.layout).last_batch("silver.activity") == 3
+    properties = config.maintain.properties(specs.RECORD)
+    assert not tables.others(config.layout.table("ops.runs"), properties)
 
 
 def test_who_is_far_behind_is_named(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,21 +53,16 @@ def audit(config: Config, everything: bool = False, say: Say = lambda _: None) -
     findings = list(dict.fromkeys(look.unreadable))
     findings += _not_on_record(Runs(config.layout), unsettled, holder)
     notes = [
-        f"{name}: {holder} is writing it, and its last batches are not on record yet: not judged."
-        for name in sorted(unjudged)
-    ]
-    notes += [
         f"{table}: the configuration has no source of that name; its rows are not balanced here."
         for table in _of_no_source(config)
     ]
     notes += [f"{line}: not balanced here." for line in unread(config)]
-    for name in (name for name in found if name not in unjudged):
-        findings += _equations(name, found[name])
-        try:
-            deeper = _judge(config, name, found[name], everything)
-        except MedallionError as error:
-            findings.append(str(error))
+    for name in [name for name in found if name not in unjudged]:
+        judged = _judge_at_rest(config, name, look.of(name), everything, say)
+        if judged is None:
+            unjudged.add(name)
         else:
+            found[name], deeper = judged
             findings += deeper.findings
             notes += deeper.notes
     if everything and unjudged:
@@ -78,6 +73,12 @@ def audit(config: Config, everything: bool = False, say: Say = lambda _: None) -
         deeper = recount_gold.recount(config, say)
         findings += deeper.findings
         notes += deeper.notes
+    who = holder or "another process"
+    not_judged = (
+        f"{name}: {who} is writing it, and its last batches are not on record yet: not judged."
+        for name in sorted(unjudged)
+    )
+    notes = [*not_judged, *notes]
     return Audit(found, tuple(findings), tuple(notes), tuple(sorted(unjudged)))
 
 
@@ -88,6 +89,11 @@ class _Look:
     balances: dict[str, Balance] = field(default_factory=dict)
     unsettled: list[str] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
+
+    def of(self, name: str) -> _Look:
+        """What was seen of one source that can be read."""
+        unsettled = [query for query in self.unsettled if query.partition(".")[2] == name]
+        return _Look({name: self.balances[name]}, unsettled)
 
 
 def _look(config: Config) -> _Look:
@@ -142,21 +148,41 @@ def _of_no_source(config: Config) -> list[str]:
     return [f"bronze.{name}" for name in names if name not in config.sources]
 
 
-def _judge(config: Config, name: str, balance: Balance, everything: bool) -> Recount:
-    """What a source's rows, or its ledger, say beside its balance.
+def _judge_at_rest(
+    config: Config, name: str, look: _Look, everything: bool, say: Say
+) -> tuple[Balance, Recount] | None:
+    """A source's balance, and what its rows, or its ledger, say beside it; None where it is written
+    all the while.
 
-    Raises:
-        MedallionError: a table cannot be read, or is not of a source of this kind.
+    Of a batch that has ended since the look, the ledger has rows that the balance has not.
     """
-    source = config.sources[name]
-    refuse_another_kind(config, source)
-    if everything or not balance.is_balanced:
-        found = recount.recount(config, source)
-    else:
-        found = Recount(_unlike_the_ledger(config, name, balance))
-    if losses := KINDS[source.format].losses(config, source):
-        found.notes.append(f"{name}: {'; '.join(losses)}.")
-    return found
+    alone = replace(config, sources={name: config.sources[name]}, gold={})
+    until = time.monotonic() + PATIENCE
+    while True:
+        judged = _judge(config, name, look.balances[name], everything)
+        if not judged.findings or _look(alone) == look:
+            return look.balances[name], judged
+        now, holder = _at_rest(alone, say)
+        if now.unreadable:
+            return look.balances[name], Recount(now.unreadable)
+        if time.monotonic() > until or (holder and now.unsettled):
+            return None
+        look = now
+
+
+def _judge(config: Config, name: str, balance: Balance, everything: bool) -> Recount:
+    source, equations = config.sources[name], _equations(name, balance)
+    try:
+        refuse_another_kind(config, source)
+        if everything or not balance.is_balanced:
+            found = recount.recount(config, source)
+        else:
+            found = Recount(_unlike_the_ledger(config, name, balance))
+        if losses := KINDS[source.format].losses(config, source):
+            found.notes.append(f"{name}: {'; '.join(losses)}.")
+    except MedallionError as error:  # a table cannot be read, or is of a source of another kind
+        found = Recount([str(error)])
+    return replace(found, findings=[*equations, *found.findings])
 
 
 def _equations(name: str, balance: Balance) -> list[str]:

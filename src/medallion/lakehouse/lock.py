@@ -1,4 +1,7 @@
-"""One writer process a layer: two drivers that append to one Delta table can lose rows."""
+"""One writer process a layer: two drivers that append to one Delta table can lose rows.
+
+And one writer at a time of the records, which all layers share.
+"""
 
 from __future__ import annotations
 
@@ -59,6 +62,20 @@ def _taken(path: Path) -> Iterator[IO[str] | None]:
                 yield file
                 return
     yield None
+
+
+@contextmanager
+def alone(table: Path) -> Iterator[None]:
+    """Wait until no other process or thread writes a table of records, and keep them waiting."""
+    path = table.with_name(f".{table.name}.lock")  # not in the table, which may be moved away
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if _is_there(file, path):
+            yield
+            return
+    with alone(table):
+        yield
 
 
 def _is_there(file: IO[str], path: Path) -> bool:

@@ -1,14 +1,17 @@
-"""A few rows appended to Delta tables, or put in the place of others, without a JVM."""
+"""A few rows appended to Delta tables, or put in the place of others, without a JVM.
+
+Layers may be processes of their own, and all of them write the records: one after the other, from
+the making of a table to its compaction. Of two that put the same files together, Delta's writer
+refuses none, and both add all their rows.
+"""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from medallion.lakehouse import tables
+from medallion.lakehouse import lock, tables
 from medallion.lakehouse.columns import Columns
 from medallion.lakehouse.specs import TableSpec
 
@@ -16,8 +19,6 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 _MOST_FILES = 24
-# The batches of several sources end on threads of their own, and share the ledgers.
-_UPSERTING = threading.Lock()
 
 
 def append(
@@ -32,13 +33,14 @@ def append(
     from deltalake import write_deltalake
 
     columns = spec.columns or {}
-    tables.create(table, tables.schema_json(columns), spec.properties())
     listed = list(rows)
-    if listed:
-        delta = tables.open_to_write(table)
-        write_deltalake(delta, _arrow(columns, listed), mode="append")
-        if few_files:
-            _compact(delta)
+    with lock.alone(table):
+        tables.create(table, tables.schema_json(columns), spec.properties())
+        if listed:
+            delta = tables.open_to_write(table)
+            write_deltalake(delta, _arrow(columns, listed), mode="append")
+            if few_files:
+                _compact(delta)
 
 
 def upsert(
@@ -47,7 +49,7 @@ def upsert(
     """Put rows in the place of those with the same keys, or add them, in one commit."""
     columns = spec.columns or {}
     same = " and ".join(f"old.{key} = new.{key}" for key in keys)
-    with _UPSERTING:
+    with lock.alone(table):
         tables.create(table, tables.schema_json(columns), spec.properties())
         delta = tables.open_to_write(table)
         (
@@ -61,11 +63,8 @@ def upsert(
 
 def _compact(delta: DeltaTable) -> None:
     """Put a table of many small files into few: who asks it, opens all of them."""
-    from deltalake.exceptions import CommitFailedError
-
     if len(delta.file_uris()) > _MOST_FILES:
-        with suppress(CommitFailedError):  # another process has just done the same
-            delta.optimize.compact()
+        delta.optimize.compact()
 
 
 def _arrow(columns: Columns, rows: Sequence[Mapping[str, Any]]) -> Any:

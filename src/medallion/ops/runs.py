@@ -102,7 +102,8 @@ class Runs:
         """Append rows of `RUNS`, all in one commit, after those that are there."""
         last = self.standing.last_number
         numbered = [{**row, "number": last + at} for at, row in enumerate(rows, 1)]
-        records.append(self._table, RECORD, numbered, few_files=True)
+        if numbered:
+            records.append(self._table, RECORD, numbered, few_files=True)
         self._read = None
 
     def late_rows(self, query: str) -> int:

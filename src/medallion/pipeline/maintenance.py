@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -37,6 +37,11 @@ class _Table:
     spec: TableSpec
     is_compacted: bool = True
     needed: list[Need] = field(default_factory=list)
+
+    def alone(self) -> AbstractContextManager[None]:
+        """While nobody else writes it: all layers write the records, and the caller has the rest to
+        itself."""
+        return lock.alone(self.path) if self.name.startswith("ops.") else nullcontext()
 
 
 def by_hand(config: Config) -> Maintained:
@@ -74,7 +79,8 @@ def maintain(
         if not tables.exists(table.path):
             continue
         try:
-            found, note = _maintain(config, table, not is_streaming)
+            with table.alone():
+                found, note = _maintain(config, table, not is_streaming)
         except Exception as error:  # maintenance stops nothing, and the other tables are no worse
             # Where a query has written the table meanwhile, the next time will do.
             if not (is_streaming and isinstance(error, CommitFailedError)):
@@ -92,7 +98,8 @@ def align(config: Config, layers: Sequence[str]) -> None:
     for table in _tables(config, layers, True, {}):
         with suppress(Exception):  # maintenance stops nothing: whoever needs the table tells
             if tables.exists(table.path):
-                tables.align(table.path, config.maintain.properties(table.spec))
+                with table.alone():
+                    tables.align(table.path, config.maintain.properties(table.spec))
 
 
 def _tables(

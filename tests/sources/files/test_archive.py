@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -41,6 +42,22 @@ def test_a_file_is_archived_below_its_own_folder(home: Home) -> None:
     clean(home)
     assert home.ledger()["sub/a.json", 1] == entry
     assert home.poll() == 0
+
+
+@pytest.mark.parametrize("way", ["archive", "delete"])
+def test_what_is_on_record_is_on_the_disk_before_a_file_leaves(
+    way: str, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A system writes half a minute later what it is given: were the power to fail by then, the
+    rows would be nowhere."""
+    home.change(clean_source=way)
+    files = [taken(home, "a.json"), taken(home, "b.json")]
+    there = []
+    monkeypatch.setattr(os, "sync", lambda: there.append([file.exists() for file in files]))
+    for _ in range(2):  # the second time there is nothing to put away
+        clean(home)
+    assert there == [[True, True]]
+    assert not any(file.exists() for file in files)
 
 
 def test_a_file_is_deleted(home: Home) -> None:

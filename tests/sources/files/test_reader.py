@@ -8,8 +8,10 @@ import gzip
 import json
 
 import duckdb
+import pytest
 
 from medallion.config.model import FILE_FORMATS, FORMATS
+from medallion.errors import MedallionError
 from medallion.ops.ledger import INGESTED, REJECTED
 from medallion.sources.files import reader
 from medallion.sources.formats import KINDS
@@ -159,6 +161,9 @@ def test_text(lakehouse: Lakehouse) -> None:
         "3.log": [("\ufeffvier 😀", None, None), (None, "drei \xe4", None)],
     }
     assert recounted(home) == []
+    only(home, format="csv", schema={"value": "string"})
+    with pytest.raises(MedallionError, match="its files were read as text so far, and"):
+        home.fill("bronze")
 
 
 def test_json_documents(lakehouse: Lakehouse) -> None:

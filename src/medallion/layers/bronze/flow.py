@@ -21,7 +21,7 @@ from medallion.ops import due
 from medallion.ops.runs import Runs
 from medallion.schema.evolution import Schema
 from medallion.sources.base import Source
-from medallion.sources.formats import KINDS, refuse_another_kind
+from medallion.sources.formats import KINDS, note_format, refuse_another_kind
 from medallion.spark import checkpoints, query
 from medallion.spark.progress import BatchProgress
 from medallion.spark.query import Run
@@ -57,6 +57,7 @@ class Bronze(Flow):
             self.spark, self.config, opened, schema, self.name, self.say, stopping
         )
         self._recover(self._writer, recorded)
+        note_format(self.config, self.source)
         self._writer.prepare()
         if trigger is None:
             return None

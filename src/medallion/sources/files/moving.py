@@ -27,7 +27,8 @@ _MOVING = threading.Lock()
 class Moves:
     """Files moved or deleted one after the other; used as a context.
 
-    At its end their new places are on the disk, for the ledger is about to name them, and the
+    Before the first of them leaves, all that was written is on the disk: its rows may be nowhere
+    else by then. At the end their new places are, for the ledger is about to name them, and the
     private folders are gone. For each file by itself that would take as long as to read it.
     """
 
@@ -92,6 +93,8 @@ class Moves:
     def _taken_away(self, path: Path, expected: File | None) -> Iterator[Path | None]:
         """The private name of a file, None where it is another one; what stays is put back."""
         private = path.parent / PRIVATE / path.name
+        if not self._private:
+            os.sync()  # of Spark's files nobody knows the names
         self._private.add(private.parent)
         with _MOVING:
             if os.path.lexists(private):
