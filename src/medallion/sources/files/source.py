@@ -164,14 +164,14 @@ class FileSource:
         return found == entry.file
 
     def put_aside(self, entries: list[Entry], problem: reject.Problem) -> list[Entry]:
-        """Move those that have a problem to rejected/, and give the others."""
+        """Move those that have a problem to rejected/, and give those that have none."""
         layout, good, bad = self.config.layout, [], []
         with ThreadPoolExecutor() as pool:  # packed files are read, which Python does side by side
             found = list(pool.map(problem, [layout.root / entry.path for entry in entries]))
         for entry, why in zip(entries, found, strict=True):
             if why is None:
                 good.append(entry)
-            else:
+            elif self.check_unchanged(entry):  # what has gone since is not to blame
                 bad.append(replace(entry, state=REJECTED, why=why))
                 self.say(f"  {self.name}: {visible(entry.path)}: {REJECTED}: {visible(why)}")
         reject.put_aside(layout, self.settings, self.ledger, bad)
