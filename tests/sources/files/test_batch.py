@@ -175,16 +175,18 @@ def test_the_first_look_at_a_source_puts_aside_what_it_cannot_read(
     assert audit(home.config, everything=True).findings == ()
 
 
-def test_a_file_that_goes_before_the_first_look(
-    lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("look", ["a.json", "b.json"])
+def test_a_file_that_goes_while_files_are_looked_at(
+    lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch, look: str
 ) -> None:
+    """At its own turn, or at that of the last one, which may be beside it."""
     home = inferring(lakehouse, "json")
     file = home.land("activity", "a.json", row(1))
     home.land("activity", "b.json", row(2))
     whole = reject.why_not_text
 
     def goes(path: Path) -> str | None:
-        if path.name == "b.json":  # the last one
+        if path.name == look:
             file.unlink(missing_ok=True)
         return whole(path)
 
