@@ -8,22 +8,38 @@ from medallion.lakehouse.layout import Layout
 
 
 def planned(
-    layout: Layout, query: str, batch: int, version: int, watermark: int = 0, of: str = ""
+    layout: Layout,
+    query: str,
+    batch: int,
+    version: int,
+    watermark: int = 0,
+    of: str = "",
+    at: int = 0,
 ) -> None:
-    """A batch that is to read a Delta table, of this id, up to the commits before `version`."""
+    """A batch that is to read a Delta table, of this id, up to the commits before `version`.
+
+    Args:
+        at: when it was planned, in milliseconds since 1970; 0 for nobody knows.
+    """
     folder = layout.checkpoint(query) / "offsets"
     folder.mkdir(parents=True, exist_ok=True)
-    meta = json.dumps({"batchWatermarkMs": watermark, "batchTimestampMs": 0, "conf": {}})
+    meta = json.dumps({"batchWatermarkMs": watermark, "batchTimestampMs": at, "conf": {}})
     offset = {"reservoirVersion": version, "index": -1, "isStartingVersion": False}
     told = json.dumps({"reservoirId": of, **offset})
     (folder / str(batch)).write_text(f"v1\n{meta}\n{told}")
 
 
 def done(
-    layout: Layout, query: str, batch: int, version: int, watermark: int = 0, of: str = ""
+    layout: Layout,
+    query: str,
+    batch: int,
+    version: int,
+    watermark: int = 0,
+    of: str = "",
+    at: int = 0,
 ) -> None:
     """Such a batch after its end."""
-    planned(layout, query, batch, version, watermark, of)
+    planned(layout, query, batch, version, watermark, of, at)
     folder = layout.checkpoint(query) / "commits"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / str(batch)).write_text("v1\n{}")

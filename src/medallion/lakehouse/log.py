@@ -167,6 +167,16 @@ def commits(table: Path) -> dict[int, Path]:
     return {int(file.stem): file for file in found if file.stem.isdigit()}
 
 
+def committed_at(table: Path, version: int) -> int | None:
+    """When a version was committed, in milliseconds since 1970; None where the log does not say."""
+    try:
+        text = commit_file(table, version).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    found = (json.loads(line) for line in text.split("\n") if line.startswith('{"commitInfo"'))
+    return next((info["commitInfo"].get("timestamp") for info in found), None)
+
+
 def _newest(table: Path) -> int:
     return max(commits(table), default=-1)
 

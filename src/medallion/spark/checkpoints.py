@@ -65,6 +65,13 @@ def watermark(checkpoint: Path, batch: int) -> int | None:
     return value or None
 
 
+def planned_at(checkpoint: Path, batch: int) -> int:
+    """When batch `batch` was planned, after it was known what it reads (milliseconds since 1970);
+    0 where nobody noted it."""
+    lines = _lines(checkpoint, batch)
+    return int(json.loads(lines[1]).get("batchTimestampMs", 0)) if lines else 0
+
+
 def delta_offset(checkpoint: Path, batch: int, table: Path | None = None) -> DeltaOffset:
     """Up to where batch `batch` had read; version 0 for the batch before the first.
 
