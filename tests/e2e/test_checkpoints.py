@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections import Counter
 from dataclasses import replace
@@ -22,6 +23,7 @@ from medallion.spark import checkpoints
 from medallion.spark.checkpoints import last_begun
 from medallion.spark.errors import StreamError
 from tests.support.lakehouse import Lakehouse
+from tests.support.lines import recording
 from tests.support.three_nights import BY_HAND, DEVICES, FIRST, SECOND, THIRD
 
 
@@ -75,7 +77,11 @@ def test_a_checkpoint_that_is_gone(filled: Lakehouse) -> None:
 
 
 def test_the_last_files_of_checkpoints_are_torn(filled: Lakehouse) -> None:
-    """An end that is gone is written again; a plan that is torn is made again, or told."""
+    """An end that is gone is written again; a plan that is torn is made again, or told.
+
+    Then silver and the records are put back as they were the night before, and gold is not: in the
+    night that follows, silver gets past the version that gold has read, and gold has to tell.
+    """
     lakehouse = filled
     layout = lakehouse.config.layout
     names = ("bronze.activity", "silver.activity", "gold.device_totals")
@@ -85,6 +91,10 @@ def test_the_last_files_of_checkpoints_are_torn(filled: Lakehouse) -> None:
     lakehouse.land("activity", "1.json", *SECOND)
     lakehouse.fill()
     assert audit(lakehouse.config).is_balanced
+    tables_of_silver = ("silver.activity", "quarantine.activity", "ops.runs", "ops.files")
+    night = [*map(layout.table, tables_of_silver), layout.checkpoint("silver.activity")]
+    for folder in night:
+        shutil.copytree(folder, lakehouse.root / "copy" / folder.relative_to(lakehouse.root))
     for name in ("bronze.activity", "gold.device_totals"):
         plan = layout.checkpoint(name) / "offsets" / str(last_begun(layout.checkpoint(name)))
         plan.write_text("v1\n{")
@@ -93,6 +103,20 @@ def test_the_last_files_of_checkpoints_are_torn(filled: Lakehouse) -> None:
     assert report.errors == []
     assert report.balances["activity"] == BY_HAND
     assert lakehouse.rows("gold.device_totals") == DEVICES
+
+    for folder in night:
+        shutil.rmtree(folder)
+        shutil.copytree(lakehouse.root / "copy" / folder.relative_to(lakehouse.root), folder)
+    lakehouse.land("activity", "3.json", recording("13:30:02"))
+    lakehouse.fill("bronze", "silver")
+    lakehouse.land("activity", "4.json", recording("13:30:03"))
+    told = r"gold.device_totals cannot go on, for silver.activity is an older copy .* refresh gold"
+    report = lakehouse.night()
+    assert [bool(re.search(told, error)) for error in report.errors] == [True]
+    assert report.balances["activity"].is_balanced
+    refresh.refresh(lakehouse.pipeline(), "gold.device_totals")
+    assert lakehouse.rows("gold.device_totals") == [("other", 1), ("phone", 10)]
+    assert lakehouse.night().is_good
 
 
 def test_a_state_that_is_damaged_or_gone(filled: Lakehouse) -> None:

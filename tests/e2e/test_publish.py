@@ -237,22 +237,24 @@ def test_an_output_that_was_given_up_and_comes_again(
     assert totals(lakehouse) == [{1, 4}]
     assert [folder.name for folder in batches(lakehouse)] == ["00000002"]
 
-    # A table that was moved away is another one when it comes back.
-    shutil.rmtree(lakehouse.config.layout.table("gold.by_window"))
-    lakehouse.fill("gold")
+    # An older copy of it, of which more was read: what changes next would have versions that are
+    # published.
     gold = lakehouse.config.layout.table("gold.by_window")
+    plan = lakehouse.config.layout.checkpoint(FILES) / "offsets/2"
+    read, version = plan.read_text(), tables.version(gold)
+    plan.write_text(read.replace(f'Version":{version + 1},', f'Version":{version + 2},'))
+    with pytest.raises(MedallionError, match=r"by_window is an older copy .* refresh publish.by"):
+        lakehouse.fill("publish")
+    as_message_refused(lakehouse, monkeypatch)
+    plan.write_text(read)
+
+    # A table that was moved away is another one when it comes back.
+    shutil.rmtree(gold)
+    lakehouse.fill("gold")
     assert due.has_input(lakehouse.config, FILES, gold), "or nobody would ask for a refresh"
     with pytest.raises(UsageError, match=r"by_window was made anew, .* refresh publish.by_window"):
         lakehouse.fill("publish")
-    # As messages they would have lower versions than those that stay in the topic.
-    checkpoint = lakehouse.config.layout.checkpoint(FILES)
-    note = checkpoints.noted(checkpoint, "definition")
-    assert note
-    checkpoints.note(checkpoint, "definition", {**note, "topic id": "one"})
-    with monkeypatch.context() as patch:
-        patch.setattr(FilesOutput, "look", lambda *_: {"format": "parquet", "topic id": "one"})
-        with pytest.raises(UsageError, match=r"_commit_version begins again .* make the topic"):
-            refresh.refresh(lakehouse.pipeline(), FILES)
+    as_message_refused(lakehouse, monkeypatch)
     assert totals(lakehouse) == [{1, 4}], "nothing is forgotten"
 
     # A refresh that was killed once it had put away what there was.
@@ -265,6 +267,19 @@ def test_an_output_that_was_given_up_and_comes_again(
     lakehouse.land("event", "3.json", event("10:06:00", "e", "open"))
     run(lakehouse)
     assert totals(lakehouse) == [{1, 4}, {5}]
+
+
+def as_message_refused(lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As messages, they would have lower versions than those that stay in the topic."""
+    checkpoint = lakehouse.config.layout.checkpoint(FILES)
+    note = checkpoints.noted(checkpoint, "definition")
+    assert note
+    checkpoints.note(checkpoint, "definition", {**note, "topic id": "one"})
+    with monkeypatch.context() as patch:
+        patch.setattr(FilesOutput, "look", lambda *_: {"format": "parquet", "topic id": "one"})
+        with pytest.raises(UsageError, match=r"_commit_version begins again .* make the topic"):
+            refresh.refresh(lakehouse.pipeline(), FILES)
+    checkpoints.note(checkpoint, "definition", note)
 
 
 def totals(lakehouse: Lakehouse) -> list[set[int]]:

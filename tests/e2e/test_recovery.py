@@ -13,6 +13,7 @@ from pyspark.sql import Observation, SparkSession
 
 from medallion.cli.render.audit import as_json, as_text
 from medallion.config.loader import load
+from medallion.errors import UsageError
 from medallion.inspection.audit import audit
 from medallion.layers.bronze import writer
 from medallion.layers.silver import late
@@ -67,6 +68,12 @@ def test_nights_that_were_cut_off_are_settled_by_the_next(two_cut_off: Lakehouse
     told = "\n".join(cut_off.findings)
     assert "bronze.activity: a run was cut off" in told
     assert "silver.activity: a run was cut off" in told
+    first = lakehouse.config.layout.checkpoint("silver.activity") / "offsets/0"
+    plan = first.read_bytes()
+    first.unlink()  # of more than a hundred batches, Spark keeps no longer what the first have read
+    with pytest.raises(UsageError, match=r"not kept any more: medallion refresh silver\.activity"):
+        lakehouse.fill("silver")
+    first.write_bytes(plan)
 
     killed = lakehouse.pipeline()
     started = start(killed, "silver")

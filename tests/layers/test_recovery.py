@@ -91,6 +91,17 @@ def test_batches_on_record_that_the_checkpoint_has_not(checkpoint: Path) -> None
         recovery.refuse_lost("silver.a", checkpoint, (), recorded=4)
 
 
+def test_batches_that_are_not_on_record_and_cannot_be_put_there(checkpoint: Path) -> None:
+    """The record was lost, and Spark keeps a hundred plans."""
+    for recorded in (-1, 0, 1, 2):
+        recovery.refuse_unaccountable("silver.a", checkpoint, recorded)
+    (checkpoint / "offsets/0").unlink()
+    for recorded in (-1, 0):  # the next one begins where that batch ended
+        with pytest.raises(UsageError, match=r"to 2 .* not kept any more: .* silver.a"):
+            recovery.refuse_unaccountable("silver.a", checkpoint, recorded)
+    recovery.refuse_unaccountable("silver.a", checkpoint, 1)
+
+
 def test_rows_whose_checkpoint_is_gone(checkpoint: Path) -> None:
     table = written(checkpoint.with_name("table"), 2)
     shutil.rmtree(checkpoint)

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from medallion.errors import UsageError
+from medallion.errors import MedallionError, UsageError
 from medallion.lakehouse import log, tables
 from medallion.spark import checkpoints
 
@@ -97,6 +97,25 @@ def refuse_lost(name: str, checkpoint: Path, targets: Sequence[Path], recorded: 
             f"{name} cannot go on, for {checkpoint} does not have the batches that have written "
             f"its rows: {again}"
         )
+
+
+def refuse_unaccountable(name: str, checkpoint: Path, recorded: int) -> None:
+    """Raise UsageError where batches are not on record, and Spark has put away what they have read:
+    it keeps a hundred plans, and an older record, or one that is gone, may lack more.
+
+    Args:
+        recorded: the last of its batches that is on record.
+    """
+    done = checkpoints.last_committed(checkpoint)
+    try:
+        for batch in range(recorded, done + 1) if done > recorded else ():
+            checkpoints.offsets(checkpoint, batch)
+    except MedallionError:
+        raise UsageError(
+            f"{name} cannot go on, for its batches {recorded + 1} to {done} are not on record, and "
+            f"what they have read is not kept any more: medallion refresh {name} rebuilds the "
+            "table and its checkpoint."
+        ) from None
 
 
 def drop_mismatched(

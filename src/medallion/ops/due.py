@@ -15,6 +15,7 @@ from medallion.config.model import Config
 from medallion.config.queries import names
 from medallion.lakehouse import clock, log, tables
 from medallion.lakehouse.layout import PUBLISH
+from medallion.ops import copies
 from medallion.ops.runs import HELD, Runs, Standing
 from medallion.quality.suites import read_suite, suite_path
 from medallion.spark import checkpoints
@@ -53,7 +54,8 @@ def is_unfinished(config: Config, runs: Runs, query: str) -> bool:
     """Whether a query has to be started whatever there is to read.
 
     That is: its checkpoint is torn, its table is gone, a batch was cut off or is not on record,
-    rows came too late for its table of gold, or it failed when it ran last.
+    rows came too late for its table of gold, it failed when it ran last, or it is to be refused for
+    an older copy of a table.
     """
     checkpoint = config.layout.checkpoint(query)
     committed = checkpoints.last_committed(checkpoint)
@@ -64,6 +66,7 @@ def is_unfinished(config: Config, runs: Runs, query: str) -> bool:
         or checkpoints.last_begun(checkpoint) > committed
         or committed > runs.last_batch(query)
         or runs.has_failed(query)
+        or copies.refusal(config, runs, query) is not None
     )
 
 

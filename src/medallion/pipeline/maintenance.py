@@ -13,7 +13,7 @@ from medallion.errors import UsageError
 from medallion.lakehouse import lock, specs, tables
 from medallion.lakehouse.layout import LAYERS
 from medallion.lakehouse.specs import TableSpec
-from medallion.ops import refresh_plan
+from medallion.ops import copies, refresh_plan
 from medallion.ops.runs import Runs
 from medallion.pipeline import needed_versions, table_maintenance
 from medallion.pipeline.needed_versions import Need
@@ -30,11 +30,13 @@ class Maintained:
 
 @dataclass(frozen=True)
 class _Table:
-    """A table with how it is kept; `is_compacted` here, and not by whoever writes it."""
+    """A table with how it is kept; `is_compacted` here, and not by whoever writes it: a `query`,
+    unless it is one of the records."""
 
     name: str
     path: Path
     spec: TableSpec
+    query: str | None = None
     is_compacted: bool = True
     needed: list[Need] = field(default_factory=list)
 
@@ -80,7 +82,7 @@ def maintain(
             continue
         try:
             with table.alone():
-                found, note = _maintain(config, table, not is_streaming)
+                found, note = _maintain(config, runs, table, not is_streaming)
         except Exception as error:  # maintenance stops nothing, and the other tables are no worse
             # Where a query has written the table meanwhile, the next time will do.
             if not (is_streaming and isinstance(error, CommitFailedError)):
@@ -107,9 +109,9 @@ def _tables(
 ) -> Iterator[_Table]:
     layout = config.layout
 
-    def table(name: str, is_compacted: bool = True) -> _Table:
+    def table(name: str, is_compacted: bool = True, of: str | None = None) -> _Table:
         path, needed = layout.table(name), needs.get(name, [])
-        return _Table(name, path, config.spec(name), is_compacted, needed)
+        return _Table(name, path, config.spec(name), of, is_compacted, needed)
 
     for query in queries(config, layers):
         if not query.upstream:
@@ -119,14 +121,17 @@ def _tables(
         # Of two that write a whole table, one fails.
         gold = config.gold.get(query.name.removeprefix("gold."))
         is_rewritten = is_streaming and gold is not None and gold.output_mode != "append"
-        yield from (table(target, not is_rewritten) for target in query.targets)
+        yield from (table(target, not is_rewritten, query.name) for target in query.targets)
     if "bronze" in layers:  # the records are compacted as they are written
         yield from (
             table(name, is_compacted=False) for name in ("ops.files", "ops.topics", "ops.runs")
         )
 
 
-def _maintain(config: Config, table: _Table, is_idle: bool) -> tuple[Done, str | None]:
+def _maintain(config: Config, runs: Runs, table: _Table, is_idle: bool) -> tuple[Done, str | None]:
+    if table.query and copies.refusal(config, runs, table.query):
+        # A commit more, and nobody could tell an older copy from the table that it was.
+        return Done(), f"{table.name}: left as it is, until {table.query} is not refused any more"
     policy = config.maintain
     properties = policy.properties(table.spec)
     if is_idle:  # a batch that is under way fails of it

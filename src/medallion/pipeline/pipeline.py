@@ -23,7 +23,7 @@ from medallion.layers.flow import Flow
 from medallion.layers.gold.flow import Gold
 from medallion.layers.publish.flow import Publish
 from medallion.layers.silver.flow import Silver
-from medallion.ops import due, refresh_plan
+from medallion.ops import copies, due, refresh_plan
 from medallion.ops.runs import FAILED, Runs
 from medallion.pipeline import settlement
 from medallion.spark import fatal
@@ -205,7 +205,7 @@ class Pipeline:
             self.say(f"  {flow.name} batch {batch.id}: {told}, {batch.seconds:.1f} s")
 
     def _refuse_old(self, flow: Flow) -> None:
-        """Raise MedallionError where its table is to be rebuilt before it may go on."""
+        """Raise MedallionError where it is to begin anew before it may go on."""
         if not flow.upstream:  # bronze is never rebuilt, whatever a damaged plan may have said
             return
         if flow.name in refresh_plan.left(self.config.layout):
@@ -213,6 +213,8 @@ class Pipeline:
                 f"{flow.name} has to be rebuilt, which a refresh has left to do: medallion refresh "
                 f"{flow.name} does it, or says why it cannot."
             )
+        if why := copies.refusal(self.config, self.runs, flow.name):
+            raise MedallionError(why)
 
     def _need(self, flow: Flow) -> None:
         """Raise UsageError where a table that it reads is not there yet."""

@@ -15,6 +15,7 @@ from medallion.config.model import SourceConfig
 from medallion.lakehouse import records, tables
 from medallion.lakehouse.layout import Layout
 from medallion.lakehouse.specs import INTAKE
+from medallion.ops import copies
 from medallion.sources.files.codecs import unpacked_size
 from medallion.sources.files.listing import File
 from medallion.spark import checkpoints
@@ -35,12 +36,11 @@ def is_behind(layout: Layout, source: str) -> bool:
         MedallionError: the checkpoint is torn.
     """
     checkpoint, table = layout.checkpoint(f"bronze.{source}"), layout.intake(source)
-    read = checkpoints.offsets(checkpoint, checkpoints.last_begun(checkpoint))
-    return any(
-        not tables.exists(table)
-        or offset["reservoirId"] != tables.identity(table)
-        or checkpoints.parse_offset(offset).version > tables.version(table) + 1
-        for offset in read
+    begun = checkpoints.last_begun(checkpoint)
+    if not tables.exists(table):
+        return begun >= 0
+    return checkpoints.is_of_another(checkpoint, begun, table) or copies.has_read_more(
+        checkpoint, table
     )
 
 

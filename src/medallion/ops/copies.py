@@ -1,0 +1,107 @@
+"""Older copies of tables that somebody has put back beside checkpoints, or a record, of today.
+
+Rows that come into such a table have versions that its readers have passed, who would never see
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from medallion.config.model import Config
+from medallion.config.queries import Query, queries
+from medallion.errors import MedallionError
+from medallion.lakehouse import log, tables
+from medallion.ops.runs import TABLE, Runs
+from medallion.spark import checkpoints
+
+_READ = "read"
+_VERSIONS = ("table_version", "quarantine_version")
+
+
+def refusal(config: Config, runs: Runs, name: str) -> str | None:
+    """Why a query cannot go on beside the tables that it reads and writes; None where it can.
+
+    Bronze has nothing to be built from: its source and its ledger see to it.
+    """
+    query = next(query for query in queries(config) if query.name == name)
+    if not query.upstream:
+        return None
+    checkpoint, table = config.layout.checkpoint(name), config.layout.table
+    why = [
+        f"{upstream} is an older copy than what it has read, and new rows would be passed over"
+        for upstream in query.upstream
+        if has_read_more(checkpoint, table(upstream))
+    ]
+    why += [
+        f"{target} is an older copy than what is on record" for target in _old(config, runs, query)
+    ]
+    if not why:
+        return None
+    return (
+        f"{name} cannot go on, for {'; '.join(why)}: put the newer one back, or medallion refresh "
+        f"{name} begins anew with what is there."
+    )
+
+
+def has_read_more(checkpoint: Path, table: Path) -> bool:
+    """Whether a query has read commits that a table does not have: not yet again, or another one in
+    the place of the last that is noted."""
+    if not tables.exists(table):
+        return False
+    newest = tables.version(table)
+    try:
+        begun, committed = (
+            _last_read(checkpoint, batch, table)
+            for batch in (
+                checkpoints.last_begun(checkpoint),
+                checkpoints.last_committed(checkpoint),
+            )
+        )
+    except MedallionError:  # torn, which its query repairs or refuses
+        return False
+    then = (checkpoints.noted(checkpoint, _READ) or {}).get(tables.identity(table))
+    is_other = then and (now := log.digest(table, then["version"])) and now != then["commit"]
+    return max(begun, committed) > newest or bool(is_other)
+
+
+def note_read(checkpoint: Path, upstream: Iterable[Path]) -> None:
+    """Note the last commit of each table that a query has read, beside its checkpoint."""
+    found = {}
+    for table in upstream:
+        version = _last_read(checkpoint, checkpoints.last_committed(checkpoint), table)
+        if commit := log.digest(table, version):
+            found[tables.identity(table)] = {"version": version, "commit": commit}
+    if found and checkpoints.noted(checkpoint, _READ) != found:
+        checkpoints.note(checkpoint, _READ, found)
+
+
+def _last_read(checkpoint: Path, batch: int, table: Path) -> int:
+    """The last version of a table that a batch has read; -1 where that is none."""
+    identity = tables.identity(table)
+    offsets = checkpoints.offsets(checkpoint, batch)
+    read = [checkpoints.parse_offset(o) for o in offsets if o["reservoirId"] == identity]
+    return max((each.version - each.is_whole for each in read), default=-1)
+
+
+def _old(config: Config, runs: Runs, query: Query) -> list[str]:
+    """The tables of a query that have fewer versions than its runs have left on record."""
+    sums = runs.standing.sums.get(query.name)
+    recorded = (sums.table_version, sums.quarantine_version) if sums else ()
+    return [
+        target
+        for target, column, version in zip(query.targets, _VERSIONS, recorded, strict=False)
+        if tables.exists(path := config.layout.table(target))
+        # One that was moved away, and made anew, begins at version 0: what runs before it left on
+        # record is another one's.
+        if version > (newest := tables.version(path))
+        and _on_record(config, query.name, column, tables.made_at(path)) > newest
+    ]
+
+
+def _on_record(config: Config, name: str, column: str, since: int) -> int:
+    """The highest version of a query's table that runs after a time have left on record."""
+    where = f"where query = '{name}' and arrow_cast(started_at, 'Int64') > {since}"
+    ((version,),) = tables.select(config.layout.table(TABLE), f"max({column})", where)
+    return -1 if version is None else int(version)

@@ -1,0 +1,133 @@
+"""Older copies of tables beside newer checkpoints, or a newer record; a night of one:
+e2e/test_checkpoints."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from medallion.config.loader import load
+from medallion.config.model import Config
+from medallion.lakehouse import records, specs, tables
+from medallion.lakehouse.layout import Layout
+from medallion.ops import copies, due
+from medallion.ops.runs import Runs
+from medallion.pipeline import maintenance
+from medallion.spark import checkpoints
+from tests.support import PROJECT
+from tests.support.checkpoints import done
+
+GOLD, SILVER = "gold.device_totals", "silver.activity"
+
+
+@dataclass
+class Home:
+    config: Config
+
+    @property
+    def layout(self) -> Layout:
+        return self.config.layout
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    home = Home(replace(load({}, PROJECT), layout=Layout(tmp_path)))
+    write(home, SILVER, 4)
+    return home
+
+
+def write(home: Home, table: str, commits: int) -> Path:
+    """So many more versions of a table; the one that makes it is another one."""
+    path = home.layout.table(table)
+    for _ in range(commits):
+        records.append(path, replace(specs.of(table), columns={"n": "long"}), [{"n": 1}])
+    return path
+
+
+def is_refused(home: Home, query: str) -> bool:
+    """Whether a query is, and a night gets that far."""
+    runs = Runs(home.layout)
+    checkpoint = home.layout.checkpoint(query)
+    checkpoint.mkdir(parents=True, exist_ok=True)
+    (checkpoint / "metadata").write_text('{"id": "one"}')
+    why = copies.refusal(home.config, runs, query)
+    assert due.is_unfinished(home.config, runs, query) == (why is not None)
+    return why is not None
+
+
+def put_back(table: Path, copy: Path) -> None:
+    shutil.rmtree(table)
+    shutil.copytree(copy, table)
+
+
+def test_a_table_of_which_more_was_read(home: Home) -> None:
+    """Also when it has got as many versions once more, in the same night."""
+    silver, copy = home.layout.table(SILVER), home.layout.root / "copy"
+    shutil.copytree(silver, copy)
+    write(home, SILVER, 3)
+    newest, checkpoint = tables.version(silver), home.layout.checkpoint(GOLD)
+    done(home.layout, GOLD, 0, newest + 1, of=tables.identity(silver))
+    copies.note_read(checkpoint, [silver])
+    write(home, GOLD, 1)
+    Runs(home.layout).write([recorded(home, GOLD)])
+    assert not is_refused(home, GOLD)
+    assert not is_refused(home, SILVER)
+    put_back(silver, copy)
+    assert is_refused(home, GOLD)
+    assert "medallion refresh gold.device_totals begins anew" in str(
+        copies.refusal(home.config, Runs(home.layout), GOLD)
+    )
+    write(home, SILVER, 5)
+    assert tables.version(silver) > newest
+    assert is_refused(home, GOLD)
+    # What is torn its query repairs, or refuses.
+    (checkpoint / "offsets/0").write_text("v1\n{")
+    assert not copies.has_read_more(checkpoint, silver)
+    # Where nothing was noted, by an older version of this, there are commits enough.
+    done(home.layout, GOLD, 0, newest + 1, of=tables.identity(silver))
+    checkpoints.forget(checkpoint, "read")
+    assert not is_refused(home, GOLD)
+
+
+def recorded(home: Home, query: str, at: int = 0) -> dict[str, object]:
+    version = tables.version(home.layout.table(query))
+    started = at or time.time_ns() // 1000
+    row = {"kind": "query", "query": query, "state": "done", "started_at": started}
+    return {**row, "first_batch": 0, "last_batch": 0, "table_version": version}
+
+
+def test_a_table_of_which_more_is_on_record(home: Home) -> None:
+    """One that was moved away and made anew begins with version 0, and is no older copy."""
+    gold, copy = write(home, GOLD, 2), home.layout.root / "copy"
+    shutil.copytree(gold, copy)
+    write(home, GOLD, 3)
+    done(home.layout, GOLD, 0, 1, of=tables.identity(home.layout.table(SILVER)))
+    before = time.time_ns() // 1000
+    Runs(home.layout).write([recorded(home, GOLD)])
+    assert not is_refused(home, GOLD)
+    put_back(gold, copy)
+    assert is_refused(home, GOLD)
+    often = replace(home.config, maintain=replace(home.config.maintain, compact_from=2))
+    for _ in range(3):  # each of which would be a commit more
+        notes = maintenance.maintain(often, Runs(home.layout), ["gold"]).notes
+    assert any(f"{GOLD}: left as it is" in note for note in notes)
+    assert is_refused(home, GOLD)
+    shutil.rmtree(gold)
+    assert copies.refusal(home.config, Runs(home.layout), GOLD) is None  # it is counted anew
+    write(home, GOLD, 1)
+    Runs(home.layout).write([recorded(home, GOLD, before)])  # the run that made it
+    Runs(home.layout).write([recorded(home, GOLD)])
+    assert not is_refused(home, GOLD)
+
+
+def test_bronze_is_for_its_ledger(home: Home) -> None:
+    write(home, "bronze.activity", 1)
+    row = recorded(home, "bronze.activity")
+    Runs(home.layout).write([{**row, "table_version": 9}])
+    done(home.layout, "bronze.activity", 0, 1)
+    assert checkpoints.last_committed(home.layout.checkpoint("bronze.activity")) == 0
+    assert not is_refused(home, "bronze.activity")
