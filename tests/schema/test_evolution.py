@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -151,6 +152,12 @@ def test_new_fields_stop_the_source_until_they_are_declared(lakehouse: Lakehouse
         ("1.json", 1): (INGESTED, 0, 2, 0, 1),
         ("2.json", 1): (INGESTED, 1, 1, 0, 0),
     }
+    # An older copy of the versions is made whole; another spelling of a type is none.
+    schemas = home.config.layout.schemas("activity")
+    (schemas / "2.json").unlink()
+    declare(home, battery="BIGINT")
+    assert Schema(home.config, home.config.sources["activity"]).columns["Alt"] == "double"
+    assert [v.why for v in registry.read(schemas)][1:] == ["as bronze's table has it"]
     # Another type for a column that the table has is refused before anything runs.
     declare(home, battery="string")
     with pytest.raises(ConfigError, match=r"sources\.activity\.schema\.battery must be long"):
@@ -185,6 +192,14 @@ def test_a_schema_is_inferred_and_hints_win(lakehouse: Lakehouse) -> None:
     home.fill("bronze")
     assert types(home)["empty"] == "long"
     assert counts(home)["2.json", 1] == (INGESTED, 1, 1, 0, 1)
+    # Without its versions, or with older ones, bronze's own columns keep their types.
+    before = types(home)
+    shutil.rmtree(home.config.layout.schemas("activity"))
+    assert not home.pipeline().flow("silver.activity").is_waiting()
+    home.land("activity", "3.json", json.dumps({"n": "x", "mixed": 3, "empty": 4}))
+    home.fill("bronze")
+    assert types(home) == before
+    assert (None, "3") in home.rows("bronze.activity", "n", "mixed")
 
 
 def test_hints_that_come_later_win_or_are_refused(lakehouse: Lakehouse) -> None:

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from medallion.config.model import Config, SourceConfig
 from medallion.config.queries import Query
 from medallion.lakehouse import tables
+from medallion.lakehouse.columns import bronze_columns
 from medallion.lakehouse.text import Say, counted
 from medallion.layers.definition import kept_settings
 from medallion.ops import due
@@ -147,6 +148,8 @@ def has_columns(config: Config, source: SourceConfig) -> bool:
     """Whether bronze's table of a source has the columns that were inferred for it first."""
     versions = registry.read(config.layout.schemas(source.name))
     table = config.layout.table(f"bronze.{source.name}")
-    if not versions or not tables.exists(table):
-        return bool(versions)
-    return versions[0].columns.keys() <= tables.columns(table)
+    if versions and tables.exists(table):
+        return versions[0].columns.keys() <= tables.columns(table)
+    # Somebody has lost the versions, which bronze's next run makes anew by its table.
+    hinted = bronze_columns(source.hints, source.origin).keys()
+    return bool(versions) or bool(tables.columns(table) - hinted)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from itertools import accumulate
+from pathlib import Path
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -11,12 +13,13 @@ from pyspark.sql import types as T
 
 from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError
+from medallion.lakehouse import tables
 from medallion.lakehouse.columns import RESCUED, bronze_columns
 from medallion.lakehouse.text import counted
 from medallion.parsing.parse import parse
 from medallion.schema import registry
 from medallion.schema.declared import check_declared
-from medallion.schema.inference import infer
+from medallion.schema.inference import ddl, infer
 from medallion.schema.names import acceptable
 
 _NAMES_SHOWN, _NAME_SHOWN = 10, 100  # so many, and so many characters of each
@@ -31,6 +34,7 @@ class Schema:
         self._source = source
         self._folder = config.layout.schemas(source.name)
         check_declared(source)
+        self._take_over(config.layout.table(f"bronze.{source.name}"))
         if source.schema is not None:
             registry.declare(self._folder, source.name, source.schema)
         known = registry.read(self._folder)
@@ -38,6 +42,18 @@ class Schema:
             known = [registry.declare(self._folder, source.name, source.hints, "hints")]
         self.columns: Mapping[str, str] = known[-1].columns if known else source.hints
         self.is_known = bool(known)
+
+    def _take_over(self, bronze: Path) -> None:
+        """Add the columns of bronze's table that no version has: somebody has put back older ones.
+
+        Learned once more, such a column might get another type, and no batch could be written.
+        """
+        known = registry.read(self._folder)
+        there = _columns_of(bronze, self._source.origin)
+        new = _without(there, known[-1].columns if known else {})
+        # A table that is made before the first file tells its fields has the hints, and no others.
+        if _without(new, {} if known else self._source.hints):
+            registry.add(self._folder, new, "as bronze's table has it")
 
     def table_json(self) -> str:
         """Bronze's columns as Delta and Spark spell them."""
@@ -104,6 +120,19 @@ def sample(rows: DataFrame, column: str, most_bytes: int = _BYTES) -> list[str]:
         return []
     chosen = numbered.where(F.col("number") <= fit[-1]).select("text").limit(len(fit))
     return [row.text for row in chosen.collect()]
+
+
+def _columns_of(bronze: Path, origin: Mapping[str, str]) -> dict[str, str]:
+    """A source's own columns in its table, with their types as versions spell them."""
+    if not tables.exists(bronze):
+        return {}
+    found = T.StructType.fromJson(json.loads(tables.open_table(bronze).schema().to_json()))
+    kinds = {field.name: ddl(field.dataType) for field in found}
+    return _without(kinds, bronze_columns({}, origin))
+
+
+def _without(columns: Mapping[str, str], others: Mapping[str, str]) -> dict[str, str]:
+    return {name: kind for name, kind in columns.items() if name not in others}
 
 
 def _struct(columns: Mapping[str, str]) -> T.StructType:

@@ -38,7 +38,7 @@ def infer(lines: Iterable[str]) -> dict[str, str]:
         for name, value in row.items():
             fields.setdefault(name, _Seen()).add(value, 1)
     found = {name: seen.kind() for name, seen in _of_one_case(fields)}
-    return {name: _ddl(kind) for name, kind in found.items() if kind and _is_fit(kind)}
+    return {name: ddl(kind) for name, kind in found.items() if kind and _is_fit(kind)}
 
 
 def _rows(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
@@ -166,12 +166,12 @@ def _has_plain_names(kind: T.DataType) -> bool:
     return all(map(is_plain, names)) and all(map(_has_plain_names, inner(kind)))
 
 
-def _ddl(kind: T.DataType) -> str:
+def ddl(kind: T.DataType) -> str:
     """A type as Spark's SQL spells it, names quoted where it needs that."""
     if isinstance(kind, T.ArrayType):
-        return f"array<{_ddl(kind.elementType)}>"
+        return f"array<{ddl(kind.elementType)}>"
     if isinstance(kind, T.StructType):
-        return f"struct<{','.join(f'{_quoted(f.name)}:{_ddl(f.dataType)}' for f in kind.fields)}>"
+        return f"struct<{','.join(f'{_quoted(f.name)}:{ddl(f.dataType)}' for f in kind.fields)}>"
     return kind.simpleString().replace("bigint", "long")
 
 

@@ -98,8 +98,13 @@ def declare(folder: Path, name: str, declared: Mapping[str, str], key: str = "sc
 
 
 def _is_same(kind: str, other: str) -> bool:
-    """Blanks mean nothing in a type, nor does its case."""
-    return "".join(kind.split()).lower() == "".join(other.split()).lower()
+    """Blanks and quotes mean nothing in a type, nor does its case; and some have two names."""
+    return _plain(kind) == _plain(other)
+
+
+def _plain(kind: str) -> str:
+    plain = "".join(kind.split()).lower().replace("`", "")
+    return plain.replace("bigint", "long").replace("integer", "int")
 
 
 def differences(before: Version | None, after: Version) -> list[str]:
