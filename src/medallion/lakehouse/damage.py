@@ -43,8 +43,9 @@ def _advice(table: Path) -> str:
     if table.parent.name == "_intake":
         return "move that file away; the next run hands over again what bronze has not read."
     return (
-        "move that file away, and ask medallion audit --deep which files' rows it had: land those "
-        "again under other names, and then run medallion refresh for their silver tables."
+        "put the table's files back from a copy. Without one, move that file away, and medallion "
+        "audit --deep names the files whose rows it had: those that land again under other names "
+        "are taken in, and the audit goes on telling what is lost."
     )
 
 
