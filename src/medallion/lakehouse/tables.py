@@ -45,16 +45,10 @@ def create(table: Path, schema_json: str, properties: Mapping[str, str]) -> None
 def schema_json(columns: Columns) -> str:
     """The schema of plain columns in the JSON that Delta and Spark share."""
     fields = [
-        {"name": name, "type": _type(kind), "nullable": True, "metadata": {}}
+        {"name": name, "type": kind, "nullable": True, "metadata": {}}
         for name, kind in columns.items()
     ]
     return json.dumps({"type": "struct", "fields": fields})
-
-
-def _type(kind: str) -> Any:
-    if kind == "array<string>":
-        return {"type": "array", "elementType": "string", "containsNull": True}
-    return kind
 
 
 def exists(table: Path) -> bool:

@@ -24,6 +24,7 @@ from medallion.sources.files.unread import left_out
 from medallion.sources.files.walk import fits
 from medallion.sources.formats import KINDS
 from medallion.sources.kafka import skip
+from medallion.spark.errors import together
 
 _PATIENCE = 0.5
 _MANY = 120  # looks, in a minute
@@ -143,7 +144,7 @@ def _run(config: Config, name: str, say: Say, debug: bool) -> None:
                 else:
                     say(str(error))
     if failures:
-        raise type(failures[0])("; ".join(map(str, failures))) from failures[0]
+        raise together(failures)
 
 
 def go_on(

@@ -27,7 +27,7 @@ from medallion.ops import copies, due, refresh_plan
 from medallion.ops.runs import FAILED, Runs
 from medallion.pipeline import settlement
 from medallion.spark import fatal
-from medallion.spark.errors import StreamError, one_line, ours
+from medallion.spark.errors import StreamError, one_line, ours, together
 from medallion.spark.progress import BatchProgress
 from medallion.spark.query import AVAILABLE_NOW, await_all, trigger
 from medallion.spark.watch import Watch
@@ -138,7 +138,7 @@ class Pipeline:
                 and all are on record.
         """
         if failures := [error for _, error in self.attempt(layer, without, is_finished)]:
-            raise type(failures[0])("; ".join(dict.fromkeys(map(str, failures)))) from failures[0]
+            raise together(failures)
 
     def attempt(
         self, layer: str, without: AbstractSet[str] = frozenset(), is_finished: bool = False

@@ -25,7 +25,7 @@ from medallion.ops.runs import REFRESHED
 from medallion.pipeline.pipeline import Pipeline
 from medallion.pipeline.settlement import row_of
 from medallion.spark import checkpoints
-from medallion.spark.errors import ours
+from medallion.spark.errors import ours, together
 from medallion.spark.query import AVAILABLE_NOW, await_all, trigger
 from medallion.spark.watch import Watch
 
@@ -83,7 +83,7 @@ def refresh(pipeline: Pipeline, table: str) -> None:
     _rebuild(pipeline, table, [step for step in then if step != table])
     failures = [error for layer in (first, *later) for error in finish(pipeline, layer)]
     if failures:
-        raise type(failures[0])("; ".join(map(str, failures))) from failures[0]
+        raise together(failures)
 
 
 def _publish_anew(pipeline: Pipeline, name: str) -> None:

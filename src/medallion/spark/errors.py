@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -40,6 +41,13 @@ def ours(error: Exception, what: str) -> MedallionError:
         return error
     told = StreamError(f"{what}: {in_words(error)}")
     told.__cause__ = error  # for whoever asks for the stack trace
+    return told
+
+
+def together(failures: Sequence[MedallionError]) -> MedallionError:
+    """Several errors as one, of the first one's kind."""
+    told = type(failures[0])("; ".join(dict.fromkeys(map(str, failures))))
+    told.__cause__ = failures[0]
     return told
 
 

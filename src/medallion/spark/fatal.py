@@ -80,12 +80,6 @@ def cause(query: StreamingQuery) -> str:
     return next(found, "an error of Java")
 
 
-def error_kind(query: StreamingQuery) -> str:
-    """What a query failed of, where the error of Java has no message: its kind."""
-    failure = query._jsq.exception()
-    return str(failure.get().cause().toString()) if failure.isDefined() else "an error of Java"
-
-
 def root_cause(query: StreamingQuery) -> str:
     """The first line of what was the first to fail: a full disk, and not the task that met it."""
     failure = query._jsq.exception()

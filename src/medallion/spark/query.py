@@ -179,7 +179,7 @@ class Run:
         failure = self.sink.failure if self.sink else None
         told = str(failure) if failure else one_line(str(exception))
         if _WORDLESS in told:
-            return fatal.error_kind(self.query)
+            return fatal.root_cause(self.query) or "an error of Java"
         if any(n in told for n in _NO_CAUSE) and (why := fatal.root_cause(self.query)) not in told:
             told += f" ({why})"
         return remedies.explain(told, self.name)

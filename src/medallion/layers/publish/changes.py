@@ -8,7 +8,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-CHANGE, VERSION, AT = "_change_type", "_commit_version", "_commit_timestamp"
+CHANGE, VERSION = "_change_type", "_commit_version"
 _BEFORE, _DELETED = "update_preimage", "delete"
 # Spark's default leaves out what is below a millisecond.
 _LOCAL = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
