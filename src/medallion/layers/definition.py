@@ -64,7 +64,7 @@ def refuse_fleeting(name: str, found: DataFrame, said: Any) -> None:
     Args:
         said: the SQL that it is made by, also in mappings: a plan has lost its timestamp'now'.
     """
-    plan, patterns = _analyzed(found)
+    plan, patterns = _analyzed(found), _catalyst(found).trees.TreePattern
     is_fleeting = plan.containsPattern(patterns.CURRENT_LIKE()) or not plan.deterministic()
     if is_fleeting or _casts_a_moment(found, plan) or any(map(has_moment, _texts(said))):
         raise ConfigError(
@@ -76,8 +76,7 @@ def refuse_fleeting(name: str, found: DataFrame, said: Any) -> None:
 
 def _casts_a_moment(found: DataFrame, plan: Any) -> bool:
     """Whether a text becomes a time as in `event_at > 'today'`, of which Spark makes a constant."""
-    jvm: Any = found.sparkSession._jvm
-    rules = jvm.org.apache.spark.sql.catalyst.optimizer
+    rules = _catalyst(found).optimizer
     for_to_date, special = (
         getattr(getattr(rules, f"{name}$"), "MODULE$")
         for name in ("ReplaceExpressions", "SpecialDatetimeValues")
@@ -101,7 +100,7 @@ def refuse_several(name: str, found: DataFrame) -> None:
         found: columns of a table as it is read, and nothing else: window() as well leaves out rows
             without a time, by a filter that Spark adds.
     """
-    plan, _ = _analyzed(found)
+    plan = _analyzed(found)
     while plan.children().nonEmpty():
         if plan.nodeName() not in ("Project", "SubqueryAlias"):
             raise ConfigError(
@@ -112,11 +111,15 @@ def refuse_several(name: str, found: DataFrame) -> None:
         plan = plan.children().head()
 
 
-def _analyzed(found: DataFrame) -> tuple[Any, Any]:
-    """A plan, and the names of what it may hold."""
+def _analyzed(found: DataFrame) -> Any:
+    """Spark's plan of it, with its names looked up."""
+    return found._jdf.queryExecution().analyzed()
+
+
+def _catalyst(found: DataFrame) -> Any:
+    """Where Spark keeps what looks at plans."""
     jvm: Any = found.sparkSession._jvm
-    patterns = jvm.org.apache.spark.sql.catalyst.trees.TreePattern
-    return found._jdf.queryExecution().analyzed(), patterns
+    return jvm.org.apache.spark.sql.catalyst
 
 
 def kept_settings(spark: SparkSession, checkpoint: Path) -> list[str]:
@@ -133,8 +136,6 @@ def refuse_unstreamable(rows: DataFrame, mode: str) -> None:
     Raises:
         AnalysisException: it does.
     """
-    jvm: Any = rows.sparkSession._jvm
-    catalyst = jvm.org.apache.spark.sql.catalyst
+    catalyst = _catalyst(rows)
     checker, modes = catalyst.analysis.UnsupportedOperationChecker, catalyst.streaming
-    plan = rows._jdf.queryExecution().analyzed()
-    checker.checkForStreaming(plan, modes.InternalOutputModes.apply(mode))
+    checker.checkForStreaming(_analyzed(rows), modes.InternalOutputModes.apply(mode))

@@ -184,8 +184,8 @@ class Pipeline:
         """Start a query on all that is available; False where it has nothing to do."""
         with self._in_words(flow):
             has_work = flow.has_work(self.runs)
-            is_to_be_checked = flow.is_to_be_checked(self._settings)
-        if has_work or is_to_be_checked:
+            is_due = has_work or flow.is_to_be_checked(self._settings)
+        if is_due:
             return self.begin(flow, trigger(AVAILABLE_NOW) if has_work else None)
         self.say(f"  {flow.name}: nothing is new")
         return False
