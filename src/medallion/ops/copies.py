@@ -79,10 +79,10 @@ def note_read(checkpoint: Path, upstream: Iterable[Path]) -> None:
 
 def _last_read(checkpoint: Path, batch: int, table: Path) -> int:
     """The last version of a table that a batch has read; -1 where that is none."""
-    identity = tables.identity(table)
-    offsets = checkpoints.offsets(checkpoint, batch)
-    read = [checkpoints.parse_offset(o) for o in offsets if o["reservoirId"] == identity]
-    return max((each.version - each.is_whole for each in read), default=-1)
+    if checkpoints.is_of_another(checkpoint, batch, table):
+        return -1
+    read = checkpoints.delta_offset(checkpoint, batch, table)
+    return read.version - read.is_whole
 
 
 def _old(config: Config, runs: Runs, query: Query) -> list[str]:
