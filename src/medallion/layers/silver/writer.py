@@ -42,7 +42,8 @@ class Writer:
         once = {"txnAppId": checkpoints.query_id(self._checkpoint), "txnVersion": str(batch_id)}
         if self._enrichment:
             batch = self._enrichment.of_batch(batch, batch_id)
-        batch.persist(StorageLevel.MEMORY_AND_DISK)
+        # Not in memory, which the state and the sorting need: a large batch takes a tenth less.
+        batch.persist(StorageLevel.DISK_ONLY)
         try:
             is_good = transform.is_good()
             looked_up = [F.count_if(transform.UNMATCHED)] if self._enrichment else []
