@@ -6,10 +6,14 @@ import json
 from collections import Counter, defaultdict
 from random import Random
 
+from medallion.factory.activity import ActivitySource
+from medallion.factory.event import EventSource
 from medallion.factory.faults import MALFORMED_LINE, Fault, malformed, with_extra_field
 from medallion.factory.plan import FilePlan
 from medallion.factory.report import LandReport
-from medallion.factory.sources import SOURCES, Source
+
+Source = ActivitySource | EventSource
+SOURCES: dict[str, Source] = {source.name: source for source in (ActivitySource(), EventSource())}
 
 # The share of a dirty file's lines that each defect has.
 SHARES = {

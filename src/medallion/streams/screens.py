@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from medallion.streams.drawing import Drawn, Grid, as_html, as_text
 
@@ -15,37 +15,17 @@ _BESIDE_ROWS = 6
 """Lines of a terminal for the title, the headers, the foot, and those around them."""
 
 
-class Screen(Protocol):
-    """Something that shows a grid, and the next one in its place."""
-
-    @property
-    def outlives_the_call(self) -> bool:
-        """Whether it can be drawn on after the call that opened it."""
-
-    @property
-    def room(self) -> int | None:
-        """How many rows of a grid can be drawn over; None for as many as there are."""
-
-    def __enter__(self) -> Screen:
-        """Open it."""
-
-    def __exit__(self, *raised: object) -> None:
-        """Leave on it what was drawn last."""
-
-    def draw(self, grid: Grid) -> None:
-        """Show this, in place of what was there."""
-
-
 class TerminalScreen:
     """A table that is drawn over itself. Where standard output is no terminal, the last one."""
 
-    outlives_the_call = False
+    outlives_the_call = False  # it cannot be drawn on after the call that opened it
 
     def __init__(self, console: Console | None = None) -> None:
         from rich.console import Console
         from rich.live import Live
 
         console = console or Console()
+        # Rows of a grid that can be drawn over; None for as many as there are.
         self.room = max(1, console.height - _BESIDE_ROWS) if console.is_terminal else None
         self._live = Live(console=console, auto_refresh=False, vertical_overflow="crop")
 
@@ -83,6 +63,9 @@ class NotebookScreen:
             self._handle = display(shown, raw=True, display_id=True)
         else:
             self._handle.update(shown, raw=True)
+
+
+Screen = TerminalScreen | NotebookScreen
 
 
 def screen() -> Screen:

@@ -6,7 +6,6 @@ import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from pyspark.sql import DataFrame
 
@@ -27,30 +26,6 @@ _OPTIONS: Mapping[str, Mapping[str, str]] = {
 _BATCH = re.compile(r"\d{8,}")
 
 
-class Output(Protocol):
-    """What a query that publishes writes to."""
-
-    @property
-    def last_batch(self) -> int:
-        """The last batch that is there for sure; -1 if nobody knows of one."""
-
-    def look(self, columns: Mapping[str, str]) -> Mapping[str, str]:
-        """Where it is, in words that change only where all is to be published anew.
-
-        Args:
-            columns: those of the table, with their types.
-
-        Raises:
-            MedallionError: they cannot go there, and why.
-        """
-
-    def write(self, changes: DataFrame, batch: int) -> None:
-        """Write a batch; it may be repeated."""
-
-    def empty(self) -> None:
-        """Remove what it has, if that is ours."""
-
-
 class FilesOutput:
     """Each batch is a folder, which appears as a whole: so each change is there exactly once."""
 
@@ -59,7 +34,7 @@ class FilesOutput:
 
     @property
     def last_batch(self) -> int:
-        """The last batch whose folder is there."""
+        """The last batch whose folder is there; -1 if none is."""
         names = [p.name for p in self._folder.iterdir()] if self._folder.is_dir() else []
         return max((int(name) for name in names if _BATCH.fullmatch(name)), default=-1)
 
@@ -99,7 +74,7 @@ class FilesOutput:
 class TopicOutput:
     """Each change is a message. A batch that was cut off is sent again: at least once."""
 
-    last_batch = -1
+    last_batch = -1  # nobody knows which messages are there
 
     def __init__(self, name: str, key: Sequence[str], to: ToKafka, login: Login) -> None:
         self._name, self._key, self._to, self._login = name, key, to, login
@@ -143,3 +118,6 @@ class TopicOutput:
 
     def empty(self) -> None:
         """Nothing: messages stay as long as the broker keeps them."""
+
+
+Output = FilesOutput | TopicOutput
