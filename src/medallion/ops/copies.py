@@ -7,6 +7,7 @@ them.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from medallion.config.model import Config
@@ -75,6 +76,13 @@ def note_read(checkpoint: Path, upstream: Iterable[Path]) -> None:
             found[tables.identity(table)] = {"version": version, "commit": commit}
     if found and checkpoints.noted(checkpoint, _READ) != found:
         checkpoints.note(checkpoint, _READ, found)
+
+
+def try_to_note(checkpoint: Path, upstream: Iterable[Path]) -> None:
+    """`note_read`, as soon as there is something: when its query is settled, it is done again, and
+    told if it cannot be."""
+    with suppress(OSError, MedallionError):
+        note_read(checkpoint, upstream)
 
 
 def _last_read(checkpoint: Path, batch: int, table: Path) -> int:

@@ -91,6 +91,7 @@ class Pipeline:
             if not is_new:
                 self._refuse_old(flow)
             self.check(flow)
+            self._note_read(flow)  # what a run that was killed has read, too
             run = flow.start(how, -1 if is_new else self.runs.last_batch(flow.name))
             due.note(self.config, flow.name, self._settings)
             if run:
@@ -151,8 +152,7 @@ class Pipeline:
             is_finished: `refresh.finish` has just told which tables could not be rebuilt.
 
         Returns:
-            Why some queries could not start, or (StreamError) failed; the others have ended, and
-            all are on record.
+            Why some could not start or (StreamError) failed; all have ended and are on record.
 
         Raises:
             MedallionError: the layer is held back.
@@ -161,7 +161,8 @@ class Pipeline:
         if is_finished:
             left = refresh_plan.left(self.config.layout)
             flows = [flow for flow in flows if flow.name not in left]
-        self._refuse_held(flows)
+        if any(flow.is_gated for flow in flows):
+            self.refuse_held()
         started: list[Flow] = []
         failures: list[tuple[Flow, MedallionError]] = []
         for flow in flows:
@@ -200,7 +201,11 @@ class Pipeline:
         by = {"run_id": self.run_id, "command": self.command}
         self.runs.write([{**what, **by, "started_at": clock.now()}])
 
+    def _note_read(self, flow: Flow) -> None:
+        copies.try_to_note(self.config.layout.checkpoint(flow.name), flow.read_from)
+
     def _tell(self, flow: Flow, batch: BatchProgress) -> None:
+        self._note_read(flow)
         if told := flow.describe(batch):
             self.say(f"  {flow.name} batch {batch.id}: {told}, {batch.seconds:.1f} s")
 
@@ -235,10 +240,6 @@ class Pipeline:
     def held(self) -> dict[str, str]:
         """The tables whose gate holds rows back from gold, with the names that failed."""
         return due.held(self.config, self.runs.standing)
-
-    def _refuse_held(self, flows: Sequence[Flow]) -> None:
-        if any(flow.is_gated for flow in flows):
-            self.refuse_held()
 
     def refuse_held(self) -> None:
         """Raise MedallionError where a gate holds rows back from gold."""
