@@ -29,13 +29,14 @@ def transactions_after(table: Path, transaction: int) -> Iterator[tuple[int, int
         yield version, found
 
 
-def rows_by_transaction(table: Path, application: str, first: int) -> dict[int, int]:
-    """The rows that each idempotent write of an application added, from one transaction on."""
-    rows = {}
+def rows_by_transaction(table: Path, application: str | None, first: int) -> dict[int, int]:
+    """The rows that each idempotent write of an application, or of all, added from one transaction
+    on."""
+    rows = dict[int, int]()
     for _, transaction, actions in _transactions(table, application):
         if transaction < first:
             break
-        rows[transaction] = _rows(actions)
+        rows.setdefault(transaction, _rows(actions))  # the newest of that number
     return rows
 
 
@@ -43,14 +44,6 @@ def newest_transaction(table: Path, application: str | None = None) -> int:
     """The number of the last idempotent write of an application, or of whoever made the last one;
     -1 where there was none."""
     return next((found for _, found, _ in _transactions(table, application)), -1)
-
-
-def rows_of_transaction(table: Path, transaction: int) -> int:
-    """The rows that one idempotent write added, whoever made it; none where there was none."""
-    for _, found, actions in _transactions(table):
-        if found <= transaction:
-            return _rows(actions) if found == transaction else 0
-    return 0
 
 
 def rows_added(table: Path, first: int, last: int) -> int | None:

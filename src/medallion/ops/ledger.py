@@ -7,9 +7,9 @@ each write may be repeated: a run that was cut off between two writes says the s
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 
-from medallion.lakehouse import records, tables
+from medallion.lakehouse import clock, records, tables
 from medallion.lakehouse.columns import FILES, as_number
 from medallion.lakehouse.layout import Layout
 from medallion.lakehouse.specs import LEDGER
@@ -58,6 +58,19 @@ class Entry:
     def file(self) -> File:
         """The file that this row is about, as it was last seen."""
         return File(self.path, self.size, self.modified_at)
+
+    def taken_in(self, batch: int, rows: int, corrupt: int, rescued: int) -> Entry:
+        """The same row once a batch has the file's rows in bronze, and it is known how many."""
+        return replace(
+            self,
+            state=INGESTED,
+            why=None,
+            batch=batch,
+            committed_at=clock.now(),
+            rows=rows,
+            corrupt_rows=corrupt,
+            rescued_rows=rescued,
+        )
 
 
 _NAMES = [field.name for field in fields(Entry)]

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
-from medallion.lakehouse import clock, tables
+from medallion.lakehouse import tables
 from medallion.lakehouse.columns import CORRUPT, RESCUED, SOURCE_FILE, SOURCE_MODIFIED_AT
 from medallion.lakehouse.layout import Layout
-from medallion.ops.ledger import INGESTED, PENDING, REPLACED, TAKEN, Entry, Ledger
+from medallion.ops.ledger import PENDING, REPLACED, TAKEN, Entry, Ledger
 from medallion.sources.files.listing import stat
 
 Key = tuple[str, int]  # a file's path and its modification time: one version of a file
@@ -67,20 +67,11 @@ def make_whole(layout: Layout, ledger: Ledger, batch: int) -> None:
     that has ended: which one it was, nobody knows any more."""
     if not is_short(layout, ledger):
         return
-    known, now = _on_record(ledger), clock.now()
+    known = _on_record(ledger)
     versions = _Versions(layout, ledger)
     found = sorted(in_bronze(layout, ledger.source).items(), key=lambda each: each[0][::-1])
     entries = [
-        replace(
-            versions.of(key),
-            state=INGESTED,
-            why=None,
-            batch=batch,
-            committed_at=now,
-            rows=missing.all,
-            corrupt_rows=missing.corrupt,
-            rescued_rows=missing.rescued,
-        )
+        versions.of(key).taken_in(batch, *missing)
         for key, rows in found
         if (missing := rows.less(known.get(key, Rows()))).all > 0
     ]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.lakehouse import clock, log
+from medallion.lakehouse import log
 from medallion.lakehouse.columns import CORRUPT, RESCUED, SOURCE_FILE, SOURCE_MODIFIED_AT
 from medallion.lakehouse.layout import Layout
 from medallion.ops.ledger import INGESTED, PENDING, TAKEN, Entry, Ledger
@@ -101,7 +101,6 @@ def ingested(
         entries: the ledger's rows of the files that it read, with rows or without.
         found: the rows that bronze has of it, by the files' paths.
     """
-    now = clock.now()
     empty = {entry.path: entry for entry in entries}
     done = []
     for each in handed:
@@ -109,18 +108,7 @@ def ingested(
         read = _of_rows(ledger, layout, each, counts, batch) if counts else None
         entry = read if counts else empty.get(each.file.path)
         if entry is not None:
-            done.append(
-                replace(
-                    entry,
-                    state=INGESTED,
-                    why=None,
-                    batch=batch,
-                    committed_at=now,
-                    rows=counts.rows if counts else 0,
-                    corrupt_rows=counts.corrupt if counts else 0,
-                    rescued_rows=counts.rescued if counts else 0,
-                )
-            )
+            done.append(entry.taken_in(batch, *(counts[:3] if counts else (0, 0, 0))))
     return done
 
 

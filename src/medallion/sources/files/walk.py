@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from operator import attrgetter
 from pathlib import Path
 from stat import S_ISREG
 from typing import NamedTuple
@@ -66,7 +67,7 @@ def walk(
     folders = [] if is_file else [os.fspath(folder)]
     for path in folders:
         try:
-            entries = sorted(os.scandir(path), key=_by_name)
+            entries = sorted(os.scandir(path), key=attrgetter("name"))
         except FileNotFoundError:
             continue
         except OSError as error:
@@ -105,7 +106,3 @@ def _leads_to_a_folder(link: os.DirEntry[str]) -> bool:
         return link.is_dir()
     except OSError:  # to itself, say
         return False
-
-
-def _by_name(entry: os.DirEntry[str]) -> str:
-    return entry.name

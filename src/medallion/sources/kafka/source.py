@@ -145,7 +145,8 @@ class KafkaSource:
     def recount(self, number: int) -> int:
         """The messages of one batch, read again; the rows that bronze has, if they are gone, or
         nobody knows where it began."""
-        written = log.rows_of_transaction(self.config.layout.table(f"bronze.{self.name}"), number)
+        bronze = self.config.layout.table(f"bronze.{self.name}")
+        written = log.rows_by_transaction(bronze, None, number).get(number, 0)
         start, end = self.read_up_to(number - 1), self.read_up_to(number)
         if end and start != end and end.keys() <= start.keys():
             try:  # since then the broker may have compacted the topic, and nobody added to it
