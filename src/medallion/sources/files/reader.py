@@ -157,7 +157,7 @@ def _csv(
     parts = [csv.read(spark, form, some, schema) for form, some in by_form.items()]
     if not parts:
         return _lines(spark, source, files, schema).limit(0)
-    return reduce(DataFrame.unionByName, parts)
+    return typed.together(parts)
 
 
 def _typed(

@@ -43,11 +43,7 @@ def read(spark: SparkSession, kind: str, files: Mapping[str, str]) -> DataFrame:
     groups: dict[str, list[str]] = {}
     for file, path in files.items():
         groups.setdefault(typed_counts.columns(Path(file), kind), []).append(path)
-    parts = [_as_json(_load(spark, kind, columns, some)) for columns, some in groups.items()]
-    while len(parts) > 1:  # in pairs, for a chain of a thousand is deeper than Spark can plan
-        pairs = zip(parts[::2], parts[1::2], strict=False)
-        parts = [a.unionByName(b) for a, b in pairs] + parts[len(parts) // 2 * 2 :]
-    return parts[0]
+    return together([_as_json(_load(spark, kind, cols, some)) for cols, some in groups.items()])
 
 
 def _load(spark: SparkSession, kind: str, columns: str, files: Sequence[str]) -> DataFrame:
@@ -74,6 +70,14 @@ def _as_json(read: DataFrame) -> DataFrame:
     as_it_is = row.cast("string")
     is_lossy = said.contains(_NO_UTF8) & ~F.is_valid_utf8(as_it_is)
     return located(read, F.when(is_lossy, as_it_is).otherwise(said))
+
+
+def together(parts: Sequence[DataFrame]) -> DataFrame:
+    """All rows of at least one DataFrame, of the same columns."""
+    while len(parts) > 1:  # in pairs, for a chain of a thousand is deeper than Spark can plan
+        pairs = zip(parts[::2], parts[1::2], strict=False)
+        parts = [*(a.unionByName(b) for a, b in pairs), *parts[len(parts) // 2 * 2 :]]
+    return parts[0]
 
 
 def located(read: DataFrame, value: Column) -> DataFrame:
