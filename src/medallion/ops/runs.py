@@ -73,7 +73,6 @@ class Standing:
     passed_at: Mapping[str, int]
     refreshed: Mapping[str, int]
     refreshing_runs: frozenset[tuple[str, str]]
-    last_number: int
 
     def last_batch(self, query: str) -> int:
         """The last batch of a query on record, -1 if none: those after it have to be settled."""
@@ -100,10 +99,8 @@ class Runs:
 
     def write(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Append rows of `RUNS`, all in one commit, after those that are there."""
-        last = self.standing.last_number
-        numbered = [{**row, "number": last + at} for at, row in enumerate(rows, 1)]
-        if numbered:
-            records.append(self._table, RECORD, numbered, few_files=True)
+        if listed := list(rows):
+            records.append(self._table, RECORD, listed, few_files=True, numbered="number")
         self._read = None
 
     def late_rows(self, query: str) -> int:
@@ -146,7 +143,6 @@ def _standing(table: Path) -> Standing:
         refreshing_runs=frozenset(
             (query, run_id) for query, ids in each("refreshing_runs").items() for run_id in ids
         ),
-        last_number=max(each("last_number").values(), default=0),
     )
 
 
@@ -196,5 +192,4 @@ _ASKED = {
     ),
     "refreshed": _VERSION.format(where=f"state = '{REFRESHED}'"),
     "refreshing_runs": f"array_agg(distinct run_id) filter (where state = '{REFRESHED}')",
-    "last_number": "max(number)",
 }
