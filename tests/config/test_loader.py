@@ -280,9 +280,22 @@ def test_missing_folder(tmp_path: Path) -> None:
 
 
 def test_not_yaml(tmp_path: Path) -> None:
-    (tmp_path / "pipeline.yaml").write_text("sources:\n  event: [\n")
-    with pytest.raises(ConfigError, match=r"pipeline.yaml line \d: not readable as YAML"):
-        load({"MEDALLION_CONF": str(tmp_path)}, tmp_path)
+    for value, told in (
+        ("[\n", "expected the node content"),
+        ("!!int x", "a value that is no int"),
+        ("!!bool x", "a value that is no bool"),
+        ("!!timestamp x", "a value that is no timestamp"),
+        ("9" * 5000, "a value that is no int"),  # Python reads 4300 digits
+        ("!!map x", "expected a mapping"),
+        ("!!set [x]", "expected a mapping"),
+        ('"\\U00110000"', "not in range"),
+        ("\x07", "special characters are not allowed"),
+        ("[" * 1000, "recursion"),
+    ):
+        (tmp_path / "pipeline.yaml").write_text(f"sources:\n  event: {value}")
+        words = rf"pipeline.yaml line [23]: not readable as YAML \(.*{told}"
+        with pytest.raises(ConfigError, match=words):
+            load({"MEDALLION_CONF": str(tmp_path)}, tmp_path)
 
 
 def test_a_key_twice(tmp_path: Path) -> None:
@@ -394,12 +407,14 @@ def test_one_folder_of_two_sources(
 
 
 def test_numbers_and_texts_that_are_what_they_look_like(tmp_path: Path) -> None:
-    """To YAML 1.1, 010 is 8, and 1:30 is 90."""
+    """To YAML 1.1, 010 is 8, and 1:30 is 90; and there is no 30th of February."""
     file = tmp_path / "some.yaml"
     file.write_text("[10, -3, +4, 0, 010, 1:30, trueness, falsehood, true, 'false', 1_000, 0x10]")
     assert read_yaml(file) == [
         *(10, -3, 4, 0, "010", "1:30", "trueness", "falsehood", True, "false", "1_000", "0x10")
     ]
+    file.write_text("[2018-03-02, 2018-02-30, 2018-03-02 10:00:00-99:00]")
+    assert read_yaml(file) == ["2018-03-02", "2018-02-30", "2018-03-02 10:00:00-99:00"]
 
 
 def test_a_mapping_that_is_false_is_none(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ import shutil
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -17,6 +19,7 @@ from medallion.lakehouse.layout import Layout
 from medallion.ops import copies, due
 from medallion.ops.runs import Runs
 from medallion.pipeline import maintenance
+from medallion.pipeline.settlement import row_of
 from medallion.spark import checkpoints
 from tests.support import PROJECT
 from tests.support.checkpoints import done
@@ -122,6 +125,20 @@ def test_a_table_of_which_more_is_on_record(home: Home) -> None:
     Runs(home.layout).write([recorded(home, GOLD, before)])  # the run that made it
     Runs(home.layout).write([recorded(home, GOLD)])
     assert not is_refused(home, GOLD)
+    # From here on a night counts what it has written, and not all since the table was made.
+    for rows in (1, 2):
+        write(home, GOLD, rows)
+        row = row_of(home.config, Runs(home.layout), flow_of(GOLD), {})
+        assert (row["rows_out"], row["table_version"]) == (rows, tables.version(gold))
+        Runs(home.layout).write([row])
+
+
+def flow_of(table: str) -> Any:
+    ran = Mock(started=0, ended=1, batches={})
+    ran.configure_mock(**{"error.return_value": None, "watermark.return_value": None})
+    flow = Mock(targets=[table], ran=ran)
+    flow.name = table  # which Mock keeps for itself
+    return flow
 
 
 def test_bronze_is_for_its_ledger(home: Home) -> None:

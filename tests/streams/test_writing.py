@@ -14,6 +14,8 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from medallion import streams
 from medallion.errors import UsageError
+from medallion.spark import checkpoints
+from medallion.streams import writing
 from tests.support.doors import Doors
 
 NOW = "available-now"
@@ -57,6 +59,37 @@ def test_a_checkpoint_goes_with_one_sink(doors: Doors, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"belongs to the stream into delta .*one: each stream"):
         end(doors.df, "delta", tmp_path / "two", checkpoint=tmp_path / "checkpoint")
     assert not (tmp_path / "two").exists()
+    checkpoint = str(tmp_path / "of memory")
+    end(doors.df, "memory", None, name="one", options={"CheckpointLocation": checkpoint})
+    with pytest.raises(UsageError, match="belongs to the stream into memory one: each stream"):
+        end(doors.df, "memory", None, name="two", checkpoint=checkpoint)
+
+
+def test_a_checkpoint_goes_with_one_cluster_of_kafka(
+    doors: Doors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose servers come and go; and with one topic."""
+    monkeypatch.setattr(DataStreamWriter, "start", Mock())  # which asks no broker anyway
+    monkeypatch.setattr(writing, "keep", lambda query: query)
+    rows = doors.df.select(F.col("door").alias("value"), F.lit("its own").alias("topic"))
+
+    def start(servers: str, to: str | None = "doors", **more: str) -> None:
+        options = {"Kafka.bootstrap.servers": servers, **more}
+        streams.write(rows, "kafka", to, checkpoint=tmp_path / "checkpoint", options=options)
+
+    checkpoints.note(tmp_path / "checkpoint", "sink", {"sink": "kafka", "to": "doors"})  # of before
+    for servers in ("a:9092", "b:9092, A:9092", "b:9092,c:9092", "c:9092"):
+        start(servers)
+    told = r"into kafka doors at c:9092: each stream needs one of its own; servers of one cluster"
+    with pytest.raises(UsageError, match=told):
+        start("a:9092,b:9092")
+    with pytest.raises(UsageError, match=r"at c:9092: each stream needs one of its own\.$"):
+        start("c:9092", "windows")
+    checkpoints.forget(tmp_path / "checkpoint", "sink")
+    start("c:9092", None, Topic="all")
+    for topic in ({}, {"topic": "some"}):
+        with pytest.raises(UsageError, match="into kafka all at c:9092"):
+            start("c:9092", None, **topic)
 
 
 def test_a_folder_is_one_wherever_the_next_start_is(

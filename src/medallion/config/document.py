@@ -15,6 +15,7 @@ from medallion.errors import ConfigError
 T = TypeVar("T")
 _BOOLEAN = "tag:yaml.org,2002:bool"
 _INTEGER = "tag:yaml.org,2002:int"  # 010 was 8, and 1:30 was 90
+_TIME = "tag:yaml.org,2002:timestamp"  # which no key takes, and 2018-02-30 was a crash
 
 
 class _Loader(yaml.SafeLoader):
@@ -25,7 +26,8 @@ class _Loader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
-        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+        pairs = node.value if isinstance(node, yaml.MappingNode) else []  # no `!!map x`
+        for key in (key for key, _ in pairs if isinstance(key, yaml.ScalarNode)):
             if key.value in seen:
                 raise yaml.MarkedYAMLError(
                     problem=f"the key {key.value} stands twice", problem_mark=key.start_mark
@@ -33,9 +35,26 @@ class _Loader(yaml.SafeLoader):
             seen.add(key.value)
         return super().construct_mapping(node, deep)
 
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except yaml.YAMLError:
+            raise
+        except Exception:  # `!!int x`, `!!bool x`, 5000 digits: each raises its own
+            kind = node.tag.rpartition(":")[2]
+            raise yaml.MarkedYAMLError(
+                problem=f"a value that is no {kind}", problem_mark=node.start_mark
+            ) from None
+
+    def get_single_node(self) -> yaml.Node | None:
+        try:
+            return super().get_single_node()
+        except (ValueError, RecursionError) as error:  # no such character, brackets without end
+            raise yaml.MarkedYAMLError(problem=str(error), problem_mark=self.get_mark()) from None
+
 
 _Loader.yaml_implicit_resolvers = {
-    letter: [(tag, pattern) for tag, pattern in resolvers if tag not in (_BOOLEAN, _INTEGER)]
+    letter: [(tag, pattern) for tag, pattern in resolvers if tag not in (_BOOLEAN, _INTEGER, _TIME)]
     for letter, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _Loader.add_implicit_resolver(
@@ -51,18 +70,19 @@ def read_yaml(file: Path) -> Any:
         ConfigError: it is not there, cannot be read, or is no YAML.
     """
     try:
-        return yaml.load(file.read_text(encoding="utf-8"), _Loader)
+        text = file.read_text(encoding="utf-8")
+        return yaml.load(text, _Loader)
     except FileNotFoundError:
         raise ConfigError(
             f"{file}: no such file; set MEDALLION_CONF to the folder that holds pipeline.yaml."
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file}: cannot be read ({error}).") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f" line {mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or "not YAML"
-        raise ConfigError(f"{file}{line}: not readable as YAML ({problem}).") from None
+    except yaml.reader.ReaderError as error:
+        line, problem = text.count("\n", 0, error.position), error.reason
+    except yaml.MarkedYAMLError as error:
+        line, problem = error.problem_mark.line if error.problem_mark else 0, error.problem or ""
+    raise ConfigError(f"{file} line {line + 1}: not readable as YAML ({problem}).")
 
 
 class Node:

@@ -37,7 +37,8 @@ class LastRun:
 class Sums:
     """A query's record since its last refresh, of which what came before was another table's.
 
-    Rows are summed over all runs; batch and versions are the last ones, -1 and 0 where none are.
+    Rows are summed over all runs; the batch is the greatest, the versions are the last ones: -1 and
+    0 where none are.
     """
 
     rows_in: int
@@ -73,7 +74,6 @@ class Standing:
     passed_at: Mapping[str, int]
     refreshed: Mapping[str, int]
     refreshing_runs: frozenset[tuple[str, str]]
-    last_number: int
 
     def last_batch(self, query: str) -> int:
         """The last batch of a query on record, -1 if none: those after it have to be settled."""
@@ -100,10 +100,8 @@ class Runs:
 
     def write(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Append rows of `RUNS`, all in one commit, after those that are there."""
-        last = self.standing.last_number
-        numbered = [{**row, "number": last + at} for at, row in enumerate(rows, 1)]
-        if numbered:
-            records.append(self._table, RECORD, numbered, few_files=True)
+        if listed := list(rows):
+            records.append(self._table, RECORD, listed, few_files=True, numbered="number")
         self._read = None
 
     def late_rows(self, query: str) -> int:
@@ -146,7 +144,6 @@ def _standing(table: Path) -> Standing:
         refreshing_runs=frozenset(
             (query, run_id) for query, ids in each("refreshing_runs").items() for run_id in ids
         ),
-        last_number=max(each("last_number").values(), default=0),
     )
 
 
@@ -166,35 +163,36 @@ def _last(columns: Mapping[str, str], where: str) -> str:
     return f"last_value({_struct(columns)} order by number) filter (where {where})"
 
 
+def _newest(column: str, where: str) -> str:
+    """The last one that was told, and not the greatest: a table that is made anew begins at version
+    0 again."""
+    return f"last_value({column} order by number) filter (where {column} is not null and {where})"
+
+
 _RUN = {field.name: as_number(RUNS, field.name) for field in fields(LastRun)}
 _GATE = {
     "state": "state",
     "version": "coalesce(table_version, 0)",
     "failed": "coalesce(failed_expectations, '')",
 }
+_SINCE = f"filter (where {_IS_SINCE})"
 _SUMS = {
-    "rows_in": "sum(coalesce(rows_in, 0))",
-    "duplicate_rows": "sum(coalesce(duplicate_rows, 0))",
-    "late_rows": "sum(coalesce(late_rows, 0))",
-    "last_batch": "max(coalesce(last_batch, -1))",
-    "table_version": "max(coalesce(table_version, 0))",
-    "quarantine_version": "max(coalesce(quarantine_version, 0))",
+    "rows_in": f"sum(coalesce(rows_in, 0)) {_SINCE}",
+    "duplicate_rows": f"sum(coalesce(duplicate_rows, 0)) {_SINCE}",
+    "late_rows": f"sum(coalesce(late_rows, 0)) {_SINCE}",
+    "last_batch": f"max(coalesce(last_batch, -1)) {_SINCE}",
+    "table_version": f"coalesce({_newest('table_version', _IS_SINCE)}, 0)",
+    "quarantine_version": f"coalesce({_newest('quarantine_version', _IS_SINCE)}, 0)",
 }
-_SINCE_REFRESH = {name: f"{it} filter (where {_IS_SINCE})" for name, it in _SUMS.items()}
-# The last one, and not the greatest: a table that is made anew begins at version 0 again.
-_VERSION = "last_value(coalesce(table_version, 0) order by number) filter (where {where})"
 _PASSED = f"state = '{PASSED}' and (since is null or number >= since)"
 _ASKED = {
     "query": "query",
-    "sums": f"case when count(*) filter (where {_IS_SINCE}) > 0 then {_struct(_SINCE_REFRESH)} end",
+    "sums": f"case when count(*) {_SINCE} > 0 then {_struct(_SUMS)} end",
     "last": _last(_RUN, "kind = 'query'"),
     "last_busy": _last(_RUN, "kind = 'query' and rows_in > 0"),
     "gates": _last(_GATE, "kind = 'gate'"),
-    "passed": _VERSION.format(where=_PASSED),
-    "passed_at": (
-        f"last_value(arrow_cast(started_at, 'Int64') order by number) filter (where {_PASSED})"
-    ),
-    "refreshed": _VERSION.format(where=f"state = '{REFRESHED}'"),
+    "passed": _newest("table_version", _PASSED),
+    "passed_at": _newest(as_number(RUNS, "started_at"), _PASSED),
+    "refreshed": _newest("table_version", f"state = '{REFRESHED}'"),
     "refreshing_runs": f"array_agg(distinct run_id) filter (where state = '{REFRESHED}')",
-    "last_number": "max(number)",
 }

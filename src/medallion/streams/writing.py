@@ -21,7 +21,7 @@ from medallion.streams.triggers import trigger as named_trigger
 
 _FOLDERS = ("delta", "files", *FILES)
 _LASTING = (*_FOLDERS, "foreach", "foreachBatch", "kafka")
-_NOTE = "sink"
+_NOTE, _SERVERS = "sink", "kafka.bootstrap.servers"
 
 
 def write(
@@ -46,6 +46,8 @@ def write(
     Beyond Spark's own: sinks that last must have a checkpoint, where for `foreach` and
     `foreachBatch` Spark would take one that is gone with the stream; and a checkpoint goes with
     one sink, where Spark would stop the stream that has it and let rows go to the other one only.
+    A sink is its kind, its folder, topic or `name`, and Kafka's servers, of which one is to stay;
+    functions cannot be told apart.
 
     Checkpoints are local folders.
 
@@ -56,13 +58,16 @@ def write(
         raise UsageError("This DataFrame is no stream: write it with df.write, or show it.")
     how = named_trigger(trigger)
     refuse(plan_of(df), sink, output_mode, "continuous" in how)
-    _refuse_missing(df, sink, to, name, checkpoint, options or {})
+    # By their names as Spark knows them, `Topic` and `topic` being one.
+    given = {key.lower(): str(it) for key, it in (options or {}).items() if it is not None}
+    checkpoint = checkpoint or given.get("checkpointlocation")
+    _refuse_missing(df, sink, to, name, checkpoint, given)
     to = _whole(str(to)) if sink in _FOLDERS else to
     checkpoint = Path(checkpoint).absolute() if checkpoint else None
     writer = df.writeStream.outputMode(output_mode).trigger(**how).options(**dict(options or {}))
     if name is not None:
         writer = writer.queryName(name)
-    goal = {"sink": sink, "to": str(to) if isinstance(to, (str, Path)) else ""}
+    goal = _goal(sink, to, name, given)
     if checkpoint is not None:
         _refuse_claimed(checkpoint, goal)
         writer = writer.option("checkpointLocation", str(checkpoint))
@@ -74,6 +79,17 @@ def write(
     if checkpoint is not None:
         checkpoints.note(checkpoint, _NOTE, goal)
     return query
+
+
+def _goal(sink: str, to: Any, name: str | None, options: Mapping[str, str]) -> dict[str, Any]:
+    """All that decides where rows go."""
+    goal: dict[str, Any] = {"sink": sink, "to": str(to) if isinstance(to, (str, Path)) else ""}
+    if sink == "memory":
+        goal["name"] = name
+    if sink == "kafka":
+        goal["topic"] = options.get("topic", "") if to is None else ""
+        goal["servers"] = [server.strip().lower() for server in options[_SERVERS].split(",")]
+    return goal
 
 
 def _whole(to: str) -> str:
@@ -112,8 +128,8 @@ def _refuse_missing(
         missing = "`to`, a function of a DataFrame and a batch id"
     elif sink == "foreach" and not (callable(to) or hasattr(to, "process")):
         missing = "`to`, a function of a row, or an object with a method `process`"
-    elif sink == "kafka" and "kafka.bootstrap.servers" not in options:
-        missing = "the option kafka.bootstrap.servers, such as 'localhost:9092'"
+    elif sink == "kafka" and _SERVERS not in options:
+        missing = f"the option {_SERVERS}, such as 'localhost:9092'"
     elif sink == "kafka" and "value" not in df.columns:
         missing = "a column `value`, string or binary, such as to_json(struct('*')) AS value"
     elif sink == "kafka" and to is None and "topic" not in df.columns:
@@ -131,10 +147,21 @@ def _refuse_missing(
         raise UsageError(f"The sink {sink} needs {missing}.")
 
 
-def _refuse_claimed(checkpoint: Path, goal: dict[str, str]) -> None:
+def _refuse_claimed(checkpoint: Path, goal: Mapping[str, Any]) -> None:
     noted = checkpoints.noted(checkpoint, _NOTE) or goal
-    if noted != goal:
-        raise UsageError(
-            f"The checkpoint {checkpoint} belongs to the stream into {noted['sink']} "
-            f"{noted['to']}: each stream needs one of its own."
-        )
+    then = {**goal, **noted}  # an older note says less
+    others = {part for part in goal if then[part] != goal[part]}
+    if set(then.get("servers", ())) & set(goal.get("servers", ())):
+        others -= {"servers"}  # of one cluster: any of them leads to all
+    if not others:
+        return
+    told = f"{noted['sink']} {noted['to'] or noted.get('topic') or noted.get('name', '')}".strip()
+    if "servers" in noted:
+        told += f" at {', '.join(noted['servers'])}"
+    but = (
+        "; servers of one cluster may change, but not all at once" if others == {"servers"} else ""
+    )
+    raise UsageError(
+        f"The checkpoint {checkpoint} belongs to the stream into {told}: "
+        f"each stream needs one of its own{but}."
+    )
