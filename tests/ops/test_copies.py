@@ -119,6 +119,8 @@ def test_a_table_of_which_more_is_on_record(home: Home) -> None:
         notes = maintenance.maintain(often, Runs(home.layout), ["gold"]).notes
     assert any(f"{GOLD}: left as it is" in note for note in notes)
     assert is_refused(home, GOLD)
+    Runs(home.layout).write([recorded(home, GOLD)])  # by a stream that was on meanwhile
+    assert is_refused(home, GOLD)
     shutil.rmtree(gold)
     assert copies.refusal(home.config, Runs(home.layout), GOLD) is None  # it is counted anew
     write(home, GOLD, 1)

@@ -96,7 +96,7 @@ def _last_read(checkpoint: Path, batch: int, table: Path) -> int:
 def _old(config: Config, runs: Runs, query: Query) -> list[str]:
     """The tables of a query that have fewer versions than its runs have left on record."""
     sums = runs.standing.sums.get(query.name)
-    recorded = (sums.table_version, sums.quarantine_version) if sums else ()
+    recorded = sums.highest if sums else ()
     return [
         target
         for target, column, version in zip(query.targets, _VERSIONS, recorded, strict=False)
