@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from medallion.config.model import Config
@@ -47,11 +48,12 @@ def audit(config: Config, everything: bool = False, say: Say = lambda _: None) -
     With `everything`, every file and table is counted again, whatever the balance says. Beside a
     stream that is on, waits up to half a minute for the moment at which all is on record.
     """
-    look, holder = _at_rest(config, say)
-    found, unsettled = look.balances, look.unsettled
-    unjudged = {query.partition(".")[2] for query in unsettled} if holder else set()
+    look, writers = _at_rest(config, say)
+    found = look.balances
+    written, _ = _by_writer(look.unsettled, writers)
+    unjudged = {_source(query): who for query, who in written.items()}
     findings = list(dict.fromkeys(look.unreadable))
-    findings += _not_on_record(Runs(config.layout), unsettled, holder)
+    findings += _not_on_record(Runs(config.layout), look.unsettled, writers)
     notes = [
         f"{table}: the configuration has no source of that name; its rows are not balanced here."
         for table in _of_no_source(config)
@@ -60,7 +62,7 @@ def audit(config: Config, everything: bool = False, say: Say = lambda _: None) -
     for name in [name for name in found if name not in unjudged]:
         judged = _judge_at_rest(config, name, look.of(name), everything, say)
         if judged is None:
-            unjudged.add(name)
+            unjudged[name] = next(iter(writers.values()), "another process")
         else:
             found[name], deeper = judged
             findings += deeper.findings
@@ -73,10 +75,9 @@ def audit(config: Config, everything: bool = False, say: Say = lambda _: None) -
         deeper = recount_gold.recount(config, say)
         findings += deeper.findings
         notes += deeper.notes
-    who = holder or "another process"
     not_judged = (
         f"{name}: {who} is writing it, and its last batches are not on record yet: not judged."
-        for name in sorted(unjudged)
+        for name, who in sorted(unjudged.items())
     )
     notes = [*not_judged, *notes]
     return Audit(found, tuple(findings), tuple(notes), tuple(sorted(unjudged)))
@@ -92,7 +93,7 @@ class _Look:
 
     def of(self, name: str) -> _Look:
         """What was seen of one source that can be read."""
-        unsettled = [query for query in self.unsettled if query.partition(".")[2] == name]
+        unsettled = [query for query in self.unsettled if _source(query) == name]
         return _Look({name: self.balances[name]}, unsettled)
 
 
@@ -111,33 +112,50 @@ def _look(config: Config) -> _Look:
     return found
 
 
-def _at_rest(config: Config, say: Say) -> tuple[_Look, str | None]:
-    """All sources looked at when nobody writes, and who writes nevertheless, if any."""
+def _at_rest(config: Config, say: Say) -> tuple[_Look, dict[str, str]]:
+    """All sources looked at when nobody writes, and who writes a layer nevertheless."""
     until: float | None = None
     while True:
+        # Before the look: whoever ends in the midst of it has put all on record.
+        writers = {
+            layer: who for layer in accounting.SETTLED if (who := lock.holder(config.layout, layer))
+        }
         found = _look(config)
-        holders = (lock.holder(config.layout, layer) for layer in accounting.SETTLED)
-        holder = next(filter(None, holders), None)
-        is_open = found.unsettled or accounting.unbalanced(found.balances.items())
-        if not holder or not is_open:
-            return found, holder
+        written, cut_off = _by_writer(found.unsettled, writers)
+        odd = set(accounting.unbalanced(found.balances.items())) - set(map(_source, cut_off))
+        if not written and not (writers and odd):
+            return found, writers
         if until is None:
-            say(f"waiting until {holder}, has put its last batches on record")
+            holders = " and ".join(dict.fromkeys(writers.values()))
+            say(f"waiting until the last batches of {holders} are on record")
             until = time.monotonic() + PATIENCE
         elif time.monotonic() > until:
-            return found, holder
+            return found, writers
         time.sleep(0.2)
 
 
-def _not_on_record(runs: Runs, unsettled: list[str], holder: str | None) -> list[str]:
-    """Findings about queries whose last batches are not on record; `holder` writes now, if any."""
-    if not holder:
-        cut_off = "a run was cut off before it was put on record; the next run settles it."
-        return [f"{name}: {cut_off}" for name in unsettled]
-    return [
+def _source(query: str) -> str:
+    return query.partition(".")[2]
+
+
+def _by_writer(
+    unsettled: Iterable[str], writers: Mapping[str, str]
+) -> tuple[dict[str, str], list[str]]:
+    """Of queries that are not on record: who writes them, by the locks of their own layers; and
+    those that nobody writes, which are cut off, whatever other layers are on."""
+    found = {query: writers.get(query.partition(".")[0]) for query in unsettled}
+    written = {query: who for query, who in found.items() if who}
+    return written, [query for query in found if query not in written]
+
+
+def _not_on_record(runs: Runs, unsettled: list[str], writers: Mapping[str, str]) -> list[str]:
+    """Findings about queries whose last batches are not on record."""
+    written, cut_off = _by_writer(unsettled, writers)
+    told = "a run was cut off before it was put on record; the next run settles it."
+    return [f"{name}: {told}" for name in cut_off] + [
         f"{name}: it has failed, and what it did last is not on record ({runs.error(name)}); "
-        f"{holder} tries it again."
-        for name in unsettled
+        f"{who} tries it again."
+        for name, who in written.items()
         if runs.has_failed(name)
     ]
 
@@ -162,10 +180,10 @@ def _judge_at_rest(
         judged = _judge(config, name, look.balances[name], everything)
         if not judged.findings or _look(alone) == look:
             return look.balances[name], judged
-        now, holder = _at_rest(alone, say)
+        now, writers = _at_rest(alone, say)
         if now.unreadable:
             return look.balances[name], Recount(now.unreadable)
-        if time.monotonic() > until or (holder and now.unsettled):
+        if time.monotonic() > until or _by_writer(now.unsettled, writers)[0]:
             return None
         look = now
 
