@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from medallion.config.model import Config
 from medallion.errors import MedallionError
 from medallion.inspection import balance as accounting
 from medallion.inspection import recount
-from medallion.inspection.balance import Balance
+from medallion.inspection.balance import Balance, Look
 from medallion.lakehouse import lock
 from medallion.lakehouse.text import Say
 from medallion.ops.runs import Runs
@@ -26,14 +26,15 @@ class Audit:
     """The balance of each source, and what to look at where something does not add up.
 
     `notes` say what could not be looked at, and what is on record as lost or not taken in; they are
-    no faults. The sources of `unjudged` are being
-    written, and their last batches are not on record yet.
+    no faults. The sources of `unjudged` are being written, and their last batches are not on record
+    yet. Of the findings, `unreadable` are those of tables that cannot be read.
     """
 
     balances: dict[str, Balance]
     findings: tuple[str, ...]
     notes: tuple[str, ...] = ()
     unjudged: tuple[str, ...] = ()
+    unreadable: tuple[str, ...] = ()
 
     @property
     def is_balanced(self) -> bool:
@@ -52,7 +53,7 @@ def audit(config: Config, everything: bool = False, say: Say = lambda _: None) -
     found = look.balances
     written, _ = _by_writer(look.unsettled, writers)
     unjudged = {_source(query): who for query, who in written.items()}
-    findings = list(dict.fromkeys(look.unreadable))
+    findings = [*look.unreadable]
     findings += _not_on_record(Runs(config.layout), look.unsettled, writers)
     notes = [
         f"{table}: the configuration has no source of that name; its rows are not balanced here."
@@ -79,40 +80,11 @@ def audit(config: Config, everything: bool = False, say: Say = lambda _: None) -
         f"{name}: {who} is writing it, and its last batches are not on record yet: not judged."
         for name, who in sorted(unjudged.items())
     )
-    notes = [*not_judged, *notes]
-    return Audit(found, tuple(findings), tuple(notes), tuple(sorted(unjudged)))
+    told = (tuple(findings), (*not_judged, *notes))
+    return Audit(found, *told, tuple(sorted(unjudged)), tuple(look.unreadable))
 
 
-@dataclass(frozen=True)
-class _Look:
-    """The balances, the queries with batches that are not on record, and what cannot be read."""
-
-    balances: dict[str, Balance] = field(default_factory=dict)
-    unsettled: list[str] = field(default_factory=list)
-    unreadable: list[str] = field(default_factory=list)
-
-    def of(self, name: str) -> _Look:
-        """What was seen of one source that can be read."""
-        unsettled = [query for query in self.unsettled if _source(query) == name]
-        return _Look({name: self.balances[name]}, unsettled)
-
-
-def _look(config: Config) -> _Look:
-    """Each source looked at by itself: what cannot be read of one hides nothing of the others."""
-    found, runs = _Look(), Runs(config.layout)
-    for name, source in config.sources.items():
-        alone = replace(config, sources={name: source}, gold={})
-        try:
-            unsettled = accounting.unsettled(alone, runs)
-            found.balances.update(accounting.balances(alone, runs))
-        except MedallionError as error:
-            found.unreadable.append(str(error))
-        else:
-            found.unsettled.extend(unsettled)
-    return found
-
-
-def _at_rest(config: Config, say: Say) -> tuple[_Look, dict[str, str]]:
+def _at_rest(config: Config, say: Say) -> tuple[Look, dict[str, str]]:
     """All sources looked at when nobody writes, and who writes a layer nevertheless."""
     until: float | None = None
     while True:
@@ -120,7 +92,7 @@ def _at_rest(config: Config, say: Say) -> tuple[_Look, dict[str, str]]:
         writers = {
             layer: who for layer in accounting.SETTLED if (who := lock.holder(config.layout, layer))
         }
-        found = _look(config)
+        found = accounting.look(config, Runs(config.layout))
         written, cut_off = _by_writer(found.unsettled, writers)
         odd = set(accounting.unbalanced(found.balances.items())) - set(map(_source, cut_off))
         if not written and not (writers and odd):
@@ -167,7 +139,7 @@ def _of_no_source(config: Config) -> list[str]:
 
 
 def _judge_at_rest(
-    config: Config, name: str, look: _Look, everything: bool, say: Say
+    config: Config, name: str, look: Look, everything: bool, say: Say
 ) -> tuple[Balance, Recount] | None:
     """A source's balance, and what its rows, or its ledger, say beside it; None where it is written
     all the while.
@@ -178,7 +150,7 @@ def _judge_at_rest(
     until = time.monotonic() + PATIENCE
     while True:
         judged = _judge(config, name, look.balances[name], everything)
-        if not judged.findings or _look(alone) == look:
+        if not judged.findings or accounting.look(alone, Runs(config.layout)) == look:
             return look.balances[name], judged
         now, writers = _at_rest(alone, say)
         if now.unreadable:

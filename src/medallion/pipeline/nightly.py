@@ -53,7 +53,9 @@ class Nightly:
                 self._publish()
             self._timed("docs", self._build_docs)
         self._timed("maintain", self._maintain)
-        self.report.balances = accounting.balances(self.config, self.pipeline.runs)
+        look = accounting.look(self.config, self.pipeline.runs)
+        self.report.balances = look.balances
+        self._tell_all("balance", map(MedallionError, look.unreadable))
         return self.report
 
     def _maintain(self) -> None:
@@ -90,10 +92,10 @@ class Nightly:
 
     def _tell_all(self, what: str, errors: Iterable[Exception]) -> None:
         for error in errors:
-            self.report.errors.append(in_words(error))
+            told = in_words(error)
             status = error.exit_status if isinstance(error, MedallionError) else 1
-            self.report.exit_status = max(self.report.exit_status, status)
-            self._say(f"{what:<9} {self.report.errors[-1]}")
+            self.report.add_error(told, status)
+            self._say(f"{what:<9} {told}")
 
     def _judge(self, flow: Flow, standing: Standing) -> GateResult | None:
         """Judge the rows that have not passed yet, those of a run that was held among them."""
