@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from medallion.cli import commands, main
 from medallion.errors import ConfigError, MedallionError, UsageError
+from medallion.inspection.balance import Balance
+from medallion.lakehouse import records, specs
 from medallion.lakehouse.layout import Layout
 from medallion.ops.ledger import Entry, Ledger
 from medallion.pipeline.report import Report
@@ -136,6 +140,49 @@ def test_a_night_says_what_it_has_not_taken_in(
     assert main.main(["nightly"]) == 0
     told = "1 file not taken in yet: medallion files --state pending"
     assert told in capsys.readouterr().out.splitlines()
+
+
+def test_a_damaged_table_is_a_line_of_what_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is told of the others is told all the same, and that it is not all by the exit."""
+    layout, told = Layout(tmp_path), {}
+    for name in ("bronze.event", "quarantine.activity", "gold.device_totals", "ops.files"):
+        spec = replace(specs.of(name), columns={"n": "long"})
+        records.append(layout.table(name), spec, [{"n": 1}, {"n": 2}])
+        if name != "bronze.event":
+            newest = max((layout.table(name) / "_delta_log").glob("*.json"))
+            newest.write_bytes(b"")
+            told[name] = f"{name}: {newest}"
+    monkeypatch.setattr("medallion.pipeline.idle.end_if_idle", lambda *_: None)
+    balances = {"event": Balance(2, 2, 2, 0, 0, 0, 0)}
+    monkeypatch.setattr(commands, "_busy_night", lambda *_: Report(balances=balances))
+    monkeypatch.chdir(PROJECT)
+    monkeypatch.setenv("MEDALLION_HOME", str(tmp_path))
+
+    assert main.main(["nightly"]) == 1
+    shown = capsys.readouterr()
+    assert {"gold.device_totals: cannot be read", "balanced"} <= set(shown.out.splitlines())
+    assert [line.partition(" is damaged")[0] for line in shown.err.splitlines()] == [
+        f"medallion: {told[name]}" for name in ("ops.files", "gold.device_totals")
+    ]
+    assert main.main(["nightly", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["sources"]["event"]["bronze_rows"] == 2
+
+    assert main.main(["report", "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert [line.partition(" is damaged")[0] for line in document["unreadable"]] == [
+        told[name] for name in ("quarantine.activity", "gold.device_totals")
+    ]
+    assert document["sources"]["event"]["bronze_rows"] == 2
+    page = Path(document["page"]).read_text(encoding="utf-8")
+    assert page.count("is damaged or cut short") == 2
+    assert "<h3>gold.device_totals: cannot be read</h3>" in page
+    assert "<h3>gold.device_counts: 0 rows</h3>" in page
+
+    assert main.main(["status", "--json"]) == 1
+    queries = json.loads(capsys.readouterr().out)["queries"]
+    assert [q["waiting_rows"] for q in queries if q["query"] == "silver.event"] == [2]
 
 
 def test_csv_is_byte_for_byte_unless_a_terminal_would_obey_it(

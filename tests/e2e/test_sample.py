@@ -21,6 +21,7 @@ def test_all_activity_samples_reach_gold(lakehouse: Lakehouse) -> None:
     assert lakehouse.rows("gold.device_totals") == [("nexus4_1", 1), ("nexus4_2", 9)]
     _is_on_the_page(lakehouse)
     _goes_idle(lakehouse)
+    _tells_what_is_damaged(lakehouse)
 
 
 def _is_on_the_page(lakehouse: Lakehouse) -> None:
@@ -67,3 +68,17 @@ def _goes_idle(lakehouse: Lakehouse) -> None:
     assert told == []
     lakehouse.land("activity", "new.json", "{}")
     assert not is_idle(), "a file has come"
+
+
+def _tells_what_is_damaged(lakehouse: Lakehouse) -> None:
+    """A night beside a damaged table: its report is there all the same."""
+    log = lakehouse.config.layout.table("quarantine.activity") / "_delta_log"
+    newest = max(log.glob("*.json"))
+    whole = newest.read_bytes()
+    newest.write_bytes(b"")
+    report = lakehouse.night()
+    (told,) = report.errors
+    assert told.startswith(f"quarantine.activity: {newest} is damaged or cut short")
+    assert (report.balances, report.exit_status) == ({}, 1)
+    assert set(report.seconds) >= {"bronze", "silver", "gold", "maintain"}
+    newest.write_bytes(whole)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,33 @@ def test_a_source_that_is_stuck_beside_a_stream_is_not_balanced(
     assert [finding[: len(told[0])] for finding in found.findings] == told * (not is_balanced)
     assert found.unjudged == ("activity",)
     assert found.notes[-1] == "gold: not compared, for activity is being written."
+
+
+def test_a_source_that_was_cut_off_is_told_beside_another_layer_that_is_on(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bronze's process will never put on record what silver's did, so nobody waits for it."""
+    config = replace(load({}, PROJECT), layout=home.layout)
+    checkpoints.done(config.layout, "silver.activity", 0, version=1)
+    rows(config, "silver.activity", 4, n="long")
+    monkeypatch.setattr(module, "PATIENCE", 0.0)
+    said: list[str] = []
+    with lock.hold(config.layout, ["bronze"], "run bronze"):
+        found = audit(config, say=said.append)
+    told = "silver.activity: a run was cut off before it was put on record; the next run settles it"
+    assert found.findings[0] == f"{told}."
+    assert (found.is_balanced, found.unjudged, said) == (False, (), [])
+    checkpoints.done(config.layout, "bronze.event", 0, version=1)
+    with lock.hold(config.layout, ["bronze"], "run bronze"):
+        found = audit(config, say=said.append)
+    assert found.findings[0] == f"{told}."
+    assert (found.is_balanced, found.unjudged) == (False, ("event",))
+    assert said == [f"waiting until the last batches of {who()} are on record"]
+    assert found.notes[0].startswith(f"event: {who()} is writing it")
+
+
+def who() -> str:
+    return f"medallion run bronze, pid {os.getpid()}"
 
 
 def rows(config: Config, table: str, count: int, **columns: str) -> Path:

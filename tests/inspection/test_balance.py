@@ -8,7 +8,7 @@ import pytest
 
 from medallion.config.loader import load
 from medallion.config.model import Config
-from medallion.inspection.balance import Balance, balances, unbalanced, unsettled
+from medallion.inspection.balance import Balance, look, unbalanced
 from medallion.lakehouse import records, specs
 from medallion.ops.runs import Runs
 from tests.support import PROJECT, checkpoints
@@ -66,27 +66,27 @@ def record(config: Config, query: str, **figures: int) -> None:
 def test_tables_and_records_make_the_balance(config: Config) -> None:
     """Bronze has 5 and 5 and 3 rows, of which silver has read the first two commits."""
     nothing = Balance(0, 0, 0, 0, 0, 0, 0)
-    assert balances(config, Runs(config.layout)) == {"activity": nothing}
+    assert look(config, Runs(config.layout)).balances == {"activity": nothing}
     append(config, "bronze.activity", 5, 5, 3)  # versions 1 to 3
     append(config, "silver.activity", 4)
     append(config, "quarantine.activity", 1, 2)
     record(config, "bronze.activity", rows_in=13)
     checkpoints.done(config.layout, "silver.activity", 0, version=3)
     record(config, "silver.activity", duplicate_rows=3, late_rows=2)
-    assert balances(config, Runs(config.layout)) == {"activity": EVEN}
+    assert look(config, Runs(config.layout)).balances == {"activity": EVEN}
 
 
 def test_a_batch_without_a_record_is_unsettled(config: Config) -> None:
     queries = ["bronze.activity", "silver.activity"]
-    assert unsettled(config, Runs(config.layout)) == []
+    assert look(config, Runs(config.layout)).unsettled == []
     for query in queries:
         checkpoints.done(config.layout, query, 7, version=1)
-    assert unsettled(config, Runs(config.layout)) == queries
+    assert look(config, Runs(config.layout)).unsettled == queries
     record(config, "bronze.activity", last_batch=7)
     record(config, "silver.activity", last_batch=6)
-    assert unsettled(config, Runs(config.layout)) == ["silver.activity"]
+    assert look(config, Runs(config.layout)).unsettled == ["silver.activity"]
     record(config, "silver.activity", last_batch=8)  # of a checkpoint that was put back
-    assert unsettled(config, Runs(config.layout)) == []
+    assert look(config, Runs(config.layout)).unsettled == []
     checkpoints.planned(config.layout, "bronze.activity", 8, version=2)
     (config.layout.checkpoint("bronze.activity") / "metadata").write_text("")
-    assert unsettled(config, Runs(config.layout)) == ["bronze.activity"], "a machine stopped"
+    assert look(config, Runs(config.layout)).unsettled == ["bronze.activity"], "a machine stopped"

@@ -145,6 +145,41 @@ def test_rows_that_wait_for_a_query_that_did(config: Config, read: int, waiting:
     assert found.watermark == "2018-03-02T10:02:33+00:00"
 
 
+def damage(config: Config, table: str) -> str:
+    """Cut a table's newest commit off; what is said of it then, to the name of its file."""
+    newest = max((config.layout.table(table) / "_delta_log").glob("*.json"))
+    newest.write_bytes(b"")
+    return f"{table}: {newest} is damaged or cut short"
+
+
+def test_a_damaged_table_is_told_of_the_queries_that_read_it(config: Config) -> None:
+    record(config, "silver.activity", rows_in=5)
+    for table, count in (("bronze.activity", 3), ("bronze.event", 4)):
+        add_rows(config, table, count)
+    told = damage(config, "bronze.activity")
+    found = {one.query: one for one in status(config)}
+    assert [name for name, one in found.items() if not one.is_known] == ["silver.activity"]
+    broken = found["silver.activity"]
+    assert (broken.rows_in, broken.waiting_rows) == (5, None)
+    assert str(broken.error).startswith(f"what waits is not known: {told}")
+    assert found["silver.event"].waiting_rows == 4
+    offsets = config.layout.checkpoint("silver.event") / "offsets"
+    checkpoints.done(config.layout, "silver.event", 0, version=1)
+    (offsets / "0").write_text("")
+    assert not of(config, "silver.event").is_known
+
+
+def test_a_damaged_record_hides_no_backlog(home: Home, config: Config) -> None:
+    home.land("a.json", "x" * 100)
+    record(config, "bronze.activity")
+    told = damage(config, "ops.runs")
+    found = status(config)
+    assert {(one.state, one.is_known) for one in found} == {("unknown", False)}
+    assert all(str(one.error).startswith(f"what it did is not known: {told}") for one in found)
+    assert found[0].backlog
+    assert found[0].backlog.bytes == 100
+
+
 def test_the_last_run_counts_not_the_first(config: Config) -> None:
     record(config, "silver.event", state="failed", error="it broke", started_at=START)
     record(config, "silver.event", started_at=START + 60_000_000, rows_in=8, rows_out=5)

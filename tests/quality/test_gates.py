@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from medallion.errors import ConfigError
+from medallion.errors import ConfigError, MedallionError
 from medallion.quality.gates import Gates
 from medallion.quality.results import Failure, Verdict
 from medallion.quality.suites import suite_path
@@ -275,6 +275,21 @@ def test_data_docs_show_the_last_result_of_each_table(
     assert index == results / "data_docs" / "index.html"
     assert "silver.activity" in index.read_text()
     assert gates.build_docs() is None
+
+
+@pytest.mark.parametrize("in_the_way", ["", "validations/silver"])
+def test_a_verdict_holds_where_nothing_can_be_shown_of_it(
+    spark: SparkSession, conf: Path, tmp_path: Path, in_the_way: str
+) -> None:
+    """Where a folder is to be there is a file, which stops an administrator as well."""
+    results = tmp_path / "results"
+    (results / in_the_way).parent.mkdir(parents=True, exist_ok=True)
+    (results / in_the_way).write_text("")
+    gates, good = Gates(conf, results), spark.sql(ACTIVITY.format(rows=3))
+    verdict = validate(gates, "silver.activity", good.union(good))
+    assert (verdict.rows, only(verdict, "unique_recordings").unexpected_count) == (6, 3)
+    with pytest.raises((MedallionError, OSError), match=f"results/?{in_the_way}"):
+        gates.build_docs()
 
 
 def test_the_project_and_home_stay_untouched(conf: Path, results: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from medallion.cli.render.terminal import document, pour, show
 from medallion.config.model import Config
 from medallion.config.queries import layers_in_use
-from medallion.errors import UsageError
+from medallion.errors import MedallionError, UsageError
 from medallion.lakehouse.text import Say, counted, visible
 from medallion.spark.workload import Work
 
@@ -30,11 +30,9 @@ def land(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.render import land as render
     from medallion.factory import DataFactory
 
-    landing = config.layout.root / "landing"
-    factory = DataFactory(landing, seed=options.seed, dirty=options.dirty)
+    factory = DataFactory(config.layout.root / "landing", seed=options.seed, dirty=options.dirty)
     reports = factory.land(options.batches, options.files, options.rows, options.source)
-    _report(options, render, reports)
-    return 0
+    return _report(options, render, reports)
 
 
 def _land_sample(config: Config, options: argparse.Namespace) -> int:
@@ -98,16 +96,19 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
         report, told = _busy_night(config, options, told), []
     else:
         told.append("nothing is new")
-    if waiting := ledger.read(config.layout, state=ledger.PENDING):
-        files = counted(len(waiting), "file")
-        told.append(f"{files} not taken in yet: medallion files --state pending")
+    try:
+        if waiting := ledger.read(config.layout, state=ledger.PENDING):
+            files = counted(len(waiting), "file")
+            told.append(f"{files} not taken in yet: medallion files --state pending")
+    except MedallionError as damaged:
+        report.add_error(str(damaged))
     for line in told:
         _say(quiet)(line)
     report.seconds["all"] = time.monotonic() - started
-    if quiet:
-        show(document(render.as_json(report)))
-    else:
-        show(render.as_text(report, catalog.first_rows(config)))
+    gold = [] if quiet else catalog.first_rows(config)
+    for unreadable in filter(None, (each.unreadable for each in gold)):
+        report.add_error(unreadable)
+    show(document(render.as_json(report)) if quiet else render.as_text(report, gold))
     for line in render.failures(report):
         show(visible(f"medallion: {line}"), sys.stderr)
     return 0 if report.is_good else max(report.exit_status, 1)
@@ -150,8 +151,7 @@ def audit(config: Config, options: argparse.Namespace) -> int:
     from medallion.inspection.audit import audit
 
     found = audit(_there(config, options), options.deep, _say(True))
-    _report(options, render, found)
-    return 0 if found.is_balanced else 1
+    return _report(options, render, found, found.is_balanced)
 
 
 def report(config: Config, options: argparse.Namespace) -> int:
@@ -161,7 +161,9 @@ def report(config: Config, options: argparse.Namespace) -> int:
     found = overview(_there(config, options))
     page = render.write(found, Path(options.output or config.layout.report))
     show(document({**render.as_json(found), "page": page}) if options.json else page)
-    return 0
+    for line in found.unreadable:
+        show(visible(f"medallion: {line}"), sys.stderr)
+    return 1 if found.unreadable else 0
 
 
 def backfill(config: Config, options: argparse.Namespace) -> int:
@@ -170,8 +172,7 @@ def backfill(config: Config, options: argparse.Namespace) -> int:
 
     say = _say(bool(options.json))
     found = backfill.backfill(config, options.source, Path(options.path), say, options.debug)
-    _report(options, render, found)
-    return 0 if found.is_good else 1
+    return _report(options, render, found, found.is_good)
 
 
 def refresh(config: Config, options: argparse.Namespace) -> int:
@@ -187,16 +188,15 @@ def maintain(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.render import maintain as render
     from medallion.pipeline import maintenance
 
-    _report(options, render, maintenance.by_hand(_there(config, options)))
-    return 0
+    return _report(options, render, maintenance.by_hand(_there(config, options)))
 
 
 def status(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.render import status as render
     from medallion.inspection import status
 
-    _report(options, render, status.status(_there(config, options)))
-    return 0
+    found = status.status(_there(config, options))
+    return _report(options, render, found, all(one.is_known for one in found))
 
 
 def files(config: Config, options: argparse.Namespace) -> int:
@@ -204,21 +204,20 @@ def files(config: Config, options: argparse.Namespace) -> int:
     from medallion.inspection import catalog
 
     found = catalog.files(_there(config, options), options.pattern, options.source, options.state)
-    _report(options, render, found)
-    return 0
+    return _report(options, render, found)
 
 
 def schema(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.render import schema as render
     from medallion.inspection import catalog
 
-    _report(options, render, catalog.schema(_there(config, options), options.source))
-    return 0
+    return _report(options, render, catalog.schema(_there(config, options), options.source))
 
 
-def _report(options: argparse.Namespace, render: Any, found: Any) -> None:
-    """Print a result by the module that has words for it."""
+def _report(options: argparse.Namespace, render: Any, found: Any, is_good: bool = True) -> int:
+    """Print a result by the module that has words for it; the exit status."""
     show(document(render.as_json(found)) if options.json else render.as_text(found))
+    return 0 if is_good else 1
 
 
 def _there(config: Config, options: argparse.Namespace) -> Config:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from medallion.config.model import Config
 from medallion.errors import MedallionError
 from medallion.inspection import balance as accounting
 from medallion.inspection import recount
-from medallion.inspection.balance import Balance
+from medallion.inspection.balance import Balance, Look
 from medallion.lakehouse import lock
 from medallion.lakehouse.text import Say
 from medallion.ops.runs import Runs
@@ -25,14 +26,15 @@ class Audit:
     """The balance of each source, and what to look at where something does not add up.
 
     `notes` say what could not be looked at, and what is on record as lost or not taken in; they are
-    no faults. The sources of `unjudged` are being
-    written, and their last batches are not on record yet.
+    no faults. The sources of `unjudged` are being written, and their last batches are not on record
+    yet. Of the findings, `unreadable` are those of tables that cannot be read.
     """
 
     balances: dict[str, Balance]
     findings: tuple[str, ...]
     notes: tuple[str, ...] = ()
     unjudged: tuple[str, ...] = ()
+    unreadable: tuple[str, ...] = ()
 
     @property
     def is_balanced(self) -> bool:
@@ -47,11 +49,12 @@ def audit(config: Config, everything: bool = False, say: Say = lambda _: None) -
     With `everything`, every file and table is counted again, whatever the balance says. Beside a
     stream that is on, waits up to half a minute for the moment at which all is on record.
     """
-    look, holder = _at_rest(config, say)
-    found, unsettled = look.balances, look.unsettled
-    unjudged = {query.partition(".")[2] for query in unsettled} if holder else set()
-    findings = list(dict.fromkeys(look.unreadable))
-    findings += _not_on_record(Runs(config.layout), unsettled, holder)
+    look, writers = _at_rest(config, say)
+    found = look.balances
+    written, _ = _by_writer(look.unsettled, writers)
+    unjudged = {_source(query): who for query, who in written.items()}
+    findings = [*look.unreadable]
+    findings += _not_on_record(Runs(config.layout), look.unsettled, writers)
     notes = [
         f"{table}: the configuration has no source of that name; its rows are not balanced here."
         for table in _of_no_source(config)
@@ -60,7 +63,7 @@ def audit(config: Config, everything: bool = False, say: Say = lambda _: None) -
     for name in [name for name in found if name not in unjudged]:
         judged = _judge_at_rest(config, name, look.of(name), everything, say)
         if judged is None:
-            unjudged.add(name)
+            unjudged[name] = next(iter(writers.values()), "another process")
         else:
             found[name], deeper = judged
             findings += deeper.findings
@@ -73,71 +76,58 @@ def audit(config: Config, everything: bool = False, say: Say = lambda _: None) -
         deeper = recount_gold.recount(config, say)
         findings += deeper.findings
         notes += deeper.notes
-    who = holder or "another process"
     not_judged = (
         f"{name}: {who} is writing it, and its last batches are not on record yet: not judged."
-        for name in sorted(unjudged)
+        for name, who in sorted(unjudged.items())
     )
-    notes = [*not_judged, *notes]
-    return Audit(found, tuple(findings), tuple(notes), tuple(sorted(unjudged)))
+    told = (tuple(findings), (*not_judged, *notes))
+    return Audit(found, *told, tuple(sorted(unjudged)), tuple(look.unreadable))
 
 
-@dataclass(frozen=True)
-class _Look:
-    """The balances, the queries with batches that are not on record, and what cannot be read."""
-
-    balances: dict[str, Balance] = field(default_factory=dict)
-    unsettled: list[str] = field(default_factory=list)
-    unreadable: list[str] = field(default_factory=list)
-
-    def of(self, name: str) -> _Look:
-        """What was seen of one source that can be read."""
-        unsettled = [query for query in self.unsettled if query.partition(".")[2] == name]
-        return _Look({name: self.balances[name]}, unsettled)
-
-
-def _look(config: Config) -> _Look:
-    """Each source looked at by itself: what cannot be read of one hides nothing of the others."""
-    found, runs = _Look(), Runs(config.layout)
-    for name, source in config.sources.items():
-        alone = replace(config, sources={name: source}, gold={})
-        try:
-            unsettled = accounting.unsettled(alone, runs)
-            found.balances.update(accounting.balances(alone, runs))
-        except MedallionError as error:
-            found.unreadable.append(str(error))
-        else:
-            found.unsettled.extend(unsettled)
-    return found
-
-
-def _at_rest(config: Config, say: Say) -> tuple[_Look, str | None]:
-    """All sources looked at when nobody writes, and who writes nevertheless, if any."""
+def _at_rest(config: Config, say: Say) -> tuple[Look, dict[str, str]]:
+    """All sources looked at when nobody writes, and who writes a layer nevertheless."""
     until: float | None = None
     while True:
-        found = _look(config)
-        holders = (lock.holder(config.layout, layer) for layer in accounting.SETTLED)
-        holder = next(filter(None, holders), None)
-        is_open = found.unsettled or accounting.unbalanced(found.balances.items())
-        if not holder or not is_open:
-            return found, holder
+        # Before the look: whoever ends in the midst of it has put all on record.
+        writers = {
+            layer: who for layer in accounting.SETTLED if (who := lock.holder(config.layout, layer))
+        }
+        found = accounting.look(config, Runs(config.layout))
+        written, cut_off = _by_writer(found.unsettled, writers)
+        odd = set(accounting.unbalanced(found.balances.items())) - set(map(_source, cut_off))
+        if not written and not (writers and odd):
+            return found, writers
         if until is None:
-            say(f"waiting until {holder}, has put its last batches on record")
+            holders = " and ".join(dict.fromkeys(writers.values()))
+            say(f"waiting until the last batches of {holders} are on record")
             until = time.monotonic() + PATIENCE
         elif time.monotonic() > until:
-            return found, holder
+            return found, writers
         time.sleep(0.2)
 
 
-def _not_on_record(runs: Runs, unsettled: list[str], holder: str | None) -> list[str]:
-    """Findings about queries whose last batches are not on record; `holder` writes now, if any."""
-    if not holder:
-        cut_off = "a run was cut off before it was put on record; the next run settles it."
-        return [f"{name}: {cut_off}" for name in unsettled]
-    return [
+def _source(query: str) -> str:
+    return query.partition(".")[2]
+
+
+def _by_writer(
+    unsettled: Iterable[str], writers: Mapping[str, str]
+) -> tuple[dict[str, str], list[str]]:
+    """Of queries that are not on record: who writes them, by the locks of their own layers; and
+    those that nobody writes, which are cut off, whatever other layers are on."""
+    found = {query: writers.get(query.partition(".")[0]) for query in unsettled}
+    written = {query: who for query, who in found.items() if who}
+    return written, [query for query in found if query not in written]
+
+
+def _not_on_record(runs: Runs, unsettled: list[str], writers: Mapping[str, str]) -> list[str]:
+    """Findings about queries whose last batches are not on record."""
+    written, cut_off = _by_writer(unsettled, writers)
+    told = "a run was cut off before it was put on record; the next run settles it."
+    return [f"{name}: {told}" for name in cut_off] + [
         f"{name}: it has failed, and what it did last is not on record ({runs.error(name)}); "
-        f"{holder} tries it again."
-        for name in unsettled
+        f"{who} tries it again."
+        for name, who in written.items()
         if runs.has_failed(name)
     ]
 
@@ -149,7 +139,7 @@ def _of_no_source(config: Config) -> list[str]:
 
 
 def _judge_at_rest(
-    config: Config, name: str, look: _Look, everything: bool, say: Say
+    config: Config, name: str, look: Look, everything: bool, say: Say
 ) -> tuple[Balance, Recount] | None:
     """A source's balance, and what its rows, or its ledger, say beside it; None where it is written
     all the while.
@@ -160,12 +150,12 @@ def _judge_at_rest(
     until = time.monotonic() + PATIENCE
     while True:
         judged = _judge(config, name, look.balances[name], everything)
-        if not judged.findings or _look(alone) == look:
+        if not judged.findings or accounting.look(alone, Runs(config.layout)) == look:
             return look.balances[name], judged
-        now, holder = _at_rest(alone, say)
+        now, writers = _at_rest(alone, say)
         if now.unreadable:
             return look.balances[name], Recount(now.unreadable)
-        if time.monotonic() > until or (holder and now.unsettled):
+        if time.monotonic() > until or _by_writer(now.unsettled, writers)[0]:
             return None
         look = now
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from medallion.config.model import Config, SourceConfig
 from medallion.config.queries import Query, queries
+from medallion.errors import MedallionError
 from medallion.lakehouse import tables
 from medallion.layers import recovery
 from medallion.ops.runs import Runs, Sums
@@ -38,14 +39,42 @@ class Balance:
         )
 
 
-def balances(config: Config, runs: Runs) -> dict[str, Balance]:
-    """The balance of each source: lines, duplicates and late rows from the engine's records,
-    the other rows from the tables."""
-    sums = runs.standing.sums
-    return {name: _balance(config, source, sums) for name, source in config.sources.items()}
+@dataclass(frozen=True)
+class Look:
+    """The balances, the queries with batches that are not on record, and what cannot be read.
+
+    Of a query that is not on record, the process was cut off, in the midst of a batch maybe, which
+    counts once it has written.
+    """
+
+    balances: dict[str, Balance] = field(default_factory=dict)
+    unsettled: list[str] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
+
+    def of(self, name: str) -> Look:
+        """What was seen of one source that can be read."""
+        unsettled = [query for query in self.unsettled if query.partition(".")[2] == name]
+        return Look({name: self.balances[name]}, unsettled)
+
+
+def look(config: Config, runs: Runs) -> Look:
+    """Each source looked at by itself: what cannot be read of one hides nothing of the others."""
+    found = Look()
+    for name, source in config.sources.items():
+        alone = replace(config, sources={name: source}, gold={})
+        try:
+            unsettled = _unsettled(alone, runs)
+            found.balances[name] = _balance(alone, source, runs.standing.sums)
+        except MedallionError as error:
+            if str(error) not in found.unreadable:  # the record is of all sources
+                found.unreadable.append(str(error))
+        else:
+            found.unsettled.extend(unsettled)
+    return found
 
 
 def _balance(config: Config, source: SourceConfig, sums: Mapping[str, Sums]) -> Balance:
+    """Lines, duplicates and late rows from the engine's records, other rows from the tables."""
     layout = config.layout
     from_bronze = sums.get(f"bronze.{source.name}")
     from_silver = sums.get(f"silver.{source.name}")
@@ -62,9 +91,7 @@ def _balance(config: Config, source: SourceConfig, sums: Mapping[str, Sums]) -> 
     )
 
 
-def unsettled(config: Config, runs: Runs) -> list[str]:
-    """Queries with batches that no run has recorded: their process was cut off, in the midst of one
-    maybe, which counts once it has written."""
+def _unsettled(config: Config, runs: Runs) -> list[str]:
     return [
         query.name
         for query in queries(config)

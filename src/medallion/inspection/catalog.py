@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from medallion.config.model import Aggregate, Config
-from medallion.errors import UsageError
+from medallion.errors import MedallionError, UsageError
 from medallion.lakehouse import tables
 from medallion.ops import ledger
 from medallion.ops.ledger import Entry
@@ -19,11 +19,12 @@ ROWS_SHOWN = 10
 
 @dataclass(frozen=True)
 class FirstRows:
-    """How many rows a table has, and the first of them."""
+    """How many rows a table has, and the first of them, or why it cannot be read."""
 
     table: str
     rows: int
     first: engine.Result
+    unreadable: str | None = None
 
 
 def files(config: Config, pattern: str, source: str | None, state: str | None) -> list[Entry]:
@@ -57,7 +58,15 @@ def schema(config: Config, source: str) -> list[Version]:
 
 def first_rows(config: Config, most: int = ROWS_SHOWN) -> list[FirstRows]:
     """The first rows of each table of gold, in the order of its groups."""
-    return [_first_rows(config, f"gold.{name}", most) for name in config.gold]
+    return [_first_rows_or_why(config, f"gold.{name}", most) for name in config.gold]
+
+
+def _first_rows_or_why(config: Config, table: str, most: int) -> FirstRows:
+    try:
+        return _first_rows(config, table, most)
+    except MedallionError as error:
+        why = f"{table}: {str(error).removeprefix(f'{table}: ')}"
+        return FirstRows(table, 0, engine.Result((), []), why)
 
 
 def _first_rows(config: Config, table: str, most: int) -> FirstRows:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from functools import partial
+from typing import TypeVar
 
 from medallion.config.model import Config
+from medallion.errors import MedallionError
 from medallion.inspection import catalog
 from medallion.inspection.audit import Audit, audit
 from medallion.inspection.catalog import FirstRows
@@ -15,6 +18,7 @@ from medallion.ops import runs
 from medallion.ops.runs import GateRecord, Runs
 
 ROWS_OF_GOLD, NEWEST_RUNS = 50, 50
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,7 @@ class Overview:
         broken: the rows of quarantine by source and rule; one that breaks two counts for both.
         gates: each table's last gate.
         runs: the newest ones, the newest first.
+        unreadable: why some of it is not shown.
     """
 
     root: str
@@ -53,18 +58,34 @@ class Overview:
     broken: Mapping[str, Mapping[str, int]]
     gates: Mapping[str, GateRecord]
     runs: tuple[QueryRun, ...]
+    unreadable: tuple[str, ...] = ()
 
 
 def overview(config: Config) -> Overview:
-    """Look at everything once; beside a stream, when all is on record, or half a minute later."""
+    """Look at everything once; beside a stream, when all is on record, or half a minute later.
+
+    Each table is looked at by itself: one that cannot be read hides nothing of the others.
+    """
+    made_at, found = clock.now(), audit(config)
+    gold = tuple(catalog.first_rows(config, ROWS_OF_GOLD))
+    unreadable = [*found.unreadable, *(each.unreadable for each in gold if each.unreadable)]
+
+    def asked(ask: Callable[[], _Found], otherwise: _Found) -> _Found:
+        try:
+            return ask()
+        except MedallionError as error:
+            unreadable.append(str(error))
+            return otherwise
+
     return Overview(
         root=str(config.layout.root),
-        made_at=clock.now(),
-        audit=audit(config),
-        gold=tuple(catalog.first_rows(config, ROWS_OF_GOLD)),
-        broken={name: _broken(config, name) for name in config.sources},
-        gates=Runs(config.layout).standing.gates,
-        runs=_runs(config),
+        made_at=made_at,
+        audit=found,
+        gold=gold,
+        broken={name: asked(partial(_broken, config, name), {}) for name in config.sources},
+        gates=asked(lambda: Runs(config.layout).standing.gates, {}),
+        runs=asked(partial(_runs, config), ()),
+        unreadable=tuple(dict.fromkeys(unreadable)),
     )
 
 

@@ -16,7 +16,7 @@ from medallion.sources import base
 from medallion.sources.formats import KINDS
 from medallion.spark import checkpoints
 
-RUNNING, NEVER = "running", "never run"
+RUNNING, NEVER, UNKNOWN = "running", "never run", "unknown"
 _LEFT = "a refresh has left it to be rebuilt, which the next medallion nightly does"
 
 
@@ -47,16 +47,30 @@ class QueryStatus:
     error: str | None
     backlog: BacklogStatus | None = None
 
+    @property
+    def is_known(self) -> bool:
+        """Whether all of it could be read."""
+        waits_are_known = self.waiting_rows is not None or self.backlog is not None
+        return waits_are_known and self.state != UNKNOWN
+
 
 def status(config: Config) -> list[QueryStatus]:
-    """The queries of all layers, in their order."""
-    standing = Runs(config.layout).standing
+    """The queries of all layers, in their order; what cannot be read is told of those it is of."""
+    standing, unknown = _standing(config)
     held, left = _held(config, standing), _left(config)
     found = [_status(config, query, standing, held) for query in queries(config)]
-    return [
-        replace(one, error=_more(one.error, left[one.query])) if one.query in left else one
-        for one in found
-    ]
+    if unknown:
+        found = [replace(one, state=UNKNOWN, error=_more(unknown, one.error)) for one in found]
+    return [replace(one, error=_more(one.error, left.get(one.query))) for one in found]
+
+
+def _standing(config: Config) -> tuple[Standing, str | None]:
+    """What is on record, or an empty record, and why it cannot be read."""
+    try:
+        return Runs(config.layout).standing, None
+    except MedallionError as damaged:
+        nothing = Standing({}, {}, {}, {}, {}, {}, {}, frozenset(), 0)
+        return nothing, f"what it did is not known: {damaged}"
 
 
 def _left(config: Config) -> dict[str, str]:
@@ -73,8 +87,8 @@ def _held(config: Config, standing: Standing) -> str | None:
     return f"held back: {due.why_held(held)}" if held else None
 
 
-def _more(error: str | None, told: str) -> str:
-    return f"{error}; {told}" if error else told
+def _more(*told: str | None) -> str | None:
+    return "; ".join(filter(None, told)) or None
 
 
 def _status(config: Config, query: Query, standing: Standing, held: str | None) -> QueryStatus:
@@ -82,17 +96,18 @@ def _status(config: Config, query: Query, standing: Standing, held: str | None) 
     checkpoint = layout.checkpoint(query.name)
     batch = checkpoints.last_committed(checkpoint)
     holder = lock.holder(layout, query.layer)
-    backlog, error = None, run.error if run else None
-    if not query.upstream:
-        busy = standing.last_busy.get(query.name)
-        try:
+    waiting, backlog, mark, error = None, None, None, run.error if run else None
+    try:
+        waiting = waiting_rows(config, query)
+        if not query.upstream:
+            busy = standing.last_busy.get(query.name)
             backlog = _backlog(config, config.sources[query.source], busy)
-        except MedallionError as unknown:  # a broker that does not answer
-            told = f"what waits is not known: {str(unknown).removeprefix(f'{query.name}: ')}"
-            error = _more(error, told)
+        mark = checkpoints.watermark(checkpoint, batch)
+    except MedallionError as unknown:  # a broker that does not answer, a table that is damaged
+        told = f"what waits is not known: {str(unknown).removeprefix(f'{query.name}: ')}"
+        error = _more(error, told)
     if held and query.layer == "gold":
         error = _more(error, held)
-    mark = checkpoints.watermark(checkpoint, batch) if batch >= 0 else None
     return QueryStatus(
         query=query.name,
         state=_state(run, holder),
@@ -100,7 +115,7 @@ def _status(config: Config, query: Query, standing: Standing, held: str | None) 
         last_run_at=_moment(run.started_at) if run else None,
         rows_in=run.rows_in if run else None,
         rows_out=run.rows_out if run else None,
-        waiting_rows=waiting_rows(config, query),
+        waiting_rows=waiting,
         watermark=_moment(mark * 1000) if mark else None,
         error=error,
         backlog=backlog,

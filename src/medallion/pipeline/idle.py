@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from medallion.config.model import Config
 from medallion.config.queries import Query, layers_in_use, names, queries
-from medallion.inspection.balance import balances
+from medallion.inspection import balance as accounting
 from medallion.inspection.status import waiting_rows
 from medallion.lakehouse import lock, tables
 from medallion.lakehouse.text import Say
@@ -34,7 +34,8 @@ def end_if_idle(config: Config, command: str, say: Say) -> Report | None:
             runs = Runs(config.layout)
             if _has_work(config, runs, say):
                 return None
-            report = Report(balances=balances(config, runs))
+            look = accounting.look(config, runs)
+            report = Report(balances=look.balances, errors=look.unreadable)
         except Exception:  # whatever is wrong, the run that follows meets it, and tells
             return None
     return report if report.is_good else None

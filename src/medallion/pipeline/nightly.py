@@ -23,7 +23,7 @@ from medallion.pipeline.report import GateResult, Report
 from medallion.quality.gates import Gates
 from medallion.quality.results import Failure
 from medallion.quality.suites import read_suite
-from medallion.spark.errors import SPARK_ERRORS, in_words
+from medallion.spark.errors import in_words
 
 Waiting = tuple[Flow, Future[GateResult | None]]
 
@@ -41,20 +41,28 @@ class Nightly:
         self.worker = ThreadPoolExecutor(1)
 
     def run(self) -> Report:
-        """Run the layers; gold only if nothing holds it back."""
+        """Run the layers, and tell how it went, whatever failed on the way."""
         with self.worker:
-            waiting = self._layer("bronze")
-            waiting += self._layer("silver")
-            self._collect(waiting)
-            if any(gate.stops for gate in self.report.gates):
-                self._say(GOLD_IS_HELD)
-            else:
-                self._collect(self._layer("gold"))
-                self._publish()
+            with self._reporting_errors("nightly"):
+                self._layers()
             self._timed("docs", self._build_docs)
         self._timed("maintain", self._maintain)
-        self.report.balances = accounting.balances(self.config, self.pipeline.runs)
+        with self._reporting_errors("balance"):
+            look = accounting.look(self.config, self.pipeline.runs)
+            self.report.balances = look.balances
+            self._tell_all("balance", map(MedallionError, look.unreadable))
         return self.report
+
+    def _layers(self) -> None:
+        """Gold only if nothing holds it back."""
+        waiting = self._layer("bronze")
+        waiting += self._layer("silver")
+        self._collect(waiting)
+        if any(gate.stops for gate in self.report.gates):
+            self._say(GOLD_IS_HELD)
+        else:
+            self._collect(self._layer("gold"))
+            self._publish()
 
     def _maintain(self) -> None:
         found = maintenance.maintain(self.config, self.pipeline.runs, LAYERS)
@@ -77,23 +85,22 @@ class Nightly:
     def _stream(self, layer: str) -> None:
         # Such as what was rebuilt while gold was held back.
         self._tell_all("refresh", refresh.finish(self.pipeline, layer, self.unjudged))
-        with self._reporting_errors(layer):
-            self.pipeline.run(layer, without=self.unjudged, is_finished=True)
+        self.pipeline.run(layer, without=self.unjudged, is_finished=True)
 
     @contextmanager
     def _reporting_errors(self, what: str) -> Iterator[None]:
-        """What fails is told, and the rest goes on."""
+        """What fails is told, whatever it is, and the rest goes on."""
         try:
             yield
-        except (MedallionError, *SPARK_ERRORS) as error:
+        except Exception as error:
             self._tell_all(what, [error])
 
     def _tell_all(self, what: str, errors: Iterable[Exception]) -> None:
         for error in errors:
-            self.report.errors.append(in_words(error))
+            told = in_words(error)
             status = error.exit_status if isinstance(error, MedallionError) else 1
-            self.report.exit_status = max(self.report.exit_status, status)
-            self._say(f"{what:<9} {self.report.errors[-1]}")
+            self.report.add_error(told, status)
+            self._say(f"{what:<9} {told}")
 
     def _judge(self, flow: Flow, standing: Standing) -> GateResult | None:
         """Judge the rows that have not passed yet, those of a run that was held among them."""
@@ -161,7 +168,8 @@ class Nightly:
 
     def _timed(self, name: str, work: Any) -> None:
         started = time.monotonic()
-        work()
+        with self._reporting_errors(name):
+            work()
         self.report.seconds[name] = time.monotonic() - started
         if name != "docs":
             self._say(f"{name:<9} {self.report.seconds[name]:5.1f} s")

@@ -38,6 +38,12 @@ class Report:
     docs: str | None = None
     exit_status: int = 0  # of the worst error
 
+    def add_error(self, told: str, exit_status: int = 1) -> None:
+        """Tell what went wrong, once: of a damaged table, several steps say the same."""
+        self.exit_status = max(self.exit_status, exit_status)
+        if not any(told in known for known in self.errors):
+            self.errors.append(told)
+
     @property
     def is_good(self) -> bool:
         """Whether the run did all that it should have."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
+from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
@@ -12,6 +13,9 @@ from pyspark.sql import functions as F
 
 from medallion.quality.rules import row_condition
 from medallion.quality.suites import BY_QUERY, Expectation
+
+if TYPE_CHECKING:
+    from great_expectations.core import ExpectationValidationResult
 
 _VIEW = "gate_batch"
 
@@ -47,6 +51,21 @@ def count_broken(
     counted = zip([*conditions, *queries], [*by_row, *by_query], strict=True)
     is_share = {e.name for e in expectations if e.kwargs.get("mostly", 1) != 1}
     return rows, {name: count for name, count in counted if not (count and name in is_share)}
+
+
+def counted(expectation: Expectation, rows: int, broken: int) -> ExpectationValidationResult:
+    """The result of an expectation that so many rows break, or its query finds."""
+    from great_expectations.core import ExpectationValidationResult
+
+    found = {
+        "element_count": rows,
+        "unexpected_count": broken,
+        "unexpected_percent": 100 * broken / max(rows, 1),
+    }
+    by_query = expectation.kind == BY_QUERY
+    return ExpectationValidationResult(
+        success=not broken, result={"observed_value": broken} if by_query else found
+    )
 
 
 def _condition(expectation: Expectation) -> str | None:

@@ -16,8 +16,8 @@ from urllib.parse import unquote, urlparse
 
 from pyspark.sql import DataFrame
 
-from medallion.errors import ConfigError
-from medallion.quality.counting import count_broken
+from medallion.errors import ConfigError, MedallionError
+from medallion.quality.counting import count_broken, counted
 from medallion.quality.results import EXAMPLES, Verdict, exception_of, failure_of, make_harmless
 from medallion.quality.suites import BY_QUERY, Expectation, fail, read_suite, suite_path
 
@@ -62,6 +62,7 @@ class Gates:
         self._conf_dir = conf_dir.resolve()
         self._results_dir = results_dir.resolve()
         self._stored: list[ValidationResultIdentifier] = []
+        self._unstored: dict[str, Exception] = {}
 
     def has_suite(self, table: str) -> bool:
         """Whether anything is expected of a table."""
@@ -82,7 +83,7 @@ class Gates:
         judged = {_name(result): result for result in outcome.results}
         results, failures = [], []
         for expectation in expectations:
-            result = judged.get(expectation.name) or _counted(
+            result = judged.get(expectation.name) or counted(
                 expectation, rows, broken[expectation.name]
             )
             if not result.success:
@@ -90,14 +91,28 @@ class Gates:
                 failures.append(failure_of(table, rows, expectation, result))
             result.expectation_config = _configuration(expectation)
             results.append(result)
-        self._store(table, outcome, results)
+        try:
+            self._store(table, outcome, results)
+        except Exception as error:  # what is shown of a verdict decides nothing; `build_docs` tells
+            self._unstored[table] = error
         batch.sparkSession.catalog.dropTempView(_QUERY_VIEW)
         return Verdict(table, rows, tuple(failures))
 
     def build_docs(self) -> Path | None:
-        """Render what was judged since the last call; the index page, None when that is nothing."""
-        if not self._stored:
-            return None
+        """Render what was judged since the last call; the index page, None when that is nothing.
+
+        Raises:
+            MedallionError: not all of it could be stored.
+            OSError: the pages cannot be written.
+        """
+        page = self._render() if self._stored else None
+        unstored, self._unstored = self._unstored, {}
+        if unstored:
+            error = next(iter(unstored.values()))
+            raise MedallionError(f"there is no page of {', '.join(unstored)}: {error}")
+        return page
+
+    def _render(self) -> Path:
         for key in self._stored:
             suite = key.expectation_suite_identifier
             shutil.rmtree(self._folder("data_docs/validations", suite), ignore_errors=True)
@@ -108,7 +123,6 @@ class Gates:
     @cached_property
     def _context(self) -> EphemeralDataContext:
         """The project in conf, but held in memory: a file context saves its data sources to it."""
-        import great_expectations as gx
         from ruamel.yaml import YAML
 
         logging.getLogger("great_expectations").setLevel(logging.ERROR)
@@ -123,11 +137,18 @@ class Gates:
                 f" expectations_store in a folder ({type(error).__name__}: {error})."
             ) from error
         config.pop("config_variables_file_path", None)
-        return gx.get_context(
-            mode="ephemeral",
-            project_config=config,
-            runtime_environment={"MEDALLION_QUALITY": str(self._results_dir)},
-        )
+        try:
+            return self._open(config)
+        except OSError:  # no results can be written, which `build_docs` tells: the gates judge
+            for name in config["stores"].keys() - {"expectations_store"}:
+                config["stores"][name]["store_backend"] = {"class_name": "InMemoryStoreBackend"}
+            return self._open(config)
+
+    def _open(self, config: dict[str, Any]) -> EphemeralDataContext:
+        import great_expectations as gx
+
+        places = {"MEDALLION_QUALITY": str(self._results_dir)}
+        return gx.get_context(mode="ephemeral", project_config=config, runtime_environment=places)
 
     @cached_property
     def _source(self) -> SparkDatasource:
@@ -203,21 +224,6 @@ def _configuration(expectation: Expectation) -> ExpectationConfiguration:
         kwargs=expectation.kwargs,
         meta={"name": expectation.name, "on_failure": expectation.on_failure},
         notes=expectation.notes,
-    )
-
-
-def _counted(expectation: Expectation, rows: int, broken: int) -> ExpectationValidationResult:
-    """The result of an expectation that so many rows break, or its query finds."""
-    from great_expectations.core import ExpectationValidationResult
-
-    found = {
-        "element_count": rows,
-        "unexpected_count": broken,
-        "unexpected_percent": 100 * broken / max(rows, 1),
-    }
-    by_query = expectation.kind == BY_QUERY
-    return ExpectationValidationResult(
-        success=not broken, result={"observed_value": broken} if by_query else found
     )
 
 

@@ -68,6 +68,8 @@ def _failure_line(failure: Failure) -> str:
 
 
 def _first_rows(found: FirstRows) -> list[str]:
+    if found.unreadable:
+        return [f"{found.table}: cannot be read"]
     if not found.rows:
         return [f"{found.table}: no rows"]
     more = found.rows - len(found.first.rows)

@@ -52,6 +52,7 @@ def as_json(found: Overview) -> dict[str, Any]:
         "quarantined": {source: dict(rules) for source, rules in found.broken.items()},
         "gates": {table: asdict(gate) for table, gate in found.gates.items()},
         "runs": [{**asdict(run), "started_at": moment(run.started_at)} for run in found.runs],
+        **({"unreadable": list(found.unreadable)} if found.unreadable else {}),
     }
 
 
@@ -76,6 +77,7 @@ def as_html(found: Overview) -> str:
         f"<h1>medallion: {_text(found.root)}</h1>",
         f"<p>{_text(moment(found.made_at))}, "
         f"<b class={'good' if found.audit.is_balanced else 'bad'}>{verdict}</b></p>",
+        *_told(found.unreadable),
         "<h2>Gold</h2>",
         *map(_gold, found.gold),
         "<h2>Where the rows went</h2>",
@@ -91,6 +93,8 @@ def as_html(found: Overview) -> str:
 
 def _gold(found: FirstRows) -> str:
     """A table with a bar for each row's value of the last column of numbers."""
+    if found.unreadable:
+        return f"<h3>{_text(found.table)}: cannot be read</h3>"
     shown = len(found.first.rows)
     some = f", the first {shown}" if shown < found.rows else ""
     title = f"<h3>{_text(found.table)}: {counted(found.rows, 'row')}{some}</h3>"
@@ -115,7 +119,11 @@ def _flow(found: Overview) -> list[str]:
     rows = [(name, *asdict(one).values()) for name, one in found.audit.balances.items()]
     lines.append(_table(("source", *Balance.__dataclass_fields__), rows))
     told = (*found.audit.findings, *found.audit.notes)
-    return [*lines, *(f"<p class=bad>{_text(line)}</p>" for line in told)]
+    return [*lines, *_told(line for line in told if line not in found.unreadable)]
+
+
+def _told(lines: Iterable[str]) -> list[str]:
+    return [f"<p class=bad>{_text(line)}</p>" for line in lines]
 
 
 def _parts(one: Balance) -> str:
