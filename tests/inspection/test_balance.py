@@ -9,7 +9,7 @@ import pytest
 from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.inspection.balance import Balance, look, unbalanced
-from medallion.lakehouse import records, specs
+from medallion.lakehouse import log, records, specs, tables
 from medallion.ops.runs import Runs
 from tests.support import PROJECT, checkpoints
 from tests.support.home import Home
@@ -74,6 +74,18 @@ def test_tables_and_records_make_the_balance(config: Config) -> None:
     checkpoints.done(config.layout, "silver.activity", 0, version=3)
     record(config, "silver.activity", duplicate_rows=3, late_rows=2)
     assert look(config, Runs(config.layout)).balances == {"activity": EVEN}
+
+
+def test_rows_that_wait_for_a_silver_that_has_never_run(config: Config) -> None:
+    """Nobody keeps bronze's older commits for it, and maintenance removes them in time."""
+    append(config, "bronze.activity", 5, 5, 3)
+    record(config, "bronze.activity", rows_in=13)
+    bronze = config.layout.table("bronze.activity")
+    tables.open_to_write(bronze).create_checkpoint()
+    for commit in (0, 1, 2):
+        log.commit_file(bronze, commit).unlink()
+    waiting = Balance(13, 13, 0, 0, 0, 0, waiting_rows=13)
+    assert look(config, Runs(config.layout)).balances == {"activity": waiting}
 
 
 def test_a_batch_without_a_record_is_unsettled(config: Config) -> None:

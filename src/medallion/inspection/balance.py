@@ -10,6 +10,7 @@ from medallion.config.queries import Query, queries
 from medallion.errors import MedallionError
 from medallion.lakehouse import tables
 from medallion.layers import recovery
+from medallion.ops import due
 from medallion.ops.runs import Runs, Sums
 from medallion.spark import checkpoints
 
@@ -74,12 +75,15 @@ def look(config: Config, runs: Runs) -> Look:
 
 
 def _balance(config: Config, source: SourceConfig, sums: Mapping[str, Sums]) -> Balance:
-    """Lines, duplicates and late rows from the engine's records, other rows from the tables."""
+    """Lines, duplicates and late rows from the engine's records, other rows from the tables.
+
+    Args:
+        config: of the source alone.
+    """
     layout = config.layout
     from_bronze = sums.get(f"bronze.{source.name}")
     from_silver = sums.get(f"silver.{source.name}")
-    checkpoint = layout.checkpoint(f"silver.{source.name}")
-    read = checkpoints.delta_offset(checkpoint, checkpoints.last_committed(checkpoint)).version
+    (silver,) = queries(config, ["silver"])
     return Balance(
         landed_lines=from_bronze.rows_in if from_bronze else 0,
         bronze_rows=tables.row_count(layout.table(f"bronze.{source.name}")),
@@ -87,7 +91,7 @@ def _balance(config: Config, source: SourceConfig, sums: Mapping[str, Sums]) -> 
         quarantined_rows=tables.row_count(layout.table(f"quarantine.{source.name}")),
         duplicate_rows=from_silver.duplicate_rows if from_silver else 0,
         late_rows=from_silver.late_rows if from_silver else 0,
-        waiting_rows=tables.rows_written(layout.table(f"bronze.{source.name}"), after=read - 1),
+        waiting_rows=due.waiting_rows(config, silver) or 0,
     )
 
 

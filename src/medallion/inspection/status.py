@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from medallion.config.model import Config, SourceConfig
 from medallion.config.queries import Query, queries
 from medallion.errors import MedallionError
-from medallion.lakehouse import lock, tables
+from medallion.lakehouse import lock
 from medallion.ops import due, ledger, refresh_plan
 from medallion.ops.runs import FAILED, LastRun, Runs, Standing
 from medallion.sources import base
@@ -69,7 +69,7 @@ def _standing(config: Config) -> tuple[Standing, str | None]:
     try:
         return Runs(config.layout).standing, None
     except MedallionError as damaged:
-        nothing = Standing({}, {}, {}, {}, {}, {}, {}, frozenset(), 0)
+        nothing = Standing({}, {}, {}, {}, {}, {}, {}, frozenset())
         return nothing, f"what it did is not known: {damaged}"
 
 
@@ -98,7 +98,7 @@ def _status(config: Config, query: Query, standing: Standing, held: str | None) 
     holder = lock.holder(layout, query.layer)
     waiting, backlog, mark, error = None, None, None, run.error if run else None
     try:
-        waiting = waiting_rows(config, query)
+        waiting = due.waiting_rows(config, query)
         if not query.upstream:
             busy = standing.last_busy.get(query.name)
             backlog = _backlog(config, config.sources[query.source], busy)
@@ -127,19 +127,6 @@ def _state(run: LastRun | None, holder: str | None) -> str:
     if holder and run and run.state == FAILED:
         return f"{FAILED}, tried again by {holder}"
     return f"{RUNNING} ({holder})" if holder else run.state if run else NEVER
-
-
-def waiting_rows(config: Config, query: Query) -> int | None:
-    """The rows of its tables that a query has not read; None for bronze, which reads none."""
-    if not query.upstream:
-        return None
-    checkpoint = config.layout.checkpoint(query.name)
-    batch = checkpoints.last_committed(checkpoint)
-    upstream = [config.layout.table(name) for name in query.upstream]
-    if batch < 0:
-        return sum(map(tables.row_count, upstream))
-    read = [due.read_up_to(config, query.name, table).version for table in upstream]
-    return sum(map(tables.rows_written, upstream, (version - 1 for version in read)))
 
 
 def _backlog(config: Config, source: SourceConfig, busy: LastRun | None) -> BacklogStatus:

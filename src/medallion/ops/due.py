@@ -12,7 +12,7 @@ from pathlib import Path
 
 from medallion import __version__
 from medallion.config.model import Config
-from medallion.config.queries import names
+from medallion.config.queries import Query, names
 from medallion.lakehouse import clock, log, tables
 from medallion.lakehouse.layout import PUBLISH
 from medallion.ops import copies
@@ -110,6 +110,20 @@ def read_up_to(config: Config, query: str, upstream: Path) -> DeltaOffset:
     if may_be_done and not log.has_more_changes(upstream, read.version, read.index + 1):
         return DeltaOffset(read.version + 1, -1)
     return read
+
+
+def waiting_rows(config: Config, query: Query) -> int | None:
+    """The rows of its tables that a query has not read; None for bronze, which reads none.
+
+    Where it has read nothing yet, nobody has kept the commits that would tell.
+    """
+    if not query.upstream:
+        return None
+    upstream = [config.layout.table(name) for name in query.upstream]
+    if checkpoints.last_committed(config.layout.checkpoint(query.name)) < 0:
+        return sum(map(tables.row_count, upstream))
+    read = [read_up_to(config, query.name, table).version for table in upstream]
+    return sum(map(tables.rows_written, upstream, (version - 1 for version in read)))
 
 
 def held(

@@ -8,7 +8,6 @@ from __future__ import annotations
 from medallion.config.model import Config
 from medallion.config.queries import Query, layers_in_use, names, queries
 from medallion.inspection import balance as accounting
-from medallion.inspection.status import waiting_rows
 from medallion.lakehouse import lock, tables
 from medallion.lakehouse.text import Say
 from medallion.ops import due
@@ -45,7 +44,7 @@ def work_to_do(config: Config) -> Work:
     """How much waits; a night of little is mostly Java's first minute."""
     try:
         backlogs = [KINDS[s.format].backlog(config, s) for s in config.sources.values()]
-        behind = sum(waiting_rows(config, query) or 0 for query in queries(config))
+        behind = sum(due.waiting_rows(config, query) or 0 for query in queries(config))
         whole = sum(tables.row_count(config.layout.table(name)) for name in names(config, ["gold"]))
     except Exception:  # whatever is wrong, the run meets it, and tells
         return Work.MUCH
