@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from unittest.mock import patch
 
 from medallion.inspection.overview import overview
 from medallion.pipeline.idle import end_if_idle
+from medallion.pipeline.nightly import Nightly
 from tests.support.lakehouse import Lakehouse
 
 
@@ -22,6 +24,7 @@ def test_all_activity_samples_reach_gold(lakehouse: Lakehouse) -> None:
     _is_on_the_page(lakehouse)
     _goes_idle(lakehouse)
     _tells_what_is_damaged(lakehouse)
+    _tells_what_nobody_foresaw(lakehouse)
 
 
 def _is_on_the_page(lakehouse: Lakehouse) -> None:
@@ -82,3 +85,12 @@ def _tells_what_is_damaged(lakehouse: Lakehouse) -> None:
     assert (report.balances, report.exit_status) == ({}, 1)
     assert set(report.seconds) >= {"bronze", "silver", "gold", "maintain"}
     newest.write_bytes(whole)
+
+
+def _tells_what_nobody_foresaw(lakehouse: Lakehouse) -> None:
+    """A fault of ours in one step is told as a crash, and hides nothing of the others."""
+    nightly = Nightly(lakehouse.pipeline())
+    with patch.object(nightly, "_layers", side_effect=KeyError("x")):
+        report = nightly.run()
+    assert (report.errors, report.exit_status) == (["KeyError: 'x'"], 70)
+    assert report.balances["activity"].bronze_rows == 11

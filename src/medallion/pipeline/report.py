@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from medallion.inspection.balance import Balance, unbalanced
 from medallion.quality.results import Failure, Verdict
 
+CRASHED = 70  # the exit of what nobody foresaw, as of every command
+
 
 @dataclass(frozen=True)
 class GateResult:
