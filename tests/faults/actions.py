@@ -24,7 +24,6 @@ from medallion.pipeline import backfill, continuous, maintenance, refresh
 from medallion.pipeline.context import open_pipeline
 from medallion.pipeline.nightly import Nightly
 from medallion.pipeline.pipeline import Pipeline
-from medallion.pipeline.report import CRASHED
 from tests.faults.writes import Strike, install
 
 _TIME = time.time
@@ -104,7 +103,7 @@ class Actor:
     def _nightly(self) -> None:
         with self._open("nightly") as pipeline:
             report = Nightly(pipeline).run()
-        if report.exit_status == CRASHED:
+        if report.crash:
             raise RuntimeError("; ".join(report.errors))
         if not report.is_good:
             stops = [f"{f.expectation} on {f.table}" for g in report.gates for f in g.stops]

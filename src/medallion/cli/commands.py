@@ -1,7 +1,6 @@
 """The commands, one function each: options in, exit status out. The work is in other modules.
 
-Imports of Spark, Delta and Great Expectations wait until a command needs them, so that the others
-start at once.
+Imports of Spark and Delta wait until a command needs them, so that the others start at once.
 """
 
 from __future__ import annotations
@@ -111,6 +110,8 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
     show(document(render.as_json(report)) if quiet else render.as_text(report, gold))
     for line in render.failures(report):
         show(visible(f"medallion: {line}"), sys.stderr)
+    if report.crash:
+        raise report.crash
     return 0 if report.is_good else max(report.exit_status, 1)
 
 

@@ -19,7 +19,7 @@ from medallion.ops import due
 from medallion.ops.runs import HELD, PASSED, Standing
 from medallion.pipeline import maintenance, refresh
 from medallion.pipeline.pipeline import GOLD_IS_HELD, Pipeline
-from medallion.pipeline.report import CRASHED, GateResult, Report
+from medallion.pipeline.report import GateResult, Report
 from medallion.quality.gates import Gates
 from medallion.quality.results import Failure
 from medallion.quality.suites import read_suite
@@ -98,7 +98,10 @@ class Nightly:
     def _tell_all(self, what: str, errors: Iterable[Exception]) -> None:
         for error in errors:
             told = in_words(error)
-            self.report.add_error(told, _exit_status(error))
+            is_ours = isinstance(error, MedallionError)
+            self.report.add_error(told, error.exit_status if is_ours else 1)
+            if not isinstance(error, (MedallionError, OSError, *SPARK_ERRORS)):
+                self.report.crash = self.report.crash or error
             self._say(f"{what:<9} {told}")
 
     def _judge(self, flow: Flow, standing: Standing) -> GateResult | None:
@@ -175,12 +178,6 @@ class Nightly:
 
     def _say(self, text: str) -> None:
         self.pipeline.say(text)
-
-
-def _exit_status(error: Exception) -> int:
-    if isinstance(error, MedallionError):
-        return error.exit_status
-    return 1 if isinstance(error, (OSError, *SPARK_ERRORS)) else CRASHED
 
 
 def check_accepted(config: Config, accept: Sequence[str]) -> None:

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from medallion.inspection.balance import Balance, unbalanced
 from medallion.quality.results import Failure, Verdict
 
-CRASHED = 70  # the exit of what nobody foresaw, as of every command
-
 
 @dataclass(frozen=True)
 class GateResult:
@@ -39,6 +37,7 @@ class Report:
     balances: dict[str, Balance] = field(default_factory=dict)
     docs: str | None = None
     exit_status: int = 0  # of the worst error
+    crash: Exception | None = None  # the first error that nobody foresaw
 
     def add_error(self, told: str, exit_status: int = 1) -> None:
         """Tell what went wrong, once: of a damaged table, several steps say the same."""
