@@ -98,8 +98,8 @@ class Nightly:
     def _tell_all(self, what: str, errors: Iterable[Exception]) -> None:
         for error in errors:
             told = in_words(error)
-            is_ours = isinstance(error, MedallionError)
-            self.report.add_error(told, error.exit_status if is_ours else 1)
+            status = error.exit_status if isinstance(error, MedallionError) else 1
+            self.report.add_error(told, status)
             if not isinstance(error, (MedallionError, OSError, *SPARK_ERRORS)):
                 self.report.crash = self.report.crash or error
             self._say(f"{what:<9} {told}")
