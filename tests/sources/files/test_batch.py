@@ -144,25 +144,25 @@ def test_the_first_look_at_a_source_puts_aside_what_it_cannot_read(
     assert audit(home.config, everything=True).findings == ()
 
 
-@pytest.mark.parametrize("look", ["a.json", "b.json"])
-def test_a_file_that_goes_while_files_are_looked_at(
-    lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch, look: str
+def test_files_that_go_while_files_are_looked_at(
+    lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At its own turn, or at that of the last one, which may be beside it."""
+    """One at its own turn, and one at that of the last one, which may be beside it."""
     home = inferring(lakehouse, "json")
-    file = home.land("activity", "a.json", row(1))
-    home.land("activity", "b.json", row(2))
+    files = [home.land("activity", name, row(1)) for name in ("a.json", "b.json")]
+    home.land("activity", "c.json", row(2))
+    goes_with = dict(zip(("a.json", "c.json"), files, strict=True))
     whole = reject.why_not_text
 
     def goes(path: Path) -> str | None:
-        if path.name == look:
-            file.unlink(missing_ok=True)
+        if path.name in goes_with:
+            goes_with[path.name].unlink(missing_ok=True)
         return whole(path)
 
     monkeypatch.setattr(reject, "why_not_text", goes)
     home.fill("bronze")
     assert indexes(home) == [2]
-    assert states(home) == {"a.json": VANISHED, "b.json": INGESTED}
+    assert states(home) == {"a.json": VANISHED, "b.json": VANISHED, "c.json": INGESTED}
     assert came_in(home)
 
 
