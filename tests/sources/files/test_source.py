@@ -104,23 +104,24 @@ def test_a_checkpoint_is_lost_after_a_run_died_between_rows_and_ledger(
     assert found.balances["activity"].landed_lines == 5
 
 
-@pytest.mark.parametrize("what", ["gone", "changed"])
-def test_a_file_that_goes_or_changes_after_a_run_died_between_rows_and_ledger(
-    home: Lakehouse, monkeypatch: pytest.MonkeyPatch, what: str
+def test_files_that_go_or_change_after_a_run_died_between_rows_and_ledger(
+    home: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its rows are in bronze, and the ledger has to say so."""
-    file = home.land("activity", "a.json", row(1))
-    home.land("activity", "b.json", row(2))
+    """Their rows are in bronze, and the ledger has to say so."""
+    file = home.land("activity", "gone.json", row(1))
+    home.land("activity", "stays.json", row(2))
+    home.land("activity", "changed.json", row(3))
     fails_once(monkeypatch, "record")
     run_cut_off(home)
     file.unlink()
-    if what == "changed":
-        aged(home.land("activity", "a.json", row(7), row(8)), -5)
+    aged(home.land("activity", "changed.json", row(7), row(8)), -5)
     home.fill("bronze")
-    assert indexes(home) == [1, 2]
-    assert counts(home)["a.json", 1] == (INGESTED, 0, 1, 0, 0)
-    assert counts(home)["b.json", 1] == (INGESTED, 0, 1, 0, 0)
-    assert counts(home).get(("a.json", 2)) == ((REJECTED, *[None] * 4) if what != "gone" else None)
+    assert indexes(home) == [1, 2, 3]
+    names = ("gone.json", "stays.json", "changed.json")
+    assert counts(home) == {
+        **{(name, 1): (INGESTED, 0, 1, 0, 0) for name in names},
+        ("changed.json", 2): (REJECTED, *[None] * 4),
+    }
 
 
 def test_a_batch_that_was_handed_over_twice_is_taken_in_once(
