@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import sys
 from collections.abc import Iterator
@@ -69,8 +68,7 @@ settings.load_profile("moderate")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose the seeds here, where all workers get them."""
-    os.environ.setdefault("FUZZ_SEED", str(secrets.randbelow(2**32)))
+    """Choose the seed here, where all workers get it."""
     if config.getoption("--hypothesis-profile") == "long" and not seed(config):
         config.option.hypothesis_seed = str(secrets.randbelow(2**32))
 

@@ -63,7 +63,8 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
 def test_wrong_use_is_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main.main(arguments)
-    assert "usage: medallion" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert all(word in told for word in ["usage: medallion", *arguments[:1]])
 
 
 @pytest.mark.parametrize(
@@ -96,14 +97,80 @@ def test_how_a_command_ends(
     assert found.out == ""
 
 
-def test_a_root_that_is_misspelled_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the commands of a test look for a lakehouse; there is none yet."""
     monkeypatch.chdir(PROJECT)
-    monkeypatch.setenv("MEDALLION_HOME", str(tmp_path / "nowhere"))
-    for command in (["status"], ["audit"], ["files"], ["schema", "event"]):
-        assert main.main(command) == 2
-        assert "nowhere: no such folder" in capsys.readouterr().err
+    monkeypatch.setenv("MEDALLION_HOME", str(tmp_path / "lakehouse"))
+    return tmp_path / "lakehouse"
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The one sentence of a command that was wrongly used."""
+    assert main.main(arguments) == 2
+    told = capsys.readouterr().err
+    assert len(told.splitlines()) == 1, told
+    assert told.startswith("medallion: ")
+    return told
+
+
+LOOKS = (["status"], ["audit"], ["files"], ["schema", "event"], ["sql", "SELECT 1"])
+
+
+def test_a_root_that_is_misspelled_is_told(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in LOOKS:
+        assert f"there is no lakehouse at {root}: no such folder" in refused(capsys, *command)
+    root.write_text("a file")
+    for command in LOOKS:
+        assert str(root) in refused(capsys, *command)
+    assert "Not a directory" in refused(capsys, "land")
+
+
+def test_a_configuration_that_is_not_there(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MEDALLION_CONF", str(root / "nowhere"))
+    assert str(root / "nowhere/pipeline.yaml") in refused(capsys, "audit")
+
+
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        ("selec 1", "not SELEC"),
+        ("select * from gold.nothing", "gold.nothing"),
+        ("drop table gold.x", "not DROP"),
+    ],
+)
+def test_wrong_sql(
+    root: Path, capsys: pytest.CaptureFixture[str], statement: str, told: str
+) -> None:
+    root.mkdir()
+    assert told in refused(capsys, "sql", statement, "--json")
+
+
+@pytest.mark.parametrize(
+    ("source", "path", "told"),
+    [
+        ("nothing", ".", "there is no source nothing"),
+        ("event", "no/such", "no such file or folder"),
+    ],
+)
+def test_a_backfill_of_nothing(
+    root: Path, capsys: pytest.CaptureFixture[str], source: str, path: str, told: str
+) -> None:
+    assert told in refused(capsys, "backfill", source, path)
+    assert not root.exists()
+
+
+def test_land_prints_the_contracts_figures(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["land", "--rows", "50", "--files", "3", "--source", "event", "--json"]
+    assert main.main(asked) == 0
+    landed = json.loads(capsys.readouterr().out)
+    contract = {"files", "lines", "malformed", "invalid", "duplicates", "late", "unknown_fields"}
+    assert set(landed) == {"event"}
+    assert contract <= set(landed["event"])
+    assert (landed["event"]["files"], landed["event"]["lines"]) == (3, 50)
+    assert len([file for file in (root / "landing/event").iterdir() if file.is_file()]) == 3
 
 
 def test_names_of_files_are_shown_and_not_obeyed(

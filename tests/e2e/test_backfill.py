@@ -62,16 +62,3 @@ def test_the_command_of_a_backfill_with_nothing_running(cli: Cli, tmp_path: Path
     assert (balance["silver_rows"], balance["duplicate_rows"]) == (4, 1)
     counts = cli.json("sql", "select sum(total_events) from gold.action_counts")["rows"]
     assert counts == [[4]]
-
-
-@pytest.mark.parametrize(
-    ("source", "path", "words"),
-    [
-        ("nothing", ".", "there is no source nothing"),
-        ("event", "no/such", "no such file or folder"),
-    ],
-)
-def test_wrong_use(cli: Cli, source: str, path: str, words: str) -> None:
-    done = cli("backfill", source, path)
-    assert done.returncode == 2
-    assert words in done.stderr

@@ -50,7 +50,8 @@ def test_everything_goes_on_after_old_files_and_commits_are_gone(lakehouse: Lake
     layout = lakehouse.config.layout
     for minute, actions in enumerate((["open"], ["open", "close"], ["open"])):
         land(lakehouse, minute, *actions)
-        lakehouse.fill()
+        lakehouse.fill("bronze", "silver")
+    lakehouse.fill("gold")
     before = {name: set(layout.table(name).glob("*.parquet")) for name in TABLES}
     maintain(lakehouse)  # puts together, and gives tables the shorter retention
     land(lakehouse, 3, "close")

@@ -195,26 +195,10 @@ def test_second_nightly_names_who_holds_the_lock(cli: Cli, tmp_path: Path) -> No
     assert "medallion stream" in told
 
 
-@pytest.mark.parametrize("command", [["status"], ["audit"], ["files"], ["schema", "event"]])
-def test_a_root_that_is_not_there(cli: Cli, tmp_path: Path, command: list[str]) -> None:
-    cli.environment["MEDALLION_HOME"] = str(tmp_path / "misspelled")
-    assert f"there is no lakehouse at {tmp_path / 'misspelled'}" in refused(cli(*command))
-    (tmp_path / "misspelled").write_text("a file")
-    assert str(tmp_path / "misspelled") in refused(cli(*command))
-    assert "Not a directory" in refused(cli("land"))
-
-
 def test_an_expectation_that_nobody_has(cli: Cli) -> None:
     done = cli("nightly", "--accept", "typo")
     assert "--accept typo: no suite has" in refused(done)
     assert "session" not in done.stdout  # told before Spark starts
-
-
-def test_unknown_command(cli: Cli) -> None:
-    done = cli("polish")
-    assert done.returncode == 2
-    assert "polish" in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def test_a_job_of_gold_before_silver(cli: Cli) -> None:
@@ -225,23 +209,3 @@ def test_a_job_of_gold_before_silver(cli: Cli) -> None:
     (told,) = (line for line in done.stdout.splitlines() if line.startswith("medallion: "))
     assert "silver." in told
     assert "run medallion run silver first" in told
-
-
-def test_missing_configuration(cli: Cli, tmp_path: Path) -> None:
-    cli.environment["MEDALLION_CONF"] = str(tmp_path / "nowhere")
-    assert str(tmp_path / "nowhere/pipeline.yaml") in refused(cli("audit"))
-
-
-@pytest.mark.parametrize(
-    "statement", ["selec 1", "select * from gold.nothing", "drop table gold.x"]
-)
-def test_wrong_sql(cli: Cli, statement: str) -> None:
-    refused(cli("sql", statement, "--json"))
-
-
-def test_land_prints_the_contracts_figures(cli: Cli) -> None:
-    landed = cli.json("land", "--rows", "50", "--files", "3", "--source", "event")
-    contract = {"files", "lines", "malformed", "invalid", "duplicates", "late", "unknown_fields"}
-    assert set(landed) == {"event"}
-    assert contract <= set(landed["event"])
-    assert (landed["event"]["files"], landed["event"]["lines"]) == (3, 50)

@@ -65,3 +65,43 @@ GARBAGE = st.one_of(
     VALUES.map(lambda value: json.dumps(value).encode()),
 ).map(_without_ends)
 ANY_LINES = st.one_of(objects(), objects(), GARBAGE)
+
+
+def _edited(line: bytes, at: int, other: bytes, length: int) -> bytes:
+    at %= len(line)
+    return line[:at] + other + line[at + length :]
+
+
+_FIELDS = st.sampled_from(["", "a.b", "`", "_metadata", "_source_file", "Action", "\u0131d", "ts"])
+_WORDS = ["NaN", "Infinity", "-0", "01", "+1", "1e400", "-1e-400", "1e999999999", "9" * 400, "1E5"]
+_WORDS += ["9223372036854775808", "-9223372036854775809", "true", "null", "'a'", '"now"', '"24:00"']
+_WORDS += [f'"{year}-01-01T00:00:00Z"' for year in ("0001", "9999", "10000", "1582")]
+_WORDS += ['"2015-02-30T00:00:00Z"', '"2016-12-31T23:59:60Z"', '"2015-02-23T10:18:54.9581234567Z"']
+# Names that others have a use for, and values that are none or at an end of what there is.
+ODD = st.builds(
+    lambda name, value, end: f'{{"id":"p","{name}":{value}{end}'.encode(),
+    *(
+        _FIELDS,
+        st.sampled_from([*_WORDS, "[1,{}]", '{"a":[]}']),
+        st.sampled_from(["}", "}", "}}", "} {}"]),
+    ),
+)
+_BYTES = st.sampled_from([b"", *(bytes([byte]) for byte in b'{}[]",:\\ \t019eE+-.tfnulrase/x')])
+# JSON but for a byte that is not there, or is another, or one too many; and any bytes as a text.
+NEARLY = st.one_of(
+    st.builds(_edited, objects(), st.integers(0, 2**16), _BYTES, st.integers(0, 2)),
+    st.binary(max_size=9).map(lambda text: b'{"id":"' + text + b'"}'),
+).map(_without_ends)
+DEEP = st.builds(
+    lambda depth, pair, is_closed: (
+        b'{"id":"d","deep":' + pair[0] * depth + b"1" + pair[1] * depth * is_closed + b"}"
+    ),
+    st.sampled_from([3, 30, 90, 300, 1200, 9000]),
+    st.sampled_from([(b"[", b"]"), (b'{"a":', b"}"), (b'[{"b":', b"}]")]),
+    st.sampled_from([True, True, True, False]),
+)
+
+
+def padded(length: int) -> bytes:
+    """A line of so many bytes."""
+    return b'{"id":"' + b"x" * (length - 9) + b'"}'

@@ -1,20 +1,27 @@
-"""A file that the engine dies of is found, and put aside; somebody's kill -9 costs no file."""
+"""A file that the engine dies of is put aside; a kill -9, or Spark that stops, costs no file."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 from py4j.protocol import Py4JError
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
 from medallion.errors import MedallionError
+from medallion.inspection.audit import audit
 from medallion.ops.ledger import PENDING, REJECTED
 from medallion.schema.evolution import Schema
 from medallion.sources.files import attempts, batch, reader
 from medallion.sources.files.source import FileSource
+from medallion.spark.errors import StreamError
 from tests.support.home import Home
+from tests.support.lakehouse import Lakehouse, book, indexes, only
+from tests.support.lines import row
 
 
 class Engine:
@@ -124,3 +131,80 @@ def test_work_that_fails_of_itself_leaves_no_mark(
     with pytest.raises(MedallionError, match="new fields"):
         files.sample().read(fails, "a test")
     assert not mark(home).exists()
+
+
+@contextmanager
+def failing(monkeypatch: pytest.MonkeyPatch, works: Callable[[int], bool]) -> Iterator[None]:
+    """Spark does those of its jobs that work, by their numbers, and says of the others that it is
+    stopped."""
+    jobs, save = count(1), DataFrameWriter.save
+
+    def stopping(self: DataFrameWriter, *arguments: Any, **options: Any) -> None:
+        if not works(next(jobs)):
+            raise Py4JError("no active SparkContext")
+        save(self, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DataFrameWriter, "save", stopping)
+        yield
+
+
+THREE = ("1.json", "2.json", "3.json")
+
+
+# The first job reads the files; when it fails, three ask whether Spark works at all, also without
+# any file. With the fifth begins the search, and what fails alone is tried once more.
+@pytest.mark.parametrize(
+    ("works", "error"),
+    [
+        (lambda job: job in (2, 3, 4), Py4JError),
+        (lambda job: job not in (1, 5, 6), MedallionError),
+    ],
+    ids=["stopped during the search", "cancelled, and again during the search"],
+)
+def test_no_file_is_to_blame_for_a_spark_that_stops(
+    home: Home,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    works: Callable[[int], bool],
+    error: type[Exception],
+) -> None:
+    for name in THREE:
+        home.land(name, row(int(name[0])))
+    found: list[int] = []
+
+    def work(rows: DataFrame) -> None:
+        rows.write.format("noop").mode("overwrite").save()
+        found.append(rows.count())
+
+    def read() -> None:
+        schema = Schema(home.config, home.source)
+        files = FileSource(spark, home.config, home.source, schema, home.said.append)
+        files.poll()
+        files.sample().read(work, "a test")
+
+    stops = pytest.raises(error, match="no active SparkContext")
+    with failing(monkeypatch, works), stops:
+        read()
+    assert home.states() == {(name, 1): PENDING for name in THREE}
+    assert found == []
+    assert not home.layout.rejected("activity").exists()
+    read()
+    assert found == [3]
+
+
+def test_a_batch_whose_spark_stops_is_taken_in_by_the_next_run(
+    lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = only(lakehouse)
+    for name in THREE:
+        home.land("activity", name, row(int(name[0])))
+    stops = pytest.raises(StreamError, match="no active SparkContext")
+    with failing(monkeypatch, lambda _: False), stops:
+        home.fill("bronze")
+    states = {key: entry.state for key, entry in book(home).items()}
+    assert states == {(name, 1): PENDING for name in THREE}
+    assert not home.config.layout.rejected("activity").exists()
+    home.fill("bronze")
+    assert indexes(home) == [1, 2, 3]
+    assert audit(home.config, everything=True).findings == ()

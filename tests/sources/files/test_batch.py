@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import duckdb
 import pytest
 from py4j.protocol import Py4JError
-from pyspark.sql import DataFrame, DataFrameWriter
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from medallion.inspection.audit import audit
@@ -37,36 +36,6 @@ def states(home: Lakehouse) -> dict[str, str]:
 def rejected(home: Lakehouse) -> list[str]:
     found = home.config.layout.rejected("activity").rglob("*")
     return sorted(file.name for file in found if not file.name.endswith(".reason.txt"))
-
-
-@pytest.mark.parametrize(
-    "works",
-    [lambda job: False, lambda job: job == 2, lambda job: job not in (1, 4, 5)],
-    ids=["stopped", "stopped during the search", "cancelled, and again during the search"],
-)
-def test_no_file_is_to_blame_for_a_spark_that_stops(
-    lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch, works: Callable[[int], bool]
-) -> None:
-    home = only(lakehouse)
-    for index in (1, 2, 3):
-        home.land("activity", f"{index}.json", row(index))
-    jobs, save = [0], DataFrameWriter.save
-
-    def stopping(self: DataFrameWriter, *arguments: Any, **options: Any) -> None:
-        jobs[0] += 1
-        if not works(jobs[0]):
-            raise Py4JError("no active SparkContext")
-        save(self, *arguments, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(DataFrameWriter, "save", stopping)
-        with pytest.raises(StreamError, match="no active SparkContext"):
-            home.fill("bronze")
-    assert states(home) == dict.fromkeys(("1.json", "2.json", "3.json"), PENDING)
-    assert rejected(home) == []
-    home.fill("bronze")
-    assert indexes(home) == [1, 2, 3]
-    assert audit(home.config, everything=True).findings == ()
 
 
 def test_no_file_is_to_blame_for_what_fails_without_it_too(
@@ -175,25 +144,25 @@ def test_the_first_look_at_a_source_puts_aside_what_it_cannot_read(
     assert audit(home.config, everything=True).findings == ()
 
 
-@pytest.mark.parametrize("look", ["a.json", "b.json"])
-def test_a_file_that_goes_while_files_are_looked_at(
-    lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch, look: str
+def test_files_that_go_while_files_are_looked_at(
+    lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At its own turn, or at that of the last one, which may be beside it."""
+    """One at its own turn, and one at that of the last one, which may be beside it."""
     home = inferring(lakehouse, "json")
-    file = home.land("activity", "a.json", row(1))
-    home.land("activity", "b.json", row(2))
+    files = [home.land("activity", name, row(1)) for name in ("a.json", "b.json")]
+    home.land("activity", "c.json", row(2))
+    goes_with = dict(zip(("a.json", "c.json"), files, strict=True))
     whole = reject.why_not_text
 
     def goes(path: Path) -> str | None:
-        if path.name == look:
-            file.unlink(missing_ok=True)
+        if path.name in goes_with:
+            goes_with[path.name].unlink(missing_ok=True)
         return whole(path)
 
     monkeypatch.setattr(reject, "why_not_text", goes)
     home.fill("bronze")
     assert indexes(home) == [2]
-    assert states(home) == {"a.json": VANISHED, "b.json": INGESTED}
+    assert states(home) == {"a.json": VANISHED, "b.json": VANISHED, "c.json": INGESTED}
     assert came_in(home)
 
 

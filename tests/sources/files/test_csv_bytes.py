@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gzip
 
+import pytest
+from pyspark.sql import SparkSession
+
 from medallion.ops.ledger import REJECTED
 from tests.support.byte_files import SCHEMA, found, land, recounted
 from tests.support.lakehouse import Lakehouse, book, only
@@ -11,61 +14,22 @@ from tests.support.lakehouse import Lakehouse, book, only
 UMLAUTS = "äöü ß 😀 \u2028\u0085 é"
 
 
-def test_csv_that_is_not_utf8(lakehouse: Lakehouse) -> None:
-    """Such a row is corrupt, and no byte of it is lost: Latin-1 has a character for each."""
-    home = only(lakehouse, format="csv", schema=SCHEMA, schema_evolution="rescue")
-    land(
-        home,
-        {
-            "some.csv": f"Index,Device\n1,{UMLAUTS}\n".encode() + b'2,caf\xe9\n,"a, ""\xff"\n3,ok',
-            "broken.csv": b"Index,Device\n1,caf\xe9,x\n" + "2,ä,x\n".encode(),
-            "halves.csv": b"Index,Device\n\xc3,\xa4\n",  # together they would be a letter
-            "crlf.csv": b"Index,Device\r\n1,\xe4\r\n2,\xc3\xa4\r\n",
-            "crcrlf.csv": b"Index,Device\r\r\n1,\xe4\r\r\n2,b,x\r\r\n3,\xc3\xa4\r\r\n",
-            "commas.csv": b"Index\n\r,,x\n\r\n1\r\n",
-            "bom.csv": f"\ufeffIndex,Device\n1,{UMLAUTS}\n".encode() + b"2,caf\xe9\n",
-            "bom_quote.csv": b'\xef\xbb\xbf"Index",Device\n1,a\n2,caf\xe9\n',
-            "header.csv": b"caf\xe9,Device\n1,ok\n",
-            "umlaut.csv": '"Gerät",Device\n1,ok\n'.encode(),
-            "blanks.csv": b"Index,Device\n 1 ,\t\xe9 \n",
-            # Rows of another length that are JSON as they stand, of bytes that are UTF-8 or not.
-            "json.csv": b'Index,Device\n{"Index":7}\n{"Index":8,"Device":"a","x":1}\n',
-            "json_latin.csv": b'Index\n{"Index":9,"Device":"\xe9"}\n{"Device":"\xe9"}\n',
-        },
-    )
-    home.fill("bronze")
-    assert found(home, "Index", "Device", "_corrupt_record") == {
-        "some.csv": [
-            (1, UMLAUTS, None),
-            (3, "ok", None),
-            (None, None, ',"a, ""\xff"'),
-            (None, None, "2,caf\xe9"),
-        ],
-        "broken.csv": [(None, None, "1,caf\xe9,x"), (None, None, "2,ä,x")],
-        "halves.csv": [(None, None, "\xc3,\xa4")],
-        "crlf.csv": [(2, "ä", None), (None, None, "1,\xe4")],
-        "crcrlf.csv": [(3, "ä", None), (None, None, "1,\xe4"), (None, None, "2,b,x")],
-        "commas.csv": [(1, None, None), (None, None, "\r,,x")],
-        "bom.csv": [(1, UMLAUTS, None), (None, None, "2,caf\xe9")],
-        "bom_quote.csv": [(1, "a", None), (None, None, "2,caf\xe9")],
-        "header.csv": [(None, "ok", None)],
-        "umlaut.csv": [(None, "ok", None)],
-        "blanks.csv": [(None, None, " 1 ,\t\xe9 ")],
-        "json.csv": [
-            (None, None, '{"Index":7}'),
-            (None, None, '{"Index":8,"Device":"a","x":1}'),
-        ],
-        "json_latin.csv": [
-            (None, None, '"{""Device"":""\xe9""}"'),
-            (None, None, '{"Index":9,"Device":"\xe9"}'),
-        ],
-    }
-    rescued = found(home, "_rescued_data")
-    assert rescued["header.csv"] == [('{"café":"1"}',)]
-    assert rescued["umlaut.csv"] == [('{"Gerät":"1"}',)]
-    assert recounted(home) == []
-
-
+BYTES = {
+    "some.csv": f"Index,Device\n1,{UMLAUTS}\n".encode() + b'2,caf\xe9\n,"a, ""\xff"\n3,ok',
+    "broken.csv": b"Index,Device\n1,caf\xe9,x\n" + "2,ä,x\n".encode(),
+    "halves.csv": b"Index,Device\n\xc3,\xa4\n",  # together they would be a letter
+    "crlf.csv": b"Index,Device\r\n1,\xe4\r\n2,\xc3\xa4\r\n",
+    "crcrlf_latin.csv": b"Index,Device\r\r\n1,\xe4\r\r\n2,b,x\r\r\n3,\xc3\xa4\r\r\n",
+    "commas.csv": b"Index\n\r,,x\n\r\n1\r\n",
+    "bom.csv": f"\ufeffIndex,Device\n1,{UMLAUTS}\n".encode() + b"2,caf\xe9\n",
+    "bom_quote.csv": b'\xef\xbb\xbf"Index",Device\n1,a\n2,caf\xe9\n',
+    "header.csv": b"caf\xe9,Device\n1,ok\n",
+    "umlaut.csv": '"Gerät",Device\n1,ok\n'.encode(),
+    "blanks.csv": b"Index,Device\n 1 ,\t\xe9 \n",
+    # Rows of another length that are JSON as they stand, of bytes that are UTF-8 or not.
+    "json.csv": b'Index,Device\n{"Index":7}\n{"Index":8,"Device":"a","x":1}\n',
+    "json_latin.csv": b'Index\n{"Index":9,"Device":"\xe9"}\n{"Device":"\xe9"}\n',
+}
 ENDS: dict[str, tuple[bytes, list[tuple[int | None, str | None]]]] = {
     "quoted.csv": (b'Index,Device\r\n1,"a\r\nb"\r\n2,"a\nb"\r\n', [(1, "a\r\nb"), (2, "a\nb")]),
     "only_header.csv": (b"Index,Device\r\n1,a\n2,b\n", [(1, "a"), (2, "b")]),
@@ -130,25 +94,71 @@ SET_ASIDE: dict[str, tuple[bytes, str]] = {
     "open_header.csv": (b'Index,"Device\n1,a\n', f"line 1: {OPEN}"),
     "open_bom.csv": (b'\xef\xbb\xbf"Index,Device\n1,a\n', f"line 1: {OPEN}"),
     "open_packed.csv.gz": (gzip.compress(b'Index,Device\n1,"a\n2,b\n'), f"line 2: {OPEN}"),
-    "bom.csv": (b'\xef\xbb\xbf"Ind\nex",Device\n1,caf\xc3\xa9\n2,caf\xe9\n', f"line 4: {NOT_UTF8}"),
+    "bom_late.csv": (
+        b'\xef\xbb\xbf"Ind\nex",Device\n1,caf\xc3\xa9\n2,caf\xe9\n',
+        f"line 4: {NOT_UTF8}",
+    ),
     "blank_crlf.csv": (b"\r\nIndex,Device\n1,a\n", BLANK),
     "blank_lf.csv": (b"\n\rIndex,Device\r1,a\r", BLANK),
     "in_quotes.csv": (b'Index,Device\n1,"a\r"\n2,b\r\n', f"line 2: {IN_QUOTES}"),
 }
 
 
-def test_line_ends_of_csv(lakehouse: Lakehouse) -> None:
-    home = only(lakehouse, format="csv", schema=SCHEMA, schema_evolution="rescue")
+@pytest.fixture(scope="module")
+def taken(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
+    """After one run over all of them."""
+    home = Lakehouse(spark, tmp_path_factory.mktemp("bytes") / "lakehouse")
+    only(home, format="csv", schema=SCHEMA, schema_evolution="rescue")
+    land(home, BYTES)
     land(home, {name: data for name, (data, _) in ENDS.items()})
     land(home, {name: data for name, (data, _) in SET_ASIDE.items()})
     home.fill("bronze")
-    aside = {key[0]: entry for key, entry in book(home).items() if entry.state == REJECTED}
+    assert recounted(home) == []
+    return home
+
+
+def test_csv_that_is_not_utf8(taken: Lakehouse) -> None:
+    """Such a row is corrupt, and no byte of it is lost: Latin-1 has a character for each."""
+    rows = found(taken, "Index", "Device", "_corrupt_record")
+    assert {name: rows[name] for name in BYTES} == {
+        "some.csv": [
+            (1, UMLAUTS, None),
+            (3, "ok", None),
+            (None, None, ',"a, ""\xff"'),
+            (None, None, "2,caf\xe9"),
+        ],
+        "broken.csv": [(None, None, "1,caf\xe9,x"), (None, None, "2,ä,x")],
+        "halves.csv": [(None, None, "\xc3,\xa4")],
+        "crlf.csv": [(2, "ä", None), (None, None, "1,\xe4")],
+        "crcrlf_latin.csv": [(3, "ä", None), (None, None, "1,\xe4"), (None, None, "2,b,x")],
+        "commas.csv": [(1, None, None), (None, None, "\r,,x")],
+        "bom.csv": [(1, UMLAUTS, None), (None, None, "2,caf\xe9")],
+        "bom_quote.csv": [(1, "a", None), (None, None, "2,caf\xe9")],
+        "header.csv": [(None, "ok", None)],
+        "umlaut.csv": [(None, "ok", None)],
+        "blanks.csv": [(None, None, " 1 ,\t\xe9 ")],
+        "json.csv": [
+            (None, None, '{"Index":7}'),
+            (None, None, '{"Index":8,"Device":"a","x":1}'),
+        ],
+        "json_latin.csv": [
+            (None, None, '"{""Device"":""\xe9""}"'),
+            (None, None, '{"Index":9,"Device":"\xe9"}'),
+        ],
+    }
+    rescued = found(taken, "_rescued_data")
+    assert rescued["header.csv"] == [('{"café":"1"}',)]
+    assert rescued["umlaut.csv"] == [('{"Gerät":"1"}',)]
+
+
+def test_line_ends_of_csv(taken: Lakehouse) -> None:
+    aside = {key[0]: entry for key, entry in book(taken).items() if entry.state == REJECTED}
     assert {name: entry.why for name, entry in aside.items()} == {
         name: why for name, (_, why) in SET_ASIDE.items()
     }
     for name, (data, _) in SET_ASIDE.items():
-        assert (home.root / str(aside[name].moved_to)).read_bytes() == data
-    rows = {name: [(*row, None) for row in rows] for name, (_, rows) in ENDS.items()}
-    assert found(home, "Index", "Device", "_corrupt_record") == rows
-    assert {key[0] for key, entry in book(home).items() if entry.rescued_rows} == set()
-    assert recounted(home) == []
+        assert (taken.root / str(aside[name].moved_to)).read_bytes() == data
+    rows = found(taken, "Index", "Device", "_corrupt_record", "_rescued_data")
+    assert rows.keys() == {*ENDS, *BYTES}
+    for name, (_, expected) in ENDS.items():
+        assert rows[name] == [(*row, None, None) for row in expected]

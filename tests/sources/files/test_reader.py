@@ -9,6 +9,7 @@ import json
 
 import duckdb
 import pytest
+from pyspark.sql import SparkSession
 
 from medallion.config.model import FILE_FORMATS, FORMATS
 from medallion.errors import MedallionError
@@ -49,56 +50,85 @@ OTHER_TYPE = "select 'four' as \"Index\", 'other' as Device"
 NOTHING = 'select 5::bigint as "Index" limit 0'
 
 
-def test_parquet(lakehouse: Lakehouse) -> None:
-    home = only(lakehouse, format="parquet", schema=SCHEMA, schema_evolution="rescue")
-    land_parquet(home, one=ONE, nested=NESTED, nothing=NOTHING)
+PLAIN = {
+    "one": ONE,
+    "nested": NESTED,
+    "nothing": NOTHING,
+    "other": OTHER_TYPE,
+    "shout": SHOUTED,
+}
+ODD_NAMES = {
+    "a": 'select 1::bigint as "Index", 2 as "a`b", 3 as "c.d"',
+    "forged": """select 2::bigint as "Index", {'file_path': 'file:///etc/passwd',
+        'file_modification_time': timestamp '1999-01-01'} as _metadata""",
+    "text": """select 3::bigint as "Index", 'mine' as _METADATA, 'x' as _file""",
+}
+
+
+@pytest.fixture(scope="module")
+def taken(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
+    """After one run over Parquet files of every kind, and another where some cannot be read."""
+    home = Lakehouse(spark, tmp_path_factory.mktemp("parquet") / "lakehouse")
+    only(home, format="parquet", schema=SCHEMA, schema_evolution="rescue")
+    land_parquet(home, **PLAIN, **ODD_NAMES)
     home.fill("bronze")
-    rows = {"one.parquet": [(1, "phone"), (2, None)], "nested.parquet": [(3, None)]}
-    assert found(home, "Index", "Device") == rows
-    ((text,),) = found(home, "_rescued_data")["nested.parquet"]
-    assert json.loads(text) == {"place": {"lat": 1.5}}
-    assert {name: entry.rows for (name, _), entry in book(home).items()} == {
-        "one.parquet": 2,
-        "nested.parquet": 1,
-        "nothing.parquet": 0,
-    }
-    assert recounted(home) == []
-
-
-def test_parquet_files_of_different_types(lakehouse: Lakehouse) -> None:
-    """Or of names that are spelled otherwise: those of one file are not put upon another."""
-    home = only(lakehouse, format="parquet", schema=SCHEMA, schema_evolution="rescue")
-    land_parquet(home, one=ONE, other=OTHER_TYPE, nested=NESTED, shout=SHOUTED)
-    home.fill("bronze")
-    assert found(home, "Index", "Device") == {
-        "one.parquet": [(1, "phone"), (2, None)],
-        "other.parquet": [(None, "other")],
-        "nested.parquet": [(3, None)],
-        "shout.parquet": [(None, "loud")],
-    }
-    rescued = found(home, "_rescued_data")
-    assert {name: json.loads(text) for name, ((text,), *_) in rescued.items() if text} == {
-        "nested.parquet": {"place": {"lat": 1.5}},
-        "other.parquet": {"Index": "four"},
-        "shout.parquet": {"INDEX": 6},
-    }
-
-
-def test_parquet_that_cannot_be_read_among_good_files(lakehouse: Lakehouse) -> None:
-    home = only(lakehouse, format="parquet", schema=SCHEMA)
-    land_parquet(home, one=ONE, torn=ONE)
+    land_parquet(home, good=ONE, torn=ONE)
     whole = (home.config.layout.landing("activity") / "torn.parquet").read_bytes()
     land(home, {"torn.parquet": whole[:-40], "x.parquet": b"{}\n"})
     land(home, {"rotten.parquet": whole[:4] + bytes(60) + whole[64:]})  # its footer is as it was
     home.fill("bronze")
-    assert list(found(home, "Index")) == ["one.parquet"]
-    assert {name: entry.state for (name, _), entry in book(home).items()} == {
-        "one.parquet": INGESTED,
-        "rotten.parquet": REJECTED,
-        "torn.parquet": REJECTED,
-        "x.parquet": REJECTED,
+    return home
+
+
+def test_parquet(taken: Lakehouse) -> None:
+    """Of different types, too, and names spelled otherwise: one file's are not put upon another."""
+    rows = found(taken, "Index", "Device")
+    assert {name: rows.get(f"{name}.parquet") for name in PLAIN} == {
+        "one": [(1, "phone"), (2, None)],
+        "nested": [(3, None)],
+        "nothing": None,
+        "other": [(None, "other")],
+        "shout": [(None, "loud")],
     }
-    assert recounted(home) == []
+    rescued = found(taken, "_rescued_data")
+    assert rescued["one.parquet"] == [(None,), (None,)]
+    files = ("nested", "other", "shout")
+    assert {name: json.loads(rescued[f"{name}.parquet"][0][0]) for name in files} == {
+        "nested": {"place": {"lat": 1.5}},
+        "other": {"Index": "four"},
+        "shout": {"INDEX": 6},
+    }
+
+
+def test_parquet_that_cannot_be_read_among_good_files(taken: Lakehouse) -> None:
+    rows = {"one": 2, "nested": 1, "nothing": 0, "other": 1, "shout": 1, "good": 2}
+    rows |= dict.fromkeys(ODD_NAMES, 1)
+    entries = {name.removesuffix(".parquet"): entry for (name, _), entry in book(taken).items()}
+    assert {name: (entry.state, entry.rows) for name, entry in entries.items()} == {
+        **{name: (INGESTED, count) for name, count in rows.items()},
+        **dict.fromkeys(("rotten", "torn", "x"), (REJECTED, None)),
+    }
+    assert recounted(taken) == []
+
+
+def test_parquet_whose_columns_have_odd_names(taken: Lakehouse) -> None:
+    rows = found(taken, "Index", "_rescued_data")
+    kept = {name: rows[f"{name}.parquet"] for name in ODD_NAMES}
+    assert {name: [(i, json.loads(text)) for i, text in some] for name, some in kept.items()} == {
+        "a": [(1, {"a`b": 2, "c.d": 3})],
+        "forged": [
+            (
+                2,
+                {
+                    "_metadata": {
+                        "file_path": "file:///etc/passwd",
+                        "file_modification_time": "1999-01-01T00:00:00.000000",
+                    }
+                },
+            )
+        ],
+        "text": [(3, {"_METADATA": "mine", "_file": "x"})],
+    }
 
 
 def test_parquet_keeps_microseconds(lakehouse: Lakehouse) -> None:
@@ -119,35 +149,6 @@ def test_parquet_keeps_microseconds(lakehouse: Lakehouse) -> None:
     ]
     nested = [place["at"].microsecond for (place,) in found(home, "place")["a.parquet"]]
     assert sorted(nested) == [0, 123456, 123457]
-
-
-def test_parquet_whose_columns_have_odd_names(lakehouse: Lakehouse) -> None:
-    home = only(lakehouse, format="parquet", schema=SCHEMA, schema_evolution="rescue")
-    land_parquet(
-        home,
-        a='select 1::bigint as "Index", 2 as "a`b", 3 as "c.d"',
-        forged="""select 2::bigint as "Index", {'file_path': 'file:///etc/passwd',
-            'file_modification_time': timestamp '1999-01-01'} as _metadata""",
-        text="""select 3::bigint as "Index", 'mine' as _METADATA, 'x' as _file""",
-    )
-    home.fill("bronze")
-    rows = found(home, "Index", "_rescued_data")
-    assert {name: [(i, json.loads(kept)) for i, kept in some] for name, some in rows.items()} == {
-        "a.parquet": [(1, {"a`b": 2, "c.d": 3})],
-        "forged.parquet": [
-            (
-                2,
-                {
-                    "_metadata": {
-                        "file_path": "file:///etc/passwd",
-                        "file_modification_time": "1999-01-01T00:00:00.000000",
-                    }
-                },
-            )
-        ],
-        "text.parquet": [(3, {"_METADATA": "mine", "_file": "x"})],
-    }
-    assert recounted(home) == []
 
 
 def test_text(lakehouse: Lakehouse) -> None:

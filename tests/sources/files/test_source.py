@@ -104,23 +104,24 @@ def test_a_checkpoint_is_lost_after_a_run_died_between_rows_and_ledger(
     assert found.balances["activity"].landed_lines == 5
 
 
-@pytest.mark.parametrize("what", ["gone", "changed"])
-def test_a_file_that_goes_or_changes_after_a_run_died_between_rows_and_ledger(
-    home: Lakehouse, monkeypatch: pytest.MonkeyPatch, what: str
+def test_files_that_go_or_change_after_a_run_died_between_rows_and_ledger(
+    home: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its rows are in bronze, and the ledger has to say so."""
-    file = home.land("activity", "a.json", row(1))
-    home.land("activity", "b.json", row(2))
+    """Their rows are in bronze, and the ledger has to say so."""
+    file = home.land("activity", "gone.json", row(1))
+    home.land("activity", "stays.json", row(2))
+    home.land("activity", "changed.json", row(3))
     fails_once(monkeypatch, "record")
     run_cut_off(home)
     file.unlink()
-    if what == "changed":
-        aged(home.land("activity", "a.json", row(7), row(8)), -5)
+    aged(home.land("activity", "changed.json", row(7), row(8)), -5)
     home.fill("bronze")
-    assert indexes(home) == [1, 2]
-    assert counts(home)["a.json", 1] == (INGESTED, 0, 1, 0, 0)
-    assert counts(home)["b.json", 1] == (INGESTED, 0, 1, 0, 0)
-    assert counts(home).get(("a.json", 2)) == ((REJECTED, *[None] * 4) if what != "gone" else None)
+    assert indexes(home) == [1, 2, 3]
+    names = ("gone.json", "stays.json", "changed.json")
+    assert counts(home) == {
+        **{(name, 1): (INGESTED, 0, 1, 0, 0) for name in names},
+        ("changed.json", 2): (REJECTED, *[None] * 4),
+    }
 
 
 def test_a_batch_that_was_handed_over_twice_is_taken_in_once(
@@ -157,48 +158,33 @@ def between(home: Lakehouse, monkeypatch: pytest.MonkeyPatch, what: Any) -> None
         home.fill("bronze")
 
 
-def test_a_file_that_goes_before_it_is_read(
+def test_files_that_go_or_change_before_they_are_read(
     home: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = home.land("activity", "a.json", row(1))
-    home.land("activity", "b.json", row(2))
-    between(home, monkeypatch, file.unlink)
-    assert indexes(home) == [2]
-    assert counts(home)["a.json", 1][0] == VANISHED
-    assert counts(home)["b.json", 1] == (INGESTED, 0, 1, 0, 0)
-    home.land("activity", "a.json", row(3))
-    home.fill("bronze")
-    assert indexes(home) == [2, 3]
-    assert counts(home)["a.json", 2] == (INGESTED, 1, 1, 0, 0)
-
-
-def test_all_files_of_a_batch_go_before_they_are_read(
-    home: Lakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = home.land("activity", "a.json", row(1))
+    """All of a batch; then some of one. What has changed is taken in as it is then."""
+    file = home.land("activity", "only.json", row(1))
     between(home, monkeypatch, file.unlink)
     assert home.rows("bronze.activity") == []
+    assert counts(home) == {("only.json", 1): (VANISHED, *[None] * 4)}
+
+    goes = home.land("activity", "a.json", row(1))
     home.land("activity", "b.json", row(2))
-    home.fill("bronze")
+    home.land("activity", "c.json", row(3))
+
+    def go_and_change() -> None:
+        goes.unlink()
+        aged(home.land("activity", "c.json", row(7), row(8)), -5)
+
+    between(home, monkeypatch, go_and_change)
     assert indexes(home) == [2]
-    assert audit(home.config, everything=True).findings == ()
-
-
-def test_a_file_that_changes_before_it_is_read_is_taken_in_as_it_is_then(
-    home: Lakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    home.land("activity", "a.json", row(1))
-    home.land("activity", "b.json", row(2))
-
-    def change() -> None:
-        aged(home.land("activity", "a.json", row(7), row(8)), -5)
-
-    between(home, monkeypatch, change)
-    assert indexes(home) == [2]
-    assert counts(home)["a.json", 1][0] == PENDING
+    assert counts(home)["a.json", 1][0] == VANISHED
+    assert counts(home)["b.json", 1] == (INGESTED, 1, 1, 0, 0)
+    assert counts(home)["c.json", 1][0] == PENDING
+    home.land("activity", "a.json", row(4))
     home.fill("bronze")
-    assert indexes(home) == [2, 7, 8]
-    assert counts(home)["a.json", 1] == (INGESTED, 1, 2, 0, 0)
+    assert indexes(home) == [2, 4, 7, 8]
+    assert counts(home)["a.json", 2] == (INGESTED, 2, 1, 0, 0)
+    assert counts(home)["c.json", 1] == (INGESTED, 2, 2, 0, 0)
     assert audit(home.config, everything=True).findings == ()
 
 
@@ -253,13 +239,14 @@ def test_a_torn_file_among_good_ones_is_put_aside_and_comes_again_repaired(
     assert audit(home.config, everything=True).findings == ()
 
 
-@pytest.mark.parametrize("name", ["a.json", "a b.json"])
-def test_a_folder_named_by_way_of_another(lakehouse: Lakehouse, name: str) -> None:
+def test_a_folder_named_by_way_of_another(lakehouse: Lakehouse) -> None:
     """Spark tells `a/../b` as `b`: the rows must find their file in the ledger."""
     home = only(lakehouse, folders=("../outside",))
     outside = home.root.parent / "outside"
     outside.mkdir()
-    (outside / name).write_text(row(1) + "\n")
-    home.fill("bronze")
-    assert home.rows("bronze.activity", "_source_file", "Index") == [(f"{outside}/{name}", 1)]
-    assert book(home)[name, 1].rows == 1
+    for index, name in enumerate(("a.json", "b c.json")):  # one that an address has as it stands
+        (outside / name).write_text(row(index) + "\n")
+        home.fill("bronze")
+        assert book(home)[name, 1].rows == 1
+    rows = home.rows("bronze.activity", "_source_file", "Index")
+    assert rows == [(f"{outside}/a.json", 0), (f"{outside}/b c.json", 1)]

@@ -74,23 +74,23 @@ def test_a_namesake_that_a_poll_met_before_the_ledger_had_the_first(
         assert is_whole(home)
 
 
-@pytest.mark.parametrize("again", [False, True], ids=["once", "and again after it"])
-def test_a_file_that_replaces_another_just_before_it_is_opened(
-    lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch, again: bool
+def test_files_that_replace_others_just_before_they_are_opened(
+    lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The rows are the second file's: it must not come again as a version of its own."""
+    """The rows are the second file's: it must not come again as a version of its own. One of them
+    is replaced again after it."""
     home = only(lakehouse, allow_overwrites=True)
-    home.land("activity", "a.json", row(1))
-    home.land("activity", "b.json", row(2))
+    for number, name in enumerate(("a.json", "b.json", "again.json"), 1):
+        home.land("activity", name, row(number))
     rows, put_on_record = reader.rows, FileBatch.record
 
     def changed_before(*arguments: Any) -> Any:
         aged(home.land("activity", "a.json", row(7), row(8)), -5)
+        aged(home.land("activity", "again.json", row(5), row(6)), -5)
         return rows(*arguments)
 
     def changed_after(self: FileBatch, *arguments: Any) -> Any:
-        if again:
-            aged(home.land("activity", "a.json", row(9), row(10), row(11)), -9)
+        aged(home.land("activity", "again.json", row(9), row(10), row(11)), -9)
         return put_on_record(self, *arguments)
 
     with monkeypatch.context() as patch:
@@ -98,38 +98,41 @@ def test_a_file_that_replaces_another_just_before_it_is_opened(
         patch.setattr(FileBatch, "record", changed_after)
         home.fill("bronze")
     home.fill("bronze")
-    assert indexes(home) == ([2, 7, 8, 9, 10, 11] if again else [2, 7, 8])
-    figures = {key: value[:3] for key, value in counts(home).items()}
-    assert figures.pop(("b.json", 1)) == (INGESTED, 0, 1)
-    if again:
-        assert figures.pop(("a.json", 2)) == (INGESTED, 1, 3)
-    assert figures == {("a.json", 1): (REPLACED if again else INGESTED, 0, 2)}
-    if not again:
-        now = (home.config.layout.landing("activity") / "a.json").stat()
-        assert book(home)["a.json", 1].size == now.st_size
+    assert indexes(home) == [2, 5, 6, 7, 8, 9, 10, 11]
+    assert {key: value[:3] for key, value in counts(home).items()} == {
+        ("a.json", 1): (INGESTED, 0, 2),
+        ("b.json", 1): (INGESTED, 0, 1),
+        ("again.json", 1): (REPLACED, 0, 2),
+        ("again.json", 2): (INGESTED, 1, 3),
+    }
+    now = (home.config.layout.landing("activity") / "a.json").stat()
+    assert book(home)["a.json", 1].size == now.st_size
     assert is_whole(home)
 
 
-@pytest.mark.parametrize("comes_back", [False, True])
-def test_a_file_that_a_poll_missed_before_the_ledger_had_its_rows(
-    lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch, comes_back: bool
+def test_files_that_a_poll_missed_before_the_ledger_had_their_rows(
+    lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """One of them comes back, the other does not."""
     home = only(lakehouse)
-    file = home.land("activity", "a.json", row(1))
+    files = [home.land("activity", name, row(1)) for name in ("gone.json", "back.json")]
     home.land("activity", "b.json", row(2))
-    away = home.root.parent / "a.json"
-    dies_between_rows_and_ledger(home, monkeypatch, lambda: file.rename(away))
-    assert counts(home)["a.json", 1][0] == VANISHED
-    if comes_back:
-        away.rename(file)
+    away = home.root.parent
+
+    def go() -> None:
+        for file in files:
+            file.rename(away / file.name)
+
+    dies_between_rows_and_ledger(home, monkeypatch, go)
+    assert {counts(home)[file.name, 1][0] for file in files} == {VANISHED}
+    (away / "back.json").rename(files[1])
     home.fill("bronze")
     home.fill("bronze")
-    assert indexes(home) == [1, 2]
+    assert indexes(home) == [1, 1, 2]
     assert {key: value[:3] for key, value in counts(home).items()} == {
-        ("a.json", 1): (INGESTED, 0, 1),
-        ("b.json", 1): (INGESTED, 0, 1),
+        (name, 1): (INGESTED, 0, 1) for name in ("gone.json", "back.json", "b.json")
     }
-    assert is_whole(home, gone=None if comes_back else "a.json")
+    assert is_whole(home, gone="gone.json")
 
 
 def test_a_file_that_was_away_while_its_batch_ran(
