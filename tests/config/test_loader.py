@@ -289,6 +289,7 @@ def test_not_yaml(tmp_path: Path) -> None:
         ("!!map x", "expected a mapping"),
         ("!!set [x]", "expected a mapping"),
         ('"\\U00110000"', "not in range"),
+        ('"\\UFFFFFFFF"', "too large"),
         ("\x07", "special characters are not allowed"),
         ("[" * 1000, "recursion"),
     ):

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from dataclasses import asdict, replace
+from types import SimpleNamespace
+from typing import cast
 from unittest.mock import patch
 
+from medallion.errors import MedallionError
 from medallion.inspection.overview import overview
+from medallion.layers.flow import Flow
 from medallion.pipeline.idle import end_if_idle
 from medallion.pipeline.nightly import Nightly
+from medallion.pipeline.report import GateResult
 from tests.support.lakehouse import Lakehouse
 
 
@@ -93,4 +99,11 @@ def _tells_what_nobody_foresaw(lakehouse: Lakehouse) -> None:
     with patch.object(nightly, "_layers", side_effect=KeyError("x")):
         report = nightly.run()
     assert (report.errors, repr(report.crash)) == (["KeyError: 'x'"], "KeyError('x')")
+    # Gates that fail of the same, in the same words, all keep their rows from gold.
+    failed: Future[GateResult | None] = Future()
+    failed.set_exception(MedallionError("no suites"))
+    sources = ("activity", "event")
+    flows = [SimpleNamespace(source_names=frozenset({source})) for source in sources]
+    nightly._collect([(cast(Flow, flow), failed) for flow in flows])
+    assert nightly.unjudged == {*sources}
     assert report.balances["activity"].bronze_rows == 11

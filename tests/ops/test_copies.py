@@ -87,6 +87,19 @@ def test_a_table_of_which_more_was_read(home: Home) -> None:
     write(home, SILVER, 5)
     assert tables.version(silver) > newest
     assert is_refused(home, GOLD)
+    # Also where a stream that was on meanwhile has gone on with it.
+    done(home.layout, GOLD, 1, newest + 2, of=tables.identity(silver))
+    copies.note_read(checkpoint, [silver])
+    assert copies.has_read_more(checkpoint, silver)
+    # And where a query of it has found another table in its place, before this one came back.
+    silver.rename(home.layout.root / "away")
+    write(home, SILVER, 9)
+    copies.note_read(checkpoint, [silver])
+    shutil.rmtree(silver)
+    (home.layout.root / "away").rename(silver)
+    assert copies.has_read_more(checkpoint, silver)
+    (checkpoint / "offsets/1").unlink()
+    (checkpoint / "commits/1").unlink()
     # What is torn its query repairs, or refuses.
     (checkpoint / "offsets/0").write_text("v1\n{")
     assert not copies.has_read_more(checkpoint, silver)

@@ -78,11 +78,11 @@ def test_a_checkpoint_goes_with_one_cluster_of_kafka(
         streams.write(rows, "kafka", to, checkpoint=tmp_path / "checkpoint", options=options)
 
     checkpoints.note(tmp_path / "checkpoint", "sink", {"sink": "kafka", "to": "doors"})  # of before
-    for servers in ("a:9092", "b:9092, A:9092", "b:9092,c:9092", "c:9092"):
+    for servers in ("a:9092,", "b:9092, A:9092", "b:9092,c:9092", "c:9092,"):
         start(servers)
     told = r"into kafka doors at c:9092: each stream needs one of its own; servers of one cluster"
     with pytest.raises(UsageError, match=told):
-        start("a:9092,b:9092")
+        start("a:9092,b:9092,")
     with pytest.raises(UsageError, match=r"at c:9092: each stream needs one of its own\.$"):
         start("c:9092", "windows")
     checkpoints.forget(tmp_path / "checkpoint", "sink")

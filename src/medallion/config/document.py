@@ -49,7 +49,8 @@ class _Loader(yaml.SafeLoader):
     def get_single_node(self) -> yaml.Node | None:
         try:
             return super().get_single_node()
-        except (ValueError, RecursionError) as error:  # no such character, brackets without end
+        # No such character, or brackets without end.
+        except (ValueError, OverflowError, RecursionError) as error:
             raise yaml.MarkedYAMLError(problem=str(error), problem_mark=self.get_mark()) from None
 
 

@@ -94,6 +94,8 @@ def _at_rest(config: Config, say: Say) -> tuple[Look, dict[str, str]]:
         }
         found = accounting.look(config, Runs(config.layout))
         written, cut_off = _by_writer(found.unsettled, writers)
+        if any(lock.holder(config.layout, query.partition(".")[0]) for query in cut_off):
+            continue  # it has begun since
         odd = set(accounting.unbalanced(found.balances.items())) - set(map(_source, cut_off))
         if not written and not (writers and odd):
             return found, writers

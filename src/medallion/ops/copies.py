@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from medallion.config.model import Config
 from medallion.config.queries import Query, queries
@@ -63,19 +64,33 @@ def has_read_more(checkpoint: Path, table: Path) -> bool:
     except MedallionError:  # torn, which its query repairs or refuses
         return False
     then = (checkpoints.noted(checkpoint, _READ) or {}).get(tables.identity(table))
-    is_other = then and (now := log.digest(table, then["version"])) and now != then["commit"]
-    return max(begun, committed) > newest or bool(is_other)
+    return max(begun, committed) > newest or _is_contradicted(then, table)
+
+
+def _is_contradicted(then: dict[str, Any] | None, table: Path) -> bool:
+    """Whether a table has another commit in the place of one that is noted."""
+    if then is None:
+        return False
+    now = log.digest(table, then["version"])
+    return now is not None and now != then["commit"]
 
 
 def note_read(checkpoint: Path, upstream: Iterable[Path]) -> None:
-    """Note the last commit of each table that a query has read, beside its checkpoint."""
-    found = {}
+    """Note the last commit of each table that a query has read, beside its checkpoint.
+
+    What a table contradicts stays noted: the next start is refused for it.
+    """
+    then = checkpoints.noted(checkpoint, _READ) or {}
+    now = dict(then)
     for table in upstream:
+        identity = tables.identity(table)
         version = _last_read(checkpoint, checkpoints.last_committed(checkpoint), table)
-        if commit := log.digest(table, version):
-            found[tables.identity(table)] = {"version": version, "commit": commit}
-    if found and checkpoints.noted(checkpoint, _READ) != found:
-        checkpoints.note(checkpoint, _READ, found)
+        if (commit := log.digest(table, version)) and not _is_contradicted(
+            then.get(identity), table
+        ):
+            now[identity] = {"version": version, "commit": commit}
+    if now != then:
+        checkpoints.note(checkpoint, _READ, now)
 
 
 def try_to_note(checkpoint: Path, upstream: Iterable[Path]) -> None:

@@ -42,10 +42,9 @@ class Nightly:
 
     def run(self) -> Report:
         """Run the layers, and tell how it went, whatever failed on the way."""
-        with self.worker:
-            with self._reporting_errors("nightly"):
-                self._layers()
-            self._timed("docs", self._build_docs)
+        with self._reporting_errors("nightly"), self.worker:
+            self._layers()
+        self._timed("docs", self._build_docs)
         self._timed("maintain", self._maintain)
         with self._reporting_errors("balance"):
             look = accounting.look(self.config, self.pipeline.runs)
@@ -132,12 +131,13 @@ class Nightly:
         started = time.monotonic()
         gates = []
         for flow, future in waiting:
-            before = len(self.report.errors)
-            with self._reporting_errors("gates"):
-                if gate := future.result():
-                    gates.append(gate)
-            if len(self.report.errors) > before:
+            try:
+                gate = future.result()
+            except Exception as error:
+                self._tell_all("gates", [error])
                 self.unjudged |= flow.source_names
+            else:
+                gates += [gate] if gate else []
         self.report.seconds["gates"] = (
             self.report.seconds.get("gates", 0) + time.monotonic() - started
         )

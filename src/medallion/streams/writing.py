@@ -88,7 +88,8 @@ def _goal(sink: str, to: Any, name: str | None, options: Mapping[str, str]) -> d
         goal["name"] = name
     if sink == "kafka":
         goal["topic"] = options.get("topic", "") if to is None else ""
-        goal["servers"] = [server.strip().lower() for server in options[_SERVERS].split(",")]
+        servers = (server.strip().lower() for server in options[_SERVERS].split(","))
+        goal["servers"] = [server for server in servers if server]
     return goal
 
 
