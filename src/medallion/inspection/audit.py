@@ -51,10 +51,9 @@ def audit(config: Config, everything: bool = False, say: Say = lambda _: None) -
     """
     look, writers = _at_rest(config, say)
     found = look.balances
-    written, _ = _by_writer(look.unsettled, writers)
+    written, cut_off = _by_writer(look.unsettled, writers)
     unjudged = {_source(query): who for query, who in written.items()}
-    findings = [*look.unreadable]
-    findings += _not_on_record(Runs(config.layout), look.unsettled, writers)
+    findings = [*look.unreadable, *_not_on_record(Runs(config.layout), written, cut_off)]
     notes = [
         f"{table}: the configuration has no source of that name; its rows are not balanced here."
         for table in _of_no_source(config)
@@ -122,9 +121,8 @@ def _by_writer(
     return written, [query for query in found if query not in written]
 
 
-def _not_on_record(runs: Runs, unsettled: list[str], writers: Mapping[str, str]) -> list[str]:
-    """Findings about queries whose last batches are not on record."""
-    written, cut_off = _by_writer(unsettled, writers)
+def _not_on_record(runs: Runs, written: Mapping[str, str], cut_off: list[str]) -> list[str]:
+    """Findings about queries whose last batches are not on record, parted by `_by_writer`."""
     told = "a run was cut off before it was put on record; the next run settles it."
     return [f"{name}: {told}" for name in cut_off] + [
         f"{name}: it has failed, and what it did last is not on record ({runs.error(name)}); "

@@ -81,10 +81,10 @@ def note_read(checkpoint: Path, upstream: Iterable[Path]) -> None:
     What a table contradicts stays noted: the next start is refused for it.
     """
     then = checkpoints.noted(checkpoint, _READ) or {}
-    now = dict(then)
+    now, batch = dict(then), checkpoints.last_committed(checkpoint)
     for table in upstream:
         identity = tables.identity(table)
-        version = _last_read(checkpoint, checkpoints.last_committed(checkpoint), table)
+        version = _last_read(checkpoint, batch, table)
         if (commit := log.digest(table, version)) and not _is_contradicted(
             then.get(identity), table
         ):
