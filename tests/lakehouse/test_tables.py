@@ -56,6 +56,13 @@ def test_a_question_of_a_table(tmp_path: Path) -> None:
     assert tables.select(tmp_path, "n", "where n > 1 order by n") == [(2,), (4,)]
 
 
+def test_files_of_a_table_are_where_it_says(tmp_path: Path) -> None:
+    """delta-rs spells them as a URI does, whatever the folders are named."""
+    table = tmp_path / "größe 50% #1" / "t"
+    records.append(table, NUMBERS, [{"n": 1}])
+    assert tables.data_files(table) == list(table.glob("*.parquet"))
+
+
 def test_rows_written_are_those_of_the_commits_after_a_version(tmp_path: Path) -> None:
     for rows in (2, 3, 5):  # versions 1, 2 and 3
         records.append(tmp_path, NUMBERS, [{"n": n} for n in range(rows)])

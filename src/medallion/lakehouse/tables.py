@@ -10,6 +10,7 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from medallion.lakehouse import damage, log
 from medallion.lakehouse.columns import Columns
@@ -94,6 +95,25 @@ def open_to_write(table: Path) -> DeltaTable:
         return DeltaTable(table)
     except DeltaError as error:
         raise damage.error_for(table, error) from error
+
+
+def data_files(table: Path, at: int | None = None) -> list[Path]:
+    """Where a table's rows lie, or lay at an older version.
+
+    delta-rs tells them as parts of a URI, and nobody who opens a path decodes one.
+
+    Raises:
+        MedallionError: the log cannot be read, or does not go back to that version.
+    """
+    from deltalake.exceptions import DeltaError
+
+    delta = open_table(table) if at is None else open_to_write(table)
+    try:
+        if at is not None:
+            delta.load_as_version(at)
+    except DeltaError as error:
+        raise damage.error_for(table, error) from error
+    return [Path(unquote(file)) for file in delta.file_uris()]
 
 
 def version(table: Path) -> int:

@@ -31,7 +31,7 @@ def are_all(table: Path, first: int, last: int) -> bool:
         found = {file.name for file in log.added_files(table, first, last)}
     except FileNotFoundError:
         return False
-    return {Path(file).name for file in tables.open_table(table).file_uris()} <= found
+    return {file.name for file in tables.data_files(table)} <= found
 
 
 def all_rows(spark: SparkSession, table: Path) -> DataFrame:
@@ -39,10 +39,10 @@ def all_rows(spark: SparkSession, table: Path) -> DataFrame:
 
     Delta looks for a query's files in a job of its own, which takes as long as the query does.
     """
-    return _rows(spark, table, tables.open_table(table).file_uris())
+    return _rows(spark, table, tables.data_files(table))
 
 
-def _rows(spark: SparkSession, table: Path, files: Sequence[Path | str]) -> DataFrame:
+def _rows(spark: SparkSession, table: Path, files: Sequence[Path]) -> DataFrame:
     now = spark.read.format("delta").load(str(table))
     if not files:
         return now.where("false")  # which no job is asked for
