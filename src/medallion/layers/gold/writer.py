@@ -39,6 +39,9 @@ class Merge:
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Merge one batch of silver's rows, `touched`."""
         keys = groups(self._made)
+        # Of what has no groups nothing else asks for the batch, and its rows would not be counted.
+        if not keys and not batch.count():
+            return
         touched = batch.select(*keys).distinct().persist()
         try:
             silver = self._spark.read.format("delta").load(str(self._silver))
