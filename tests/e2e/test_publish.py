@@ -22,6 +22,7 @@ from medallion.ops import due
 from medallion.ops.runs import Runs
 from medallion.pipeline import maintenance, refresh
 from medallion.spark import checkpoints
+from medallion.sql import engine
 from tests.support import PROJECT
 from tests.support.broker import Broker
 from tests.support.lakehouse import Lakehouse
@@ -100,6 +101,12 @@ def has_input(lakehouse: Lakehouse, name: str) -> bool:
     return due.has_input(lakehouse.config, name, table)
 
 
+def published(lakehouse: Lakehouse) -> list[tuple[Any, ...]]:
+    """The rows in and out that are on record of each output."""
+    sql = "select query, sum(rows_in), sum(rows_out) from ops.runs where query like 'publish.%'"
+    return engine.query(str(lakehouse.root), f"{sql} group by query").rows
+
+
 def of_topic(broker: Broker, topic: str) -> list[tuple[Any, Any]]:
     """Keys and values of all its messages, in their order; the topic has one partition."""
     consumer = Consumer({"bootstrap.servers": broker.server, "group.id": "tests"})
@@ -158,8 +165,11 @@ def test_changes_of_gold_are_published(
     assert list(map(told, in_files(lakehouse))) == [first, second]
     assert len(of_topic(broker, "counts")) == 5
     assert not any(has_input(lakehouse, query) for query in ("gold.by_window", FILES, TOPIC))
-    (sent,) = (q for q in status(lakehouse.config) if q.query == TOPIC)
-    assert (sent.rows_out, sent.waiting_rows, sent.last_batch) == (2, 0, 1)
+    sent = [q for q in status(lakehouse.config) if q.query in (FILES, TOPIC)]
+    assert [(q.rows_out, q.waiting_rows, q.last_batch) for q in sent] == [(2, 0, 1)] * 2
+    # The feed has a row as it was before as well.
+    told_of = {query: (rows_in, rows_out) for query, rows_in, rows_out in published(lakehouse)}
+    assert told_of == {FILES: (3 + 3, 3 + 2), TOPIC: (3 + 3, 3 + 2)}
 
     # Batches that were cut off before their ends: gold's changes nothing, and what is published
     # comes once in files, and again as messages.

@@ -7,7 +7,8 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
 
 from medallion.config.connections import Login
 from medallion.config.publish import ToFiles, ToKafka
@@ -49,13 +50,20 @@ class FilesOutput:
         return {"format": self._format}
 
     def write(self, changes: DataFrame, batch: int) -> None:
-        """Write a batch to a folder beside its place, and put it there."""
+        """Write a batch to a folder beside its place, and put it there if it has rows.
+
+        To ask for rows first would run a part of it twice, and those would count twice.
+        """
         place = self._folder / f"{batch:08}"
-        if place.exists() or changes.isEmpty():  # the run was cut off after that
+        if place.exists():  # the run was cut off after that
             return
-        hidden = place.with_name(f".{place.name}")
-        writer = changes.write.format(self._format).mode("overwrite")
+        hidden, told = place.with_name(f".{place.name}"), Observation()
+        observed = changes.observe(told, F.count(F.lit(1)).alias("rows"))
+        writer = observed.write.format(self._format).mode("overwrite")
         writer.options(**_OPTIONS.get(self._format, {})).save(str(hidden))
+        if not told.get["rows"]:
+            shutil.rmtree(hidden)
+            return
         for written in (*hidden.iterdir(), hidden):
             storage.sync(written)
         hidden.rename(place)
