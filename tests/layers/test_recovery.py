@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
-from deltalake import CommitProperties, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from medallion.errors import MedallionError, UsageError
 from medallion.layers import recovery
+from medallion.layers.silver.accounts import rows_of_batch
 from medallion.spark import checkpoints
+from tests.support.home import added
 
 OFFSET = {"reservoirVersion": 5, "index": -1}
 
@@ -93,13 +96,45 @@ def test_batches_on_record_that_the_checkpoint_has_not(checkpoint: Path) -> None
 
 def test_batches_that_are_not_on_record_and_cannot_be_put_there(checkpoint: Path) -> None:
     """The record was lost, and Spark keeps a hundred plans."""
-    for recorded in (-1, 0, 1, 2):
-        recovery.refuse_unaccountable("silver.a", checkpoint, recorded)
+    bronze = checkpoint.with_name("bronze")
+    for batch in range(7):
+        written(bronze, batch)
+
+    def refused(recorded: int) -> bool:
+        try:
+            recovery.refuse_unaccountable("silver.a", checkpoint, recorded, bronze)
+        except UsageError as error:
+            told = f"its batches {recorded + 1} to 2 are not on record, and what they have read is"
+            return f"{told} not kept any more: medallion refresh silver.a" in str(error)
+        return False
+
+    assert not any(map(refused, (-1, 0, 1, 2)))
+    # The first batch has read the table at version 4, the others the versions from 5 on.
+    DeltaTable(bronze).create_checkpoint()
+    for version in range(6):
+        (bronze / f"_delta_log/{version:020}.json").unlink()
+        whole = [recorded for recorded in (-1, 0, 1, 2) if not refused(recorded)]
+        assert whole == {4: [0, 1, 2], 5: [2]}.get(version, [-1, 0, 1, 2])
+    shutil.rmtree(bronze)
     (checkpoint / "offsets/0").unlink()
-    for recorded in (-1, 0):  # the next one begins where that batch ended
-        with pytest.raises(UsageError, match=r"to 2 .* not kept any more: .* silver.a"):
-            recovery.refuse_unaccountable("silver.a", checkpoint, recorded)
-    recovery.refuse_unaccountable("silver.a", checkpoint, 1)
+    # The next one begins where that batch ended.
+    assert [refused(recorded) for recorded in (-1, 0, 1)] == [True, True, False]
+
+
+def test_a_batch_whose_rows_are_gone(checkpoint: Path) -> None:
+    """They were put together with others, and the record of their batch was lost."""
+    bronze = checkpoint.with_name("bronze")
+    for batch in range(5):
+        written(bronze, batch)
+    for number in range(4):
+        plan = checkpoint / f"offsets/{number}"
+        plan.write_text(plan.read_text().replace(": 5", f": {number + 2}"))
+    files = [bronze / added(bronze, version)[0] for version in range(5)]
+    nobody: Any = None
+    for number, gone in ((0, files[1]), (2, files[3])):
+        gone.unlink()
+        with pytest.raises(UsageError, match=rf"silver.a: batch {number} .* refresh silver.a"):
+            rows_of_batch(nobody, bronze, checkpoint, number)
 
 
 def test_rows_whose_checkpoint_is_gone(checkpoint: Path) -> None:

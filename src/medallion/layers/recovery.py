@@ -99,38 +99,52 @@ def refuse_lost(name: str, checkpoint: Path, targets: Sequence[Path], recorded: 
         )
 
 
-def refuse_unaccountable(name: str, checkpoint: Path, recorded: int) -> None:
-    """Raise UsageError where batches are not on record, and Spark has put away what they have read:
-    it keeps a hundred plans, and an older record, or one that is gone, may lack more.
+def refuse_unaccountable(name: str, checkpoint: Path, recorded: int, upstream: Path) -> None:
+    """Raise UsageError where batches are not on record, and what they have read is put away: Spark
+    keeps a hundred plans, and maintenance no commit that is on record as read. An older record, or
+    one that is gone, may lack more.
 
     Args:
         recorded: the last of its batches that is on record.
+        upstream: the table that it reads.
     """
     done = checkpoints.last_committed(checkpoint)
+    if done <= recorded:
+        return
     try:
-        for batch in range(recorded, done + 1) if done > recorded else ():
+        for batch in range(recorded, done + 1):
             checkpoints.offsets(checkpoint, batch)
+        # The first batch has read the table as it was when that ended.
+        first = checkpoints.delta_offset(checkpoint, max(recorded, 0)).version - (recorded < 0)
+        is_kept = first >= tables.earliest_version(upstream)
     except MedallionError:
+        is_kept = False
+    if not is_kept:
         raise UsageError(
             f"{name} cannot go on, for its batches {recorded + 1} to {done} are not on record, and "
             f"what they have read is not kept any more: medallion refresh {name} rebuilds the "
             "table and its checkpoint."
-        ) from None
+        )
 
 
 def drop_mismatched(
     checkpoint: Path, targets: Sequence[Path], is_numbered: bool = True
 ) -> str | None:
-    """Drop a checkpoint that is of no use, for a query that counts all anew; why, if it is.
+    """Drop a checkpoint that is of no use, for a query that counts all anew; why, if it is."""
+    if why := find_mismatch(checkpoint, targets, is_numbered):
+        drop(checkpoint)
+    return why
+
+
+def drop(checkpoint: Path) -> None:
+    """Have a query begin anew.
 
     The note of what the table was made by stays: who goes on has to know it, whenever the process
     dies. And with its metadata gone, what is left is torn as long as it has a batch.
     """
-    if why := find_mismatch(checkpoint, targets, is_numbered):
-        (checkpoint / "metadata").unlink(missing_ok=True)
-        for part in sorted(checkpoint.iterdir(), key=lambda each: each.name in _BATCHES):
-            if part.is_dir():
-                shutil.rmtree(part)
-            elif part.name != "definition.json":
-                part.unlink()
-    return why
+    (checkpoint / "metadata").unlink(missing_ok=True)
+    for part in sorted(checkpoint.iterdir(), key=lambda each: each.name in _BATCHES):
+        if part.is_dir():
+            shutil.rmtree(part)
+        elif part.name != "definition.json":
+            part.unlink()

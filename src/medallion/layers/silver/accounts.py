@@ -11,8 +11,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from medallion.config.model import Config, SourceConfig
-from medallion.errors import MedallionError
-from medallion.lakehouse import log
+from medallion.errors import MedallionError, UsageError
+from medallion.lakehouse import log, tables
 from medallion.spark import checkpoints, table_files
 from medallion.spark.progress import BatchProgress
 
@@ -81,11 +81,29 @@ def versions(checkpoint: Path, batch: int) -> tuple[int, int]:
 
 
 def rows_of_batch(spark: SparkSession, bronze: Path, checkpoint: Path, batch: int) -> DataFrame:
-    """The rows of bronze that one batch of silver read."""
+    """The rows of bronze that one batch of silver read.
+
+    Raises:
+        UsageError: they cannot be read any more.
+    """
     first, last = versions(checkpoint, batch)
     if last < first:
         return spark.read.format("delta").load(str(bronze)).limit(0)
+    _refuse_removed(bronze, checkpoint, batch)
     if batch == 0:  # it begins with the table as it is: older commits need not be there
         then = spark.read.format("delta").option("versionAsOf", str(last))
         return then.load(str(bronze))
     return table_files.added_rows(spark, bronze, first, last)
+
+
+def _refuse_removed(bronze: Path, checkpoint: Path, batch: int) -> None:
+    """Raise UsageError where the files that a batch read are gone. Maintenance removes those that
+    are on record as read, and an older copy of the record, or a new one, does not have them so."""
+    first, last = versions(checkpoint, batch)
+    files = log.added_files(bronze, first, last) if batch else tables.data_files(bronze, last)
+    if not all(file.exists() for file in files):
+        name = checkpoint.name
+        raise UsageError(
+            f"{name}: batch {batch} is not on record, and rows that it has read are not kept any "
+            f"more: medallion refresh {name} rebuilds the table and its checkpoint."
+        )

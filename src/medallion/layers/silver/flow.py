@@ -61,7 +61,7 @@ class Silver(Flow):
         checkpoint = layout.checkpoint(self.name)
         silver, quarantine = map(layout.table, self.targets)
         recovery.refuse_lost(self.name, checkpoint, (silver, quarantine), recorded)
-        recovery.refuse_unaccountable(self.name, checkpoint, recorded)
+        recovery.refuse_unaccountable(self.name, checkpoint, recorded, *self.read_from)
         begun, check = self._take_up_rules(recorded)
         bronze = self._bronze()
         self._refuse_columns(bronze.select(*map(F.expr, source.silver.values())))
