@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from medallion.config.model import GoldTable, Statement
 from medallion.config.values import Duration
 from medallion.errors import ConfigError, MedallionError
 from medallion.lakehouse import tables
@@ -45,10 +46,27 @@ def test_wrong_sql_names_its_table(lakehouse: Lakehouse) -> None:
     with pytest.raises(ConfigError, match=r"gold\.action_counts.*[Dd]istinct"):
         lakehouse.fill("gold")
     assert "devices" in tables.columns(lakehouse.config.layout.table("gold.action_counts"))
-    lakehouse.config = right
+    # And what fails of its first row, by when each has a table, and most a state, of these columns.
     lakehouse.land("event", "1.json", event("10:07:00"))
-    lakehouse.fill()
-    assert lakehouse.rows("gold.action_counts", "total_events") == [(1,)]
+    lakehouse.fill("bronze", "silver")
+    number = "cast(action as int)"
+    lakehouse.config = replace(right, gold=of_each_mode(counts, f"avg({number})", number))
+    with pytest.raises(StreamError) as failed:
+        lakehouse.fill("gold")
+    assert str(failed.value).count("[CAST_INVALID_INPUT]") == 3
+    lakehouse.config = replace(right, gold=of_each_mode(counts, "max(action)", "action"))
+    lakehouse.fill("gold")
+    for name in lakehouse.config.gold:
+        assert lakehouse.rows(f"gold.{name}", "n") == [("open",)]
+
+
+def of_each_mode(counts: GoldTable, measure: str, column: str) -> dict[str, GoldTable]:
+    """A table in each output mode, with a column `n`."""
+    complete = otherwise(counts, measure={"n": measure})
+    update = replace(complete, name="updated", output_mode="update")
+    sql = Statement(Path("appended.sql"), f"select {column} as n from silver_event")
+    append = replace(complete, name="appended", made=sql, output_mode="append")
+    return {table.name: table for table in (complete, update, append)}
 
 
 def test_a_gold_table_is_not_made_by_two_definitions(lakehouse: Lakehouse) -> None:

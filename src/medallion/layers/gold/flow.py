@@ -87,9 +87,11 @@ class Gold(Flow):
             if checkpoints.noted(checkpoint, "definition") is None:
                 recovery.refuse_lost(self.name, checkpoint, [target], recorded=-1)
             has_written = tables.row_count(target) > 0
+        is_made = checkpoints.last_committed(checkpoint) >= 0 or has_written
+        if not is_made and checkpoints.noted(checkpoint, "definition") not in (None, now):
+            recovery.drop(checkpoint)  # of a batch that failed, with state of its types
         then = checkpoints.first_definition(checkpoint, now, has_written)
-        # State knows a measure, and a key of a join, by its place.
-        refuse_another(self.config, self.name, then, now, () if is_merged else ("measure", "on"))
+        refuse_another_definition(self.config, self.table, then)
 
     def _stream(self) -> dict[str, DataFrame]:
         """The silver tables that it reads, by source."""
@@ -141,25 +143,36 @@ class Gold(Flow):
 
     def definition(self) -> Mapping[str, Any]:
         """All that the configuration says of the table."""
-        table, made = self.table, self.table.made
-        mode = {"output_mode": table.output_mode}
-        match made:
-            case Statement():
-                return {"sql": made.sql, **mode}
-            case Join():
-                within = {"within": made.within.text, "on": dict(made.on)}
-                said = {"where": made.where, "condition": made.condition, "kind": made.kind}
-                sources = {"source": self.source.name, "with": table.sources[1]}
-                return {**sources, **within, **said, "columns": dict(made.columns), **mode}
-        return {
-            "source": self.source.name,
-            "window": made.window.text if made.window else None,
-            "slide": made.slide.text if made.slide else None,
-            "session": made.session.text if made.session else None,
-            "group_by": list(made.group_by),
-            "measure": dict(made.measure),
-            **mode,
-        }
+        return definition_of(self.table)
+
+
+def definition_of(table: GoldTable) -> Mapping[str, Any]:
+    """All that the configuration says of what a table is made of."""
+    mode, made = {"output_mode": table.output_mode}, table.made
+    match made:
+        case Statement():
+            return {"sql": made.sql, **mode}
+        case Join():
+            within = {"within": made.within.text, "on": dict(made.on)}
+            said = {"where": made.where, "condition": made.condition, "kind": made.kind}
+            sources = dict(zip(("source", "with"), table.sources, strict=True))
+            return {**sources, **within, **said, "columns": dict(made.columns), **mode}
+    return {
+        "source": table.sources[0],
+        "window": made.window.text if made.window else None,
+        "slide": made.slide.text if made.slide else None,
+        "session": made.session.text if made.session else None,
+        "group_by": list(made.group_by),
+        "measure": dict(made.measure),
+        **mode,
+    }
+
+
+def refuse_another_definition(config: Config, table: GoldTable, then: Mapping[str, Any]) -> None:
+    """Raise ConfigError where a table was made by another definition than the configuration's."""
+    # State knows a measure, and a key of a join, by its place.
+    in_order = () if table.output_mode == "update" else ("measure", "on")
+    refuse_another(config, f"gold.{table.name}", then, definition_of(table), in_order)
 
 
 def _rows_without(time: str) -> Column:
