@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from medallion.config.model import Aggregate, Config, GoldTable
+from medallion.config.model import Aggregate, Config, GoldTable, Statement
 from medallion.inspection.audit import Audit, audit
 from medallion.lakehouse.layout import Layout
+from medallion.spark import checkpoints
 from medallion.sql import engine
 from tests.support import lines
-from tests.support.lakehouse import Lakehouse, indexes, only
+from tests.support.lakehouse import Lakehouse, indexes, only, otherwise
 
 
 def recording(index: int, model: str | None = None) -> str:
@@ -246,6 +247,31 @@ def test_gold_that_has_not_read_all_of_silver_is_not_compared(with_gold: Config)
     add_again(with_gold, "silver.activity")
     notes = audit(replace(with_gold, gold=gold), everything=True).notes
     assert [note.split(":")[0] for note in notes] == ["gold.device_totals", "gold.axes"]
+
+
+def test_gold_that_is_another_one_by_now_hides_no_other(with_gold: Config) -> None:
+    """An entry that was edited and waits for its refresh; and SQL over a column that silver had."""
+    totals = otherwise(with_gold.gold["device_totals"], measure={"total_recordings": "count(x)"})
+    sql = Statement(Path("lacking.sql"), "select lacking from silver_event")
+    lacking = GoldTable("lacking", ("event",), sql, "append")
+    for path in (with_gold.layout.table, with_gold.layout.checkpoint):
+        shutil.copytree(path("gold.all_events"), path("gold.lacking"))
+    checkpoint = with_gold.layout.checkpoint("gold.lacking")
+    checkpoints.note(checkpoint, "definition", {"sql": sql.sql, "output_mode": "append"})
+    gold = {each.name: each for each in (totals, lacking, ALL)}
+    table(with_gold, "gold.all_events").update({"n": "n + 1"})
+    found = audit(replace(with_gold, gold=gold), everything=True)
+    assert found.findings == ("gold.all_events: it differs from silver's rows in 1 group.",)
+    another, unknown = found.notes
+    assert another.startswith(
+        "gold.device_totals: not compared, for its entry is another one by now: "
+    )
+    assert another.endswith(
+        "gold.device_totals was made with measure {'total_recordings': 'count(*)'} in this order: "
+        "put that back, or rebuild the table with medallion refresh gold.device_totals."
+    )
+    assert unknown.startswith("gold.lacking: not compared (lacking.sql: ")
+    assert "`lacking`" in unknown
 
 
 def test_versions_of_a_file_that_share_a_time(lakehouse: Lakehouse) -> None:

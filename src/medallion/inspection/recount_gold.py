@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from operator import and_
 
@@ -14,15 +14,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from medallion.config.expressions import without_quoted
-from medallion.config.model import Aggregate, Config, GoldTable, Join, Statement
+from medallion.config.model import Aggregate, Config, Join, Statement
 from medallion.errors import MedallionError
-from medallion.lakehouse import tables
+from medallion.inspection.comparable_gold import Same, comparable
 from medallion.lakehouse.text import Say, counted
-from medallion.layers.gold.flow import TOO_LATE, made_of
+from medallion.layers.gold.flow import made_of
 from medallion.layers.gold.transform import groups
-from medallion.ops.runs import Runs
 from medallion.sources.base import Recount
-from medallion.spark import checkpoints
 from medallion.spark.errors import one_line
 from medallion.spark.session import spark_session
 
@@ -40,7 +38,7 @@ _SIDE = " side"  # no column of gold begins with a blank
 
 def recount(config: Config, say: Say) -> Recount:
     """Compare each table that has read all of silver; Spark is started for that, and said to be."""
-    read, found = _comparable(config)
+    read, found = comparable(config)
     if read:
         with _session(config, say) as spark:
             for same in read:
@@ -62,65 +60,11 @@ def _session(config: Config, say: Say) -> Iterator[SparkSession]:
         spark.stop()
 
 
-@dataclass(frozen=True)
-class _Same:
-    """Versions of a table of gold and of the silver tables of its sources that belong together.
-
-    `watermark` is that of its last batch, in milliseconds since 1970.
-    """
-
-    table: GoldTable
-    gold: int
-    silver: Mapping[str, int]
-    watermark: int | None
-
-
-def _comparable(config: Config) -> tuple[list[_Same], Recount]:
-    """The tables that have read all of silver, and a note on each of the others; no JVM."""
-    found, read = Recount(), []
-    runs = Runs(config.layout)
-    for table in config.gold.values():
-        name = f"gold.{table.name}"
-        try:
-            if not tables.exists(config.layout.table(name)):
-                if checkpoints.last_committed(config.layout.checkpoint(name)) >= 0:
-                    gone = "its table is gone: medallion run gold says more"
-                    found.findings.append(f"{name}: {gone}.")
-            elif runs.late_rows(name):
-                late = f"rows came too late for it: {TOO_LATE}"
-                found.notes.append(f"{name}: not compared, for {late}.")
-            elif same := _same_rows(config, table):
-                read.append(same)
-            else:
-                found.notes.append(f"{name}: not compared, for it has not read all of silver yet.")
-        except MedallionError as error:  # of one table, which hides nothing of the others'
-            found.findings.append(str(error))
-    return read, found
-
-
-def _same_rows(config: Config, table: GoldTable) -> _Same | None:
-    """Versions to compare, beside a stream that is on as well: in this order of looking, gold has
-    no rows of silver's beyond those that its checkpoint had read before and after."""
-    checkpoint = config.layout.checkpoint(f"gold.{table.name}")
-    before = checkpoints.last_committed(checkpoint)
-    gold = tables.version(config.layout.table(f"gold.{table.name}"))
-    versions = {}
-    for source in table.sources:
-        silver = config.layout.table(f"silver.{source}")
-        read = checkpoints.delta_offset(checkpoint, before, silver)
-        versions[source] = tables.version(silver)
-        if tables.rows_written(silver, after=read.version - 1, until=versions[source]):
-            return None
-    if checkpoints.last_committed(checkpoint) != before:
-        return None
-    return _Same(table, gold, versions, checkpoints.watermark(checkpoint, before))
-
-
-def _compare(spark: SparkSession, config: Config, same: _Same, found: Recount) -> None:
+def _compare(spark: SparkSession, config: Config, same: Same, found: Recount) -> None:
     name = f"gold.{same.table.name}"
     try:
         differing, by_order = _differing(spark, config, same)
-    except PySparkException as error:
+    except (PySparkException, MedallionError) as error:
         found.notes.append(f"{name}: not compared ({one_line(str(error))}).")
         return
     told = f"{name}: it differs from silver's rows in {counted(differing or by_order, 'group')}"
@@ -140,49 +84,62 @@ def _by_order(made: Aggregate | Statement | Join) -> dict[str, set[str]]:
     return {name: {call.lower() for call in calls} for name, calls in called.items() if calls}
 
 
-def _differing(spark: SparkSession, config: Config, same: _Same) -> tuple[int, int]:
+def _differing(spark: SparkSession, config: Config, same: Same) -> tuple[int, int]:
     """How many groups the two have not as often, or not with the same measures; and how many where
     those count as well that depend on the order of rows.
 
     Of what is no aggregate, a group is rows that are the same in all that is no fraction.
     """
-    table = same.table
-
-    def rows_of(name: str, version: int) -> DataFrame:
-        then = spark.read.format("delta").option("versionAsOf", str(version))
-        return then.load(str(config.layout.table(name)))
-
-    gold = rows_of(f"gold.{table.name}", same.gold)
-    silver = {source: rows_of(f"silver.{source}", v) for source, v in same.silver.items()}
+    made = same.table.made
+    gold = _rows_of(spark, config, f"gold.{same.table.name}", same.gold)
+    silver = {name: _rows_of(spark, config, f"silver.{name}", v) for name, v in same.silver.items()}
     again = _again(spark, config, same, silver)
-    types = dict(gold.dtypes)
-    exact = [name for name, kind in types.items() if kind not in ("double", "float")]
-    keys = groups(table.made) if isinstance(table.made, Aggregate) else exact
+    exact = [name for name, kind in gold.dtypes if kind not in ("double", "float")]
+    keys = groups(made) if isinstance(made, Aggregate) else exact
+    rest = [name for name in gold.columns if name not in keys]
+    by_order = _by_order(made)
+    known = [name for name in rest if name not in by_order]
+    surely = F.lit(False) if "" in by_order else _differs(known, exact)
+    (found,) = (
+        _side_by_side(gold, again, keys, rest, exact)
+        .agg(F.count_if(surely), F.count_if(_differs(rest, exact)))
+        .collect()
+    )
+    return found[0], found[1]
+
+
+def _rows_of(spark: SparkSession, config: Config, name: str, version: int) -> DataFrame:
+    then = spark.read.format("delta").option("versionAsOf", str(version))
+    return then.load(str(config.layout.table(name)))
+
+
+def _side_by_side(
+    gold: DataFrame,
+    again: DataFrame,
+    keys: Collection[str],
+    rest: Iterable[str],
+    exact: Collection[str],
+) -> DataFrame:
+    """A row a group: how much more often gold has it, and of each other column what is in gold
+    (`column 1`) and what is counted again (`column -1`); of fractions, their sums."""
     both = gold.withColumn(_SIDE, F.lit(1)).unionByName(again.withColumn(_SIDE, F.lit(-1)))
-    rest = [name for name in types if name not in keys]
 
     def of(side: int, name: str) -> Column:
         value = F.when(F.col(_SIDE) == side, F.col(f"`{name}`"))
         return F.first(value, ignorenulls=True) if name in exact else F.sum(value)
 
     sides = [of(side, name).alias(f"{name} {side}") for name in rest for side in (1, -1)]
-    compared = both.groupBy(*(f"`{key}`" for key in keys)).agg(F.sum(_SIDE).alias(_SIDE), *sides)
+    return both.groupBy(*(f"`{key}`" for key in keys)).agg(F.sum(_SIDE).alias(_SIDE), *sides)
 
-    def differs(names: Iterable[str]) -> Column:
-        same_rest = (
-            _is_same(F.col(f"`{name} 1`"), F.col(f"`{name} -1`"), name in exact) for name in names
-        )
-        return ~reduce(and_, same_rest, F.col(_SIDE) == 0)
 
-    by_order = _by_order(table.made)
-    known = [name for name in rest if name not in by_order]
-    surely = F.lit(False) if "" in by_order else differs(known)
-    (found,) = compared.agg(F.count_if(surely), F.count_if(differs(rest))).collect()
-    return found[0], found[1]
+def _differs(names: Iterable[str], exact: Collection[str]) -> Column:
+    """Whether a group that is side by side is not there as often, or differs in these columns."""
+    same = (_is_same(F.col(f"`{n} 1`"), F.col(f"`{n} -1`"), n in exact) for n in names)
+    return ~reduce(and_, same, F.col(_SIDE) == 0)
 
 
 def _again(
-    spark: SparkSession, config: Config, same: _Same, silver: Mapping[str, DataFrame]
+    spark: SparkSession, config: Config, same: Same, silver: Mapping[str, DataFrame]
 ) -> DataFrame:
     """What a stream has made of these rows by now, made as one batch."""
     table, made = same.table, same.table.made
@@ -194,7 +151,7 @@ def _again(
 
 
 def _joined_by_now(
-    spark: SparkSession, config: Config, same: _Same, silver: Mapping[str, DataFrame]
+    spark: SparkSession, config: Config, same: Same, silver: Mapping[str, DataFrame]
 ) -> DataFrame:
     """A row waits for its partner until the watermark says that none can come any more.
 
