@@ -89,5 +89,16 @@ def test_data_of_a_record_that_are_gone(home: Home) -> None:
     Runs(home.layout).write([{"kind": "query", "query": "bronze.a", "rows_in": 5}])
     (file,) = home.layout.table("ops.runs").glob("*.parquet")
     file.unlink()
-    with pytest.raises(MedallionError, match=r"ops\.runs: .* cannot be read .*from a copy"):
+    told = r"ops\.runs: .* cannot be read .*from a copy, or move .*/ops/runs away, and the next run"
+    with pytest.raises(MedallionError, match=told):
         Runs(home.layout).last_batch("bronze.a")
+
+
+def test_data_of_bronze_that_are_gone(home: Home) -> None:
+    """Nobody else has its rows; who asks is told no more than that, for it may be the audit."""
+    bronze = home.layout.table("bronze.a")
+    records.append(bronze, TableSpec({"n": "long"}), [{"n": 1}])
+    (file,) = bronze.glob("*.parquet")
+    file.unlink()
+    with pytest.raises(MedallionError, match=r"bronze\.a: .* put its files back from a copy\.$"):
+        rows(bronze)

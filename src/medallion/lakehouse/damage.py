@@ -24,8 +24,8 @@ def error_for(table: Path, error: Exception | None = None) -> MedallionError:
         return MedallionError(f"{name}: {file} is damaged or cut short: {_advice(table)}")
     told = str(error).strip().splitlines()[0] if error and str(error).strip() else "no reason given"
     return MedallionError(
-        f"{name}: the table at {table} cannot be read ({told}): put its files back from a copy, "
-        f"or {_rebuilt(table) or 'ask medallion audit --deep what is missing'}."
+        f"{name}: the table at {table} cannot be read ({told}): put its files back from a copy"
+        f"{f', or {again}' if (again := _rebuilt(table)) else ''}."
     )
 
 
@@ -36,10 +36,10 @@ def is_cut_off(table: Path) -> bool:
 
 
 def _advice(table: Path) -> str:
+    if _is_record(table):
+        return "move that file away; the next run puts on record again what it said."
     if again := _rebuilt(table):
         return f"{again}."
-    if (table.parent.name, table.name) in (("ops", "runs"), ("ops", "files"), ("ops", "topics")):
-        return "move that file away; the next run puts on record again what it said."
     if table.parent.name == "_intake":
         return "move that file away; the next run hands over again what bronze has not read."
     return (
@@ -56,7 +56,16 @@ def _rebuilt(table: Path) -> str | None:
         return f"move {table} away and run medallion refresh gold.{name}"
     if layer in ("silver", "quarantine"):
         return f"move {table} away and run medallion refresh silver.{name}"
+    if _is_record(table):
+        return (
+            f"move {table} away, and the next run puts on record again what the other tables "
+            "tell, or says what to rebuild"
+        )
     return None
+
+
+def _is_record(table: Path) -> bool:
+    return table.parent.name == "ops" and table.name in ("runs", "files", "topics")
 
 
 def _damaged(table: Path) -> Iterator[Path]:
