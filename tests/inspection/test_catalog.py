@@ -13,7 +13,9 @@ from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.errors import UsageError
 from medallion.inspection import catalog
+from medallion.lakehouse import records
 from medallion.lakehouse.layout import Layout
+from medallion.lakehouse.specs import TableSpec
 from medallion.ops.ledger import ARCHIVED, INGESTED, REJECTED, STATES, Entry, Ledger
 from medallion.schema import registry
 from tests.support import PROJECT
@@ -140,3 +142,17 @@ def test_a_schema_with_its_differences(config: Config) -> None:
     document = schemas.as_json(found)["versions"]
     assert [one["version"] for one in document] == [1, 2]
     assert document[1]["columns"] == {"id": "string", "n": "long", "battery": "double"}
+
+
+def test_first_rows_are_in_the_order_of_their_groups(config: Config) -> None:
+    """Of a table with windows, those are the first two columns."""
+    time = {"window_start": "timestamp", "window_end": "timestamp"}
+    spec = TableSpec({**time, "action": "string", "total_events": "long"})
+    rows = [
+        {"window_start": start, "window_end": start + 1, "action": action, "total_events": 1}
+        for start, action in ((1, "b"), (1, "c"), (1, "a"), (0, "z"))
+    ]
+    records.append(config.layout.table("gold.action_counts"), spec, rows)
+    (found,) = (each for each in catalog.first_rows(config, 3) if each.rows)
+    assert (found.table, found.rows) == ("gold.action_counts", 4)
+    assert [row[2] for row in found.first.rows] == ["z", "a", "b"]
