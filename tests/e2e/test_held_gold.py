@@ -17,6 +17,7 @@ from medallion.inspection.status import status
 from medallion.lakehouse import tables
 from medallion.ops.runs import Runs
 from medallion.pipeline import backfill, nightly
+from medallion.pipeline.pipeline import Pipeline
 from medallion.pipeline.report import Report
 from tests.support import lines
 from tests.support.lakehouse import Lakehouse
@@ -196,5 +197,10 @@ def test_what_nobody_can_judge_any_more_holds_nothing_back(
         lakehouse.about("activity", GOLD)
     else:
         file.unlink()
-    assert lakehouse.nightly().is_good
+    said: list[str] = []
+    pipeline = Pipeline(lakehouse.spark, lakehouse.config, "test", said.append)
+    assert nightly.Nightly(pipeline).run().is_good
     assert lakehouse.rows("gold.device_totals") == [("phone", 1)]
+    if given_up == "source":
+        assert f"gates     {file} judges nothing: no table has that name" in said
+    assert not any("silver/activity.json" in line for line in said)

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from medallion.errors import ConfigError
 from medallion.quality.rules import Rule, failed_rules, load_rules
-from medallion.quality.suites import suite_path
+from medallion.quality.suites import of_no_table, suite_path
 from tests.support import PROJECT
 
 CONF = PROJECT / "conf"
@@ -319,3 +319,13 @@ def test_the_rules_of_activity_on_a_typed_frame(spark: SparkSession) -> None:
         ],
         ["missing_device", "missing_y"],
     ]
+
+
+def test_a_suite_that_no_table_has_the_name_of(tmp_path: Path) -> None:
+    files = {table: suite_path(tmp_path, table) for table in ("silver.event", "gold.open_device")}
+    for file in files.values():
+        file.parent.mkdir(parents=True)
+        file.write_text("{}")
+    tables = ["bronze.event", "silver.event", "gold.open_devices"]
+    assert of_no_table(tmp_path, tables) == [files["gold.open_device"]]
+    assert of_no_table(tmp_path / "none", tables) == []

@@ -22,7 +22,7 @@ from medallion.pipeline.pipeline import GOLD_IS_HELD, Pipeline
 from medallion.pipeline.report import GateResult, Report
 from medallion.quality.gates import Gates
 from medallion.quality.results import Failure
-from medallion.quality.suites import read_suite
+from medallion.quality.suites import of_no_table, read_suite
 from medallion.spark.errors import SPARK_ERRORS, in_words
 
 Waiting = tuple[Flow, Future[GateResult | None]]
@@ -42,6 +42,8 @@ class Nightly:
 
     def run(self) -> Report:
         """Run the layers, and tell how it went, whatever failed on the way."""
+        for suite in of_no_table(self.config.conf_dir, names(self.config)):
+            self._say(f"gates     {suite} judges nothing: no table has that name")
         with self._reporting_errors("nightly"), self.worker:
             self._layers()
         self._timed("docs", self._build_docs)

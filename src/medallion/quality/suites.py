@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -29,9 +30,17 @@ def suite_path(conf_dir: Path, table: str) -> Path:
 
     `conf_dir` is the folder that holds great_expectations/.
     """
-    return conf_dir.joinpath("great_expectations", "expectations", *table.split(".")).with_suffix(
-        ".json"
-    )
+    return _folder(conf_dir).joinpath(*table.split(".")).with_suffix(".json")
+
+
+def of_no_table(conf_dir: Path, tables: Iterable[str]) -> list[Path]:
+    """The files of suites that nobody reads, for none of these tables has their name."""
+    read = {suite_path(conf_dir, table) for table in tables}
+    return sorted(set(_folder(conf_dir).rglob("*.json")) - read)
+
+
+def _folder(conf_dir: Path) -> Path:
+    return conf_dir / "great_expectations" / "expectations"
 
 
 def read_suite(conf_dir: Path, table: str) -> tuple[Expectation, ...]:
