@@ -92,19 +92,29 @@ def _at_rest(config: Config, say: Say) -> tuple[Look, dict[str, str]]:
             layer: who for layer in accounting.SETTLED if (who := lock.holder(config.layout, layer))
         }
         found = accounting.look(config, Runs(config.layout))
-        written, cut_off = _by_writer(found.unsettled, writers)
-        if any(lock.holder(config.layout, query.partition(".")[0]) for query in cut_off):
-            continue  # it has begun since
-        odd = set(accounting.unbalanced(found.balances.items())) - set(map(_source, cut_off))
-        if not written and not (writers and odd):
+        if _has_begun_since(config, found, writers):
+            continue
+        if _is_on_record(found, writers) or (until and time.monotonic() > until):
             return found, writers
         if until is None:
             holders = " and ".join(dict.fromkeys(writers.values()))
             say(f"waiting until the last batches of {holders} are on record")
             until = time.monotonic() + PATIENCE
-        elif time.monotonic() > until:
-            return found, writers
         time.sleep(0.2)
+
+
+def _has_begun_since(config: Config, found: Look, writers: Mapping[str, str]) -> bool:
+    """Whether somebody writes by now what nobody wrote before the look, and looks cut off."""
+    _, cut_off = _by_writer(found.unsettled, writers)
+    return any(lock.holder(config.layout, query.partition(".")[0]) for query in cut_off)
+
+
+def _is_on_record(found: Look, writers: Mapping[str, str]) -> bool:
+    """Whether there is nothing to wait for: what is not on record is cut off, and where somebody
+    writes, the balances add up."""
+    written, cut_off = _by_writer(found.unsettled, writers)
+    odd = set(accounting.unbalanced(found.balances.items())) - set(map(_source, cut_off))
+    return not written and not (writers and odd)
 
 
 def _source(query: str) -> str:
