@@ -97,19 +97,31 @@ def ingested(
     """The ledger's new rows of what a batch took in.
 
     Args:
-        handed: what it was handed.
+        handed: what it was handed, or all that it may have been.
         entries: the ledger's rows of the files that it read, with rows or without.
         found: the rows that bronze has of it, by the files' paths.
     """
     empty = {entry.path: entry for entry in entries}
     done = []
-    for each in handed:
+    for each in _one_a_path(handed, found):
         counts = found.get(each.file.path)
         read = _of_rows(ledger, layout, each, counts, batch) if counts else None
         entry = read if counts else empty.get(each.file.path)
         if entry is not None:
             done.append(entry.taken_in(batch, *(counts[:3] if counts else (0, 0, 0))))
     return done
+
+
+def _one_a_path(handed: Iterable[Handed], found: Mapping[str, Counts]) -> Iterable[Handed]:
+    """What was handed over with each path last, or rather with the time of the rows: a batch is
+    handed a path once, but where nobody knows which batch was handed what, there are all versions.
+    """
+
+    def likely(each: Handed) -> tuple[bool, int]:
+        counts = found.get(each.file.path)
+        return counts is not None and counts.modified_at == each.file.modified_at, each.version
+
+    return {each.file.path: each for each in sorted(handed, key=likely)}.values()
 
 
 def _of_rows(
