@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from medallion.ops.topics import Place, Taken
 from medallion.sources.base import Backlog, Recount, Source
 from medallion.sources.files import archive, handover, ledger_repair
 from medallion.sources.files.codecs import unpacked_size
-from medallion.sources.files.discovery import Discovery
+from medallion.sources.files.discovery import Discovery, is_lost
 from medallion.sources.kafka import broker
 from medallion.sources.kafka import ledger_repair as topics_repair
 from medallion.sources.kafka.broker import Partition
@@ -91,15 +90,14 @@ def _rows_of_files(config: Config, source: SourceConfig) -> int:
 def _lost_files(config: Config, source: SourceConfig) -> list[str]:
     # A file that went and came back has a newer version: the old one is no loss any more.
     newest = ledger.Ledger(config.layout, source.name).all_newest()
-    states = Counter(entry.state for entry in newest)
     told = {
-        ledger.VANISHED: "gone without being taken in",
-        ledger.PENDING: "not taken in yet",
+        (ledger.VANISHED, "gone without being taken in"): sum(map(is_lost, newest)),
+        (ledger.PENDING, "not taken in yet"): sum(e.state == ledger.PENDING for e in newest),
     }
     return [
-        f"{counted(states[state], 'file')} {what} (medallion files --state {state})"
-        for state, what in told.items()
-        if states[state]
+        f"{counted(files, 'file')} {what} (medallion files --state {state})"
+        for (state, what), files in told.items()
+        if files
     ]
 
 

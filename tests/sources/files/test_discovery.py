@@ -137,6 +137,8 @@ def test_a_hidden_file_is_told_after_a_minute_and_taken_once_renamed(home: Home,
     assert home.poll() == 1
     assert home.handed() == [("a.json", 1)]
     assert home.states() == {(name, 1): VANISHED, ("a.json", 1): PENDING}
+    home.take_in("a.json")
+    assert KINDS["json"].losses(home.config, home.source) == []
 
 
 def test_a_file_waits_until_it_has_been_still(home: Home) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from medallion.ops.ledger import INGESTED, PENDING, REJECTED, VANISHED
 from medallion.sources.files import archive
+from medallion.sources.formats import KINDS
 from tests.support.home import Home
 
 NOBODY = 65534
@@ -136,6 +137,8 @@ def test_a_folder_that_cannot_be_listed_for_a_moment_stays(
     assert [home.poll(), home.poll()] == [1, 0]
     assert not home.layout.rejected("activity").exists()
     assert {e.state for e in home.ledger().values()} == {PENDING, VANISHED}
+    (told,) = KINDS["json"].losses(home.config, home.source)
+    assert told.startswith("1 file not taken in yet")  # and the folder is none that has gone
     before = len(home.said)
     trouble.scandir[folder] = code
     assert [home.poll(), home.poll()] == [0, 0]

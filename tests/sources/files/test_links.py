@@ -10,6 +10,7 @@ from medallion.config.values import Duration
 from medallion.ops.ledger import PENDING, VANISHED
 from medallion.sources.files import requests
 from medallion.sources.files.listing import look, one_spelling
+from medallion.sources.formats import KINDS
 from tests.support.home import Home, aged
 
 
@@ -70,6 +71,8 @@ def test_a_file_in_the_place_of_a_link_is_taken_in(home: Home, old: Path) -> Non
     assert [home.poll(), home.poll()] == [1, 0]
     assert home.handed() == [("a.json", 1)]
     assert home.states() == {("a.json", 1): PENDING, ("b.json", 1): VANISHED}
+    home.take_in("a.json")
+    assert KINDS["json"].losses(home.config, home.source) == []
 
 
 def test_a_link_in_the_place_of_a_file_is_not_that_file(home: Home, old: Path) -> None:
@@ -81,6 +84,10 @@ def test_a_link_in_the_place_of_a_file_is_not_that_file(home: Home, old: Path) -
     assert look(home.layout, home.path("a.json")) is None
     assert home.poll() == 0
     assert "a symbolic link" in (home.ledger()["a.json", 1].why or "")
+    (home.landing / "a.json").unlink()
+    assert home.poll() == 0
+    (told,) = KINDS["json"].losses(home.config, home.source)
+    assert told.startswith("1 file gone without being taken in")
 
 
 def test_a_waiting_file_is_not_found_again_by_way_of_a_link(home: Home, old: Path) -> None:

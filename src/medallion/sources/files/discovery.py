@@ -35,6 +35,7 @@ from medallion.sources.files.listing import (
 from medallion.sources.files.moving import PRIVATE, put_back
 from medallion.sources.files.requests import Request
 from medallion.sources.files.versions import Versions, is_to_hand_over
+from medallion.sources.files.walk import LINK
 
 # A hidden file is mostly one that is being written, and is shown under its name within moments.
 HIDDEN_FOR = 60_000_000
@@ -44,6 +45,7 @@ _HIDDEN = (
 )
 _GONE = "gone before it was taken in"
 _LISTED = "a folder that can be listed again; where it is a backfill's, ask for that again"
+_PASSED_OVER = "not there any more under this name, by which it was not to be taken in"
 
 
 class Discovery:
@@ -205,13 +207,28 @@ class Discovery:
         """Files that were never taken in, and are not there any more."""
         root = self._config.layout.root
         return [
-            replace(entry, state=VANISHED, why=_LISTED if (root / entry.path).is_dir() else _GONE)
+            replace(entry, state=VANISHED, why=self._why_vanished(entry))
             for entry in self.ledger.all_newest()
             if entry.state == PENDING
             and entry.path not in listed
             and not is_there(root / entry.path)
         ]
 
+    def _why_vanished(self, entry: Entry) -> str:
+        if (self._config.layout.root / entry.path).is_dir():
+            return _LISTED
+        return _PASSED_OVER if _is_hidden(entry) or _is_link(entry) else _GONE
+
+
+def is_lost(entry: Entry) -> bool:
+    """Whether a file went that was to be taken in: a hidden one has mostly come by its name."""
+    return entry.state == VANISHED and entry.why not in (_LISTED, _PASSED_OVER)
+
 
 def _is_hidden(entry: Entry) -> bool:
     return (entry.why or "").startswith("hidden:")
+
+
+def _is_link(entry: Entry) -> bool:
+    """Whether there was never more than a link; in the place of a file, that one's size stands."""
+    return entry.why == LINK and not entry.size

@@ -16,7 +16,7 @@ from medallion.sources.files.codecs import CODECS, REFUSED_CODECS
 # A folder with such a name is taken for a file that somebody failed to write.
 _OF_TEXT = (".json", ".ndjson", ".jsonl", ".csv", ".txt")
 _LIKE_A_FILE = (*_OF_TEXT, *(f".{kind}" for kind in TYPED), *CODECS, *REFUSED_CODECS)
-_LINK = (
+LINK = (
     "a symbolic link, which is left where it is and never followed: move or copy the files "
     "themselves here, or name their folder in the source's folders"
 )
@@ -93,7 +93,7 @@ def _problem(entry: os.DirEntry[str], pattern: str) -> Problem | None:
     is_fit = fits(entry.name, pattern)
     if entry.is_symlink():
         is_of_concern = is_fit or _leads_to_a_folder(entry)
-        return Problem(_LINK, is_unseen=True) if is_of_concern else None
+        return Problem(LINK, is_unseen=True) if is_of_concern else None
     if not is_fit or entry.is_file():
         return None
     if entry.is_dir():
