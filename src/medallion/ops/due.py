@@ -88,7 +88,7 @@ def has_input(config: Config, query: str, upstream: Path) -> bool:
         return True  # nobody knows what was there, which the query will tell
     if query.startswith(f"{PUBLISH}."):  # rows that are taken away are news as well
         return not read.is_whole or log.has_changes(upstream, read.version)
-    return not read.is_whole or tables.rows_written(upstream, after=read.version - 1) > 0
+    return not read.is_whole or _waiting_in(read, upstream) > 0
 
 
 def _reads_another(config: Config, query: str, upstream: Path) -> bool:
@@ -113,17 +113,19 @@ def read_up_to(config: Config, query: str, upstream: Path) -> DeltaOffset:
 
 
 def waiting_rows(config: Config, query: Query) -> int | None:
-    """The rows of its tables that a query has not read; None for bronze, which reads none.
-
-    Where it has read nothing yet, nobody has kept the commits that would tell.
-    """
+    """The rows of its tables that a query has not read; None for bronze, which reads none."""
     if not query.upstream:
         return None
     upstream = [config.layout.table(name) for name in query.upstream]
-    if checkpoints.last_committed(config.layout.checkpoint(query.name)) < 0:
-        return sum(map(tables.row_count, upstream))
-    read = [read_up_to(config, query.name, table).version for table in upstream]
-    return sum(map(tables.rows_written, upstream, (version - 1 for version in read)))
+    return sum(_waiting_in(read_up_to(config, query.name, table), table) for table in upstream)
+
+
+def _waiting_in(read: DeltaOffset, table: Path) -> int:
+    """The rows of a table that a query has not read; if that is all, its commits need not be there
+    any more."""
+    if read.version == 0 and read.is_whole:
+        return tables.row_count(table)
+    return tables.rows_written(table, after=read.version - 1)
 
 
 def held(

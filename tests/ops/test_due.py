@@ -1,0 +1,38 @@
+"""What there is to do, found out without Spark; whole nights of it: e2e/test_sample."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from deltalake import DeltaTable
+
+from medallion.config.loader import load
+from medallion.config.queries import queries
+from medallion.lakehouse import log, records, tables
+from medallion.lakehouse.specs import TableSpec
+from medallion.ops import due
+from tests.support import PROJECT, checkpoints
+from tests.support.home import Home
+
+
+@pytest.mark.parametrize("rows", [0, 3])
+def test_rows_wait_that_no_commit_tells_of_any_more(home: Home, rows: int) -> None:
+    """A table of gold that is new to an old lakehouse, whose night brings nothing else."""
+    gold = {"device_totals": load({}, PROJECT).gold["device_totals"]}
+    config = replace(home.config, gold=gold)
+    query = next(query for query in queries(config) if query.name == "gold.device_totals")
+    silver = config.layout.table("silver.activity")
+    records.append(silver, TableSpec({"n": "long"}), [{"n": number} for number in range(rows)])
+    # And a commit without rows.
+    DeltaTable(silver).alter.set_table_properties({"delta.appendOnly": "true"})
+    DeltaTable(silver).create_checkpoint()
+    newest = max(log.commits(silver))
+    for version, commit in log.commits(silver).items():
+        if version < newest:
+            commit.unlink()
+    assert due.has_input(config, query.name, silver) == (rows > 0)
+    assert due.waiting_rows(config, query) == rows
+    checkpoints.done(config.layout, query.name, 0, newest + 1, of=tables.identity(silver))
+    assert not due.has_input(config, query.name, silver)
+    assert due.waiting_rows(config, query) == 0
