@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from medallion.cli.render.terminal import document, pour, show
+from medallion.cli.render.terminal import document, pour, show, tell
 from medallion.config.model import Config
 from medallion.config.queries import layers_in_use
 from medallion.errors import MedallionError, UsageError
-from medallion.lakehouse.text import Say, counted, visible
+from medallion.lakehouse.text import Say, counted
 from medallion.spark.workload import Work
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
         report.add_error(unreadable)
     show(document(render.as_json(report)) if quiet else render.as_text(report, gold))
     for line in render.failures(report):
-        show(visible(f"medallion: {line}"), sys.stderr)
+        tell(f"medallion: {line}", sys.stderr)
     if report.crash:
         raise report.crash
     return 0 if report.is_good else max(report.exit_status, 1)
@@ -163,7 +163,7 @@ def report(config: Config, options: argparse.Namespace) -> int:
     page = render.write(found, Path(options.output or config.layout.report))
     show(document({**render.as_json(found), "page": page}) if options.json else page)
     for line in found.unreadable:
-        show(visible(f"medallion: {line}"), sys.stderr)
+        tell(f"medallion: {line}", sys.stderr)
     return 1 if found.unreadable else 0
 
 
@@ -247,4 +247,4 @@ def _pipeline(
 
 def _say(quiet: bool) -> Say:
     """Progress goes to standard output, unless that is for one JSON document."""
-    return lambda text: show(visible(text), sys.stderr if quiet else sys.stdout)
+    return lambda text: tell(text, sys.stderr if quiet else sys.stdout)

@@ -10,12 +10,11 @@ from collections.abc import Callable, Sequence
 
 from medallion import __version__
 from medallion.cli import commands
-from medallion.cli.render.terminal import show
+from medallion.cli.render.terminal import tell
 from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.errors import MedallionError
 from medallion.lakehouse.layout import LAYERS, PUBLISH
-from medallion.lakehouse.text import visible
 
 Command = Callable[[Config, argparse.Namespace], int]
 
@@ -56,9 +55,9 @@ def _unforeseen(error: Exception, debug: bool) -> int:
 
 def _print_error(line: str, debug: bool = False) -> None:
     """Say what is wrong, below where it came from if that is asked for."""
-    if debug:
-        show(traceback.format_exc(), sys.stderr)
-    show(visible(line), sys.stderr)
+    trace = traceback.format_exc().splitlines() if debug else []
+    for each in (*trace, line):
+        tell(each, sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import io
 import json
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 
 from medallion.cli import main
 from medallion.cli.render import audit, backfill, files, nightly, schema, sql, status
-from medallion.cli.render.terminal import document, show
+from medallion.cli.render.terminal import document, show, tell
 from medallion.errors import UsageError
 from medallion.inspection.audit import Audit
 from medallion.inspection.catalog import FirstRows
@@ -75,6 +77,35 @@ def test_the_last_door_lets_ends_of_lines_through_and_no_more(
 ) -> None:
     show(f"one\n{EVIL}\r")
     assert capsys.readouterr().out == f"one\n{SEEN.replace(chr(92) + 'n', chr(10))}\\r\n"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "seen"),
+    [
+        ("utf-8", "Łó \U0001f600"),
+        ("latin-1", "\\u0141ó \\ud83d\\ude00"),
+        ("ascii", r"\u0141\u00f3 \ud83d\ude00"),
+    ],
+)
+def test_what_a_terminal_has_no_letters_for_is_spelled_out(encoding: str, seen: str) -> None:
+    """And is JSON still, where it was."""
+    name, written = "Łó \U0001f600", io.BytesIO()
+    file = io.TextIOWrapper(written, encoding=encoding)
+    tell(name, file)
+    show(document([name]), file)
+    assert written.getvalue().decode(encoding) == f'{seen}\n["{seen}"]\n'
+    assert json.loads(f'"{seen}"') == name
+
+
+def test_work_goes_on_where_nothing_can_be_written_of_it() -> None:
+    full = Path("/dev/full").open("w", encoding="utf-8")  # noqa: SIM115
+    try:
+        tell("at work", full)
+        with pytest.raises(OSError, match="No space left"):
+            show("done", full)
+    finally:
+        with suppress(OSError):
+            full.close()
 
 
 def test_errors_are_one_harmless_line(

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, TextIO
 
 from medallion.lakehouse.text import visible
@@ -25,16 +26,40 @@ def document(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
+    return "".join(c if c.isprintable() else _spelled(c) for c in text)
 
 
 def show(text: str, file: TextIO | None = None) -> None:
-    """Print; where nobody reads any more (`| head`), the work still goes on to its end."""
+    """Print; where nobody reads any more (`| head`), the work still goes on to its end.
+
+    Raises:
+        OSError: it cannot be written; the disk is full, say.
+    """
     file = file or sys.stdout
+    text = _encodable(visible_lines(text), file.encoding or "utf-8")
     try:
-        print(visible_lines(text), file=file, flush=True)
+        print(text, file=file, flush=True)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), file.fileno())
+
+
+def tell(text: str, file: TextIO | None = None) -> None:
+    """Print a line about work that goes on, whether it can be written or not."""
+    with suppress(OSError):
+        show(visible(text), file)
+
+
+def _encodable(text: str, encoding: str) -> str:
+    """The same, with what a terminal's encoding does not have as JSON would escape it."""
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return "".join(c if c.encode(encoding, "ignore") else _spelled(c) for c in text)
+    return text
+
+
+def _spelled(character: str) -> str:
+    return json.dumps(character)[1:-1]
 
 
 def pour(lines: Iterable[str]) -> None:

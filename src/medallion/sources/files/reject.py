@@ -127,5 +127,6 @@ def _move(layout: Layout, entry: Entry, place: str, moves: Moves) -> str | None:
         return f"it cannot be moved: {error.strerror or error}"
     with suppress(OSError):  # the ledger has the reason too
         reason = free_name(_reason(target))
-        reason.write_text(f"{entry.path}: {entry.why}\n", errors="replace")
+        told = f"{entry.path}: {entry.why}\n"
+        reason.write_text(told, encoding="utf-8", errors="replace")
     return None
