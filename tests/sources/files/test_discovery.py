@@ -178,6 +178,23 @@ def test_a_time_to_come_need_not_come_for_a_file_to_be_still(
     assert [polled_at(12), polled_at(13)] == [1, 0]
 
 
+def test_a_file_that_was_first_seen_by_a_wrong_clock_is_still_by_the_right_one(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.change(quiet_period=Duration.of("5 minutes"))
+    began = time.time_ns()
+
+    def polled_at(minutes: int) -> int:
+        monkeypatch.setattr(time, "time_ns", lambda: began + minutes * 60 * 10**9)
+        return home.poll()
+
+    home.land("a.json", age=-2 * DAY)
+    assert polled_at(24 * 60) == 0
+    assert [polled_at(2), polled_at(4)] == [0, 0]
+    assert polled_at(8) == 1
+    assert home.ledger()["a.json", 1].first_seen_at == began // 1000 + 2 * 60 * 10**6
+
+
 def test_a_still_file_does_not_wait(home: Home) -> None:
     home.change(quiet_period=Duration.of("1 minute"))
     home.land("a.json", age=61)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from medallion.config.values import Duration
 from medallion.errors import MedallionError
-from medallion.ops.ledger import PENDING, VANISHED
-from medallion.sources.files import requests
+from medallion.ops.ledger import PENDING, REJECTED, VANISHED
+from medallion.sources.files import reject, requests
 from tests.support.home import Home, aged
 
 
@@ -67,6 +68,23 @@ def test_a_hidden_file_is_told_at_once(home: Home, tmp_path: Path, name: str, ag
     aged(file, 7200)
     assert home.poll() == 0
     assert home.discovery().backlog() == []
+
+
+def test_a_rejected_file_that_stays_is_looked_at_once_more_for_each_request(
+    home: Home, tmp_path: Path
+) -> None:
+    """What it was rejected for may have been put right without a change to it: max_line_bytes."""
+    file = asked(home, tmp_path / "old", "a.json", age=100)
+    assert home.poll() == 1
+    for version in (1, 2):
+        book = home.discovery().ledger
+        entry = book.version(str(file), version)
+        assert entry
+        reject.put_aside(home.layout, home.source, book, [replace(entry, state=REJECTED, why="no")])
+        assert home.poll() == 0
+        requests.ask(home.layout, home.source.name, file.parent)
+        assert [len(home.discovery().backlog()), home.poll(), home.poll()] == [1, 1, 0]
+    assert home.handed() == [(str(file), version) for version in (1, 2, 3)]
 
 
 def test_a_request_whose_folder_has_gone_is_told(home: Home, tmp_path: Path) -> None:

@@ -62,14 +62,14 @@ class Discovery:
         """Hand over the new files, put on record what became of the others; how many are new."""
         layout, now = self._config.layout, clock.now()
         self._tell_of_missing_folders()
-        asked = requests.waiting(layout, self._source.name)
+        asked = self._versions.asked = requests.waiting(layout, self._source.name)
         listing = self._whole_listing(asked)
         self._versions.lost = self._lost()
         self._has_looked = True
         judged = self._versions.judged(listing, now)
         fresh = [entry for entry in judged if is_to_hand_over(entry)]
         told = [entry for entry in judged if not is_to_hand_over(entry)]
-        hidden = self._left(listing.hidden, asked, now)
+        hidden = self._left(listing.hidden, now)
         told += [self._versions.seen(file, now, _HIDDEN) for file in hidden]
         unfit = [self._rejected(unfit, now) for unfit in listing.unfit]
         told += self._vanished({file.path for file in (*listing.files, *listing.hidden)})
@@ -130,7 +130,8 @@ class Discovery:
         now = clock.now()
         layout = self._config.layout
         entries = {e.path: e for e in self.ledger.all_newest()}
-        listing = self._listing(requests.waiting(layout, self._source.name))
+        asked = self._versions.asked = requests.waiting(layout, self._source.name)
+        listing = self._listing(asked)
         entries |= {entry.path: entry for entry in self._versions.judged(listing, now)}
         waiting = [entry.path for entry in entries.values() if is_to_hand_over(entry)]
         return [found for path in waiting if (found := stat(layout, path))]
@@ -159,16 +160,15 @@ class Discovery:
         ]
         return listing + Listing(tuple(waiting), (), ())
 
-    def _left(self, hidden: Iterable[File], asked: Sequence[Request], now: int) -> list[File]:
+    def _left(self, hidden: Iterable[File], now: int) -> list[File]:
         """Hidden files to tell of; those that are asked for at once, for nobody looks again."""
-        folders = [request.path for request in asked]
-        root = self._config.layout.root
         left = []
         for file in hidden:
             known = self.ledger.newest(file.path)
             is_old = now - file.modified_at > HIDDEN_FOR
-            is_asked = any((root / file.path).is_relative_to(folder) for folder in folders)
-            if (is_old or is_asked) and (known is None or known.file != file):
+            if (known is None or known.file != file) and (
+                is_old or self._versions.is_asked_for(file.path)
+            ):
                 left.append(file)
         return left
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import filecmp
+import os
+from collections.abc import Sequence
 from dataclasses import replace
 
 from medallion.config.model import SourceConfig
 from medallion.lakehouse.layout import Layout
 from medallion.ops.ledger import ARCHIVED, PENDING, REJECTED, TAKEN, VANISHED, Entry, Ledger
 from medallion.sources.files.listing import File, Listing
+from medallion.sources.files.requests import Request
 
 _NOT_AGAIN = (
     "a file of this name was taken in before, and this is another one: give it a name of its own, "
@@ -29,6 +32,8 @@ class Versions:
         self._layout, self._source, self._ledger = layout, source, ledger
         # What waits on record and was not handed over, or is not among it any more.
         self.lost: set[tuple[str, int]] = set()
+        # What a backfill asks for, which may be to look at a file again that was rejected.
+        self.asked: Sequence[Request] = ()
 
     def judged(self, listing: Listing, now: int) -> list[Entry]:
         """The new rows of the listed files; what was put away from a source does not come back."""
@@ -48,7 +53,8 @@ class Versions:
         known, why = self._ledger.newest(file.path), None
         if known is not None and known.file == file and not self._is_open(known):
             return None
-        seen = self.seen(file, now, self._is_being_written(file, now))
+        why_not_yet = self._is_being_written(file, now) or self._is_closed(file)
+        seen = self.seen(file, now, why_not_yet)
         # Not only the newest version counts: the one before may be a refused namesake, too.
         if taken := self._ledger.before(seen):
             why = self._why_the_same(taken, file)
@@ -61,10 +67,15 @@ class Versions:
         if known.state == REJECTED:
             # Somebody has put it back, or has done what its reason told.
             allowed = known.why == _NOT_AGAIN and self._source.allow_overwrites
-            return known.moved_to is not None or allowed
+            return known.moved_to is not None or allowed or self.is_asked_for(known.path)
         if known.state == PENDING:
             return known.why is not None or (known.path, known.version) in self.lost
         return known.state in (VANISHED, ARCHIVED)  # it had gone, and is there again
+
+    def is_asked_for(self, path: str) -> bool:
+        """Whether a backfill asks for a file, or for a folder that it lies in."""
+        place = self._layout.root / path
+        return any(place.is_relative_to(request.path) for request in self.asked)
 
     def _why_the_same(self, taken: Entry, file: File) -> str | None:
         """Why a file is left out that looks like the archived one of its name; None if it is not.
@@ -93,7 +104,8 @@ class Versions:
             is_open = known.state == PENDING
             version = known.version if is_open else known.version + 1
             is_as_it_was = known.file == file or file.modified_at <= now
-            first_seen = known.first_seen_at if is_open and is_as_it_was else now
+            # A time to come is one of a clock that has been put right since.
+            first_seen = min(known.first_seen_at, now) if is_open and is_as_it_was else now
         return Entry(
             self._source.name, file.path, version, file.size, file.modified_at, first_seen, why=why
         )
@@ -104,10 +116,19 @@ class Versions:
             return None
         known, since = self._ledger.newest(file.path), file.modified_at
         if since > now:  # another clock's: so long as our own has seen it as it is
-            since = known.first_seen_at if known and known.file == file else now
+            since = min(known.first_seen_at, now) if known and known.file == file else now
         if now - since >= quiet.micros:
             return None
         return f"still being written: taken in once it has not changed for {quiet}"
+
+    def _is_closed(self, file: File) -> str | None:
+        try:
+            os.close(os.open(self._layout.root / file.path, os.O_RDONLY | os.O_NONBLOCK))
+        except FileNotFoundError:  # the next look tells
+            return None
+        except OSError as error:
+            return f"cannot be opened: {error.strerror or error}"
+        return None
 
 
 def is_to_hand_over(entry: Entry) -> bool:
