@@ -79,7 +79,7 @@ def _poll_files(config: Config, source: SourceConfig, recorded: int, say: Say) -
     ):
         return True  # bronze begins anew, or has its ledger made whole, before more is handed over
     found.poll()
-    archive.clean(config, source, found.ledger, recorded)
+    archive.clean(config, source, found.ledger, recorded, say)
     return due.has_input(config, f"bronze.{source.name}", config.layout.intake(source.name))
 
 

@@ -17,7 +17,7 @@ from tests.support.home import Home
 
 
 def clean(home: Home, batch: int = 0) -> None:
-    archive.clean(home.config, home.source, home.discovery().ledger, batch)
+    archive.clean(home.config, home.source, home.discovery().ledger, batch, home.said.append)
 
 
 def taken(home: Home, name: str, text: str = "{}\n", batch: int = 0, age: float = 9) -> Path:
@@ -173,7 +173,7 @@ def cut_off(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Ledger, "write", fails)
         with pytest.raises(RuntimeError):
-            archive.clean(home.config, home.source, book, 99)
+            archive.clean(home.config, home.source, book, 99, home.said.append)
 
 
 @pytest.mark.parametrize("namesakes", [0, 1, 2])
@@ -222,6 +222,10 @@ def test_a_folder_that_cannot_be_written_stops_no_other_file(
     why = home.ledger()["sub/a.json", 1].why
     assert why
     assert "cannot be moved" in why
+    said = f"  activity: 1 file whose rows are in bronze {why} (medallion files --state ingested)"
+    assert home.said == [said]
+    clean(home)
+    assert home.said == [said]
     (home.layout.archive("activity") / "sub").unlink()
     clean(home)
     entry = home.ledger()["sub/a.json", 1]

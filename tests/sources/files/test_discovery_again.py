@@ -24,7 +24,7 @@ def put_away(home: Home, name: str, text: str) -> tuple[Path, int]:
     at = file.stat().st_mtime_ns
     home.poll()
     home.take_in(name)
-    archive.clean(home.config, home.source, home.discovery().ledger, 0)
+    archive.clean(home.config, home.source, home.discovery().ledger, 0, home.said.append)
     assert not file.exists()
     assert home.states()[name, 1] == ARCHIVED
     return file, at
@@ -124,7 +124,7 @@ def test_the_same_file_that_overwrites_what_it_is_not_held_against(home: Home, c
             home.land("a.json", '{"x": 2}\n', age=1800)
             home.poll()
             home.take_in("a.json")
-            archive.clean(home.config, home.source, home.discovery().ledger, 0)
+            archive.clean(home.config, home.source, home.discovery().ledger, 0, home.said.append)
         home.change(allow_overwrites=is_allowed)
     land_again(file, '{"x": 1}\n', at + 60_000_000_000)
     assert home.poll() == int(is_allowed)

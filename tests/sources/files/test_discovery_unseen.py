@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from medallion.ops.ledger import INGESTED, PENDING, REJECTED, VANISHED
+from medallion.ops.ledger import ARCHIVED, INGESTED, PENDING, REJECTED, VANISHED
 from medallion.sources.files import archive
 from medallion.sources.formats import KINDS
 from tests.support.home import Home
@@ -182,7 +182,7 @@ def test_another_file_under_an_archived_name_is_told(home: Home, trouble: Troubl
     file = home.land("a.json", age=9)
     home.poll()
     home.take_in("a.json")
-    archive.clean(home.config, home.source, home.discovery().ledger, 0)
+    archive.clean(home.config, home.source, home.discovery().ledger, 0, home.said.append)
     home.land("a.json", "{}\n{}\n")
     trouble.stat[file] = errno.EACCES
     assert [home.poll(), home.poll()] == [0, 0]
@@ -201,6 +201,40 @@ def test_a_file_that_cannot_be_looked_at_is_not_cleaned(
     home.poll()
     home.take_in("a.json", "b.json")
     trouble.stat[files[0]] = errno.EACCES
-    archive.clean(home.config, home.source, home.discovery().ledger, 0)
+    archive.clean(home.config, home.source, home.discovery().ledger, 0, home.said.append)
     assert whys(home)["a.json"] == (INGESTED, "cannot be moved: Permission denied")
     assert os.listdir(home.landing) == ["a.json"]  # noqa: PTH208
+
+
+def test_files_that_cannot_leave_their_folder_are_told_once_and_nobody_waits_for_the_disk(
+    nobodys: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = nobodys
+    for name in ("a.json", "b.json"):
+        home.land(name, age=9)
+    home.poll()
+    home.take_in("a.json", "b.json")
+    home.landing.chmod(0o555)
+    synced: list[bool] = []
+    monkeypatch.setattr(os, "sync", lambda: synced.append(True))
+    for _ in range(3):
+        archive.clean(home.config, home.source, home.discovery().ledger, 0, home.said.append)
+    (said,) = home.said
+    assert "2 files whose rows are in bronze cannot be moved: Permission denied" in said
+    assert synced == []
+    home.landing.chmod(0o755)
+    archive.clean(home.config, home.source, home.discovery().ledger, 0, home.said.append)
+    assert (set(home.states().values()), len(home.said), synced) == ({ARCHIVED}, 1, [True])
+
+
+def test_a_file_that_may_not_be_read_waits_until_it_may(nobodys: Home) -> None:
+    home = nobodys
+    file = home.land("a.json", age=9)
+    file.chmod(0)
+    assert [home.poll(), home.poll()] == [0, 0]
+    assert whys(home) == {"a.json": (PENDING, "cannot be opened: Permission denied")}
+    assert len(home.said) == 1
+    assert home.discovery().backlog() == []
+    file.chmod(0o644)
+    assert [home.poll(), home.poll()] == [1, 0]
+    assert whys(home) == {"a.json": (PENDING, None)}

@@ -44,7 +44,7 @@ def fails(home: Home, monkeypatch: pytest.MonkeyPatch) -> Fails:
 
 def archive(home: Home, name: str = "a.json") -> Entry:
     home.change(clean_source="archive")
-    cleaning.clean(home.config, home.source, home.discovery().ledger, 0)
+    cleaning.clean(home.config, home.source, home.discovery().ledger, 0, home.said.append)
     return home.ledger()[name, 1]
 
 
@@ -184,7 +184,7 @@ def test_a_file_that_comes_between_the_look_and_the_move_is_taken_in(
     home.change(clean_source=way, allow_overwrites=True)
     file = landed(home)
     came = replaced_after_a_look(home, monkeypatch)
-    cleaning.clean(home.config, home.source, home.discovery().ledger, 0)
+    cleaning.clean(home.config, home.source, home.discovery().ledger, 0, home.said.append)
     assert came == [file]
     assert home.states() == {("a.json", 1): INGESTED}
     assert file.read_text() == "{}\n{}\n"

@@ -18,7 +18,7 @@ def take_in(home: Home, name: str, text: str, age: float = 3600) -> None:
     home.land(name, text, age)
     home.poll()
     home.take_in(name)
-    archive.clean(home.config, home.source, home.discovery().ledger, 0)
+    archive.clean(home.config, home.source, home.discovery().ledger, 0, home.said.append)
 
 
 def leave(home: Home, name: str, text: str = "{}\n", age: float = 3600) -> Path:

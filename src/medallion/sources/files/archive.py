@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 from medallion.config.model import Config, SourceConfig
 from medallion.lakehouse import clock
 from medallion.lakehouse.layout import Layout
+from medallion.lakehouse.text import Say, counted
 from medallion.ops.ledger import ARCHIVED, INGESTED, Entry, Ledger
 from medallion.sources.files.listing import below_folder, free_name, look, namesakes
 from medallion.sources.files.moving import Moves
@@ -17,8 +19,9 @@ from medallion.sources.files.moving import Moves
 _DELETED = "deleted, as clean_source asks for"
 
 
-def clean(config: Config, source: SourceConfig, ledger: Ledger, batch: int) -> None:
-    """Archive or delete what batches up to `batch` took in, once `clean_after` has passed."""
+def clean(config: Config, source: SourceConfig, ledger: Ledger, batch: int, say: Say) -> None:
+    """Archive or delete what batches up to `batch` took in, once `clean_after` has passed; what
+    cannot be is tried each time, and told once."""
     if source.clean_source == "off":
         return
     # Where none is to be kept, no clock that was put back keeps it.
@@ -33,6 +36,10 @@ def clean(config: Config, source: SourceConfig, ledger: Ledger, batch: int) -> N
                 if row and row != entry:
                     changed.append(row)
     ledger.write(changed)
+    stuck = Counter(entry.why for entry in changed if entry.state == INGESTED)
+    for why, files in stuck.items():
+        told = f"{counted(files, 'file')} whose rows are in bronze {why}"
+        say(f"  {source.name}: {told} (medallion files --state {INGESTED})")
 
 
 def _put_away(config: Config, source: SourceConfig, entry: Entry, moves: Moves) -> Entry | None:

@@ -94,6 +94,7 @@ class Moves:
         """The private name of a file, None where it is another one; what stays is put back."""
         private = path.parent / PRIVATE / path.name
         if not self._private:
+            private.parent.mkdir(exist_ok=True)  # where nothing can leave, nobody waits for a disk
             os.sync()  # of Spark's files nobody knows the names
         self._private.add(private.parent)
         with _MOVING:

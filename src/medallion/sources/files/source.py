@@ -126,7 +126,7 @@ class FileSource:
     def release(self, number: int) -> None:
         """Archive or delete the files of the batches up to this one."""
         with self.recording:
-            archive.clean(self.config, self.settings, self.ledger, number)
+            archive.clean(self.config, self.settings, self.ledger, number, self.say)
 
     def try_out(self, entries: Iterable[Entry]) -> None:
         """Read and parse some files, for nothing but to see whether that can be done."""
