@@ -273,7 +273,7 @@ def test_asking_never_keeps_a_run_from_its_start(config: Config) -> None:
 def test_asking_writes_nothing(home: Home, config: Config) -> None:
     home.land("a.json")
     home.land(".hidden.json", age=100)
-    (home.landing / "folder.json").mkdir()
+    home.land("10:30.json")
     home.poll()
     home.land("b.json")
     add_rows(config, "bronze.activity", 3)

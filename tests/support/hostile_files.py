@@ -66,19 +66,15 @@ def _parquet(path: Path) -> None:
     duckdb.connect().sql("select 'd' as Device").write_parquet(str(path))
 
 
-def _folder(path: Path) -> None:
-    path.mkdir()
-    (path / "part-0").write_bytes(ONE)
-
-
 ODD = ["a b.json", " first.json", "last ", "100%.json", "a%20b.json", "a+b.json", "a#b.json"]
 ODD += ["a?b.json", "a*b.json", "[ab].json", "{a,b}.json", "a,b.json", "a'b.json", 'a"b.json']
 ODD += ["a\\b.json", "a\tb.json", "a\x01b.json", "a=b.json", "a&b;c|d.json", "$HOME.json"]
 ODD += ["-rf.json", "~a.json", "😀.json", "\u00e9.json", "e\u0301.json", "no ending", "a.b.c"]
 ODD += ["x" * 250 + ".json", "名" * 83, "a..json", "a.json~", "a.json.tmp", "CON"]
 ODD += ["2018/03/02/a.json", "a b/c+d%/e.json", "Device=x/a.json", "value=7/a.json"]
+ODD += ["folder.json/part-0", "folder.gz/a.json"]
 HIDDEN = [".a.json", "_a.json", "_a=b.json", "_SUCCESS", "._a", "a._COPYING_"]
-HIDDEN += ["_folder/a.json", ".folder/a.json"]
+HIDDEN += ["_folder/a.json", ".folder/a.json", "folder.json/_temporary/0/a.json"]
 NAMES = [
     *(named(file) for file in ODD),
     *(rejected(f"colon {file}", file, why="colon") for file in ("a:b.json", ":", "a:b/c.json")),
@@ -128,7 +124,6 @@ NO_FILES = [
     rejected("PNG of a long name", "p" * 250 + ".json", b"\x89PNG\r\n\x1a\n", "PNG"),
     rejected("zip", "zip.json", _zip(), "zip"),
     rejected("Parquet", "parquet.json", why="Parquet", make=_parquet),
-    rejected("directory", "folder.json", why="directory", make=_folder),
     rejected("named pipe", "pipe.json", why="neither", make=os.mkfifo),
     rejected("lz4", "a.json.lz4", ONE, "pack it as .gz or .zst"),
     rejected("snappy", "a.JSON.SNAPPY", ONE, "pack it as .gz or .zst"),

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from medallion.config.values import Duration
-from medallion.ops.ledger import PENDING, REJECTED
-from tests.support.home import Home, aged
+from medallion.ops.ledger import REJECTED
+from medallion.sources.files import archive
+from tests.support.home import Home, aged, tree
 
 
 def rejected(home: Home) -> list[str]:
@@ -20,16 +21,23 @@ def rejected(home: Home) -> list[str]:
     return sorted(name for name in found if not name.endswith(".reason.txt"))
 
 
-def test_a_directory_named_like_a_file_is_put_aside(home: Home) -> None:
-    (home.landing / "a.json").mkdir(parents=True)
-    (home.landing / "a.json" / "part").write_text("{}\n")
-    home.land("b.json")
-    assert [home.poll(), home.poll()] == [1, 0]
-    assert home.names() == ["b.json"]
-    assert home.states() == {("a.json", 1): REJECTED, ("b.json", 1): PENDING}
-    assert rejected(home) == ["a.json/part"]
-    assert "directory" in (home.ledger()["a.json", 1].why or "")
-    assert len(home.said) == 1
+def test_a_folder_named_like_a_file_is_one_like_any_other(home: Home) -> None:
+    """Spark's own writers make such ones; what they have not ended, and what they note, is passed
+    over."""
+    part = home.land("a.json/part-0", age=3600)
+    for name in ("_SUCCESS", ".part-0.crc", "_temporary/0/task-1/part-1", "_temporary/0/.crc"):
+        home.land(f"a.json/{name}")
+    (home.landing / "empty.parquet").mkdir()
+    home.land("b.json", age=60)
+    before = tree(home.landing)
+    assert [home.poll(), home.poll()] == [2, 0]
+    assert home.handed() == [("a.json/part-0", 1), ("b.json", 1)]
+    assert home.said == []
+    assert tree(home.landing) == before
+    home.take_in("a.json/part-0")
+    archive.clean(home.config, home.source, home.discovery().ledger, 0, home.said.append)
+    assert home.ledger()["a.json/part-0", 1].moved_to == "archive/activity/a.json/part-0"
+    assert not part.exists()
 
 
 @pytest.mark.parametrize(
@@ -65,12 +73,12 @@ def test_what_is_unfit_and_not_like_the_pattern_is_none_of_ours(home: Home) -> N
     for name in ("10:30.json", "b.json"):
         home.land(name)
     (home.landing / "folder.json").mkdir()
-    before = {*os.listdir(home.landing)} - {"10:30.json", "folder.json"}  # noqa: PTH208
+    before = {*os.listdir(home.landing)} - {"10:30.json"}  # noqa: PTH208
     assert [home.poll(), home.poll()] == [2, 0]
     assert sorted(home.names()) == ["b.json", "other.parquet/a.json"]
     assert {*os.listdir(home.landing)} == before  # noqa: PTH208
     states = {name for (name, _), state in home.states().items() if state == REJECTED}
-    assert states == {"10:30.json", "folder.json"}
+    assert states == {"10:30.json"}
     assert rejected(home) == ["10:30.json"]
 
 

@@ -149,18 +149,6 @@ def test_a_file_that_grows_while_it_is_copied_stays(
     assert found(home.layout.root / "rejected") == []
 
 
-def test_a_directory_is_not_copied_to_another_disk(home: Home, fails: Fails) -> None:
-    home.land("out.json/part-0", "{}\n")
-    fails(errno.EXDEV, "rename")
-    assert [home.poll(), home.poll()] == [0, 0]
-    entry = home.ledger()["out.json", 1]
-    assert (entry.state, entry.moved_to) == (REJECTED, None)
-    assert "a directory" in (entry.why or "")
-    assert (home.landing / "out.json" / "part-0").is_file()
-    assert found(home.layout.root / "rejected") == []
-    assert len(home.said) == 1
-
-
 def replaced_after_a_look(home: Home, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Another file comes under the name just after a look at the first one; gives it."""
     came: list[Path] = []

@@ -48,9 +48,7 @@ class Moves:
                     folder.rmdir()
 
     def move(self, path: Path, target: Path, expected: File | None = None) -> bool:
-        """Move a file or folder to a name that is free; where that fails, all is as it was.
-
-        To another disk, files alone are moved.
+        """Move a file to a name that is free; where that fails, all is as it was.
 
         Args:
             expected: the file as it was seen.
@@ -143,15 +141,13 @@ def _rename_to_free(path: Path, target: Path) -> None:
         os.link(path, target, follow_symlinks=False)
     except FileExistsError:
         raise
-    except OSError:  # a folder, or a disk that knows no links
+    except OSError:  # a disk that knows no links
         path.rename(target)
     else:
         path.unlink()
 
 
 def _copy(path: Path, target: Path) -> None:
-    if path.is_dir():  # it could be left half removed
-        raise OSError(errno.EXDEV, "it is a directory, and on another disk")
     before = path.stat()
     # A copy that is cut off must not look like a file that was moved.
     with TemporaryDirectory(prefix=".", dir=target.parent) as hidden:

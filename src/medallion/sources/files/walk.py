@@ -10,12 +10,6 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import NamedTuple
 
-from medallion.config.model import TYPED
-from medallion.sources.files.codecs import CODECS, REFUSED_CODECS
-
-# A folder with such a name is taken for a file that somebody failed to write.
-_OF_TEXT = (".json", ".ndjson", ".jsonl", ".csv", ".txt")
-_LIKE_A_FILE = (*_OF_TEXT, *(f".{kind}" for kind in TYPED), *CODECS, *REFUSED_CODECS)
 LINK = (
     "a symbolic link, which is left where it is and never followed: move or copy the files "
     "themselves here, or name their folder in the source's folders"
@@ -75,7 +69,7 @@ def walk(
             continue
         for entry in entries:
             try:
-                if entry.is_dir(follow_symlinks=False) and not _is_like_a_file(entry, pattern):
+                if entry.is_dir(follow_symlinks=False):
                     found = entry.stat()
                     if (found.st_dev, found.st_ino) not in closed:
                         folders.append(entry.path)
@@ -85,10 +79,6 @@ def walk(
                 yield entry.path, unseen(error)
 
 
-def _is_like_a_file(folder: os.DirEntry[str], pattern: str) -> bool:
-    return folder.name.lower().endswith(_LIKE_A_FILE) and fits(folder.name, pattern)
-
-
 def _problem(entry: os.DirEntry[str], pattern: str) -> Problem | None:
     is_fit = fits(entry.name, pattern)
     if entry.is_symlink():
@@ -96,8 +86,6 @@ def _problem(entry: os.DirEntry[str], pattern: str) -> Problem | None:
         return Problem(LINK, is_unseen=True) if is_of_concern else None
     if not is_fit or entry.is_file():
         return None
-    if entry.is_dir():
-        return Problem("a directory that is named like a file")
     return Problem("neither a file nor a directory")
 
 
