@@ -163,6 +163,22 @@ def test_all_is_well(home: Home, old: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert (again.files, again.new_files, again.rows, again.is_good) == (1, 0, 0, True)
 
 
+def test_what_nobody_sees_to_is_told_with_its_causes(
+    home: Home, old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream that is older than the source never looks."""
+    land(old, "a.json")
+    said: list[str] = []
+    monkeypatch.setattr(module, "_MANY", 3)
+    looks = [lambda: None] * 4
+    beside(home, monkeypatch, old, *looks, lambda: take_in(home), say=said.append)
+    (told,) = (
+        line for line in said if line.startswith("still waiting for medallion stream, pid 1")
+    )
+    assert "where it was started before pipeline.yaml had activity, or medallion status" in told
+    assert "stop both" in told
+
+
 def test_a_folder_and_a_link_to_it_are_one_backfill(
     home: Home, old: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -205,8 +205,9 @@ def _taken_in_by_another(
         looks += 1
         if looks == _MANY:
             say(
-                f"still waiting for {holder}: where medallion status tells of an error of bronze."
-                f"{source.name}, stop both; what was asked for is seen to by the next run"
+                f"still waiting for {holder}: where it was started before pipeline.yaml had "
+                f"{source.name}, or medallion status tells of an error of bronze.{source.name}, "
+                "stop both; what was asked for is seen to by the next run"
             )
         time.sleep(_PATIENCE)
 
