@@ -11,6 +11,14 @@ def test_an_exception_in_one_line() -> None:
     )
     assert one_line(text) == "[FAILED] the job stopped. (java.io.IOException: disk full)"
     assert one_line("one thing") == "one thing"
+    # What Py4J raises begins with the call; its own errors are traced, too.
+    called = "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext"
+    raised = "org.apache.spark.SparkException: Could not parse Master URL: 'foo'"
+    text = f"{called}.\n: {raised}\n\tat org.apache.spark.SparkContext$.create(SparkContext.scala)"
+    assert one_line(text) == raised
+    traced = "py4j.Py4JException: Target Object ID does not exist for this gateway :o14"
+    text = f"An error occurred while calling o14.stop. Trace:\n{traced}\n\tat py4j.Gateway.invoke"
+    assert one_line(text) == traced
     # What is raised inside of a batch comes with Python's own trace around it.
     text = """An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
   File "utils.py", line 163, in call

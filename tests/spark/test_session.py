@@ -6,11 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
 
 from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.errors import ConfigError
-from medallion.spark.session import _MEANINGS, settings
+from medallion.spark.session import _MEANINGS, settings, spark_session
 from tests.support import PROJECT
 
 
@@ -35,6 +37,24 @@ def test_a_line_that_is_no_setting_is_named(tmp_path: Path, line: str) -> None:
 def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"spark-defaults\.conf: cannot be read \(No such file"):
         settings(config(tmp_path, None))
+
+
+@pytest.mark.parametrize("master", ["foo", None])
+def test_a_master_with_which_spark_does_not_start_is_named(
+    monkeypatch: pytest.MonkeyPatch, master: str | None
+) -> None:
+    """What is not set is no mistake of a user's."""
+
+    def fails(_: object) -> None:
+        raise Py4JError("An error occurred while calling None.a.Context.\n: a.b: no such\n\tat c.d")
+
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", fails)
+    config = replace(load({}, PROJECT), master=master)
+    with pytest.raises(ConfigError if master else Py4JError) as raised:
+        spark_session(config)
+    if master:
+        told = "MEDALLION_MASTER: Spark does not start with foo: a.b: no such"
+        assert str(raised.value) == told
 
 
 def test_the_project_s_own_settings_are_utc_and_delta() -> None:

@@ -14,6 +14,8 @@ from medallion.errors import MedallionError
 SPARK_ERRORS = (PySparkException, Py4JError)
 _NO_KAFKA = "data source: kafka"
 _TRACEBACK = "Traceback (most recent call last):\n"
+# What Py4J says before the error of Java.
+_CALLED = re.compile(r"\AAn error occurred while calling \S+?\.( Trace:)?\n(: )?")
 
 
 class StreamError(MedallionError):
@@ -58,7 +60,7 @@ def one_line(text: str) -> str:
     if told := next(raised, ""):  # after the class of the exception, which may be within a module
         kind, colon, message = told.partition(": ")
         return message if colon and re.fullmatch(r"[\w.]+", kind) else told
-    lines = [line.strip() for line in text.splitlines()]
+    lines = [line.strip() for line in _CALLED.sub("", text).splitlines()]
     caused = [line for line in lines if line.startswith("Caused by:")]
     first = next((line for line in lines if line), "unknown error")
     cause = caused[-1].removeprefix("Caused by:").strip() if caused else ""

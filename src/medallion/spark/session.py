@@ -16,6 +16,7 @@ from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.errors import ConfigError
 from medallion.spark import fatal
+from medallion.spark.errors import SPARK_ERRORS, one_line
 from medallion.spark.workload import Work
 
 _JAVA = "spark.driver.extraJavaOptions"
@@ -69,7 +70,8 @@ def spark_session(
         work: how much it has to do.
 
     Raises:
-        ConfigError: that file is missing, or a line of it is not a setting.
+        ConfigError: that file is missing, or a line of it is not a setting; or Spark does not start
+            with the master that is set.
     """
     config = config or load()
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # set by spark-submit, whose JVM runs already
@@ -89,7 +91,7 @@ def spark_session(
         if key not in given:
             builder = builder.config(key, value)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    session = builder.getOrCreate()
+    session = _started(builder, None if submitted else config.master)
     # What fails is told in a sentence, and much of it is dealt with: no stack traces unless asked.
     session.sparkContext.setLogLevel("ERROR" if debug else "FATAL")
     if not debug:
@@ -101,6 +103,17 @@ def spark_session(
         setattr(jvm, name, getattr(jvm, name))
     fatal.watch(session)
     return session
+
+
+def _started(builder: SparkSession.Builder, master: str | None) -> SparkSession:
+    """The session; `master` is the one that a user has set, if any."""
+    try:
+        return builder.getOrCreate()
+    except SPARK_ERRORS as error:
+        if master is None:
+            raise
+        told = f"Spark does not start with {master}: {one_line(str(error))}"
+        raise ConfigError(f"MEDALLION_MASTER: {told}") from error
 
 
 def _submitted() -> dict[str, str]:
