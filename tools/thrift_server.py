@@ -6,10 +6,10 @@ The catalogue is held in memory and read from the folders, again and again, so t
 appear later are found. A metastore would be one more thing to run: the embedded one serves a single
 process. There are no passwords: whoever reaches the port may do what this process may do to the
 files, so bind it to a loopback address, or give it a read-only file system, as Compose does.
+Root and master are those of the other commands: from the environment, or from `.env`.
 """
 
 import argparse
-import os
 import signal
 import sys
 import tempfile
@@ -19,10 +19,12 @@ from types import FrameType
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from medallion.config.loader import load
+from medallion.errors import ConfigError
 from medallion.lakehouse.layout import SCHEMAS
 
 
-def session(host: str, port: int) -> SparkSession:
+def session(master: str, host: str, port: int) -> SparkSession:
     """A session of its own: Delta, UTC, and a catalogue that needs no database."""
     warehouse = tempfile.mkdtemp(prefix="medallion-thrift-")
     settings: dict[str, bool | float | int | str | None] = {
@@ -37,12 +39,11 @@ def session(host: str, port: int) -> SparkSession:
         "spark.ui.enabled": "false",
     }
     builder = SparkSession.builder.appName("medallion-thrift")
-    master = os.environ.get("MEDALLION_MASTER", "local[*]")
     return builder.master(master).config(map=settings).getOrCreate()
 
 
 def tables(spark: SparkSession, home: str) -> dict[str, str]:
-    """Where each `layer.table` lies, on any file system that Spark can read."""
+    """Where each `layer.table` lies."""
     jvm, found = spark._jvm, {}
     assert jvm is not None
     for layer in SCHEMAS:
@@ -82,9 +83,13 @@ def main() -> None:
     parser.add_argument("--every", type=float, default=30, help="seconds between looks for tables")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, stop)
-    home = os.environ.get("MEDALLION_HOME", "data/lakehouse")
+    try:
+        config = load()
+    except ConfigError as error:
+        sys.exit(f"thrift_server: {error}")
+    home = str(config.layout.root)
     failed: set[str] = set()
-    spark = session(options.host, options.port)
+    spark = session(config.master or "local[*]", options.host, options.port)
     try:
         for layer in SCHEMAS:
             spark.sql(f"CREATE SCHEMA IF NOT EXISTS {layer}")
