@@ -38,9 +38,6 @@ SETTINGS = {
     "spark.default.parallelism": "1",
     "spark.sql.files.minPartitionNum": "1",
     "spark.databricks.delta.snapshotPartitions": "1",
-    # The default for a folder of this machine starts a process for each file that it writes.
-    "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming."
-    "checkpointing.FileSystemBasedCheckpointFileManager",
 }
 
 # PySpark takes a main module without a file for a doctest, and ends the process when it is imported
