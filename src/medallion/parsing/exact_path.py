@@ -109,20 +109,26 @@ _NAMES = "regexp_count({}, '\":')"
 
 def _kept(schema: Mapping[str, str]) -> str:
     """SQL: the fields that the columns do not hold, or the line where VARIANT would say less."""
-    whole = r"schema_of_variant(each.value) rlike r'DECIMAL\([0-9]+,0\)'"
-    return (
-        # A field named twice has two values, and no VARIANT keeps both: the line is kept whole.
-        f"case when {CORRUPT} is not null then null when if(_flat, {_TWICE},"
-        f" {_NAMES.format('get(_sealed, 0)')} <> {_NAMES.format('to_json(_variant)')}) then value"
-        # So is one with a number that is infinite to VARIANT, or less exact,
-        f" when contains(_fields, 'Infinity') and {HUGE} then value"
-        f" when _fields <> '{{}}' and {BEYOND_VARIANT} then value"
-        # or 10.0 in a new field: as 10 it would make a column of whole numbers, for ever,
-        r" when value rlike r'[0-9]\.0' and exists(map_entries(_members), each ->"
-        f" {whole} and not array_contains({texts(schema)}, each.key)) then value"
-        # and valid JSON that VARIANT refuses (a lone surrogate, over 16 MiB).
-        " else coalesce(_fields, value) end"
+    # A field named twice has two values, and no VARIANT keeps both.
+    twice = (
+        f"if(_flat, {_TWICE},"
+        f" {_NAMES.format('get(_sealed, 0)')} <> {_NAMES.format('to_json(_variant)')})"
     )
+    # A number that is infinite to VARIANT, or less exact.
+    infinite = f"contains(_fields, 'Infinity') and {HUGE}"
+    inexact = f"_fields <> '{{}}' and {BEYOND_VARIANT}"
+    # 10.0 in a new field: as 10 it would make a column of whole numbers, for ever.
+    whole = r"schema_of_variant(each.value) rlike r'DECIMAL\([0-9]+,0\)'"
+    becomes_whole = (
+        r"value rlike r'[0-9]\.0' and exists(map_entries(_members), each ->"
+        f" {whole} and not array_contains({texts(schema)}, each.key))"
+    )
+    says_less = " ".join(
+        f"when {case} then value" for case in (twice, infinite, inexact, becomes_whole)
+    )
+    # Null are the fields of valid JSON that VARIANT refuses (a lone surrogate, over 16 MiB).
+    fields = "coalesce(_fields, value)"
+    return f"case when {CORRUPT} is not null then null {says_less} else {fields} end"
 
 
 def _taken(typed: Mapping[str, str], schema: Mapping[str, str]) -> str:

@@ -61,7 +61,8 @@ def write(
     # By their names as Spark knows them, `Topic` and `topic` being one.
     given = {key.lower(): str(it) for key, it in (options or {}).items() if it is not None}
     checkpoint = checkpoint or given.get("checkpointlocation")
-    _refuse_missing(df, sink, to, name, checkpoint, given)
+    if missing := _missing(df, sink, to, name, checkpoint, given):
+        raise UsageError(f"The sink {sink} needs {missing}.")
     to = _whole(str(to)) if sink in _FOLDERS else to
     checkpoint = Path(checkpoint).absolute() if checkpoint else None
     writer = df.writeStream.outputMode(output_mode).trigger(**how).options(**dict(options or {}))
@@ -114,38 +115,43 @@ def _into(writer: DataStreamWriter, sink: str, to: Any) -> DataStreamWriter:
     return writer.option("topic", to) if sink == "kafka" and to is not None else writer
 
 
-def _refuse_missing(
+def _missing(
     df: DataFrame,
     sink: str,
     to: Any,
     name: str | None,
     checkpoint: str | Path | None,
     options: Mapping[str, str],
-) -> None:
-    missing = None
+) -> str | None:
+    """What a sink needs and was not given."""
     if sink in _FOLDERS and not (isinstance(to, (str, Path)) and str(to).strip()):
-        missing = "`to`, the folder to write into"
-    elif sink == "foreachBatch" and not callable(to):
-        missing = "`to`, a function of a DataFrame and a batch id"
-    elif sink == "foreach" and not (callable(to) or hasattr(to, "process")):
-        missing = "`to`, a function of a row, or an object with a method `process`"
-    elif sink == "kafka" and _SERVERS not in options:
-        missing = f"the option {_SERVERS}, such as 'localhost:9092'"
-    elif sink == "kafka" and "value" not in df.columns:
-        missing = "a column `value`, string or binary, such as to_json(struct('*')) AS value"
-    elif sink == "kafka" and to is None and "topic" not in df.columns:
-        missing = "`to`, the topic to write into, or a column `topic`"
-    elif sink == "memory" and not re.fullmatch(r"[A-Za-z_]\w*", name or ""):
-        missing = f"`name`, letters, digits and _, which its table gets; not {name!r}"
-    elif sink in _LASTING and not checkpoint:
-        missing = (
+        return "`to`, the folder to write into"
+    if sink == "foreachBatch" and not callable(to):
+        return "`to`, a function of a DataFrame and a batch id"
+    if sink == "foreach" and not (callable(to) or hasattr(to, "process")):
+        return "`to`, a function of a row, or an object with a method `process`"
+    if sink == "memory" and not re.fullmatch(r"[A-Za-z_]\w*", name or ""):
+        return f"`name`, letters, digits and _, which its table gets; not {name!r}"
+    if sink == "kafka" and (missing := _missing_for_kafka(df, to, options)):
+        return missing
+    if sink in _LASTING and not checkpoint:
+        return (
             "`checkpoint`, a folder that keeps how far the stream has come; without one a restart "
             "would begin anew"
         )
-    elif checkpoint and _is_address(checkpoint):
-        missing = "a `checkpoint` in a folder of this machine, where its sink is noted beside it"
-    if missing:
-        raise UsageError(f"The sink {sink} needs {missing}.")
+    if checkpoint and _is_address(checkpoint):
+        return "a `checkpoint` in a folder of this machine, where its sink is noted beside it"
+    return None
+
+
+def _missing_for_kafka(df: DataFrame, to: Any, options: Mapping[str, str]) -> str | None:
+    if _SERVERS not in options:
+        return f"the option {_SERVERS}, such as 'localhost:9092'"
+    if "value" not in df.columns:
+        return "a column `value`, string or binary, such as to_json(struct('*')) AS value"
+    if to is None and "topic" not in df.columns:
+        return "`to`, the topic to write into, or a column `topic`"
+    return None
 
 
 def _refuse_claimed(checkpoint: Path, goal: Mapping[str, Any]) -> None:
