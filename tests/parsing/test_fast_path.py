@@ -50,6 +50,9 @@ SHAPES = [
     '{{"{0}":{1},"{0}":{1}}}',
     '{{"{0}":null,"{0}":{1}}}',
     '{{"{0}":{1},"more":{1}}}',
+    '{{"more":{1},"id":"a","n": 12}}',
+    '{{"a b": {1}, "Id":"x", "\\u0061": 1, "x": 1.5}}',
+    '{{"more":1,"n":2,"more":{1}}}',
     '{{"{0}":{1}}}}}',
     '{{"{0}":{1}}} {{}}',
     '[{{"{0}":{1}}}]',
@@ -62,6 +65,7 @@ PLAIN = [
     '{"day":"2018-03-02","x":1,"tags":["a","b"],"at":{"lat":1.5,"since":"2018-03-02T10:02:33Z"}}',
     '{"id":null,"n":null}',
     '{"id":"Zoë 😀: {","x":1e-3}',
+    '{"more": 1424686733176, "id": "a", "Id": null, "x": 0.0358, "b": "1.5", "c": [1, "c"]}',
     "{}",
 ]
 
@@ -80,14 +84,21 @@ def test_what_is_not_odd_is_the_same_on_the_exact_path(spark: SparkSession, sche
     lines += ["", "null", "[]", "]", "],[", "{", "}", '"']
     rows = on_both_paths(spark, lines, schema)
     same = " and ".join(["true", *(f"exact.`{name}` <=> {VALUE[name]}" for name in schema)])
-    nothing_more = "exact._corrupt_record is null and exact._rescued_data is null"
-    wrong = rows.where(f"not _needs_exact_path and not ({same} and {nothing_more})")
+    more = "exact._corrupt_record is null and exact._rescued_data <=> _more"
+    wrong = rows.where(f"not _needs_exact_path and not ({same} and {more})")
     assert [row.value for row in wrong.select("value").collect()] == []
 
 
-def test_lines_as_they_should_be_are_not_odd(spark: SparkSession) -> None:
+@pytest.mark.parametrize(
+    ("schema", "lines"),
+    [(NESTED, PLAIN), (FLAT, ['{"id": "a", "nanoseconds": 1424686733176178965, "x": 1}'])],
+    ids=["nested", "flat"],
+)
+def test_lines_as_they_should_be_are_not_odd(
+    spark: SparkSession, schema: Schema, lines: list[str]
+) -> None:
     """Otherwise all would be right still, but slow."""
-    odd = on_both_paths(spark, PLAIN, NESTED).where("_needs_exact_path").select("value").collect()
+    odd = on_both_paths(spark, lines, schema).where("_needs_exact_path").select("value").collect()
     assert [row.value for row in odd] == []
 
 

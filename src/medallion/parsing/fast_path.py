@@ -8,9 +8,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from medallion.parsing.exact_path import column_lacks, parsed
-from medallion.parsing.json_text import HALVES, IS_FLAT, is_one_value, texts
+from medallion.parsing.json_text import HALVES, IS_FLAT, is_one_value, literal, texts
 from medallion.parsing.nested import NUMBERS, PRECISE, is_nested
 from medallion.parsing.times import PLAIN_TIME, TIMES, plain_time, times_of
+
+MORE = "_more"
 
 
 def fast_path(lines: DataFrame, schema: Mapping[str, str]) -> DataFrame:
@@ -22,31 +24,34 @@ def fast_path(lines: DataFrame, schema: Mapping[str, str]) -> DataFrame:
 
     Returns:
         The columns of `lines`; `_parsed`, a struct of the columns of the schema, times as text;
-        `_plain_time_<column>` for those; and `_needs_exact_path`: false if the line is one object
-        of fields that the schema knows, each of them once, and the columns say all that it says.
+        `_plain_time_<column>` for those; `_more`, the fields that the schema does not know, as
+        JSON, null if there are none; and `_needs_exact_path`: false if the line is one object of
+        fields, each of them once, and the columns and `_more` say all that it says.
     """
     # Times are parsed from their text: whether a time is what the line says is plain there.
     times = times_of(schema)
     as_text = {name: "string" if name in times else kind for name, kind in schema.items()}
-    return (
-        lines.withColumn("_parsed", F.expr(parsed(as_text)))
-        .select(
-            "*",
-            *(
-                F.expr(plain_time(f"_parsed.`{name}`", kind)).alias(PLAIN_TIME + name)
-                for name, kind in times.items()
-            ),
-        )
+    steps = {
         # How a line's writer sets blanks, by the first one.
-        .withColumn("_is_spaced", F.expr("contains(value, '\": ')"))
-        .withColumn("_same", F.expr(f"{_fits(times)} and {_is_same(schema)}"))
-        .withColumn("_keys", F.expr("case when _same is not true then json_object_keys(value) end"))
-        .withColumn(
-            "_needs_exact_path",
-            F.expr(f"not coalesce(_same or {_fits(times)} and {_is_whole(schema)}, false)"),
-        )
-        .drop("_is_spaced", "_same", "_keys")
+        "_is_spaced": "contains(value, '\": ')",
+        "_same": f"{_fits(times)} and {_is_same(schema)}",
+        "_keys": "case when _same is not true then json_object_keys(value) end",
+        "_sound": f"_same is not true and {_fits(times)} and {_is_sound(schema)}",
+        "_known": _is_known(schema),
+        MORE: f"case when _sound and not _known and {_IS_CLEAR} then {_more(schema)} end",
+        "_whole": f"_same or (_sound and (_known or ({MORE} is not null and {_IS_PLAIN})))",
+        "_needs_exact_path": "not coalesce(_whole, false)",
+    }
+    rows = lines.withColumn("_parsed", F.expr(parsed(as_text))).select(
+        "*",
+        *(
+            F.expr(plain_time(f"_parsed.`{name}`", kind)).alias(PLAIN_TIME + name)
+            for name, kind in times.items()
+        ),
     )
+    for name, step in steps.items():
+        rows = rows.withColumn(name, F.expr(step))
+    return rows.drop(*(name for name in steps if name not in (MORE, "_needs_exact_path")))
 
 
 def _fits(times: Mapping[str, str]) -> str:
@@ -81,9 +86,40 @@ def _is_same(schema: Mapping[str, str]) -> str:
     return f"value = concat({', '.join(parts)}, '{before[:-1]}}}')"
 
 
-def _is_whole(schema: Mapping[str, str]) -> str:
-    """SQL: whether the columns say all that the line says."""
+def _is_known(schema: Mapping[str, str]) -> str:
+    """SQL: whether the schema knows all fields of the line, and each is there once."""
     known = texts(schema)
+    # Many lines have just the schema's keys in their order: the set is for the others.
+    one_of_them = f"size(array_intersect(_keys, {known})) = size(_keys)"
+    return f"(_keys <=> {known} or (size(_keys) <= {len(schema)} and {one_of_them}))"
+
+
+# Whether the line is one flat object, and each field there once.
+_IS_CLEAR = f"{IS_FLAT} and size(array_distinct(_keys)) = size(_keys)"
+
+
+def _more(schema: Mapping[str, str]) -> str:
+    """SQL: the fields that the schema does not know, as the exact path has them.
+
+    In one expression: Spark compiles none of its functions together with others, and a step more of
+    them copies each row once more.
+    """
+    members = "cast(try_parse_json(value) as map<string, variant>)"
+    is_known = f"key in ({', '.join(map(literal, schema))})" if schema else "false"
+    return f"to_json(map_filter({members}, (key, val) -> not {is_known}))"
+
+
+# Whether `_more` says them as the line does, at a glance: no number is like 10.0, and none is long
+# or has a power of ten, which would show as digits or as a fraction.
+_IS_PLAIN = (
+    r"not value rlike r'[.]0++[^0-9]'"
+    rf" and not ({MORE} rlike r'[0-9]{{16}}|[0-9][.][0-9]|Infinity'"
+    r" and (value rlike r'[0-9.]{39}' or value rlike r'[0-9][eE][-+0-9]'))"
+)
+
+
+def _is_sound(schema: Mapping[str, str]) -> str:
+    """SQL: whether the columns say all that the line says in their fields."""
     nested = {name: kind for name, kind in schema.items() if is_nested(kind)}
     some = [f"_parsed.`{name}`" for name, kind in schema.items() if kind == "string"]
     inner = [name for name, kind in nested.items() if "string" in kind]
@@ -93,8 +129,6 @@ def _is_whole(schema: Mapping[str, str]) -> str:
     numbers = "true" if inner else any_of
     tests = [
         "is_valid_utf8(value)",
-        # Many lines have just the schema's keys in their order: the set is for the others.
-        f"(_keys <=> {known} or size(array_intersect(_keys, {known})) = size(_keys))",
         # Spark's parser ignores what follows the object, and takes one out of an array.
         f"(startswith(value, '{{') and endswith(value, '}}') and {is_one_value('value')})"
         if nested
@@ -102,7 +136,7 @@ def _is_whole(schema: Mapping[str, str]) -> str:
         rf"not (contains(value, r'\u') and {HALVES})",
         # 1e400: JSON has no infinite numbers, but a double and a text may come out as one.
         "not contains(to_json(_parsed), 'Infinity')",
-        *([f"not (value rlike {PRECISE} and {numbers})"] if some or inner else []),
+        *([f"not ({numbers} and value rlike {PRECISE})"] if some or inner else []),
         *(f"{column_lacks(name, kind)} is not true" for name, kind in nested.items()),
     ]
     if nested:  # then a text may be an object or a list, written out again

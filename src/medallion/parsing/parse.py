@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from medallion.lakehouse.columns import CORRUPT, INGESTED_AT, RESCUED
 from medallion.parsing.exact_path import exact_path
-from medallion.parsing.fast_path import fast_path
+from medallion.parsing.fast_path import MORE, fast_path
 from medallion.parsing.times import PLAIN_TIME, times_of
 
 # Text beside `value` that is no JSON to its format, whatever it looks like.
@@ -51,7 +51,7 @@ def parse(lines: DataFrame, schema: Mapping[str, str]) -> DataFrame:
             ).alias(name)
             for name in schema
         ),
-        f"_exact.{RESCUED}",
+        F.expr(f"case when _needs_exact_path then _exact.{RESCUED} else {MORE} end").alias(RESCUED),
         corrupt,
         *origin,
         F.current_timestamp().alias(INGESTED_AT),
