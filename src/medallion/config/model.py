@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +14,7 @@ from medallion.config.values import Duration
 from medallion.errors import UsageError
 from medallion.lakehouse import specs
 from medallion.lakehouse.columns import (
+    INGESTED_AT,
     OF_FILES,
     OF_MESSAGES,
     OFFSET,
@@ -212,8 +213,12 @@ class Config:
 
     def spec(self, table: str) -> TableSpec:
         """How a table is kept."""
-        gold = self.gold.get(table.removeprefix("gold."))
-        return specs.PUBLISHED if gold and gold.outputs else specs.of(table)
+        layer, _, name = table.partition(".")
+        if layer == "silver" and name in self.sources:  # whose rows are asked for by their times
+            times = (self.sources[name].event_time, INGESTED_AT)
+            return replace(specs.SILVER, statistics=times)
+        is_published = layer == "gold" and name in self.gold and self.gold[name].outputs
+        return specs.PUBLISHED if is_published else specs.of(table)
 
     @property
     def expectations(self) -> Path:

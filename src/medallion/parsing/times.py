@@ -10,8 +10,6 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
 
-from medallion.parsing.json_text import literal
-
 TIMES = ("timestamp", "date")
 # Before the name of a column of times: its value, if it is of the plainest form.
 PLAIN_TIME = "_plain_time_"
@@ -20,8 +18,8 @@ _DAY = "[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
 _CLOCK = "[0-9]{1,2}(:[0-9]{1,2}(:[0-9]{1,2}([.][0-9]{0,6}0*)?)?)?"
 _ZONE = " ?(Z|(UTC|GMT)?([+-][0-9]{1,2}(:?[0-9]{2}(:?[0-9]{2})?)?)?)"
 _TIME = f"{_DAY}([T ]({_CLOCK}{_ZONE})?)?"
-# What is behind the seconds of a plain time, without its digits.
-_ENDS = ("", "Z", "+", "-", "+:", "-:", ".", ".Z", ".+", ".-", ".+:", ".-:")
+# What is behind the seconds of a plain time: not seven digits behind the point, and a zone.
+_END = r"^([.][0-9]{0,6})?(Z|[+-][0-9]*(:[0-9]*)?)?\z"
 _FIRST_SECOND = int(datetime(1, 1, 1, tzinfo=UTC).timestamp())
 _LAST_SECOND = int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp())
 # A digit or a sign written as an escape, which only a text has: it hides that it stands in quotes.
@@ -46,20 +44,16 @@ def plain_time(text: str, kind: str) -> str:
     if kind == "date":
         plain = rf"{text} rlike r'^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}\z'"
         return f"case when {plain} and {is_within} then try_cast({text} as date) end"
-    # No pattern: it would take as long as half of the parser does. 2018-03 is a month to Spark.
-    dated = f"substr({text}, 5, 1) = '-' and substr({text}, 8, 1) = '-'"
-    dated += f" and right({text}, 1) between '0' and 'Z'"  # or the end of a line, which Spark trims
-    end = f"substr({text}, 20)"
-    ended = f"left({end}, 1) in ('', '.', 'Z', '+', '-')"
-    ended += f" and translate({end}, '0123456789', '') in ({', '.join(map(literal, _ENDS))})"
-    # Behind the point there are not seven digits.
-    exact = f"(length({text}) < 27 or translate(substr({text}, 21, 7), '0123456789', '') <> '')"
+    # A pattern for all of it would take as long as half of the parser does. 2018-03 is a month to
+    # Spark, which trims the end of a line as well.
+    dated = f"instr({text}, '-') = 5 and locate('-', {text}, 6) = 8"
+    dated += f" and right({text}, 1) between '0' and 'Z'"
+    ended = f"substr({text}, 20) rlike r'{_END}'"
     # A number counts seconds; the same digits between quotes would be a year.
     quoted = f"contains(value, concat('\"', {text})) or {_ESCAPED}"
     seconds = rf"{text} rlike r'^[0-9]{{1,11}}\z' and not ({quoted})"
     return (
-        f"case when {is_within} and {dated} and {ended} and {exact}"
-        f" then try_cast({text} as timestamp)"
+        f"case when {is_within} and {dated} and {ended} then try_cast({text} as timestamp)"
         f" when {seconds} then timestamp_seconds(try_cast({text} as bigint)) end"
     )
 

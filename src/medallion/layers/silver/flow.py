@@ -73,7 +73,7 @@ class Silver(Flow):
         kept = transform.good(whole, source.in_silver)
         self._refuse_inexact(kept)
         of = self.config.maintain.properties
-        tables.create(silver, kept.schema.json(), of(specs.SILVER))
+        tables.create(silver, kept.schema.json(), of(self.config.spec(self.name)))
         tables.create(quarantine, transform.broken(rows).schema.json(), of(specs.QUARANTINE))
         self._refuse_another(kept)
         self.tell_kept_settings()
@@ -90,8 +90,7 @@ class Silver(Flow):
         self._pace = None if "availableNow" in trigger else Pace(recorded, stopping)
         if self._is_ending:  # by rules that are not to be gone on by
             trigger = query.trigger(query.AVAILABLE_NOW)
-        targets = (silver, quarantine)
-        write = Writer(targets, source.in_silver, checkpoint, self._enrichment, self._pace)
+        write = Writer(self.config, source, check, keep_all, self._enrichment, self._pace)
         self._unmatched = write.unmatched
         writer = once.writeStream.outputMode("append")
         self.run = query.start(writer, self.name, checkpoint, trigger, Sink(write, stopping))

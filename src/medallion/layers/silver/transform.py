@@ -99,12 +99,15 @@ def once(
     """Each `checked` row with an identity once, and all the others.
 
     What comes on either way is counted by the query, as `identified.rows` and `others.rows`.
+    `_bronze` is among the columns with `keep_all` alone: to carry it, all columns of bronze would
+    be read for all rows, and few are broken.
     """
     identified, others = (
         part.observe(name, F.count(F.lit(1)).alias("rows"))
         for name, part in zip(("identified", "others"), split(rows, keys, keep_all), strict=True)
     )
-    return deduplicated(identified, keys, event_time, watermark).unionByName(others)
+    found = deduplicated(identified, keys, event_time, watermark).unionByName(others)
+    return found if keep_all else found.drop(BRONZE)
 
 
 def enriched(

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
+from medallion.config.model import Config, SourceConfig
+from medallion.lakehouse import log
 from medallion.layers.silver import transform
+from medallion.layers.silver.accounts import rows_of_batch, versions
 from medallion.layers.silver.enrichment import Enrichment
 from medallion.layers.silver.pace import Pace
+from medallion.layers.silver.rules import Check
 from medallion.spark import checkpoints
 
 
@@ -23,39 +28,79 @@ class Writer:
 
     def __init__(
         self,
-        targets: tuple[Path, Path],
-        columns: Sequence[str],
-        checkpoint: Path,
+        config: Config,
+        source: SourceConfig,
+        check: Check,
+        keep_all: bool,
         enrichment: Enrichment | None = None,
         pace: Pace | None = None,
     ) -> None:
-        self._silver, self._quarantine = targets
-        self._columns, self._checkpoint = columns, checkpoint
+        """Make one.
+
+        Args:
+            config: of the lakehouse.
+            source: whose rows they are.
+            check: the rules that the query began with.
+            keep_all: whether the batches have bronze's columns, as `transform.once` had it.
+            enrichment: what they get from a reference, if there is one.
+            pace: of a query that stays on.
+        """
+        layout, name = config.layout, source.name
+        self._bronze, self._silver, self._quarantine = (
+            layout.table(f"{layer}.{name}") for layer in ("bronze", "silver", "quarantine")
+        )
+        self._checkpoint = layout.checkpoint(f"silver.{name}")
+        self._columns, self._check, self._keep_all = source.in_silver, check, keep_all
         self._enrichment, self._pace = enrichment, pace
         self.unmatched: dict[int, int] = {}
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        """Write one batch; nothing where there is nothing, for an empty commit is news to gold."""
+        """Write one batch; nothing of one that only drops state: a commit is news to gold."""
         if self._pace:
             self._pace.wait(batch_id)
         # The query's id changes with a new checkpoint: its batches are not taken for old ones.
-        once = {"txnAppId": checkpoints.query_id(self._checkpoint), "txnVersion": str(batch_id)}
+        query = checkpoints.query_id(self._checkpoint)
+        once = {"txnAppId": query, "txnVersion": str(batch_id)}
         if self._enrichment:
             batch = self._enrichment.of_batch(batch, batch_id)
-        # Not in memory, which the state and the sorting need: a large batch takes a tenth less.
-        batch.persist(StorageLevel.DISK_ONLY)
+        if self._keep_all:  # not in memory, which the state and the sorting need
+            batch.persist(StorageLevel.DISK_ONLY)
         try:
-            is_good = transform.is_good()
-            looked_up = [F.count_if(transform.UNMATCHED)] if self._enrichment else []
-            counts = batch.agg(F.count_if(is_good), F.count_if(~is_good), *looked_up).collect()[0]
+            is_there = log.committed_version(self._silver, query, batch_id) is not None
+            if is_there or not self._was_given_rows(batch_id):
+                found = batch.agg(*self._counts()).collect()[0].asDict()  # for the state
+            else:
+                found = self._write(batch, once)
             if self._enrichment:
-                self.unmatched[batch_id] = counts[2]
-            if counts[0]:
-                append(transform.good(batch, self._columns), self._silver, once)
-            if counts[1]:
-                append(transform.broken(batch), self._quarantine, once | WIDER)
+                self.unmatched[batch_id] = found["unmatched"]
+            if found["broken"]:
+                rows = batch if self._keep_all else self._read_again(batch, batch_id)
+                append(transform.broken(rows), self._quarantine, once | WIDER)
         finally:
             batch.unpersist()
+
+    def _was_given_rows(self, batch_id: int) -> bool:
+        first, last = versions(self._checkpoint, batch_id)
+        return first <= last
+
+    def _write(self, batch: DataFrame, once: Mapping[str, str]) -> dict[str, Any]:
+        """Append the good rows, and count all on their way: what has gone through the state is not
+        to be asked for twice."""
+        seen = Observation()
+        rows = batch.observe(seen, *self._counts())
+        append(transform.good(rows, self._columns), self._silver, once)
+        return seen.get
+
+    def _read_again(self, batch: DataFrame, batch_id: int) -> DataFrame:
+        """The rows that a batch was given, with bronze's columns where they are broken."""
+        rows = rows_of_batch(batch.sparkSession, self._bronze, self._checkpoint, batch_id)
+        return self._check(rows)
+
+    def _counts(self) -> list[Column]:
+        counts = [F.count_if(~transform.is_good()).alias("broken")]
+        if self._enrichment:
+            counts.append(F.count_if(transform.UNMATCHED).alias("unmatched"))
+        return counts
 
 
 WIDER = {"mergeSchema": "true"}  # bronze may have new columns, and so has quarantine then
