@@ -76,7 +76,7 @@ def spark_session(
     config = config or load()
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # set by spark-submit, whose JVM runs already
     given = _submitted() if submitted else {}
-    wanted = {**settings(config), **work.spark, **(more or {})}
+    wanted = {"spark.driver.memory": _memory(), **settings(config), **work.spark, **(more or {})}
     builder = SparkSession.builder.appName(name)
     if not submitted:
         log4j = (config.conf_dir / "spark/log4j2.properties").as_uri()
@@ -103,6 +103,11 @@ def spark_session(
         setattr(jvm, name, getattr(jvm, name))
     fatal.watch(session)
     return session
+
+
+def _memory() -> str:
+    """The heap of a driver that runs a task a core: Java takes what it may, needed or not."""
+    return f"{min(768 + 512 * (os.cpu_count() or 1), 4096)}m"
 
 
 def _started(builder: SparkSession.Builder, master: str | None) -> SparkSession:

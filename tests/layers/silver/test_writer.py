@@ -1,0 +1,61 @@
+"""Silver's two tables: what one batch writes to them, once, wherever it is cut off."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from medallion.errors import MedallionError
+from medallion.inspection.audit import audit
+from medallion.layers.silver import writer
+from tests.support.lakehouse import Lakehouse
+from tests.support.lines import event
+
+GOOD = (event("10:00:00"), event("10:00:01"), event("10:00:02", None))
+BROKEN = (event("10:00:03").replace("2018", "2999"), "{")
+TIMES = ["2018-03-02 10:00:00", "2018-03-02 10:00:01", "2018-03-02 10:00:02"]
+ASIDE = [("2999-03-02 10:00:03", None, ["future_event_time"]), (None, "{", ["malformed_line"])]
+
+
+def tables(lakehouse: Lakehouse) -> tuple[list[Any], list[Any]]:
+    """The times of silver's rows; and of quarantine's rows what was wrong with them."""
+    silver = [time for (time,) in lakehouse.rows("silver.event", "event_at")]
+    aside = lakehouse.rows("quarantine.event", "ts", "_corrupt_record", "_failed_rules")
+    return silver, [(time, line, rules[:1]) for time, line, rules in aside]
+
+
+def test_a_batch_that_is_cut_off_between_its_tables_is_ended(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What silver has is left as it is, and what is broken is read again; then come rows of which
+    silver takes none."""
+    lakehouse = Lakehouse(spark, tmp_path / "lakehouse")
+    lakehouse.about("event")
+    lakehouse.land("event", "1.json", *GOOD, GOOD[0], *BROKEN)
+    lakehouse.fill("bronze")
+
+    append = writer.append
+
+    def silver_alone(rows: Any, table: Path, options: Any) -> None:
+        if "quarantine" in table.parts:
+            raise MedallionError("cut off")
+        append(rows, table, options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, "append", silver_alone)
+        with pytest.raises(MedallionError, match="cut off"):
+            lakehouse.fill("silver")
+    assert tables(lakehouse) == (TIMES, [])
+    lakehouse.fill("silver")
+    assert tables(lakehouse) == (TIMES, ASIDE)
+    found = audit(lakehouse.config, everything=True)
+    assert (found.findings, found.balances["event"].duplicate_rows) == ((), 1)
+
+    lakehouse.land("event", "2.json", *GOOD[:2], BROKEN[1])
+    lakehouse.fill("bronze", "silver")
+    assert tables(lakehouse) == (TIMES, [*ASIDE, ASIDE[1]])
+    found = audit(lakehouse.config, everything=True)
+    assert (found.findings, found.balances["event"].duplicate_rows) == ((), 3)
