@@ -55,7 +55,8 @@ format: setup ## put the code into the common format
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: classes ## time first nights beside their peers, what grows, and what is always on (two hours)
+bench: classes ## time small nights, first nights beside their peers, what grows, and what is always on (two hours)
+	@$(WITH_JAVA) $(BIN)/python -m benchmarks.few_rows $(BENCH_ARGS)
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks.first_night $(BENCH_ARGS)
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks.growth $(BENCH_ARGS)
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks.always_on $(BENCH_ARGS)

@@ -56,6 +56,21 @@ def test_a_question_of_a_table(tmp_path: Path) -> None:
     assert tables.select(tmp_path, "n", "where n > 1 order by n") == [(2,), (4,)]
 
 
+def test_a_question_of_what_one_version_added(tmp_path: Path) -> None:
+    table = tmp_path / "größe 50% #1, it's {a*?}" / "t"
+    records.append(table, NUMBERS, [{"n": 1}])
+    records.append(table, NUMBERS, [{"n": 2}, {"n": 4}])
+    assert tables.select_added(table, 2, "sum(n), count(*)") == [(6, 2)]
+    (first,) = tables.data_files(table, at=1)
+    DeltaTable(table).optimize.compact()
+    assert tables.select_added(table, 3, "n") == []  # they were there before
+    with pytest.raises(FileNotFoundError):
+        tables.select_added(table, 4, "n")
+    first.write_bytes(b"PAR1")
+    with pytest.raises(MedallionError, match="cannot be read"):
+        tables.select_added(table, 1, "n")
+
+
 def test_files_of_a_table_are_where_it_says(tmp_path: Path) -> None:
     """delta-rs spells them as a URI does, whatever the folders are named."""
     table = tmp_path / "größe 50% #1" / "t"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -16,7 +17,7 @@ from medallion.lakehouse import damage, log
 from medallion.lakehouse.columns import Columns
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
+    from deltalake import DeltaTable, QueryBuilder
 
 # How a merge, an append of Spark's, and one from here name the rows that they added; a merge's
 # numOutputRows also has those that it copied.
@@ -144,12 +145,36 @@ def select(table: Path, what: str, rest: str = "", source: str = "rows") -> list
     """
     from deltalake import QueryBuilder
 
-    found: list[tuple[Any, ...]] = []
     if not exists(table):
-        return found
+        return []
     engine = QueryBuilder().register("rows", open_table(table))
+    return _answered(engine, [f"select {what} from {source} {rest}"], table)
+
+
+def select_added(table: Path, version: int, what: str, rest: str = "") -> list[tuple[Any, ...]]:
+    """The same of the rows alone that one version added: without them there are none.
+
+    Raises:
+        FileNotFoundError: the table's log does not have that version any more.
+        MedallionError: as `select`.
+    """
+    from deltalake import QueryBuilder
+
+    files = log.added_files(table, version, version)
+    if not files:
+        return []
+    # As a URI, for in a path a * would be a pattern.
+    named = {f"part{number}": file.absolute().as_uri() for number, file in enumerate(files)}
+    parts = [f"create external table {n} stored as parquet location '{named[n]}'" for n in named]
+    rows = " union all ".join(f"select * from {name}" for name in named)
+    return _answered(QueryBuilder(), [*parts, f"select {what} from ({rows}) {rest}"], table)
+
+
+def _answered(engine: QueryBuilder, sql: Iterable[str], table: Path) -> list[tuple[Any, ...]]:
+    """The rows of the statements, one after the other."""
+    found: list[tuple[Any, ...]] = []
     try:
-        for batch in engine.execute(f"select {what} from {source} {rest}"):
+        for batch in chain.from_iterable(map(engine.execute, sql)):
             found += zip(*(column.to_pylist() for column in batch.columns), strict=True)
     except Exception as error:  # a data file that is gone or damaged has no class of its own
         raise damage.error_for(table, error) from error

@@ -58,11 +58,11 @@ class SourceBatch(Protocol):
             MedallionError: the work fails, and nothing in the batch is to blame.
         """
 
-    def record(self, written: DataFrame | None) -> int:
+    def record(self, version: int | None) -> int:
         """Put on record what bronze has of the batch; how many of these rows hold rescued fields.
 
         Args:
-            written: the rows that bronze has of it; None where there are none.
+            version: that of bronze which added its rows; None where it has none.
         """
 
 

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from medallion.config.connections import Rate, Socket
 from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError
-from medallion.lakehouse import log
+from medallion.lakehouse import log, tables
 from medallion.lakehouse.columns import RESCUED
 from medallion.lakehouse.text import Say
 from medallion.schema.evolution import Schema
@@ -27,8 +27,8 @@ class DemoBatch:
 
     summary = "a demonstration"
 
-    def __init__(self, handed: DataFrame | None) -> None:
-        self._handed = handed
+    def __init__(self, bronze: Path, handed: DataFrame | None) -> None:
+        self._bronze, self._handed = bronze, handed
 
     def read(self, work: Callable[[DataFrame], None], what: str) -> None:
         """Do some work with the rows."""
@@ -38,9 +38,11 @@ class DemoBatch:
             except SPARK_ERRORS as error:
                 raise MedallionError(f"{what}: {one_line(str(error))}") from error
 
-    def record(self, written: DataFrame | None) -> int:
+    def record(self, version: int | None) -> int:
         """How many rows hold rescued fields; there is no ledger."""
-        return 0 if written is None else written.where(f"{RESCUED} is not null").count()
+        if version is None:
+            return 0
+        return sum(n for (n,) in tables.select_added(self._bronze, version, f"count({RESCUED})"))
 
 
 class DemoSource:
@@ -69,11 +71,11 @@ class DemoSource:
 
     def batch(self, number: int, handed: DataFrame) -> DemoBatch:
         """What one batch was handed."""
-        return DemoBatch(handed)
+        return DemoBatch(self._bronze, handed)
 
     def cut_off(self, number: int) -> DemoBatch:
         """A batch whose rows are in bronze."""
-        return DemoBatch(None)
+        return DemoBatch(self._bronze, None)
 
     @property
     def last_on_record(self) -> None:
@@ -94,7 +96,7 @@ class DemoSource:
 
     def sample(self) -> DemoBatch:
         """Nothing: the first batch itself tells the schema."""
-        return DemoBatch(None)
+        return DemoBatch(self._bronze, None)
 
     def recount(self, number: int) -> int:
         """The rows that bronze has of one batch."""

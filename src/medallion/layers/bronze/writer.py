@@ -133,11 +133,9 @@ class Writer:
 
     def _record(self, batch: SourceBatch, number: int, version: int | None) -> None:
         """Put a batch on record, and learn the fields that it had to rescue."""
-        written = None
-        if version is not None:
+        rescued = batch.record(version)
+        if version is not None and rescued:
             written = table_files.added_rows(self._spark, self._table, version, version)
-        rescued = batch.record(written)
-        if written is not None and rescued:
             self._learn(written.where(f"{RESCUED} is not null"), number)
 
     def _learn(self, rescued: DataFrame, number: int) -> None:

@@ -150,14 +150,14 @@ class FileBatch:
             return error
         return None
 
-    def record(self, written: DataFrame | None) -> int:
+    def record(self, version: int | None) -> int:
         """Put the files on record that bronze has rows of, and those that were read and have none.
 
         Returns:
             How many rows hold rescued fields.
         """
-        found = record.by_file(written) if written is not None else {}
         files = self.files
+        found = record.by_file(files.config.layout.table(files.name), version)
         with files.recording:
             handed = [*self._handed, *record.unlisted(files.ledger, self._handed, found)]
             ingested = record.ingested(

@@ -8,16 +8,16 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import Row, SparkSession
 
-from medallion.lakehouse import log
+from medallion.lakehouse import log, tables
 from medallion.lakehouse.columns import CORRUPT, RESCUED, SOURCE_FILE, SOURCE_MODIFIED_AT
 from medallion.lakehouse.layout import Layout
 from medallion.ops.ledger import INGESTED, PENDING, TAKEN, Entry, Ledger
 from medallion.sources.files.listing import File, stat
 from medallion.spark import checkpoints, table_files
 
+_MICROSECONDS = "'Timestamp(Microsecond, Some(\"UTC\"))'"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -51,12 +51,17 @@ def handed_to(spark: SparkSession, intake: Path, checkpoint: Path, batch: int) -
     return handed(table_files.added_rows(spark, intake, start.version, end.version - 1).collect())
 
 
-def by_file(rows: DataFrame) -> dict[str, Counts]:
-    """Bronze's rows of one batch counted by the paths of their files."""
-    counts = (F.count(column) for column in ("*", CORRUPT, RESCUED))
-    read_at = F.unix_micros(F.max(SOURCE_MODIFIED_AT))
-    found = rows.groupBy(SOURCE_FILE).agg(*counts, read_at).collect()
-    return {row[0]: Counts(*row[1:]) for row in found}
+def by_file(bronze: Path, version: int | None) -> dict[str, Counts]:
+    """The rows that one version of bronze added, read back and counted by the paths of their files.
+
+    Not by Spark, which takes ten times as long for that.
+    """
+    if version is None:
+        return {}
+    read_at = f"max(arrow_cast(arrow_cast({SOURCE_MODIFIED_AT}, {_MICROSECONDS}), 'Int64'))"
+    what = f"{SOURCE_FILE}, count(*), count({CORRUPT}), count({RESCUED}), {read_at}"
+    found = tables.select_added(bronze, version, what, f"group by {SOURCE_FILE}")
+    return {path: Counts(*counts) for path, *counts in found}
 
 
 def unlisted(ledger: Ledger, handed: Iterable[Handed], found: Mapping[str, Counts]) -> list[Handed]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from medallion.errors import MedallionError
-from medallion.lakehouse import clock
+from medallion.lakehouse import clock, tables
 from medallion.lakehouse.columns import CORRUPT, OFFSET, PARTITION, RESCUED, TOPIC
 from medallion.lakehouse.text import counted
 from medallion.ops import topics
@@ -55,10 +55,10 @@ class MessageBatch:
         except SPARK_ERRORS as error:
             raise MedallionError(f"{what}: {one_line(str(error))}") from error
 
-    def record(self, written: DataFrame | None) -> int:
+    def record(self, version: int | None) -> int:
         """Write down how far each partition is taken in; how many rows hold rescued fields."""
         layout, name = self._source.config.layout, self._source.name
-        found = {} if written is None else _by_partition(written)
+        found = _by_partition(layout.table(f"bronze.{name}"), version)
         ends = self._source.read_up_to(self._number)
         known = topics.read(layout, name)
         now = [
@@ -95,8 +95,11 @@ class MessageBatch:
         )
 
 
-def _by_partition(rows: DataFrame) -> dict[Place, _Counts]:
-    """Bronze's rows of one batch counted by their partitions."""
-    counts = (F.count(column) for column in ("*", CORRUPT, RESCUED))
-    found = rows.groupBy(TOPIC, PARTITION).agg(*counts, F.min(OFFSET), F.max(OFFSET) + 1).collect()
-    return {(row[0], row[1]): _Counts(*row[2:]) for row in found}
+def _by_partition(bronze: Path, version: int | None) -> dict[Place, _Counts]:
+    """The rows that one version of bronze added, read back and counted by their partitions."""
+    if version is None:
+        return {}
+    counts = ", ".join(f"count({column})" for column in ("*", CORRUPT, RESCUED))
+    what = f"{TOPIC}, {PARTITION}, {counts}, min({OFFSET}), max({OFFSET}) + 1"
+    found = tables.select_added(bronze, version, what, f"group by {TOPIC}, {PARTITION}")
+    return {(topic, partition): _Counts(*counts) for topic, partition, *counts in found}
