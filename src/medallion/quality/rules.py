@@ -7,7 +7,7 @@ tests/quality/test_rules.py holds the two against each other.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
@@ -49,12 +49,14 @@ def failed_rules(rules: Sequence[Rule]) -> Column:
     none_failed = F.array().cast("array<string>")
     if not rules:
         return none_failed
-    broken = [F.expr(rule.broken) for rule in rules]
-    names = [
-        F.when(is_broken, F.lit(rule.name)) for rule, is_broken in zip(rules, broken, strict=True)
-    ]
+    names = [F.when(F.expr(rule.broken), F.lit(rule.name)) for rule in rules]
     # Nearly every row is good: the array is built, and searched for NULLs, for the others only.
-    return F.when(reduce(or_, broken), F.array_compact(F.array(*names))).otherwise(none_failed)
+    return F.when(breaks(rules), F.array_compact(F.array(*names))).otherwise(none_failed)
+
+
+def breaks(rules: Iterable[Rule]) -> Column:
+    """Whether a row breaks any of the rules: a boolean, never null."""
+    return reduce(or_, (F.expr(rule.broken) for rule in rules), F.lit(False))
 
 
 def row_condition(expectation: Expectation) -> str | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from medallion.config.model import Aggregate
 from medallion.config.values import Duration
 from medallion.layers.gold import transform as gold
 from medallion.layers.silver import rules
 from medallion.layers.silver import transform as silver
+from medallion.quality.rules import Rule
 
 COLUMNS = {"at": "ts", "device": "lower(id)"}
 KEYS = ("at", "device")
@@ -23,20 +23,13 @@ def frame(spark: SparkSession, *rows: tuple[str | None, str | None]):  # type: i
     )
 
 
-def names(rule: str, condition: str):  # type: ignore[no-untyped-def]
-    """One rule's name where its condition holds."""
-    return F.when(F.expr(condition), F.array(F.lit(rule))).otherwise(
-        F.array().cast("array<string>")
-    )
-
-
 def test_rows_are_typed_checked_and_parted(spark: SparkSession) -> None:
     bronze = frame(spark, ("2020-01-01 00:00:00", "A"), (None, "B"), ("2020-01-01 00:00:00", None))
     rows = silver.checked(
         bronze,
         COLUMNS,
-        names("lower_case", "id = 'B'"),
-        names("missing", "at is null"),
+        [Rule("lower_case", "coalesce(id = 'B', false)")],
+        [Rule("missing", "at is null")],
         ["_source_file"],
     )
     identified, others = silver.split(rows, KEYS)

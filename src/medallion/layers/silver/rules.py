@@ -15,7 +15,7 @@ from medallion.errors import ConfigError
 from medallion.lakehouse.text import Say
 from medallion.layers import recovery
 from medallion.layers.silver import transform
-from medallion.quality.rules import Rule, failed_rules, load_rules
+from medallion.quality.rules import Rule, load_rules
 from medallion.spark import checkpoints
 
 Check = Callable[..., DataFrame]
@@ -93,8 +93,8 @@ def check(rules: dict[str, Any], origin: Sequence[str], enriched: Iterable[str] 
     return partial(
         transform.checked,
         silver=rules["columns"],
-        bronze_rules=failed_rules(in_bronze),
-        silver_rules=failed_rules(alone),
+        bronze_rules=in_bronze,
+        silver_rules=alone,
         origin=origin,
         keep_all=bool(with_it),  # each row may still break one of those
     )

@@ -8,9 +8,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from medallion.lakehouse.columns import FAILED_RULES, INGESTED_AT
+from medallion.quality.rules import Rule, breaks, failed_rules
 
 # The row as bronze has it, for quarantine; null where the row is good.
 BRONZE = "_bronze"
+# Whether a row breaks no rule, for as long as all rows are looked at: to ask the names of the rules
+# takes five times as long.
+_IS_GOOD = "_is_good"
 # Whether a row was looked up in a reference that has none for it.
 UNMATCHED = "_unmatched"
 
@@ -18,8 +22,8 @@ UNMATCHED = "_unmatched"
 def checked(
     bronze: DataFrame,
     silver: Mapping[str, str],
-    bronze_rules: Column,
-    silver_rules: Column,
+    bronze_rules: Sequence[Rule],
+    silver_rules: Sequence[Rule],
     origin: Sequence[str],
     keep_all: bool = False,
 ) -> DataFrame:
@@ -28,30 +32,31 @@ def checked(
     Args:
         bronze: the columns of a bronze table.
         silver: silver's columns as SQL over bronze's.
-        bronze_rules: names of the broken rules (array of strings), over bronze's columns.
-        silver_rules: the same over silver's columns.
+        bronze_rules: over bronze's columns.
+        silver_rules: over silver's columns.
         origin: the columns of bronze that say where a row came from, for silver.
 
     Returns:
-        The columns of `silver`, `origin`, `_ingested_at`, `_failed_rules` (empty for a good row)
-        and `_bronze`, the row as it was, null for a good row unless `keep_all`.
+        The columns of `silver`, `origin`, `_ingested_at`, `_failed_rules` (empty for a good row),
+        `_is_good`, and `_bronze`, the row as it was, null for a good row unless `keep_all`.
     """
     columns = bronze.columns
     typed = bronze.select(
         *(F.expr(expression).alias(name) for name, expression in silver.items()),
         *origin,
         INGESTED_AT,
-        bronze_rules.alias("_failed_in_bronze"),
+        failed_rules(bronze_rules).alias("_failed_in_bronze"),
+        breaks(bronze_rules).alias("_breaks_in_bronze"),
         F.struct(*columns).alias(BRONZE),
     )
-    failed = typed.withColumn(FAILED_RULES, F.concat("_failed_in_bronze", silver_rules))
-    return failed.select(
-        *silver,
-        *origin,
-        INGESTED_AT,
-        FAILED_RULES,
-        F.when(F.lit(keep_all) | ~is_good(), F.col(BRONZE)).alias(BRONZE),
+    judged = typed.withColumns(
+        {
+            FAILED_RULES: F.concat("_failed_in_bronze", failed_rules(silver_rules)),
+            _IS_GOOD: ~(F.col("_breaks_in_bronze") | breaks(silver_rules)),
+        }
     )
+    kept = F.when(F.lit(keep_all) | ~F.col(_IS_GOOD), F.col(BRONZE))
+    return judged.select(*silver, *origin, INGESTED_AT, FAILED_RULES, _IS_GOOD, kept.alias(BRONZE))
 
 
 def is_good() -> Column:
@@ -78,8 +83,11 @@ def split(
     Args:
         keep_all: as `checked` had it.
     """
-    is_identified = is_good() & has_identity(keys)
-    identified, others = rows.where(is_identified), rows.where(~is_identified)
+    is_identified = F.col(_IS_GOOD) & has_identity(keys)
+    identified, others = (
+        rows.where(part).drop(_IS_GOOD) for part in (is_identified, ~is_identified)
+    )
+    identified = identified.withColumn(FAILED_RULES, failed_rules(()))
     if not keep_all:  # it is null in a good row: said so, the columns of it need not be read
         nothing = F.lit(None).cast(rows.schema[BRONZE].dataType)
         identified = identified.withColumn(BRONZE, nothing)
