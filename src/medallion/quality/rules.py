@@ -46,12 +46,10 @@ def load_rules(conf_dir: Path, table: str) -> tuple[Rule, ...]:
 
 def failed_rules(rules: Sequence[Rule]) -> Column:
     """The names of the rules that a row breaks, in order: `array<string>`, empty for a good row."""
-    none_failed = F.array().cast("array<string>")
-    if not rules:
-        return none_failed
     names = [F.when(F.expr(rule.broken), F.lit(rule.name)) for rule in rules]
+    named, none = F.array(*names).cast("array<string>"), F.array().cast("array<string>")
     # Nearly every row is good: the array is built, and searched for NULLs, for the others only.
-    return F.when(breaks(rules), F.array_compact(F.array(*names))).otherwise(none_failed)
+    return F.when(breaks(rules), F.array_compact(named)).otherwise(none)
 
 
 def breaks(rules: Iterable[Rule]) -> Column:

@@ -27,6 +27,7 @@ from medallion.layers.flow import Flow
 from medallion.layers.silver import late, rules, transform
 from medallion.layers.silver.accounts import Accounts, rows_observed
 from medallion.layers.silver.enrichment import Enrichment
+from medallion.layers.silver.judged import with_alike
 from medallion.layers.silver.pace import Pace
 from medallion.layers.silver.rules import Check
 from medallion.layers.silver.writer import Writer
@@ -218,26 +219,13 @@ class Silver(Flow):
         return replace(recounted, duplicates=recounted.duplicates + batch.duplicates_on_time())
 
     def rows_to_judge(self, since: int, until: int) -> DataFrame:
-        """The new rows, and with them older ones that have the key of a new one, if there are any.
-
-        So a gate of unique keys holds for the whole table, and reads little of it.
-        """
-        new = super().rows_to_judge(since, until)
-        if table_files.are_all(self.config.layout.table(self.name), since + 1, until):
+        """The new rows, and with them older ones that have the key of a new one, if there are any:
+        so a gate of unique keys holds for the whole table."""
+        new, table = super().rows_to_judge(since, until), self.config.layout.table(self.name)
+        if table_files.are_all(table, since + 1, until):
             return new
-        keys, time = self.source.keys, F.col(self.source.event_time)
-        identified = new.where(transform.has_identity(keys))
-        bounds = (F.min(time).cast("string"), F.max(time).cast("string"))
-        count, first, last = identified.agg(F.count("*"), *bounds).collect()[0]
-        alike = self.rows().join(
-            identified.select(*keys).distinct(), on=list(keys), how="left_semi"
-        )
-        if count:  # then Delta skips the files of other times
-            alike = alike.where(time.between(*(F.lit(t).cast("timestamp") for t in (first, last))))
-        if alike.count() == count:
-            return new
-        others = new.where(~transform.has_identity(keys))
-        return alike.select(new.columns).unionByName(others)
+        versions = range(since + 1, until + 1)
+        return with_alike(new, table, versions, self.source.keys, self.source.event_time)
 
     def describe(self, batch: BatchProgress) -> str | None:
         """It reads each row twice, once on the way around the watermark: it counts them itself."""

@@ -1,0 +1,50 @@
+"""What a gate of silver's judges: new rows, and the older ones that have the key of one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from medallion.lakehouse import log
+from medallion.layers.silver.transform import has_identity
+
+
+def with_alike(
+    new: DataFrame,
+    table: Path,
+    versions: range,
+    keys: Sequence[str],
+    event_time: str,
+) -> DataFrame:
+    """The new rows, and with them older ones that have the key of a new one, if there are any.
+
+    Args:
+        new: the rows that these versions of the table added.
+        keys: the columns of a row's identity; `event_time` is among them.
+    """
+    identified = new.where(has_identity(keys))
+    alike = new.sparkSession.read.format("delta").load(str(table))
+    alike = alike.join(identified.select(*keys), on=list(keys), how="left_semi")
+    if within := _times(table, versions, event_time):  # then Delta skips the files of other times
+        first, last = (F.lit(time).cast("timestamp") for time in within)
+        # Delta cuts a time to milliseconds where it says of a file which is the last one.
+        alike = alike.where(
+            F.col(event_time).between(first, last + F.expr("interval 1 millisecond"))
+        )
+    counts = identified.agg(F.count("*")).union(alike.agg(F.count("*"))).collect()
+    if len(set(counts)) == 1:
+        return new
+    return alike.select(new.columns).unionByName(new.where(~has_identity(keys)))
+
+
+def _times(table: Path, versions: range, column: str) -> tuple[str, str] | None:
+    """The least and the greatest time in what these versions added, if the log says them."""
+    found = log.values_added(table, versions, column)
+    if not found:
+        return None
+    firsts, lasts = zip(*found, strict=True)
+    return min(firsts, key=datetime.fromisoformat), max(lasts, key=datetime.fromisoformat)
