@@ -12,6 +12,12 @@ from benchmarks.measure import configured
 from benchmarks.peers.lakehouse_engine import PYTHON
 from medallion.spark.session import settings
 
+# What our settings name otherwise.
+_OF_SPARK_35 = {
+    "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming."
+    "FileSystemBasedCheckpointFileManager"
+}
+
 
 def main(root: Path) -> int:
     """Make the tables of `root`; the exit status."""
@@ -23,7 +29,7 @@ def main(root: Path) -> int:
         "keys": list(source.keys),
         "event_time": source.event_time,
         "watermark": source.watermark.text,
-        "settings": settings(config),
+        "settings": {**settings(config), **_OF_SPARK_35},
     }
     (root / "source.json").write_text(json.dumps(said), encoding="utf-8")
     load = Path(__file__).with_name("load.py")

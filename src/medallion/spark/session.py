@@ -76,7 +76,7 @@ def spark_session(
     config = config or load()
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # set by spark-submit, whose JVM runs already
     given = _submitted() if submitted else {}
-    wanted = {"spark.driver.memory": _memory(), **settings(config), **work.spark, **(more or {})}
+    wanted = {**settings(config), **work.spark, **(more or {})}
     builder = SparkSession.builder.appName(name)
     if not submitted:
         log4j = (config.conf_dir / "spark/log4j2.properties").as_uri()
@@ -105,11 +105,6 @@ def spark_session(
     return session
 
 
-def _memory() -> str:
-    """The heap of a driver that runs a task a core: Java takes what it may, needed or not."""
-    return f"{min(768 + 512 * (os.cpu_count() or 1), 4096)}m"
-
-
 def _started(builder: SparkSession.Builder, master: str | None) -> SparkSession:
     """The session; `master` is the one that a user has set, if any."""
     try:
@@ -128,13 +123,15 @@ def _submitted() -> dict[str, str]:
 
 
 def settings(config: Config) -> dict[str, str]:
-    """Spark's settings as the file has them: a key, blanks, a value a line."""
+    """Spark's settings as the file has them: a key, blanks, a value a line; and the memory of the
+    driver, where the file does not say it."""
+    # Java takes what it may, needed or not: as much as tasks need that run one a core.
+    found = {"spark.driver.memory": f"{min(768 + 512 * (os.cpu_count() or 1), 4096)}m"}
     file = config.conf_dir / "spark/spark-defaults.conf"
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read ({error.strerror}).") from None
-    found = {}
     for number, line in enumerate(lines, 1):
         words = line.split(None, 1)
         if not words or words[0].startswith("#"):
