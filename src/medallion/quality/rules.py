@@ -53,8 +53,8 @@ def failed_rules(rules: Sequence[Rule]) -> Column:
 
 
 def breaks(rules: Iterable[Rule]) -> Column:
-    """Whether a row breaks any of the rules: a boolean, never null."""
-    return reduce(or_, (F.expr(rule.broken) for rule in rules), F.lit(False))
+    """Whether a row breaks any of the rules: a boolean, never null, whatever they are."""
+    return F.coalesce(reduce(or_, (F.expr(r.broken) for r in rules), F.lit(False)), F.lit(False))
 
 
 def row_condition(expectation: Expectation) -> str | None:

@@ -42,6 +42,15 @@ def test_rows_are_typed_checked_and_parted(spark: SparkSession) -> None:
     assert [r.device for r in good.collect()] == [None]
 
 
+def test_a_rule_that_cannot_tell_loses_no_row(spark: SparkSession) -> None:
+    bronze = frame(spark, ("2020-01-01 00:00:00", None), ("2020-01-01 00:00:00", "A"))
+    rules = [Rule("named_b", "id = 'B'")]  # null where there is no name
+    rows = silver.checked(bronze, COLUMNS, rules, rules[:0], ["_source_file"])
+    identified, others = silver.split(rows, KEYS)
+    assert [r.device for r in identified.collect()] == ["a"]
+    assert [(r.device, r._failed_rules) for r in others.collect()] == [(None, [])]
+
+
 def test_the_first_of_each_key_stays(spark: SparkSession) -> None:
     noon, later = "2020-01-01 12:00:00", "2020-01-01 12:00:01"
     rows = frame(spark, (noon, "A"), (noon, "A"), (noon, "B"), (later, "A"))
