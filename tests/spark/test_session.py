@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,20 +23,9 @@ def config(folder: Path, text: str | None) -> Config:
     return replace(load({}, PROJECT), conf_dir=folder)
 
 
-@pytest.mark.parametrize(("cores", "memory"), [(2, "1792m"), (64, "4096m")])
-def test_a_key_blanks_and_a_value_a_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: int, memory: str
-) -> None:
-    """And the memory that so many tasks need."""
-    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+def test_a_key_blanks_and_a_value_a_line(tmp_path: Path) -> None:
     text = "# said\n\nspark.a   one two \n  spark.b\t3\n#spark.c 4\n"
-    found = settings(config(tmp_path, text))
-    assert found == {"spark.driver.memory": memory, "spark.a": "one two", "spark.b": "3"}
-
-
-def test_the_file_says_how_much_memory_there_is(tmp_path: Path) -> None:
-    found = settings(config(tmp_path, "spark.driver.memory 9g\n"))
-    assert found == {"spark.driver.memory": "9g"}
+    assert settings(config(tmp_path, text)) == {"spark.a": "one two", "spark.b": "3"}
 
 
 @pytest.mark.parametrize("line", ["spark.alone", "other.key value", "spark.a", "="])

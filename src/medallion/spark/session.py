@@ -123,15 +123,13 @@ def _submitted() -> dict[str, str]:
 
 
 def settings(config: Config) -> dict[str, str]:
-    """Spark's settings as the file has them: a key, blanks, a value a line; and the memory of the
-    driver, where the file does not say it."""
-    # Java takes what it may, needed or not: as much as tasks need that run one a core.
-    found = {"spark.driver.memory": f"{min(768 + 512 * (os.cpu_count() or 1), 4096)}m"}
+    """Spark's settings as the file has them: a key, blanks, a value a line."""
     file = config.conf_dir / "spark/spark-defaults.conf"
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read ({error.strerror}).") from None
+    found = {}
     for number, line in enumerate(lines, 1):
         words = line.split(None, 1)
         if not words or words[0].startswith("#"):
