@@ -8,6 +8,8 @@ Columns = Mapping[str, str]
 
 # What does not fit the schema, the line that is not JSON, and when a row came in.
 RESCUED, CORRUPT, INGESTED_AT = "_rescued_data", "_corrupt_record", "_ingested_at"
+# SQL: the rows of bronze, those that are corrupt, and those that hold rescued fields.
+ROW_COUNTS = f"count(*), count({CORRUPT}), count({RESCUED})"
 # Where a row of a file came from,
 SOURCE_FILE, SOURCE_MODIFIED_AT = "_source_file", "_source_modified_at"
 # and where one of a message broker.

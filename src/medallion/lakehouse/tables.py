@@ -151,8 +151,10 @@ def select(table: Path, what: str, rest: str = "", source: str = "rows") -> list
     return _answered(engine, [f"select {what} from {source} {rest}"], table)
 
 
-def select_added(table: Path, version: int, what: str, rest: str = "") -> list[tuple[Any, ...]]:
-    """The same of the rows alone that one version added: without them there are none.
+def select_added(
+    table: Path, version: int | None, what: str, rest: str = ""
+) -> list[tuple[Any, ...]]:
+    """The same of the rows alone that one version added; none of no version.
 
     Raises:
         FileNotFoundError: the table's log does not have that version any more.
@@ -160,7 +162,7 @@ def select_added(table: Path, version: int, what: str, rest: str = "") -> list[t
     """
     from deltalake import QueryBuilder
 
-    files = log.added_files(table, version, version)
+    files = [] if version is None else log.added_files(table, version, version)
     if not files:
         return []
     # As a URI, for in a path a * would be a pattern.

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from medallion.lakehouse import tables
-from medallion.layers.silver.judged import with_alike
+from medallion.layers.silver.judged import times_added, with_alike
 from medallion.spark import table_files
 
 KEYS = ("at", "device")
@@ -23,7 +23,8 @@ def added(spark: SparkSession, table: Path, *rows: tuple[str, str | None]) -> li
     frame.coalesce(1).write.format("delta").mode("append").save(str(table))
     last = tables.version(table)
     new = table_files.added_rows(spark, table, last, last)
-    judged = with_alike(new, table, range(last, last + 1), KEYS, "at")
+    whole = spark.read.format("delta").load(str(table))
+    judged = with_alike(new, whole, KEYS, "at", times_added(table, [last], "at"))
     return sorted((f"{row['at']}"[11:], f"{row.device}") for row in judged.collect())
 
 

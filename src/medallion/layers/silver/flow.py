@@ -27,7 +27,7 @@ from medallion.layers.flow import Flow
 from medallion.layers.silver import late, rules, transform
 from medallion.layers.silver.accounts import Accounts, rows_observed
 from medallion.layers.silver.enrichment import Enrichment
-from medallion.layers.silver.judged import with_alike
+from medallion.layers.silver.judged import times_added, with_alike
 from medallion.layers.silver.pace import Pace
 from medallion.layers.silver.rules import Check
 from medallion.layers.silver.writer import Writer
@@ -224,8 +224,9 @@ class Silver(Flow):
         new, table = super().rows_to_judge(since, until), self.config.layout.table(self.name)
         if table_files.are_all(table, since + 1, until):
             return new
-        versions = range(since + 1, until + 1)
-        return with_alike(new, table, versions, self.source.keys, self.source.event_time)
+        keys, time = self.source.keys, self.source.event_time
+        within = times_added(table, range(since + 1, until + 1), time)
+        return with_alike(new, self.rows(), keys, time, within)
 
     def describe(self, batch: BatchProgress) -> str | None:
         """It reads each row twice, once on the way around the watermark: it counts them itself."""

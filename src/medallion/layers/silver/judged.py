@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -15,21 +15,21 @@ from medallion.layers.silver.transform import has_identity
 
 def with_alike(
     new: DataFrame,
-    table: Path,
-    versions: range,
+    rows: DataFrame,
     keys: Sequence[str],
     event_time: str,
+    within: tuple[str, str] | None,
 ) -> DataFrame:
     """The new rows, and with them older ones that have the key of a new one, if there are any.
 
     Args:
-        new: the rows that these versions of the table added.
+        rows: all that the table has, the new ones among them.
         keys: the columns of a row's identity; `event_time` is among them.
+        within: the event times of the new rows, as `times_added` has them, if they are known.
     """
     identified = new.where(has_identity(keys))
-    alike = new.sparkSession.read.format("delta").load(str(table))
-    alike = alike.join(identified.select(*keys), on=list(keys), how="left_semi")
-    if within := _times(table, versions, event_time):  # then Delta skips the files of other times
+    alike = rows.join(identified.select(*keys), on=list(keys), how="left_semi")
+    if within:  # then Delta skips the files of other times
         first, last = (F.lit(time).cast("timestamp") for time in within)
         # Delta cuts a time to milliseconds where it says of a file which is the last one.
         alike = alike.where(
@@ -41,7 +41,7 @@ def with_alike(
     return alike.select(new.columns).unionByName(new.where(~has_identity(keys)))
 
 
-def _times(table: Path, versions: range, column: str) -> tuple[str, str] | None:
+def times_added(table: Path, versions: Iterable[int], column: str) -> tuple[str, str] | None:
     """The least and the greatest time in what these versions added, if the log says them."""
     found = log.values_added(table, versions, column)
     if not found:

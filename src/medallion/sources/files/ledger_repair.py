@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from medallion.lakehouse import tables
-from medallion.lakehouse.columns import CORRUPT, RESCUED, SOURCE_FILE, SOURCE_MODIFIED_AT
+from medallion.lakehouse.columns import ROW_COUNTS, SOURCE_FILE, SOURCE_MODIFIED_AT
 from medallion.lakehouse.layout import Layout
 from medallion.ops.ledger import PENDING, REPLACED, TAKEN, Entry, Ledger
 from medallion.sources.files.listing import stat
@@ -38,10 +38,7 @@ class Rows(NamedTuple):
 
 def in_bronze(layout: Layout, source: str) -> dict[Key, Rows]:
     """The rows that bronze has, by their files."""
-    what = (
-        f"{SOURCE_FILE}, arrow_cast({SOURCE_MODIFIED_AT}, 'Int64'), "
-        f"count(*), count({CORRUPT}), count({RESCUED})"
-    )
+    what = f"{SOURCE_FILE}, arrow_cast({SOURCE_MODIFIED_AT}, 'Int64'), {ROW_COUNTS}"
     table, each = layout.table(f"bronze.{source}"), f"{SOURCE_FILE}, {SOURCE_MODIFIED_AT}"
     found = tables.select(table, what, f"group by {each}")
     return {(path, at): Rows(*counts) for path, at, *counts in found}

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 
 from medallion.errors import MedallionError
 from medallion.lakehouse import clock, tables
-from medallion.lakehouse.columns import CORRUPT, OFFSET, PARTITION, RESCUED, TOPIC
+from medallion.lakehouse.columns import OFFSET, PARTITION, ROW_COUNTS, TOPIC
 from medallion.lakehouse.text import counted
 from medallion.ops import topics
 from medallion.ops.topics import Place, Taken
@@ -97,9 +97,6 @@ class MessageBatch:
 
 def _by_partition(bronze: Path, version: int | None) -> dict[Place, _Counts]:
     """The rows that one version of bronze added, read back and counted by their partitions."""
-    if version is None:
-        return {}
-    counts = ", ".join(f"count({column})" for column in ("*", CORRUPT, RESCUED))
-    what = f"{TOPIC}, {PARTITION}, {counts}, min({OFFSET}), max({OFFSET}) + 1"
+    what = f"{TOPIC}, {PARTITION}, {ROW_COUNTS}, min({OFFSET}), max({OFFSET}) + 1"
     found = tables.select_added(bronze, version, what, f"group by {TOPIC}, {PARTITION}")
     return {(topic, partition): _Counts(*counts) for topic, partition, *counts in found}

@@ -11,14 +11,13 @@ from dataclasses import replace
 
 from medallion.errors import UsageError
 from medallion.lakehouse import clock, log, tables
-from medallion.lakehouse.columns import CORRUPT, OFFSET, PARTITION, RESCUED, TOPIC
+from medallion.lakehouse.columns import OFFSET, PARTITION, ROW_COUNTS, TOPIC
 from medallion.lakehouse.layout import Layout
 from medallion.ops import topics
 from medallion.ops.topics import Place, Taken
 
 _COUNTS = (
-    f"{TOPIC}, {PARTITION}, count(*), count({CORRUPT}), count({RESCUED}), min({OFFSET}), "
-    f"max({OFFSET}), count(distinct {OFFSET})"
+    f"{TOPIC}, {PARTITION}, {ROW_COUNTS}, min({OFFSET}), max({OFFSET}), count(distinct {OFFSET})"
 )
 
 
