@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pyspark.sql import types as T
 
 from medallion.lakehouse.columns import CORRUPT, RESCUED
-from medallion.parsing.json_text import HALVES, IS_FLAT, literal, member, options, sealed, texts
+from medallion.parsing.json_text import HALVES, IS_FLAT, literal, member, sealed, texts
 from medallion.parsing.nested import (
     BEYOND_VARIANT,
     HUGE,
@@ -17,13 +17,8 @@ from medallion.parsing.nested import (
     lacks,
     nested_astray,
 )
+from medallion.parsing.steps import parsed, struct, struct_of, with_steps
 from medallion.parsing.times import PLAIN_TIME, TIMES, times_of
-
-
-def parsed(columns: Mapping[str, str]) -> str:
-    """SQL: the struct that Spark makes of `value`; `_conflict` is null if all of it did fit."""
-    ddl = ", ".join([*(f"`{name}` {kind}" for name, kind in columns.items()), "_conflict string"])
-    return f"from_json(value, '{ddl}', {options(columnNameOfCorruptRecord='_conflict')})"
 
 
 def exact_path(schema: Mapping[str, str]) -> str:
@@ -63,30 +58,9 @@ def exact_path(schema: Mapping[str, str]) -> str:
     sound = f"{CORRUPT} is null and size(_astray) = 0"
     whole = f"{CORRUPT} is null and not array_contains(_astray, '{{0}}')"
     some = {n: f"case when {whole.format(n)} then {value} end" for n, value in typed.items()}
-    return _with(steps, f"if({sound}, {_struct(typed)}, {_struct(some)})", _struct_of(schema))
-
-
-def _struct_of(schema: Mapping[str, str]) -> str:
-    both = {**schema, CORRUPT: "string", RESCUED: "string"}
-    return f"struct<{', '.join(f'`{name}`: {kind}' for name, kind in both.items())}>"
-
-
-def _struct(columns: Mapping[str, str]) -> str:
-    both = {**columns, CORRUPT: CORRUPT, RESCUED: RESCUED}
-    found = (f"'{name}', {value}" for name, value in both.items())
-    return f"named_struct({', '.join(found)})"
-
-
-def _with(steps: Mapping[str, str], then: str, kind: str) -> str:
-    """SQL: an expression of some type that may use each step by its name, as each may those before.
-
-    Columns would do as well. But lambdas Spark interprets, and columns it compiles: this much code
-    for seconds, in each session, although few lines need it or none. (`transform` would read nicer,
-    but it works out its type, and so that of all within, anew for each line.)
-    """
-    for name, value in reversed(list(steps.items())):
-        then = f"aggregate(array({value}), cast(null as {kind}), (nothing, {name}) -> {then})"
-    return then
+    kept = {CORRUPT: CORRUPT, RESCUED: RESCUED}
+    one_of_two = f"if({sound}, {struct({**typed, **kept})}, {struct({**some, **kept})})"
+    return with_steps(steps, one_of_two, struct_of(schema))
 
 
 _TWICE = "size(array_distinct(_keys)) < size(_keys)"

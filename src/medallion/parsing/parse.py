@@ -1,4 +1,8 @@
-"""From lines of text to bronze's columns: every line is kept, whatever it holds."""
+"""From lines of text to bronze's columns: every line is kept, whatever it holds.
+
+A line takes the first of three paths that can say all of it: nearly all the fast one, most others
+the plain one, and the rest the exact one, each of them several times dearer than the one before.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +13,24 @@ from pyspark.sql import functions as F
 
 from medallion.lakehouse.columns import CORRUPT, INGESTED_AT, RESCUED
 from medallion.parsing.exact_path import exact_path
-from medallion.parsing.fast_path import MORE, fast_path
+from medallion.parsing.fast_path import IS_SAME, MORE, fast_path
+from medallion.parsing.layout import Layout
+from medallion.parsing.plain_path import plain_path
 from medallion.parsing.times import PLAIN_TIME, times_of
 
 # Text beside `value` that is no JSON to its format, whatever it looks like.
 NO_JSON = "_no_json"
 
 
-def parse(lines: DataFrame, schema: Mapping[str, str]) -> DataFrame:
+def parse(lines: DataFrame, schema: Mapping[str, str], layout: Layout | None = None) -> DataFrame:
     """Parse each line as one JSON object of the declared schema.
 
     Args:
         lines: `value` (the line), and the columns that say where it came from; and `_no_json`,
             which goes to `_corrupt_record` as it is, if there are lines that are not to be parsed.
         schema: bronze's own columns with their Spark types.
+        layout: how most lines are written, which makes it fast; as the schema has its columns, if
+            none is given. What becomes of a line does not depend on it.
 
     Returns:
         The columns of `schema`, then the technical ones. A line that is not one whole JSON object
@@ -32,26 +40,24 @@ def parse(lines: DataFrame, schema: Mapping[str, str]) -> DataFrame:
         which loses no byte.
     """
     origin = [name for name in lines.columns if name not in ("value", NO_JSON)]
-    rows = fast_path(lines, schema)
-    # The exact path is dear: it is for the few lines that need it, and only they are carried there.
-    rows = rows.withColumn("value", F.expr("case when _needs_exact_path then value end"))
-    exact = F.expr(f"case when _needs_exact_path then {exact_path(schema)} end")
-    rows = rows.withColumn("_exact", exact)
+    rows = fast_path(lines, schema, layout or Layout.of((), schema))
+    # The other paths are dear: only the lines that need them are carried there.
+    rows = rows.withColumn("value", F.expr(f"case when not {IS_SAME} then value end"))
+    other = f"coalesce({plain_path(schema)}, {exact_path(schema)})"
+    rows = rows.withColumn("_other", F.expr(f"case when not {IS_SAME} then {other} end"))
     times = times_of(schema)
-    plain = {
+    same = {
         name: f"`{PLAIN_TIME}{name}`" if name in times else f"_parsed.`{name}`" for name in schema
     }
-    corrupt = F.col(f"_exact.{CORRUPT}")
+    corrupt = F.col(f"_other.{CORRUPT}")
     if NO_JSON in lines.columns:
         corrupt = F.coalesce(NO_JSON, corrupt).alias(CORRUPT)
     return rows.select(
         *(
-            F.expr(
-                f"case when _needs_exact_path then _exact.`{name}` else {plain[name]} end"
-            ).alias(name)
+            F.expr(f"case when {IS_SAME} then {same[name]} else _other.`{name}` end").alias(name)
             for name in schema
         ),
-        F.expr(f"case when _needs_exact_path then _exact.{RESCUED} else {MORE} end").alias(RESCUED),
+        F.expr(f"case when {IS_SAME} then {MORE} else _other.{RESCUED} end").alias(RESCUED),
         corrupt,
         *origin,
         F.current_timestamp().alias(INGESTED_AT),

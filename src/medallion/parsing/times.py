@@ -47,8 +47,8 @@ def plain_time(text: str, kind: str) -> str:
     # A pattern for all of it would take as long as half of the parser does. 2018-03 is a month to
     # Spark, which trims the end of a line as well.
     dated = f"instr({text}, '-') = 5 and locate('-', {text}, 6) = 8"
-    dated += f" and right({text}, 1) between '0' and 'Z'"
     ended = f"substr({text}, 20) rlike r'{_END}'"
+    ended += rf" and (octet_length({text}) > 19 or {text} rlike r'[0-9A-Z]\z')"
     # A number counts seconds; the same digits between quotes would be a year.
     quoted = f"contains(value, concat('\"', {text})) or {_ESCAPED}"
     seconds = rf"{text} rlike r'^[0-9]{{1,11}}\z' and not ({quoted})"
@@ -56,6 +56,12 @@ def plain_time(text: str, kind: str) -> str:
         f"case when {is_within} and {dated} and {ended} then try_cast({text} as timestamp)"
         f" when {seconds} then timestamp_seconds(try_cast({text} as bigint)) end"
     )
+
+
+def fits(times: Mapping[str, str]) -> str:
+    """SQL: whether each field of `_parsed` has a value that fits its column, times plain ones."""
+    read = (f"(_parsed.`{name}` is null or `{PLAIN_TIME}{name}` is not null)" for name in times)
+    return " and ".join(["_parsed._conflict is null", *read])
 
 
 def is_no_time(json: str, typed: str) -> str:

@@ -58,6 +58,9 @@ class SourceBatch(Protocol):
             MedallionError: the work fails, and nothing in the batch is to blame.
         """
 
+    def first_lines(self) -> list[str]:
+        """A few of its lines of JSON text, where that takes no job of Spark's; else none."""
+
     def record(self, version: int | None) -> int:
         """Put on record what bronze has of the batch; how many of these rows hold rescued fields.
 

@@ -38,6 +38,10 @@ class DemoBatch:
             except SPARK_ERRORS as error:
                 raise MedallionError(f"{what}: {one_line(str(error))}") from error
 
+    def first_lines(self) -> list[str]:
+        """None: Spark alone has them."""
+        return []
+
     def record(self, version: int | None) -> int:
         """How many rows hold rescued fields; there is no ledger."""
         return sum(n for (n,) in tables.select_added(self._bronze, version, f"count({RESCUED})"))

@@ -46,7 +46,7 @@ def test_no_file_is_to_blame_for_what_fails_without_it_too(
     for index in (1, 2):
         home.land("activity", f"{index}.json", row(index))
 
-    def broken(lines: DataFrame, schema: Any) -> DataFrame:
+    def broken(lines: DataFrame, *_: Any) -> DataFrame:
         return lines.withColumn("more", F.expr("no_such_column"))
 
     with monkeypatch.context() as patch:

@@ -13,6 +13,7 @@ from medallion.errors import MedallionError
 from medallion.lakehouse import log, specs, tables
 from medallion.lakehouse.columns import RESCUED
 from medallion.lakehouse.text import Say
+from medallion.parsing.layout import Layout
 from medallion.parsing.parse import parse
 from medallion.schema.evolution import Schema
 from medallion.sources.base import Source, SourceBatch
@@ -109,7 +110,8 @@ class Writer:
             if tries > 1 and self._committed(number) is not None:
                 return  # it failed after its commit
             try:
-                self._append(rows, number)
+                layout = Layout.of(batch.first_lines() or _first_lines(rows), self._schema.columns)
+                self._append(rows, layout, number)
             except SPARK_ERRORS:
                 if self._stopping.is_set():  # else files would be looked for that are to blame
                     raise MedallionError("the query was stopped within this batch") from None
@@ -117,13 +119,13 @@ class Writer:
 
         batch.read(append, f"{self._name} batch {number}")
 
-    def _append(self, rows: DataFrame, number: int) -> None:
+    def _append(self, rows: DataFrame, layout: Layout, number: int) -> None:
         read = Observation(f"landed-{number}")
         observed = rows.observe(read, F.count(F.lit(1)).alias("rows"))
         self._schema.refuse_new(rows)
         once_only = {"txnAppId": self._query(), "txnVersion": str(number)}
         (
-            parse(observed, self._schema.columns)
+            parse(observed, self._schema.columns, layout)
             .write.format("delta")
             .mode("append")
             .options(**once_only, mergeSchema="true")
@@ -157,3 +159,8 @@ class Writer:
 
     def _query(self) -> str:
         return checkpoints.query_id(self._checkpoint)
+
+
+def _first_lines(rows: DataFrame) -> list[str]:
+    """A few texts of `value`; of long ones the beginning, for they come to the driver."""
+    return [row.text for row in rows.select(F.left("value", F.lit(1 << 14)).alias("text")).take(20)]

@@ -13,7 +13,7 @@ from medallion.config.model import TYPED
 from medallion.errors import MedallionError
 from medallion.lakehouse.text import counted
 from medallion.ops.ledger import REPLACED, Entry
-from medallion.sources.files import codecs, csv_form, record, reject, typed_counts
+from medallion.sources.files import codecs, csv_form, heads, record, reject, typed_counts
 from medallion.sources.files.attempts import WHY, parts, works
 from medallion.sources.files.lengths import why_too_long
 from medallion.sources.files.record import Handed
@@ -67,6 +67,13 @@ class FileBatch:
                 if len(good) == len(self._entries):
                     raise MedallionError(f"{what}: {one_line(str(error))}") from error
                 self._entries = good
+
+    def first_lines(self) -> list[str]:
+        """A few lines of files of lines of JSON; none of others."""
+        source, root = self.files.settings, self.files.config.layout.root
+        if source.format != "json" or source.multi_line:
+            return []
+        return heads.first_lines([root / entry.path for entry in self._entries])
 
     def _fit_to_read(self, entries: list[Entry]) -> list[Entry]:
         """Those that are whole, or text that Spark reads as it is; the others are put aside."""

@@ -55,6 +55,10 @@ class MessageBatch:
         except SPARK_ERRORS as error:
             raise MedallionError(f"{what}: {one_line(str(error))}") from error
 
+    def first_lines(self) -> list[str]:
+        """None: messages are not to be had without a job."""
+        return []
+
     def record(self, version: int | None) -> int:
         """Write down how far each partition is taken in; how many rows hold rescued fields."""
         layout, name = self._source.config.layout, self._source.name

@@ -1,0 +1,38 @@
+"""What the paths of a line share: the struct that Spark makes of it, and steps on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from medallion.lakehouse.columns import CORRUPT, RESCUED
+from medallion.parsing.json_text import options
+
+
+def parsed(columns: Mapping[str, str]) -> str:
+    """SQL: the struct that Spark makes of `value`; `_conflict` is null if all of it did fit."""
+    ddl = ", ".join([*(f"`{name}` {kind}" for name, kind in columns.items()), "_conflict string"])
+    return f"from_json(value, '{ddl}', {options(columnNameOfCorruptRecord='_conflict')})"
+
+
+def struct_of(schema: Mapping[str, str]) -> str:
+    """The type of what a path makes of a line: its columns, and what they do not say."""
+    both = {**schema, CORRUPT: "string", RESCUED: "string"}
+    return f"struct<{', '.join(f'`{name}`: {kind}' for name, kind in both.items())}>"
+
+
+def struct(columns: Mapping[str, str]) -> str:
+    """SQL: a struct, from the SQL of its fields."""
+    fields = (f"'{name}', {value}" for name, value in columns.items())
+    return f"named_struct({', '.join(fields)})"
+
+
+def with_steps(steps: Mapping[str, str], then: str, kind: str) -> str:
+    """SQL: an expression of some type that may use each step by its name, as each may those before.
+
+    Columns would do as well. But lambdas Spark interprets, and columns it compiles: this much code
+    for seconds, in each session, although few lines need it or none. (`transform` would read nicer,
+    but it works out its type, and so that of all within, anew for each line.)
+    """
+    for name, value in reversed(list(steps.items())):
+        then = f"aggregate(array({value}), cast(null as {kind}), (nothing, {name}) -> {then})"
+    return then
