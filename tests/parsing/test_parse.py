@@ -7,6 +7,7 @@ import json
 import pytest
 from pyspark.sql import SparkSession
 
+from medallion.parsing.layout import Layout
 from medallion.parsing.parse import parse
 from tests.support.parsing import rows_of
 
@@ -186,3 +187,33 @@ def test_lines_of_any_depth_are_kept(spark: SparkSession, levels: int) -> None:
         assert kept == line
         # Beyond 1,000 levels a parser may refuse it: RFC 8259, section 9.
         assert (row["_corrupt_record"] is None) == (levels < 1_000)
+
+
+HOSTILE = [
+    *("7" * 1_001, "0." + "7" * 1_001, "1e400", "-1e-400", "1e99999999999", "1.50", "10.0", "-0"),
+    *("[" * 900 + "]" * 900, '{"a":' * 990 + "1" + "}" * 990, '{"a":1,"a":2}', '[1e400,"b"]'),
+    *(r'"\ud800"', r'"\u0061"', '"\t"', '"a\tb"', r'"a\"b"', "NaN", "tru", "null", '"Infinity"'),
+    *("'a'", '"2018-03-02T10:02:33Z"', '"",""', '1}{"id":"b"', '1,"id":"b"', "1,", '"é😀"'),
+]
+
+
+@pytest.mark.parametrize("like", ['{"id":"a","new":1,"n":1}', '{"new":"b","ts":"c","id":"a"}'])
+def test_what_becomes_of_a_line_does_not_depend_on_the_lines_before(
+    spark: SparkSession, like: str
+) -> None:
+    """Fields that the schema does not know are parsed, too, where the first lines have them."""
+    shapes = ['{"id":"a","new":%s,"n":1}', '{"new":%s,"ts":"2018-03-02T10:02:33Z","id":"a"}']
+    shapes += ['{"new":%s,"new":1}', '{"id":%s,"new":1,"n":1}', '{"new":"b","ts":%s,"id":"a"}']
+    lines = [shape.replace("%s", value) for shape in shapes for value in HOSTILE]
+    frame = spark.createDataFrame([(line, line) for line in lines], "value string, line string")
+    layout = Layout.of([like], SCHEMA)
+    assert layout.quotes.keys() == {"new"}
+    found = {row.line: row for row in parse(frame, SCHEMA, layout).drop("_ingested_at").collect()}
+    for row in parse(frame, SCHEMA).drop("_ingested_at").collect():
+        other = found[row.line].asDict()
+        kept, also = row["_rescued_data"], other["_rescued_data"]
+        if kept != also:  # as the line says it, where the line was kept, or another spelling
+            said = json.loads(row.line)
+            assert json.loads(also) == {"new": said["new"]}, row.line
+            assert kept == row.line or json.loads(kept) == {"new": said["new"]}
+        assert other | {"_rescued_data": kept} == row.asDict(), row.line

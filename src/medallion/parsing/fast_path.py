@@ -11,7 +11,7 @@ from medallion.parsing.json_text import literal
 from medallion.parsing.layout import Layout
 from medallion.parsing.nested import is_nested
 from medallion.parsing.steps import parsed
-from medallion.parsing.times import PLAIN_TIME, TIMES, fits, plain_time, times_of
+from medallion.parsing.times import PLAIN_TIME, TIMES, fits, plain_time, times_as_text, times_of
 
 IS_SAME = "_is_same"
 MORE = "_more"
@@ -32,9 +32,7 @@ def fast_path(lines: DataFrame, schema: Mapping[str, str], layout: Layout) -> Da
         with just these values; and `_more`, the fields of such a line that the schema does not
         know, as JSON, null if there are none.
     """
-    # Times are parsed from their text: whether a time is what the line says is plain there.
     times = times_of(schema)
-    as_text = {name: "string" if name in times else kind for name, kind in schema.items()}
     more = [f"concat('\"{n}\":{q}', _parsed.`{n}`, '{q}')" for n, q in layout.quotes.items()]
     # How a line's writer sets blanks, by the first one.
     steps = {
@@ -44,8 +42,8 @@ def fast_path(lines: DataFrame, schema: Mapping[str, str], layout: Layout) -> Da
         if more
         else "cast(null as string)",
     }
-    unknown = dict.fromkeys(layout.quotes, "string")
-    rows = lines.withColumn("_parsed", F.expr(parsed({**as_text, **unknown}))).select(
+    fields = {**times_as_text(schema), **dict.fromkeys(layout.quotes, "string")}
+    rows = lines.withColumn("_parsed", F.expr(parsed(fields))).select(
         "*",
         *(
             F.expr(plain_time(f"_parsed.`{name}`", kind)).alias(PLAIN_TIME + name)

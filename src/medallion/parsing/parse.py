@@ -16,7 +16,8 @@ from medallion.parsing.exact_path import exact_path
 from medallion.parsing.fast_path import IS_SAME, MORE, fast_path
 from medallion.parsing.layout import Layout
 from medallion.parsing.plain_path import plain_path
-from medallion.parsing.times import PLAIN_TIME, times_of
+from medallion.parsing.steps import parsed, struct_of, with_steps
+from medallion.parsing.times import PLAIN_TIME, times_as_text, times_of
 
 # Text beside `value` that is no JSON to its format, whatever it looks like.
 NO_JSON = "_no_json"
@@ -40,10 +41,13 @@ def parse(lines: DataFrame, schema: Mapping[str, str], layout: Layout | None = N
         which loses no byte.
     """
     origin = [name for name in lines.columns if name not in ("value", NO_JSON)]
-    rows = fast_path(lines, schema, layout or Layout.of((), schema))
+    layout = layout or Layout.of((), schema)
+    rows = fast_path(lines, schema, layout)
     # The other paths are dear: only the lines that need them are carried there.
     rows = rows.withColumn("value", F.expr(f"case when not {IS_SAME} then value end"))
     other = f"coalesce({plain_path(schema)}, {exact_path(schema)})"
+    if layout.quotes:  # no field that this layout has besides may decide what the others are
+        other = with_steps({"_parsed": parsed(times_as_text(schema))}, other, struct_of(schema))
     rows = rows.withColumn("_other", F.expr(f"case when not {IS_SAME} then {other} end"))
     times = times_of(schema)
     same = {

@@ -32,6 +32,11 @@ def times_of(schema: Mapping[str, str]) -> dict[str, str]:
     return {name: kind for name, kind in schema.items() if kind in TIMES}
 
 
+def times_as_text(schema: Mapping[str, str]) -> dict[str, str]:
+    """A schema with texts for times: whether a time is what the line says is plain there."""
+    return {name: "string" if kind in TIMES else kind for name, kind in schema.items()}
+
+
 def plain_time(text: str, kind: str) -> str:
     """SQL: a time from its text, null if it is not of the plainest form.
 
