@@ -15,6 +15,8 @@ from medallion.parsing.times import PLAIN_TIME, TIMES, fits, plain_time, times_a
 
 IS_SAME = "_is_same"
 MORE = "_more"
+# What is compiled for each adds up, and of a line with many more most are written otherwise anyway.
+_MOST_FRACTIONS = 20
 
 
 def fast_path(lines: DataFrame, schema: Mapping[str, str], layout: Layout) -> DataFrame:
@@ -89,7 +91,7 @@ def _as_json(
     if kind == "timestamp":  # or it is a number
         quoted = f"if(instr({text}, '-') = 5, '\"', '')"
         return [key, quoted, text, quoted]
-    if kind == "double":
+    if kind == "double" and list(schema.values()).count(kind) <= _MOST_FRACTIONS:
         text = _fraction(text)
     return [key, f"to_json({text})" if is_nested(kind) else text, f"'{quote}'"]
 
