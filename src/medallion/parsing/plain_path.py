@@ -22,6 +22,7 @@ def plain_path(schema: Mapping[str, str]) -> str:
     columns |= {name: f"`{PLAIN_TIME}{name}`" for name in times}
     steps = {
         "_keys": "json_object_keys(value)",
+        "_texts": f"concat_ws('\n', {', '.join(_texts_of(schema)) or 'null'})",
         "_sound": f"{fits(times)} and {_is_sound(schema)}",
         "_known": _is_known(schema),
         "_more": f"case when _sound and not _known and {_IS_CLEAR} then {_more(schema)} end",
@@ -31,6 +32,9 @@ def plain_path(schema: Mapping[str, str]) -> str:
     return with_steps(
         steps, f"case when {whole} then {struct({**columns, **kept})} end", struct_of(schema)
     )
+
+
+_REAL = ("double", "float")
 
 
 def _is_known(schema: Mapping[str, str]) -> str:
@@ -61,15 +65,22 @@ _IS_PLAIN = (
 )
 
 
+def _texts_of(schema: Mapping[str, str]) -> list[str]:
+    return [f"_parsed.`{name}`" for name, kind in schema.items() if kind == "string"]
+
+
 def _is_sound(schema: Mapping[str, str]) -> str:
     """SQL: whether the columns say all that the line says in their fields."""
     nested = {name: kind for name, kind in schema.items() if is_nested(kind)}
-    some = [f"_parsed.`{name}`" for name, kind in schema.items() if kind == "string"]
+    some = _texts_of(schema)
     inner = [name for name, kind in nested.items() if "string" in kind]
     # Whether a text may be a number that is rounded (nested.is_rounded looks closer). One test for
     # all columns: what is compiled for each of them adds up, and Java leaves long methods slow.
-    any_of = rf"concat_ws('\n', {', '.join(some)}) rlike r'(?m){NUMBERS}'"
-    numbers = "true" if inner else any_of
+    numbers = "true" if inner else rf"_texts rlike r'(?m){NUMBERS}'"
+    # 1e400: JSON has no infinite numbers, but a double and a text may come out as one.
+    infinite = [f"abs(_parsed.`{n}`) = double('infinity')" for n, k in schema.items() if k in _REAL]
+    said = ["_texts", *(f"to_json(_parsed.`{name}`)" for name in nested)]
+    infinite += [f"contains({text}, 'Infinity')" for text in said]
     tests = [
         "is_valid_utf8(value)",
         # Spark's parser ignores what follows the object, and takes one out of an array.
@@ -77,8 +88,7 @@ def _is_sound(schema: Mapping[str, str]) -> str:
         if nested
         else IS_FLAT,
         rf"not (contains(value, r'\u') and {HALVES})",
-        # 1e400: JSON has no infinite numbers, but a double and a text may come out as one.
-        "not contains(to_json(_parsed), 'Infinity')",
+        *(f"({is_infinite}) is not true" for is_infinite in infinite),
         *([f"not ({numbers} and value rlike {PRECISE})"] if some or inner else []),
         *(f"{column_lacks(name, kind)} is not true" for name, kind in nested.items()),
     ]
