@@ -16,6 +16,7 @@ from medallion.errors import MedallionError
 from medallion.lakehouse import tables
 from medallion.lakehouse.columns import RESCUED, bronze_columns
 from medallion.lakehouse.text import counted
+from medallion.parsing.layout import Layout
 from medallion.parsing.parse import parse
 from medallion.schema import registry
 from medallion.schema.declared import check_declared
@@ -67,11 +68,11 @@ class Schema:
         if columns:  # files without a single field say nothing: the next ones may
             self._add(columns, f"inferred from {counted(len(lines), 'row')} of {of}")
 
-    def refuse_new(self, lines: DataFrame) -> None:
+    def refuse_new(self, lines: DataFrame, layout: Layout) -> None:
         """In the mode failOnNewColumns, raise MedallionError where lines have unknown fields."""
         if self._source.schema_evolution != "failOnNewColumns":
             return
-        new = self._unknown(parse(lines, self.columns))
+        new = self._unknown(parse(lines, self.columns, layout))
         if new:
             raise MedallionError(
                 f"bronze.{self._source.name} stops at new fields ({', '.join(new)}), as "

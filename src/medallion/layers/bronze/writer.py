@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from threading import Event
 
@@ -110,8 +111,7 @@ class Writer:
             if tries > 1 and self._committed(number) is not None:
                 return  # it failed after its commit
             try:
-                layout = Layout.of(batch.first_lines() or _first_lines(rows), self._schema.columns)
-                self._append(rows, layout, number)
+                self._append(rows, batch.first_lines() or _first_lines(rows), number)
             except SPARK_ERRORS:
                 if self._stopping.is_set():  # else files would be looked for that are to blame
                     raise MedallionError("the query was stopped within this batch") from None
@@ -119,10 +119,11 @@ class Writer:
 
         batch.read(append, f"{self._name} batch {number}")
 
-    def _append(self, rows: DataFrame, layout: Layout, number: int) -> None:
+    def _append(self, rows: DataFrame, first_lines: Sequence[str], number: int) -> None:
+        layout = Layout.of(first_lines, self._schema.columns)
+        self._schema.refuse_new(rows, layout)
         read = Observation(f"landed-{number}")
         observed = rows.observe(read, F.count(F.lit(1)).alias("rows"))
-        self._schema.refuse_new(rows)
         once_only = {"txnAppId": self._query(), "txnVersion": str(number)}
         (
             parse(observed, self._schema.columns, layout)
