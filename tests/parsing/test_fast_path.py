@@ -129,6 +129,14 @@ WRITERS = [
     ['{"more":{"a":[1,"b"]},"id":"a","less":[]}'],
     [f'{{"x":{n}}}' for n in ("0.0", "-0.0", "0.00085", "8.5E-4", "1.0E10", "-1424686733.176")],
     [f'{{"x":{n}}}' for n in ("0.0000012345678901234567", "10000000.0", "-99999999999999.9")],
+    [
+        r'{"id":"Zo\u00e8 \ud83d\ude00","n":1}',
+        r'{"id":"a \"b\" c\\","n":2}',
+        r'{"id":"\/\n","n":3}',
+    ],
+    [r'{"id": "\u00e8", "ts": "2018\u002d03-02", "day": "2018-03-02"}', '{"id": "?"}'],
+    [r'{"more": "\u00e8", "id": "\t", "are": 1.5}', r'{"id": "\t", "are": 1}'],
+    ["{}"],
 ]
 
 
@@ -136,14 +144,51 @@ WRITERS = [
 def test_lines_like_those_of_a_layout_take_the_fast_path(
     spark: SparkSession, lines: list[str]
 ) -> None:
-    rows = on_all_paths(spark, lines, FLAT, Layout.of(lines, FLAT)).collect()
-    same = [row for row in rows if row._is_same]
-    assert [row.value for row in same] == lines[: len(same)]
-    assert len(same) == len(lines) - ('"less":"none"' in lines[-1])  # a number in the first
-    assert on_all_paths(spark, ["{}"], {}, Layout.of(["{}"], {})).where("_is_same").count() == 1
+    same = on_all_paths(spark, lines, FLAT, Layout.of(lines, FLAT)).where("_is_same").collect()
+    odd = [line for line in lines if '"less":"none"' in line]  # a number in the first
+    assert [row.value for row in same] == [line for line in lines if line not in odd]
     for row in same:
+        columns = {name: row._parsed[name] for name in ("id", "n", "x") if row._parsed[name]}
+        assert columns.items() <= json.loads(row.value).items()
         more = {k: v for k, v in json.loads(row.value).items() if k not in FLAT}
         assert json.loads(row._more or "{}") == more == json.loads(row.exact._rescued_data or "{}")
+
+
+def test_no_columns_are_said_by_no_fields(spark: SparkSession) -> None:
+    lines = ["{}", '{"a":1}', "[]"]
+    same = on_all_paths(spark, lines, {}, Layout.of(["{}"], {})).where("_is_same").collect()
+    assert [row.value for row in same] == ["{}"]
+
+
+# With escapes, and what they must not hide: fields named twice, halves of characters, quotes.
+TEXTS = [
+    *(r'"\u00e8"', r'"\ud83d\ude00"', r'"\ud83d"', r'"\ude00?"', r'"\ud83d\ude00?"', r'"?\u00e8"'),
+    *(r'"a\"b"', r'"\\"', r'"\\\""', r'"\/\b\f\n\r\t"', r'"\u0000"', r'"\u003f\ud800"', r'"\x"'),
+    *(r'"a\",\"id\":\"b"', r'"\",\"n\":7,\"id\":\""', r'"a\": \"b"', r'":\""', r'"\u0022"'),
+    *(r'"2018\u002d03-02"', r'"\u0031519984953"', r'"2018-03-02\u0020"', r'"\u0049nfinity"'),
+    *('"\\u00e8\x00"', '"\\u00e8\x1f"', r'"\u00e"', r'"\u00E8"', '"\\u00e8\x7f"', '"\u2028\\n"'),
+]
+ESCAPED = [
+    '{{"id":{0},"n":7}}',
+    '{{"id": {0}, "n": 7}}',
+    '{{"id": {0},"n": 7}}',
+    '{{"id":{0},"id":"b","n":7}}',
+    '{{"id":"b","id":{0},"n":7}}',
+    '{{"id":{0},"n":7,"n":7}}',
+    '{{"id":{0},"n":7.0}}',
+    '{{"id":{0},"n":"7"}}',
+    '{{"id":[{0}],"n":7}}',
+    '{{"id":{{"id":{0}}},"n":7}}',
+    r'{{"\u0069d":{0},"n":7}}',
+    r'{{"id":{0},"\":\"":7}}',
+    '{{"id":{0},"n":7}} ',
+    '{{"id":{0},"n":7}}, {{"id":{0},"n":7}}',
+    '{{"ts":{0},"day":{0}}}',
+    '{{"more":{0},"id":{0}}}',
+    '{{"more":"a","more":{0},"id":{0}}}',
+    '{{"more":[{0}],"id":"a"}}',
+    '{{"less":{0},"id":{0}}}',
+]
 
 
 # Each is one layout for all the lines of its shape, whatever value they have.
@@ -169,3 +214,35 @@ def test_no_layout_changes_what_a_line_says(spark: SparkSession, shape: str, fir
     for row in rows.where("_is_same").collect():
         more = {k: v for k, v in json.loads(row.value).items() if k not in FLAT}
         assert json.loads(row._more or "{}") == more, row.value
+
+
+# The first lines of a batch, and lines like them.
+@pytest.mark.parametrize(
+    ("first", "like"),
+    [
+        (['{"id":"a","n":1}'], '{{"id":{0},"n":7}}'),
+        (['{"more":"a","id":"b"}', '{"less":1,"n":1}'], '{{"more":{0},"id":{0}}}'),
+    ],
+)
+def test_escapes_hide_nothing(spark: SparkSession, first: list[str], like: str) -> None:
+    lines = [shape.format(text) for shape in ESCAPED for text in TEXTS]
+    rows = on_all_paths(spark, lines, FLAT, Layout.of(first, FLAT)).cache()
+    same = " and ".join(f"exact.`{name}` <=> {VALUE[name]}" for name in FLAT)
+    wrong = rows.where(f"_is_same and not ({same} and exact._corrupt_record is null)")
+    assert [row.value for row in wrong.select("value").collect()] == []
+    wrong = rows.where("plain is not null and not plain <=> exact")
+    assert [row.value for row in wrong.select("value").collect()] == []
+    found = rows.where("_is_same").collect()
+    assert {like.format(text) for text in TEXTS[:2]} <= {row.value for row in found}
+    for row in found:
+        line = json.loads(row.value, object_pairs_hook=once)
+        more = {k: v for k, v in line.items() if k not in FLAT}
+        assert json.loads(row._more or "{}") == more == json.loads(row.exact._rescued_data or "{}")
+        assert row._parsed.id == line.get("id")
+    rows.unpersist()
+
+
+def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """The fields of an object, none of them twice."""
+    assert len({name for name, _ in pairs}) == len(pairs), pairs
+    return dict(pairs)

@@ -131,8 +131,8 @@ def test_a_nested_value_is_taken_whole_or_kept(spark: SparkSession) -> None:
     assert dict(zip(lines, kept, strict=True)) == dict(zip(lines, by_hand, strict=True))
 
 
-def test_a_line_that_is_not_utf8_loses_no_byte(spark: SparkSession) -> None:
-    raw = b'{"id": "caf\xe9"}'
+@pytest.mark.parametrize("raw", [b'{"id": "caf\xe9"}', b'{"id": "\\n caf\xe9"}'])
+def test_a_line_that_is_not_utf8_loses_no_byte(spark: SparkSession, raw: bytes) -> None:
     frame = spark.createDataFrame([(bytearray(raw), "f")], "raw binary, _source_file string")
     lines = frame.selectExpr(
         "cast(raw as string) as value", "_source_file", "now() as _source_modified_at"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from medallion.parsing.json_text import literal
+from medallion.parsing.json_text import HALVES, literal
 from medallion.parsing.layout import Layout
 from medallion.parsing.nested import is_nested
 from medallion.parsing.steps import parsed
@@ -17,6 +17,8 @@ IS_SAME = "_is_same"
 MORE = "_more"
 # What is compiled for each adds up, and of a line with many more most are written otherwise anyway.
 _MOST_FRACTIONS = 20
+# The text that is the value of a field, whatever is in it.
+_TEXT = r"""r'(": ?)"(?:[^"\\]++|\\.)*+"'"""
 
 
 def fast_path(lines: DataFrame, schema: Mapping[str, str], layout: Layout) -> DataFrame:
@@ -36,9 +38,13 @@ def fast_path(lines: DataFrame, schema: Mapping[str, str], layout: Layout) -> Da
     """
     times = times_of(schema)
     more = [f"concat('\"{n}\":{q}', _parsed.`{n}`, '{q}')" for n, q in layout.quotes.items()]
-    # How a line's writer sets blanks, by the first one.
     steps = {
+        # How a line's writer sets blanks, by the first one.
         "_is_spaced": "contains(value, '\": ')",
+        # Texts within nested values are compared as they are written.
+        "_has_escapes": "false"
+        if any(map(is_nested, schema.values()))
+        else r"contains(value, r'\')",
         IS_SAME: f"coalesce({fits(times)} and {_is_written_so(schema, layout)}, false)",
         MORE: f"case when {IS_SAME} then nullif({_object(more, tight='true')}, '{{}}') end"
         if more
@@ -54,15 +60,16 @@ def fast_path(lines: DataFrame, schema: Mapping[str, str], layout: Layout) -> Da
     )
     for name, step in steps.items():
         rows = rows.withColumn(name, F.expr(step))
-    return rows.drop("_is_spaced")
+    return rows.drop("_is_spaced", "_has_escapes")
 
 
 def _is_written_so(schema: Mapping[str, str], layout: Layout) -> str:
     """SQL: whether the fields, written again as JSON, are the line.
 
-    Then they say all of it. Texts need no escapes to be written: an escape is another text than
-    what it stands for, so a line that has one is not the same. This costs a third of a parser, and
-    holds for most lines of most writers, whether they put blanks after commas and colons or not.
+    Then they say all of it. This costs a third of a parser, and holds for most lines of most
+    writers, whether they put blanks after commas and colons or not. A line with escapes is compared
+    with nothing in its texts: how a writer spells a character does not show in what a parser makes
+    of it, and that nothing is beside the texts shows in the rest of the line.
     """
     # Of a time within a nested value it would not be asked whether a reader can say its year.
     if any(is_nested(kind) and time in kind for kind in schema.values() for time in TIMES):
@@ -73,9 +80,24 @@ def _is_written_so(schema: Mapping[str, str], layout: Layout) -> str:
             for name in layout.order
             for part in _as_json(name, schema, layout, is_first=name == layout.order[0])
         ]
-        return f"value = concat('{{', {', '.join(fields)}, '}}')"
-    some = [f"concat({', '.join(_as_json(n, schema, layout))})" for n in layout.order]
-    return f"value = {_object(some, 'not _is_spaced')}"
+        written = f"concat('{{', {', '.join(fields)}, '}}')"
+    else:
+        some = [f"concat({', '.join(_as_json(n, schema, layout))})" for n in layout.order]
+        written = _object(some, "not _is_spaced")
+    line = f"if(_has_escapes, regexp_replace(value, {_TEXT}, '$1\"\"'), value)"
+    return f"{_texts_are_whole(schema, layout)} and {line} = {written}"
+
+
+def _texts_are_whole(schema: Mapping[str, str], layout: Layout) -> str:
+    """SQL: whether the texts of a line with escapes say what they do in the line."""
+    more = [f"_parsed.`{name}`" for name, quote in layout.quotes.items() if quote]
+    all_texts = more + [f"_parsed.`{n}`" for n, k in schema.items() if k in ("string", *TIMES)]
+    tests = ["is_valid_utf8(value)"]
+    if all_texts:  # half a character becomes a question mark
+        tests.append(f"not ({HALVES} and contains(concat_ws('', {', '.join(all_texts)}), '?'))")
+    if more:  # they are written to `_more` as they are
+        tests.append(rf"not concat_ws('', {', '.join(more)}) rlike r'[\x00-\x1f\"\\]'")
+    return f"(not _has_escapes or ({' and '.join(tests)}))"
 
 
 def _as_json(
@@ -89,11 +111,15 @@ def _as_json(
         tight, spaced = f",{tight}", f", {spaced}"
     key = f"if(_is_spaced, {literal(spaced)}, {literal(tight)})"
     if kind == "timestamp":  # or it is a number
-        quoted = f"if(instr({text}, '-') = 5, '\"', '')"
-        return [key, quoted, text, quoted]
-    if kind == "double" and list(schema.values()).count(kind) <= _MOST_FRACTIONS:
+        quote = f"if(instr({text}, '-') = 5, '\"', '')"
+        return [key, quote, f"if(_has_escapes and {quote} = '\"', left({text}, 0), {text})", quote]
+    if quote:
+        text = f"if(_has_escapes, left({text}, 0), {text})"
+    elif kind == "double" and list(schema.values()).count(kind) <= _MOST_FRACTIONS:
         text = _fraction(text)
-    return [key, f"to_json({text})" if is_nested(kind) else text, f"'{quote}'"]
+    elif is_nested(kind):
+        text = f"to_json({text})"
+    return [key, text, f"'{quote}'"]
 
 
 def _fraction(number: str) -> str:
@@ -102,10 +128,13 @@ def _fraction(number: str) -> str:
     Java begins with powers of ten at 10,000,000 and below a thousandth, others later.
     """
     digits = f"rtrim('0', cast(try_cast({number} as decimal(38, 23)) as string))"
+    # Spark looks for what any of the tests of a case share, and does that first: a line is searched
+    # for an E in a case of its own, for the few numbers that come so far.
     return (
         f"case when (abs({number}) >= 0.001 and abs({number}) < 10000000) or {number} = 0"
-        f" or contains(value, 'E') then cast({number} as string)"
-        f" when endswith({digits}, '.') then concat({digits}, '0') else {digits} end"
+        f" then cast({number} as string)"
+        f" else case when contains(value, 'E') then cast({number} as string)"
+        f" when endswith({digits}, '.') then concat({digits}, '0') else {digits} end end"
     )
 
 
