@@ -1,5 +1,7 @@
 """How long a row takes from its file's rename to gold while all layers are on: a file a second.
 
+Beside medallion, plain Spark with the same layers and two of its tables of gold.
+
     .venv/bin/python -m benchmarks.always_on [--short] [--trigger "1 second"]
 
 A file is in gold when a version of gold.device_totals counts its rows; versions have the time of
@@ -39,20 +41,24 @@ def main() -> int:
     parser.add_argument("--trigger", default="1 second", help="of all queries")
     options = parser.parse_args()
     warm, counted = SHORT if options.short else FULL
-    with tempfile.TemporaryDirectory(prefix="medallion-bench-") as folder:
-        taken = latencies(Path(folder), warm + counted, options.trigger)[warm:]
-    cores = f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the end"
-    say(f"trigger {options.trigger}, a file of {ROWS} rows a second, {len(taken)} files; {cores}")
-    ordered = sorted(taken)
-    say(
-        f"from rename to gold: median {statistics.median(ordered):.1f} s, 99th percentile "
-        f"{ordered[int(0.99 * (len(ordered) - 1))]:.1f} s, longest {ordered[-1]:.1f} s"
-    )
+    say(f"trigger {options.trigger}, a file of {ROWS} rows a second; from rename to gold:")
+    for name, process in {
+        "medallion": ["medallion", "stream", "--trigger", options.trigger],
+        "plain Spark": ["benchmarks.peers.plain_spark", options.trigger],
+    }.items():
+        with tempfile.TemporaryDirectory(prefix="medallion-bench-") as folder:
+            ordered = sorted(latencies(Path(folder), warm + counted, process)[warm:])
+        say(
+            f"{name}: median {statistics.median(ordered):.1f} s, 99th percentile "
+            f"{ordered[int(0.99 * (len(ordered) - 1))]:.1f} s, longest {ordered[-1]:.1f} s, "
+            f"{len(ordered)} files; "
+            f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the end"
+        )
     return 0
 
 
-def latencies(folder: Path, files: int, trigger: str) -> list[float]:
-    """Seconds of each file from its rename to gold."""
+def latencies(folder: Path, files: int, process: list[str]) -> list[float]:
+    """Seconds of each file from its rename to gold, by a module of Python's with its arguments."""
     root, staged = folder / "lakehouse", folder / "staged"
     DataFactory(staged).land(rows=files * ROWS, files=files, source=SOURCE)
     waiting = sorted((staged / SOURCE).iterdir())
@@ -60,7 +66,7 @@ def latencies(folder: Path, files: int, trigger: str) -> list[float]:
     landing.mkdir(parents=True)
     with (folder / "output.txt").open("w") as output:
         stream = subprocess.Popen(
-            [sys.executable, "-m", "medallion", "stream", "--trigger", trigger],
+            [sys.executable, "-m", *process],
             env={**os.environ, "MEDALLION_HOME": str(root)},
             cwd=PROJECT,
             stdout=output,

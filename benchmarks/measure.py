@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -149,24 +149,32 @@ def _status(pid: int) -> dict[str, str]:
     return dict(line.split(":", 1) for line in lines if ":" in line)
 
 
-def plain_bronze(spark: SparkSession, config: Config, source: str) -> StreamingQuery:
+def plain_bronze(
+    spark: SparkSession, config: Config, source: str, interval: str | None = None
+) -> StreamingQuery:
     """Spark's own file stream to Delta, by the declared schema: no rescue, ledger, or archive."""
     schema = config.sources[source].schema or {}
     declared = ", ".join(f"`{name}` {kind}" for name, kind in schema.items())
     lines = spark.readStream.schema(declared).json(str(config.layout.landing(source)))
     landed = lines.withColumn("_source_file", F.col("_metadata.file_path"))
-    return write(
-        config, landed.withColumn("_ingested_at", F.current_timestamp()), f"bronze.{source}"
-    )
+    rows = landed.withColumn("_ingested_at", F.current_timestamp())
+    return write(config, rows, f"bronze.{source}", interval=interval)
 
 
-def write(config: Config, rows: DataFrame, table: str, mode: str = "append") -> StreamingQuery:
-    """Start a query that writes all that is available to a table."""
+def write(
+    config: Config,
+    rows: DataFrame,
+    table: str,
+    mode: str = "append",
+    interval: str | None = None,
+) -> StreamingQuery:
+    """Start a query that writes to a table all that is available, or what comes in an interval."""
+    trigger: dict[str, Any] = {"processingTime": interval} if interval else {"availableNow": True}
     return (
         rows.writeStream.format("delta")
         .outputMode(mode)
         .option("checkpointLocation", str(config.layout.checkpoint(table)))
-        .trigger(availableNow=True)
+        .trigger(**trigger)
         .start(str(config.layout.table(table)))
     )
 

@@ -1,11 +1,16 @@
 """Plain Spark, tuned: three layers with the schema given, medallion's settings, and all at once.
 
-No gates, quarantine, rescue, ledger or record of runs.
+    python -m benchmarks.peers.plain_spark [interval]
+
+With an interval it stays on. No gates, quarantine, rescue, ledger or record of runs.
 """
 
 from __future__ import annotations
 
 import os
+import signal
+import sys
+import time
 from pathlib import Path
 
 from pyspark.sql import DataFrame
@@ -18,8 +23,8 @@ from medallion.spark.session import spark_session
 SOURCE = "activity"
 
 
-def main(root: Path) -> None:
-    """Make the tables of `root`."""
+def main(root: Path, interval: str | None = None) -> None:
+    """Make the tables of `root`, once or until the process is told to end."""
     config = configured(root)
     source, layout = config.sources[SOURCE], config.layout
     spark = spark_session(config, "plain")
@@ -27,16 +32,22 @@ def main(root: Path) -> None:
     def stream(table: str) -> DataFrame:
         return spark.readStream.format("delta").load(str(layout.table(table)))
 
-    def finish(*queries: StreamingQuery) -> None:
-        for query in queries:
-            query.awaitTermination()
+    def written(rows: DataFrame, table: str, mode: str = "append") -> StreamingQuery:
+        return write(config, rows, table, mode, interval)
 
-    finish(plain_bronze(spark, config, SOURCE))
+    def until_written(*queries: StreamingQuery) -> None:
+        for query in queries:
+            while interval and not query.lastProgress:
+                time.sleep(0.2)
+            if not interval:
+                query.awaitTermination()
+
+    until_written(plain_bronze(spark, config, SOURCE, interval))
 
     columns = [F.expr(sql).alias(name) for name, sql in source.silver.items()]
     typed = stream(f"bronze.{SOURCE}").select(*columns, "_source_file", "_ingested_at")
     once = typed.withWatermark(source.event_time, source.watermark.text)
-    finish(write(config, once.dropDuplicates(list(source.keys)), f"silver.{SOURCE}"))
+    until_written(written(once.dropDuplicates(list(source.keys)), f"silver.{SOURCE}"))
 
     silver = stream(f"silver.{SOURCE}")
     count = F.count(F.lit(1)).alias("total_recordings")
@@ -48,12 +59,15 @@ def main(root: Path) -> None:
         "device",
         "total_recordings",
     )
-    finish(
-        write(config, by_window, "gold.device_counts", "complete"),
-        write(config, silver.groupBy("device").agg(count), "gold.device_totals", "complete"),
+    until_written(
+        written(by_window, "gold.device_counts", "complete"),
+        written(silver.groupBy("device").agg(count), "gold.device_totals", "complete"),
     )
+    if interval:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+        spark.streams.awaitAnyTermination()
     spark.stop()
 
 
 if __name__ == "__main__":
-    main(Path(os.environ["MEDALLION_HOME"]))
+    main(Path(os.environ["MEDALLION_HOME"]), *sys.argv[1:])
