@@ -73,8 +73,8 @@ def latencies(folder: Path, files: int, process: list[str]) -> list[float]:
             stderr=subprocess.STDOUT,
         )
         try:
-            renamed = land(waiting, landing, root)
-            until_counted(root, files * ROWS)
+            renamed = land(waiting, landing, root, stream)
+            until_counted(root, files * ROWS, stream)
         finally:
             stream.send_signal(signal.SIGTERM)
             stream.wait()
@@ -84,7 +84,9 @@ def latencies(folder: Path, files: int, process: list[str]) -> list[float]:
     return [at - landed for at, landed in zip(seen, renamed, strict=True)]
 
 
-def land(waiting: list[Path], landing: Path, root: Path) -> list[float]:
+def land(
+    waiting: list[Path], landing: Path, root: Path, stream: subprocess.Popen[bytes]
+) -> list[float]:
     """Rename a file a second, once the first one is in gold; when each was."""
     renamed = []
     for number, file in enumerate(waiting):
@@ -92,17 +94,18 @@ def land(waiting: list[Path], landing: Path, root: Path) -> list[float]:
         file.rename(landing / file.name)
         renamed.append(started)
         if number == 0:
-            until_counted(root, ROWS)
+            until_counted(root, ROWS, stream)
         time.sleep(max(0.0, started + 1 - time.time()))
     return renamed
 
 
-def until_counted(root: Path, rows: int) -> None:
+def until_counted(root: Path, rows: int, stream: subprocess.Popen[bytes]) -> None:
     """Wait until gold counts so many rows."""
     end = time.monotonic() + _PATIENCE
     while not tables.exists(root / GOLD) or total(DeltaTable(root / GOLD)) < rows:
-        if time.monotonic() > end:
-            raise SystemExit(f"{root}: gold does not count {rows:,} rows in {_PATIENCE} s")
+        if time.monotonic() > end or stream.poll() is not None:
+            output = (root.parent / "output.txt").read_text()
+            raise SystemExit(f"{root}: gold does not come to count {rows:,} rows\n{output}")
         time.sleep(1)
 
 
