@@ -249,6 +249,17 @@ def test_gold_that_has_not_read_all_of_silver_is_not_compared(with_gold: Config)
     assert [note.split(":")[0] for note in notes] == ["gold.device_totals", "gold.axes"]
 
 
+def test_gold_whose_data_cannot_be_read_is_told_and_hides_no_other(with_gold: Config) -> None:
+    (file,) = with_gold.layout.table("gold.device_totals").glob("*.parquet")
+    file.write_bytes(file.read_bytes()[:-1])
+    table(with_gold, "gold.all_events").update({"n": "n + 1"})
+    gold = {name: with_gold.gold[name] for name in ("device_totals", "all_events")}
+    unreadable, differing = audit(replace(with_gold, gold=gold), everything=True).findings
+    assert unreadable.startswith("gold.device_totals: it cannot be compared: ")
+    assert file.name in unreadable
+    assert differing == "gold.all_events: it differs from silver's rows in 1 group."
+
+
 def test_gold_that_is_another_one_by_now_hides_no_other(with_gold: Config) -> None:
     """An entry that was edited and waits for its refresh; and SQL over a column that silver had."""
     totals = otherwise(with_gold.gold["device_totals"], measure={"total_recordings": "count(x)"})

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import reduce
 from operator import and_
 
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -21,7 +21,7 @@ from medallion.lakehouse.text import Say, counted
 from medallion.layers.gold.flow import made_of
 from medallion.layers.gold.transform import groups
 from medallion.sources.base import Recount
-from medallion.spark.errors import one_line
+from medallion.spark.errors import SPARK_ERRORS, one_line
 from medallion.spark.session import spark_session
 
 # Sums of fractions depend on the order of their terms: so much, of the greater one, is the same.
@@ -64,8 +64,11 @@ def _compare(spark: SparkSession, config: Config, same: Same, found: Recount) ->
     name = f"gold.{same.table.name}"
     try:
         differing, by_order = _differing(spark, config, same)
-    except (PySparkException, MedallionError) as error:
+    except (AnalysisException, MedallionError) as error:
         found.notes.append(f"{name}: not compared ({one_line(str(error))}).")
+        return
+    except SPARK_ERRORS as error:  # such as a file of data that cannot be read
+        found.findings.append(f"{name}: it cannot be compared: {one_line(str(error))}")
         return
     told = f"{name}: it differs from silver's rows in {counted(differing or by_order, 'group')}"
     if differing:

@@ -101,5 +101,6 @@ def _written(config: Config, runs: Runs, flow: Flow, is_new: bool) -> dict[str, 
         table = config.layout.table(target)
         found[version] = tables.version(table)
         is_another = since > found[version]  # of one that was moved away
-        found[rows] = tables.rows_written(table, -1 if is_another else since)
+        # Later versions are of the next row, for a stream goes on meanwhile.
+        found[rows] = tables.rows_written(table, -1 if is_another else since, found[version])
     return found

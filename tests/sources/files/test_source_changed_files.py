@@ -44,6 +44,21 @@ def dies_between_rows_and_ledger(
             query.await_all(flow.ran for flow in start(home.pipeline(), "bronze"))
 
 
+def another_while_it_is_read(
+    home: Lakehouse, patch: pytest.MonkeyPatch, name: str, line: str
+) -> None:
+    """Land a file that is another one for as long as the next batch reads."""
+    listed = home.land("activity", name, line).stat().st_mtime_ns
+    read = FileBatch.read
+
+    def read_another(self: FileBatch, *arguments: Any) -> None:
+        home.land("activity", name, line, row(4))
+        read(self, *arguments)
+        os.utime(home.land("activity", name, line), ns=(listed, listed))
+
+    patch.setattr(FileBatch, "read", read_another)
+
+
 @pytest.mark.parametrize("allowed", [True, False])
 def test_a_namesake_that_a_poll_met_before_the_ledger_had_the_first(
     lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch, allowed: bool
@@ -139,7 +154,8 @@ def test_a_file_that_was_away_while_its_batch_ran(
     lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two polls make two versions of it; its rows came once. One that was another one just then
-    comes with the next batch, although it is as it was listed again."""
+    comes with the next batch, although it is as it was listed again; also where the process dies
+    before the ledger has that batch."""
     home = only(lakehouse)
     file = home.land("activity", "a.json", row(1))
     away = home.root.parent / "a.json"
@@ -162,20 +178,19 @@ def test_a_file_that_was_away_while_its_batch_ran(
         ("a.json", 2): (INGESTED, 0, 1),
     }
 
-    listed = home.land("activity", "c.json", row(3)).stat().st_mtime_ns
-    read = FileBatch.read
-
-    def another_just_then(self: FileBatch, *arguments: Any) -> None:
-        other = home.land("activity", "c.json", row(3), row(4))
-        read(self, *arguments)
-        home.land("activity", "c.json", row(3))
-        os.utime(other, ns=(listed, listed))
-
     with monkeypatch.context() as patch:
-        patch.setattr(FileBatch, "read", another_just_then)
+        another_while_it_is_read(home, patch, "c.json", row(3))
         home.fill("bronze")
     assert counts(home)["c.json", 1][0] == PENDING
     home.fill("bronze")
-    assert indexes(home) == [1, 3]
     assert counts(home)["c.json", 1][:3] == (INGESTED, 3, 1)
+
+    home.land("activity", "beside.json", row(6))
+    with monkeypatch.context() as patch:
+        another_while_it_is_read(home, patch, "d.json", row(5))
+        dies_between_rows_and_ledger(home, monkeypatch, lambda: None)
+    home.fill("bronze")
+    home.fill("bronze")
+    assert counts(home)["d.json", 1][:3] == (INGESTED, 5, 1)
+    assert indexes(home) == [1, 3, 5, 6]
     assert is_whole(home)

@@ -83,14 +83,16 @@ class Writer:
 
     def take_in(self, handed: DataFrame, number: int) -> None:
         """Write the rows of what a batch was handed to bronze, and put it on record."""
-        batch = self.source.batch(number, handed)
         version = self._committed(number)
         if version is None:
+            batch = self.source.batch(number, handed)
             self._infer(batch)
             self._write(batch, number)
             version = self._committed(number)
             if version is None:
                 self.lines[number] = 0
+        else:  # a file that it was handed, and has no rows of, may have been left out
+            batch = self.source.cut_off(number)
         self._record(batch, number, version)
 
     def _infer(self, batch: SourceBatch) -> None:

@@ -191,8 +191,9 @@ class Silver(Flow):
 
     def _unmatched_in(self, batches: range, late: int) -> int | None:
         """The rows without a partner; None where a process that was cut off knew how many."""
-        for number in [number for number in self._unmatched if number < batches.start]:
-            del self._unmatched[number]  # they are on record
+        for number in list(self._unmatched):  # a batch may be adding to it
+            if number < batches.start:
+                del self._unmatched[number]  # it is on record
         if not self._enrichment or not all(number in self._unmatched for number in batches):
             return None
         return late + sum(self._unmatched[number] for number in batches)
