@@ -30,7 +30,7 @@ from medallion.config.model import Config
 from medallion.factory import DataFactory
 from medallion.lakehouse import specs, tables
 from medallion.lakehouse.columns import INGESTED_AT, SOURCE_FILE, bronze_columns
-from medallion.parsing.layout import Layout
+from medallion.parsing.layout import LineLayout
 from medallion.parsing.parse import parse
 from medallion.sources.files import reader
 from medallion.sources.files.heads import first_lines
@@ -109,7 +109,7 @@ def _rescue(spark: SparkSession, config: Config) -> float:
 
     def work() -> None:
         lines = reader.rows(spark, config, source, paths, columns)
-        layout = Layout.of(first_lines([config.layout.root / path for path in paths]), columns)
+        layout = LineLayout.of(first_lines([config.layout.root / path for path in paths]), columns)
         parsed = parse(lines, columns, layout)
         parsed.write.format("delta").mode("append").save(str(table))
 

@@ -14,6 +14,7 @@ import signal
 import sys
 import tempfile
 import time
+from pathlib import Path
 from types import FrameType
 
 from pyspark.errors import PySparkException
@@ -42,22 +43,18 @@ def session(master: str, host: str, port: int) -> SparkSession:
     return builder.master(master).config(map=settings).getOrCreate()
 
 
-def tables(spark: SparkSession, home: str) -> dict[str, str]:
+def tables(home: Path) -> dict[str, str]:
     """Where each `layer.table` lies."""
-    jvm, found = spark._jvm, {}
-    assert jvm is not None
-    for layer in SCHEMAS:
-        pattern = jvm.org.apache.hadoop.fs.Path(f"{home.rstrip('/')}/{layer}/*/_delta_log")
-        files = pattern.getFileSystem(spark._jsc.hadoopConfiguration())
-        for log in files.globStatus(pattern) or []:
-            table = log.getPath().getParent()
-            found[f"{layer}.`{table.getName()}`"] = table.toString()
-    return found
+    return {
+        f"{layer}.`{log.parent.name}`": str(log.parent)
+        for layer in SCHEMAS
+        for log in home.glob(f"{layer}/*/_delta_log")
+    }
 
 
-def register(spark: SparkSession, home: str, failed: set[str]) -> None:
+def register(spark: SparkSession, home: Path, failed: set[str]) -> None:
     """Show the clients every table that there is; one that cannot be read yet is tried again."""
-    for name, path in tables(spark, home).items():
+    for name, path in tables(home).items():
         if spark.catalog.tableExists(name):
             continue
         location = path.replace("'", "\\'")
@@ -87,7 +84,7 @@ def main() -> None:
         config = load()
     except ConfigError as error:
         sys.exit(f"thrift_server: {error}")
-    home = str(config.layout.root)
+    home = config.layout.root
     failed: set[str] = set()
     spark = session(config.master or "local[*]", options.host, options.port)
     try:

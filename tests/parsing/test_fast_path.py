@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from medallion.parsing.exact_path import exact_path
 from medallion.parsing.fast_path import fast_path
-from medallion.parsing.layout import Layout
+from medallion.parsing.layout import LineLayout
 from medallion.parsing.plain_path import plain_path
 from medallion.parsing.times import PLAIN_TIME
 
@@ -76,11 +76,11 @@ Schema = dict[str, str]
 
 
 def on_all_paths(
-    spark: SparkSession, lines: list[str], schema: Schema, layout: Layout | None = None
+    spark: SparkSession, lines: list[str], schema: Schema, layout: LineLayout | None = None
 ) -> DataFrame:
     """What the fast path adds to lines, and `plain` and `exact`, what the others make of them."""
     frame = spark.createDataFrame([(line,) for line in lines], "value string")
-    rows = fast_path(frame, schema, layout or Layout.of((), schema))
+    rows = fast_path(frame, schema, layout or LineLayout.of((), schema))
     paths = {"plain": plain_path(schema), "exact": exact_path(schema)}
     return rows.withColumns({name: F.expr(path) for name, path in paths.items()})
 
@@ -144,7 +144,7 @@ WRITERS = [
 def test_lines_like_those_of_a_layout_take_the_fast_path(
     spark: SparkSession, lines: list[str]
 ) -> None:
-    same = on_all_paths(spark, lines, FLAT, Layout.of(lines, FLAT)).where("_is_same").collect()
+    same = on_all_paths(spark, lines, FLAT, LineLayout.of(lines, FLAT)).where("_is_same").collect()
     odd = [line for line in lines if '"less":"none"' in line]  # a number in the first
     assert [row.value for row in same] == [line for line in lines if line not in odd]
     for row in same:
@@ -156,7 +156,7 @@ def test_lines_like_those_of_a_layout_take_the_fast_path(
 
 def test_no_columns_are_said_by_no_fields(spark: SparkSession) -> None:
     lines = ["{}", '{"a":1}', "[]"]
-    same = on_all_paths(spark, lines, {}, Layout.of(["{}"], {})).where("_is_same").collect()
+    same = on_all_paths(spark, lines, {}, LineLayout.of(["{}"], {})).where("_is_same").collect()
     assert [row.value for row in same] == ["{}"]
 
 
@@ -206,7 +206,7 @@ LIKE = [
 @pytest.mark.parametrize("first", ["1", '"a"', "[]"])
 def test_no_layout_changes_what_a_line_says(spark: SparkSession, shape: str, first: str) -> None:
     lines = [shape.format(name, value) for name in ("id", "ts", "more", "x") for value in VALUES]
-    layout = Layout.of([shape.format("more", first), shape.format("x", first)], FLAT)
+    layout = LineLayout.of([shape.format("more", first), shape.format("x", first)], FLAT)
     rows = on_all_paths(spark, lines, FLAT, layout)
     same = " and ".join(f"exact.`{name}` <=> {VALUE[name]}" for name in FLAT)
     wrong = rows.where(f"_is_same and not ({same} and exact._corrupt_record is null)")
@@ -226,7 +226,7 @@ def test_no_layout_changes_what_a_line_says(spark: SparkSession, shape: str, fir
 )
 def test_escapes_hide_nothing(spark: SparkSession, first: list[str], like: str) -> None:
     lines = [shape.format(text) for shape in ESCAPED for text in TEXTS]
-    rows = on_all_paths(spark, lines, FLAT, Layout.of(first, FLAT)).cache()
+    rows = on_all_paths(spark, lines, FLAT, LineLayout.of(first, FLAT)).cache()
     same = " and ".join(f"exact.`{name}` <=> {VALUE[name]}" for name in FLAT)
     wrong = rows.where(f"_is_same and not ({same} and exact._corrupt_record is null)")
     assert [row.value for row in wrong.select("value").collect()] == []

@@ -6,25 +6,27 @@ import json
 
 import pytest
 
-from medallion.parsing.layout import Layout
+from medallion.parsing.layout import LineLayout
 
 SCHEMA = {"id": "string", "n": "long", "x": "double"}
 
 
 def test_without_lines_it_is_the_order_of_the_schema() -> None:
-    assert Layout.of([], SCHEMA) == Layout(["id", "n", "x"])
+    assert LineLayout.of([], SCHEMA) == LineLayout(["id", "n", "x"])
 
 
 def test_fields_stand_as_in_the_first_line_and_others_behind_those_that_they_follow() -> None:
     lines = ['{"x":1,"id":"a"}', '{"b":1,"x":1}', '{"id":"a","c":"b","x":2}', '{"id":"a","x":1}']
-    assert Layout.of(lines, SCHEMA) == Layout(["b", "x", "id", "n", "c"], {"b": "", "c": '"'})
+    assert LineLayout.of(lines, SCHEMA) == LineLayout(
+        ["b", "x", "id", "n", "c"], {"b": "", "c": '"'}
+    )
 
 
 def test_two_shapes_of_lines_have_one_order() -> None:
     schema = {"id": "string", "action": "string", "ts": "timestamp", "time": "timestamp"}
     lines = ['{"id":"a","action":"b","ts":"c"}', '{"time":1,"action":"b"}']
-    found = Layout.of(lines, schema)
-    assert found == Layout(["time", "id", "action", "ts"])
+    found = LineLayout.of(lines, schema)
+    assert found == LineLayout(["time", "id", "action", "ts"])
 
 
 @pytest.mark.parametrize(
@@ -38,7 +40,7 @@ def test_two_shapes_of_lines_have_one_order() -> None:
     ],
 )
 def test_whether_each_line_has_all_fields(lines: list[str], is_full: bool) -> None:
-    assert Layout.of(lines, SCHEMA).is_full is is_full
+    assert LineLayout.of(lines, SCHEMA).is_full is is_full
 
 
 @pytest.mark.parametrize(
@@ -53,13 +55,13 @@ def test_whether_each_line_has_all_fields(lines: list[str], is_full: bool) -> No
     ],
 )
 def test_what_is_unusual_is_passed_over(line: str) -> None:
-    assert Layout.of([line], SCHEMA) == Layout(["id", "n", "x"])
+    assert LineLayout.of([line], SCHEMA) == LineLayout(["id", "n", "x"])
 
 
 def test_one_of_two_names_that_differ_in_case() -> None:
-    assert Layout.of(['{"more":1,"More":"a"}'], {}) == Layout(["more"], {"more": ""}, True)
+    assert LineLayout.of(['{"more":1,"More":"a"}'], {}) == LineLayout(["more"], {"more": ""}, True)
 
 
 def test_a_hundred_fields_that_are_unknown_and_no_more() -> None:
     line = json.dumps({f"a{number}": number for number in range(1000)})
-    assert list(Layout.of([line], {"id": "string"}).quotes) == [f"a{n}" for n in range(100)]
+    assert list(LineLayout.of([line], {"id": "string"}).quotes) == [f"a{n}" for n in range(100)]

@@ -7,7 +7,7 @@ import json
 import pytest
 from pyspark.sql import SparkSession
 
-from medallion.parsing.layout import Layout
+from medallion.parsing.layout import LineLayout
 from medallion.parsing.parse import parse
 from tests.support.parsing import rows_of
 
@@ -206,7 +206,7 @@ def test_what_becomes_of_a_line_does_not_depend_on_the_lines_before(
     shapes += ['{"new":%s,"new":1}', '{"id":%s,"new":1,"n":1}', '{"new":"b","ts":%s,"id":"a"}']
     lines = [shape.replace("%s", value) for shape in shapes for value in HOSTILE]
     frame = spark.createDataFrame([(line, line) for line in lines], "value string, line string")
-    layout = Layout.of([like], SCHEMA)
+    layout = LineLayout.of([like], SCHEMA)
     assert layout.quotes.keys() == {"new"}
     found = {row.line: row for row in parse(frame, SCHEMA, layout).drop("_ingested_at").collect()}
     for row in parse(frame, SCHEMA).drop("_ingested_at").collect():

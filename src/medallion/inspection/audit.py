@@ -202,7 +202,7 @@ def _equations(name: str, balance: Balance) -> list[str]:
 def _unlike_the_ledger(config: Config, name: str, balance: Balance) -> list[str]:
     """The ledger's rows, counted file by file or topic by topic, against the table's."""
     source = config.sources[name]
-    rows = KINDS[source.format].on_record(config, source)
+    rows = KINDS[source.format].rows_in_ledger(config, source)
     if rows is None or rows == balance.bronze_rows:
         return []
     return [f"{name}: the ledger has {rows:,} rows, bronze has {balance.bronze_rows:,}."]

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from medallion.parsing.json_text import HALVES, literal
-from medallion.parsing.layout import Layout
+from medallion.parsing.layout import LineLayout
 from medallion.parsing.nested import is_nested
 from medallion.parsing.steps import parsed
 from medallion.parsing.times import PLAIN_TIME, TIMES, fits, plain_time, times_as_text, times_of
@@ -21,7 +21,7 @@ _MOST_FRACTIONS = 20
 _TEXT = r"""r'(": ?)"(?:[^"\\]++|\\.)*+"'"""
 
 
-def fast_path(lines: DataFrame, schema: Mapping[str, str], layout: Layout) -> DataFrame:
+def fast_path(lines: DataFrame, schema: Mapping[str, str], layout: LineLayout) -> DataFrame:
     """Parse lines, and tell which of them say what their columns do and nothing else.
 
     Args:
@@ -63,7 +63,7 @@ def fast_path(lines: DataFrame, schema: Mapping[str, str], layout: Layout) -> Da
     return rows.drop("_is_spaced", "_has_escapes")
 
 
-def _is_written_so(schema: Mapping[str, str], layout: Layout) -> str:
+def _is_written_so(schema: Mapping[str, str], layout: LineLayout) -> str:
     """SQL: whether the fields, written again as JSON, are the line.
 
     Then they say all of it. This costs a third of a parser, and holds for most lines of most
@@ -88,7 +88,7 @@ def _is_written_so(schema: Mapping[str, str], layout: Layout) -> str:
     return f"{_texts_are_whole(schema, layout)} and {line} = {written}"
 
 
-def _texts_are_whole(schema: Mapping[str, str], layout: Layout) -> str:
+def _texts_are_whole(schema: Mapping[str, str], layout: LineLayout) -> str:
     """SQL: whether the texts of a line with escapes say what they do in the line."""
     more = [f"_parsed.`{name}`" for name, quote in layout.quotes.items() if quote]
     all_texts = more + [f"_parsed.`{n}`" for n, k in schema.items() if k in ("string", *TIMES)]
@@ -101,7 +101,7 @@ def _texts_are_whole(schema: Mapping[str, str], layout: Layout) -> str:
 
 
 def _as_json(
-    name: str, schema: Mapping[str, str], layout: Layout, is_first: bool = True
+    name: str, schema: Mapping[str, str], layout: LineLayout, is_first: bool = True
 ) -> list[str]:
     """SQL: the parts of a field as JSON, with a comma before it if it is not the first one."""
     kind, text = schema.get(name, ""), f"_parsed.`{name}`"

@@ -16,7 +16,7 @@ _PLAIN = re.compile("[A-Za-z][A-Za-z0-9_]{0,127}")
 
 
 @dataclass(frozen=True)
-class Layout:
+class LineLayout:
     """The order of fields in lines.
 
     Attributes:
@@ -30,7 +30,7 @@ class Layout:
     is_full: bool = False
 
     @classmethod
-    def of(cls, lines: Iterable[str], schema: Mapping[str, str]) -> Layout:
+    def of(cls, lines: Iterable[str], schema: Mapping[str, str]) -> LineLayout:
         """The layout of some lines of JSON; where they differ, that of the first ones.
 
         It decides how fast lines are parsed, and nothing else: lines that are no objects of

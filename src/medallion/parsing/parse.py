@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from medallion.lakehouse.columns import CORRUPT, INGESTED_AT, RESCUED
 from medallion.parsing.exact_path import exact_path
 from medallion.parsing.fast_path import IS_SAME, MORE, fast_path
-from medallion.parsing.layout import Layout
+from medallion.parsing.layout import LineLayout
 from medallion.parsing.plain_path import plain_path
 from medallion.parsing.steps import parsed, struct_of, with_steps
 from medallion.parsing.times import PLAIN_TIME, times_as_text, times_of
@@ -23,7 +23,9 @@ from medallion.parsing.times import PLAIN_TIME, times_as_text, times_of
 NO_JSON = "_no_json"
 
 
-def parse(lines: DataFrame, schema: Mapping[str, str], layout: Layout | None = None) -> DataFrame:
+def parse(
+    lines: DataFrame, schema: Mapping[str, str], layout: LineLayout | None = None
+) -> DataFrame:
     """Parse each line as one JSON object of the declared schema.
 
     Args:
@@ -41,7 +43,7 @@ def parse(lines: DataFrame, schema: Mapping[str, str], layout: Layout | None = N
         which loses no byte.
     """
     origin = [name for name in lines.columns if name not in ("value", NO_JSON)]
-    layout = layout or Layout.of((), schema)
+    layout = layout or LineLayout.of((), schema)
     rows = fast_path(lines, schema, layout)
     # The other paths are dear: only the lines that need them are carried there.
     rows = rows.withColumn("value", F.expr(f"case when not {IS_SAME} then value end"))

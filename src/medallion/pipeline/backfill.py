@@ -14,12 +14,12 @@ from medallion.lakehouse import lock
 from medallion.lakehouse.layout import LAYERS, plain
 from medallion.lakehouse.text import Say, counted
 from medallion.ops import ledger
-from medallion.ops.ledger import PENDING, REJECTED, TAKEN, VANISHED, Entry
+from medallion.ops.ledger import PENDING, REJECTED, TAKEN, VANISHED, Entry, File
 from medallion.pipeline import refresh
 from medallion.pipeline.context import open_pipeline
 from medallion.pipeline.pipeline import GOLD_IS_HELD
 from medallion.sources.files import requests
-from medallion.sources.files.listing import File, list_files, one_spelling
+from medallion.sources.files.listing import list_files, one_spelling
 from medallion.sources.files.unread import left_out
 from medallion.sources.files.walk import fits
 from medallion.sources.formats import KINDS
@@ -160,14 +160,14 @@ def go_on(
     """
     if source.format != "kafka":
         raise UsageError(f"{source.name} reads a {source.format}, which keeps nothing to take in.")
-    on_record = KINDS[source.format].on_record
+    rows_in_ledger = KINDS[source.format].rows_in_ledger
     with lock.hold(config.layout, LAYERS, "backfill"):
         lost = skip.go_on(config, source, topic)
-        before = on_record(config, source) or 0
+        before = rows_in_ledger(config, source) or 0
     told = "what was not read before is lost" if lost is None else f"{counted(lost, 'offset')} lost"
     say(f"topic {topic}: goes on with its first message that is there; {told}")
     run()
-    rows = (on_record(config, source) or 0) - before
+    rows = (rows_in_ledger(config, source) or 0) - before
     return Backfilled(0, 0, rows, (), topic=topic, lost=lost)
 
 

@@ -16,7 +16,7 @@ from medallion.errors import MedallionError
 from medallion.lakehouse import tables
 from medallion.lakehouse.columns import RESCUED, bronze_columns
 from medallion.lakehouse.text import counted
-from medallion.parsing.layout import Layout
+from medallion.parsing.layout import LineLayout
 from medallion.parsing.parse import parse
 from medallion.schema import registry
 from medallion.schema.declared import check_declared
@@ -68,7 +68,7 @@ class Schema:
         if columns:  # files without a single field say nothing: the next ones may
             self._add(columns, f"inferred from {counted(len(lines), 'row')} of {of}")
 
-    def refuse_new(self, lines: DataFrame, layout: Layout) -> None:
+    def refuse_new(self, lines: DataFrame, layout: LineLayout) -> None:
         """In the mode failOnNewColumns, raise MedallionError where lines have unknown fields."""
         if self._source.schema_evolution != "failOnNewColumns":
             return

@@ -93,7 +93,7 @@ class Source(Protocol):
         """A batch whose rows are in bronze and not on record: its run was cut off between them."""
 
     @property
-    def last_on_record(self) -> int | None:
+    def last_in_ledger(self) -> int | None:
         """The last batch in the source's ledger, -1 if none; None where it keeps none.
 
         Somebody may have put back an older copy of the ledger.
@@ -102,7 +102,7 @@ class Source(Protocol):
     def make_whole(self, batch: int) -> None:
         """Put on record what bronze has and the ledger does not, as that of a batch that has ended.
 
-        Where there is `last_on_record`; the log may not say any more which batch added what.
+        Where there is `last_in_ledger`; the log may not say any more which batch added what.
         """
 
     def can_go_on(self, checkpoint: Path) -> bool:

@@ -13,13 +13,12 @@ from pyspark.sql import functions as F
 
 from medallion.config.connections import Rate, Socket
 from medallion.config.model import Config, SourceConfig
-from medallion.errors import MedallionError
 from medallion.lakehouse import log, tables
 from medallion.lakehouse.columns import RESCUED
 from medallion.lakehouse.text import Say
 from medallion.schema.evolution import Schema
 from medallion.spark import checkpoints
-from medallion.spark.errors import SPARK_ERRORS, one_line
+from medallion.spark.errors import as_ours
 
 
 class DemoBatch:
@@ -33,10 +32,8 @@ class DemoBatch:
     def read(self, work: Callable[[DataFrame], None], what: str) -> None:
         """Do some work with the rows."""
         if self._handed is not None:
-            try:
+            with as_ours(what):
                 work(self._handed)
-            except SPARK_ERRORS as error:
-                raise MedallionError(f"{what}: {one_line(str(error))}") from error
 
     def first_lines(self) -> list[str]:
         """None: Spark alone has them."""
@@ -80,7 +77,7 @@ class DemoSource:
         return DemoBatch(self._bronze, None)
 
     @property
-    def last_on_record(self) -> None:
+    def last_in_ledger(self) -> None:
         """It has no ledger."""
 
     def make_whole(self, batch: int) -> None:

@@ -39,7 +39,7 @@ class Kind:
         backlog: what waits in it.
         poll: hands over what is new, puts away what the batches up to a number took in, as they
             are on record, and says whether there is anything to do. No batch may be cut off then.
-        on_record: how many rows its ledger has as taken in; None where it keeps none.
+        rows_in_ledger: how many rows its ledger has as taken in; None where it keeps none.
         losses: what its ledger has as gone before it was taken in, or as waiting; for people.
         recount: counts what it gave once more, and holds bronze against that.
         can_wait: what came in while nobody read is still there, so that a batch can be run later.
@@ -48,7 +48,7 @@ class Kind:
     open: Callable[[SparkSession, Config, SourceConfig, Schema, Say], Source]
     backlog: Callable[[Config, SourceConfig], Backlog]
     poll: Callable[[Config, SourceConfig, int, Say], bool]
-    on_record: Callable[[Config, SourceConfig], int | None]
+    rows_in_ledger: Callable[[Config, SourceConfig], int | None]
     losses: Callable[[Config, SourceConfig], list[str]]
     recount: Callable[[Config, SourceConfig], Recount]
     can_wait: bool = True
@@ -84,7 +84,7 @@ def _poll_files(config: Config, source: SourceConfig, recorded: int, say: Say) -
 
 
 def _rows_of_files(config: Config, source: SourceConfig) -> int:
-    return ledger_repair.rows_on_record(ledger.read(config.layout, source.name))
+    return ledger_repair.rows_in_ledger(ledger.read(config.layout, source.name))
 
 
 def _lost_files(config: Config, source: SourceConfig) -> list[str]:
@@ -140,7 +140,7 @@ def _poll_topics(config: Config, source: SourceConfig, recorded: int, say: Say) 
 
 
 def _rows_of_topics(config: Config, source: SourceConfig) -> int:
-    return topics_repair.rows_on_record(topics.read(config.layout, source.name))
+    return topics_repair.rows_in_ledger(topics.read(config.layout, source.name))
 
 
 def _lost_messages(config: Config, source: SourceConfig) -> list[str]:
@@ -186,7 +186,7 @@ DEMO = Kind(
     open=_demo,
     backlog=lambda *_: Backlog(),
     poll=lambda *_: True,
-    on_record=lambda *_: None,
+    rows_in_ledger=lambda *_: None,
     losses=lambda *_: [],
     recount=_not_again,
 )

@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from medallion.ops.ledger import INGESTED, PENDING, REJECTED, Entry
+from medallion.ops.ledger import INGESTED, PENDING, REJECTED, Entry, File
 from medallion.sources.files import archive as cleaning
 from medallion.sources.files import reject as rejects
-from medallion.sources.files.listing import File
 from medallion.sources.files.moving import Moves
 from tests.support.home import Home
 

@@ -103,9 +103,9 @@ class Bronze(Flow):
         ended = max(checkpoints.last_committed(checkpoint), recorded)
         if begins_anew:
             shutil.rmtree(checkpoint, ignore_errors=True)
-        on_record = writer.source.last_on_record  # None where it keeps no ledger
-        if on_record is not None or begins_anew:
-            writer.record_after(recorded if on_record is None else on_record, ended)
+        in_ledger = writer.source.last_in_ledger  # None where it keeps no ledger
+        if in_ledger is not None or begins_anew:
+            writer.record_after(recorded if in_ledger is None else in_ledger, ended)
         if begins_anew:
             writer.source.begin_anew(checkpoint, max(begun, newest))
         if is_lost:

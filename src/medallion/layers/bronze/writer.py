@@ -14,7 +14,7 @@ from medallion.errors import MedallionError
 from medallion.lakehouse import log, specs, tables
 from medallion.lakehouse.columns import RESCUED
 from medallion.lakehouse.text import Say
-from medallion.parsing.layout import Layout
+from medallion.parsing.layout import LineLayout
 from medallion.parsing.parse import parse
 from medallion.schema.evolution import Schema
 from medallion.sources.base import Source, SourceBatch
@@ -71,7 +71,7 @@ class Writer:
             recorded: the last batch that is on record.
             ended: the last one that has ended.
         """
-        can_be_counted = self.source.last_on_record is not None
+        can_be_counted = self.source.last_in_ledger is not None
         before = ended
         # In their order, in which a source counts them up.
         for version, number in sorted(log.transactions_after(self._table, recorded)):
@@ -122,7 +122,7 @@ class Writer:
         batch.read(append, f"{self._name} batch {number}")
 
     def _append(self, rows: DataFrame, first_lines: Sequence[str], number: int) -> None:
-        layout = Layout.of(first_lines, self._schema.columns)
+        layout = LineLayout.of(first_lines, self._schema.columns)
         self._schema.refuse_new(rows, layout)
         read = Observation(f"landed-{number}")
         observed = rows.observe(read, F.count(F.lit(1)).alias("rows"))

@@ -18,11 +18,11 @@ from medallion.ops.ledger import (
     REJECTED,
     VANISHED,
     Entry,
+    File,
     Ledger,
 )
 from medallion.sources.files import handover, reject, requests
 from medallion.sources.files.listing import (
-    File,
     Listing,
     Unfit,
     below_folder,

@@ -16,8 +16,8 @@ from medallion.lakehouse import records, tables
 from medallion.lakehouse.layout import Layout
 from medallion.lakehouse.specs import INTAKE
 from medallion.ops import copies
+from medallion.ops.ledger import File
 from medallion.sources.files.codecs import unpacked_size
-from medallion.sources.files.listing import File
 from medallion.spark import checkpoints
 
 _FEW = 500  # so many names are quicker asked for than all are read

@@ -49,12 +49,12 @@ def is_short(layout: Layout, ledger: Ledger) -> bool:
 
     Whoever looks for new files then takes for new what was taken in.
     """
-    return rows_on_record(ledger.every()) < tables.row_count(
+    return rows_in_ledger(ledger.every()) < tables.row_count(
         layout.table(f"bronze.{ledger.source}")
     )
 
 
-def rows_on_record(entries: Iterable[Entry]) -> int:
+def rows_in_ledger(entries: Iterable[Entry]) -> int:
     """The rows of the files that were taken in."""
     return sum(entry.rows or 0 for entry in entries if entry.state in TAKEN)
 

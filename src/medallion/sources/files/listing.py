@@ -12,7 +12,7 @@ from stat import S_ISDIR, S_ISREG
 
 from medallion.config.model import SourceConfig
 from medallion.lakehouse.layout import Layout
-from medallion.ops.ledger import File as File
+from medallion.ops.ledger import File
 from medallion.sources.files.walk import Problem, is_hidden, unseen, walk
 
 _LONGEST_NAME = 255  # bytes

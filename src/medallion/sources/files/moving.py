@@ -17,7 +17,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from medallion.lakehouse import storage
-from medallion.sources.files.listing import File, free_name, look_at
+from medallion.ops.ledger import File
+from medallion.sources.files.listing import free_name, look_at
 
 PRIVATE = "._moving"
 # What one thread has under way is nothing that another one finds left over.

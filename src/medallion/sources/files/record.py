@@ -13,8 +13,8 @@ from pyspark.sql import Row, SparkSession
 from medallion.lakehouse import log, tables
 from medallion.lakehouse.columns import ROW_COUNTS, SOURCE_FILE, SOURCE_MODIFIED_AT
 from medallion.lakehouse.layout import Layout
-from medallion.ops.ledger import INGESTED, PENDING, TAKEN, Entry, Ledger
-from medallion.sources.files.listing import File, stat
+from medallion.ops.ledger import INGESTED, PENDING, TAKEN, Entry, File, Ledger
+from medallion.sources.files.listing import stat
 from medallion.spark import checkpoints, table_files
 
 _MICROSECONDS = "'Timestamp(Microsecond, Some(\"UTC\"))'"

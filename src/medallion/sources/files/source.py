@@ -85,7 +85,7 @@ class FileSource:
         return FileBatch(self, number, handed, [])
 
     @property
-    def last_on_record(self) -> int:
+    def last_in_ledger(self) -> int:
         """The last batch in the ledger; -1 if none."""
         return max((-1 if e.batch is None else e.batch for e in self.ledger.every()), default=-1)
 
@@ -100,7 +100,7 @@ class FileSource:
 
     def begin_anew(self, checkpoint: Path, last: int) -> None:
         """All that was handed over is looked at again: the ledger knows what of it is in."""
-        taken = self.last_on_record
+        taken = self.last_in_ledger
         table = tables.identity(self._handed)
         first = log.readable_from(self._handed)
         beginning = checkpoints.delta_beginning(table, first)

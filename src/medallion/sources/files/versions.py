@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from medallion.config.model import SourceConfig
 from medallion.lakehouse.layout import Layout
-from medallion.ops.ledger import ARCHIVED, PENDING, REJECTED, TAKEN, VANISHED, Entry, Ledger
-from medallion.sources.files.listing import File, Listing
+from medallion.ops.ledger import ARCHIVED, PENDING, REJECTED, TAKEN, VANISHED, Entry, File, Ledger
+from medallion.sources.files.listing import Listing
 from medallion.sources.files.requests import Request
 
 _NOT_AGAIN = (

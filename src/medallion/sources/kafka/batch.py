@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql import DataFrame
 
-from medallion.errors import MedallionError
 from medallion.lakehouse import clock, tables
 from medallion.lakehouse.columns import OFFSET, PARTITION, ROW_COUNTS, TOPIC
 from medallion.lakehouse.text import counted
 from medallion.ops import topics
 from medallion.ops.topics import Place, Taken
-from medallion.spark.errors import SPARK_ERRORS, one_line
+from medallion.spark.errors import as_ours
 
 if TYPE_CHECKING:
     from medallion.sources.kafka.source import KafkaSource
@@ -48,12 +47,9 @@ class MessageBatch:
 
     def read(self, work: Callable[[DataFrame], None], what: str) -> None:
         """Do some work with the messages' rows."""
-        if self._handed is None:
-            return
-        try:
-            work(self._handed)
-        except SPARK_ERRORS as error:
-            raise MedallionError(f"{what}: {one_line(str(error))}") from error
+        if self._handed is not None:
+            with as_ours(what):
+                work(self._handed)
 
     def first_lines(self) -> list[str]:
         """None: messages are not to be had without a job."""

@@ -21,7 +21,7 @@ _COUNTS = (
 )
 
 
-def rows_on_record(taken: Mapping[Place, Taken]) -> int:
+def rows_in_ledger(taken: Mapping[Place, Taken]) -> int:
     """The rows that a ledger says were taken in."""
     return sum(each.rows for each in taken.values())
 
@@ -31,7 +31,7 @@ def is_short(layout: Layout, source: str, taken: Mapping[Place, Taken]) -> bool:
 
     Whoever holds the topics against such a ledger takes for new, or for lost, what was taken in.
     """
-    return rows_on_record(taken) < tables.row_count(layout.table(f"bronze.{source}"))
+    return rows_in_ledger(taken) < tables.row_count(layout.table(f"bronze.{source}"))
 
 
 def make_whole(layout: Layout, source: str, batch: int) -> None:

@@ -113,7 +113,7 @@ class KafkaSource:
         return MessageBatch(self, number, None)
 
     @property
-    def last_on_record(self) -> int:
+    def last_in_ledger(self) -> int:
         """The last batch in the ledger; -1 if none."""
         taken = topics.read(self.config.layout, self.name).values()
         return max((each.batch for each in taken), default=-1)
@@ -135,7 +135,7 @@ class KafkaSource:
     def begin_anew(self, checkpoint: Path, last: int) -> None:
         """Go on from where the ledger has it, and with the first message of a topic that is new."""
         self.poll()
-        batch = max(self.last_on_record, last, 0)
+        batch = max(self.last_in_ledger, last, 0)
         checkpoints.begin_after(checkpoint, batch, _by_topic(self._starts()))
 
     def sample(self) -> MessageBatch:
