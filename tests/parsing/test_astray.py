@@ -78,6 +78,18 @@ def test_a_line_that_variant_refuses_keeps_its_other_columns(spark: SparkSession
     assert read(spark, {"id": "string", "name": "string"}, line) == {line: ({"id": "p"}, line)}
 
 
+def test_types_in_capitals_are_judged_as_others(spark: SparkSession) -> None:
+    schema = {"at": "struct<a: STRING, t: TIMESTAMP>", "tags": "array<STRING>"}
+    lines = (
+        '{"at":{"a":12345678901234567890.5}}',
+        '{"tags":[0.12345678901234567890]}',
+        r'{"at":{"a":"\ud83d"}}',
+        '{"at":{"t":"+12018-03-02T10:02:33.000Z"}}',
+    )
+    found = read(spark, schema, *lines)
+    assert all(kept and json.loads(kept) for _, kept in found.values())
+
+
 def test_a_year_that_no_reader_can_say_within_a_line_of_one_column(spark: SparkSession) -> None:
     """Written out again as JSON, its columns are the line."""
     schema = {"at": "struct<since:array<timestamp>,days:array<date>>"}

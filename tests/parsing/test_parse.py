@@ -56,6 +56,23 @@ LINES = [
     ('{"id": "a"}}', CORRUPT, (None, None, None), None),
     ('[{"id": "a"}]', CORRUPT, (None, None, None), None),
     ("{'id': 'a'}", CORRUPT, (None, None, None), None),
+    # To Jackson the digits of an escape are the low bytes of any letters.
+    (r'{"id":"\u00š1"}', CORRUPT, (None, None, None), None),
+    (r'{"id":"\u12İ0","new":1}', CORRUPT, (None, None, None), None),
+    (r'{"\u00Ł1":1}', CORRUPT, (None, None, None), None),
+    (r'{"id":"\\u12İ0"}', FITS, (r"\u12İ0", None, None), None),
+    (
+        '{"id": "a", "ts": "2018-03-02T1:2:3BST"}',
+        RESCUED,
+        ("a", None, None),
+        {"ts": "2018-03-02T1:2:3BST"},
+    ),
+    (
+        '{"id": "a", "ts": "2018-03-02T10:02:3NZ"}',
+        RESCUED,
+        ("a", None, None),
+        {"ts": "2018-03-02T10:02:3NZ"},
+    ),
     ('{"id": "a",}', CORRUPT, (None, None, None), None),
     ('{"x": NaN}', CORRUPT, (None, None, None), None),
     ("42", CORRUPT, (None, None, None), None),

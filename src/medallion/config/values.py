@@ -47,7 +47,9 @@ def folded(name: str) -> str:
     Spark goes by one letter after the other: i with and without its dot are one to it.
     """
     upper = (letter.upper() for letter in name)
-    return "".join(u.lower()[0] if len(u) == 1 else c for c, u in zip(name, upper, strict=True))
+    # Of a letter whose capital is two to Python, Java has one, or none.
+    one = (u if len(u) == 1 else c for c, u in zip(name, upper, strict=True))
+    return "".join(letter.lower()[0] for letter in one)
 
 
 class WrongColumnError(ValueError):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from medallion.parsing.json_text import HALVES, literal
+from medallion.parsing.json_text import HALVES, NO_ESCAPE, literal
 from medallion.parsing.layout import LineLayout
 from medallion.parsing.nested import is_nested
 from medallion.parsing.steps import parsed
@@ -72,7 +72,7 @@ def _is_written_so(schema: Mapping[str, str], layout: LineLayout) -> str:
     of it, and that nothing is beside the texts shows in the rest of the line.
     """
     # Of a time within a nested value it would not be asked whether a reader can say its year.
-    if any(is_nested(kind) and time in kind for kind in schema.values() for time in TIMES):
+    if any(is_nested(kind) and time in kind.lower() for kind in schema.values() for time in TIMES):
         return "false"
     if layout.is_full:  # null where a field is missing, and less to do where none is
         fields = [
@@ -92,11 +92,14 @@ def _texts_are_whole(schema: Mapping[str, str], layout: LineLayout) -> str:
     """SQL: whether the texts of a line with escapes say what they do in the line."""
     more = [f"_parsed.`{name}`" for name, quote in layout.quotes.items() if quote]
     all_texts = more + [f"_parsed.`{n}`" for n, k in schema.items() if k in ("string", *TIMES)]
-    tests = ["is_valid_utf8(value)"]
+    tests = ["is_valid_utf8(value)", f"not {NO_ESCAPE}"]
     if all_texts:  # half a character becomes a question mark
         tests.append(f"not ({HALVES} and contains(concat_ws('', {', '.join(all_texts)}), '?'))")
     if more:  # they are written to `_more` as they are
         tests.append(rf"not concat_ws('', {', '.join(more)}) rlike r'[\x00-\x1f\"\\]'")
+    bare = [f"_parsed.`{name}`" for name, quote in layout.quotes.items() if not quote]
+    if bare:  # a text that is written there without its quotes
+        tests.append(rf"not contains(concat_ws('\n', '', {', '.join(bare)}), '\n\"')")
     return f"(not _has_escapes or ({' and '.join(tests)}))"
 
 

@@ -8,6 +8,12 @@ from collections.abc import Iterable
 _STRICT = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 # Half a character, which UTF-8 has no bytes for, is always written so; and so may a whole one be.
 HALVES = r"(contains(value, r'\ud') or contains(value, r'\uD'))"
+# An escape that is none. Jackson goes by the low byte of each of its digits: \u00š1 is one to it,
+# and so to all that Spark asks of it.
+NO_ESCAPE = (
+    r"(contains(value, r'\u')"
+    r" and value rlike r'(?<!\\)(\\\\)*+\\u(?![0-9a-fA-F]{4})')"
+)
 # With one brace that closes, at its end, a line holds no second object, and none within the first.
 IS_FLAT = (
     "(startswith(value, '{') and endswith(value, '}')"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import types as T
 
-from medallion.parsing.json_text import literal, member, texts
+from medallion.parsing.json_text import HALVES, literal, member, texts
 from medallion.parsing.times import is_no_date, is_no_time
 
 
@@ -86,7 +86,10 @@ def nested_astray(
         )
         return item and f"(size({items}) > 0 and {_exists(items, at, item)})"
     plain = kind.simpleString()
-    how = is_rounded(exact, typed) if plain == "string" else astray(json, typed, plain)
+    half = f"({exact} is null and contains({typed}, '?') and {HALVES})"
+    how = (
+        f"{half} or {is_rounded(exact, typed)}" if plain == "string" else astray(json, typed, plain)
+    )
     return how and f"({typed} is not null and ({how}))"
 
 
@@ -113,7 +116,7 @@ def is_rounded(exact: str, text: str) -> str:
         text: SQL of the text that Spark's parser made of it: a fraction or a power of ten is a
             double there, and written out again as one.
     """
-    huge = f"contains({text}, 'Infinity') and {HUGE}"
+    huge = f"contains({text}, 'Infinity\"') and {HUGE}"
     rounded = (
         f"case when not value rlike {PRECISE} or not {text} rlike r'{NUMBERS}' then false"
         f" when startswith(to_json({exact}), '\"') then false"  # the line says a text as well

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from medallion.lakehouse.columns import CORRUPT, RESCUED
 from medallion.parsing.exact_path import column_lacks
-from medallion.parsing.json_text import HALVES, IS_FLAT, is_one_value, literal, texts
+from medallion.parsing.json_text import HALVES, IS_FLAT, NO_ESCAPE, is_one_value, literal, texts
 from medallion.parsing.nested import NUMBERS, PRECISE, is_nested
 from medallion.parsing.steps import struct, struct_of, with_steps
 from medallion.parsing.times import PLAIN_TIME, fits, times_of
@@ -73,7 +73,7 @@ def _is_sound(schema: Mapping[str, str]) -> str:
     """SQL: whether the columns say all that the line says in their fields."""
     nested = {name: kind for name, kind in schema.items() if is_nested(kind)}
     some = _texts_of(schema)
-    inner = [name for name, kind in nested.items() if "string" in kind]
+    inner = [name for name, kind in nested.items() if "string" in kind.lower()]
     # Whether a text may be a number that is rounded (nested.is_rounded looks closer). One test for
     # all columns: what is compiled for each of them adds up, and Java leaves long methods slow.
     numbers = "true" if inner else rf"_texts rlike r'(?m){NUMBERS}'"
@@ -83,6 +83,7 @@ def _is_sound(schema: Mapping[str, str]) -> str:
     infinite += [f"contains({text}, 'Infinity')" for text in said]
     tests = [
         "is_valid_utf8(value)",
+        f"not {NO_ESCAPE}",
         # Spark's parser ignores what follows the object, and takes one out of an array.
         f"(startswith(value, '{{') and endswith(value, '}}') and {is_one_value('value')})"
         if nested

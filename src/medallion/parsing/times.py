@@ -19,7 +19,7 @@ _CLOCK = "[0-9]{1,2}(:[0-9]{1,2}(:[0-9]{1,2}([.][0-9]{0,6}0*)?)?)?"
 _ZONE = " ?(Z|(UTC|GMT)?([+-][0-9]{1,2}(:?[0-9]{2}(:?[0-9]{2})?)?)?)"
 _TIME = f"{_DAY}([T ]({_CLOCK}{_ZONE})?)?"
 # What is behind the seconds of a plain time: not seven digits behind the point, and a zone.
-_END = r"^([.][0-9]{0,6})?(Z|[+-][0-9]*(:[0-9]*)?)?\z"
+_END = "([.][0-9]{0,6})?(Z|[+-][0-9]*(:[0-9]*)?)?"
 _FIRST_SECOND = int(datetime(1, 1, 1, tzinfo=UTC).timestamp())
 _LAST_SECOND = int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp())
 # A digit or a sign written as an escape, which only a text has: it hides that it stands in quotes.
@@ -52,8 +52,8 @@ def plain_time(text: str, kind: str) -> str:
     # A pattern for all of it would take as long as half of the parser does. 2018-03 is a month to
     # Spark, which trims the end of a line as well.
     dated = f"instr({text}, '-') = 5 and locate('-', {text}, 6) = 8"
-    ended = f"substr({text}, 20) rlike r'{_END}'"
-    ended += rf" and (octet_length({text}) > 19 or {text} rlike r'[0-9A-Z]\z')"
+    ended = rf"substr({text}, 19) rlike r'^([0-9]{_END})?\z'"
+    ended += rf" and (octet_length({text}) > 19 or {text} rlike r'[0-9]Z?\z')"
     # A number counts seconds; the same digits between quotes would be a year.
     quoted = f"contains(value, concat('\"', {text})) or {_ESCAPED}"
     seconds = rf"{text} rlike r'^[0-9]{{1,11}}\z' and not ({quoted})"

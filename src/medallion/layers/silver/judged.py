@@ -47,4 +47,7 @@ def times_added(table: Path, versions: Iterable[int], column: str) -> tuple[str,
     if not found:
         return None
     firsts, lasts = zip(*found, strict=True)
-    return min(firsts, key=datetime.fromisoformat), max(lasts, key=datetime.fromisoformat)
+    try:
+        return min(firsts, key=datetime.fromisoformat), max(lasts, key=datetime.fromisoformat)
+    except ValueError:  # of a year that Python has not: Spark's own times have others
+        return None
