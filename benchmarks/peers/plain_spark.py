@@ -37,10 +37,11 @@ def main(root: Path, interval: str | None = None) -> None:
 
     def until_written(*queries: StreamingQuery) -> None:
         for query in queries:
-            while interval and not query.lastProgress:
-                time.sleep(0.2)
             if not interval:
                 query.awaitTermination()
+                continue
+            while not query.lastProgress:
+                time.sleep(0.2)
 
     until_written(plain_bronze(spark, config, SOURCE, interval))
 

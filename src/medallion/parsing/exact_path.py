@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pyspark.sql import types as T
 
 from medallion.lakehouse.columns import CORRUPT, RESCUED
-from medallion.parsing.json_text import HALVES, IS_FLAT, NO_ESCAPE, literal, member, sealed, texts
+from medallion.parsing.json_text import HALVES, IS_FLAT, IS_SPELLED, literal, member, sealed, texts
 from medallion.parsing.nested import (
     BEYOND_VARIANT,
     HUGE,
@@ -64,10 +64,7 @@ def exact_path(schema: Mapping[str, str]) -> str:
 
 
 _TWICE = "size(array_distinct(_keys)) < size(_keys)"
-_NOT_JSON = (
-    f"_keys is null or not is_valid_utf8(value) or {NO_ESCAPE}"
-    " or not (_flat or get(_sealed, 1) <=> md5(value))"
-)
+_NOT_JSON = f"_keys is null or not {IS_SPELLED} or not (_flat or get(_sealed, 1) <=> md5(value))"
 
 
 def _fields(schema: Mapping[str, str]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from medallion.parsing.json_text import HALVES, NO_ESCAPE, literal
+from medallion.parsing.json_text import HALVES, IS_SPELLED, literal
 from medallion.parsing.layout import LineLayout
 from medallion.parsing.nested import is_nested
 from medallion.parsing.steps import parsed
@@ -92,7 +92,7 @@ def _texts_are_whole(schema: Mapping[str, str], layout: LineLayout) -> str:
     """SQL: whether the texts of a line with escapes say what they do in the line."""
     more = [f"_parsed.`{name}`" for name, quote in layout.quotes.items() if quote]
     all_texts = more + [f"_parsed.`{n}`" for n, k in schema.items() if k in ("string", *TIMES)]
-    tests = ["is_valid_utf8(value)", f"not {NO_ESCAPE}"]
+    tests = [IS_SPELLED]
     if all_texts:  # half a character becomes a question mark
         tests.append(f"not ({HALVES} and contains(concat_ws('', {', '.join(all_texts)}), '?'))")
     if more:  # they are written to `_more` as they are

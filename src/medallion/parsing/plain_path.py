@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from medallion.lakehouse.columns import CORRUPT, RESCUED
 from medallion.parsing.exact_path import column_lacks
-from medallion.parsing.json_text import HALVES, IS_FLAT, NO_ESCAPE, is_one_value, literal, texts
+from medallion.parsing.json_text import HALVES, IS_FLAT, IS_SPELLED, is_one_value, literal, texts
 from medallion.parsing.nested import NUMBERS, PRECISE, is_nested
 from medallion.parsing.steps import struct, struct_of, with_steps
 from medallion.parsing.times import PLAIN_TIME, fits, times_of
@@ -82,8 +82,7 @@ def _is_sound(schema: Mapping[str, str]) -> str:
     said = ["_texts", *(f"to_json(_parsed.`{name}`)" for name in nested)]
     infinite += [f"contains({text}, 'Infinity')" for text in said]
     tests = [
-        "is_valid_utf8(value)",
-        f"not {NO_ESCAPE}",
+        IS_SPELLED,
         # Spark's parser ignores what follows the object, and takes one out of an array.
         f"(startswith(value, '{{') and endswith(value, '}}') and {is_one_value('value')})"
         if nested

@@ -126,11 +126,13 @@ class Bronze(Flow):
     def _lines_borne_out(self, first: int) -> Mapping[int, int]:
         """The lines that the engine counted in each batch from `first` on, less those batches of
         which the table's log says otherwise: on a cluster, what is computed twice counts twice."""
-        read = dict(self._writer.lines) if self._writer else {}  # a batch may be adding to it
-        if not self._writer or not read:
+        lines = self._writer.lines if self._writer else {}
+        for batch in list(lines):  # a batch may be adding to it
+            if batch < first:
+                del lines[batch]  # it is on record
+        read = dict(lines)
+        if not read:
             return {}
-        for batch in [batch for batch in read if batch < first]:  # it is on record
-            del self._writer.lines[batch], read[batch]
         query = checkpoints.query_id(self.config.layout.checkpoint(self.name))
         table = self.config.layout.table(self.name)
         written = log.rows_by_transaction(table, query, first)
