@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -65,8 +66,10 @@ def main(root: Path, interval: str | None = None) -> None:
         written(silver.groupBy("device").agg(count), "gold.device_totals", "complete"),
     )
     if interval:
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-        spark.streams.awaitAnyTermination()
+        told = threading.Event()
+        signal.signal(signal.SIGTERM, lambda *_: told.set())
+        while not told.is_set():
+            spark.streams.awaitAnyTermination(1)  # raises what a query has failed of
     spark.stop()
 
 
