@@ -115,7 +115,7 @@ class AnyFile:
             return -1 if self.ending == ".GZ" else None
         if self.harm == "twice":  # that is told where it is certain, else it is lines
             return None if self.ending.lower() == ".gz" else -1
-        return -1
+        return None
 
 
 def lines_of(text: bytes) -> list[bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
 from dataclasses import replace
@@ -81,6 +82,36 @@ def test_a_header_that_cannot_be_read_puts_aside_its_file_only(lakehouse: Lakeho
     }
     assert rejected(home) == sorted(files)
     assert audit(home.config, everything=True).findings == ()
+
+
+def test_what_spark_reads_a_part_of_and_does_not_fail_is_put_aside(lakehouse: Lakehouse) -> None:
+    """A bit of a block's mark, the start of a second stream, its end, and what follows it."""
+    home = only(lakehouse)
+    long = b"".join(b'{"Index": %d, "Device": "%x"}\n' % (n, n * 7919) for n in range(9_000))
+    packed, short = bz2.compress(long, 1), bz2.compress(f"{row(1)}\n".encode())
+    framed = home.land("activity", "frames.json.zst")
+    zstd(framed)
+    frame = framed.with_name(".frame")
+    sql = f"""copy (select 1 as "Index") to '{frame}' (format json, compression zstd)"""
+    duckdb.execute(sql)
+    files = {
+        "mark.json.bz2": packed[:4] + bytes([packed[4] ^ 1]) + packed[5:],
+        "second.json.bz2": short + b"BZx" + packed[3:],
+        "end.json.bz2": short + packed[:-5],
+        "more.json.bz2": short + bytes(9),
+        "frames.json.zst": frame.read_bytes() + framed.read_bytes(),
+    }
+    frame.unlink()
+    for name, data in files.items():
+        home.land("activity", name).write_bytes(data)
+    home.land("activity", "good.json.bz2").write_bytes(short + bz2.compress(row(2).encode()))
+    home.fill("bronze")
+    assert indexes(home) == [1, 2]
+    assert states(home) == {**dict.fromkeys(files, REJECTED), "good.json.bz2": INGESTED}
+    told = {name: entry.why or "" for (name, _), entry in book(home).items() if name in files}
+    torn = {name for name, why in told.items() if why.startswith("torn: its ")}
+    spoilt = {name for name, why in told.items() if why.endswith("pack it anew")}
+    assert (torn, torn | spoilt) == ({"end.json.bz2", "frames.json.zst"}, set(files))
 
 
 def zstd(file: Path) -> None:

@@ -79,6 +79,22 @@ def test_torn(tmp_path: Path, codec: str, left: int) -> None:
         found.read()
 
 
+@pytest.mark.parametrize("codec", PACK)
+@pytest.mark.parametrize("after", [b"garbage", bytes(9), b"x", LONG])
+def test_what_follows_is_no_end(tmp_path: Path, codec: str, after: bytes) -> None:
+    (tmp_path / f"a{codec}").write_bytes(PACK[codec](b"{}\n") + after)
+    with opened(tmp_path / f"a{codec}") as found, pytest.raises(FAULTS):
+        found.read()
+
+
+@pytest.mark.parametrize("codec", PACK)
+def test_many_small_ones(tmp_path: Path, codec: str) -> None:
+    """More of them than fit into what is read at once."""
+    (tmp_path / f"a{codec}").write_bytes(PACK[codec](b'{"Index": 1}\n') * 9_000)
+    with opened(tmp_path / f"a{codec}") as found:
+        assert found.read() == b'{"Index": 1}\n' * 9_000
+
+
 @pytest.mark.parametrize("name", ["a.json.lz4", "a.SNAPPY"])
 @pytest.mark.parametrize("data", [b"", b"{}\n", b"\x00\x00\x00\x03\x03\x08{}\n"])
 def test_other_codecs_are_refused(tmp_path: Path, name: str, data: bytes) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from medallion.sources.files.lengths import why_too_long
+from medallion.sources.files.lengths import why_unfit
 from tests.support.home import a_source
 
 LIMIT = 1000
@@ -26,7 +26,7 @@ PACK: dict[str, Callable[[bytes], bytes]] = {
 
 def found(file: Path, data: bytes, **settings: Any) -> str | None:
     file.write_bytes(data)
-    return why_too_long(file, a_source(max_line_bytes=LIMIT, **settings))
+    return why_unfit(file, a_source(max_line_bytes=LIMIT, **settings))
 
 
 def line(length: int) -> bytes:
@@ -108,16 +108,23 @@ def test_documents(tmp_path: Path, codec: str, length: int) -> None:
 
 def test_a_limit_is_told_as_it_is_configured(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(line(2**21 + 1))
-    why = why_too_long(tmp_path / "a.json", a_source(max_line_bytes=2**21))
+    why = why_unfit(tmp_path / "a.json", a_source(max_line_bytes=2**21))
     assert why is not None
     assert why.startswith("line 1 is longer than 2 MiB, the max_line_bytes")
 
 
 def test_a_file_that_cannot_be_read_is_told_by_others(tmp_path: Path) -> None:
-    packed = gzip.compress(b"".join(b"%d\n" % n for n in range(9000)))
-    assert found(tmp_path / "a.json.gz", packed[: len(packed) // 2]) is None
-    assert found(tmp_path / "b.json.gz", b"x" * 5000) is None
-    assert why_too_long(tmp_path / "gone.json", a_source()) is None
+    assert why_unfit(tmp_path / "gone.json", a_source()) is None
+    assert why_unfit(tmp_path / "gone.json.bz2", a_source()) is None
+
+
+@pytest.mark.parametrize("codec", [codec for codec in PACK if codec])
+def test_what_does_not_unpack_to_its_end_is_told(tmp_path: Path, codec: str) -> None:
+    packed = PACK[codec](b"".join(b"%d\n" % n for n in range(9000)))
+    why = found(tmp_path / f"a.json{codec}", packed[: len(packed) // 2])
+    assert why == f"torn: its {codec[1:]} data ends too soon"
+    why = found(tmp_path / f"b.json{codec}", b"x" * 5000) or ""
+    assert why.startswith(f"cannot be read: its bytes are not all {codec[1:]} data")
 
 
 class Reads:
@@ -161,9 +168,9 @@ def test_a_large_file_is_read_in_a_few_places_only(
     source = a_source(max_line_bytes=2**24)
     reads = Reads(monkeypatch)
     for name in ("b.json", "c.json.gz"):
-        assert why_too_long(tmp_path / name, source) is None
+        assert why_unfit(tmp_path / name, source) is None
     assert reads.bytes == 0
-    assert why_too_long(tmp_path / "a.json", source) is None
+    assert why_unfit(tmp_path / "a.json", source) is None
     assert reads.bytes == 5 * 2**16
 
 
@@ -172,7 +179,7 @@ def test_a_few_bytes_that_unpack_to_a_long_line(tmp_path: Path, codec: str) -> N
     """Bzip2 makes 45 bytes of megabytes. Found by the fuzzer, seed 84283."""
     file = tmp_path / f"a.json{codec}"
     file.write_bytes(PACK[codec](line(2**20 + 1)))
-    why = why_too_long(file, a_source(max_line_bytes=2**20))
+    why = why_unfit(file, a_source(max_line_bytes=2**20))
     assert (why or "").startswith("line 1 is longer than 1 MiB")
     file.write_bytes(PACK[codec](line(2**20)))
-    assert why_too_long(file, a_source(max_line_bytes=2**20)) is None
+    assert why_unfit(file, a_source(max_line_bytes=2**20)) is None

@@ -13,9 +13,8 @@ from medallion.config.model import TYPED
 from medallion.errors import MedallionError
 from medallion.lakehouse.text import counted
 from medallion.ops.ledger import REPLACED, Entry
-from medallion.sources.files import codecs, csv_form, heads, record, reject, typed_counts
+from medallion.sources.files import codecs, csv_form, heads, lengths, record, reject, typed_counts
 from medallion.sources.files.attempts import WHY, parts, works
-from medallion.sources.files.lengths import why_too_long
 from medallion.sources.files.record import Handed
 from medallion.spark.errors import SPARK_ERRORS, one_line
 
@@ -86,7 +85,7 @@ class FileBatch:
 
         def why_unfit(path: Path) -> str | None:
             # In this order: CSV is looked at row by row, and none is longer than may be held.
-            why = reject.why_not_text(path) or why_too_long(path, source)
+            why = reject.why_not_text(path) or lengths.why_unfit(path, source)
             return why or (csv_form.why_unfit(path) if is_csv else None)
 
         return self.files.put_aside(entries, why_unfit)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import bz2
-import gzip
 import io
 import os
 import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -22,8 +22,11 @@ CODECS = (".gz", ".bz2", ".deflate", ".zst")
 REFUSED_CODECS = (".lz4", ".snappy")
 # What a packed byte may be at most. (Source: zlib's technical details; of the others none is told.)
 MOST_UNPACKED = {".gz": 1032, ".deflate": 1032}
+_TORN = "its data ends too soon"
 _USUAL = 8  # times that JSON becomes smaller, or a little more
+_GZIP, _ZLIB = 31, 15  # what zlib calls its formats
 _CHUNK = 1 << 20
+_PACKED = 1 << 16  # of which a rest is copied for each member that ends in it
 
 
 # What fails where a file cannot be read or unpacked.
@@ -42,13 +45,19 @@ def opened(path: Path) -> IO[bytes]:
             holds something else.
     """
     suffix = path.suffix.lower() if path.stat().st_size else ""
-    if suffix == ".gz":
-        return cast(IO[bytes], gzip.open(path, "rb"))
-    if suffix == ".bz2":
-        return cast(IO[bytes], bz2.open(path, "rb"))
     if suffix in _PIECES:
         return io.BufferedReader(_Unpacked(path, _PIECES[suffix]))
     return path.open("rb")
+
+
+def why_spoilt(path: Path, error: Exception) -> str | None:
+    """What is wrong with a file that could not be unpacked; None where it is not for its bytes."""
+    suffix = path.suffix.lower()
+    if suffix not in CODECS or getattr(error, "errno", None) is not None:
+        return None
+    if isinstance(error, EOFError):
+        return f"torn: its {suffix[1:]} data ends too soon"
+    return f"cannot be read: its bytes are not all {suffix[1:]} data ({error}): pack it anew"
 
 
 def unpacked_size(path: Path, size: int) -> int:
@@ -92,21 +101,35 @@ class _Unpacked(io.RawIOBase):
         super().close()
 
 
-def _deflate(file: IO[bytes]) -> Iterator[bytes]:
-    """zlib's format, one stream after the other."""
-    stream, given = zlib.decompressobj(), file.read(_CHUNK)
+def _deflate(file: IO[bytes], kind: int) -> Iterator[bytes]:
+    """zlib's formats, one stream after the other."""
+    stream, given = zlib.decompressobj(kind), file.read(_PACKED)
     if not given:
         return
     while given or not stream.eof:
         found = stream.decompress(given, _CHUNK)
         yield found
         if stream.eof:
-            given = stream.unused_data or file.read(_CHUNK)
-            stream = zlib.decompressobj() if given else stream
+            given = stream.unused_data or file.read(_PACKED)
+            stream = zlib.decompressobj(kind) if given else stream
         else:
-            given = stream.unconsumed_tail or file.read(_CHUNK)
+            given = stream.unconsumed_tail or file.read(_PACKED)
             if not (given or found):  # of what it holds already, some may be still to come
-                raise EOFError("its deflate data ends too soon")
+                raise EOFError(_TORN)
+
+
+def _bzip2(file: IO[bytes]) -> Iterator[bytes]:
+    """One stream after the other; Python's own reader takes what follows the first for nothing."""
+    stream, given = bz2.BZ2Decompressor(), file.read(_PACKED)
+    while given or not stream.eof:
+        yield stream.decompress(given, _CHUNK)
+        if stream.eof:
+            given = stream.unused_data or file.read(_PACKED)
+            stream = bz2.BZ2Decompressor() if given else stream
+        else:
+            given = file.read(_PACKED) if stream.needs_input else b""
+            if stream.needs_input and not given:
+                raise EOFError(_TORN)
 
 
 def _zstandard(file: IO[bytes]) -> Iterator[bytes]:
@@ -123,6 +146,8 @@ def _zstandard(file: IO[bytes]) -> Iterator[bytes]:
 
 
 _PIECES: dict[str, Callable[[IO[bytes]], Iterator[bytes]]] = {
-    ".deflate": _deflate,
+    ".gz": partial(_deflate, kind=_GZIP),
+    ".deflate": partial(_deflate, kind=_ZLIB),
+    ".bz2": _bzip2,
     ".zst": _zstandard,
 }

@@ -13,23 +13,27 @@ from pathlib import Path
 from typing import IO
 
 from medallion.config.model import SourceConfig
-from medallion.sources.files.codecs import CODECS, FAULTS, MOST_UNPACKED, opened
+from medallion.sources.files.codecs import CODECS, FAULTS, MOST_UNPACKED, opened, why_spoilt
 
 _CHUNK = 1 << 20
 _PIECE = 1 << 16
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
-def why_too_long(path: Path, source: SourceConfig) -> str | None:
-    """Which line of a file is longer than `max_line_bytes`; None where none is, or it is torn."""
+def why_unfit(path: Path, source: SourceConfig) -> str | None:
+    """Which line of a file is longer than `max_line_bytes`; None where none is.
+
+    Where that takes unpacking it, as it does for bzip2 and zstandard, also why it cannot be
+    unpacked: of those, Spark reads what comes before a spoilt place, or after it, and does not fail.
+    """
     limit, suffix = source.max_line_bytes, path.suffix.lower()
     try:
         size = path.stat().st_size
         if _cannot_be_long(size, suffix, limit):
             return None
         found = _what_is_too_long(path, source, size)
-    except FAULTS:  # whoever reads it next tells
-        return None
+    except FAULTS as error:  # what is not for its bytes, whoever reads it next tells
+        return why_spoilt(path, error)
     if found is None:
         return None
     return (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -13,7 +12,7 @@ from pathlib import Path
 from medallion.config.model import SourceConfig
 from medallion.lakehouse.layout import REASON, Layout
 from medallion.ops.ledger import REJECTED, Entry, Ledger
-from medallion.sources.files.codecs import CODECS, FAULTS, REFUSED_CODECS, opened
+from medallion.sources.files.codecs import CODECS, FAULTS, REFUSED_CODECS, opened, why_spoilt
 from medallion.sources.files.listing import below_folder, free_name
 from medallion.sources.files.moving import Moves
 
@@ -64,15 +63,13 @@ def why_not_text(path: Path) -> str | None:
 
 def why_unreadable(path: Path) -> str | None:
     """Why a file cannot be read to its end; None where it can be."""
-    suffix = path.suffix.lower()
     try:
         with opened(path) as file:
             while file.read(_CHUNK):
                 pass
-    except EOFError:
-        return f"torn: its {suffix[1:]} data ends too soon"
-    except (OSError, zlib.error) as error:
-        return f"cannot be read: {getattr(error, 'strerror', None) or error}"
+    except FAULTS as error:
+        system = getattr(error, "strerror", None) or error
+        return why_spoilt(path, error) or f"cannot be read: {system}"
     return None
 
 
