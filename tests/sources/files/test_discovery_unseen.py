@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -88,6 +89,34 @@ def test_files_in_a_folder_that_cannot_be_entered_are_told_and_taken_once_it_can
     ]
     assert home.states()["2024-05-01/deep", 1] == VANISHED
     assert not home.layout.rejected("activity").exists()
+
+
+@pytest.mark.parametrize("seconds", [-62_135_596_801, 253_402_300_800, 2**62])
+def test_a_time_that_no_table_holds_holds_up_its_own_file_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: int
+) -> None:
+    """Before year 1, after 9999, and more microseconds than a long has: a tmpfs keeps any of them.
+
+    (PySpark's own rows, Python's datetime and Delta's timestamps end there.)
+    """
+    home = Home(tmp_path)
+    odd, whole = home.land("odd.json"), Path.lstat
+    home.land("good.json")
+
+    def lstat(path: Path) -> Any:
+        found = whole(path)
+        if path != odd:
+            return found
+        size, time = found.st_size, seconds * 10**9
+        return SimpleNamespace(st_mode=found.st_mode, st_size=size, st_mtime_ns=time)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "lstat", lstat)
+        assert [home.poll(), home.poll()] == [1, 0]
+        state, why = whys(home)["odd.json"]
+        assert (state, (why or "").endswith("years 2 to 9998: touch it")) == (PENDING, True)
+    assert home.poll() == 1
+    assert sorted(home.handed()) == [("good.json", 1), ("odd.json", 1)]
 
 
 def test_files_that_wait_in_a_folder_that_is_closed_have_not_vanished(nobodys: Home) -> None:

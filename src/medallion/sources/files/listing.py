@@ -16,6 +16,8 @@ from medallion.ops.ledger import File
 from medallion.sources.files.walk import Problem, is_hidden, unseen, walk
 
 _LONGEST_NAME = 255  # bytes
+# Years that Python has in every zone, in microseconds since 1970; some file systems know more.
+_TIMES = range(-62_104_060_800_000_000, 253_370_764_800_000_000)
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,7 @@ def look_at(place: Path, path: str) -> File | None:
     """The file of a place under another path. Spark knows times to the millisecond.
 
     Raises:
-        OSError: it cannot be looked at.
+        OSError: it cannot be looked at, or has a time that no table could hold.
     """
     try:
         found = place.lstat()
@@ -163,7 +165,10 @@ def look_at(place: Path, path: str) -> File | None:
         return None
     if not S_ISREG(found.st_mode):  # a link in the place of a file leads to another one
         return None
-    return File(path, found.st_size, found.st_mtime_ns // 1_000_000 * 1000)
+    modified_at = found.st_mtime_ns // 1_000_000 * 1000
+    if modified_at not in _TIMES:
+        raise OSError("its modification time is none of the years 2 to 9998: touch it")
+    return File(path, found.st_size, modified_at)
 
 
 def stat(layout: Layout, path: str) -> File | None:
