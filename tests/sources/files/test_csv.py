@@ -45,6 +45,7 @@ PATTERNS = ["sales [2024-05].csv", "{a,b}.csv", "a*.csv", "a?.csv", "a\\b.csv", 
 MORE = {
     "twice.csv": b'Index,Index,"a ""b"""\n1,2,c\n',
     "text.csv.zst": b"Device,Index\nc,4\n",
+    "wider.csv": b",".join([b"c"] * 2001) + b"\n1\n",
 }
 
 
@@ -146,6 +147,9 @@ def test_csv_of_rare_codecs(taken: Lakehouse) -> None:
 
 def test_csv_of_many_columns(taken: Lakehouse) -> None:
     assert found(taken, "Index")["wide.csv"] == [(0,), (1,), (2,)]
+    entry = book(taken)["wider.csv", 1]
+    assert entry.state == REJECTED
+    assert (entry.why or "").startswith("its header has 2,001 fields, and 2,000 is the most")
 
 
 @pytest.mark.slow

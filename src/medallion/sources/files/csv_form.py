@@ -16,6 +16,8 @@ from medallion.sources.files.codecs import FAULTS, opened
 LATIN_1, UTF_8 = "ISO-8859-1", "UTF-8"
 _BOM = "\ufeff".encode().decode(LATIN_1)
 _MOST_RETURNS = 2  # \r\r\n is what Python writes on Windows without newline=""
+# Of 3,000, Spark plans each batch for minutes; a table has room for a quarter of these as columns.
+_MOST_FIELDS = 2_000
 _CACHED = 1 << 14  # files; a few numbers each
 csv.field_size_limit(sys.maxsize)  # a header may be long
 
@@ -68,6 +70,11 @@ def why_unfit(file: Path) -> str | None:
         start = _start(file)
         if start is None:
             return None
+        if len(start.header) > _MOST_FIELDS:
+            return (
+                f"its header has {len(start.header):,} fields, and {_MOST_FIELDS:,} is the most: "
+                "part it into files of fewer columns, or write it as lines of JSON"
+            )
         ends = _ends(file, start)
         spoilt = _not_utf8(file) if start.encoding == UTF_8 else None
     except FAULTS:  # whoever reads it next tells

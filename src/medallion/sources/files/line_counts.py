@@ -16,7 +16,7 @@ from medallion.sources.files.codecs import opened
 
 # What a line may consist of and still be blank; Python's own idea of it is wider.
 _BLANK = " \t\r\n\v\f"
-_BOM = "\ufeff"
+_BOM = "\ufeff".encode().decode("latin-1")
 csv.field_size_limit(sys.maxsize)
 
 
@@ -72,16 +72,16 @@ def _one_end(lines: Iterator[str], end: str) -> Iterator[str]:
 
 
 def _without_bom(lines: Iterable[str]) -> Iterator[str]:
-    bom = _BOM.encode().decode("latin-1")
     for number, line in enumerate(lines):
-        yield line.removeprefix(bom) if number == 0 else line
+        yield line.removeprefix(_BOM) if number == 0 else line
 
 
 def _items(text: str) -> int:
+    text = text.removeprefix(_BOM)
     if not text.strip(_BLANK):
         return 0
     try:
-        decoded = text.encode("latin-1").decode("utf-8-sig")
+        decoded = text.encode("latin-1").decode()
         # A number stays text: Python reads none of more than 4,300 digits.
         document = json.loads(decoded, parse_int=str, parse_float=str, parse_constant=_refuse)
     except (ValueError, RecursionError):  # too deep for Spark, too
