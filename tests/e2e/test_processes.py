@@ -100,6 +100,22 @@ def total(landed: list[dict[str, int]], figure: str) -> int:
     return sum(each[figure] for each in landed)
 
 
+def interrupt_a_night(cli: Cli) -> None:
+    """By Ctrl-C, once it has something to do."""
+    night = cli.start("nightly", start_new_session=True)
+    assert night.stdout
+    while not night.stdout.readline().startswith("session"):
+        assert night.poll() is None
+    os.killpg(night.pid, signal.SIGINT)
+    out, err = night.communicate(timeout=60)
+    assert (night.returncode, err.splitlines()[-1]) == (
+        130,
+        "medallion: interrupted; the next run goes on from here.",
+    )
+    assert "Traceback" not in err
+    assert "balance" not in out
+
+
 # Five rows, one of them there twice; they are older than all others, so each is late.
 BACKFILLED = Counter(lines=5, expected_silver=4, duplicates=1)
 
@@ -153,6 +169,7 @@ def test_a_stream_a_backfill_beside_it_and_a_night(
     assert "Traceback" not in err
 
     landed.append(land())
+    interrupt_a_night(cli)
     assert lakehouse.nightly().is_good
     assert in_gold(root) == total(landed, "expected_silver")
     read, write = os.pipe()

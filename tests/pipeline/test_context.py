@@ -33,7 +33,7 @@ def test_queries_are_stopped_before_spark(
     spark.version = "4"  # type: ignore[attr-defined]
     active = [Stopped("query", order, error)]
     spark.streams = SimpleNamespace(active=active)  # type: ignore[attr-defined]
-    monkeypatch.setattr(context, "spark_session", lambda *_, **__: spark)
+    monkeypatch.setattr(context, "session_of_command", lambda *_: spark)
     with (
         pytest.raises(KeyboardInterrupt),
         context.open_pipeline(lakehouse.config, "test", ["bronze"], lambda _: None),

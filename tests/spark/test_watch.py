@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,11 +13,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from medallion.spark import query
+from medallion.spark import query, signals
 from medallion.spark.errors import StreamError
 from medallion.spark.query import Run
 from medallion.spark.sink import Sink
-from medallion.spark.watch import Watch
+from medallion.spark.watch import Watch, await_end
 
 
 def test_a_query_for_which_nothing_happens_is_told_every_five_minutes() -> None:
@@ -37,6 +38,27 @@ def test_a_query_for_which_nothing_happens_is_told_every_five_minutes() -> None:
     for now[0] in range(605, 900, 5):
         watch.look(runs)
     assert len(said) == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_who_waits_stops_the_queries_at_a_signal(number: signal.Signals) -> None:
+    """That they have been asked to is all that the signal does: what was cut in two would tell."""
+    stopped: list[str] = []
+
+    def a_run(name: str) -> Any:
+        return SimpleNamespace(
+            is_active=True, collect=lambda: None, stop=lambda: stopped.append(name)
+        )
+
+    with signals.ending() as end:
+        signals.pass_on()
+        signal.raise_signal(number)
+        assert end.is_asked_for
+        with pytest.raises(KeyboardInterrupt) as raised:
+            await_end([a_run("silver.a"), a_run("silver.b")], print)
+    assert raised.value.args == (number,)
+    assert stopped == ["silver.a", "silver.b"]
+    signals.pass_on()  # beyond it nothing has come
 
 
 def test_a_query_that_hangs_is_given_up(spark: SparkSession, tmp_path: Path) -> None:

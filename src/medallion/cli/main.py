@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -34,9 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # head has seen enough of what a command that only looks had to show
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         _print_error("medallion: interrupted; the next run goes on from here.")
-        return 130
+        return 128 + next(iter(interrupt.args), signal.SIGINT)  # as a shell has it
     except Exception as error:
         return _unforeseen(error, options.debug)
 

@@ -21,8 +21,9 @@ from medallion.lakehouse.text import Say, counted
 from medallion.layers.gold.flow import made_of
 from medallion.layers.gold.transform import groups
 from medallion.sources.base import Recount
+from medallion.spark import signals
 from medallion.spark.errors import SPARK_ERRORS, one_line
-from medallion.spark.session import spark_session
+from medallion.spark.session import session_of_command
 
 # Sums of fractions depend on the order of their terms: so much, of the greater one, is the same.
 # Terms that cancel leave of 0 what is small beside them, and they are taken to be of 1 at least.
@@ -42,6 +43,7 @@ def recount(config: Config, say: Say) -> Recount:
     if read:
         with _session(config, say) as spark:
             for same in read:
+                signals.pass_on()
                 _compare(spark, config, same, found)
     return found
 
@@ -53,11 +55,12 @@ def _session(config: Config, say: Say) -> Iterator[SparkSession]:
         yield there
         return
     say("starting Spark, to aggregate silver anew and compare gold with it")
-    spark = spark_session(config, "medallion audit")
-    try:
-        yield spark
-    finally:
-        spark.stop()
+    with signals.ending():
+        spark = session_of_command(config, "medallion audit")
+        try:
+            yield spark
+        finally:
+            spark.stop()
 
 
 def _compare(spark: SparkSession, config: Config, same: Same, found: Recount) -> None:

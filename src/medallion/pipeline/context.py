@@ -14,8 +14,9 @@ from medallion.lakehouse.text import Say
 from medallion.ops import refresh_plan
 from medallion.pipeline import refresh
 from medallion.pipeline.pipeline import Pipeline
+from medallion.spark import signals
 from medallion.spark.errors import SPARK_ERRORS, in_words
-from medallion.spark.session import spark_session
+from medallion.spark.session import session_of_command
 from medallion.spark.workload import Work
 
 
@@ -41,13 +42,15 @@ def open_pipeline(
     Raises:
         UsageError: another process writes one of the layers.
         ConfigError: Spark's settings cannot be read.
+        KeyboardInterrupt: Ctrl-C or SIGTERM has come, and what was on has been stopped.
     """
-    with lock.hold(config.layout, layers, command):
+    with lock.hold(config.layout, layers, command), signals.ending():
         say(f"medallion {command} on {config.layout.root}")
         started = time.monotonic()
-        spark = spark_session(config, f"medallion {command}", debug, work=work)
-        say(f"session   {time.monotonic() - started:5.1f} s  (Spark {spark.version})")
+        spark = session_of_command(config, f"medallion {command}", debug, work)
         try:
+            signals.pass_on()
+            say(f"session   {time.monotonic() - started:5.1f} s  (Spark {spark.version})")
             pipeline = Pipeline(spark, config, command, say)
             _end_refresh(pipeline, layers)
             yield pipeline

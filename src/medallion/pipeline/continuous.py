@@ -9,12 +9,12 @@ from medallion.config.values import Duration
 from medallion.errors import MedallionError, NoAnswerError
 from medallion.lakehouse import tables
 from medallion.layers.flow import Flow
-from medallion.pipeline import maintenance, refresh, signals
+from medallion.pipeline import maintenance, refresh
 from medallion.pipeline.notices import Notices
 from medallion.pipeline.pipeline import Pipeline
 from medallion.pipeline.record import Record
 from medallion.pipeline.tries import FIRST_PAUSE, Kept
-from medallion.spark import query, remedies
+from medallion.spark import query, remedies, signals
 from medallion.spark.errors import SPARK_ERRORS, StreamError, in_words, ours
 from medallion.spark.query import Run
 from medallion.spark.watch import PATIENCE, Watch
@@ -35,14 +35,14 @@ def serve(pipeline: Pipeline, layers: Sequence[str], trigger: str) -> None:
     if "gold" in layers:
         for error in (each for layer in layers for each in refresh.finish(pipeline, layer)):
             pipeline.say(f"{error}; the others go on")
-    with signals.ending() as is_asked:
+    with signals.ending() as end:
         stream = Stream(pipeline, layers, trigger)
         try:
             stream.start()
             pipeline.say(f"on: {', '.join(layers)} every {trigger}; Ctrl-C or SIGTERM ends it")
             while stream.is_on:
                 time.sleep(LOOK_SECONDS)
-                if is_asked():
+                if end.is_asked_for:
                     break
                 stream.look()
         except Exception:

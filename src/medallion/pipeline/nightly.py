@@ -23,6 +23,7 @@ from medallion.pipeline.report import GateResult, Report
 from medallion.quality.gates import Gates
 from medallion.quality.results import Failure
 from medallion.quality.suites import of_no_table, read_suite
+from medallion.spark import signals
 from medallion.spark.errors import SPARK_ERRORS, in_words
 
 Waiting = tuple[Flow, Future[GateResult | None]]
@@ -171,6 +172,7 @@ class Nightly:
         self.report.docs = str(docs) if docs else None
 
     def _timed(self, name: str, work: Any) -> None:
+        signals.pass_on()
         started = time.monotonic()
         with self._reporting_errors(name):
             work()

@@ -29,8 +29,8 @@ from medallion.pipeline import settlement
 from medallion.spark import fatal
 from medallion.spark.errors import StreamError, one_line, ours, together
 from medallion.spark.progress import BatchProgress
-from medallion.spark.query import AVAILABLE_NOW, await_all, trigger
-from medallion.spark.watch import Watch
+from medallion.spark.query import AVAILABLE_NOW, trigger
+from medallion.spark.watch import await_end
 
 _KINDS: Mapping[str, Callable[..., Flow]] = {
     "bronze": Bronze,
@@ -172,7 +172,7 @@ class Pipeline:
             except MedallionError as error:
                 failures.append((flow, error))
         with suppress(StreamError):  # of all that failed: each has its own
-            await_all((flow.ran for flow in started), Watch(self.say).look)
+            await_end((flow.ran for flow in started), self.say)
         failures += [
             (flow, StreamError(f"{flow.name}: {told}"))
             for flow in started

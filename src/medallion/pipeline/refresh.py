@@ -26,8 +26,8 @@ from medallion.pipeline.pipeline import Pipeline
 from medallion.pipeline.settlement import row_of
 from medallion.spark import checkpoints
 from medallion.spark.errors import ours, together
-from medallion.spark.query import AVAILABLE_NOW, await_all, trigger
-from medallion.spark.watch import Watch
+from medallion.spark.query import AVAILABLE_NOW, trigger
+from medallion.spark.watch import await_end
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def _publish_anew(pipeline: Pipeline, name: str) -> None:
     flow.forget(pipeline.runs.last_batch(name))
     if not pipeline.begin(flow, trigger(AVAILABLE_NOW)):
         raise UsageError(f"{name} waits: nothing has landed that tells its schema.")
-    await_all([flow.ran], Watch(pipeline.say).look)
+    await_end([flow.ran], pipeline.say)
     sent = sum(map(flow.sent, flow.ran.batches.values()))
     if failures := pipeline.settle([flow]):
         raise next(iter(failures.values()))
@@ -191,7 +191,7 @@ def _rebuild(pipeline: Pipeline, table: str, then: Sequence[str]) -> None:
         raise UsageError(
             f"{table} cannot be rebuilt yet: nothing has landed that tells its schema."
         )
-    await_all([flow.ran], Watch(pipeline.say).look)
+    await_end([flow.ran], pipeline.say)
     row = row_of(beside.config, beside.runs, flow, flow.settle(-1), is_new=True)
     row |= {"run_id": pipeline.run_id, "command": f"refresh {table}", "state": REFRESHED}
     before = tables.row_count(layout.table(table))

@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from pyspark import SparkConf, SparkContext
@@ -103,6 +104,15 @@ def spark_session(
         setattr(jvm, name, getattr(jvm, name))
     fatal.watch(session)
     return session
+
+
+def session_of_command(
+    config: Config, name: str, debug: bool = False, work: Work = Work.ENDLESS
+) -> SparkSession:
+    """The same for a command, which ends as `signals` has it: PySpark takes over Ctrl-C where it is
+    started in the main thread."""
+    with ThreadPoolExecutor(1) as beside:
+        return beside.submit(spark_session, config, name, debug, work=work).result()
 
 
 def _started(builder: SparkSession.Builder, master: str | None) -> SparkSession:

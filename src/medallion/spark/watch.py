@@ -9,7 +9,8 @@ from typing import Any
 from pyspark import SparkContext
 
 from medallion.lakehouse.text import Say
-from medallion.spark.query import Run
+from medallion.spark import signals
+from medallion.spark.query import Run, await_all
 
 PATIENCE = 300.0  # seconds
 _PAUSE = 10.0  # between two looks: an idle query gives a sign as often
@@ -62,6 +63,22 @@ class Watch:
                     )
                 since = now
             self._seen[id(run)] = (sign, since)
+
+
+def await_end(runs: Iterable[Run], say: Say) -> None:
+    """Wait until queries have ended, and watch them; see `query.await_all`.
+
+    Raises:
+        StreamError: at least one failed.
+        KeyboardInterrupt: a signal asks for an end, and they have been stopped.
+    """
+    watch = Watch(say)
+
+    def look(waiting: Iterable[Run]) -> None:
+        signals.pass_on()
+        watch.look(waiting)
+
+    await_all(runs, look)
 
 
 def _tasks_done() -> tuple[tuple[int, int], ...]:

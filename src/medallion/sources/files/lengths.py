@@ -24,7 +24,7 @@ def why_unfit(path: Path, source: SourceConfig) -> str | None:
     """Which line of a file is longer than `max_line_bytes`; None where none is.
 
     Where that takes unpacking it, as it does for bzip2 and zstandard, also why it cannot be
-    unpacked: of those, Spark reads what comes before a spoilt place, or after it, and does not fail.
+    unpacked: of those, Spark reads what comes before a spoilt place or after it, without failing.
     """
     limit, suffix = source.max_line_bytes, path.suffix.lower()
     try:

@@ -1,0 +1,67 @@
+"""What ends a process: SIGTERM and Ctrl-C, taken up where nothing is cut in two.
+
+A call to Java that a signal cuts in two leaves a stack trace, and while Java starts, Java as well.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_NUMBERS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Ending:
+    """Takes note of the first signal; nothing else happens until somebody asks.
+
+    Who presses Ctrl-C once more, a second later, does not want to wait for a clean end. (A SIGTERM
+    may come twice: `timeout` sends it to the process and to its group.)
+    """
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self._at = 0.0
+
+    @property
+    def is_asked_for(self) -> bool:
+        """Whether one of the signals has come."""
+        return self.number is not None
+
+    def note(self, number: int, _: object) -> None:
+        """Handle a signal.
+
+        Raises:
+            KeyboardInterrupt: at the second Ctrl-C.
+        """
+        if self.number is None:
+            self.number, self._at = number, time.monotonic()
+        elif number == signal.SIGINT and time.monotonic() - self._at > 1:
+            raise KeyboardInterrupt(number)
+
+
+_endings: list[Ending] = []
+
+
+@contextmanager
+def ending() -> Iterator[Ending]:
+    """Within it the signals are only noted.
+
+    Raises:
+        KeyboardInterrupt: within it, at the second Ctrl-C.
+    """
+    _endings.append(found := Ending())
+    before = {number: signal.signal(number, found.note) for number in _NUMBERS}
+    try:
+        yield found
+    finally:
+        _endings.remove(found)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def pass_on() -> None:
+    """Raise KeyboardInterrupt, with the signal's number, if one has come: here it may end."""
+    if _endings and _endings[-1].number is not None:
+        raise KeyboardInterrupt(_endings[-1].number)
