@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 from medallion.cli import commands, main
 from medallion.errors import ConfigError, MedallionError, UsageError
@@ -124,6 +126,36 @@ def test_a_root_that_is_misspelled_is_told(root: Path, capsys: pytest.CaptureFix
     for command in LOOKS:
         assert str(root) in refused(capsys, *command)
     assert "Not a directory" in refused(capsys, "land")
+
+
+def test_what_cannot_be_shown_is_told(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Standard output on a disk that is full."""
+    root.mkdir()
+    for command in (["status"], ["sql", "--csv", "select 1 as n"]):
+        with Path("/dev/full").open("w") as full, monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", full)
+            assert main.main(command) == 2
+        told = "medallion: what there is to show cannot be written: No space left on device.\n"
+        assert capsys.readouterr().err == told
+
+
+def test_land_without_a_reader(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    conf = tmp_path / "conf"
+    shutil.copytree(PROJECT / "conf", conf)
+    file = conf / "pipeline.yaml"
+    settings = yaml.safe_load(file.read_text())
+    del settings["sources"]["activity"]
+    file.write_text(yaml.safe_dump({"sources": settings["sources"], "gold": {}}))
+    monkeypatch.setenv("MEDALLION_CONF", str(conf))
+    for command in (["land"], ["land", "--source", "activity"]):
+        assert "has no source activity, and nobody would read" in refused(capsys, *command)
+    assert main.main(["land", "--source", "event", "--rows", "9"]) == 0
+    assert {path.name for path in (root / "landing").iterdir()} >= {"event"}
+    assert not (root / "landing/activity").exists()
 
 
 def test_a_configuration_that_is_not_there(

@@ -27,11 +27,12 @@ def land(config: Config, options: argparse.Namespace) -> int:
     if options.sample:
         return _land_sample(config, options)
     from medallion.cli.render import land as render
-    from medallion.factory import DataFactory
+    from medallion.factory import DataFactory, refuse_unread
 
+    refuse_unread(config.sources, options.source)
     factory = DataFactory(config.layout.root / "landing", seed=options.seed, dirty=options.dirty)
-    reports = factory.land(options.batches, options.files, options.rows, options.source)
-    return _report(options, render, reports)
+    landed = factory.land(options.batches, options.files, options.rows, options.source)
+    return _report(options, render, landed)
 
 
 def _land_sample(config: Config, options: argparse.Namespace) -> int:
@@ -133,8 +134,7 @@ def sql(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.render import sql as render
     from medallion.sql import engine
 
-    started = time.monotonic()
-    root = str(config.layout.root)
+    started, root = time.monotonic(), str(config.layout.root)
     if options.csv and options.json:
         raise UsageError("sql gives --csv or --json, not both.")
     if options.csv:

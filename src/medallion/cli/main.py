@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import sys
 import traceback
@@ -11,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from medallion import __version__
 from medallion.cli import commands
-from medallion.cli.render.terminal import tell
+from medallion.cli.render.terminal import leave, tell
 from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.errors import MedallionError
@@ -33,13 +32,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _print_error(f"medallion: {error}", options.debug)
         return error.exit_status
     except BrokenPipeError:  # head has seen enough of what a command that only looks had to show
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt as interrupt:
         _print_error("medallion: interrupted; the next run goes on from here.")
         return 128 + next(iter(interrupt.args), signal.SIGINT)  # as a shell has it
     except Exception as error:
         return _unforeseen(error, options.debug)
+    finally:
+        leave()
 
 
 def _unforeseen(error: Exception, debug: bool) -> int:

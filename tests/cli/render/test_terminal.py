@@ -101,7 +101,7 @@ def test_work_goes_on_where_nothing_can_be_written_of_it() -> None:
     full = Path("/dev/full").open("w", encoding="utf-8")  # noqa: SIM115
     try:
         tell("at work", full)
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(UsageError, match="cannot be written: No space left on device"):
             show("done", full)
     finally:
         with suppress(OSError):

@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
+from medallion.errors import UsageError
 from medallion.lakehouse.text import visible
 
 
@@ -33,19 +34,20 @@ def show(text: str, file: TextIO | None = None) -> None:
     """Print; where nobody reads any more (`| head`), the work still goes on to its end.
 
     Raises:
-        OSError: it cannot be written; the disk is full, say.
+        UsageError: it cannot be written; the disk is full, say.
     """
     file = file or sys.stdout
     text = _encodable(visible_lines(text), file.encoding or "utf-8")
     try:
-        print(text, file=file, flush=True)
+        with _written():
+            print(text, file=file, flush=True)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), file.fileno())
+        _to_nobody(file)
 
 
 def tell(text: str, file: TextIO | None = None) -> None:
     """Print a line about work that goes on, whether it can be written or not."""
-    with suppress(OSError):
+    with suppress(UsageError):
         show(visible(text), file)
 
 
@@ -62,8 +64,40 @@ def _spelled(character: str) -> str:
     return json.dumps(character)[1:-1]
 
 
+@contextmanager
+def _written() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise UsageError(f"what there is to show cannot be written: {error.strerror}.") from None
+
+
+def leave() -> None:
+    """Before Python ends, which would try once more to write what could not be written."""
+    for file in (sys.stdout, sys.stderr):
+        try:
+            file.flush()
+        except OSError:
+            _to_nobody(file)
+
+
+def _to_nobody(file: TextIO) -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), file.fileno())
+
+
 def pour(lines: Iterable[str]) -> None:
-    """Write lines that bring their ends: to a file byte for byte, to a terminal made visible."""
+    """Write lines that bring their ends: to a file byte for byte, to a terminal made visible.
+
+    Raises:
+        UsageError: they cannot be written.
+        BrokenPipeError: nobody reads any more.
+    """
     if sys.stdout.isatty():
         lines = (visible_lines(line.rstrip("\r\n")) + "\n" for line in lines)
-    sys.stdout.writelines(lines)
+    for line in lines:
+        with _written():
+            sys.stdout.write(line)
+    with _written():
+        sys.stdout.flush()
