@@ -220,6 +220,25 @@ def test_a_row_doubled_in_quarantine(config: Config) -> None:
     assert told(audit(config, everything=True), "quarantine")
 
 
+def test_a_key_of_silver_that_was_changed_by_hand(config: Config) -> None:
+    """There are as many rows as before: only what they are tells."""
+    table(config, "silver.activity").update({"device": "'another'"}, predicate="x = 1")
+    found = audit(config, everything=True)
+    place = "activity: landing/activity/1.json has 1 row in"
+    assert told(found, f"{place} silver or quarantine that bronze has not")
+    assert told(found, f"{place} bronze that came into neither", "refresh silver.activity")
+    assert len(found.findings) == 2
+
+
+def test_a_row_that_went_from_quarantine_to_silver(config: Config) -> None:
+    """One that is lost and one that is invented are as many as before."""
+    broken = {"_source_file": "'landing/activity/0.json'"}
+    table(config, "quarantine.activity").update(broken)
+    found = audit(config, everything=True)
+    assert told(found, "activity: landing/activity/0.json has 1 row in silver or quarantine")
+    assert told(found, "activity: landing/activity/1.json has 1 row in bronze that came into")
+
+
 def test_gold_that_was_changed_by_hand(with_gold: Config) -> None:
     """Figures, groups that are there twice, and one that is missing: each is told, and no more."""
     for name, figure in {"device_totals": "total_recordings", "all_events": "n"}.items():

@@ -67,12 +67,10 @@ def audit(config: Config, everything: bool = False, say: Say = lambda _: None) -
             found[name], deeper = judged
             findings += deeper.findings
             notes += deeper.notes
-    if everything and unjudged:
-        notes.append(f"gold: not compared, for {', '.join(sorted(unjudged))} is being written.")
-    elif everything:
-        from medallion.inspection import recount_gold  # PySpark, and a JVM: only for this
+    if everything:
+        from medallion.inspection import by_spark  # PySpark, and a JVM: only for this
 
-        deeper = recount_gold.recount(config, say)
+        deeper = by_spark.recount(config, unjudged, say)
         findings += deeper.findings
         notes += deeper.notes
     not_judged = (

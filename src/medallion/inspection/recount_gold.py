@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import reduce
 from operator import and_
@@ -16,14 +15,12 @@ from pyspark.sql import functions as F
 from medallion.config.expressions import without_quoted
 from medallion.config.model import Aggregate, Config, Join, Statement
 from medallion.errors import MedallionError
-from medallion.inspection.comparable_gold import Same, comparable
-from medallion.lakehouse.text import Say, counted
+from medallion.inspection.comparable_gold import Same
+from medallion.lakehouse.text import counted
 from medallion.layers.gold.flow import made_of
 from medallion.layers.gold.transform import groups
 from medallion.sources.base import Recount
-from medallion.spark import signals
 from medallion.spark.errors import SPARK_ERRORS, one_line
-from medallion.spark.session import session_of_command
 
 # Sums of fractions depend on the order of their terms: so much, of the greater one, is the same.
 # Terms that cancel leave of 0 what is small beside them, and they are taken to be of 1 at least.
@@ -37,33 +34,8 @@ _BY_ORDER = re.compile(
 _SIDE = " side"  # no column of gold begins with a blank
 
 
-def recount(config: Config, say: Say) -> Recount:
-    """Compare each table that has read all of silver; Spark is started for that, and said to be."""
-    read, found = comparable(config)
-    if read:
-        with _session(config, say) as spark:
-            for same in read:
-                signals.pass_on()
-                _compare(spark, config, same, found)
-    return found
-
-
-@contextmanager
-def _session(config: Config, say: Say) -> Iterator[SparkSession]:
-    """The session that is on already, or one of its own."""
-    if there := SparkSession.getActiveSession():
-        yield there
-        return
-    say("starting Spark, to aggregate silver anew and compare gold with it")
-    with signals.ending():
-        spark = session_of_command(config, "medallion audit")
-        try:
-            yield spark
-        finally:
-            spark.stop()
-
-
-def _compare(spark: SparkSession, config: Config, same: Same, found: Recount) -> None:
+def compare(spark: SparkSession, config: Config, same: Same, found: Recount) -> None:
+    """Make a table of gold anew, and find the groups that differ."""
     name = f"gold.{same.table.name}"
     try:
         differing, by_order = _differing(spark, config, same)

@@ -42,6 +42,11 @@ def all_rows(spark: SparkSession, table: Path) -> DataFrame:
     return _rows(spark, table, tables.data_files(table))
 
 
+def rows_at(spark: SparkSession, table: Path, version: int) -> DataFrame:
+    """All rows that a table had at a version, with the columns of now."""
+    return _rows(spark, table, tables.data_files(table, version))
+
+
 def _rows(spark: SparkSession, table: Path, files: Sequence[Path]) -> DataFrame:
     now = spark.read.format("delta").load(str(table))
     if not files:

@@ -152,3 +152,8 @@ class Enrichment:
             if other != copy:
                 shutil.rmtree(other)
         return copy
+
+
+def noted_rules(checkpoint: Path) -> tuple[str, ...]:
+    """The names of the rules that rows were set aside for by what a reference said of them."""
+    return tuple((checkpoints.noted(checkpoint, _RULES) or {}).get("names", ()))

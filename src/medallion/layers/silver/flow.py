@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, FloatType
 
-from medallion.config.model import Config
+from medallion.config.model import Config, SourceConfig
 from medallion.config.queries import Query
 from medallion.errors import ConfigError
 from medallion.lakehouse import specs, tables
@@ -150,11 +150,7 @@ class Silver(Flow):
 
     def definition(self) -> Mapping[str, Any]:
         """What Spark's state is made by; the columns and their types stand in the table itself."""
-        source = self.source
-        found = {"event_time": source.event_time, "keys": list(source.keys)}
-        # The same line would have another identity, and come in once more.
-        found |= {f"{key} as": source.silver[key] for key in source.keys}
-        return {**found, "enrich.on": source.enrich.on} if source.enrich else found
+        return definition_of(self.source)
 
     def settle(self, since: int) -> dict[str, Any]:
         """Admit the late rows of the batches after `since`, and give the batches' figures.
@@ -236,3 +232,11 @@ class Silver(Flow):
         if told and (unmatched := self._unmatched.get(batch.id)):
             told += f", {self._without_partner(unmatched)}"
         return told
+
+
+def definition_of(source: SourceConfig) -> Mapping[str, Any]:
+    """What a table of silver knows its rows by."""
+    found = {"event_time": source.event_time, "keys": list(source.keys)}
+    # The same line would have another identity, and come in once more.
+    found |= {f"{key} as": source.silver[key] for key in source.keys}
+    return {**found, "enrich.on": source.enrich.on} if source.enrich else found
