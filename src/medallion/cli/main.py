@@ -96,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     audit.add_argument(
         "--deep",
         action="store_true",
-        help="count every file and table again, and hold each row of silver against bronze (with Spark)",
+        help="count every file and table again, and hold each row against the layer before",
     )
     report = add("report", "one HTML page with charts: gold, flow of rows, quality, runs")
     report.add_argument(
