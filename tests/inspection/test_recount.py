@@ -17,7 +17,9 @@ from deltalake import DeltaTable
 
 from medallion.config.model import Aggregate, Config, GoldTable, Statement
 from medallion.inspection.audit import Audit, audit
+from medallion.lakehouse import clock
 from medallion.lakehouse.layout import Layout
+from medallion.ops.runs import FAILED, Runs
 from medallion.spark import checkpoints
 from medallion.sql import engine
 from tests.support import lines
@@ -41,6 +43,9 @@ EARLY = "count(case when '1/2' <> '1' and event_at < '2018-03-02T10:05:00Z' then
 # - 0.3 a fraction where there was none.
 SHARES = {"early": EARLY, "some": "max_by(device, date(event_at))", "zero": "sum(0.0D)"}
 SHARE = GoldTable("shares", ("event",), Aggregate(("action",), SHARES), "complete")
+# The terms of the first one cancel, and the second one has a fraction within it.
+RESTS = {"rest": "sum(x - x)", "pair": "named_struct('n', count(*), 'sum', sum(x))"}
+REST = GoldTable("rests", ("activity",), Aggregate((), RESTS), "complete")
 ALL = GoldTable("all_events", ("event",), Aggregate((), {"n": "count(*)"}), "complete")
 SOURCES = ("activity", "event")
 # Times that nanoseconds cannot say: year 1 is the zero of Go and .NET, and windows before 1970
@@ -53,7 +58,7 @@ def made(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Config:
     """Two nights: good rows, a broken one, a duplicate, and a file that cannot be read."""
     lakehouse = Lakehouse(spark, tmp_path_factory.mktemp("deep") / "lakehouse")
     config = lakehouse.config
-    gold = {**config.gold, "axes": AXES, "shares": SHARE, "all_events": ALL}
+    gold = {**config.gold, "axes": AXES, "shares": SHARE, "rests": REST, "all_events": ALL}
     del gold["device_counts"]
     sources = {name: config.sources[name] for name in SOURCES}
     sources = {n: replace(s, clean_source="archive", clean_after=None) for n, s in sources.items()}
@@ -249,23 +254,33 @@ def test_gold_that_was_changed_by_hand(with_gold: Config) -> None:
     table(with_gold, "gold.axes").update({"mean": "cast('NaN' as double)"})
     differing = {"device_totals": 1, "all_events": 1, "action_counts": len(OLD), "axes": 2}
     differing["user_activity"] = add_again(with_gold, "gold.user_activity")
+    # So much may be left of terms that make 17,821: they are 0/7 to 499/7.
+    near = {"rest": "5e-9", "pair": "named_struct('n', pair['n'], 'sum', pair['sum'] + 1e-9)"}
+    table(with_gold, "gold.rests").update(near)
     chance = {"some": "'another'", "zero": "0.1 + 0.2 - 0.3"}
     table(with_gold, "gold.shares").update(chance, predicate="action = 'open'")
     found = audit(with_gold, everything=True)
     for name, count in differing.items():
         assert told(found, f"gold.{name}: it differs from silver's rows in {count} group")
     assert len(found.findings) == len(differing)
+    differ, order = "it differs from silver's rows in 1 group, by", "depend on the order of rows."
     assert found.notes == (
-        "gold.shares: it differs from silver's rows in 1 group, by max_by alone, which depends "
-        "on the order of rows.",
+        f"gold.shares: {differ} max_by alone: those {order}",
+        f"gold.rests: {differ} fractions in a struct or a list alone: those {order}",
     )
 
 
 def test_gold_that_has_not_read_all_of_silver_is_not_compared(with_gold: Config) -> None:
     gold = {name: with_gold.gold[name] for name in ("device_totals", "axes")}
     add_again(with_gold, "silver.activity")
-    notes = audit(replace(with_gold, gold=gold), everything=True).notes
-    assert [note.split(":")[0] for note in notes] == ["gold.device_totals", "gold.axes"]
+    failed = {"kind": "query", "query": "gold.axes", "state": FAILED, "error": "its disk is full"}
+    by = {"run_id": "1", "command": "nightly", "started_at": clock.now()}
+    Runs(with_gold.layout).write([{**failed, **by}])
+    found = audit(replace(with_gold, gold=gold), everything=True)
+    assert [note.split(":")[0] for note in found.notes] == ["gold.device_totals"]
+    assert told(
+        found, "gold.axes: not compared, for it has failed (its disk is full), and not read"
+    )
 
 
 def test_gold_whose_data_cannot_be_read_is_told_and_hides_no_other(with_gold: Config) -> None:

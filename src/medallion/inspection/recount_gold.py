@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from functools import reduce
-from operator import and_
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -22,16 +20,21 @@ from medallion.layers.gold.transform import groups
 from medallion.sources.base import Recount
 from medallion.spark.errors import SPARK_ERRORS, one_line
 
-# Sums of fractions depend on the order of their terms: so much, of the greater one, is the same.
-# Terms that cancel leave of 0 what is small beside them, and they are taken to be of 1 at least.
-_NEAR = 1e-9
+# Sums of fractions depend on the order of their terms: so much, of the greater one, is the same, or
+# of the terms, for those that cancel leave what is small beside them. Terms that nobody knows are
+# taken to be of 1.
+_NEAR, _NEAR_OF_TERMS = 1e-9, 1e-12
+_FRACTIONS = ("double", "float")
+_NUMBERS = (*_FRACTIONS, "decimal", "bigint", "int")
+_FINITE = 1e300
 # What takes rows as they come, or one of several that are as good: a stream has them otherwise.
 _BY_ORDER = re.compile(
     r"\b(array_agg|collect_(?:list|set)|(?:first|last)(?:_value)?|any_value|m(?:ax|in)_by|mode"
     r"|percentile_approx|approx_percentile|listagg|string_agg|histogram_numeric)\s*\(",
     re.IGNORECASE,
 )
-_SIDE = " side"  # no column of gold begins with a blank
+_WORD = re.compile(r"\w+")
+_SIDE, _TERMS = " side", " terms"  # no column of gold has a blank
 
 
 def compare(spark: SparkSession, config: Config, same: Same, found: Recount) -> None:
@@ -50,7 +53,12 @@ def compare(spark: SparkSession, config: Config, same: Same, found: Recount) -> 
         found.findings.append(f"{told}.")
     elif by_order:
         taken = ", ".join(sorted(set().union(*_by_order(same.table.made).values())))
-        found.notes.append(f"{told}, by {taken} alone, which depends on the order of rows.")
+        why = (
+            f"which is no fault where that is for {taken or 'fractions'} of its query"
+            if isinstance(same.table.made, Statement)
+            else f"by {taken or 'fractions in a struct or a list'} alone"
+        )
+        found.notes.append(f"{told}, {why}: those depend on the order of rows.")
 
 
 def _by_order(made: Aggregate | Statement | Join) -> dict[str, set[str]]:
@@ -71,19 +79,47 @@ def _differing(spark: SparkSession, config: Config, same: Same) -> tuple[int, in
     made = same.table.made
     gold = _rows_of(spark, config, f"gold.{same.table.name}", same.gold)
     silver = {name: _rows_of(spark, config, f"silver.{name}", v) for name, v in same.silver.items()}
-    again = _again(spark, config, same, silver)
-    exact = [name for name, kind in gold.dtypes if kind not in ("double", "float")]
+    kinds = dict(gold.dtypes)
+    fractions = [name for name, kind in kinds.items() if kind in _FRACTIONS]
+    nested = {n for n, k in kinds.items() if n not in fractions and any(f in k for f in _FRACTIONS)}
+    exact = [name for name in kinds if name not in fractions and name not in nested]
     keys = groups(made) if isinstance(made, Aggregate) else exact
-    rest = [name for name in gold.columns if name not in keys]
-    by_order = _by_order(made)
+    rest = [name for name in kinds if name not in keys]
+    terms = _terms(made, silver, fractions) if isinstance(made, Aggregate) else {}
+    again = _again(spark, config, _with(same, terms), silver)
+    by_order = {*_by_order(made), *nested}
     known = [name for name in rest if name not in by_order]
-    surely = F.lit(False) if "" in by_order else _differs(known, exact)
+    surely = F.lit(False) if "" in by_order else _differs(known, fractions, terms)
     (found,) = (
-        _side_by_side(gold, again, keys, rest, exact)
-        .agg(F.count_if(surely), F.count_if(_differs(rest, exact)))
+        _side_by_side(gold, again, keys, rest, fractions)
+        .agg(F.count_if(surely), F.count_if(_differs(rest, fractions, terms)))
         .collect()
     )
     return found[0], found[1]
+
+
+def _terms(
+    made: Aggregate, silver: Mapping[str, DataFrame], fractions: Collection[str]
+) -> dict[str, str]:
+    """For each measure that is a fraction, how much the numbers make that it is of, as SQL."""
+    kinds = {name: kind for rows in silver.values() for name, kind in rows.dtypes}
+    numbers = [name for name, kind in kinds.items() if kind.startswith(_NUMBERS)]
+    found = {}
+    for name in fractions:
+        words = {word.lower() for word in _WORD.findall(made.measure.get(name, ""))}
+        if named := [number for number in numbers if number.lower() in words]:
+            found[name] = " + ".join(f"sum(abs(cast(`{number}` as double)))" for number in named)
+    return found
+
+
+def _with(same: Same, terms: Mapping[str, str]) -> Same:
+    """The same, where its table has the sums of the terms beside its measures."""
+    made = same.table.made
+    if not terms or not isinstance(made, Aggregate):
+        return same
+    more = {f"{name}{_TERMS}": sql for name, sql in terms.items()}
+    made = replace(made, measure={**made.measure, **more})
+    return replace(same, table=replace(same.table, made=made))
 
 
 def _rows_of(spark: SparkSession, config: Config, name: str, version: int) -> DataFrame:
@@ -96,24 +132,32 @@ def _side_by_side(
     again: DataFrame,
     keys: Collection[str],
     rest: Iterable[str],
-    exact: Collection[str],
+    fractions: Collection[str],
 ) -> DataFrame:
     """A row a group: how much more often gold has it, and of each other column what is in gold
     (`column 1`) and what is counted again (`column -1`); of fractions, their sums."""
-    both = gold.withColumn(_SIDE, F.lit(1)).unionByName(again.withColumn(_SIDE, F.lit(-1)))
+    sides = gold.withColumn(_SIDE, F.lit(1)), again.withColumn(_SIDE, F.lit(-1))
+    both = sides[0].unionByName(sides[1], allowMissingColumns=True)
 
     def of(side: int, name: str) -> Column:
         value = F.when(F.col(_SIDE) == side, F.col(f"`{name}`"))
-        return F.first(value, ignorenulls=True) if name in exact else F.sum(value)
+        return F.sum(value) if name in fractions else F.first(value, ignorenulls=True)
 
-    sides = [of(side, name).alias(f"{name} {side}") for name in rest for side in (1, -1)]
-    return both.groupBy(*(f"`{key}`" for key in keys)).agg(F.sum(_SIDE).alias(_SIDE), *sides)
+    found = [of(side, name).alias(f"{name} {side}") for name in rest for side in (1, -1)]
+    found += [F.sum(f"`{name}`").alias(name) for name in again.columns if name.endswith(_TERMS)]
+    return both.groupBy(*(f"`{key}`" for key in keys)).agg(F.sum(_SIDE).alias(_SIDE), *found)
 
 
-def _differs(names: Iterable[str], exact: Collection[str]) -> Column:
+def _differs(names: Iterable[str], fractions: Collection[str], terms: Collection[str]) -> Column:
     """Whether a group that is side by side is not there as often, or differs in these columns."""
-    same = (_is_same(F.col(f"`{n} 1`"), F.col(f"`{n} -1`"), n in exact) for n in names)
-    return ~reduce(and_, same, F.col(_SIDE) == 0)
+    same = F.col(_SIDE) == 0
+    for name in names:
+        one, other = F.col(f"`{name} 1`"), F.col(f"`{name} -1`")
+        is_same = one.eqNullSafe(other)
+        if name in fractions:
+            is_same |= _are_near(one, other, F.col(f"`{name}{_TERMS}`") if name in terms else None)
+        same &= is_same
+    return ~same
 
 
 def _again(
@@ -149,10 +193,12 @@ def _joined_by_now(
     return made_of(spark, config, table, told).unionByName(found)
 
 
-def _is_same(one: Column, other: Column, is_exact: bool) -> Column:
-    same = one.eqNullSafe(other)
-    if is_exact:
-        return same
-    # Less, and not as much: or an infinity would be the same as any number, and NaN as well.
-    near = F.abs(one - other) < _NEAR * F.greatest(F.abs(one), F.abs(other), F.lit(1.0))
-    return same | F.coalesce(near, F.lit(False))
+def _are_near(one: Column, other: Column, terms: Column | None) -> Column:
+    """Less, and not as much: or an infinity would be the same as any number, and NaN as well."""
+    apart = F.abs(one - other)
+    near = apart < _NEAR * F.greatest(F.abs(one), F.abs(other))
+    if terms is None:
+        near |= apart < _NEAR
+    else:
+        near |= (terms < _FINITE) & (apart < _NEAR_OF_TERMS * terms)
+    return F.coalesce(near, F.lit(False))
