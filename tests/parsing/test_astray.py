@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from medallion.parsing.parse import parse
+from medallion.schema.declared import spelled
 
 
 def read(spark: SparkSession, schema: dict[str, str], *lines: str) -> dict[str, tuple[Any, ...]]:
@@ -79,7 +80,8 @@ def test_a_line_that_variant_refuses_keeps_its_other_columns(spark: SparkSession
 
 
 def test_types_in_capitals_are_judged_as_others(spark: SparkSession) -> None:
-    schema = {"at": "struct<a: STRING, t: TIMESTAMP>", "tags": "array<STRING>"}
+    written = {"at": "struct<a: STRING COMMENT 'why', t: TIMESTAMP>", "tags": "array<STRING>"}
+    schema = {name: spelled(kind) for name, kind in written.items()}
     lines = (
         '{"at":{"a":12345678901234567890.5}}',
         '{"tags":[0.12345678901234567890]}',

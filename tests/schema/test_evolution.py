@@ -251,6 +251,7 @@ def test_a_schema_is_inferred_later_where_the_first_files_have_no_fields(
         ({"at": "struct<n:float>"}, "schema.at: float cannot be a type"),  # 16777217 becomes ...16
         ({"at": "array<varchar(3)>"}, "schema.at: varchar(3) cannot be a type"),
         ({"at": "struct<a:string,b:timestamp_ntz>"}, "schema.at: timestamp_ntz cannot be a type"),
+        ({"at": "array<struct<Lat:double,lat:double>>"}, "schema.at: it has fields whose names"),
     ],
 )
 def test_what_no_table_can_have_is_refused_by_name(

@@ -72,7 +72,7 @@ def _is_written_so(schema: Mapping[str, str], layout: LineLayout) -> str:
     of it, and that nothing is beside the texts shows in the rest of the line.
     """
     # Of a time within a nested value it would not be asked whether a reader can say its year.
-    if any(is_nested(kind) and time in kind.lower() for kind in schema.values() for time in TIMES):
+    if any(is_nested(kind) and time in kind for kind in schema.values() for time in TIMES):
         return "false"
     if layout.is_full:  # null where a field is missing, and less to do where none is
         fields = [

@@ -73,7 +73,7 @@ def _is_sound(schema: Mapping[str, str]) -> str:
     """SQL: whether the columns say all that the line says in their fields."""
     nested = {name: kind for name, kind in schema.items() if is_nested(kind)}
     some = _texts_of(schema)
-    inner = [name for name, kind in nested.items() if "string" in kind.lower()]
+    inner = [name for name, kind in nested.items() if "string" in kind]
     # Whether a text may be a number that is rounded (nested.is_rounded looks closer). One test for
     # all columns: what is compiled for each of them adds up, and Java leaves long methods slow.
     numbers = "true" if inner else rf"_texts rlike r'(?m){NUMBERS}'"

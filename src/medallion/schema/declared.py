@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NoReturn
 
 from pyspark.errors import PySparkException
@@ -10,7 +11,7 @@ from pyspark.sql import types as T
 from medallion.config.model import SourceConfig
 from medallion.config.values import folded
 from medallion.errors import ConfigError
-from medallion.schema.inference import inner
+from medallion.schema.inference import ddl, inner
 from medallion.schema.names import is_plain, reserved
 from medallion.spark.errors import one_line
 
@@ -18,16 +19,26 @@ from medallion.spark.errors import one_line
 _WITHIN = ("string", "boolean", "int", "bigint", "double", "timestamp", "date")
 
 
-def check_declared(source: SourceConfig) -> None:
-    """Raise ConfigError for a type or a name that is written down and no table can have."""
-    for key, columns in (("schema", source.schema or {}), ("hints", source.hints)):
-        for column, kind in columns.items():
-            _check(f"sources.{source.name}.{key}", column, kind)
-            if folded(column) in reserved(source.origin):
-                _refuse_name(f"sources.{source.name}.{key}", column, column)
+def declared(source: SourceConfig) -> tuple[Mapping[str, str] | None, Mapping[str, str]]:
+    """A source's `schema`, if it has one, and its `hints`, with types as versions spell them.
+
+    Raises:
+        ConfigError: a type or a name that is written down and no table can have.
+    """
+    found = [
+        {column: _checked(source, key, column, kind) for column, kind in (columns or {}).items()}
+        for key, columns in (("schema", source.schema), ("hints", source.hints))
+    ]
+    return found[0] if source.schema is not None else None, found[1]
 
 
-def _check(where: str, column: str, kind: str) -> None:
+def spelled(kind: str) -> str:
+    """A type as versions spell it, in whatever case it is written, with blanks or a comment."""
+    return ddl(T.DataType.fromDDL(kind))
+
+
+def _checked(source: SourceConfig, key: str, column: str, kind: str) -> str:
+    where = f"sources.{source.name}.{key}"
     try:
         found = T.DataType.fromDDL(kind)
     except PySparkException as error:
@@ -40,8 +51,14 @@ def _check(where: str, column: str, kind: str) -> None:
             "long, which is bigint). A column that bronze has already may be left out."
         )
     refused = [name for name in (column, *_fields(found)) if not is_plain(name)]
-    if refused:
-        _refuse_name(where, column, refused[0])
+    if refused or folded(column) in reserved(source.origin):
+        _refuse_name(where, column, (*refused, column)[0])
+    if twice := _alike(found):
+        raise ConfigError(
+            f"{where}.{column}: it has fields whose names differ in case alone, {twice}: leave one "
+            "of them out, and it is kept in _rescued_data."
+        )
+    return ddl(found)
 
 
 def _refuse_name(where: str, column: str, name: str) -> NoReturn:
@@ -55,6 +72,16 @@ def _fields(kind: T.DataType) -> list[str]:
     """The names of all fields within a type."""
     names = kind.names if isinstance(kind, T.StructType) else []
     return [*names, *(name for within in inner(kind) for name in _fields(within))]
+
+
+def _alike(kind: T.DataType) -> str | None:
+    """The first two fields of one object that are one to Spark."""
+    first: dict[str, str] = {}
+    for name in kind.names if isinstance(kind, T.StructType) else []:
+        if folded(name) in first:
+            return f"{first[folded(name)]} and {name}"
+        first[folded(name)] = name
+    return next(filter(None, map(_alike, inner(kind))), None)
 
 
 def _leaves(kind: T.DataType) -> list[str]:

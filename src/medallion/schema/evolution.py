@@ -19,7 +19,7 @@ from medallion.lakehouse.text import counted
 from medallion.parsing.layout import LineLayout
 from medallion.parsing.parse import parse
 from medallion.schema import registry
-from medallion.schema.declared import check_declared
+from medallion.schema.declared import declared, spelled
 from medallion.schema.inference import ddl, infer
 from medallion.schema.names import acceptable
 
@@ -34,14 +34,15 @@ class Schema:
     def __init__(self, config: Config, source: SourceConfig) -> None:
         self._source = source
         self._folder = config.layout.schemas(source.name)
-        check_declared(source)
+        schema, self._hints = declared(source)
         self._take_over(config.layout.table(f"bronze.{source.name}"))
-        if source.schema is not None:
-            registry.declare(self._folder, source.name, source.schema)
+        if schema is not None:
+            registry.declare(self._folder, source.name, schema)
         known = registry.read(self._folder)
-        if known and source.hints:  # they may have come since the schema was inferred
-            known = [registry.declare(self._folder, source.name, source.hints, "hints")]
-        self.columns: Mapping[str, str] = known[-1].columns if known else source.hints
+        if known and self._hints:  # they may have come since the schema was inferred
+            known = [registry.declare(self._folder, source.name, self._hints, "hints")]
+        columns = known[-1].columns if known else self._hints
+        self.columns: Mapping[str, str] = {name: spelled(kind) for name, kind in columns.items()}
         self.is_known = bool(known)
 
     def _take_over(self, bronze: Path) -> None:
@@ -53,7 +54,7 @@ class Schema:
         there = _columns_of(bronze, self._source.origin)
         new = _without(there, known[-1].columns if known else {})
         # A table that is made before the first file tells its fields has the hints, and no others.
-        if _without(new, {} if known else self._source.hints):
+        if _without(new, {} if known else self._hints):
             registry.add(self._folder, new, "as bronze's table has it")
 
     def table_json(self) -> str:
@@ -63,8 +64,8 @@ class Schema:
     def infer(self, rows: DataFrame, of: str) -> None:
         """Make the first version from the first rows, with JSON text in `value`, of `2 files`."""
         lines = sample(rows, "value")
-        found = {**infer(lines), **self._source.hints}
-        columns = {**self._source.hints, **self._acceptable(found, self._source.hints)}
+        found = {**infer(lines), **self._hints}
+        columns = {**self._hints, **self._acceptable(found, self._hints)}
         if columns:  # files without a single field say nothing: the next ones may
             self._add(columns, f"inferred from {counted(len(lines), 'row')} of {of}")
 
