@@ -19,6 +19,7 @@ from medallion.layers.gold.flow import made_of
 from medallion.layers.gold.transform import groups
 from medallion.sources.base import Recount
 from medallion.spark.errors import SPARK_ERRORS, one_line
+from medallion.spark.table_files import rows_at
 
 # Sums of fractions depend on the order of their terms: so much, of the greater one, is the same, or
 # of the terms, for those that cancel leave what is small beside them. Terms that nobody knows are
@@ -77,8 +78,11 @@ def _differing(spark: SparkSession, config: Config, same: Same) -> tuple[int, in
     Of what is no aggregate, a group is rows that are the same in all that is no fraction.
     """
     made = same.table.made
-    gold = _rows_of(spark, config, f"gold.{same.table.name}", same.gold)
-    silver = {name: _rows_of(spark, config, f"silver.{name}", v) for name, v in same.silver.items()}
+    gold = rows_at(spark, config.layout.table(f"gold.{same.table.name}"), same.gold)
+    silver = {
+        name: rows_at(spark, config.layout.table(f"silver.{name}"), version)
+        for name, version in same.silver.items()
+    }
     kinds = dict(gold.dtypes)
     fractions = [name for name, kind in kinds.items() if kind in _FRACTIONS]
     nested = {n for n, k in kinds.items() if n not in fractions and any(f in k for f in _FRACTIONS)}
@@ -120,11 +124,6 @@ def _with(same: Same, terms: Mapping[str, str]) -> Same:
     more = {f"{name}{_TERMS}": sql for name, sql in terms.items()}
     made = replace(made, measure={**made.measure, **more})
     return replace(same, table=replace(same.table, made=made))
-
-
-def _rows_of(spark: SparkSession, config: Config, name: str, version: int) -> DataFrame:
-    then = spark.read.format("delta").option("versionAsOf", str(version))
-    return then.load(str(config.layout.table(name)))
 
 
 def _side_by_side(
