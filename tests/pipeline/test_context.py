@@ -8,6 +8,7 @@ import pytest
 from py4j.protocol import Py4JError
 
 from medallion.pipeline import context
+from medallion.spark import session
 from tests.support.lakehouse import Lakehouse
 
 
@@ -33,7 +34,7 @@ def test_queries_are_stopped_before_spark(
     spark.version = "4"  # type: ignore[attr-defined]
     active = [Stopped("query", order, error)]
     spark.streams = SimpleNamespace(active=active)  # type: ignore[attr-defined]
-    monkeypatch.setattr(context, "session_of_command", lambda *_: spark)
+    monkeypatch.setattr(session, "spark_session", lambda *_, **__: spark)
     with (
         pytest.raises(KeyboardInterrupt),
         context.open_pipeline(lakehouse.config, "test", ["bronze"], lambda _: None),

@@ -15,6 +15,7 @@ from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.errors import MedallionError
 from medallion.lakehouse.layout import LAYERS, PUBLISH
+from medallion.spark import signals
 
 Command = Callable[[Config, argparse.Namespace], int]
 
@@ -27,7 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     command: Command = options.command
     try:
-        return command(load(), options)
+        with signals.as_interrupts():
+            return command(load(), options)
     except MedallionError as error:
         _print_error(f"medallion: {error}", options.debug)
         return error.exit_status

@@ -91,8 +91,11 @@ class Node:
 
     def __init__(self, value: Any, file: Path, path: str = "") -> None:
         self.file, self.path = file, path
-        if not isinstance(value, dict) or not all(isinstance(k, str) for k in value):
+        if not isinstance(value, dict):
             self.fail("", "must be a mapping of names to settings")
+        for key in value:
+            if not isinstance(key, str):
+                self.fail("", f"has the key {key!r}, which is no text: put it in quotes")
         self.value: dict[str, Any] = value
 
     def fail(self, key: str, what: str) -> NoReturn:

@@ -27,6 +27,7 @@ def read(file: Path) -> dict[str, str]:
         return {}
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file}: cannot be read ({error}).") from None
+    seen: set[str] = set()
     for binding in parse_stream(StringIO(text)):
         written = binding.original.string
         line = binding.original.line + len(written) - len(written.lstrip("\n"))
@@ -45,6 +46,9 @@ def read(file: Path) -> dict[str, str]:
                 f"{file} line {line}: {binding.key} is not a known key; known here: "
                 f"{', '.join(KEYS)}."
             )
+        if binding.key in seen and binding.key in KEYS:
+            raise ConfigError(f"{file} line {line}: {binding.key} stands there twice.")
+        seen.add(binding.key or "")
     found = dotenv_values(stream=StringIO(text))
     plain = dotenv_values(stream=StringIO(text), interpolate=False)  # a password may have a ${
     found |= {key: plain[key] for key in LOGIN if key in plain}

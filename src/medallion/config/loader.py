@@ -6,6 +6,7 @@ The environment wins over `.env`, and `.env` over the defaults.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,6 +21,10 @@ from medallion.config.sources import refuse_shared_files, source
 from medallion.errors import ConfigError
 from medallion.lakehouse.layout import Layout, plain, why_no_place
 
+_NUMBER = r"(\*|[1-9][0-9]*)"
+_MASTER = re.compile(
+    rf"local(\[{_NUMBER}(, *[1-9][0-9]*)?\])?|local-cluster\[[0-9, ]+\]|yarn|(spark|k8s)://\S+"
+)
 PROJECT = Path(__file__).resolve().parents[3]
 
 
@@ -44,7 +49,7 @@ def load(environ: Mapping[str, str] | None = None, cwd: Path | None = None) -> C
     refuse_shared_files(document, layout, sources.values())
     tables = document.children("gold").items()
     gold = {name: gold_table(name, node, sources, conf_dir) for name, node in tables}
-    master = environ.get("MEDALLION_MASTER") or dotenv.get("MEDALLION_MASTER")
+    master = _master(environ.get("MEDALLION_MASTER") or dotenv.get("MEDALLION_MASTER") or "")
     maintain = maintenance(document.child("maintain"))
     outputs = (output for table in gold.values() for output in table.outputs.values())
     asked = (*(source.stream for source in sources.values()), *outputs)
@@ -60,11 +65,25 @@ def _conf_dir(environ: Mapping[str, str], cwd: Path) -> Path:
     return (cwd if (cwd / "conf/pipeline.yaml").is_file() else PROJECT) / "conf"
 
 
+def _master(named: str) -> str | None:
+    """Where Spark is to run; Java would say that it does not know it, with a stack trace."""
+    if named.strip() and not _MASTER.fullmatch(named.strip()):
+        raise ConfigError(
+            f"MEDALLION_MASTER: {named!r} is none of local, local[2], local[*], spark://host:port, "
+            "yarn, and k8s://host:port."
+        )
+    return named.strip() or None
+
+
 def _root(caller: str | None, cwd: Path, dotenv: str | None, project: Path) -> Path:
     """The caller's path counts from where the caller is, others from the project."""
     named, start = (caller, cwd) if caller else (dotenv or "data/lakehouse", project)
     if "://" in named:
         raise ConfigError("MEDALLION_HOME: only a local path can be used, not an address.")
+    if named != named.strip():
+        raise ConfigError(f"MEDALLION_HOME: {named!r} begins or ends with a blank.")
+    if why := why_no_place(start / named):
+        raise ConfigError(f"MEDALLION_HOME: {named!r}: {why}.")
     try:
         root = plain(start / Path(named).expanduser())
     except RuntimeError:  # ~ of somebody unknown

@@ -14,6 +14,8 @@ TABLE_NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")  # it is the name of folders an
 _UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
 _LONGEST = 36_500 * _UNITS["day"]  # Spark's arithmetic overflows some way beyond
 _BYTES = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+# What no file's name can have, and halves of characters, which no file can.
+_UNSPEAKABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 _NESTED = re.compile(r"(struct|array)<.+>", re.DOTALL)  # Spark reads the rest of it
 
 
@@ -61,10 +63,14 @@ class WrongColumnError(ValueError):
 
 
 def text(value: Any) -> str:
-    """Text that is not blank."""
-    if not isinstance(value, str) or not value.strip():
+    """Text that is not blank, and can be written to a file and named to the system."""
+    if not _is_text(value):
         raise ValueError
-    return value
+    return str(value)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip()) and not _UNSPEAKABLE.search(value)
 
 
 def pattern(value: Any) -> str:
@@ -86,7 +92,7 @@ def columns_of(value: Any) -> Mapping[str, str]:
     if not isinstance(value, dict) or not value:
         raise ValueError
     for name, spelled in value.items():
-        if not isinstance(spelled, str) or not spelled.strip():
+        if not _is_text(spelled):
             raise WrongColumnError(str(name), f"must be text, not {spelled!r}")
     return {text(name): spelled for name, spelled in value.items()}
 

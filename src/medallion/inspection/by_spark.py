@@ -50,9 +50,5 @@ def _session(config: Config, say: Say) -> Iterator[SparkSession]:
         yield there
         return
     say("starting Spark, to hold silver against bronze and to make gold anew")
-    with signals.ending():
-        spark = session_of_command(config, "medallion audit")
-        try:
-            yield spark
-        finally:
-            spark.stop()
+    with session_of_command(config, "medallion audit") as spark:
+        yield spark

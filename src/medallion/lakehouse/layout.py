@@ -16,8 +16,9 @@ PUBLISH = "publish"
 SCHEMAS = ("bronze", "silver", "quarantine", "gold", "ops")
 """The folders of Delta tables, and the schemas of SQL."""
 
-# Hadoop takes the first three for patterns, and delta-rs decodes %41: it would read what lies at A.
-_UNFIT = re.compile(r"[\[\]\\]|%[0-9A-Fa-f]{2}")
+# Hadoop takes the first three for patterns, and a colon for the end of an address's kind; delta-rs
+# decodes %41, so that it would read what lies at A, and takes # and ? for the end of a path.
+_UNFIT = re.compile(r"[\[\]\\:#?\x00-\x1f\x7f]|%[0-9A-Fa-f]{2}")
 
 REASON = ".reason.txt"
 """How the files end that say why another one was rejected; they lie beside it."""
@@ -32,9 +33,13 @@ def plain(path: Path) -> Path:
 
 def why_no_place(path: str | Path) -> str | None:
     """Why no Delta table can be read at a path, or below it; None where one can be."""
-    if not any(map(_UNFIT.search, (str(path), os.path.realpath(path)))):  # links are followed
+    # Links are followed; of a path with a NUL there is none to follow.
+    if not _UNFIT.search(str(path)) and not _UNFIT.search(os.path.realpath(path)):
         return None
-    return "below a path with [, ], \\, or % and two hexadecimal digits no Delta table can be read"
+    return (
+        "below a path with [, ], \\, :, #, ?, a control character, or % and two hexadecimal digits "
+        "no Delta table can be read and written"
+    )
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-
-from pyspark.sql import SparkSession
+from contextlib import contextmanager
 
 from medallion.config.model import Config
 from medallion.lakehouse import lock
@@ -14,8 +12,7 @@ from medallion.lakehouse.text import Say
 from medallion.ops import refresh_plan
 from medallion.pipeline import refresh
 from medallion.pipeline.pipeline import Pipeline
-from medallion.spark import signals
-from medallion.spark.errors import SPARK_ERRORS, in_words
+from medallion.spark.errors import in_words
 from medallion.spark.session import session_of_command
 from medallion.spark.workload import Work
 
@@ -44,28 +41,14 @@ def open_pipeline(
         ConfigError: Spark's settings cannot be read.
         KeyboardInterrupt: Ctrl-C or SIGTERM has come, and what was on has been stopped.
     """
-    with lock.hold(config.layout, layers, command), signals.ending():
+    with lock.hold(config.layout, layers, command):
         say(f"medallion {command} on {config.layout.root}")
         started = time.monotonic()
-        spark = session_of_command(config, f"medallion {command}", debug, work)
-        try:
-            signals.pass_on()
+        with session_of_command(config, f"medallion {command}", debug, work) as spark:
             say(f"session   {time.monotonic() - started:5.1f} s  (Spark {spark.version})")
             pipeline = Pipeline(spark, config, command, say)
             _end_refresh(pipeline, layers)
             yield pipeline
-        finally:
-            _stop(spark)
-
-
-def _stop(spark: SparkSession) -> None:
-    """Stop the queries that are left, and then Spark: a batch must not go on without it."""
-    # What failed before it is what is to be told; and Java may be gone.
-    with suppress(*SPARK_ERRORS, OSError):
-        for query in spark.streams.active:
-            query.stop()  # returns once its batch has ended
-    with suppress(*SPARK_ERRORS, OSError):
-        spark.stop()
 
 
 def _end_refresh(pipeline: Pipeline, layers: Sequence[str]) -> None:

@@ -99,6 +99,8 @@ class Nightly:
 
     def _tell_all(self, what: str, errors: Iterable[Exception]) -> None:
         for error in errors:
+            if not self.pipeline.is_alive:
+                signals.pass_on()  # Java has got it too
             told = in_words(error)
             status = error.exit_status if isinstance(error, MedallionError) else 1
             self.report.add_error(told, status)

@@ -72,6 +72,7 @@ def one_line(text: str) -> str:
         return message if colon and re.fullmatch(r"[\w.]+", kind) else told
     lines = [line.strip() for line in _CALLED.sub("", text).splitlines()]
     caused = [line for line in lines if line.startswith("Caused by:")]
-    first = next((line for line in lines if line), "unknown error")
+    said = [line for line in lines if line] or ["unknown error"]
+    first = " ".join(said[:2]) if said[0].endswith(":") else said[0]
     cause = caused[-1].removeprefix("Caused by:").strip() if caused else ""
     return f"{first} ({cause})" if cause and cause not in first else first

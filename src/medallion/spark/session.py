@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from pyspark import SparkConf, SparkContext
@@ -16,7 +17,7 @@ from pyspark.sql import SparkSession
 from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.errors import ConfigError
-from medallion.spark import fatal
+from medallion.spark import fatal, signals
 from medallion.spark.errors import SPARK_ERRORS, one_line
 from medallion.spark.workload import Work
 
@@ -106,13 +107,40 @@ def spark_session(
     return session
 
 
+@contextmanager
 def session_of_command(
     config: Config, name: str, debug: bool = False, work: Work = Work.ENDLESS
-) -> SparkSession:
-    """The same for a command, which ends as `signals` has it: PySpark takes over Ctrl-C where it is
-    started in the main thread."""
-    with ThreadPoolExecutor(1) as beside:
-        return beside.submit(spark_session, config, name, debug, work=work).result()
+) -> Iterator[SparkSession]:
+    """The same for a command, which SIGTERM and Ctrl-C end as `signals` has it; stopped at its end.
+
+    Raises:
+        ConfigError: as `spark_session` does.
+        KeyboardInterrupt: one of these has come, or Java has died of it.
+    """
+    spark = None
+    with signals.ending():
+        try:
+            with ThreadPoolExecutor(1) as beside:  # in the main thread PySpark takes over Ctrl-C
+                spark = beside.submit(spark_session, config, name, debug, work=work).result()
+            signals.pass_on()
+            yield spark
+        except Exception:
+            if spark is None or not fatal.is_alive(spark):
+                signals.pass_on()
+            raise
+        finally:
+            if spark is not None:
+                _stop(spark)
+
+
+def _stop(spark: SparkSession) -> None:
+    """Stop the queries that are left, and then Spark: a batch must not go on without it."""
+    # What failed before it is what is to be told; and Java may be gone.
+    with suppress(*SPARK_ERRORS, OSError):
+        for query in spark.streams.active:
+            query.stop()  # returns once its batch has ended
+    with suppress(*SPARK_ERRORS, OSError):
+        spark.stop()
 
 
 def _started(builder: SparkSession.Builder, master: str | None) -> SparkSession:

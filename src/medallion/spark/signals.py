@@ -5,6 +5,7 @@ A call to Java that a signal cuts in two leaves a stack trace, and while Java st
 
 from __future__ import annotations
 
+import logging
 import signal
 import time
 from collections.abc import Iterator
@@ -36,6 +37,8 @@ class Ending:
             KeyboardInterrupt: at the second Ctrl-C.
         """
         if self.number is None:
+            # Java may have got the signal too, and what Py4J says of its end is a stack trace.
+            logging.disable(logging.CRITICAL)
             self.number, self._at = number, time.monotonic()
         elif number == signal.SIGINT and time.monotonic() - self._at > 1:
             raise KeyboardInterrupt(number)
@@ -46,22 +49,45 @@ _endings: list[Ending] = []
 
 @contextmanager
 def ending() -> Iterator[Ending]:
-    """Within it the signals are only noted.
+    """Within it the signals are only noted; one within another is the same.
 
     Raises:
         KeyboardInterrupt: within it, at the second Ctrl-C.
     """
+    if _endings:
+        yield _endings[-1]
+        return
     _endings.append(found := Ending())
     before = {number: signal.signal(number, found.note) for number in _NUMBERS}
     try:
         yield found
     finally:
         _endings.remove(found)
+        logging.disable(logging.NOTSET)
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def have_come() -> bool:
+    """Whether one of the signals has been noted: what fails then may fail for that."""
+    return any(each.is_asked_for for each in _endings)
 
 
 def pass_on() -> None:
     """Raise KeyboardInterrupt, with the signal's number, if one has come: here it may end."""
     if _endings and _endings[-1].number is not None:
         raise KeyboardInterrupt(_endings[-1].number)
+
+
+@contextmanager
+def as_interrupts() -> Iterator[None]:
+    """Within it SIGTERM is a KeyboardInterrupt, as Ctrl-C is one to Python."""
+
+    def end(number: int, _: object) -> None:
+        raise KeyboardInterrupt(number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

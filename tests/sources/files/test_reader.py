@@ -220,5 +220,6 @@ def test_json_documents(lakehouse: Lakehouse) -> None:
         **{name: len(listed) for name, listed in rows.items()},
         "empty.json": 0,
         "none.json": 0,
+        "bom_alone.json": 0,
     }
     assert recounted(home) == []

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
 
 from medallion.ops.ledger import INGESTED, REJECTED
+from medallion.sources.files.typed_counts import why_unreadable
 from tests.support.byte_files import SCHEMA, found, land, recounted
 from tests.support.lakehouse import Lakehouse, book, only
 from tests.support.typed_files import INDEX, MAKE
@@ -92,12 +96,21 @@ def test_text_that_is_not_utf8_stays_what_it_is(lakehouse: Lakehouse) -> None:
     home.spark.sql(texts).coalesce(1).write.parquet(str(folder))
     (written,) = folder.glob("*.parquet")
     land(home, {"latin.parquet": written.read_bytes()})
+    # Spark puts down a checksum of each page, which it does not look at unless it is told to.
+    summed = home.spark.sql("select 6 as Index, 'a summed one' as Device").coalesce(1).write
+    summed.option("compression", "none").parquet(str(home.root.parent / "summed"))
+    (whole,) = (home.root.parent / "summed").glob("*.parquet")
+    land(home, {"summed.parquet": whole.read_bytes().replace(b"a summed one", b"a summed two")})
     for name, setting in {"base64": "false", "text": "true"}.items():
         file = home.land("activity", f"{name}.parquet")
         some = (
             """select 3::bigint as "Index", 'phone'::blob as "Device" union all select 4, '\\xFF'"""
         )
         duckdb.execute(f"copy ({some}) to '{file}' (format parquet)")
+        if name == "base64":  # a text that has this letter is as good as any, beside bytes too
+            some = """select 5::bigint as "Index", 'caf\ufffd' as "Device", '\\xFF'::blob as b"""
+            file = home.land("activity", "letter.parquet")
+            duckdb.execute(f"copy ({some}) to '{file}' (format parquet)")
         home.spark.conf.set("spark.sql.parquet.binaryAsString", setting)
         home.fill("bronze")
         home.spark.conf.unset("spark.sql.parquet.binaryAsString")
@@ -106,7 +119,54 @@ def test_text_that_is_not_utf8_stays_what_it_is(lakehouse: Lakehouse) -> None:
         # Bytes that nobody called text, as they are, and where Spark is told to take them for it.
         "base64.parquet": [(3, "cGhvbmU=", None), (4, "/w==", None)],
         "text.parquet": [(3, "phone", None), (None, None, "{4, \xff}")],
+        "letter.parquet": [(5, "caf\ufffd", None)],
     }
+    assert "checksum" in (book(home)["summed.parquet", 1].why or "")
+
+
+NOTED: dict[str, tuple[str, str, str | None]] = {
+    "as it is": ("Index bigint, place struct(lat double)", "Index long, place {lat double}", None),
+    "one is null": ("Index bigint", "Index long, more string", None),
+    "one more": ("Index bigint, price int", "Index long", "price"),
+    "another name": ("Index bigint", "Number long", "Index"),
+    "less room": ("Index int", "Index short", "Index"),
+    "another sign": ("Index utinyint", "Index byte", "Index"),
+    "other digits": ("Index decimal(9,2)", "Index decimal(9,3)", "Index"),
+    "the same digits": ("Index decimal(9,2)", "Index decimal(9,2)", None),
+    "one more within": ("place struct(lat double, lon double)", "place {lat double}", "place.lon"),
+    "less room within": ("place struct(n int[])", "place {n [short]}", "place.n"),
+    "nothing": ("Index int", "", None),
+}
+
+
+def as_noted(text: str) -> Any:
+    """Columns as Spark's note has them."""
+    if found := re.fullmatch(r"\{(.*)\}", text):
+        return as_noted(found[1])
+    if found := re.fullmatch(r"\[(.*)\]", text):
+        return {"type": "array", "elementType": found[1], "containsNull": True}
+    if " " not in text:
+        return text
+    fields = [column.split(" ", 1) for column in text.split(", ")]
+    rest = {"nullable": True, "metadata": {}}
+    return {
+        "type": "struct",
+        "fields": [{"name": name, "type": as_noted(kind), **rest} for name, kind in fields],
+    }
+
+
+@pytest.mark.parametrize("name", NOTED)
+def test_what_spark_noted_of_other_columns_is_told(tmp_path: Path, name: str) -> None:
+    """By it Spark reads the file: without a column that another writer has added, say."""
+    columns, noted, other = NOTED[name]
+    note = json.dumps(as_noted(noted)) if noted else "no JSON"
+    of_spark = f"kv_metadata {{'org.apache.spark.sql.parquet.row.metadata': '{note}'}}"
+    file = tmp_path / "a.parquet"
+    with duckdb.connect() as base:
+        base.execute(f"create table made ({columns})")
+        base.execute(f"copy made to '{file}' (format parquet, {of_spark})")
+    why = why_unreadable(file, "parquet")
+    assert (why or "").partition(" is not as")[0] == (f"its {other}" if other else "")
 
 
 def test_int96_of_nanoseconds_is_set_aside_by_its_column(lakehouse: Lakehouse) -> None:

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from medallion.errors import MedallionError
 from medallion.ops.ledger import Entry
-from medallion.spark import checkpoints
+from medallion.spark import checkpoints, signals
 
 WHY = (
     "the process died each time that it read this file alone: split or repair it, and put it back "
@@ -59,7 +59,8 @@ class Attempts:
         try:
             yield
         except BaseException as error:
-            if isinstance(error, MedallionError) or works(self._spark):
+            is_told = isinstance(error, MedallionError) or signals.have_come()
+            if is_told or works(self._spark):
                 checkpoints.forget(self._checkpoint, _MARK)
             raise
         checkpoints.forget(self._checkpoint, _MARK)

@@ -120,7 +120,7 @@ class FileBatch:
         files, entries = self.files, self._entries
         _refuse_broken(files, error)
         good = [entry for entry in entries if files.check_unchanged(entry)]
-        if len(good) == len(entries):
+        if len(good) == len(entries) and files.settings.format not in TYPED:
             good = files.put_aside(entries, reject.why_unreadable)
         if len(good) == len(entries):
             found = self._unreadable(entries)
@@ -147,7 +147,11 @@ class FileBatch:
         if error is None:
             return {}
         _refuse_broken(self.files, error)
-        return {entries[0].path: f"cannot be read: {one_line(str(error))}"}
+        told = one_line(str(error))
+        if "ChecksumException" in str(error):
+            name = Path(entries[0].path).name
+            told = f".{name}.crc beside it is of another file: remove that, and put this one back"
+        return {entries[0].path: f"cannot be read: {told}"}
 
     def _problem(self, entries: list[Entry]) -> Exception | None:
         try:

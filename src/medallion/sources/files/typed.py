@@ -67,9 +67,20 @@ def _as_json(read: DataFrame) -> DataFrame:
     said = F.to_json(row, _MICROSECONDS)
     # Text that is no UTF-8 would be replaced there, and two texts become one. As it stands it is no
     # JSON, and so kept.
-    as_it_is = row.cast("string")
+    as_it_is = F.struct(*_without_bytes(read)).cast("string")
     is_lossy = said.contains(_NO_UTF8) & ~F.is_valid_utf8(as_it_is)
     return located(read, F.when(is_lossy, as_it_is).otherwise(said))
+
+
+def _without_bytes(read: DataFrame) -> list[Column]:
+    """All columns, those of bytes as Base64: they need not be UTF-8."""
+    fields = read._jdf.schema().fields()
+    kinds = {field.name(): field.dataType().catalogString() for field in fields}
+    columns = {name: F.col("`" + name.replace("`", "``") + "`") for name in kinds}
+    return [
+        F.base64(column).alias(name) if kinds[name] == "binary" else column
+        for name, column in columns.items()
+    ]
 
 
 def together(parts: Sequence[DataFrame]) -> DataFrame:

@@ -9,7 +9,7 @@ from os import SEEK_CUR, SEEK_END
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from medallion.sources.files import typed_times
+from medallion.sources.files import parquet_notes, typed_times
 
 if TYPE_CHECKING:
     from deltalake import QueryBuilder
@@ -44,16 +44,31 @@ def why_unreadable(path: Path, kind: str) -> str | None:
     """Why Spark would not read all of a file, or not as it is, and say nothing of it."""
     try:
         count(path, kind)
+        if kind != "parquet":
+            return None
         with _in_words(kind):
-            cut = typed_times.in_parquet(_opened(path), path) if kind == "parquet" else None
+            return _why_not_as_it_is(path)
     except FileNotFoundError:  # it has gone: whoever reads it tells
         return None
     except OSError as error:
         return f"cannot be read: {error.strerror or error}"
-    return cut and (
-        f"its column {cut} has timestamps of nanoseconds, and microseconds is what is kept of "
-        "them: write it as microseconds, or as text"
-    )
+
+
+def _why_not_as_it_is(path: Path) -> str | None:
+    engine = _opened(path)
+    schema = engine.execute("select * from exact limit 0").read_all().schema
+    fields = [schema.field(number) for number in range(len(schema.names))]
+    if other := parquet_notes.unlike(schema.metadata.get(parquet_notes.NOTE), fields):
+        return (
+            f"its {other} is not as Spark noted it in the file, by which it would be read: write "
+            "the file without the metadata of the one that it was made of"
+        )
+    if cut := typed_times.in_parquet(engine, path):
+        return (
+            f"its column {cut} has timestamps of nanoseconds, and microseconds is what is kept of "
+            "them: write it as microseconds, or as text"
+        )
+    return None
 
 
 def columns(path: Path, kind: str) -> str:
@@ -65,7 +80,7 @@ def columns(path: Path, kind: str) -> str:
 def _parquet_columns(path: Path) -> str:
     """With what Spark itself put down: an interval is a number to others."""
     found = _opened(path).execute("select * from exact limit 0").read_all().schema
-    of_spark = found.metadata.get(b"org.apache.spark.sql.parquet.row.metadata")
+    of_spark = found.metadata.get(parquet_notes.NOTE)
     kinds = [str(found.field(number).type) for number in range(len(found.names))]
     return repr([found.names, kinds, of_spark])
 
