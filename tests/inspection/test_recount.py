@@ -19,6 +19,7 @@ from medallion.config.model import Aggregate, Config, GoldTable, Statement
 from medallion.inspection.audit import Audit, audit
 from medallion.lakehouse import clock
 from medallion.lakehouse.layout import Layout
+from medallion.ops import refresh_plan
 from medallion.ops.runs import FAILED, Runs
 from medallion.spark import checkpoints
 from medallion.sql import engine
@@ -242,6 +243,28 @@ def test_a_row_that_went_from_quarantine_to_silver(config: Config) -> None:
     found = audit(config, everything=True)
     assert told(found, "activity: landing/activity/0.json has 1 row in silver or quarantine")
     assert told(found, "activity: landing/activity/1.json has 1 row in bronze that came into")
+
+
+def test_a_refresh_that_was_cut_off_is_told_and_what_it_has_half_done_is_not_compared(
+    config: Config,
+) -> None:
+    """As one that was killed after it had silver's table in place, and before quarantine's."""
+    built = ("silver.activity", "quarantine.activity")
+    config.layout.refresh_plan.parent.mkdir()
+    refresh_plan.write(config.layout, refresh_plan.Plan("silver.activity", built))
+    table(config, "quarantine.activity").delete()
+    found = audit(config, everything=True)
+    assert told(found, "silver.activity: a refresh was cut off", "the next run ends it")
+    assert not any("came into neither" in finding for finding in found.findings)
+
+
+def test_rows_of_a_batch_that_is_not_on_record_are_not_held_against_bronze(config: Config) -> None:
+    """Its late rows come into silver only as it is put on record."""
+    table(config, "silver.event").delete("action = 'close'")
+    table(config, "ops.runs").delete("query = 'silver.event'")
+    found = audit(config, everything=True)
+    assert not any("came into neither" in finding for finding in found.findings)
+    assert any(note.startswith("silver.event: not held against") for note in found.notes)
 
 
 def test_gold_that_was_changed_by_hand(with_gold: Config) -> None:

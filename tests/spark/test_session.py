@@ -25,7 +25,10 @@ def config(folder: Path, text: str | None) -> Config:
 
 def test_a_key_blanks_and_a_value_a_line(tmp_path: Path) -> None:
     text = "# said\n\nspark.a   one two \n  spark.b\t3\n#spark.c 4\n"
-    assert settings(config(tmp_path, text)) == {"spark.a": "one two", "spark.b": "3"}
+    assert settings(config(tmp_path, text)) == {
+        **{"spark.a": "one two", "spark.b": "3"},
+        **_MEANINGS,
+    }
 
 
 @pytest.mark.parametrize("line", ["spark.alone", "other.key value", "spark.a", "="])
@@ -63,7 +66,7 @@ def test_the_project_s_own_settings_are_utc_and_delta() -> None:
     assert found["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension"
 
 
-def test_what_decides_the_meaning_of_a_row_is_in_the_file_and_nobody_s_to_change() -> None:
+def test_what_decides_the_meaning_of_a_row_is_nobody_s_to_change(tmp_path: Path) -> None:
     found = settings(load({}, PROJECT))
     said = {
         "spark.sql.timestampType": "TIMESTAMP_LTZ",
@@ -75,3 +78,6 @@ def test_what_decides_the_meaning_of_a_row_is_in_the_file_and_nobody_s_to_change
     }
     assert {key: found.get(key) for key in said} == said
     assert set(said) <= set(_MEANINGS) <= set(found)
+    key = "spark.sql.session.timeZone"
+    with pytest.raises(ConfigError, match=rf"line 2: {key} is UTC here"):
+        settings(config(tmp_path, f"spark.sql.ansi.enabled TRUE\n{key} Asia/Tokyo\n"))

@@ -13,6 +13,7 @@ from medallion.inspection import recount
 from medallion.inspection.balance import Balance, Look
 from medallion.lakehouse import lock
 from medallion.lakehouse.text import Say
+from medallion.ops import refresh_plan
 from medallion.ops.runs import Runs
 from medallion.sources.base import Recount
 from medallion.sources.files.unread import unread
@@ -53,7 +54,11 @@ def audit(config: Config, everything: bool = False, say: Say = lambda _: None) -
     found = look.balances
     written, cut_off = _by_writer(look.unsettled, writers)
     unjudged = {_source(query): who for query, who in written.items()}
-    findings = [*look.unreadable, *_not_on_record(Runs(config.layout), written, cut_off)]
+    findings = [
+        *look.unreadable,
+        *_half_done(config),
+        *_not_on_record(Runs(config.layout), written, cut_off),
+    ]
     notes = [
         f"{table}: the configuration has no source of that name; its rows are not balanced here."
         for table in _of_no_source(config)
@@ -138,6 +143,17 @@ def _not_on_record(runs: Runs, written: Mapping[str, str], cut_off: list[str]) -
         for name, who in written.items()
         if runs.has_failed(name)
     ]
+
+
+def _half_done(config: Config) -> list[str]:
+    """A refresh that was cut off while it put tables in the place of others."""
+    try:
+        plan = refresh_plan.read(config.layout)
+    except MedallionError as damaged:
+        return [str(damaged)]
+    if not plan or not plan.built or lock.holder(config.layout, plan.table.partition(".")[0]):
+        return []
+    return [f"{plan.table}: a refresh was cut off while it put it in place; the next run ends it."]
 
 
 def _of_no_source(config: Config) -> list[str]:

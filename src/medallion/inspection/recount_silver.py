@@ -18,6 +18,8 @@ from medallion.layers.silver import transform
 from medallion.layers.silver.enrichment import noted_rules
 from medallion.layers.silver.flow import definition_of
 from medallion.layers.silver.late import RULE as LATE
+from medallion.ops import refresh_plan
+from medallion.ops.runs import Runs
 from medallion.sources.base import Recount
 from medallion.spark import checkpoints, table_files
 from medallion.spark.errors import SPARK_ERRORS, one_line
@@ -39,34 +41,38 @@ class Same:
 
 def comparable(config: Config, sources: Iterable[SourceConfig]) -> tuple[list[Same], Recount]:
     """The sources whose silver has read all of bronze, and a note on each of the others; no JVM."""
-    found, read = Recount(), []
+    found, read, runs = Recount(), [], Runs(config.layout)
     for source in sources:
-        name, checkpoint = (
-            f"silver.{source.name}",
-            config.layout.checkpoint(f"silver.{source.name}"),
-        )
+        name = f"silver.{source.name}"
+        checkpoint = config.layout.checkpoint(name)
         try:
-            if checkpoints.last_committed(checkpoint) < 0:
-                continue  # all of bronze waits, as its balance says
+            is_half_done = name in refresh_plan.left(config.layout)  # a finding of its own
+            if is_half_done or checkpoints.last_committed(checkpoint) < 0:
+                continue
             then = checkpoints.noted(checkpoint, "definition")
             if then is not None and then != definition_of(source):
                 why = f"its keys are others by now: medallion refresh {name} makes it by these"
                 found.notes.append(f"{name}: not held against bronze, for {why}.")
-            elif same := _same_rows(config, source):
+            elif same := _same_rows(config, source, runs.last_batch(name)):
                 read.append(same)
             else:
-                why = "it has not read all of that yet"
+                why = "what it has read of that is not all, or not on record yet"
                 found.notes.append(f"{name}: not held against bronze, for {why}.")
         except MedallionError as error:  # of one table, which hides nothing of the others'
             found.findings.append(str(error))
     return read, found
 
 
-def _same_rows(config: Config, source: SourceConfig) -> Same | None:
-    """Versions to compare; in this order of looking, silver has no rows of others of bronze's."""
+def _same_rows(config: Config, source: SourceConfig, recorded: int) -> Same | None:
+    """Versions to compare; in this order of looking, silver has no rows of others of bronze's.
+
+    Late rows come into silver as a batch is put on record.
+    """
     checkpoint = config.layout.checkpoint(f"silver.{source.name}")
     bronze, *written = _tables(config, source)
     before = checkpoints.last_committed(checkpoint)
+    if recorded < before:
+        return None
     silver, quarantine = map(tables.version, written)
     read, now = checkpoints.delta_offset(checkpoint, before), tables.version(bronze)
     if tables.rows_written(bronze, after=read.version - 1, until=now):

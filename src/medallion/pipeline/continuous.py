@@ -91,7 +91,7 @@ class Stream:
         if any(flow.is_gated for flow in flows):
             self._pipeline.refuse_held()
         self._kept = [Kept(flow) for flow in flows]
-        errors = [error for kept in self._kept if (error := self._begin(kept))]
+        errors = [e for k in self._kept if not signals.have_come() and (e := self._begin(k))]
         if errors and not any(kept.flow.run for kept in self._kept):
             raise errors[0]
 

@@ -22,25 +22,32 @@ from medallion.spark.errors import SPARK_ERRORS, one_line
 from medallion.spark.workload import Work
 
 _JAVA = "spark.driver.extraJavaOptions"
-# Under others the same line would become another row, or none.
-_MEANINGS = (
-    "spark.sql.ansi.enabled",
-    "spark.sql.caseSensitive",
-    "spark.sql.files.ignoreCorruptFiles",
-    "spark.sql.files.ignoreMissingFiles",
-    "spark.sql.legacy.json.allowEmptyString.enabled",
-    "spark.sql.legacy.timeParserPolicy",
-    "spark.sql.session.timeZone",
-    "spark.sql.timestampType",
-    "spark.sql.parser.escapedStringLiterals",
-    "spark.sql.parquet.datetimeRebaseModeInRead",
-    "spark.sql.parquet.int96RebaseModeInRead",
-    "spark.sql.parquet.datetimeRebaseModeInWrite",
-    "spark.sql.avro.datetimeRebaseModeInRead",
-    "spark.sql.datetime.java8API.enabled",
-    "spark.sql.json.enablePartialResults",
-    "spark.sql.variant.allowDuplicateKeys",
-)
+# Under other values the same line would become another row, or none, or the next night have another
+# key.
+_MEANINGS: Mapping[str, str] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.caseSensitive": "false",
+    # A timestamp is a moment, as tables and suites have it; in SQL a backslash begins an escape.
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+    "spark.sql.parser.escapedStringLiterals": "false",
+    # Java's older times have no 5 to 14 October 1582: a Parquet file with one would be passed over.
+    "spark.sql.datetime.java8API.enabled": "true",
+    # Days before 15 October 1582 are those that the file says, none of another calendar.
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.avro.datetimeRebaseModeInRead": "CORRECTED",
+    # What cannot be read is told, and never passed over; nor is a page that is not as written.
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
+    # A field of the wrong type must not cost the other fields of its line.
+    "spark.sql.json.enablePartialResults": "true",
+    "spark.sql.variant.allowDuplicateKeys": "true",
+    "spark.sql.legacy.json.allowEmptyString.enabled": "false",
+    "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+}
 # What PySpark asks the JVM for by name, hundreds of times a night; for a name without its package
 # that is a look into each of Spark's three hundred jars.
 _CLASSES = (
@@ -161,7 +168,12 @@ def _submitted() -> dict[str, str]:
 
 
 def settings(config: Config) -> dict[str, str]:
-    """Spark's settings as the file has them: a key, blanks, a value a line."""
+    """Spark's settings as the file has them, a key, blanks, a value a line; and those that decide
+    what a row says.
+
+    Raises:
+        ConfigError: the file is missing, a line of it is not a setting, or sets one of these.
+    """
     file = config.conf_dir / "spark/spark-defaults.conf"
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
@@ -176,5 +188,11 @@ def settings(config: Config) -> dict[str, str]:
             raise ConfigError(
                 f"{file} line {number}: must be a key that begins with spark. and a value."
             )
-        found[words[0]] = words[1].strip()
-    return found
+        key, value = words[0], words[1].strip()
+        if value.lower() != _MEANINGS.get(key, value).lower():
+            raise ConfigError(
+                f"{file} line {number}: {key} is {_MEANINGS[key]} here, whatever else is set: by "
+                "another value the same line would be another row. Take it out."
+            )
+        found[key] = value
+    return {**found, **_MEANINGS}
