@@ -90,6 +90,9 @@ JOIN = {"source": "silver.event", "join": ON, "columns": {"device": "event.devic
         (("maintain",), {"retention": "1 week"}, ["maintain.retention", "'7 days'"]),
         (("maintain",), {"retention": "59 minutes"}, ["maintain.retention", "an hour at least"]),
         (("maintain",), "daily", ["maintain must be a mapping"]),
+        (("sources",), {2024: {}}, ["sources has the key 2024, which is no text"]),
+        (("sources", "event", "folders"), ["a\0b"], ["sources.event.folders"]),
+        (("sources", "event", "pattern"), "a\x07", ["sources.event.pattern"]),
         (("gold", "x" * 101), {}, ["not a table name"]),
         (("sources", "event", "late"), "drop", ["late", "admit, quarantine"]),
         (("sources", "event", "format"), "xml", ["format", "json, csv, parquet, orc, avro, text"]),
@@ -335,6 +338,10 @@ def test_who_wins(tmp_path: Path) -> None:
         (b"MEDALLION_HOME\n", "line 1: must be KEY=value"),
         (b"MEDALLION_HOME=\xff\n", "cannot be read"),
         (b"MEDALLION_HOME=s3://bucket\n", "only a local path"),
+        (b"MEDALLION_HOME=a\n\nMEDALLION_HOME=b\n", "line 3: MEDALLION_HOME stands there twice"),
+        (b"MEDALLION_HOME=' a'\n", "MEDALLION_HOME: ' a' begins or ends with a blank"),
+        (b"MEDALLION_MASTER=spark\n", "MEDALLION_MASTER: 'spark' is none of local, local"),
+        (b"MEDALLION_MASTER=local[0]\n", "MEDALLION_MASTER: 'local\\[0\\]' is none of local"),
         (b"MEDALLION_KAFKA_LOGIN=x\n", "line 1: MEDALLION_KAFKA_LOGIN is not a known key"),
     ],
 )
@@ -351,10 +358,20 @@ def test_dotenv_is_shared_with_others(tmp_path: Path) -> None:
     assert load({}, tmp_path).layout.root == tmp_path / "a b"
 
 
-@pytest.mark.parametrize("name", ["lake[1]", "lake\\1", "lake%41"])
+@pytest.mark.parametrize(
+    "name", ["lake[1]", "lake\\1", "lake%41", "lake#1", "lake?", "a:b", "a\nb", "a\0b"]
+)
 def test_a_root_that_no_delta_table_can_be_opened_in(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match="no Delta table can be read"):
         load({"MEDALLION_HOME": str(tmp_path / name)}, PROJECT)
+
+
+@pytest.mark.parametrize(
+    "master",
+    ["local", "local[4]", "local[*]", "local[2,3]", "yarn", "spark://a:7077", " local ", ""],
+)
+def test_masters(master: str) -> None:
+    assert load({"MEDALLION_MASTER": master}, PROJECT).master == (master.strip() or None)
 
 
 def test_home_of_a_person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
