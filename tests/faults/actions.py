@@ -77,7 +77,7 @@ class Actor:
             for query in spark.streams.active:
                 query.stop()
 
-        where = "medallion.pipeline.context"
+        where = "medallion.spark.session"
         with (
             patch(f"{where}.spark_session", lambda *_, **__: self.spark),
             patch(f"{where}._stop", stop),

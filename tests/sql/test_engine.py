@@ -17,7 +17,7 @@ from tests.support.sql import TEN, TEN_IN_SQL, write
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> str:
-    home = tmp_path_factory.mktemp("a lakehouse #1")
+    home = tmp_path_factory.mktemp("a lakehouse +1")
     counted = f"SELECT {TEN_IN_SQL} AS window_start, device, total_recordings"
     pairs = "(VALUES ('nexus4_1', 1), ('nexus4_2', 9)) AS t(device, total_recordings)"
     write(home, "gold.device_counts", f"{counted} FROM {pairs}")
