@@ -37,6 +37,8 @@ def show(text: str, file: TextIO | None = None) -> None:
         UsageError: it cannot be written; the disk is full, say.
     """
     file = file or sys.stdout
+    if file is None:  # closed by whoever called (>&-)
+        return
     text = _encodable(visible_lines(text), file.encoding or "utf-8")
     try:
         with _written():
@@ -76,7 +78,7 @@ def _written() -> Iterator[None]:
 
 def leave() -> None:
     """Before Python ends, which would try once more to write what could not be written."""
-    for file in (sys.stdout, sys.stderr):
+    for file in filter(None, (sys.stdout, sys.stderr)):
         try:
             file.flush()
         except OSError:
@@ -94,6 +96,8 @@ def pour(lines: Iterable[str]) -> None:
         UsageError: they cannot be written.
         BrokenPipeError: nobody reads any more.
     """
+    if sys.stdout is None:
+        return
     if sys.stdout.isatty():
         lines = (visible_lines(line.rstrip("\r\n")) + "\n" for line in lines)
     for line in lines:
