@@ -9,9 +9,11 @@ _STRICT = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 # Half a character, which UTF-8 has no bytes for, is always written so; and so may a whole one be.
 HALVES = r"(contains(value, r'\ud') or contains(value, r'\uD'))"
 # Whether the characters of a line are what they say. Jackson goes by the low byte of each digit of
-# an escape: \u00š1 is one to it, and so to all that Spark asks of it.
+# an escape: \u00š1 is one to it, and so to all that Spark asks of it. (Whether a backslash is one
+# by itself is dear to ask: only of lines where it matters.)
 IS_SPELLED = (
     r"(is_valid_utf8(value) and not (contains(value, r'\u')"
+    r" and value rlike r'\\u(?![0-9a-fA-F]{4})'"
     r" and value rlike r'(?<!\\)(\\\\)*+\\u(?![0-9a-fA-F]{4})'))"
 )
 # With one brace that closes, at its end, a line holds no second object, and none within the first.
