@@ -67,12 +67,13 @@ def _conf_dir(environ: Mapping[str, str], cwd: Path) -> Path:
 
 def _master(named: str) -> str | None:
     """Where Spark is to run; Java would say that it does not know it, with a stack trace."""
-    if named.strip() and not _MASTER.fullmatch(named.strip()):
+    master = named.strip()
+    if master and not _MASTER.fullmatch(master):
         raise ConfigError(
             f"MEDALLION_MASTER: {named!r} is none of local, local[2], local[*], spark://host:port, "
             "yarn, and k8s://host:port."
         )
-    return named.strip() or None
+    return master or None
 
 
 def _root(caller: str | None, cwd: Path, dotenv: str | None, project: Path) -> Path:
@@ -82,12 +83,10 @@ def _root(caller: str | None, cwd: Path, dotenv: str | None, project: Path) -> P
         raise ConfigError("MEDALLION_HOME: only a local path can be used, not an address.")
     if named != named.strip():
         raise ConfigError(f"MEDALLION_HOME: {named!r} begins or ends with a blank.")
-    if why := why_no_place(start / named):
-        raise ConfigError(f"MEDALLION_HOME: {named!r}: {why}.")
     try:
-        root = plain(start / Path(named).expanduser())
+        path = start / Path(named).expanduser()
     except RuntimeError:  # ~ of somebody unknown
         raise ConfigError(f"MEDALLION_HOME: there is no home folder for {named}.") from None
-    if why := why_no_place(root):
-        raise ConfigError(f"MEDALLION_HOME: {root}: {why}.")
-    return root
+    if why := why_no_place(path):
+        raise ConfigError(f"MEDALLION_HOME: {named!r}: {why}.")
+    return plain(path)

@@ -9,6 +9,7 @@ from medallion.config.model import Config, GoldTable
 from medallion.errors import ConfigError, MedallionError
 from medallion.lakehouse import tables
 from medallion.layers.gold.flow import TOO_LATE, definition_of, refuse_another_definition
+from medallion.ops import due
 from medallion.ops.runs import Runs
 from medallion.sources.base import Recount
 from medallion.spark import checkpoints
@@ -77,10 +78,9 @@ def _same_rows(config: Config, table: GoldTable) -> Same | None:
     versions = {}
     for source in table.sources:
         silver = config.layout.table(f"silver.{source}")
-        read = checkpoints.delta_offset(checkpoint, before, silver)
-        versions[source] = tables.version(silver)
-        if tables.rows_written(silver, after=read.version - 1, until=versions[source]):
+        if (version := due.version_read(checkpoint, before, silver)) is None:
             return None
+        versions[source] = version
     if checkpoints.last_committed(checkpoint) != before:
         return None
     return Same(table, gold, versions, checkpoints.watermark(checkpoint, before))

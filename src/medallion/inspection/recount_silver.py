@@ -18,7 +18,7 @@ from medallion.layers.silver import transform
 from medallion.layers.silver.enrichment import noted_rules
 from medallion.layers.silver.flow import definition_of
 from medallion.layers.silver.late import RULE as LATE
-from medallion.ops import refresh_plan
+from medallion.ops import due, refresh_plan
 from medallion.ops.runs import Runs
 from medallion.sources.base import Recount
 from medallion.spark import checkpoints, table_files
@@ -41,13 +41,17 @@ class Same:
 
 def comparable(config: Config, sources: Iterable[SourceConfig]) -> tuple[list[Same], Recount]:
     """The sources whose silver has read all of bronze, and a note on each of the others; no JVM."""
-    found, read, runs = Recount(), [], Runs(config.layout)
+    found, runs = Recount(), Runs(config.layout)
+    read: list[Same] = []
+    try:
+        half_done = refresh_plan.left(config.layout)
+    except MedallionError:  # nobody knows, which is a finding of its own, as what is half done is
+        return read, found
     for source in sources:
         name = f"silver.{source.name}"
         checkpoint = config.layout.checkpoint(name)
         try:
-            is_half_done = name in refresh_plan.left(config.layout)  # a finding of its own
-            if is_half_done or checkpoints.last_committed(checkpoint) < 0:
+            if name in half_done or checkpoints.last_committed(checkpoint) < 0:
                 continue
             then = checkpoints.noted(checkpoint, "definition")
             if then is not None and then != definition_of(source):
@@ -74,12 +78,10 @@ def _same_rows(config: Config, source: SourceConfig, recorded: int) -> Same | No
     if recorded < before:
         return None
     silver, quarantine = map(tables.version, written)
-    read, now = checkpoints.delta_offset(checkpoint, before), tables.version(bronze)
-    if tables.rows_written(bronze, after=read.version - 1, until=now):
+    read = due.version_read(checkpoint, before, bronze)
+    if read is None or checkpoints.last_committed(checkpoint) != before:
         return None
-    if checkpoints.last_committed(checkpoint) != before:
-        return None
-    return Same(source, now, silver, quarantine)
+    return Same(source, read, silver, quarantine)
 
 
 def _tables(config: Config, source: SourceConfig) -> list[Path]:
@@ -148,8 +150,7 @@ def _side_by_side(spark: SparkSession, config: Config, same: Same) -> DataFrame:
     # The first row of a key went by the watermark, and was set aside for what only came after it.
     rules = [LATE, *noted_rules(config.layout.checkpoint(f"silver.{source.name}"))]
     was_taken = F.arrays_overlap(FAILED_RULES, F.array(*map(F.lit, rules))).cast("int")
-    # Bronze may have columns that quarantine has had no row of yet.
-    aside = quarantine.unionByName(bronze.limit(0), allowMissingColumns=True)
+    aside = transform.as_wide(quarantine, bronze)
     one, less = F.lit(1), F.lit(-1).alias(_MORE)
     first = bronze.select(*made, one.alias(_MORE), F.lit(0).alias(_TAKEN))
     second = silver.select(*map(F.col, source.keys), *rest, less, one.alias(_TAKEN))

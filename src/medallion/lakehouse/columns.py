@@ -112,6 +112,11 @@ def bronze_columns(schema: Columns, origin: Columns) -> Columns:
     return {**schema, **text, **origin, INGESTED_AT: "timestamp"}
 
 
+def quoted(name: str) -> str:
+    """A column in SQL, whatever it is called."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 def as_number(columns: Columns, name: str) -> str:
     """A column of a record in SQL, a time as microseconds since 1970."""
     return f"arrow_cast({name}, 'Int64')" if columns[name] == "timestamp" else name

@@ -120,6 +120,12 @@ def waiting_rows(config: Config, query: Query) -> int | None:
     return sum(_waiting_in(read_up_to(config, query.name, table), table) for table in upstream)
 
 
+def version_read(checkpoint: Path, batch: int, table: Path) -> int | None:
+    """The newest version of a table, if a query has read all of its rows by a batch; else None."""
+    read, now = checkpoints.delta_offset(checkpoint, batch, table), tables.version(table)
+    return None if tables.rows_written(table, after=read.version - 1, until=now) else now
+
+
 def _waiting_in(read: DeltaOffset, table: Path) -> int:
     """The rows of a table that a query has not read; if that is all, its commits need not be there
     any more."""

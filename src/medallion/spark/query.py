@@ -209,8 +209,7 @@ def await_all(runs: Iterable[Run], look: Callable[[Iterable[Run]], None] = lambd
 
     Args:
         runs: they have been started.
-        look: is called with those that go on, again and again; one that it gives up has ended, and
-            with a KeyboardInterrupt it ends them all.
+        look: is called with those that go on, again and again; one that it gives up has ended.
 
     Raises:
         StreamError: at least one failed; the message names each with its cause.
@@ -225,11 +224,7 @@ def await_all(runs: Iterable[Run], look: Callable[[Iterable[Run]], None] = lambd
                 run.end()
                 waiting.remove(run)
         if waiting:
-            try:
-                look(waiting)
-            except KeyboardInterrupt:
-                stop_all(waiting)
-                raise
+            look(waiting)
             waiting[0].await_end(_LOOK_SECONDS)
     failures = [f"{run.name}: {error}" for run in everyone if (error := run.error())]
     if failures:

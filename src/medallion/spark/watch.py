@@ -10,7 +10,7 @@ from pyspark import SparkContext
 
 from medallion.lakehouse.text import Say
 from medallion.spark import signals
-from medallion.spark.query import Run, await_all
+from medallion.spark.query import Run, await_all, stop_all
 
 PATIENCE = 300.0  # seconds
 _PAUSE = 10.0  # between two looks: an idle query gives a sign as often
@@ -75,6 +75,8 @@ def await_end(runs: Iterable[Run], say: Say) -> None:
     watch = Watch(say)
 
     def look(waiting: Iterable[Run]) -> None:
+        if signals.have_come():
+            stop_all(waiting)
         signals.pass_on()
         watch.look(waiting)
 

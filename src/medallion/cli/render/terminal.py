@@ -100,8 +100,6 @@ def pour(lines: Iterable[str]) -> None:
         return
     if sys.stdout.isatty():
         lines = (visible_lines(line.rstrip("\r\n")) + "\n" for line in lines)
-    for line in lines:
-        with _written():
-            sys.stdout.write(line)
     with _written():
+        sys.stdout.writelines(lines)
         sys.stdout.flush()

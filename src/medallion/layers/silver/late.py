@@ -156,9 +156,7 @@ class RereadBatch:
         )
         is_aside = F.arrays_overlap(FAILED_RULES, F.array(*map(F.lit, self._rules)))
         rows = quarantine.where(is_aside).drop(FAILED_RULES)
-        # Bronze may have columns that quarantine has had no row of yet.
-        whole = rows.unionByName(bronze.limit(0), allowMissingColumns=True)
-        return self._check(whole).select(self._row_key)
+        return self._check(transform.as_wide(rows, bronze)).select(self._row_key)
 
     @property
     def _row_key(self) -> list[str]:

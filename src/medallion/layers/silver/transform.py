@@ -150,6 +150,11 @@ def good(rows: DataFrame, columns: Iterable[str]) -> DataFrame:
     return rows.where(is_good()).select(*columns, INGESTED_AT)
 
 
+def as_wide(quarantine: DataFrame, bronze: DataFrame) -> DataFrame:
+    """Rows of quarantine with all columns of bronze: it may have had no row of the newest yet."""
+    return quarantine.unionByName(bronze.limit(0), allowMissingColumns=True)
+
+
 def broken(rows: DataFrame) -> DataFrame:
     """Quarantine's columns of the rows that break a rule."""
     return rows.where(~is_good()).select(f"{BRONZE}.*", FAILED_RULES)

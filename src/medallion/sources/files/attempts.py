@@ -59,8 +59,7 @@ class Attempts:
         try:
             yield
         except BaseException as error:
-            is_told = isinstance(error, MedallionError) or signals.have_come()
-            if is_told or works(self._spark):
+            if isinstance(error, MedallionError) or signals.have_come() or works(self._spark):
                 checkpoints.forget(self._checkpoint, _MARK)
             raise
         checkpoints.forget(self._checkpoint, _MARK)

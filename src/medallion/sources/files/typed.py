@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from medallion.lakehouse.columns import quoted
 from medallion.sources.files import typed_counts
 
 # By itself, Spark writes milliseconds.
@@ -67,20 +68,17 @@ def _as_json(read: DataFrame) -> DataFrame:
     said = F.to_json(row, _MICROSECONDS)
     # Text that is no UTF-8 would be replaced there, and two texts become one. As it stands it is no
     # JSON, and so kept.
-    as_it_is = F.struct(*_without_bytes(read)).cast("string")
+    as_it_is = F.struct(*_bytes_as_base64(read)).cast("string")
     is_lossy = said.contains(_NO_UTF8) & ~F.is_valid_utf8(as_it_is)
     return located(read, F.when(is_lossy, as_it_is).otherwise(said))
 
 
-def _without_bytes(read: DataFrame) -> list[Column]:
+def _bytes_as_base64(read: DataFrame) -> Iterator[Column]:
     """All columns, those of bytes as Base64: they need not be UTF-8."""
-    fields = read._jdf.schema().fields()
-    kinds = {field.name(): field.dataType().catalogString() for field in fields}
-    columns = {name: F.col("`" + name.replace("`", "``") + "`") for name in kinds}
-    return [
-        F.base64(column).alias(name) if kinds[name] == "binary" else column
-        for name, column in columns.items()
-    ]
+    for field in read._jdf.schema().fields():
+        column = F.col(quoted(field.name()))
+        is_bytes = field.dataType().catalogString() == "binary"
+        yield F.base64(column).alias(field.name()) if is_bytes else column
 
 
 def together(parts: Sequence[DataFrame]) -> DataFrame:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from os import SEEK_CUR, SEEK_END
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from medallion.sources.files import parquet_notes, typed_times
 
@@ -56,14 +56,13 @@ def why_unreadable(path: Path, kind: str) -> str | None:
 
 def _why_not_as_it_is(path: Path) -> str | None:
     engine = _opened(path)
-    schema = engine.execute("select * from exact limit 0").read_all().schema
-    fields = [schema.field(number) for number in range(len(schema.names))]
-    if other := parquet_notes.unlike(schema.metadata.get(parquet_notes.NOTE), fields):
+    fields, note = _fields(engine)
+    if other := parquet_notes.unlike(note, fields):
         return (
             f"its {other} is not as Spark noted it in the file, by which it would be read: write "
             "the file without the metadata of the one that it was made of"
         )
-    if cut := typed_times.in_parquet(engine, path):
+    if cut := typed_times.in_parquet(engine, fields, path):
         return (
             f"its column {cut} has timestamps of nanoseconds, and microseconds is what is kept of "
             "them: write it as microseconds, or as text"
@@ -79,10 +78,15 @@ def columns(path: Path, kind: str) -> str:
 
 def _parquet_columns(path: Path) -> str:
     """With what Spark itself put down: an interval is a number to others."""
-    found = _opened(path).execute("select * from exact limit 0").read_all().schema
-    of_spark = found.metadata.get(parquet_notes.NOTE)
-    kinds = [str(found.field(number).type) for number in range(len(found.names))]
-    return repr([found.names, kinds, of_spark])
+    fields, note = _fields(_opened(path))
+    return repr([[field.name for field in fields], [str(field.type) for field in fields], note])
+
+
+def _fields(engine: QueryBuilder) -> tuple[list[Any], bytes | None]:
+    """The columns of the table `exact`, as Arrow has them, and Spark's note of them, if any."""
+    schema = engine.execute("select * from exact limit 0").read_all().schema
+    fields = [schema.field(number) for number in range(len(schema.names))]
+    return fields, schema.metadata.get(parquet_notes.NOTE)
 
 
 def _orc_columns(path: Path) -> str:

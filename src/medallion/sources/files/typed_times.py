@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from deltalake import QueryBuilder
-
 
 _NANOSECONDS = "Timestamp(ns"
 
@@ -21,7 +20,7 @@ def add_table(engine: QueryBuilder, name: str, path: Path, option: str) -> None:
     )
 
 
-def in_parquet(engine: QueryBuilder, path: Path) -> str | None:
+def in_parquet(engine: QueryBuilder, fields: Iterable[Any], path: Path) -> str | None:
     """The first column of a Parquet file that has some, as INT96: other ones Spark refuses itself.
 
     Years before 1677 or after 2262 wrap around in 64 bits, and so do their microseconds times a
@@ -29,9 +28,9 @@ def in_parquet(engine: QueryBuilder, path: Path) -> str | None:
 
     Args:
         engine: with the file as table `exact`.
+        fields: its columns, as Arrow has them.
     """
-    schema = engine.execute("select * from exact limit 0").read_all().schema
-    some = [name for name in schema.names if _NANOSECONDS in str(schema.field(name).type)]
+    some: list[str] = [field.name for field in fields if _NANOSECONDS in str(field.type)]
     if some:
         add_table(engine, "cut", path, "coerce_int96 'us'")
     for column in some:
