@@ -64,18 +64,6 @@ def added_files(table: Path, first: int, last: int) -> list[Path]:
     return [table / unquote(add["path"]) for v in versions for add in _added(_actions(table, v))]
 
 
-def values_added(table: Path, versions: Iterable[int], column: str) -> list[tuple[Any, Any]]:
-    """The least and the greatest value of a column in each file that these versions added; none
-    where the log does not say all of them."""
-    stats = []
-    try:
-        for version in versions:
-            stats += [json.loads(add["stats"]) for add in _added(_actions(table, version))]
-        return [(file["minValues"][column], file["maxValues"][column]) for file in stats]
-    except (FileNotFoundError, KeyError):
-        return []
-
-
 def are_there(table: Path, versions: Iterable[int]) -> bool:
     """Whether the rows that these versions added can still be read one by one."""
     try:

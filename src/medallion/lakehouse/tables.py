@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import chain
@@ -137,18 +137,23 @@ def made_at(table: Path) -> int:
     return int(open_table(table).metadata().created_time or 0) * 1000
 
 
-def select(table: Path, what: str, rest: str = "", source: str = "rows") -> list[tuple[Any, ...]]:
+def select(
+    table: Path, what: str, rest: str = "", source: str = "rows", *, files: Sequence[Path] = ()
+) -> list[tuple[Any, ...]]:
     """Rows by SQL: of a table, which is `rows`, or of what else `source` says; none where it is not
     there.
 
     This is for the project's own records: `sql.engine` answers people.
+
+    Args:
+        files: some of its data files, whose rows are `added`.
     """
     from deltalake import QueryBuilder
 
     if not exists(table):
         return []
     engine = QueryBuilder().register("rows", open_table(table))
-    return _answered(engine, [f"select {what} from {source} {rest}"], table)
+    return _answered(engine, _question(files, f"select {what} from {source} {rest}"), table)
 
 
 def select_added(
@@ -165,11 +170,23 @@ def select_added(
     files = [] if version is None else log.added_files(table, version, version)
     if not files:
         return []
-    # As a URI, for in a path a * would be a pattern.
+    return _answered(QueryBuilder(), _question(files, f"select {what} from added {rest}"), table)
+
+
+def _question(files: Sequence[Path], sql: str) -> list[str]:
+    """A query of rows that are `added`, after what makes tables of their files."""
+    if not files:
+        return [sql]
+    # As a URI, for in a path a * would be a pattern; and a time is one of microseconds, however it
+    # is written.
     named = {f"part{number}": file.absolute().as_uri() for number, file in enumerate(files)}
-    parts = [f"create external table {n} stored as parquet location '{named[n]}'" for n in named]
+    of = "options (coerce_int96 'us')"
+    parts = [
+        f"create external table {name} stored as parquet location '{file}' {of}"
+        for name, file in named.items()
+    ]
     rows = " union all ".join(f"select * from {name}" for name in named)
-    return _answered(QueryBuilder(), [*parts, f"select {what} from ({rows}) {rest}"], table)
+    return [*parts, f"with added as ({rows}) {sql}"]
 
 
 def _answered(engine: QueryBuilder, sql: Iterable[str], table: Path) -> list[tuple[Any, ...]]:

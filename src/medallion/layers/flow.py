@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -21,6 +21,14 @@ from medallion.schema import registry
 from medallion.spark import table_files
 from medallion.spark.progress import BatchProgress
 from medallion.spark.query import Run
+
+
+class ToJudge(NamedTuple):
+    """Rows for a gate; where some of them are to have one `key` alone, it has been seen that the
+    rows in which all columns of that are known do."""
+
+    rows: DataFrame
+    key: Sequence[str] = ()
 
 
 class Flow(ABC):
@@ -113,13 +121,12 @@ class Flow(ABC):
         """Where the tables lie that it reads."""
         return tuple(map(self.config.layout.table, self.upstream))
 
-    def rows_to_judge(self, since: int, until: int) -> DataFrame:
-        """The rows of its table that a gate has to judge after a version; all, if unsure."""
+    def to_judge(self, files: Sequence[Path] | None) -> ToJudge:
+        """What a gate has to judge, of what these files added to its table; None: of all of it."""
+        if files is None:
+            return ToJudge(self.rows())
         table = self.config.layout.table(self.name)
-        try:
-            return table_files.added_rows(self.spark, table, since + 1, until)
-        except FileNotFoundError:  # the log does not go back that far
-            return self.rows()
+        return ToJudge(table_files.rows_of(self.spark, table, files))
 
     def rows(self) -> DataFrame:
         """All rows of its table."""

@@ -122,8 +122,8 @@ class Nightly:
         # where no gate holds rows back, maintenance need not leave them as they came.
         new = range(since + 1, version + 1)
         is_whole = is_rebuilt or not log.are_there(path, new)
-        rows = flow.rows() if is_whole else flow.rows_to_judge(since, version)
-        verdict = self.gates.validate(table, rows)
+        files = None if is_whole else log.added_files(path, new.start, version)
+        verdict = self.gates.validate(table, *flow.to_judge(files))
         if verdict is None:
             return None
         accepted = tuple(

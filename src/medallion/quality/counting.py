@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from medallion.quality.rules import row_condition
-from medallion.quality.suites import BY_QUERY, Expectation
+from medallion.quality.suites import BY_QUERY, UNIQUE, Expectation
 
 if TYPE_CHECKING:
     from great_expectations.core import ExpectationValidationResult
@@ -22,7 +22,7 @@ _VIEW = "gate_batch"
 
 
 def count_broken(
-    batch: DataFrame, expectations: Sequence[Expectation]
+    batch: DataFrame, expectations: Sequence[Expectation], key: Sequence[str] = ()
 ) -> tuple[int, dict[str, int]]:
     """The rows of a batch; and by names of expectations how many rows break them, or their queries
     find.
@@ -30,7 +30,11 @@ def count_broken(
     Great Expectations counts the same, and takes four jobs a table. Left to it are the kinds that
     judge more than rows, those that "mostly" hold where some rows break them, and all of them
     where Spark cannot run one: it says which, and why.
+
+    Args:
+        key: columns by which no two rows are the same, where all of them are known.
     """
+    known = {e.name: 0 for e in expectations if _holds_by(key, e)}
     conditions = {e.name: c for e in expectations if (c := _condition(e)) is not None}
     queries = {e.name: e for e in expectations if e.kind == BY_QUERY and e.name not in conditions}
     batch.createOrReplaceTempView(_VIEW)
@@ -44,14 +48,14 @@ def count_broken(
             )
         found = dict(map(tuple, reduce(DataFrame.union, counts).collect()))
     except (PySparkException, Py4JError, LookupError, ValueError, AttributeError):
-        return batch.count(), {}
+        return batch.count(), known
     finally:
         batch.sparkSession.catalog.dropTempView(_VIEW)
     rows, *by_row = found.pop(0)
     by_query = [found[number][0] for number in sorted(found)]
     counted = zip([*conditions, *queries], [*by_row, *by_query], strict=True)
     is_share = {e.name for e in expectations if e.kwargs.get("mostly", 1) != 1}
-    return rows, {name: count for name, count in counted if not (count and name in is_share)}
+    return rows, known | {n: count for n, count in counted if not (count and n in is_share)}
 
 
 def counted(expectation: Expectation, rows: int, broken: int) -> ExpectationValidationResult:
@@ -67,6 +71,14 @@ def counted(expectation: Expectation, rows: int, broken: int) -> ExpectationVali
     return ExpectationValidationResult(
         success=not broken, result={"observed_value": broken} if by_query else found
     )
+
+
+def _holds_by(key: Sequence[str], expectation: Expectation) -> bool:
+    """Whether rows of which no two have the same key meet it."""
+    kwargs = expectation.kwargs
+    is_of_known = kwargs.get("ignore_row_if") == "any_value_is_missing"
+    is_unique = expectation.kind == UNIQUE and is_of_known
+    return bool(key) and is_unique and {*key} <= {*kwargs.get("column_list", ())}
 
 
 def _condition(expectation: Expectation) -> str | None:

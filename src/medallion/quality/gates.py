@@ -68,8 +68,11 @@ class Gates:
         """Whether anything is expected of a table."""
         return suite_path(self._conf_dir, table).exists()
 
-    def validate(self, table: str, batch: DataFrame) -> Verdict | None:
+    def validate(self, table: str, batch: DataFrame, key: Sequence[str] = ()) -> Verdict | None:
         """Judge a batch DataFrame of the active session; None when nothing is expected of it.
+
+        Args:
+            key: columns by which it has been seen that no two rows are the same, if there are some.
 
         Raises ConfigError when the suite is not valid.
         """
@@ -78,7 +81,7 @@ class Gates:
             return None
         for expectation in expectations:
             self._refuse_what_gx_would_drop(table, expectation)
-        rows, broken = count_broken(batch, expectations)
+        rows, broken = count_broken(batch, expectations, key)
         outcome = self._judge(table, batch, [e for e in expectations if e.name not in broken])
         judged = {_name(result): result for result in outcome.results}
         results, failures = [], []

@@ -22,16 +22,7 @@ def added_rows(spark: SparkSession, table: Path, first: int, last: int) -> DataF
     Raises:
         FileNotFoundError: the table's log does not have all of these versions any more.
     """
-    return _rows(spark, table, log.added_files(table, first, last))
-
-
-def are_all(table: Path, first: int, last: int) -> bool:
-    """Whether versions `first` to `last` added all files that a table has."""
-    try:
-        found = {file.name for file in log.added_files(table, first, last)}
-    except FileNotFoundError:
-        return False
-    return {file.name for file in tables.data_files(table)} <= found
+    return rows_of(spark, table, log.added_files(table, first, last))
 
 
 def all_rows(spark: SparkSession, table: Path) -> DataFrame:
@@ -39,15 +30,16 @@ def all_rows(spark: SparkSession, table: Path) -> DataFrame:
 
     Delta looks for a query's files in a job of its own, which takes as long as the query does.
     """
-    return _rows(spark, table, tables.data_files(table))
+    return rows_of(spark, table, tables.data_files(table))
 
 
 def rows_at(spark: SparkSession, table: Path, version: int) -> DataFrame:
     """All rows that a table had at a version, with the columns of now."""
-    return _rows(spark, table, tables.data_files(table, version))
+    return rows_of(spark, table, tables.data_files(table, version))
 
 
-def _rows(spark: SparkSession, table: Path, files: Sequence[Path]) -> DataFrame:
+def rows_of(spark: SparkSession, table: Path, files: Sequence[Path]) -> DataFrame:
+    """The rows of some data files, with the table's columns."""
     now = spark.read.format("delta").load(str(table))
     if not files:
         return now.where("false")  # which no job is asked for

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
-from medallion.lakehouse import tables
-from medallion.layers.silver.judged import times_added, with_alike
+from medallion.lakehouse import log, tables
+from medallion.layers.silver import judged
 from medallion.spark import table_files
 
 KEYS = ("at", "device")
@@ -24,8 +25,16 @@ def added(spark: SparkSession, table: Path, *rows: tuple[str, str | None]) -> li
     last = tables.version(table)
     new = table_files.added_rows(spark, table, last, last)
     whole = spark.read.format("delta").load(str(table))
-    judged = with_alike(new, whole, KEYS, "at", times_added(table, [last], "at"))
-    return sorted((f"{row['at']}"[11:], f"{row.device}") for row in judged.collect())
+    files = log.added_files(table, last, last)
+    are_one = judged.are_one_a_key(table, files, KEYS, "at")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(judged, "_AT_ONCE", 1)
+        assert judged.are_one_a_key(table, files, KEYS, "at") == are_one
+        patched.setattr(judged, "_MANY", 0)
+        whole_is = judged.are_one_a_key(table, files, KEYS, "at")
+        assert whole_is == judged.are_one_a_key(table, None, KEYS, "at") == are_one
+    found = new if are_one else judged.with_alike(new, whole, KEYS)
+    return sorted((f"{row['at']}"[11:], f"{row.device}") for row in found.collect())
 
 
 def test_older_rows_are_judged_with_new_ones_of_their_keys(
@@ -40,11 +49,6 @@ def test_older_rows_are_judged_with_new_ones_of_their_keys(
     assert again == [("10:59:58", "None"), twice, twice]
     # And where the only time of the new file is cut off as well.
     assert added(spark, tmp_path, twice) == [twice] * 3
-
-
-def test_a_log_without_times_leaves_no_row_out(spark: SparkSession, tmp_path: Path) -> None:
-    added(spark, tmp_path, *FIRST)
-    first = tmp_path / "_delta_log" / f"{0:020}.json"
-    assert "minValues" in first.read_text()
-    tables.align(tmp_path, {"delta.dataSkippingStatsColumns": "device"})
-    assert added(spark, tmp_path, FIRST[0]) == [FIRST[0], FIRST[0]]
+    # Twice in one file.
+    alike = ("11:00:00", "p")
+    assert added(spark, tmp_path, alike, alike, ("11:00:00", None))[1:] == [alike, alike]

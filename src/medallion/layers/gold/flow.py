@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from medallion.lakehouse import tables
 from medallion.lakehouse.text import Say, counted
 from medallion.layers import recovery
 from medallion.layers.definition import refuse_another, refuse_fleeting, refuse_unstreamable
-from medallion.layers.flow import Flow
+from medallion.layers.flow import Flow, ToJudge
 from medallion.layers.gold import statement
 from medallion.layers.gold.transform import aggregate, has_place, joined
 from medallion.layers.gold.writer import Merge
@@ -133,9 +133,9 @@ class Gold(Flow):
             "last_batch": ended.stop - 1,
         }
 
-    def rows_to_judge(self, since: int, until: int) -> DataFrame:
-        """All of them: complete mode writes the whole table, and a merge rewrites files."""
-        return self.rows()
+    def to_judge(self, files: Sequence[Path] | None) -> ToJudge:
+        """All rows: complete mode writes the whole table, and a merge rewrites files."""
+        return ToJudge(self.rows())
 
     def rows(self) -> DataFrame:
         """All rows of its table, which is small, and which a gate asks several times."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from threading import Event
 from typing import Any
 
@@ -23,15 +24,14 @@ from medallion.layers.definition import (
     refuse_several,
     refuse_unstreamable,
 )
-from medallion.layers.flow import Flow
-from medallion.layers.silver import late, rules, transform
+from medallion.layers.flow import Flow, ToJudge
+from medallion.layers.silver import judged, late, rules, transform
 from medallion.layers.silver.accounts import Accounts, rows_observed
 from medallion.layers.silver.enrichment import Enrichment
-from medallion.layers.silver.judged import times_added, with_alike
 from medallion.layers.silver.pace import Pace
 from medallion.layers.silver.rules import Check
 from medallion.layers.silver.writer import Writer
-from medallion.spark import checkpoints, query, table_files
+from medallion.spark import checkpoints, query
 from medallion.spark.progress import BatchProgress
 from medallion.spark.query import Run
 from medallion.spark.sink import Sink
@@ -215,15 +215,14 @@ class Silver(Flow):
         assert recounted is not None, "nothing is held against it"
         return replace(recounted, duplicates=recounted.duplicates + batch.duplicates_on_time())
 
-    def rows_to_judge(self, since: int, until: int) -> DataFrame:
+    def to_judge(self, files: Sequence[Path] | None) -> ToJudge:
         """The new rows, and with them older ones that have the key of a new one, if there are any:
         so a gate of unique keys holds for the whole table."""
-        new, table = super().rows_to_judge(since, until), self.config.layout.table(self.name)
-        if table_files.are_all(table, since + 1, until):
-            return new
-        keys, time = self.source.keys, self.source.event_time
-        within = times_added(table, range(since + 1, until + 1), time)
-        return with_alike(new, self.rows(), keys, time, within)
+        new, key = super().to_judge(files).rows, self.source.keys
+        table = self.config.layout.table(self.name)
+        if judged.are_one_a_key(table, files, key, self.source.event_time):
+            return ToJudge(new, key)
+        return ToJudge(new if files is None else judged.with_alike(new, self.rows(), key))
 
     def describe(self, batch: BatchProgress) -> str | None:
         """It reads each row twice, once on the way around the watermark: it counts them itself."""

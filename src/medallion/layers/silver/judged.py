@@ -2,52 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from pathlib import Path
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
-from medallion.lakehouse import log
+from medallion.lakehouse import tables
+from medallion.lakehouse.columns import quoted
 from medallion.layers.silver.transform import has_identity
 
+_AT_ONCE = 1_000_000  # keys that are held in memory, 200 MB of them
+_MANY = 500  # files, beyond which a query over all of them takes longer than one over the table
 
-def with_alike(
-    new: DataFrame,
-    rows: DataFrame,
-    keys: Sequence[str],
-    event_time: str,
-    within: tuple[str, str] | None,
-) -> DataFrame:
-    """The new rows, and with them older ones that have the key of a new one, if there are any.
+
+def are_one_a_key(
+    table: Path, files: Sequence[Path] | None, key: Sequence[str], event_time: str
+) -> bool:
+    """Whether no row of a table's files has the key of another row of the table.
+
+    A row in which some of the key is not known has none. Not by Spark, which takes five times as
+    long for that, and as long as its own files are.
+
+    Args:
+        files: None for all that the table has.
+        key: the columns of a row's identity; `event_time` is among them.
+    """
+    if files is None or len(files) > _MANY or _are_all(table, files):
+        files = ()
+    new = "added" if files else "rows"
+    known = " and ".join(f"{quoted(column)} is not null" for column in key)
+    ((rows,),) = tables.select(table, "count(*)", f"where {known}", new, files=files)
+    parts = 1 + rows // _AT_ONCE
+    # Times come in whole milliseconds, seconds, or minutes: of none of these is 1009 a part.
+    number = f"abs(arrow_cast({quoted(event_time)}, 'Int64') / 1009 % {parts})"
+    columns = ", ".join(map(quoted, key))
+    is_alike = " and ".join(f"new.{quoted(column)} = rows.{quoted(column)}" for column in key)
+    for part in range(parts):
+        some = f"from {new} where {known} and {number} = {part} group by {columns}"
+        keys = f"(select {columns}, count(*) as copies {some}) as new"
+        found = "coalesce(max(copies), 1), count(*)"
+        ((copies, rows),) = tables.select(table, found, "", keys, files=files)
+        there = f"{keys} right semi join rows on {is_alike}" if files else keys
+        if copies > 1 or tables.select(table, "count(*)", "", there, files=files) != [(rows,)]:
+            return False
+    return True
+
+
+def _are_all(table: Path, files: Sequence[Path]) -> bool:
+    return {file.name for file in tables.data_files(table)} <= {file.name for file in files}
+
+
+def with_alike(new: DataFrame, rows: DataFrame, key: Sequence[str]) -> DataFrame:
+    """The new rows, and with them older ones that have the key of a new one.
 
     Args:
         rows: all that the table has, the new ones among them.
-        keys: the columns of a row's identity; `event_time` is among them.
-        within: the event times of the new rows, as `times_added` has them, if they are known.
+        key: the columns of a row's identity.
     """
-    identified = new.where(has_identity(keys))
-    alike = rows.join(identified.select(*keys), on=list(keys), how="left_semi")
-    if within:  # then Delta skips the files of other times
-        first, last = (F.lit(time).cast("timestamp") for time in within)
-        # Delta cuts a time to milliseconds where it says of a file which is the last one.
-        alike = alike.where(
-            F.col(event_time).between(first, last + F.expr("interval 1 millisecond"))
-        )
-    counts = identified.agg(F.count("*")).union(alike.agg(F.count("*"))).collect()
-    if len(set(counts)) == 1:
-        return new
-    return alike.select(new.columns).unionByName(new.where(~has_identity(keys)))
-
-
-def times_added(table: Path, versions: Iterable[int], column: str) -> tuple[str, str] | None:
-    """The least and the greatest time in what these versions added, if the log says them."""
-    found = log.values_added(table, versions, column)
-    if not found:
-        return None
-    firsts, lasts = zip(*found, strict=True)
-    try:
-        return min(firsts, key=datetime.fromisoformat), max(lasts, key=datetime.fromisoformat)
-    except ValueError:  # of a year that Python has not: Spark's own times have others
-        return None
+    has_key = has_identity(key)
+    alike = rows.join(new.where(has_key).select(*key), on=list(key), how="left_semi")
+    return alike.select(new.columns).unionByName(new.where(~has_key))

@@ -17,7 +17,6 @@ from medallion.ops.ledger import INGESTED, PENDING, TAKEN, Entry, File, Ledger
 from medallion.sources.files.listing import stat
 from medallion.spark import checkpoints, table_files
 
-_MICROSECONDS = "'Timestamp(Microsecond, Some(\"UTC\"))'"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -56,8 +55,7 @@ def by_file(bronze: Path, version: int | None) -> dict[str, Counts]:
 
     Not by Spark, which takes ten times as long for that.
     """
-    # From Parquet itself, where a time may be one of nanoseconds: that is how INT96 is read.
-    read_at = f"max(arrow_cast(arrow_cast({SOURCE_MODIFIED_AT}, {_MICROSECONDS}), 'Int64'))"
+    read_at = f"max(arrow_cast({SOURCE_MODIFIED_AT}, 'Int64'))"
     what = f"{SOURCE_FILE}, {ROW_COUNTS}, {read_at}"
     found = tables.select_added(bronze, version, what, f"group by {SOURCE_FILE}")
     return {path: Counts(*counts) for path, *counts in found}
