@@ -35,10 +35,10 @@ def checkpoint(tmp_path: Path) -> Path:
     return checkpoint
 
 
-def written(table: Path, batch: int) -> Path:
-    """A table that has rows of a batch of the query."""
+def written(table: Path, batch: int, query: str = "one") -> Path:
+    """A table that has rows of a batch of a query, which is the checkpoint's if none is named."""
     rows = duckdb.connect().sql("select 1 as n")
-    properties = CommitProperties(app_transactions=[Transaction("one", batch)])
+    properties = CommitProperties(app_transactions=[Transaction(query, batch)])
     write_deltalake(table, rows, mode="append", commit_properties=properties)
     return table
 
@@ -155,6 +155,9 @@ def test_a_checkpoint_and_a_table_that_are_not_each_others(checkpoint: Path) -> 
     written(table, 4)
     with pytest.raises(UsageError, match="is older than what its batches have written"):
         recovery.refuse_lost("silver.a", checkpoint, (table,), recorded=3)
+    of_another = written(checkpoint.with_name("another"), 9, query="another")
+    with pytest.raises(UsageError, match="does not have the batches that have written its rows"):
+        recovery.refuse_lost("silver.a", checkpoint, (of_another,), recorded=3)
     for name in ("definition", "settings"):
         checkpoints.note(checkpoint, name, {"keys": ["a"]})
     assert "is older" in (recovery.drop_mismatched(checkpoint, (table,)) or "")

@@ -129,6 +129,13 @@ def test_rows_are_in_the_order_in_which_the_files_were_seen(layout: Layout) -> N
     assert ledger.read(layout) == rows[::-1]
 
 
+def test_the_newest_version_is_the_last_one_whatever_the_clock_said(layout: Layout) -> None:
+    book = Ledger(layout, "a")
+    book.write([entry(first_seen_at=9), entry(version=2, first_seen_at=3), entry("b")])
+    found = ledger.newest(ledger.read(layout, "a"))
+    assert {path: each.version for path, each in found.items()} == {"landing/a/1.json": 2, "b": 1}
+
+
 def test_compaction_keeps_every_row(layout: Layout) -> None:
     book = Ledger(layout, "a")
     rows = [entry(f"landing/a/{number}.json") for number in range(30)]

@@ -32,16 +32,22 @@ HALF = Plan("silver.a", ("silver.a", "quarantine.a"), "q", 1, {"query": "silver.
 def test_a_plan_is_there_until_nothing_is_left(home: Home) -> None:
     assert refresh_plan.read(home.layout) is None
     refresh_plan.write(home.layout, HALF)
-    built = home.layout.refresh_plan.parent / "silver.a"
-    built.mkdir()
+    beside = refresh_plan.Beside(home.layout.root, HALF.built)
+    table, checkpoint = beside.table("silver.a"), beside.checkpoint("silver.a")
+    table.mkdir()
+    checkpoint.mkdir(parents=True)
     refresh_plan.forget_unfinished(home.layout)
-    assert built.exists()
+    assert table.exists()
+    assert checkpoint.exists()
+    # It is to be renamed, and checkpoints may lie on a disk of their own.
+    assert checkpoint.parent == home.layout.checkpoint("silver.a").parent
     assert refresh_plan.read(home.layout) == HALF
     assert HALF.left == ("silver.a", "gold.b")
     refresh_plan.write(home.layout, Plan("silver.a", then=("gold.b",)))
     assert Plan("silver.a", then=("gold.b",)).left == ("gold.b",)
     refresh_plan.write(home.layout, Plan("silver.a"))
     assert not home.layout.refresh_plan.parent.exists()
+    assert not checkpoint.exists()
 
 
 @pytest.mark.parametrize("text", ["", '{"table": "silver.a", "bui', "{}", "[]", "\udcff"])

@@ -63,6 +63,24 @@ def test_a_long_record_stays_few_files(layout: Layout) -> None:
     assert Runs(layout).standing.sums["bronze.a"].rows_in == 29 * 30 // 2
 
 
+def test_a_record_that_cannot_be_compacted_is_written_once(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a full disk, say. Who is told that nothing was written would write it again."""
+
+    def fails(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("deltalake.table.TableOptimizer.compact", fails)
+    for number in range(26):
+        Runs(layout).write([run("bronze.a", rows_in=number)])
+    monkeypatch.undo()
+    assert len(DeltaTable(layout.table("ops.runs")).file_uris()) == 26
+    Runs(layout).write([run("bronze.a", rows_in=26)])
+    assert len(DeltaTable(layout.table("ops.runs")).file_uris()) == 1
+    assert Runs(layout).standing.sums["bronze.a"].rows_in == 26 * 27 // 2
+
+
 def test_layers_in_processes_of_their_own_share_one_record(
     layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:

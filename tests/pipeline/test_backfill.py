@@ -251,11 +251,17 @@ def test_what_another_source_fails_of_is_told_and_no_failure(
 
     pipeline = SimpleNamespace(flows=lambda _: [], attempt=attempt)
     monkeypatch.setattr(module, "open_pipeline", lambda *_: nullcontext(pipeline))
-    monkeypatch.setattr("medallion.pipeline.refresh.finish", lambda *_: [])
+    unbuilt: list[Any] = []
+    monkeypatch.setattr("medallion.pipeline.refresh.finish", lambda *_: unbuilt)
     said: list[str] = []
     found = backfill(home.config, "activity", old, said.append)
     assert (found.new_files, found.is_good) == (1, True)
     assert said == ["bronze.chat: no", "silver.chat: no"]
     failing = "activity"
     with pytest.raises(UsageError, match=r"^bronze.activity: no; silver.activity: no$"):
+        backfill(home.config, "activity", old, said.append)
+    failing = "chat"
+    flow = SimpleNamespace(source_names={"activity"})
+    unbuilt = [(flow, UsageError("it cannot be rebuilt"))]
+    with pytest.raises(UsageError, match=r"^it cannot be rebuilt$"):
         backfill(home.config, "activity", old, said.append)

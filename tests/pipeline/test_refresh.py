@@ -113,6 +113,59 @@ def test_silver_rebuilt_and_cut_off_at_every_step(
     the_next_night_has_no_seam(filled)
 
 
+@pytest.mark.parametrize("gone", ["quarantine.event", "checkpoint"])
+def test_what_was_built_and_is_gone_is_built_again(
+    filled: Lakehouse, monkeypatch: pytest.MonkeyPatch, gone: str
+) -> None:
+    """It is a second copy of a table, and somebody makes room with it."""
+    columns = {**filled.config.sources["event"].silver, "action": "upper(action)"}
+    source = replace(filled.config.sources["event"], silver=columns)
+    filled.config = replace(filled.config, sources={"event": source}, gold={})
+    with monkeypatch.context() as patch:
+        killed_at_each_step(filled, patch)
+        with pytest.raises(Killed):
+            refresh.refresh(filled.pipeline(), "silver.event")
+    beside = refresh_plan.Beside(filled.root, ("silver.event", "quarantine.event"))
+    is_table = gone != "checkpoint"
+    shutil.rmtree(beside.table(gone) if is_table else beside.checkpoint("silver.event"))
+    with pytest.raises(MedallionError, match="which it has built, is gone"):
+        refresh.end_swap(filled.pipeline())
+    assert refresh.finish(filled.pipeline(), "silver") == []
+    assert {action for (action,) in filled.rows("silver.event", "action")} == {"OPEN"}
+    assert audit(filled.config, everything=True).findings == ()
+
+
+def test_a_table_that_was_put_in_place_without_its_checkpoint_is_refused(
+    filled: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that a refresh has noted was removed when it had been cut off: the old checkpoint would
+    read rows once more that the new table has."""
+    filled.config = replace(filled.config, gold={})
+    filled.land("event", "after.json", *AFTER)
+    filled.fill("bronze")
+    whole = shutil.rmtree
+
+    def killed(path: Path, **how: Any) -> None:
+        if path == filled.config.layout.checkpoint("silver.event"):
+            raise Killed
+        whole(path, **how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", killed)
+        with pytest.raises(Killed):
+            refresh.refresh(filled.pipeline(), "silver.event")
+    shutil.rmtree(filled.config.layout.refresh_plan.parent)
+    with pytest.raises(UsageError, match=r"does not have the batches .* refresh silver\.event"):
+        filled.fill("silver")
+    runs = filled.rows("ops.runs", "number", "query", "state", "error")
+    _, query, state, error = max(runs)
+    assert (query, state) == ("silver.event", "failed")
+    assert "does not have the batches" in error
+    refresh.refresh(filled.pipeline(), "silver.event")
+    assert times(filled) == SILVER
+    assert audit(filled.config).is_balanced
+
+
 def killed_at_each_step(lakehouse: Lakehouse, patch: pytest.MonkeyPatch) -> None:
     """From now on a process ends each time that it has written what is left to do."""
     whole = storage.write

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.errors import ConfigError
-from medallion.spark.session import _MEANINGS, settings, spark_session
+from medallion.spark.session import _FIXED, settings, spark_session
 from tests.support import PROJECT
 
 
@@ -27,7 +27,7 @@ def test_a_key_blanks_and_a_value_a_line(tmp_path: Path) -> None:
     text = "# said\n\nspark.a   one two \n  spark.b\t3\n#spark.c 4\n"
     assert settings(config(tmp_path, text)) == {
         **{"spark.a": "one two", "spark.b": "3"},
-        **_MEANINGS,
+        **_FIXED,
     }
 
 
@@ -75,9 +75,12 @@ def test_what_decides_the_meaning_of_a_row_is_nobody_s_to_change(tmp_path: Path)
         "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
         "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
         "spark.sql.avro.datetimeRebaseModeInRead": "CORRECTED",
+        "spark.databricks.delta.history.metricsEnabled": "true",
+        "spark.databricks.delta.stats.collect": "true",
+        "spark.sql.streaming.minBatchesToRetain": "100",
     }
     assert {key: found.get(key) for key in said} == said
-    assert set(said) <= set(_MEANINGS) <= set(found)
+    assert set(said) <= set(_FIXED) <= set(found)
     key = "spark.sql.session.timeZone"
     with pytest.raises(ConfigError, match=rf"line 2: {key} is UTC here"):
         settings(config(tmp_path, f"spark.sql.ansi.enabled TRUE\n{key} Asia/Tokyo\n"))

@@ -46,6 +46,13 @@ def newest_transaction(table: Path, application: str | None = None) -> int:
     return next((found for _, found, _ in _transactions(table, application)), -1)
 
 
+def newest_application(table: Path) -> str | None:
+    """Who made the last idempotent write that the log has; None where there is none."""
+    for _, _, actions in _transactions(table):
+        return next(str(action["txn"]["appId"]) for action in actions if "txn" in action)
+    return None
+
+
 def rows_added(table: Path, first: int, last: int) -> int | None:
     """The rows that versions `first` to `last` added; None where the log does not say all."""
     try:

@@ -8,6 +8,7 @@ refuses none, and both add all their rows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,9 +71,13 @@ def upsert(
 
 
 def _compact(delta: DeltaTable) -> None:
-    """Put a table of many small files into few: who asks it, opens all of them."""
-    if len(delta.file_uris()) > _MOST_FILES:
-        delta.optimize.compact()
+    """Put a table of many small files into few: who asks it, opens all of them.
+
+    Where that fails, as on a full disk, the next write tries it again: the rows are there.
+    """
+    with suppress(Exception):
+        if len(delta.file_uris()) > _MOST_FILES:
+            delta.optimize.compact()
 
 
 def _arrow(columns: Columns, rows: Sequence[Mapping[str, Any]]) -> Any:

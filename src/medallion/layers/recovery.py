@@ -92,7 +92,10 @@ def refuse_lost(name: str, checkpoint: Path, targets: Sequence[Path], recorded: 
     if why := find_mismatch(checkpoint, targets):
         raise UsageError(f"{name} cannot go on, for {why}: {again}")
     begun = checkpoints.last_begun(checkpoint)
-    if begun < recorded or (begun < 0 and any(map(tables.row_count, targets))):
+    wrote = log.newest_application(targets[0]) if begun >= 0 and targets else None
+    is_of_another = wrote is not None and wrote != checkpoints.query_id(checkpoint)
+    is_without = begun < 0 and any(map(tables.row_count, targets))
+    if begun < recorded or is_without or is_of_another:
         raise UsageError(
             f"{name} cannot go on, for {checkpoint} does not have the batches that have written "
             f"its rows: {again}"

@@ -127,6 +127,11 @@ class Ledger:
         self._versions.setdefault(entry.path, {})[entry.version] = entry
 
 
+def newest(entries: Iterable[Entry]) -> dict[str, Entry]:
+    """The newest version of each path; the clock may have been put back since an older one."""
+    return {entry.path: entry for entry in sorted(entries, key=lambda each: each.version)}
+
+
 def read(layout: Layout, source: str | None = None, state: str | None = None) -> list[Entry]:
     """Rows of the ledger in the order in which the files were seen; no JVM."""
     columns = ", ".join(as_number(FILES, name) for name in _NAMES)

@@ -6,12 +6,15 @@ import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from medallion.errors import MedallionError
 from medallion.lakehouse import storage
 from medallion.lakehouse.layout import Layout
 from medallion.lakehouse.text import visible
+
+_BUILT = ".refresh."
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,22 @@ class Plan:
     def left(self) -> tuple[str, ...]:
         """The tables whose queries cannot go on: rebuilt by half, or not yet."""
         return (self.table, *self.then) if self.built else self.then
+
+
+@dataclass(frozen=True)
+class Beside(Layout):
+    """The layout of a lakehouse whose named tables, and their checkpoints, are built beside it."""
+
+    names: tuple[str, ...] = ()
+
+    def table(self, name: str) -> Path:
+        """The table, in `_refresh/` if it is one of those that are built."""
+        return super().table(name) if name not in self.names else self.refresh_plan.parent / name
+
+    def checkpoint(self, query: str) -> Path:
+        """The checkpoint, likewise, but among the others: there it can be renamed to the old one's
+        name, on whatever disk they lie."""
+        return super().checkpoint(f"{_BUILT}{query}" if query in self.names else query)
 
 
 def read(layout: Layout) -> Plan | None:
@@ -83,4 +102,6 @@ def forget_unfinished(layout: Layout) -> None:
     Whoever calls this holds the lock of gold, without which nothing is rebuilt.
     """
     if not layout.refresh_plan.is_file():
-        shutil.rmtree(layout.refresh_plan.parent, ignore_errors=True)
+        built = layout.checkpoint(f"{_BUILT}*")
+        for folder in (layout.refresh_plan.parent, *built.parent.glob(built.name)):
+            shutil.rmtree(folder, ignore_errors=True)

@@ -101,9 +101,9 @@ class Runs:
 
     def write(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Append rows of `RUNS`, all in one commit, after those that are there."""
+        self._read = None  # what fails may have been written
         if listed := list(rows):
             records.append(self._table, RECORD, listed, few_files=True, numbered="number")
-        self._read = None
 
     def late_rows(self, query: str) -> int:
         """The rows on record that came too late for a query's state, since its last refresh."""

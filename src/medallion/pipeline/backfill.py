@@ -136,9 +136,8 @@ def _run(config: Config, name: str, say: Say, debug: bool) -> None:
             if is_gated and pipeline.held():
                 say(GOLD_IS_HELD)
                 continue
-            for error in refresh.finish(pipeline, layer):
-                say(str(error))
-            for flow, error in pipeline.attempt(layer, is_finished=True):
+            left = refresh.finish(pipeline, layer)
+            for flow, error in left + pipeline.attempt(layer, is_finished=True):
                 if name in flow.source_names:
                     failures.append(error)
                 else:
@@ -176,7 +175,7 @@ def _is_other(before: Entry | None, entry: Entry) -> bool:
 
 
 def _newest(config: Config, source: SourceConfig) -> dict[str, Entry]:
-    return {entry.path: entry for entry in ledger.read(config.layout, source.name)}
+    return ledger.newest(ledger.read(config.layout, source.name))
 
 
 def _gone(source: SourceConfig, file: File) -> Entry:

@@ -33,7 +33,7 @@ def serve(pipeline: Pipeline, layers: Sequence[str], trigger: str) -> None:
     """
     maintenance.align(pipeline.config, layers)
     if "gold" in layers:
-        for error in (each for layer in layers for each in refresh.finish(pipeline, layer)):
+        for _, error in (each for layer in layers for each in refresh.finish(pipeline, layer)):
             pipeline.say(f"{error}; the others go on")
     with signals.ending() as end:
         stream = Stream(pipeline, layers, trigger)

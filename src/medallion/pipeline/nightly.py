@@ -86,7 +86,8 @@ class Nightly:
 
     def _stream(self, layer: str) -> None:
         # Such as what was rebuilt while gold was held back.
-        self._tell_all("refresh", refresh.finish(self.pipeline, layer, self.unjudged))
+        failures = refresh.finish(self.pipeline, layer, self.unjudged)
+        self._tell_all("refresh", [error for _, error in failures])
         self.pipeline.run(layer, without=self.unjudged, is_finished=True)
 
     @contextmanager

@@ -163,13 +163,13 @@ class Pipeline:
             flows = [flow for flow in flows if flow.name not in left]
         if any(flow.is_gated for flow in flows):
             self.refuse_held()
-        started: list[Flow] = []
-        failures: list[tuple[Flow, MedallionError]] = []
+        started, failures = list[Flow](), list[tuple[Flow, MedallionError]]()
         for flow in flows:
             try:
                 if self._begin_if_due(flow):
                     started.append(flow)
             except MedallionError as error:
+                self.record_refused(flow.name, error)
                 failures.append((flow, error))
         with suppress(StreamError):  # of all that failed: each has its own
             await_end((flow.ran for flow in started), self.say)
@@ -197,9 +197,9 @@ class Pipeline:
 
     def record_refused(self, name: str, error: MedallionError) -> None:
         """Put on record that a query could not start, for whoever asks how it stands."""
+        by = {"run_id": self.run_id, "command": self.command, "started_at": clock.now()}
         what = {"kind": "query", "query": name, "state": FAILED, "error": str(error)}
-        by = {"run_id": self.run_id, "command": self.command}
-        self.runs.write([{**what, **by, "started_at": clock.now()}])
+        self.runs.write([by | what])
 
     def _note_read(self, flow: Flow) -> None:
         copies.try_to_note(self.config.layout.checkpoint(flow.name), flow.read_from)
@@ -216,7 +216,7 @@ class Pipeline:
         if flow.name in refresh_plan.left(self.config.layout):
             raise MedallionError(
                 f"{flow.name} has to be rebuilt, which a refresh has left to do: medallion refresh "
-                f"{flow.name} does it, or says why it cannot."
+                f"{flow.name} does it, with no stream on, or says why it cannot."
             )
         if why := copies.refusal(self.config, self.runs, flow.name):
             raise MedallionError(why)

@@ -10,8 +10,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
 from medallion.config.model import Config
 from medallion.config.queries import layers_in_use, names
@@ -19,6 +18,7 @@ from medallion.errors import MedallionError, UsageError
 from medallion.lakehouse import tables
 from medallion.lakehouse.layout import PUBLISH, Layout
 from medallion.lakehouse.text import counted
+from medallion.layers.flow import Flow
 from medallion.layers.publish.flow import Publish
 from medallion.ops import refresh_plan
 from medallion.ops.runs import REFRESHED
@@ -28,22 +28,6 @@ from medallion.spark import checkpoints
 from medallion.spark.errors import ours, together
 from medallion.spark.query import AVAILABLE_NOW, trigger
 from medallion.spark.watch import await_end
-
-
-@dataclass(frozen=True)
-class Beside(Layout):
-    """The layout of a lakehouse whose named tables, and their checkpoints, are built beside it."""
-
-    names: tuple[str, ...] = ()
-
-    def table(self, name: str) -> Path:
-        """The table, in `_refresh/` if it is one of those that are built."""
-        return super().table(name) if name not in self.names else self.refresh_plan.parent / name
-
-    def checkpoint(self, query: str) -> Path:
-        """The checkpoint, likewise."""
-        beside = self.refresh_plan.parent / "_checkpoints" / query
-        return super().checkpoint(query) if query not in self.names else beside
 
 
 def layers_of(config: Config, table: str) -> tuple[str, ...]:
@@ -81,7 +65,7 @@ def refresh(pipeline: Pipeline, table: str) -> None:
     readers = [flow.name for flow in rebuilt if table in flow.upstream]
     then = dict.fromkeys((*readers, *left))
     _rebuild(pipeline, table, [step for step in then if step != table])
-    failures = [error for layer in (first, *later) for error in finish(pipeline, layer)]
+    failures = [error for layer in (first, *later) for _, error in finish(pipeline, layer)]
     if failures:
         raise together(failures)
 
@@ -111,7 +95,7 @@ def end_swap(pipeline: Pipeline) -> None:
 
 def finish(
     pipeline: Pipeline, layer: str, without: AbstractSet[str] = frozenset()
-) -> list[MedallionError]:
+) -> list[tuple[Flow, MedallionError]]:
     """Do what a refresh has left to do in one layer: in gold nothing, while that is held.
 
     A silver table whose swap could not be ended is among it. It comes in its own layer's turn, so
@@ -124,7 +108,7 @@ def finish(
     Returns:
         Why some tables could not be rebuilt, which are left to do; the others are.
     """
-    layout, failures = pipeline.config.layout, list[MedallionError]()
+    layout, failures = pipeline.config.layout, list[tuple[Flow, MedallionError]]()
     for table in (left for left in _reopen_plan(layout) if left.partition(".")[0] == layer):
         rest = tuple(other for other in _reopen_plan(layout) if other != table)
         if table not in names(pipeline.config):  # the configuration has given it up
@@ -134,7 +118,7 @@ def finish(
         if flow.is_gated and pipeline.held():
             pipeline.say(f"refresh   {table}: when gold is no longer held back")
         elif not flow.source_names & without and (error := _failure(pipeline, table, rest)):
-            failures.append(error)
+            failures.append((flow, error))
     return failures
 
 
@@ -183,7 +167,7 @@ def _rebuild(pipeline: Pipeline, table: str, then: Sequence[str]) -> None:
     layout = pipeline.config.layout
     _refuse_before(pipeline, table)
     built = pipeline.flow(table).targets
-    area = Beside(layout.root, built)
+    area = refresh_plan.Beside(layout.root, built)
     _clear(area, table)
     beside = replace(pipeline, config=replace(pipeline.config, layout=area))
     flow = beside.flow(table)
@@ -215,25 +199,32 @@ def _refuse_before(pipeline: Pipeline, table: str) -> None:
 
 
 def _swap(pipeline: Pipeline, plan: refresh_plan.Plan) -> None:
-    """Put what was built in the place of the old tables; every step may be repeated."""
+    """Put what was built in the place of the old tables; every step may be repeated.
+
+    Raises:
+        MedallionError: what was built is gone.
+    """
     layout, table = pipeline.config.layout, plan.table
-    beside = Beside(layout.root, plan.built)
+    beside = refresh_plan.Beside(layout.root, plan.built)
     # The tables know the last batch again: should its end be torn, it is not written twice.
     known = {"txnAppId": plan.query, "txnVersion": str(plan.batch)}
     once = known if plan.batch >= 0 else {}
     for name in plan.built:
         new = beside.table(name)
-        if tables.exists(new):
-            frame = pipeline.spark.read.format("delta").load(str(new))
-            kept = pipeline.config.maintain.properties(pipeline.config.spec(name))
-            tables.create(layout.table(name), frame.schema.json(), kept)
-            tables.align(layout.table(name), kept)  # it may be published from now on
-            writer = frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
-            writer.options(**once).save(str(layout.table(name)))
+        if not tables.exists(new):
+            raise MedallionError(f"{new}, which it has built, is gone")
+        frame = pipeline.spark.read.format("delta").load(str(new))
+        kept = pipeline.config.maintain.properties(pipeline.config.spec(name))
+        tables.create(layout.table(name), frame.schema.json(), kept)
+        tables.align(layout.table(name), kept)  # it may be published from now on
+        writer = frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+        writer.options(**once).save(str(layout.table(name)))
+    place = layout.checkpoint(table)
     if beside.checkpoint(table).is_dir():
-        shutil.rmtree(layout.checkpoint(table), ignore_errors=True)
-        layout.checkpoint(table).parent.mkdir(parents=True, exist_ok=True)
-        beside.checkpoint(table).rename(layout.checkpoint(table))
+        shutil.rmtree(place, ignore_errors=True)
+        beside.checkpoint(table).rename(place)
+    elif not (place / "metadata").is_file() or checkpoints.query_id(place) != plan.query:
+        raise MedallionError(f"{beside.checkpoint(table)}, which it has built, is gone")
     # What the table's log counts from now on comes after this version.
     row = {**plan.row, "table_version": tables.version(layout.table(table))}
     if len(plan.built) > 1:
@@ -244,7 +235,7 @@ def _swap(pipeline: Pipeline, plan: refresh_plan.Plan) -> None:
     _clear(beside, table)
 
 
-def _clear(beside: Beside, table: str) -> None:
+def _clear(beside: refresh_plan.Beside, table: str) -> None:
     """Remove what was built; a copy of a table is large."""
     for leftover in (*map(beside.table, beside.names), beside.checkpoint(table)):
         shutil.rmtree(leftover, ignore_errors=True)

@@ -23,8 +23,8 @@ from medallion.spark.workload import Work
 
 _JAVA = "spark.driver.extraJavaOptions"
 # Under other values the same line would become another row, or none, or the next night have another
-# key.
-_MEANINGS: Mapping[str, str] = {
+# key; or what has become of it could not be counted.
+_FIXED: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.caseSensitive": "false",
@@ -47,6 +47,10 @@ _MEANINGS: Mapping[str, str] = {
     "spark.sql.variant.allowDuplicateKeys": "true",
     "spark.sql.legacy.json.allowEmptyString.enabled": "false",
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+    # Rows are counted by what Delta puts down of each commit, and found by what batches have read.
+    "spark.databricks.delta.history.metricsEnabled": "true",
+    "spark.databricks.delta.stats.collect": "true",
+    "spark.sql.streaming.minBatchesToRetain": "100",
 }
 # What PySpark asks the JVM for by name, hundreds of times a night; for a name without its package
 # that is a look into each of Spark's three hundred jars.
@@ -164,7 +168,7 @@ def _started(builder: SparkSession.Builder, master: str | None) -> SparkSession:
 def _submitted() -> dict[str, str]:
     """What spark-submit was given, on its command line or by Spark's own file."""
     SparkContext._ensure_initialized()  # else PySpark asks no JVM
-    return {key: value for key, value in SparkConf().getAll() if key not in _MEANINGS}
+    return {key: value for key, value in SparkConf().getAll() if key not in _FIXED}
 
 
 def settings(config: Config) -> dict[str, str]:
@@ -189,10 +193,10 @@ def settings(config: Config) -> dict[str, str]:
                 f"{file} line {number}: must be a key that begins with spark. and a value."
             )
         key, value = words[0], words[1].strip()
-        if value.lower() != _MEANINGS.get(key, value).lower():
+        if value.lower() != _FIXED.get(key, value).lower():
             raise ConfigError(
-                f"{file} line {number}: {key} is {_MEANINGS[key]} here, whatever else is set: by "
-                "another value the same line would be another row. Take it out."
+                f"{file} line {number}: {key} is {_FIXED[key]} here, whatever else is set: with "
+                "another value the same line would be another row, or not be counted. Take it out."
             )
         found[key] = value
-    return {**found, **_MEANINGS}
+    return {**found, **_FIXED}

@@ -31,7 +31,7 @@ def recount(config: Config, source: SourceConfig) -> Recount:
     entries = ledger.read(config.layout, source.name)
     counts = in_bronze(config.layout, source.name)
     there = Counter({key: rows.all for key, rows in counts.items()})
-    newest = {entry.path: entry.version for entry in entries}
+    newest = {path: entry.version for path, entry in ledger.newest(entries).items()}
     known: dict[Key, list[Entry]] = {}
     for entry in (entry for entry in entries if entry.state in TAKEN):
         # Versions of a file may share a time, and are then one to bronze.
