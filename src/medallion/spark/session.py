@@ -104,6 +104,8 @@ def spark_session(
         if key not in given:
             builder = builder.config(key, value)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # Else each of Java's threads may keep what RocksDB has freed in an arena of its own.
+    os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     session = _started(builder, None if submitted else config.master)
     # What fails is told in a sentence, and much of it is dealt with: no stack traces unless asked.
     session.sparkContext.setLogLevel("ERROR" if debug else "FATAL")

@@ -11,7 +11,7 @@ from medallion.lakehouse import tables
 from medallion.lakehouse.columns import quoted
 from medallion.layers.silver.transform import has_identity
 
-_AT_ONCE = 1_000_000  # keys that are held in memory, 200 MB of them
+_AT_ONCE = 2_500_000  # keys that are held in memory, 400 MB of them
 _MANY = 500  # files, beyond which a query over all of them takes longer than one over the table
 
 
@@ -42,8 +42,10 @@ def are_one_a_key(
         keys = f"(select {columns}, count(*) as copies {some}) as new"
         found = "coalesce(max(copies), 1), count(*)"
         ((copies, rows),) = tables.select(table, found, "", keys, files=files)
-        there = f"{keys} right semi join rows on {is_alike}" if files else keys
-        if copies > 1 or tables.select(table, "count(*)", "", there, files=files) != [(rows,)]:
+        if copies > 1:
+            return False
+        there = f"{keys} right semi join rows on {is_alike}"
+        if files and tables.select(table, "count(*)", "", there, files=files) != [(rows,)]:
             return False
     return True
 
