@@ -12,6 +12,7 @@ from medallion.config.expressions import has_moment
 from medallion.config.model import Config
 from medallion.config.values import Duration
 from medallion.errors import ConfigError
+from medallion.layers.plans import analyzed, catalyst
 from medallion.spark import checkpoints
 
 # Settings that Spark takes from a query's state, whatever the session says.
@@ -64,7 +65,7 @@ def refuse_fleeting(name: str, found: DataFrame, said: Any) -> None:
     Args:
         said: the SQL that it is made by, also in mappings: a plan has lost its timestamp'now'.
     """
-    plan, patterns = _analyzed(found), _catalyst(found).trees.TreePattern
+    plan, patterns = analyzed(found), catalyst(found).trees.TreePattern
     is_fleeting = plan.containsPattern(patterns.CURRENT_LIKE()) or not plan.deterministic()
     if is_fleeting or _casts_a_moment(found, plan) or any(map(has_moment, _texts(said))):
         raise ConfigError(
@@ -76,7 +77,7 @@ def refuse_fleeting(name: str, found: DataFrame, said: Any) -> None:
 
 def _casts_a_moment(found: DataFrame, plan: Any) -> bool:
     """Whether a text becomes a time as in `event_at > 'today'`, of which Spark makes a constant."""
-    rules = _catalyst(found).optimizer
+    rules = catalyst(found).optimizer
     for_to_date, special = (
         getattr(getattr(rules, f"{name}$"), "MODULE$")
         for name in ("ReplaceExpressions", "SpecialDatetimeValues")
@@ -100,7 +101,7 @@ def refuse_several(name: str, found: DataFrame) -> None:
         found: columns of a table as it is read, and nothing else: window() as well leaves out rows
             without a time, by a filter that Spark adds.
     """
-    plan = _analyzed(found)
+    plan = analyzed(found)
     while plan.children().nonEmpty():
         if plan.nodeName() not in ("Project", "SubqueryAlias"):
             raise ConfigError(
@@ -109,17 +110,6 @@ def refuse_several(name: str, found: DataFrame) -> None:
                 "rest in a table of gold, or where the table is read."
             )
         plan = plan.children().head()
-
-
-def _analyzed(found: DataFrame) -> Any:
-    """Spark's plan of it, with its names looked up."""
-    return found._jdf.queryExecution().analyzed()
-
-
-def _catalyst(found: DataFrame) -> Any:
-    """Where Spark keeps what looks at plans."""
-    jvm: Any = found.sparkSession._jvm
-    return jvm.org.apache.spark.sql.catalyst
 
 
 def kept_settings(spark: SparkSession, checkpoint: Path) -> list[str]:
@@ -136,6 +126,6 @@ def refuse_unstreamable(rows: DataFrame, mode: str) -> None:
     Raises:
         AnalysisException: it does.
     """
-    catalyst = _catalyst(rows)
-    checker, modes = catalyst.analysis.UnsupportedOperationChecker, catalyst.streaming
-    checker.checkForStreaming(_analyzed(rows), modes.InternalOutputModes.apply(mode))
+    spark = catalyst(rows)
+    checker, modes = spark.analysis.UnsupportedOperationChecker, spark.streaming
+    checker.checkForStreaming(analyzed(rows), modes.InternalOutputModes.apply(mode))

@@ -52,6 +52,10 @@ def test_queries_that_a_stream_can_do(spark: SparkSession) -> None:
         (f"select device from {EVENT} intersect select device from {OTHER}", "INTERSECT"),
         (f"{COUNTS} union all select device, 1 as n from {OTHER}", "make a table of each"),
         (f"{COUNTS} union all {COUNTS}", "make a table of each"),
+        (
+            f"with c as ({COUNTS}) select * from c union all select device, 1 from {OTHER}",
+            "a table of each",
+        ),
         (f"select e.device from {EVENT} e join {OTHER} a on e.device = a.device", "join in place"),
         (
             f"select device from {EVENT} where device in (select device from {OTHER})",

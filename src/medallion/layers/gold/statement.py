@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -12,6 +11,7 @@ from pyspark.sql.types import NullType
 from medallion.config.model import GoldTable, Statement
 from medallion.config.values import TABLE_NAME
 from medallion.errors import ConfigError
+from medallion.layers.plans import analyzed, catalyst, kind_of, nodes
 from medallion.spark.errors import one_line
 
 # What a stream cannot do, by the names of Spark's plans, and what to do instead.
@@ -29,7 +29,7 @@ _JOINED = "joins two streams, which takes watermarks: write the table with join 
 _TWICE = "aggregates what it has aggregated: do the second step where the table is read"
 _MIXED = "puts groups beside other rows (UNION): make a table of each, and UNION them when read"
 _STATIC = "reads {}: a table of gold is made of silver tables alone"
-_CONSTANTS = ("OneRowRelation", "LocalRelation", "Range", "CTERelationRef")
+_CONSTANTS = ("OneRowRelation", "LocalRelation", "Range")
 
 
 def result(
@@ -67,13 +67,14 @@ def result(
 
 def _problem(table: GoldTable, found: DataFrame) -> str | None:
     """What a stream cannot do of it, or a table cannot hold."""
-    plan = found._jdf.queryExecution().analyzed()
-    nodes = list(_nodes(plan))
-    kinds = [_kind(node) for node in nodes]
-    for node, kind in zip(nodes, kinds, strict=True):
+    # With what WITH has named in the places of its names: there too, groups stand beside rows.
+    plan = catalyst(found).optimizer.InlineCTE(True, False).apply(analyzed(found))
+    tree = list(nodes(plan))
+    kinds = [kind_of(node) for node in tree]
+    for node, kind in zip(tree, kinds, strict=True):
         if kind in _REFUSED:
             return _REFUSED[kind]
-        if kind == "Union" and "Aggregate" in map(_kind, _nodes(node)):
+        if kind == "Union" and "Aggregate" in map(kind_of, nodes(node)):
             return _MIXED  # groups are given anew in each batch, other rows once
         if kind == "Join" and node.left().isStreaming() and node.right().isStreaming():
             return _JOINED
@@ -100,14 +101,3 @@ def _unfit(found: DataFrame) -> str | None:
         if isinstance(field.dataType, NullType):
             return f"has a column {field.name} without a type: CAST it to one"
     return None
-
-
-def _nodes(plan: Any) -> Iterator[Any]:
-    yield plan
-    children = plan.children()
-    for at in range(children.size()):
-        yield from _nodes(children.apply(at))
-
-
-def _kind(node: Any) -> str:
-    return str(node.getClass().getSimpleName())

@@ -1,0 +1,32 @@
+"""Spark's plans with their names looked up, before anything is optimized: trees to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+
+def analyzed(found: DataFrame) -> Any:
+    """Spark's plan of it, with its names looked up."""
+    return found._jdf.queryExecution().analyzed()
+
+
+def catalyst(found: DataFrame) -> Any:
+    """Where Spark keeps what looks at plans."""
+    jvm: Any = found.sparkSession._jvm
+    return jvm.org.apache.spark.sql.catalyst
+
+
+def nodes(tree: Any) -> Iterator[Any]:
+    """A plan, or an expression of one, and all that it is made of."""
+    yield tree
+    children = tree.children()
+    for at in range(children.size()):
+        yield from nodes(children.apply(at))
+
+
+def kind_of(node: Any) -> str:
+    """The name of a node's class."""
+    return str(node.getClass().getSimpleName())
