@@ -40,6 +40,11 @@ def test_wrong_sql_names_its_table(lakehouse: Lakehouse) -> None:
     told = r"pipeline.yaml: gold\.action_counts.* is not SQL.*acton"
     with pytest.raises(ConfigError, match=told):
         lakehouse.fill("gold")
+    for measure in ("count(*) / sum(count(*)) over ()", "explode(collect_list(device))"):
+        table = otherwise(replace(counts, output_mode="update"), measure={"n": measure})
+        lakehouse.config = replace(right, gold={"action_counts": table})
+        with pytest.raises(ConfigError, match=r"yaml: gold\.action_counts has a function OVER"):
+            lakehouse.fill("gold")
     # What is SQL, and no stream can do: the table has been made by then.
     table = otherwise(counts, measure={"devices": "count(distinct device)"})
     lakehouse.config = replace(right, gold={"action_counts": table})

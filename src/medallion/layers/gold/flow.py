@@ -18,7 +18,7 @@ from medallion.layers.definition import refuse_another, refuse_fleeting, refuse_
 from medallion.layers.flow import Flow, ToJudge
 from medallion.layers.gold import statement
 from medallion.layers.gold.transform import aggregate, has_place, joined
-from medallion.layers.gold.writer import Merge
+from medallion.layers.gold.writer import Merge, refuse_unmergeable
 from medallion.spark import checkpoints, query, table_files
 from medallion.spark.progress import BatchProgress
 from medallion.spark.query import Run
@@ -42,7 +42,7 @@ class Gold(Flow):
 
         Raises:
             ConfigError: the table was made by another definition, which would be mixed with this
-                one.
+                one; or what it is made of says something else when it is counted again, or alone.
             UsageError: its rows are appended, and its checkpoint is gone or torn; or merged, and
                 it is gone.
         """
@@ -58,7 +58,10 @@ class Gold(Flow):
         self.tell_kept_settings()
         stream = self._stream()
         result = made_of(self.spark, self.config, table, stream)
-        refuse_fleeting(f"{self.config.conf_dir / 'pipeline.yaml'}: {self.name}", result, now)
+        where = f"{self.config.conf_dir / 'pipeline.yaml'}: {self.name}"
+        refuse_fleeting(where, result, now)
+        if table.output_mode == "update":
+            refuse_unmergeable(where, result)
         if checkpoints.last_begun(checkpoint) < 0:
             tables.forget_empty(target, result.schema.json())
         properties = self.config.maintain.properties(self.config.spec(self.name))

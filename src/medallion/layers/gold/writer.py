@@ -13,8 +13,26 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import MapType, VariantType
 
 from medallion.config.model import Aggregate, Config, GoldTable
+from medallion.errors import ConfigError
 from medallion.layers.gold.transform import aggregated, groups, windowed
+from medallion.layers.plans import analyzed, catalyst
 from medallion.spark.types import holds
+
+
+def refuse_unmergeable(name: str, found: DataFrame) -> None:
+    """Raise ConfigError where a group's row is made of other groups as well, or a group has several
+    rows or none: counted by itself, it would not be what the whole table says of it.
+
+    Args:
+        name: the file and the table.
+        found: the table's rows.
+    """
+    plan, patterns = analyzed(found), catalyst(found).trees.TreePattern
+    if plan.containsPattern(patterns.WINDOW()) or plan.containsPattern(patterns.GENERATE()):
+        raise ConfigError(
+            f"{name} has a function OVER other groups or several rows a group (explode), and "
+            "output_mode update counts each group by itself: do that where the table is read."
+        )
 
 
 class Merge:
