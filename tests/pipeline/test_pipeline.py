@@ -157,6 +157,7 @@ def test_a_silver_table_is_not_made_by_two_definitions(
         ("string(session_window(ts, '1 hour').start)", "several rows of one"),
         ("now()", "present moment"),
         ("string(date /* of */ 'Today')", "present moment"),
+        ("(select max(id) from values ('a') as t(id))", "another table"),
     ):
         other = replace(source, silver={**source.silver, "kind": sql})
         config = replace(lakehouse.config, sources={"event": other})
@@ -176,6 +177,7 @@ def test_a_silver_table_is_not_made_by_two_definitions(
     for sql, told in (
         ("rand() < 0.5", "asks"),
         ("event_at > current_timestamp()", "asks"),
+        ("exists(values (1))", "asks"),
         ("window(event_at, '1 hour').end > _ingested_at", "makes several rows of one, or none"),
     ):
         suite.write_text(rules.replace("event_at > _ingested_at + INTERVAL 1 DAY", sql))

@@ -60,18 +60,20 @@ def _is_same(then: Any, now: Any, in_order: bool) -> bool:
 
 
 def refuse_fleeting(name: str, found: DataFrame, said: Any) -> None:
-    """Raise ConfigError where a table would depend on when its rows are read, or on chance.
+    """Raise ConfigError where a table would depend on when its rows are read, on chance, or on what
+    another table has then.
 
     Args:
         said: the SQL that it is made by, also in mappings: a plan has lost its timestamp'now'.
     """
     plan, patterns = analyzed(found), catalyst(found).trees.TreePattern
-    is_fleeting = plan.containsPattern(patterns.CURRENT_LIKE()) or not plan.deterministic()
+    found_by = (patterns.CURRENT_LIKE(), patterns.PLAN_EXPRESSION())
+    is_fleeting = any(map(plan.containsPattern, found_by)) or not plan.deterministic()
     if is_fleeting or _casts_a_moment(found, plan) or any(map(has_moment, _texts(said))):
         raise ConfigError(
-            f"{name} asks for the present moment or for chance (current_timestamp, date'today', "
-            "rand): a row is judged and counted once, when it comes in, which _ingested_at says; "
-            "or ask where the table is read."
+            f"{name} asks for the present moment, for chance or for another table "
+            "(current_timestamp, date'today', rand, a subquery): a row is judged and counted once, "
+            "when it comes in, which _ingested_at says; or ask where the table is read."
         )
 
 
