@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,14 @@ from medallion.config.expressions import has_moment
 from medallion.config.model import Config
 from medallion.config.values import Duration
 from medallion.errors import ConfigError
-from medallion.layers.plans import analyzed, catalyst
+from medallion.layers.plans import analyzed, catalyst, expressions, kind_of
 from medallion.spark import checkpoints
 
 # Settings that Spark takes from a query's state, whatever the session says.
 _KEPT = ("spark.sql.shuffle.partitions", "spark.sql.streaming.stateStore.providerClass")
+# What Spark takes for the same each time, and is not. To look through a plan takes a call a node:
+# that is done where the SQL has such a word.
+_UNTOLD = re.compile(r"\b(aes_encrypt|version)\b", re.IGNORECASE)
 
 
 def refuse_another(
@@ -69,12 +73,26 @@ def refuse_fleeting(name: str, found: DataFrame, said: Any) -> None:
     plan, patterns = analyzed(found), catalyst(found).trees.TreePattern
     found_by = (patterns.CURRENT_LIKE(), patterns.PLAN_EXPRESSION())
     is_fleeting = any(map(plan.containsPattern, found_by)) or not plan.deterministic()
-    if is_fleeting or _casts_a_moment(found, plan) or any(map(has_moment, _texts(said))):
+    texts = list(_texts(said))
+    if any(map(_UNTOLD.search, texts)):
+        is_fleeting = is_fleeting or any(map(_is_fleeting, expressions(plan)))
+    if is_fleeting or _casts_a_moment(found, plan) or any(map(has_moment, texts)):
         raise ConfigError(
             f"{name} asks for the present moment, for chance or for another table "
-            "(current_timestamp, date'today', rand, a subquery): a row is judged and counted once, "
-            "when it comes in, which _ingested_at says; or ask where the table is read."
+            "(current_timestamp, date'today', rand, aes_encrypt without an IV, a subquery): a row "
+            "is judged and counted once, when it comes in, which _ingested_at says; or ask where "
+            "the table is read."
         )
+
+
+def _is_fleeting(expression: Any) -> bool:
+    """Whether it is version(), or encrypts by an initialization vector (IV) that Spark draws."""
+    kind = kind_of(expression)
+    if kind != "AesEncrypt":
+        return kind == "SparkVersion"
+    mode, iv = expression.mode(), expression.iv()
+    has_none = mode.foldable() and str(mode.eval(None)).upper() == "ECB"
+    return not has_none and iv.foldable() and not iv.eval(None)
 
 
 def _casts_a_moment(found: DataFrame, plan: Any) -> bool:

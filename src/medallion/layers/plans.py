@@ -27,6 +27,14 @@ def nodes(tree: Any) -> Iterator[Any]:
         yield from nodes(children.apply(at))
 
 
+def expressions(plan: Any) -> Iterator[Any]:
+    """All expressions of a plan, and all that they are made of."""
+    for node in nodes(plan):
+        found = node.expressions()
+        for at in range(found.size()):
+            yield from nodes(found.apply(at))
+
+
 def kind_of(node: Any) -> str:
     """The name of a node's class."""
     return str(node.getClass().getSimpleName())

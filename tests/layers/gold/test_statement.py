@@ -81,6 +81,16 @@ def test_what_a_stream_cannot_do(spark: SparkSession, sql: str, words: str) -> N
     assert "\n" not in str(error.value)
 
 
+RIGHT = (
+    "event_at > timestamp'2018-03-02'",
+    "event_at > '2018-03-02'",
+    "'now' > 'today'",
+    "aes_encrypt(device, '0000111122223333', 'ecb') > ''",
+    "aes_encrypt(device, '0000111122223333', 'CBC', 'DEFAULT', unhex(md5(device))) > ''",
+    "device = 'version()'",
+)
+
+
 @pytest.mark.parametrize(
     "condition",
     [
@@ -91,11 +101,15 @@ def test_what_a_stream_cannot_do(spark: SparkSession, sql: str, words: str) -> N
         "event_at > to_timestamp('yesterday')",
         "date(event_at) = cast(concat('to', 'day') as date)",
         "exists(values (1))",
+        "aes_encrypt(device, '0000111122223333') > ''",
+        "AES_ENCRYPT(device, '0000111122223333', 'CBC', 'DEFAULT', '') > ''",
+        "version() > '4'",
     ],
 )
 def test_what_would_depend_on_when_a_row_came_in(spark: SparkSession, condition: str) -> None:
-    stream = spark.readStream.format("rate").load().withColumnRenamed("timestamp", "event_at")
-    for right in ("event_at > timestamp'2018-03-02'", "event_at > '2018-03-02'", "'now' > 'today'"):
+    stream = spark.readStream.format("rate").load()
+    stream = stream.selectExpr("timestamp as event_at", "string(value) as device")
+    for right in RIGHT:
         refuse_fleeting("gold.t", stream.where(right), {"where": right})
     with pytest.raises(ConfigError, match=r"gold\.t asks for the present moment, for chance"):
         refuse_fleeting("gold.t", stream.where(condition).groupBy().count(), {"where": condition})
