@@ -46,6 +46,9 @@ def test_one_text_without_a_date_among_times_is_enough() -> None:
 
 def test_a_line_that_is_not_an_object_makes_no_columns() -> None:
     assert infer(['{"f":"10115"} and more', '{"f":"2018-03-02"}x', "[1]", "1", ""]) == {}
+    assert infer(['{"f": NaN}', '{"f": [Infinity]}', '{"f": -Infinity}', '{"f": 1}']) == {
+        "f": "long"
+    }
 
 
 BEYOND_LONG, BEYOND_DOUBLE = 9223372036854775809, 2**53 + 1

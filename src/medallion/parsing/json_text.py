@@ -1,4 +1,4 @@
-"""What the text of some JSON shows without its values: SQL expressions of a column of text."""
+"""What is JSON, and what its text shows without its values: SQL over a column of text."""
 
 from __future__ import annotations
 
@@ -21,6 +21,11 @@ IS_FLAT = (
     "(startswith(value, '{') and endswith(value, '}')"
     " and octet_length(substring_index(value, '}', 2)) = octet_length(value))"
 )
+
+
+def refuse_constant(name: str) -> None:
+    """Raise ValueError for NaN and Infinity: for Python's parser, which takes them for JSON."""
+    raise ValueError(f"{name} is not JSON")
 
 
 def sealed(text: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from pyspark.sql import types as T
 
 from medallion.config.values import folded
+from medallion.parsing.json_text import refuse_constant
 from medallion.parsing.times import is_time
 from medallion.schema.names import MOST_COLUMNS, is_plain
 
@@ -44,7 +45,7 @@ def infer(lines: Iterable[str]) -> dict[str, str]:
 def _rows(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     for line in lines:
         try:
-            row = json.loads(line)
+            row = json.loads(line, parse_constant=refuse_constant)
         except (ValueError, RecursionError):
             continue
         if isinstance(row, dict):

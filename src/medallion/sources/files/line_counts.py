@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from medallion.config.model import TYPED, SourceConfig
+from medallion.parsing.json_text import refuse_constant
 from medallion.sources.files import typed_counts
 from medallion.sources.files.codecs import opened
 
@@ -83,11 +84,9 @@ def _items(text: str) -> int:
     try:
         decoded = text.encode("latin-1").decode()
         # A number stays text: Python reads none of more than 4,300 digits.
-        document = json.loads(decoded, parse_int=str, parse_float=str, parse_constant=_refuse)
+        document = json.loads(
+            decoded, parse_int=str, parse_float=str, parse_constant=refuse_constant
+        )
     except (ValueError, RecursionError):  # too deep for Spark, too
         return 1  # kept whole, as one line that is not JSON
     return len(document) if isinstance(document, list) else 1
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")  # but Python's parser takes NaN and Infinity
