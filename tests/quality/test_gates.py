@@ -240,6 +240,20 @@ def test_an_expectation_that_cannot_be_evaluated_stops(spark: SparkSession, gate
     assert "_ingested_at" in only(verdict, "future_event_time").detail
 
 
+def test_a_bound_that_is_no_text_is_not_held_against_texts(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Each of these is a number, as Spark would take it."""
+    shutil.copytree(CONF / "great_expectations", tmp_path / "great_expectations")
+    kwargs, meta = {"column": "device", "min_value": 1}, {"name": "b", "on_failure": "stop"}
+    kind = "expect_column_values_to_be_between"
+    suite = {"name": "t", "expectations": [{"type": kind, "kwargs": kwargs, "meta": meta}]}
+    suite_path(tmp_path, "t").write_text(json.dumps(suite))
+    batch = spark.sql("SELECT string(id + 1) AS device FROM range(2)")
+    verdict = validate(Gates(tmp_path, tmp_path / "results"), "t", batch)
+    assert "could not be evaluated" in only(verdict, "b").detail
+
+
 def test_a_table_without_a_suite_has_no_gate(spark: SparkSession, gates: Gates) -> None:
     assert gates.validate("ops.files", spark.range(1)) is None
 

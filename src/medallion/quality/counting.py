@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from medallion.quality.rules import row_condition
-from medallion.quality.suites import BY_QUERY, UNIQUE, Expectation
+from medallion.quality.suites import BETWEEN, BY_QUERY, UNIQUE, Expectation
 
 if TYPE_CHECKING:
     from great_expectations.core import ExpectationValidationResult
@@ -35,7 +35,8 @@ def count_broken(
         key: columns by which no two rows are the same, where all of them are known.
     """
     known = {e.name: 0 for e in expectations if _holds_by(key, e)}
-    conditions = {e.name: c for e in expectations if (c := _condition(e)) is not None}
+    texts = {name for name, kind in batch.dtypes if kind == "string"}
+    conditions = {e.name: c for e in expectations if (c := _condition(e, texts)) is not None}
     queries = {e.name: e for e in expectations if e.kind == BY_QUERY and e.name not in conditions}
     batch.createOrReplaceTempView(_VIEW)
     try:
@@ -81,7 +82,13 @@ def _holds_by(key: Sequence[str], expectation: Expectation) -> bool:
     return bool(key) and is_unique and {*key} <= {*kwargs.get("column_list", ())}
 
 
-def _condition(expectation: Expectation) -> str | None:
-    """That a row breaks it, whether all or most of them are to hold."""
+def _condition(expectation: Expectation, texts: Collection[str]) -> str | None:
+    """That a row breaks it, whether all or most of them are to hold.
+
+    A text is not held against a bound: Spark would take it for a number or a time if it is one,
+    where Great Expectations says that the two do not go together.
+    """
+    if expectation.kind == BETWEEN and expectation.kwargs.get("column") in texts:
+        return None
     kwargs = {name: value for name, value in expectation.kwargs.items() if name != "mostly"}
     return row_condition(replace(expectation, kwargs=kwargs))

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from medallion.config.expressions import without_quoted
 from medallion.lakehouse.columns import quoted
-from medallion.quality.suites import BY_QUERY, Expectation, fail, read_suite, suite_path
+from medallion.quality.suites import BETWEEN, BY_QUERY, Expectation, fail, read_suite, suite_path
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ _KINDS: dict[str, tuple[frozenset[str], Callable[[Mapping[str, Any]], str]]] = {
         frozenset({"column"}),
         lambda k: f"{quoted(k['column'])} IS NOT NULL",
     ),
-    "expect_column_values_to_be_between": (
+    BETWEEN: (
         _RANGE,
         lambda k: _outside(quoted(k["column"]), k, _bound),
     ),

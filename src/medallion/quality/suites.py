@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from medallion.errors import ConfigError
 
 BY_QUERY = "unexpected_rows_expectation"
+BETWEEN = "expect_column_values_to_be_between"
 UNIQUE = "expect_compound_columns_to_be_unique"
 ON_FAILURE = ("warn", "quarantine", "stop")
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
+from medallion.config.loader import load
 from medallion.config.model import Aggregate
 from medallion.config.values import Duration
+from medallion.errors import ConfigError
 from medallion.layers.gold import transform as gold
 from medallion.layers.silver import rules
 from medallion.layers.silver import transform as silver
 from medallion.quality.rules import Rule
+from tests.support import PROJECT
 
 COLUMNS = {"at": "ts", "device": "lower(id)"}
 KEYS = ("at", "device")
@@ -73,6 +79,39 @@ def test_windows_that_overlap_count_a_row_twice(spark: SparkSession) -> None:
 def test_no_group_is_one_row(spark: SparkSession) -> None:
     rows = frame(spark, ("2020-01-01 12:07:00", "A"), (None, None))
     assert [tuple(r) for r in gold.aggregated(rows, (), {"n": "count(*)"}).collect()] == [(2,)]
+
+
+FIT = (
+    "id > 'b'",
+    "id IN ('1', '2')",
+    "ts > '2018-03-02'",
+    "length(id) > double('3.0')",
+    "NOT rlike(ts, '^2')",
+    "try_cast(id AS int) > 3",
+)
+UNFIT = (
+    "id < double('3.0')",
+    "id > timestamp'2018-03-02T00:00:00+00:00'",
+    "id IN (1, 2)",
+    "id < ts",
+    "CAST(id AS int) > 3",
+)
+
+
+@pytest.mark.parametrize("broken", [*FIT, *UNFIT])
+def test_a_rule_that_would_stop_at_the_row_that_it_is_for(spark: SparkSession, broken: str) -> None:
+    """Where it takes a text for what it need not be; whether that fails is asked of Spark."""
+    rows, config = frame(spark, ("2020-01-01 00:00:00", "x")), load({}, PROJECT)
+    suites = {"bronze": {}, "silver": {"fits": "id IS NULL", "r": broken}}
+    told = (config, config.sources["event"], suites, {"bronze": rows, "silver": rows})
+    if broken in FIT:
+        rules.refuse_forced(*told)
+        assert rows.select(F.expr(broken)).collect()
+    else:
+        with pytest.raises(PySparkException, match="CAST_INVALID_INPUT"):
+            rows.select(F.expr(broken)).collect()
+        with pytest.raises(ConfigError, match=r"the rule r of silver\.event takes id, a string"):
+            rules.refuse_forced(*told)
 
 
 def test_a_rule_is_of_a_reference_where_it_names_a_column_of_it() -> None:

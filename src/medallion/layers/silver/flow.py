@@ -54,8 +54,8 @@ class Silver(Flow):
         """Start the query.
 
         Raises:
-            ConfigError: the table has other keys or columns, or its suite does not guard the
-                watermark.
+            ConfigError: the table has other keys or columns, its suite does not guard the
+                watermark, or a rule cannot be judged of each row.
             UsageError: its checkpoint is gone or torn.
         """
         source, layout = self.source, self.config.layout
@@ -71,6 +71,7 @@ class Silver(Flow):
         rule = f"{self.config.expectations}: a rule of bronze.{source.name} or {self.name}"
         refuse_fleeting(rule, whole, begun)
         refuse_several(rule, rows)
+        rules.refuse_forced(self.config, source, begun, {"bronze": bronze, "silver": whole})
         kept = transform.good(whole, source.in_silver)
         self._refuse_inexact(kept)
         of = self.config.maintain.properties

@@ -8,12 +8,14 @@ from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from medallion.config.expressions import TEXT
 from medallion.config.model import Config, SourceConfig
 from medallion.errors import ConfigError
 from medallion.lakehouse.text import Say
 from medallion.layers import recovery
+from medallion.layers.plans import analyzed, kind_of, nodes
 from medallion.layers.silver import transform
 from medallion.quality.rules import Rule, load_rules
 from medallion.spark import checkpoints
@@ -98,6 +100,39 @@ def check(rules: dict[str, Any], origin: Sequence[str], enriched: Iterable[str] 
         origin=origin,
         keep_all=bool(with_it),  # each row may still break one of those
     )
+
+
+def refuse_forced(
+    config: Config, source: SourceConfig, rules: Mapping[str, Any], rows: Mapping[str, DataFrame]
+) -> None:
+    """Raise ConfigError where a rule takes a text for a number, a time or the like.
+
+    A text that is none would stop the query, where its row is what the rule is to set aside.
+
+    Args:
+        rules: the document that `rules_of` makes.
+        rows: what the rules of either layer judge.
+    """
+    for layer, judged in rows.items():
+        broken: Mapping[str, str] = rules[layer]
+        found = judged.select(*(F.expr(sql).alias(name) for name, sql in broken.items()))
+        conditions = analyzed(found).expressions()
+        for at, name in enumerate(broken):
+            for cast in filter(_may_fail, nodes(conditions.apply(at))):
+                raise ConfigError(
+                    f"{config.expectations}: the rule {name} of {layer}.{source.name} takes "
+                    f"{cast.child().sql()}, a string, for a {cast.dataType().simpleString()}, and "
+                    "would stop the run at a row in which it is none: say try_cast in a query, or "
+                    "make it a column of that type."
+                )
+
+
+def _may_fail(node: Any) -> bool:
+    """Whether it casts a text that is another in each row to something that it may not say."""
+    if kind_of(node) != "Cast" or str(node.evalMode()) != "ANSI" or node.child().foldable():
+        return False
+    made = node.dataType().simpleString()
+    return node.child().dataType().simpleString() == "string" and made not in ("string", "binary")
 
 
 def apart(rules: Mapping[str, str], enriched: Iterable[str]) -> tuple[list[Rule], list[Rule]]:
