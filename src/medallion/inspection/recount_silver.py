@@ -17,7 +17,7 @@ from medallion.lakehouse.text import counted
 from medallion.layers.silver import transform
 from medallion.layers.silver.enrichment import noted_rules
 from medallion.layers.silver.flow import definition_of
-from medallion.layers.silver.late import RULE as LATE
+from medallion.layers.silver.rules import LATE
 from medallion.ops import due, refresh_plan
 from medallion.ops.runs import Runs
 from medallion.sources.base import Recount

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -15,6 +19,7 @@ from medallion.layers.gold import transform as gold
 from medallion.layers.silver import rules
 from medallion.layers.silver import transform as silver
 from medallion.quality.rules import Rule
+from medallion.quality.suites import suite_path
 from tests.support import PROJECT
 
 COLUMNS = {"at": "ts", "device": "lower(id)"}
@@ -112,6 +117,19 @@ def test_a_rule_that_would_stop_at_the_row_that_it_is_for(spark: SparkSession, b
             rows.select(F.expr(broken)).collect()
         with pytest.raises(ConfigError, match=r"the rule r of silver\.event takes id, a string"):
             rules.refuse_forced(*told)
+
+
+@pytest.mark.parametrize("layer", ["bronze", "silver"])
+def test_a_rule_by_the_name_that_late_rows_break(tmp_path: Path, layer: str) -> None:
+    """The audit takes the key of such a row for taken."""
+    shutil.copytree(PROJECT / "conf", tmp_path / "conf")
+    config = replace(load({}, PROJECT), conf_dir=tmp_path / "conf")
+    suite = suite_path(config.conf_dir, f"{layer}.event")
+    name = '"malformed_line"' if layer == "bronze" else '"missing_action"'
+    assert rules.rules_of(config, config.sources["event"])[layer]
+    suite.write_text(suite.read_text().replace(name, '"late"'))
+    with pytest.raises(ConfigError, match=r"silver\.event is named late, which is taken"):
+        rules.rules_of(config, config.sources["event"])
 
 
 def test_a_rule_is_of_a_reference_where_it_names_a_column_of_it() -> None:

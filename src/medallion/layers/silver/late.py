@@ -20,11 +20,10 @@ from medallion.lakehouse.columns import FAILED_RULES, INGESTED_AT
 from medallion.layers.silver import transform
 from medallion.layers.silver.accounts import rows_of_batch
 from medallion.layers.silver.enrichment import Enrichment
-from medallion.layers.silver.rules import Check
+from medallion.layers.silver.rules import LATE, Check
 from medallion.layers.silver.writer import WIDER, append
 from medallion.spark import checkpoints
 
-RULE = "late"  # what late rows have broken, where they are to be set aside
 _TRIES = 5  # to insert them between two batches of a query that is on
 
 
@@ -212,7 +211,7 @@ class RereadBatch:
         keys = list(self._source.keys)
         silver = self._silver_within(bounds).select(keys)
         new = late.dropDuplicates(keys).join(silver, on=keys, how="left_anti")
-        rows = new.withColumn(FAILED_RULES, F.array(F.lit(RULE)))
+        rows = new.withColumn(FAILED_RULES, F.array(F.lit(LATE)))
         once = {
             "txnAppId": f"{checkpoints.query_id(self._checkpoint)}-late",
             "txnVersion": str(self._number),

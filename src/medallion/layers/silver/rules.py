@@ -25,13 +25,15 @@ Check = Callable[..., DataFrame]
 _NO_COLUMN = re.compile(rf"\w*?{TEXT}|\b\w+\s*\(")
 # Rows that break these never reach the watermark: one time in 2099 would make all later rows late.
 GUARDS = ("missing_event_time", "future_event_time")
+LATE = "late"  # what late rows have broken, where they are to be set aside
 
 
 def rules_of(config: Config, source: SourceConfig) -> dict[str, Any]:
     """The columns' SQL, the rules of both tables' suites, and where late rows go, as a document.
 
     Raises:
-        ConfigError: the suite of the silver table does not guard the watermark.
+        ConfigError: the suite of the silver table does not guard the watermark, or a rule of either
+            has the name that late rows are set aside under.
     """
     in_bronze = load_rules(config.conf_dir, f"bronze.{source.name}")
     in_silver = load_rules(config.conf_dir, f"silver.{source.name}")
@@ -41,6 +43,12 @@ def rules_of(config: Config, source: SourceConfig) -> dict[str, Any]:
             f"{config.expectations}: the suite of silver.{source.name} has no quarantine "
             f"expectation named {' and '.join(missing)}; without it one wrong time makes every "
             "later row late."
+        )
+    if LATE in {rule.name for rule in (*in_bronze, *in_silver)}:
+        raise ConfigError(
+            f"{config.expectations}: a quarantine expectation of bronze.{source.name} or "
+            f"silver.{source.name} is named {LATE}, which is taken: late rows are set aside "
+            "under it; give it another name."
         )
     return {
         "columns": dict(source.silver),
