@@ -308,6 +308,18 @@ def test_a_key_twice(tmp_path: Path) -> None:
         load({"MEDALLION_CONF": str(tmp_path)}, tmp_path)
 
 
+def test_a_key_that_overrides_a_merged_one(tmp_path: Path) -> None:
+    """And is merged itself before its own mapping is made."""
+    text = "b: {e: &base {x: 1, y: 1}}\na: {d: &own {<<: *base, x: 2}}\nc: {<<: *own, y: 3}\n"
+    (tmp_path / "x.yaml").write_text(text)
+    base, own = {"x": 1, "y": 1}, {"x": 2, "y": 1}
+    assert read_yaml(tmp_path / "x.yaml") == {
+        "b": {"e": base},
+        "a": {"d": own},
+        "c": own | {"y": 3},
+    }
+
+
 def test_unreadable(tmp_path: Path) -> None:
     (tmp_path / "pipeline.yaml").mkdir()
     with pytest.raises(ConfigError, match="cannot be read"):

@@ -24,16 +24,17 @@ class _Loader(yaml.SafeLoader):
     As in YAML 1.2, `true` and `false` are the only booleans: `off`, `on`, `no`, `y` are text.
     """
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        # As it is written: by what `<<` brings, a key may stand twice.
+        node = super().compose_mapping_node(anchor)
         seen = set()
-        pairs = node.value if isinstance(node, yaml.MappingNode) else []  # no `!!map x`
-        for key in (key for key, _ in pairs if isinstance(key, yaml.ScalarNode)):
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
             if key.value in seen:
                 raise yaml.MarkedYAMLError(
                     problem=f"the key {key.value} stands twice", problem_mark=key.start_mark
                 )
             seen.add(key.value)
-        return super().construct_mapping(node, deep)
+        return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:
