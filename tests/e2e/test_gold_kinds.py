@@ -48,7 +48,7 @@ TABLES = {
     "closes": {"sql": "closes.sql", "output_mode": "append"},
     "after_opens": {
         "source": "silver.event",
-        "where": "action = 'open'",
+        "where": "action = 'open' OR event_at < timestamp'1969-01-01'",  # about the time as well
         "join": {
             "with": "silver.activity",
             "on": {"device": "device"},

@@ -106,10 +106,7 @@ class Gold(Flow):
         for source, table in zip(self.sources, self.read_from, strict=True):
             rows = reader.load(str(table))
             if isinstance(self.table.made, Join):
-                # In this order: what `where` leaves out is taken away between the two, and does not
-                # move the watermark.
                 rows = rows.observe(_NO_PLACE + source.name, _rows_without(source.event_time))
-                rows = rows.withWatermark(source.event_time, source.watermark.text)
             found[source.name] = rows
         return found
 
@@ -200,7 +197,8 @@ def made_of(
         case Statement() as made:
             return statement.result(spark, table, made, rows)
         case Join() as made:
-            return joined(rows, times, made)
+            watermarks = {name: config.sources[name].watermark.text for name in rows}
+            return joined(rows, times, watermarks, made)
         case Aggregate() as made:
             (source,) = rows
             return aggregate(rows[source], times[source], made)

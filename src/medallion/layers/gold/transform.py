@@ -71,14 +71,20 @@ def has_place(time: str) -> Column:
     return F.col(time) > F.timestamp_millis(F.lit(0))
 
 
-def joined(rows: Mapping[str, DataFrame], times: Mapping[str, str], made: Join) -> DataFrame:
+def joined(
+    rows: Mapping[str, DataFrame],
+    times: Mapping[str, str],
+    watermarks: Mapping[str, str],
+    made: Join,
+) -> DataFrame:
     """The pairs of rows of two silver tables, and with `left` the rows that have no partner.
 
     Rows without a `has_place` are in none, on a batch as on a stream.
 
     Args:
-        rows: both tables by their sources' names, the first one first; streams with a watermark.
+        rows: both tables by their sources' names, the first one first.
         times: the columns of the event times, likewise.
+        watermarks: how long after the newest time a row of a stream may come, likewise.
         made: what makes a pair, and the columns of one.
     """
     (left, first), (right, second) = (
@@ -86,6 +92,11 @@ def joined(rows: Mapping[str, DataFrame], times: Mapping[str, str], made: Join) 
     )
     if made.where:
         first = first.where(made.where)
+    # After that: what is left out moves no watermark.
+    first, second = (
+        some.withWatermark(times[name], watermarks[name])
+        for name, some in ((left, first), (right, second))
+    )
     seconds = made.within.seconds
     time, other = F.col(f"{left}.{times[left]}"), F.col(f"{right}.{times[right]}")
     reach = F.expr(f"interval {seconds} seconds")
