@@ -33,8 +33,9 @@ class LineLayout:
     def of(cls, lines: Iterable[str], schema: Mapping[str, str]) -> LineLayout:
         """The layout of some lines of JSON; where they differ, that of the first ones.
 
-        It decides how fast lines are parsed, and nothing else: lines that are no objects of
-        fields, and fields with unusual names, are passed over.
+        It decides how fast lines are parsed, and which of the ways that `parse` has to rescue a
+        field is taken: lines that are no objects of fields, and fields with unusual names, are
+        passed over.
 
         Args:
             lines: a few of a batch.

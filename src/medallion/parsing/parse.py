@@ -33,7 +33,9 @@ def parse(
             which goes to `_corrupt_record` as it is, if there are lines that are not to be parsed.
         schema: bronze's own columns with their Spark types.
         layout: how most lines are written, which makes it fast; as the schema has its columns, if
-            none is given. What becomes of a line does not depend on it.
+            none is given. What becomes of a line does not depend on it, but for one thing: of a
+            line with fields that the schema does not know, `_rescued_data` may hold those alone by
+            one layout, and all fields by another.
 
     Returns:
         The columns of `schema`, then the technical ones. A line that is not one whole JSON object
