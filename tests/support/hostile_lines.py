@@ -165,6 +165,8 @@ VALUES = [
     value("largest long", "Index", "9223372036854775807", 9_223_372_036_854_775_807),
     value("too small for a double", "x", "1e-400", 0.0),
     value("whole for a fraction", "x", "1E+2", 100.0),
+    value("whole beyond a double", "x", "9007199254740993", 9_007_199_254_740_992.0),
+    value("a double as JavaScript has it", "x", "1152921504606847000", 2.0**60),
     value("megabytes", "Device", f'"{MEGABYTES}"', MEGABYTES),
     value("100 levels in a text", "Device", NESTED_100, NESTED_100),
     kept("beyond long", '{"Index":9223372036854775808}', Index=None),
