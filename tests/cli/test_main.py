@@ -141,6 +141,20 @@ def test_what_cannot_be_shown_is_told(
         assert capsys.readouterr().err == told
 
 
+def test_no_sample_lands_for_other_sources(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`make nightly` goes on from there to the night."""
+    (tmp_path / "conf").mkdir()
+    orders = {"event_time": "at", "keys": ["at"], "silver": {"at": "ts"}}
+    (tmp_path / "conf/pipeline.yaml").write_text(yaml.safe_dump({"sources": {"orders": orders}}))
+    monkeypatch.setenv("MEDALLION_CONF", str(tmp_path / "conf"))
+    assert main.main(["land", "--sample"]) == 0
+    assert "no such source: none landed" in capsys.readouterr().out
+    assert main.main(["land", "--sample", "--json"]) == 0
+    assert capsys.readouterr().out == "{}\n"
+
+
 def test_land_without_a_reader(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -36,16 +36,14 @@ def land(config: Config, options: argparse.Namespace) -> int:
 
 
 def _land_sample(config: Config, options: argparse.Namespace) -> int:
+    from medallion.cli.render import land as render
     from medallion.factory import sample
 
     files = sample.land(config)
     if options.json:
         show(document({name: {"files": count} for name, count in files.items()}))
-    elif files:
-        landed = ", ".join(f"{counted(n, 'file')} of {name}" for name, n in files.items())
-        show(f"landed the sample under {config.layout.root}: {landed}")
     else:
-        show(f"the landing zone of {config.layout.root} has been filled before: no sample landed")
+        show(render.sample_as_text(config.layout.root, files, bool(sample.read_by(config))))
     return 0
 
 

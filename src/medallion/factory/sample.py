@@ -6,29 +6,23 @@ import shutil
 from pathlib import Path
 
 from medallion.config.model import Config
-from medallion.errors import UsageError
 from medallion.lakehouse import tables
 
 FILES = Path(__file__).with_name("sample_files")
 """A folder a source. In the project it is a link to data/sample; a wheel has the files."""
+NAMES = tuple(sorted(folder.name for folder in FILES.iterdir()))
 
 
 def land(config: Config) -> dict[str, int]:
-    """Copy the sample into landing; files by source, empty if it was ever filled.
-
-    Raises:
-        UsageError: the configuration has none of the sample's sources.
-    """
-    sampled = [name for name in config.sources if (FILES / name).is_dir()]
-    if not sampled:
-        raise UsageError(
-            f"the sample is of {', '.join(sorted(p.name for p in FILES.iterdir()))}, and the "
-            f"configuration has no such source; land files in {config.layout.root / 'landing'}, a "
-            "folder a source, and run medallion nightly."
-        )
+    """Copy the sample into landing; files by source, none if it was ever filled or nobody reads."""
     if _was_filled(config):
         return {}
-    return {name: _copy(FILES / name, config.layout.landing(name)) for name in sampled}
+    return {name: _copy(FILES / name, config.layout.landing(name)) for name in read_by(config)}
+
+
+def read_by(config: Config) -> list[str]:
+    """The sources of the sample that a configuration has as well."""
+    return [name for name in NAMES if name in config.sources]
 
 
 def _was_filled(config: Config) -> bool:

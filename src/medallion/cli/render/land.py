@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from medallion.factory import LandReport
+from medallion.factory import LandReport, sample
+from medallion.lakehouse.text import counted
 
 
 def as_json(reports: Mapping[str, LandReport]) -> dict[str, Any]:
@@ -24,6 +26,17 @@ def as_text(reports: Mapping[str, LandReport]) -> str:
         rows.append([name, *(f"{c[name]:,}" if name in c else "" for c in columns)])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(_aligned(row, widths) for row in rows)
+
+
+def sample_as_text(root: Path, files: Mapping[str, int], is_read: bool) -> str:
+    """What came of landing the sample: files by source, or why there are none."""
+    if files:
+        landed = ", ".join(f"{counted(n, 'file')} of {name}" for name, n in files.items())
+        return f"landed the sample under {root}: {landed}"
+    if is_read:
+        return f"the landing zone of {root} has been filled before: no sample landed"
+    names = ", ".join(sample.NAMES)
+    return f"the sample is of {names}, and the configuration has no such source: none landed"
 
 
 def _aligned(row: list[str], widths: list[int]) -> str:
