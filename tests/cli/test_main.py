@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import signal
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from medallion.lakehouse.layout import Layout
 from medallion.ops.ledger import Entry, Ledger
 from medallion.pipeline.report import Report
 from tests.support import PROJECT
+from tests.support.command import Cli
 
 COMMANDS = {
     "land": ["--source", "--batches", "--files", "--rows", "--seed", "--dirty", "--sample"],
@@ -192,6 +195,23 @@ def test_wrong_sql(
 ) -> None:
     root.mkdir()
     assert told in refused(capsys, "sql", statement, "--json")
+
+
+@pytest.mark.parametrize(("number", "form"), [(signal.SIGINT, "--json"), (signal.SIGTERM, "--csv")])
+def test_a_long_query_ends_at_once(tmp_path: Path, number: signal.Signals, form: str) -> None:
+    """To a shell a process that a signal ended has 128 and its number, here 130 and 143."""
+    rows = ", ".join(f"generate_series(1, 100000) AS t{n}(v)" for n in range(4))
+    asked = f"SELECT sum(t0.v * t1.v + t2.v * t3.v) AS n FROM {rows}"
+    query = Cli(tmp_path).start("sql", form, asked)
+    until = time.monotonic() + 60
+    while len(list(Path(f"/proc/{query.pid}/task").iterdir())) < 2 and time.monotonic() < until:
+        time.sleep(0.05)  # the engine is at work once it has threads
+    query.send_signal(number)
+    try:
+        assert query.communicate(timeout=5)[1] == ""
+    finally:
+        query.kill()
+    assert query.returncode == -number
 
 
 @pytest.mark.parametrize(

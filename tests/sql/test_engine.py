@@ -91,6 +91,13 @@ def test_tables_are_listed_and_described(root: str) -> None:
     assert len(query(root, "SHOW COLUMNS FROM silver.event").rows) == 2
 
 
+def test_the_longest_chains_that_are_taken_end_no_engine(root: str) -> None:
+    united = query(root, "SELECT 1 AS n" + " UNION ALL SELECT 1" * 600)
+    assert united.rows == [(1,)] * 601
+    other = " AND ".join(f"device <> 'other {n}'" for n in range(601))
+    assert query(root, f"SELECT count(*) FROM gold.device_counts WHERE {other}").rows == [(2,)]
+
+
 def test_a_table_without_rows_keeps_its_columns(root: str) -> None:
     assert query(root, "SELECT * FROM quarantine.event") == Result(("id",), [])
 

@@ -40,6 +40,25 @@ def test_an_empty_statement_is_refused(statement: str) -> None:
         read_only(statement)
 
 
+@pytest.mark.parametrize(
+    ("part", "told"),
+    [
+        ("device LIKE 'a%' OR ", "3,000 of AND, OR, .* and more than 600 would end the engine"),
+        ("1 UNION ALL SELECT ", "3,000 of AND, OR, .* and more than 600 would end the engine"),
+        ("1+", r"3,000 of signs such as \+ and =, and more than 2,000 would end the engine"),
+    ],
+)
+def test_a_chain_that_would_end_the_engine_is_refused(part: str, told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        read_only(f"SELECT {part * 3000}1")
+
+
+def test_a_long_list_is_no_chain() -> None:
+    numbers = "-1, -2, " * 5000
+    asked = f"SELECT n <> 1, n::int, count(*) FROM gold.x WHERE n IN ({numbers}-3) OR (-n) >= 2"
+    assert read_only(asked).sql == asked
+
+
 def test_the_tables_that_a_statement_is_about() -> None:
     found = read_only("SELECT c.device FROM gold . /* gold.x */ device_counts AS c, silver.event")
     assert {"gold.device_counts", "silver.event"} <= found.tables
