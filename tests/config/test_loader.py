@@ -154,6 +154,11 @@ JOIN = {"source": "silver.event", "join": ON, "columns": {"device": "event.devic
             ["kafka.servers is missing"],
         ),
         (("gold", "t"), JOIN | {"publish": {"kafka": TOPIC | {"topic": "a b"}}}, ["kafka.topic"]),
+        (
+            ("gold",),
+            {name: JOIN | {"publish": {"kafka": TOPIC}} for name in ("one", "two")},
+            ["gold.two.publish.kafka.topic is t, as in gold.one.publish.kafka: give", "its own"],
+        ),
         (("gold", "t"), JOIN | {"join": ON | {"on": {"devise": "device"}}}, ["'devise'", "event"]),
         (("gold", "t"), JOIN | {"join": ON | {"on": {"device": "gr"}}}, ["'gr'", "activity"]),
         (("gold", "t"), JOIN | {"join": ON | {"kind": "outer"}}, ["join.kind", "inner or left"]),
@@ -195,6 +200,24 @@ def test_mistakes(tmp_path: Path, path: tuple[str, ...], value: Any, words: list
     assert "pipeline.yaml" in message
     assert all(word in message for word in words), message
     assert "\n" not in message
+
+
+def test_a_topic_is_not_published_to_and_read(tmp_path: Path) -> None:
+    """Any of a cluster's servers leads to all; another cluster may have a topic of that name."""
+    source = {"event_time": "at", "keys": ["at"], "silver": {"at": "at"}, "format": "kafka"}
+
+    def conf(*servers: str) -> Path:
+        read = source | {"servers": [*servers], "topics": ["s", "t"]}
+        edited(tmp_path, "gold", value={"out": JOIN | {"publish": {"kafka": TOPIC}}})
+        file = tmp_path / "conf/pipeline.yaml"
+        document = yaml.safe_load(file.read_text())
+        document["sources"]["doors"] = read
+        file.write_text(yaml.safe_dump(document))
+        return tmp_path
+
+    with pytest.raises(ConfigError, match=r"publish\.kafka\.topic is t, as in sources\.doors: "):
+        load({}, conf("two:9092", "ONE:9092"))
+    assert load({}, conf("two:9092")).gold["out"].outputs
 
 
 def test_sql_names_silver_tables(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from medallion.config.document import Node, read_yaml
 from medallion.config.gold import gold_table
 from medallion.config.maintenance import maintenance
 from medallion.config.model import Config
-from medallion.config.publish import ToKafka
+from medallion.config.publish import ToKafka, refuse_shared_topics
 from medallion.config.sources import refuse_shared_files, source
 from medallion.errors import ConfigError
 from medallion.lakehouse.layout import Layout, plain, why_no_place
@@ -51,10 +51,15 @@ def load(environ: Mapping[str, str] | None = None, cwd: Path | None = None) -> C
     gold = {name: gold_table(name, node, sources, conf_dir) for name, node in tables}
     master = _master(environ.get("MEDALLION_MASTER") or dotenv.get("MEDALLION_MASTER") or "")
     maintain = maintenance(document.child("maintain"))
-    outputs = (output for table in gold.values() for output in table.outputs.values())
-    asked = (*(source.stream for source in sources.values()), *outputs)
-    is_asked = any(isinstance(each, (Kafka, ToKafka)) for each in asked)
-    login = connections.login(environ, dotenv) if is_asked else Login()
+    read = {f"sources.{n}": s.stream for n, s in sources.items() if isinstance(s.stream, Kafka)}
+    written = {
+        f"gold.{name}.publish.{kind}": output
+        for name, table in gold.items()
+        for kind, output in table.outputs.items()
+        if isinstance(output, ToKafka)
+    }
+    refuse_shared_topics(document, read, written)
+    login = connections.login(environ, dotenv) if read or written else Login()
     return Config(conf_dir, master, layout, sources, gold, maintain, login)
 
 

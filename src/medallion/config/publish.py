@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from medallion.config import connections, values
+from medallion.config.connections import Kafka
 from medallion.config.document import Node
 
 FILE_FORMATS = ("json", "csv", "parquet")
@@ -55,3 +56,32 @@ def outputs(node: Node, mode: str) -> Mapping[str, OutputConfig]:
     if not found:
         node.fail("publish", "must name files, kafka, or both")
     return found
+
+
+def refuse_shared_topics(
+    document: Node, read: Mapping[str, Kafka], written: Mapping[str, ToKafka]
+) -> None:
+    """Raise ConfigError where two outputs go to one topic, or a source reads what is published.
+
+    Nobody could tell the tables of one topic apart, and a source of its own rows has no end.
+
+    Args:
+        document: the whole of pipeline.yaml.
+        read: what sources read, by their keys there.
+        written: what is published, likewise.
+    """
+    taken = {key: (kafka.servers, kafka.topics) for key, kafka in read.items()}
+    for key, output in written.items():
+        for other, (servers, topics) in taken.items():
+            # Any server of a cluster leads to all of it.
+            if output.topic in topics and _names(servers) & _names(output.servers):
+                document.fail(
+                    f"{key}.topic",
+                    f"is {output.topic}, as in {other}: give the output a topic of its own, which "
+                    "no other one writes and no source reads",
+                )
+        taken[key] = (output.servers, (output.topic,))
+
+
+def _names(servers: Iterable[str]) -> set[str]:
+    return {server.lower() for server in servers}
