@@ -10,6 +10,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from medallion import streams
@@ -63,6 +64,34 @@ def test_a_checkpoint_goes_with_one_sink(doors: Doors, tmp_path: Path) -> None:
     end(doors.df, "memory", None, name="one", options={"CheckpointLocation": checkpoint})
     with pytest.raises(UsageError, match="belongs to the stream into memory one: each stream"):
         end(doors.df, "memory", None, name="two", checkpoint=checkpoint)
+    arguments: dict[str, Any] = {"checkpoint": tmp_path / "of functions"}
+    end(doors.df, "foreachBatch", print, name="one", **arguments)
+    with pytest.raises(UsageError, match="belongs to the stream into foreachBatch one: each"):
+        end(doors.df, "foreachBatch", print, name="two", **arguments)
+
+
+def test_a_checkpoint_goes_with_one_stream_at_a_time(doors: Doors, tmp_path: Path) -> None:
+    """A cell that is run again, or a second function, which cannot be told from the first."""
+    doors.open("front")
+    batches: list[int] = []
+
+    def start(name: str | None = None) -> StreamingQuery:
+        return streams.write(
+            doors.df, "foreachBatch", lambda _, number: batches.append(number), name=name,
+            checkpoint=tmp_path / "checkpoint",
+        )  # fmt: skip
+
+    first = start()
+    with pytest.raises(UsageError, match=rf"/checkpoint is that of the stream {first.id[:8]}, whi"):
+        start()
+    with pytest.raises(UsageError, match=r"which runs: stop it first"):
+        start("other")
+    streams.until_stream_is_ready(first)
+    assert batches == [0]
+    streams.stop_all_streams()
+    doors.open("back")
+    streams.until_stream_is_ready(start())
+    assert batches == [0, 1]
 
 
 def test_a_checkpoint_goes_with_one_cluster_of_kafka(

@@ -15,7 +15,7 @@ from medallion.errors import UsageError
 from medallion.spark import checkpoints
 from medallion.spark.errors import SPARK_ERRORS, missing_jars, one_line
 from medallion.streams.fitting import FILES, refuse
-from medallion.streams.known import keep
+from medallion.streams.known import keep, label, session
 from medallion.streams.plan import plan_of
 from medallion.streams.triggers import trigger as named_trigger
 
@@ -45,14 +45,15 @@ def write(
 
     Beyond Spark's own: sinks that last must have a checkpoint, where for `foreach` and
     `foreachBatch` Spark would take one that is gone with the stream; and a checkpoint goes with
-    one sink, where Spark would stop the stream that has it and let rows go to the other one only.
-    A sink is its kind, its folder, topic or `name`, and Kafka's servers, of which one is to stay;
-    functions cannot be told apart.
+    one sink, and one stream at a time, where Spark would stop the stream that has it and let rows
+    go to the other one only. A sink is its kind, its folder, topic or `name`, and Kafka's servers,
+    of which one is to stay; functions are told apart by `name` alone.
 
     Checkpoints are local folders.
 
     Raises:
-        UsageError: `df` is no stream, something is missing, or does not go together with the rest.
+        UsageError: `df` is no stream, something is missing, does not go together with the rest, or
+            another stream has the checkpoint.
     """
     if not df.isStreaming:
         raise UsageError("This DataFrame is no stream: write it with df.write, or show it.")
@@ -85,8 +86,8 @@ def write(
 def _goal(sink: str, to: Any, name: str | None, options: Mapping[str, str]) -> dict[str, Any]:
     """All that decides where rows go."""
     goal: dict[str, Any] = {"sink": sink, "to": str(to) if isinstance(to, (str, Path)) else ""}
-    if sink == "memory":
-        goal["name"] = name
+    if sink in ("memory", "foreach", "foreachBatch"):
+        goal["name"] = name or ""
     if sink == "kafka":
         goal["topic"] = options.get("topic", "") if to is None else ""
         servers = (server.strip().lower() for server in options[_SERVERS].split(","))
@@ -154,7 +155,21 @@ def _missing_for_kafka(df: DataFrame, to: Any, options: Mapping[str, str]) -> st
     return None
 
 
+def _refuse_active(checkpoint: Path) -> None:
+    """Spark would stop the stream that has the checkpoint, and say so in its log alone."""
+    if not (checkpoint / "metadata").is_file():
+        return
+    there = checkpoints.query_id(checkpoint)
+    for query in session().streams.active:
+        if query.id == there:
+            raise UsageError(
+                f"The checkpoint {checkpoint} is that of the stream {label(query)}, which runs: "
+                "stop it first, with its stop() or with medallion.streams.stop_all_streams()."
+            )
+
+
 def _refuse_claimed(checkpoint: Path, goal: Mapping[str, Any]) -> None:
+    _refuse_active(checkpoint)
     noted = checkpoints.noted(checkpoint, _NOTE) or goal
     then = {**goal, **noted}  # an older note says less
     others = {part for part in goal if then[part] != goal[part]}
