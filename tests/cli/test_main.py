@@ -153,7 +153,7 @@ def test_no_sample_lands_for_other_sources(
     (tmp_path / "conf/pipeline.yaml").write_text(yaml.safe_dump({"sources": {"orders": orders}}))
     monkeypatch.setenv("MEDALLION_CONF", str(tmp_path / "conf"))
     assert main.main(["land", "--sample"]) == 0
-    assert "no such source: none landed" in capsys.readouterr().out
+    assert "which no source here reads: none landed" in capsys.readouterr().out
     assert main.main(["land", "--sample", "--json"]) == 0
     assert capsys.readouterr().out == "{}\n"
 
@@ -169,7 +169,9 @@ def test_land_without_a_reader(
     file.write_text(yaml.safe_dump({"sources": settings["sources"], "gold": {}}))
     monkeypatch.setenv("MEDALLION_CONF", str(conf))
     for command in (["land"], ["land", "--source", "activity"]):
-        assert "has no source activity, and nobody would read" in refused(capsys, *command)
+        told = refused(capsys, *command)
+        assert "has no source activity of JSON lines that takes activity-000001-00001.json" in told
+        assert told.endswith("is landed: take --source event.\n")
     assert main.main(["land", "--source", "event", "--rows", "9"]) == 0
     assert {path.name for path in (root / "landing").iterdir()} >= {"event"}
     assert not (root / "landing/activity").exists()

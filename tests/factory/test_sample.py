@@ -51,3 +51,13 @@ def test_a_configuration_without_its_sources_gets_none(tmp_path: Path) -> None:
     there = config(tmp_path, "orders")
     assert sample.land(there) == {}
     assert not there.layout.root.exists()
+
+
+def test_what_no_source_reads_does_not_land(tmp_path: Path) -> None:
+    there = config(tmp_path, "event")
+    source = there.sources["event"]
+    for unfit in ({"format": "csv"}, {"format": "kafka"}, {"multi_line": True}, {"pattern": "x*"}):
+        changed = replace(there, sources={"event": replace(source, **unfit)})
+        assert sample.land(changed) == {}
+    files = replace(there, sources={"event": replace(source, pattern="file*")})
+    assert sample.land(files) == {"event": 3}

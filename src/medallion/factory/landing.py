@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -163,16 +162,6 @@ class DataFactory:
                 f"The data factory lands in local folders only, not in {self.landing}."
             )
         return _folder(self.landing).absolute()
-
-
-def refuse_unread(configured: Collection[str], source: str | None) -> None:
-    """Raise UsageError where nobody would read what is landed of a source, or of all of them."""
-    made = [name for name in SOURCE_NAMES if source is None or source == name]
-    if unread := [name for name in made if name not in configured]:
-        raise UsageError(
-            f"the configuration has no source {' and no '.join(unread)}, and nobody would read "
-            f"what is landed of it: --source takes {' or '.join(SOURCE_NAMES)}."
-        )
 
 
 def _folder(path: str | os.PathLike[str]) -> Path:

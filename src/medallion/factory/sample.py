@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 from medallion.config.model import Config
+from medallion.factory.unread import is_read
 from medallion.lakehouse import tables
 
 FILES = Path(__file__).with_name("sample_files")
@@ -17,12 +18,15 @@ def land(config: Config) -> dict[str, int]:
     """Copy the sample into landing; files by source, none if it was ever filled or nobody reads."""
     if _was_filled(config):
         return {}
-    return {name: _copy(FILES / name, config.layout.landing(name)) for name in read_by(config)}
+    found = read_by(config)
+    return {name: _copy(files, config.layout.landing(name)) for name, files in found.items()}
 
 
-def read_by(config: Config) -> list[str]:
-    """The sources of the sample that a configuration has as well."""
-    return [name for name in NAMES if name in config.sources]
+def read_by(config: Config) -> dict[str, list[Path]]:
+    """The files of the sample that a source of the configuration takes in, by source."""
+    files = {name: sorted((FILES / name).glob("*.json")) for name in NAMES}
+    read = {n: [f for f in fs if is_read(config.sources, n, f.name)] for n, fs in files.items()}
+    return {name: files for name, files in read.items() if files}
 
 
 def _was_filled(config: Config) -> bool:
@@ -35,9 +39,8 @@ def _was_filled(config: Config) -> bool:
     )
 
 
-def _copy(source: Path, landing: Path) -> int:
+def _copy(files: list[Path], landing: Path) -> int:
     landing.mkdir(parents=True, exist_ok=True)
-    files = sorted(source.glob("*.json"))
     for file in files:
         # Spark passes over names that begin with a dot: the file appears whole or not at all.
         hidden = landing / f".{file.name}"

@@ -36,7 +36,7 @@ def sample_as_text(root: Path, files: Mapping[str, int], is_read: bool) -> str:
     if is_read:
         return f"the landing zone of {root} has been filled before: no sample landed"
     names = ", ".join(sample.NAMES)
-    return f"the sample is of {names}, and the configuration has no such source: none landed"
+    return f"the sample is JSON lines of {names}, which no source here reads: none landed"
 
 
 def _aligned(row: list[str], widths: list[int]) -> str:
