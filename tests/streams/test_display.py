@@ -108,14 +108,6 @@ def test_in_a_notebook_it_goes_on_while_other_cells_run(
         assert drawn.wait(60)
 
 
-def test_a_stream_without_batches_is_counted(spark: SparkSession, screen: RecordingScreen) -> None:
-    rate = spark.readStream.format("rate").option("numPartitions", 1).load()
-    rows = rate.select("value")
-    streams.display(rows, "ticks", trigger="continuous", held_rows=1)
-    assert screen.grids[-1].rows[0] == ("0",)
-    assert screen.grids[-1].foot.startswith("stopped: its table holds ")
-
-
 def test_what_is_no_stream_is_shown_once(spark: SparkSession, screen: RecordingScreen) -> None:
     frame = spark.sql("SELECT 1 AS n, X'00FF' AS n, NULL AS n, repeat('a', 300) AS long, 2 AS m")
     assert streams.display(frame, bar="m") is None
@@ -131,7 +123,7 @@ def test_what_cannot_be_shown_is_told(doors: Doors, screen: RecordingScreen) -> 
         ({"rows": 0}, "rows must be above 0, not 0"),
         ({"seconds": -1}, "seconds must be above 0, not -1"),
         ({"output_mode": "complete"}, "this stream has none: take append"),
-        ({"trigger": "continuous"}, "goes with the sources rate and kafka"),
+        ({"trigger": "continuous 1 second"}, "A display takes no trigger continuous: take an"),
         ({"stream_name": "my-doors"}, "needs `name`, letters, digits and _"),
     ):
         with pytest.raises(UsageError, match=told):

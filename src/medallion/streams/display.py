@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
@@ -27,7 +28,7 @@ from medallion.streams.triggers import trigger as named_trigger
 from medallion.streams.waiting import exception, stop
 from medallion.streams.writing import write
 
-_PAUSE, _SECOND = 0.1, 1.0
+_PAUSE = 0.1
 
 _displayed: set[str] = set()
 """The run ids of the streams that were started here, to be shown."""
@@ -58,7 +59,8 @@ def display(
 
     The rows go into a table in this session's memory; with `stream_name` SQL can ask it by that
     name, and it stays when the display is over. `output_mode` is `complete` for an aggregation and
-    `append` for other streams unless it is given; `trigger` is one of `medallion.streams.trigger`.
+    `append` for other streams unless it is given; `trigger` is one of `medallion.streams.trigger`,
+    but for `continuous`.
     At most `rows` rows are shown, and no more than a terminal has room for: the newest, or in
     complete mode the first. With `bar`, a column of numbers, each row has a bar.
 
@@ -74,9 +76,7 @@ def display(
             in that mode or by that trigger.
         StreamError: the stream failed.
     """
-    for what, number in {"rows": rows, "seconds": seconds, "batches": batches}.items():
-        if number is not None and not number > 0:
-            raise UsageError(f"{what} must be above 0, not {number!r}.")
+    how = _checked(trigger, rows=rows, seconds=seconds, batches=batches)
     picture = Picture(df, rows, bar)
     screen = screens.screen()
     if not df.isStreaming:
@@ -90,10 +90,8 @@ def display(
     query = write(df, "memory", name=name, trigger=trigger, output_mode=mode)
     _displayed.add(query.runId)
     table = session().table(name)
-    end, how = End(seconds, batches, held_rows), named_trigger(trigger)
-    showing = _Showing(
-        query, table, picture, screen, end, Tally(mode), "continuous" in how, stream_name is None
-    )
+    end = End(seconds, batches, held_rows)
+    showing = _Showing(query, table, picture, screen, end, Tally(mode), stream_name is None)
     ends = seconds or batches or how.keys() & {"once", "availableNow"}
     if screen.outlives_the_call and not ends:
         threading.Thread(target=showing.run_on, daemon=True).start()
@@ -101,6 +99,21 @@ def display(
     if failure := showing.run():
         raise StreamError(f"{name} failed: {failure}")
     return query
+
+
+def _checked(trigger: str, **numbers: float | None) -> dict[str, Any]:
+    """The trigger as Spark has it; wrong arguments are errors that name them."""
+    for what, number in numbers.items():
+        if number is not None and not number > 0:
+            raise UsageError(f"{what} must be above 0, not {number!r}.")
+    how = named_trigger(trigger)
+    if "continuous" in how:
+        # Its tasks hold cores until it ends, all of them perhaps: a job that draws would not begin.
+        raise UsageError(
+            "A display takes no trigger continuous: take an interval such as '1 second', or start "
+            "the stream with medallion.streams.write."
+        )
+    return how
 
 
 def _stop_shown(name: str) -> None:
@@ -118,7 +131,6 @@ class _Showing:
     screen: Screen
     end: End
     tally: Tally
-    is_continuous: bool  # then Spark keeps no records, and the table itself is counted
     is_nameless: bool  # then nobody can ask its table, which goes with it
     started: float = field(default_factory=time.monotonic)
 
@@ -147,14 +159,12 @@ class _Showing:
         while True:
             is_active = self.query.isActive and not has_lost_its_thread(self.query)
             self.tally.take(self.query)  # after that, so that the last batch is drawn
-            if self.is_continuous:
-                self.tally.rows = self.table.count()
             if (seen := (self.tally.batches, self.tally.rows)) != drawn:
                 drawn = seen
                 self._draw("")
             if why := self._over(is_active):
                 return why
-            if asked.wait(_SECOND if self.is_continuous else _PAUSE):
+            if asked.wait(_PAUSE):
                 return "interrupted"
 
     def _over(self, is_active: bool) -> str | None:

@@ -30,7 +30,7 @@ class Tally:
     def summary(self) -> str:
         """The same in words, with the last batch's rate and watermark."""
         if not self.last:
-            return "no batch yet" if not self.rows else counted(self.rows, "row")
+            return "no batch yet"
         words = [
             f"batch {self.batches - 1}",
             counted(self.rows, "row"),
