@@ -14,10 +14,11 @@ ENV PYTHONDONTWRITEBYTECODE=1 \
 
 # All that set-up depends on, and no more: this layer, the slow one, survives changes of the code.
 COPY Makefile pyproject.toml constraints.txt LICENSE ./
-COPY conf/jars.txt conf/
+COPY conf/jars.txt conf/jars-kafka.txt conf/
 COPY tools tools
 COPY src/medallion/__init__.py src/medallion/
-RUN make setup
+# With Kafka's jars, which nobody can fetch in a container: there the environment is root's.
+RUN make setup-kafka
 
 COPY . .
 
