@@ -59,6 +59,7 @@ def test_a_pipe_gets_the_last_one_alone() -> None:
         screen.draw(Grid("second", ("n",), (("2",),)))
     assert "first" not in file.getvalue()
     assert file.getvalue().count("second") == 1
+    assert file.getvalue().endswith(" \n")
 
 
 def test_a_notebook_updates_its_cell(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,8 +61,8 @@ def display(
     name, and it stays when the display is over. `output_mode` is `complete` for an aggregation and
     `append` for other streams unless it is given; `trigger` is one of `medallion.streams.trigger`,
     but for `continuous`.
-    At most `rows` rows are shown, and no more than a terminal has room for: the newest, or in
-    complete mode the first. With `bar`, a column of numbers, each row has a bar.
+    At most `rows` rows are shown, and no more than a terminal has room for: of the newest batches,
+    or in complete mode the first. With `bar`, a column of numbers, each row has a bar.
 
     It ends when the stream does, after `seconds` or `batches`, with Ctrl-C, or when the table holds
     `held_rows` rows; the stream is stopped then. Only in a notebook, and with neither `seconds` nor

@@ -24,7 +24,7 @@ class TerminalScreen:
         from rich.console import Console
         from rich.live import Live
 
-        console = console or Console()
+        self._console = console = console or Console()
         # Rows of a grid that can be drawn over; None for as many as there are.
         self.room = max(1, console.height - _BESIDE_ROWS) if console.is_terminal else None
         self._live = Live(console=console, auto_refresh=False, vertical_overflow="crop")
@@ -35,6 +35,8 @@ class TerminalScreen:
 
     def __exit__(self, *raised: object) -> None:
         self._live.stop()
+        if not self._console.is_terminal:  # rich ends the last line for a terminal alone
+            self._console.line()
 
     def draw(self, grid: Grid) -> None:
         self._live.update(Drawn(grid), refresh=True)

@@ -75,3 +75,11 @@ def test_a_large_result_is_streamed(root: str) -> None:
     columns, rows = stream(root, "SELECT value FROM generate_series(1, 100000000) AS t(value)")
     lines = csv_lines(columns, rows)
     assert [next(lines) for _ in range(3)] == ["value\r\n", "1\r\n", "2\r\n"]
+
+
+def test_a_plan_keeps_its_lines(root: str) -> None:
+    plan = as_text(query(root, "EXPLAIN SELECT 1 AS n FROM gold.device_counts WHERE 1 > random()"))
+    lines = plan.splitlines()
+    assert {"logical_plan:", "physical_plan:"} <= {*lines}
+    assert next(line for line in lines if "TableScan" in line).startswith("  ")
+    assert "\\n" not in plan
