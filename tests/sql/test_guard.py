@@ -20,6 +20,7 @@ HIDDEN = [
     "(COPY (SELECT 1) TO 'OUT')",
     "WITH a AS (SELECT 1) INSERT INTO gold.device_counts SELECT * FROM gold.device_counts",
     "WITH a AS (DELETE FROM gold.device_counts) SELECT 1",
+    "WITH x$a$ AS (SELECT 1) INSERT INTO gold.device_counts SELECT 1 AS z$a$",
     "SELECT * INTO t FROM gold.device_counts",
     "SELECT 1; SELECT 2",
     "SELECT 'a\\'; COPY (SELECT 1) TO 'OUT' --'",
@@ -32,6 +33,13 @@ HIDDEN = [
 def test_it_only_reads(statement: str) -> None:
     with pytest.raises(UsageError, match=r"^(only SELECT|one statement)[^\n]+$"):
         read_only(statement)
+
+
+@pytest.mark.parametrize("quote", ["q'[", "Q'a", "nq'!"])
+def test_quotes_of_oracle_hide_nothing(quote: str) -> None:
+    """To the engine, what begins with them is one text up to the sign that closes it."""
+    with pytest.raises(UsageError, match="a text is written 'so'"):
+        read_only(f"WITH a AS (SELECT {quote}' INSERT INTO t SELECT 1 --'")
 
 
 @pytest.mark.parametrize("statement", ["", "  ", ";", "-- nothing\n", "/* nothing */ ; ;"])

@@ -52,7 +52,8 @@ _TOKEN = re.compile(
     r"""(?P<blank>\s+|--[^\n]*|/\*.*?\*/)
     |[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|(?P<tag>\$\w*\$).*?(?P=tag)
     |(?P<quoted>"(?:[^"]|"")*"|`[^`]*`)
-    |(?P<word>[^\W\d]\w*)
+    |(?P<odd>[nN]?[qQ]')
+    |(?P<word>[^\W\d][\w$]*)
     |.""",
     re.VERBOSE | re.DOTALL,
 )
@@ -68,6 +69,8 @@ def _tokens(statement: str) -> list[_Token]:
     """Cut a statement into words, names, literals and signs, without comments and blanks."""
     tokens = []
     for match in _TOKEN.finditer(statement):
+        if match["odd"]:  # q'[it's]', Oracle's way, which the engine takes for a text as well
+            raise UsageError(f"a text is written 'so', not {match['odd']}...: take plain quotes")
         if not match["blank"]:
             name = match["word"] or (match["quoted"] or "")[1:-1].replace('""', '"')
             tokens.append(_Token(match[0], name, match.start()))

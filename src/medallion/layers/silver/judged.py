@@ -20,8 +20,8 @@ def are_one_a_key(
 ) -> bool:
     """Whether no row of a table's files has the key of another row of the table.
 
-    A row in which some of the key is not known has none. Not by Spark, which takes five times as
-    long for that, and as long as its own files are.
+    A row in which some of the key is not known has none. DataFusion sees it in a fifth of the time
+    that Spark takes, and passes over parts of files whose times are others.
 
     Args:
         files: None for all that the table has.
