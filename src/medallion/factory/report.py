@@ -54,7 +54,7 @@ class LandReport:
         return LandReport(**total)
 
     def figures(self) -> dict[str, Any]:
-        """The contract's figures first, then the factory's own."""
+        """Those that programs rely on first, then the factory's own."""
         return {
             **asdict(self),
             "expected_silver": self.expected_silver,

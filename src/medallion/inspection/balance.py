@@ -32,7 +32,7 @@ class Balance:
 
     @property
     def is_balanced(self) -> bool:
-        """Whether both equations of the contract hold, less what silver has not read yet."""
+        """Whether both equations of the README hold, less what silver has not read yet."""
         carried = self.silver_rows + self.quarantined_rows + self.duplicate_rows
         return (
             self.landed_lines == self.bronze_rows

@@ -1,4 +1,4 @@
-"""The columns of every table, as the contract gives them."""
+"""The technical columns, those of the tables of ops, and how a column is said in SQL."""
 
 from __future__ import annotations
 

@@ -58,6 +58,8 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _READS = {"SELECT", "WITH", "VALUES"}
+_DESCRIBES = {"DESCRIBE", "DESC"}
+_OPTIONS = {"ANALYZE", "VERBOSE", "FORMAT"}  # of EXPLAIN
 _WRITES = {"INSERT", "UPDATE", "DELETE", "MERGE", "COPY"}
 _JOINING, _MOST_JOINING = frozenset(("AND", "OR", "UNION", "EXCEPT", "INTERSECT")), 600
 _SIGNS, _MOST_SIGNS = frozenset("+-*/%|&^#~<>=!:"), 2000
@@ -89,21 +91,32 @@ def _read_only(statement: str, tokens: list[_Token]) -> str:
     words = [token.text.upper() for token in tokens]
     if ";" in words:
         raise UsageError("one statement at a time: there is a ; between two of them")
-    at = int(words[0] == "EXPLAIN")
-    while 0 < at < len(words) and words[at] in {"ANALYZE", "VERBOSE", "FORMAT"}:
-        at += 2 if words[at] == "FORMAT" else 1
-    first = words[at] if at < len(words) else "EXPLAIN of nothing"
-    reads = first in _READS or (at == 0 and first in {"(", "SHOW", "DESCRIBE", "DESC"})
-    refused = [] if reads else [first]
-    if first in {"DESCRIBE", "DESC"} and {*words[1:2]} & {"ANALYZE", "VERBOSE", "FORMAT", *_WRITES}:
-        refused.append(" ".join(words[:2]))  # it is an EXPLAIN then, which may run what follows
-    for before, word in pairwise(words[at:]):  # WITH ... INSERT, a CTE that deletes, SELECT INTO
-        if (word in _WRITES and before in {"(", ")"}) or (word == "INTO" and before != "."):
-            refused.append(word)
-    if refused:
-        raise UsageError(f"only SELECT, SHOW, DESCRIBE and EXPLAIN are taken, not {refused[0]}")
+    at = _after_explain(words)
+    if refused := _writing(words, at):
+        raise UsageError(f"only SELECT, SHOW, DESCRIBE and EXPLAIN are taken, not {refused}")
     body = statement[tokens[at].start : tokens[-1].start + len(tokens[-1].text)]
     return " ".join([*words[:at], body])
+
+
+def _after_explain(words: list[str]) -> int:
+    """Where what is explained begins, after EXPLAIN and its options; 0 without one."""
+    at = int(words[0] == "EXPLAIN")
+    while 0 < at < len(words) and words[at] in _OPTIONS:
+        at += 2 if words[at] == "FORMAT" else 1
+    return at
+
+
+def _writing(words: list[str], at: int) -> str | None:
+    """What is not sure to read alone, in a statement from there on; None if all of it is."""
+    first = words[at] if at < len(words) else "EXPLAIN of nothing"
+    if first not in _READS and (at > 0 or first not in {"(", "SHOW", *_DESCRIBES}):
+        return first
+    if first in _DESCRIBES and {*words[1:2]} & {*_OPTIONS, *_WRITES}:
+        return " ".join(words[:2])  # it is an EXPLAIN then, which may run what follows
+    for before, word in pairwise(words[at:]):  # WITH ... INSERT, a CTE that deletes, SELECT INTO
+        if (word in _WRITES and before in {"(", ")"}) or (word == "INTO" and before != "."):
+            return word
+    return None
 
 
 def _refuse_deep(tokens: list[_Token]) -> None:

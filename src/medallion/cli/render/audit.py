@@ -13,7 +13,7 @@ from medallion.lakehouse.text import visible
 
 
 def as_json(found: Audit) -> dict[str, Any]:
-    """The contract's document; findings and notes only where there are any."""
+    """What programs rely on; findings and notes only where there are any."""
     sources = {name: asdict(balance) for name, balance in found.balances.items()}
     document: dict[str, Any] = {"balanced": found.is_balanced, "sources": sources}
     lists = {"findings": list(found.findings), "notes": list(found.notes)}

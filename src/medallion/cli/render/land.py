@@ -11,7 +11,7 @@ from medallion.lakehouse.text import counted
 
 
 def as_json(reports: Mapping[str, LandReport]) -> dict[str, Any]:
-    """The figures of each source, the contract's first."""
+    """The figures of each source, those that programs rely on first."""
     return {source: report.figures() for source, report in reports.items()}
 
 
