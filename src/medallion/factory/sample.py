@@ -6,12 +6,12 @@ import shutil
 from pathlib import Path
 
 from medallion.config.model import Config
+from medallion.factory.plan import SOURCE_NAMES
 from medallion.factory.unread import is_read
 from medallion.lakehouse import tables
 
 FILES = Path(__file__).with_name("sample_files")
 """A folder a source. In the project it is a link to data/sample; a wheel has the files."""
-NAMES = tuple(sorted(folder.name for folder in FILES.iterdir()))
 
 
 def land(config: Config) -> dict[str, int]:
@@ -24,7 +24,7 @@ def land(config: Config) -> dict[str, int]:
 
 def read_by(config: Config) -> dict[str, list[Path]]:
     """The files of the sample that a source of the configuration takes in, by source."""
-    files = {name: sorted((FILES / name).glob("*.json")) for name in NAMES}
+    files = {name: sorted((FILES / name).glob("*.json")) for name in SOURCE_NAMES}
     read = {n: [f for f in fs if is_read(config.sources, n, f.name)] for n, fs in files.items()}
     return {name: files for name, files in read.items() if files}
 

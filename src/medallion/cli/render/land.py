@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from medallion.factory import LandReport, sample
+from medallion.factory import LandReport
+from medallion.factory.plan import SOURCE_NAMES
 from medallion.lakehouse.text import counted
 
 
@@ -35,7 +36,7 @@ def sample_as_text(root: Path, files: Mapping[str, int], is_read: bool) -> str:
         return f"landed the sample under {root}: {landed}"
     if is_read:
         return f"the landing zone of {root} has been filled before: no sample landed"
-    names = ", ".join(sample.NAMES)
+    names = ", ".join(SOURCE_NAMES)
     return f"the sample is JSON lines of {names}, which no source here reads: none landed"
 
 
