@@ -94,6 +94,12 @@ def test_tables_are_listed_and_described(root: str) -> None:
 def test_the_longest_chains_that_are_taken_end_no_engine(root: str) -> None:
     united = query(root, "SELECT 1 AS n" + " UNION ALL SELECT 1" * 600)
     assert united.rows == [(1,)] * 601
+    for first, more, found in (
+        ("1", "+1", 2001),
+        ("1", " IS NULL", False),
+        ("true", "=true", True),
+    ):
+        assert query(root, f"SELECT {first}{more * 2000}").rows == [(found,)]
     other = " AND ".join(f"device <> 'other {n}'" for n in range(601))
     assert query(root, f"SELECT count(*) FROM gold.device_counts WHERE {other}").rows == [(2,)]
 

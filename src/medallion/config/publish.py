@@ -63,7 +63,8 @@ def refuse_shared_topics(
 ) -> None:
     """Raise ConfigError where two outputs go to one topic, or a source reads what is published.
 
-    Nobody could tell the tables of one topic apart, and a source of its own rows has no end.
+    Nobody could tell the tables of one topic apart. And a source of what is made of its own rows
+    has no end, by whatever way they come back to it.
 
     Args:
         document: the whole of pipeline.yaml.

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
 
-from medallion.config.model import SourceConfig
 from medallion.errors import UsageError
 from medallion.factory.plan import SOURCE_NAMES, BatchPlan, FilePlan
 
-Sources = Mapping[str, SourceConfig]
+if TYPE_CHECKING:
+    from medallion.config.model import SourceConfig
 
 
-def is_read(sources: Sources, source: str, file: str) -> bool:
+def is_read(sources: Mapping[str, SourceConfig], source: str, file: str) -> bool:
     """Whether a file of JSON lines of that name is taken in as one of a source."""
     found = sources.get(source)
     if found is None or found.format != "json" or found.multi_line:
@@ -20,7 +21,7 @@ def is_read(sources: Sources, source: str, file: str) -> bool:
     return fnmatchcase(file, found.pattern)
 
 
-def refuse_unread(sources: Sources, source: str | None) -> None:
+def refuse_unread(sources: Mapping[str, SourceConfig], source: str | None) -> None:
     """Raise UsageError where nobody would read what is landed of a source, or of all of them."""
     files = {name: _first_file(name) for name in SOURCE_NAMES}
     unread = [name for name, file in files.items() if not is_read(sources, name, file)]

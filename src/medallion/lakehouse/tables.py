@@ -185,7 +185,8 @@ def _question(files: Sequence[Path], sql: str) -> list[str]:
         f"create external table {name} stored as parquet location '{file}' {of}"
         for name, file in named.items()
     ]
-    rows = " union all ".join(f"select * from {name}" for name in named)
+    # By the names of columns, whose order may have changed from one write to the next.
+    rows = " union all by name ".join(f"select * from {name}" for name in named)
     return [*parts, f"with added as ({rows}) {sql}"]
 
 

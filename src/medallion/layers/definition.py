@@ -13,7 +13,7 @@ from medallion.config.expressions import has_moment
 from medallion.config.model import Config
 from medallion.config.values import Duration
 from medallion.errors import ConfigError
-from medallion.layers.plans import analyzed, catalyst, expressions, kind_of
+from medallion.layers.plans import analyzed, catalyst, expressions, in_full, kind_of
 from medallion.spark import checkpoints
 
 # Settings that Spark takes from a query's state, whatever the session says.
@@ -97,13 +97,9 @@ def _is_fleeting(expression: Any) -> bool:
 
 def _casts_a_moment(found: DataFrame, plan: Any) -> bool:
     """Whether a text becomes a time as in `event_at > 'today'`, of which Spark makes a constant."""
-    rules = catalyst(found).optimizer
-    for_to_date, special = (
-        getattr(getattr(rules, f"{name}$"), "MODULE$")
-        for name in ("ReplaceExpressions", "SpecialDatetimeValues")
-    )
-    plain = for_to_date.apply(plan)
-    return not special.apply(plain).fastEquals(plain)
+    special = getattr(catalyst(found).optimizer, "SpecialDatetimeValues$")
+    full = in_full(found, plan)
+    return not getattr(special, "MODULE$").apply(full).fastEquals(full)
 
 
 def _texts(said: Any) -> Iterator[str]:

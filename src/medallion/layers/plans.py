@@ -19,6 +19,11 @@ def catalyst(found: DataFrame) -> Any:
     return jvm.org.apache.spark.sql.catalyst
 
 
+def in_full(found: DataFrame, plan: Any) -> Any:
+    """The plan with functions written out, where one stands for others: to_date(x) for a cast."""
+    return getattr(getattr(catalyst(found).optimizer, "ReplaceExpressions$"), "MODULE$").apply(plan)
+
+
 def nodes(tree: Any) -> Iterator[Any]:
     """A plan, or an expression of one, and all that it is made of."""
     yield tree

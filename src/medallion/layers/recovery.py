@@ -80,26 +80,37 @@ def find_mismatch(
     return None
 
 
-def refuse_lost(name: str, checkpoint: Path, targets: Sequence[Path], recorded: int) -> None:
+def refuse_lost(
+    name: str,
+    checkpoint: Path,
+    targets: Sequence[Path],
+    recorded: int,
+    is_numbered: bool = True,
+) -> None:
     """Raise UsageError where a table has rows of batches that its checkpoint knows nothing of.
 
     A query without its checkpoint begins anew, and would write all of them a second time.
 
     Args:
         recorded: the last of its batches that is on record.
+        is_numbered: as `find_mismatch` has it.
     """
     again = f"medallion refresh {name} rebuilds the table and its checkpoint."
-    if why := find_mismatch(checkpoint, targets):
+    if why := find_mismatch(checkpoint, targets, is_numbered):
         raise UsageError(f"{name} cannot go on, for {why}: {again}")
     begun = checkpoints.last_begun(checkpoint)
-    wrote = log.newest_application(targets[0]) if begun >= 0 and targets else None
-    is_of_another = wrote is not None and wrote != checkpoints.query_id(checkpoint)
-    is_without = begun < 0 and any(map(tables.row_count, targets))
-    if begun < recorded or is_without or is_of_another:
+    is_another_s = begun < 0 or (is_numbered and _is_written_by_another(checkpoint, targets))
+    if begun < recorded or (is_another_s and any(map(tables.row_count, targets))):
         raise UsageError(
             f"{name} cannot go on, for {checkpoint} does not have the batches that have written "
             f"its rows: {again}"
         )
+
+
+def _is_written_by_another(checkpoint: Path, targets: Sequence[Path]) -> bool:
+    """Whether the first table was written last by a query with another checkpoint."""
+    writers = set(map(log.newest_application, targets[:1])) - {None}
+    return bool(writers - {checkpoints.query_id(checkpoint)})
 
 
 def refuse_unaccountable(name: str, checkpoint: Path, recorded: int, upstream: Path) -> None:

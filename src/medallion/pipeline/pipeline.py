@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from medallion.config.model import Config
 from medallion.config.queries import queries
 from medallion.errors import ConfigError, MedallionError, UsageError
-from medallion.lakehouse import clock, tables
+from medallion.lakehouse import tables
 from medallion.lakehouse.layout import PUBLISH
 from medallion.lakehouse.text import Say
 from medallion.layers.bronze.flow import Bronze
@@ -24,7 +24,7 @@ from medallion.layers.gold.flow import Gold
 from medallion.layers.publish.flow import Publish
 from medallion.layers.silver.flow import Silver
 from medallion.ops import copies, due, refresh_plan
-from medallion.ops.runs import FAILED, Runs
+from medallion.ops.runs import Runs
 from medallion.pipeline import settlement
 from medallion.spark import fatal
 from medallion.spark.errors import StreamError, one_line, ours, together
@@ -169,8 +169,8 @@ class Pipeline:
                 if self._begin_if_due(flow):
                     started.append(flow)
             except MedallionError as error:
-                self.record_refused(flow.name, error)
                 failures.append((flow, error))
+                failures += [(flow, fault) for fault in self.record_refused(flow.name, error)]
         with suppress(StreamError):  # of all that failed: each has its own
             await_end((flow.ran for flow in started), self.say)
         failures += [
@@ -195,11 +195,9 @@ class Pipeline:
         """Put on record what flows did; see `settlement.settle`."""
         return settlement.settle(self.config, self.runs, flows, self.run_id, self.command)
 
-    def record_refused(self, name: str, error: MedallionError) -> None:
-        """Put on record that a query could not start, for whoever asks how it stands."""
-        by = {"run_id": self.run_id, "command": self.command, "started_at": clock.now()}
-        what = {"kind": "query", "query": name, "state": FAILED, "error": str(error)}
-        self.runs.write([by | what])
+    def record_refused(self, name: str, error: MedallionError) -> list[MedallionError]:
+        """Put on record that a query could not start; see `settlement.record_refused`."""
+        return settlement.record_refused(self.runs, name, error, self.run_id, self.command)
 
     def _note_read(self, flow: Flow) -> None:
         copies.try_to_note(self.config.layout.checkpoint(flow.name), flow.read_from)

@@ -52,10 +52,8 @@ class Record:
 
     def refused(self, name: str, error: MedallionError) -> None:
         """Put on record that a query could not start."""
-        try:
-            self._pipeline.record_refused(name, error)
-        except Exception as fault:
-            self._note(name, ours(fault, "that it cannot start cannot be put on record"))
+        for fault in self._pipeline.record_refused(name, error):
+            self._note(name, fault)
             self._notices.forget(name)  # so that the next try is told, and put on record
 
     def _note(self, name: str, error: MedallionError | None) -> None:

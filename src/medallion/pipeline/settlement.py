@@ -8,7 +8,7 @@ from typing import Any
 
 from medallion.config.model import Config
 from medallion.errors import MedallionError
-from medallion.lakehouse import tables
+from medallion.lakehouse import clock, tables
 from medallion.layers.flow import Flow
 from medallion.ops import copies
 from medallion.ops.runs import FAILED, Runs
@@ -104,3 +104,17 @@ def _written(config: Config, runs: Runs, flow: Flow, is_new: bool) -> dict[str, 
         # Later versions are of the next row, for a stream goes on meanwhile.
         found[rows] = tables.rows_written(table, -1 if is_another else since, found[version])
     return found
+
+
+def record_refused(
+    runs: Runs, name: str, error: MedallionError, run_id: str, command: str
+) -> list[MedallionError]:
+    """Put on record that a query could not start, for whoever asks how it stands; why it could not
+    be put there, if so."""
+    by = {"run_id": run_id, "command": command, "started_at": clock.now()}
+    what = {"kind": "query", "query": name, "state": FAILED, "error": str(error)}
+    try:
+        runs.write([by | what])
+    except Exception as fault:
+        return [ours(fault, f"{name}: that it cannot start cannot be put on record")]
+    return []

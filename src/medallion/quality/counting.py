@@ -34,7 +34,7 @@ def count_broken(
     Args:
         key: columns by which no two rows are the same, where all of them are known.
     """
-    known = {e.name: 0 for e in expectations if _holds_by(key, e)}
+    known = {e.name: 0 for e in expectations if _holds_by(key, e, batch.columns)}
     texts = {name for name, kind in batch.dtypes if kind == "string"}
     conditions = {e.name: c for e in expectations if (c := _condition(e, texts)) is not None}
     queries = {e.name: e for e in expectations if e.kind == BY_QUERY and e.name not in conditions}
@@ -74,12 +74,12 @@ def counted(expectation: Expectation, rows: int, broken: int) -> ExpectationVali
     )
 
 
-def _holds_by(key: Sequence[str], expectation: Expectation) -> bool:
-    """Whether rows of which no two have the same key meet it."""
+def _holds_by(key: Sequence[str], expectation: Expectation, columns: Sequence[str]) -> bool:
+    """Whether rows with these columns meet it, of which no two have the same key."""
     kwargs = expectation.kwargs
     is_of_known = kwargs.get("ignore_row_if") == "any_value_is_missing"
     is_unique = expectation.kind == UNIQUE and is_of_known
-    return bool(key) and is_unique and {*key} <= {*kwargs.get("column_list", ())}
+    return bool(key) and is_unique and {*key} <= {*kwargs.get("column_list", ())} <= {*columns}
 
 
 def _condition(expectation: Expectation, texts: Collection[str]) -> str | None:

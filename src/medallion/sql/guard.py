@@ -53,18 +53,24 @@ _TOKEN = re.compile(
     |[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|(?P<tag>\$\w*\$).*?(?P=tag)
     |(?P<quoted>"(?:[^"]|"")*"|`[^`]*`)
     |(?P<odd>[nN]?[qQ]')
-    |(?P<word>[^\W\d][\w$]*)
+    |(?P<word>(?:[^\W\d]|[@\#])[\w$@\#]*)
     |.""",
     re.VERBOSE | re.DOTALL,
 )
+# Else the engine may take it for a part of the name before it.
+_BEFORE_TAG = re.compile(r"(?:^|[\s(,=<>|+*/-])\Z")
 _READS = {"SELECT", "WITH", "VALUES"}
 _DESCRIBES = {"DESCRIBE", "DESC"}
 _OPTIONS = {"ANALYZE", "VERBOSE", "FORMAT"}  # of EXPLAIN
 _WRITES = {"INSERT", "UPDATE", "DELETE", "MERGE", "COPY"}
 _JOINING, _MOST_JOINING = frozenset(("AND", "OR", "UNION", "EXCEPT", "INTERSECT")), 600
-_SIGNS, _MOST_SIGNS = frozenset("+-*/%|&^#~<>=!:"), 2000
+_OPERATORS = frozenset(
+    (*"+-*/%|&^#~:<>=!", "IS", "IN", "LIKE", "ILIKE", "RLIKE", "SIMILAR", "BETWEEN", "XOR")
+)
+_MOST_OPERATORS, _APART = 2000, frozenset((",", "WHEN", "THEN", "ELSE"))
 """The engine goes down a chain of these part by part, and one that is too long for its stack ends
-the process: 1,250 of UNION ALL, 1,500 of AND, 4,000 of +. (Brackets it counts by itself.)"""
+the process: 1,250 of UNION ALL, 1,500 of AND, 4,000 of +. (Brackets it counts by itself, and NOT
+and signs before a number.)"""
 
 
 def _tokens(statement: str) -> list[_Token]:
@@ -73,6 +79,8 @@ def _tokens(statement: str) -> list[_Token]:
     for match in _TOKEN.finditer(statement):
         if match["odd"]:  # q'[it's]', Oracle's way, which the engine takes for a text as well
             raise UsageError(f"a text is written 'so', not {match['odd']}...: take plain quotes")
+        if match["tag"] and not _BEFORE_TAG.search(statement[: match.start()]):
+            raise UsageError(f"a text in {match['tag']} begins after a blank or a sign")
         if not match["blank"]:
             name = match["word"] or (match["quoted"] or "")[1:-1].replace('""', '"')
             tokens.append(_Token(match[0], name, match.start()))
@@ -120,20 +128,35 @@ def _writing(words: list[str], at: int) -> str | None:
 
 
 def _refuse_deep(tokens: list[_Token]) -> None:
-    """Raise UsageError for more than the engine's stack bears, wherever in the statement: filters
-    of queries within each other become one. (A list may have any number of negative numbers.)"""
+    """Raise UsageError for more than the engine's stack bears. AND and the like are counted in all
+    of the statement: filters of queries within each other become one."""
     texts = [token.text.upper() for token in tokens]
-    joined = sum(text in _JOINING for text in texts)
-    signs = sum(b in _SIGNS and a not in _SIGNS | {"(", ","} for a, b in pairwise(texts))
+    joined = sum(text in _JOINING for text in texts) - texts.count("BETWEEN")  # which has an AND
     for what, count, most in (
         ("AND, OR, UNION, EXCEPT and INTERSECT", joined, _MOST_JOINING),
-        ("signs such as + and =", signs, _MOST_SIGNS),
+        ("operators such as + and = in a row", _longest_chain(texts), _MOST_OPERATORS),
     ):
         if count > most:
             raise UsageError(
-                f"the statement has {count:,} of {what}, and more than {most:,} would end the "
+                f"the statement has {count:,} of {what}, and more than {most:,} may end the "
                 "engine: write x IN (a, b) in place of many ORs, or ask in parts"
             )
+
+
+def _longest_chain(texts: list[str]) -> int:
+    """The most operators within one expression, less those in brackets within it."""
+    longest, open_ones = 0, [0]
+    for before, text in pairwise(["(", *texts]):
+        if text in {"(", "["}:
+            open_ones.append(0)
+        elif text in {")", "]"}:
+            open_ones = open_ones[:-1] or [0]
+        elif text in _APART:
+            open_ones[-1] = 0
+        elif text in _OPERATORS and before not in _OPERATORS | {"(", "[", ","}:
+            open_ones[-1] += 1
+            longest = max(longest, open_ones[-1])
+    return longest
 
 
 def _mentioned(tokens: list[_Token]) -> set[str]:

@@ -157,11 +157,10 @@ def _missing_for_kafka(df: DataFrame, to: Any, options: Mapping[str, str]) -> st
 
 def _refuse_active(checkpoint: Path) -> None:
     """Spark would stop the stream that has the checkpoint, and say so in its log alone."""
-    if not (checkpoint / "metadata").is_file():
-        return
-    there = checkpoints.query_id(checkpoint)
+    metadata = checkpoint / "metadata"
+    said = metadata.read_text(errors="replace") if metadata.is_file() else ""
     for query in session().streams.active:
-        if query.id == there:
+        if query.id in said:
             raise UsageError(
                 f"The checkpoint {checkpoint} is that of the stream {label(query)}, which runs: "
                 "stop it first, with its stop() or with medallion.streams.stop_all_streams()."
@@ -178,6 +177,8 @@ def _refuse_claimed(checkpoint: Path, goal: Mapping[str, Any]) -> None:
     if not others:
         return
     told = f"{noted['sink']} {noted['to'] or noted.get('topic') or noted.get('name', '')}".strip()
+    if others == {"name"} and not noted["name"]:
+        told += " without a name"
     if "servers" in noted:
         told += f" at {', '.join(noted['servers'])}"
     but = (

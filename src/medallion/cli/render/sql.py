@@ -20,7 +20,7 @@ def as_json(result: Result) -> dict[str, Any]:
 def as_text(result: Result) -> str:
     """An aligned table, or the plans of EXPLAIN with their lines; the last line is the caller's."""
     if result.columns == ("plan_type", "plan"):
-        return "\n".join(f"{kind}:\n{plan.rstrip()}" for kind, plan in result.rows)
+        return "\n".join(f"{kind}:\n{f'{plan}'.rstrip()}" for kind, plan in result.rows)
     return "\n".join(table(result.columns, result.rows))
 
 

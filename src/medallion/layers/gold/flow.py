@@ -88,7 +88,7 @@ class Gold(Flow):
             has_written = recovery.has_begun_to_write(checkpoint, [target])
         else:  # merges have no number
             if checkpoints.noted(checkpoint, "definition") is None:
-                recovery.refuse_lost(self.name, checkpoint, [target], recorded=-1)
+                recovery.refuse_lost(self.name, checkpoint, [target], -1, is_numbered=False)
             has_written = tables.row_count(target) > 0
         is_made = checkpoints.last_committed(checkpoint) >= 0 or has_written
         if not is_made and checkpoints.noted(checkpoint, "definition") not in (None, now):

@@ -15,7 +15,7 @@ from medallion.config.model import Config, SourceConfig
 from medallion.errors import ConfigError
 from medallion.lakehouse.text import Say
 from medallion.layers import recovery
-from medallion.layers.plans import analyzed, kind_of, nodes
+from medallion.layers.plans import analyzed, in_full, kind_of, nodes
 from medallion.layers.silver import transform
 from medallion.quality.rules import Rule, load_rules
 from medallion.spark import checkpoints
@@ -25,6 +25,8 @@ Check = Callable[..., DataFrame]
 _NO_COLUMN = re.compile(rf"\w*?{TEXT}|\b\w+\s*\(")
 # Rows that break these never reach the watermark: one time in 2099 would make all later rows late.
 GUARDS = ("missing_event_time", "future_event_time")
+# What Spark makes of functions such as to_timestamp, where it does not cast.
+_PARSERS = ("GetTimestamp", "ToUnixTimestamp", "UnixTimestamp")
 LATE = "late"  # what late rows have broken, where they are to be set aside
 
 
@@ -124,23 +126,29 @@ def refuse_forced(
     for layer, judged in rows.items():
         broken: Mapping[str, str] = rules[layer]
         found = judged.select(*(F.expr(sql).alias(name) for name, sql in broken.items()))
-        conditions = analyzed(found).expressions()
+        conditions = in_full(found, analyzed(found)).expressions()
         for at, name in enumerate(broken):
-            for cast in filter(_may_fail, nodes(conditions.apply(at))):
+            for node in filter(_may_fail, nodes(conditions.apply(at))):
                 raise ConfigError(
                     f"{config.expectations}: the rule {name} of {layer}.{source.name} takes "
-                    f"{cast.child().sql()}, a string, for a {cast.dataType().simpleString()}, and "
-                    "would stop the run at a row in which it is none: say try_cast in a query, or "
+                    f"{node.children().head().sql()}, a string, for a "
+                    f"{node.dataType().simpleString()}, and could stop the run at a row in which "
+                    "it is none: say try_cast (try_to_timestamp, try_to_number) in a query, or "
                     "make it a column of that type."
                 )
 
 
 def _may_fail(node: Any) -> bool:
-    """Whether it casts a text that is another in each row to something that it may not say."""
-    if kind_of(node) != "Cast" or str(node.evalMode()) != "ANSI" or node.child().foldable():
+    """Whether it takes a text, another one in each row, for something that it may not say."""
+    kind = kind_of(node)
+    if kind not in ("Cast", "ToNumber", *_PARSERS):
         return False
-    made = node.dataType().simpleString()
-    return node.child().dataType().simpleString() == "string" and made not in ("string", "binary")
+    fails = kind not in _PARSERS or node.failOnError()
+    if kind == "Cast":
+        made = node.dataType().simpleString()
+        fails = str(node.evalMode()) == "ANSI" and made not in ("string", "binary")
+    text = node.children().head()
+    return fails and not text.foldable() and text.dataType().simpleString() == "string"
 
 
 def apart(rules: Mapping[str, str], enriched: Iterable[str]) -> tuple[list[Rule], list[Rule]]:
