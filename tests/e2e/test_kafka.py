@@ -27,9 +27,9 @@ from medallion.ops import topics
 from medallion.pipeline import backfill
 from medallion.pipeline.backfill import Backfilled
 from medallion.pipeline.continuous import Stream
-from medallion.sources.formats import KINDS
 from medallion.sources.kafka import broker as brokers
 from medallion.sources.kafka.batch import MessageBatch
+from medallion.sources.kinds import KINDS
 from tests.support import PROJECT
 from tests.support.broker import PASSWORD, USER, Broker
 from tests.support.lakehouse import Lakehouse

@@ -20,7 +20,7 @@ from medallion.ops import topics
 from medallion.ops.ledger import INGESTED, PENDING, REJECTED, VANISHED, Entry, Ledger
 from medallion.ops.runs import Runs
 from medallion.ops.topics import Taken
-from medallion.sources.formats import note_format, refuse_another_kind
+from medallion.sources.kinds import note_format, refuse_another_kind
 from tests.support import PROJECT, checkpoints
 from tests.support.home import Home
 

@@ -17,7 +17,7 @@ from medallion.ops import refresh_plan
 from medallion.ops.runs import Runs
 from medallion.sources.base import Recount
 from medallion.sources.files.unread import unread
-from medallion.sources.formats import KINDS, refuse_another_kind
+from medallion.sources.kinds import KINDS, refuse_another_kind
 
 PATIENCE = 35.0  # seconds; a stream settles every 30
 

@@ -10,7 +10,7 @@ from medallion.lakehouse import tables
 from medallion.lakehouse.columns import OFFSET
 from medallion.lakehouse.text import counted
 from medallion.sources.base import Recount
-from medallion.sources.formats import KINDS
+from medallion.sources.kinds import KINDS
 
 _SHOWN = 20
 

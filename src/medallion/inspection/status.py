@@ -13,7 +13,7 @@ from medallion.lakehouse import lock
 from medallion.ops import due, ledger, refresh_plan
 from medallion.ops.runs import FAILED, LastRun, Runs, Standing
 from medallion.sources import base
-from medallion.sources.formats import KINDS
+from medallion.sources.kinds import KINDS
 from medallion.spark import checkpoints
 
 RUNNING, NEVER, UNKNOWN = "running", "never run", "unknown"

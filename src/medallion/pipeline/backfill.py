@@ -22,8 +22,8 @@ from medallion.sources.files import requests
 from medallion.sources.files.listing import list_files, one_spelling
 from medallion.sources.files.unread import left_out
 from medallion.sources.files.walk import fits
-from medallion.sources.formats import KINDS
 from medallion.sources.kafka import skip
+from medallion.sources.kinds import KINDS
 from medallion.spark.errors import together
 
 _PATIENCE = 0.5

@@ -13,7 +13,7 @@ from medallion.lakehouse.text import Say
 from medallion.ops import due
 from medallion.ops.runs import Runs
 from medallion.pipeline.report import Report
-from medallion.sources.formats import KINDS
+from medallion.sources.kinds import KINDS
 from medallion.spark.workload import Work
 
 

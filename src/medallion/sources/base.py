@@ -13,7 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+
+    from medallion.config.model import Config, SourceConfig
+    from medallion.lakehouse.text import Say
+    from medallion.schema.evolution import Schema
 
 
 @dataclass(frozen=True)
@@ -124,3 +128,27 @@ class Source(Protocol):
 
     def release(self, number: int) -> None:
         """Put away what the batches up to this one took in: their rows are accounted for."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How a kind of source is opened, and what is asked of one without Spark.
+
+    Attributes:
+        open: the source, for a session.
+        backlog: what waits in it.
+        poll: hands over what is new, puts away what the batches up to a number took in, as they
+            are on record, and says whether there is anything to do. No batch may be cut off then.
+        rows_in_ledger: how many rows its ledger has as taken in; None where it keeps none.
+        losses: what its ledger has as gone before it was taken in, or as waiting; for people.
+        recount: counts what it gave once more, and holds bronze against that.
+        can_wait: what came in while nobody read is still there, so that a batch can be run later.
+    """
+
+    open: Callable[[SparkSession, Config, SourceConfig, Schema, Say], Source]
+    backlog: Callable[[Config, SourceConfig], Backlog]
+    poll: Callable[[Config, SourceConfig, int, Say], bool]
+    rows_in_ledger: Callable[[Config, SourceConfig], int | None]
+    losses: Callable[[Config, SourceConfig], list[str]]
+    recount: Callable[[Config, SourceConfig], Recount]
+    can_wait: bool = True

@@ -14,7 +14,7 @@ from medallion.config.values import Duration
 from medallion.lakehouse import tables
 from medallion.lakehouse.layout import Layout
 from medallion.ops.ledger import PENDING, VANISHED, Ledger
-from medallion.sources.formats import KINDS
+from medallion.sources.kinds import KINDS
 from tests.support import checkpoints
 from tests.support.home import Home, aged
 

@@ -15,7 +15,7 @@ import pytest
 
 from medallion.ops.ledger import ARCHIVED, INGESTED, PENDING, REJECTED, VANISHED
 from medallion.sources.files import archive
-from medallion.sources.formats import KINDS
+from medallion.sources.kinds import KINDS
 from tests.support.home import Home
 
 NOBODY = 65534

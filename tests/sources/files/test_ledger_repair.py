@@ -14,7 +14,7 @@ from medallion.lakehouse import log
 from medallion.ops.ledger import INGESTED, REPLACED
 from medallion.ops.runs import Runs
 from medallion.pipeline import maintenance
-from medallion.sources.formats import KINDS
+from medallion.sources.kinds import KINDS
 from tests.support.home import aged
 from tests.support.lakehouse import Lakehouse, counts, indexes, only
 from tests.support.lines import row

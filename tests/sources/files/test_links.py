@@ -10,7 +10,7 @@ from medallion.config.values import Duration
 from medallion.ops.ledger import PENDING, VANISHED
 from medallion.sources.files import requests
 from medallion.sources.files.listing import look, one_spelling
-from medallion.sources.formats import KINDS
+from medallion.sources.kinds import KINDS
 from tests.support.home import Home, aged
 
 

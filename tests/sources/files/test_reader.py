@@ -15,7 +15,7 @@ from medallion.config.model import FILE_FORMATS, FORMATS
 from medallion.errors import MedallionError
 from medallion.ops.ledger import INGESTED, REJECTED
 from medallion.sources.files import reader
-from medallion.sources.formats import KINDS
+from medallion.sources.kinds import KINDS
 from tests.support.byte_files import SCHEMA, found, land, recounted
 from tests.support.lakehouse import Lakehouse, book, only
 

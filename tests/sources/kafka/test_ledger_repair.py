@@ -16,11 +16,11 @@ from medallion.errors import UsageError
 from medallion.lakehouse import records, specs
 from medallion.ops import topics
 from medallion.ops.topics import Taken
-from medallion.sources.formats import KINDS
 from medallion.sources.kafka import broker, ledger_repair, skip
 from medallion.sources.kafka.batch import MessageBatch, _Counts
 from medallion.sources.kafka.broker import Partition
 from medallion.sources.kafka.source import KafkaSource
+from medallion.sources.kinds import KINDS
 from tests.support import PROJECT
 from tests.support.home import Home
 

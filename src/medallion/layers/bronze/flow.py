@@ -21,7 +21,7 @@ from medallion.ops import due
 from medallion.ops.runs import Runs
 from medallion.schema.evolution import Schema
 from medallion.sources.base import Source
-from medallion.sources.formats import KINDS, note_format, refuse_another_kind
+from medallion.sources.kinds import KINDS, note_format, refuse_another_kind
 from medallion.spark import checkpoints, query
 from medallion.spark.progress import BatchProgress
 from medallion.spark.query import Run

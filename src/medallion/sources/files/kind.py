@@ -1,0 +1,74 @@
+"""Files as a kind of source: what is asked of them without Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from medallion.config.model import Config, SourceConfig
+from medallion.lakehouse.text import Say, counted
+from medallion.ops import due, ledger
+from medallion.sources.base import Backlog, Kind, Recount, Source
+from medallion.sources.files import archive, handover, ledger_repair
+from medallion.sources.files.codecs import unpacked_size
+from medallion.sources.files.discovery import Discovery, is_lost
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from medallion.schema.evolution import Schema
+
+
+def _open(
+    spark: SparkSession, config: Config, source: SourceConfig, schema: Schema, say: Say
+) -> Source:
+    from medallion.sources.files.source import FileSource
+
+    return FileSource(spark, config, source, schema, say)
+
+
+def _backlog(config: Config, source: SourceConfig) -> Backlog:
+    waiting = Discovery(config, source).backlog()
+    return Backlog(
+        files=len(waiting),
+        bytes=sum(file.size for file in waiting),
+        unpacked=sum(unpacked_size(config.layout.root / file.path, file.size) for file in waiting),
+        oldest=min((file.modified_at for file in waiting), default=None),
+    )
+
+
+def _poll(config: Config, source: SourceConfig, recorded: int, say: Say) -> bool:
+    found = Discovery(config, source, say)
+    if handover.is_behind(config.layout, source.name) or ledger_repair.is_short(
+        config.layout, found.ledger
+    ):
+        return True  # bronze begins anew, or has its ledger made whole, before more is handed over
+    found.poll()
+    archive.clean(config, source, found.ledger, recorded, say)
+    return due.has_input(config, f"bronze.{source.name}", config.layout.intake(source.name))
+
+
+def _rows_in_ledger(config: Config, source: SourceConfig) -> int:
+    return ledger_repair.rows_in_ledger(ledger.read(config.layout, source.name))
+
+
+def _losses(config: Config, source: SourceConfig) -> list[str]:
+    # A file that went and came back has a newer version: the old one is no loss any more.
+    newest = ledger.Ledger(config.layout, source.name).all_newest()
+    told = {
+        (ledger.VANISHED, "gone without being taken in"): sum(map(is_lost, newest)),
+        (ledger.PENDING, "not taken in yet"): sum(e.state == ledger.PENDING for e in newest),
+    }
+    return [
+        f"{counted(files, 'file')} {what} (medallion files --state {state})"
+        for (state, what), files in told.items()
+        if files
+    ]
+
+
+def _recount(config: Config, source: SourceConfig) -> Recount:
+    from medallion.sources.files.recount import recount
+
+    return recount(config, source)
+
+
+FILES = Kind(_open, _backlog, _poll, _rows_in_ledger, _losses, _recount)

@@ -1,0 +1,80 @@
+"""Topics of Kafka as a kind of source: what is asked of them without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from medallion.config.model import Config, SourceConfig
+from medallion.lakehouse.text import Say, counted
+from medallion.ops import topics
+from medallion.ops.topics import Place, Taken
+from medallion.sources.base import Backlog, Kind, Recount, Source
+from medallion.sources.kafka import broker, ledger_repair
+from medallion.sources.kafka.broker import Partition
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from medallion.schema.evolution import Schema
+
+
+def _open(
+    spark: SparkSession, config: Config, source: SourceConfig, schema: Schema, say: Say
+) -> Source:
+    from medallion.sources.kafka.source import KafkaSource
+
+    return KafkaSource(spark, config, source, schema, say)
+
+
+def _backlog(config: Config, source: SourceConfig) -> Backlog:
+    taken = topics.read(config.layout, source.name)
+    there = _messages(config, source, taken)
+    return Backlog(messages=broker.waiting(source, there, taken))
+
+
+def _messages(
+    config: Config, source: SourceConfig, taken: Mapping[Place, Taken]
+) -> dict[Place, Partition]:
+    """What the broker has, if it goes together with the ledger."""
+    there = broker.look(source, config.login)
+    broker.refuse_gone(source, taken, there)
+    return there
+
+
+def _poll(config: Config, source: SourceConfig, recorded: int, say: Say) -> bool:
+    taken = topics.read(config.layout, source.name)
+    if ledger_repair.is_short(config.layout, source.name, taken):
+        return True  # bronze makes its ledger whole before that is held against the topics
+    there = _messages(config, source, taken)
+    # Where a partition begins is to be put down, even if there is no message yet.
+    return broker.waiting(source, there, taken) > 0 or not there.keys() <= taken.keys()
+
+
+def _rows_in_ledger(config: Config, source: SourceConfig) -> int:
+    return ledger_repair.rows_in_ledger(topics.read(config.layout, source.name))
+
+
+def _losses(config: Config, source: SourceConfig) -> list[str]:
+    found = []
+    taken = topics.read(config.layout, source.name).values()
+    for topic in dict.fromkeys(each.topic for each in taken):
+        lost = sum(each.lost for each in taken if each.topic == topic)
+        anew = max(each.made_anew for each in taken if each.topic == topic)
+        if lost:
+            found.append(f"{counted(lost, 'offset')} of topic {topic} lost")
+        if anew:
+            times = counted(anew, "time")
+            found.append(f"topic {topic} was made anew {times}, and what was not read then is lost")
+    return found
+
+
+def _recount(config: Config, source: SourceConfig) -> Recount:
+    try:
+        from medallion.sources.kafka.recount import recount
+    except ImportError:
+        return Recount(notes=[str(broker.not_set_up(f"bronze.{source.name}"))])
+    return recount(config, source)
+
+
+TOPICS = Kind(_open, _backlog, _poll, _rows_in_ledger, _losses, _recount)

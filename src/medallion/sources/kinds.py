@@ -1,0 +1,94 @@
+"""Which kind of source reads which `format` of the configuration, and that it stays that one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from medallion.config.model import FILE_FORMATS, Config, SourceConfig
+from medallion.errors import UsageError
+from medallion.lakehouse import tables
+from medallion.lakehouse.columns import OF_FILES, OF_MESSAGES
+from medallion.lakehouse.text import Say
+from medallion.ops import ledger
+from medallion.sources.base import Backlog, Kind, Recount, Source
+from medallion.sources.files.kind import FILES
+from medallion.sources.kafka.kind import TOPICS
+from medallion.spark import checkpoints
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from medallion.schema.evolution import Schema
+
+_FORMAT = "format"
+
+
+def _open_demo(
+    spark: SparkSession, config: Config, source: SourceConfig, schema: Schema, say: Say
+) -> Source:
+    from medallion.sources.demo import DemoSource
+
+    return DemoSource(spark, config, source, schema, say)
+
+
+def _not_again(config: Config, source: SourceConfig) -> Recount:
+    kept = f"{source.name}: {source.format} keeps nothing: its rows cannot be counted again."
+    return Recount(notes=[kept])
+
+
+DEMO = Kind(
+    open=_open_demo,
+    backlog=lambda *_: Backlog(),
+    poll=lambda *_: True,
+    rows_in_ledger=lambda *_: None,
+    losses=lambda *_: [],
+    recount=_not_again,
+)
+KINDS: Mapping[str, Kind] = {
+    **dict.fromkeys(FILE_FORMATS, FILES),
+    "kafka": TOPICS,
+    "rate": DEMO,
+    "socket": replace(DEMO, can_wait=False),
+}
+
+
+def refuse_another_kind(config: Config, source: SourceConfig) -> None:
+    """Raise UsageError where bronze has rows of another kind of source: files are not gone on with
+    as messages, for neither knows what of the other was taken in; nor as another format, by which
+    those that were taken in would be counted again."""
+    name = f"bronze.{source.name}"
+    columns = tables.columns(config.layout.table(name))
+    origin = set(source.origin)
+    others = () if origin else (OF_FILES, OF_MESSAGES)
+    if columns and (not origin <= columns or any(o.keys() <= columns for o in others)):
+        raise UsageError(
+            f"{name} was not made by the format {source.format}, but by another kind "
+            "of source: give this one a name of its own."
+        )
+    now = _read_as(source)
+    # A lakehouse may be older than the note, which the next start makes.
+    then = checkpoints.noted(config.layout.checkpoint(name), _FORMAT) or now
+    if then != now and any(
+        entry.state in ledger.TAKEN for entry in ledger.read(config.layout, source.name)
+    ):
+        raise UsageError(
+            f"{name}: its files were read as {_spelled(then)} so far, and those that it has would "
+            f"be counted again as {_spelled(now)}: give this source a name of its own."
+        )
+
+
+def note_format(config: Config, source: SourceConfig) -> None:
+    """Note what the files of a source are read as, before the first of them is."""
+    checkpoint, now = config.layout.checkpoint(f"bronze.{source.name}"), _read_as(source)
+    if checkpoints.noted(checkpoint, _FORMAT) != now:
+        checkpoints.note(checkpoint, _FORMAT, now)
+
+
+def _read_as(source: SourceConfig) -> dict[str, Any]:
+    return {"format": source.format, "multi_line": source.multi_line}
+
+
+def _spelled(read_as: Mapping[str, Any]) -> str:
+    return f"{read_as['format']}{' documents' if read_as['multi_line'] else ''}"
