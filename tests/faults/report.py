@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -11,11 +12,16 @@ from random import Random
 
 import pyspark
 
+from tests.support import PROJECT
+
 
 def made_by(seed: int) -> str:
-    """What a page's figures are of: the seed, the day, the machine and its versions."""
+    """What a page's figures are of: the seed, the commit, the day, the machine and its versions."""
+    asked = ["git", "-C", str(PROJECT), "describe", "--always", "--dirty"]
+    commit = subprocess.run(asked, capture_output=True, text=True).stdout.strip() or "unknown"
     machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
-    return f"Seed {seed}, {datetime.now(UTC):%Y-%m-%d}, {machine}, Spark {pyspark.__version__}"
+    by = f"{datetime.now(UTC):%Y-%m-%d}, {machine}, Spark {pyspark.__version__}"
+    return f"Seed {seed}, commit {commit}, {by}"
 
 
 @dataclass

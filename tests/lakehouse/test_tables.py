@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import duckdb
 import pytest
 from deltalake import DeltaTable
 
@@ -61,6 +62,9 @@ def test_a_question_of_what_one_version_added(tmp_path: Path) -> None:
     records.append(table, NUMBERS, [{"n": 1}])
     records.append(table, NUMBERS, [{"n": 2}, {"n": 4}])
     assert tables.select_added(table, 2, "sum(n), count(*)") == [(6, 2)]
+    joined = "(select n from added) as new join rows on new.n = rows.n"
+    files = tables.data_files(table, at=1)
+    assert tables.select(table, "count(*)", "", joined, files=files) == [(1,)]
     (first,) = tables.data_files(table, at=1)
     DeltaTable(table).optimize.compact()
     assert tables.select_added(table, 3, "n") == []  # they were there before
@@ -69,6 +73,17 @@ def test_a_question_of_what_one_version_added(tmp_path: Path) -> None:
     first.write_bytes(b"PAR1")
     with pytest.raises(MedallionError, match="cannot be read"):
         tables.select_added(table, 1, "n")
+
+
+def test_columns_of_files_in_another_order_are_known_by_their_names(tmp_path: Path) -> None:
+    """As a table has them whose columns were put in another order in pipeline.yaml."""
+    records.append(tmp_path / "t", NUMBERS, [{"n": 1}])
+    files = []
+    for at, sql in enumerate(("select 1 as n, 'a' as name", "select 'b' as name, 2 as n")):
+        files.append(tmp_path / f"{at}.parquet")
+        duckdb.sql(f"copy ({sql}) to '{files[at]}' (format parquet)")
+    found = tables.select(tmp_path / "t", "n, name", "order by n", "added", files=files)
+    assert found == [(1, "a"), (2, "b")]
 
 
 def test_files_of_a_table_are_where_it_says(tmp_path: Path) -> None:

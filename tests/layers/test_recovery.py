@@ -155,6 +155,9 @@ def test_a_checkpoint_and_a_table_that_are_not_each_others(checkpoint: Path) -> 
     written(table, 4)
     with pytest.raises(UsageError, match="is older than what its batches have written"):
         recovery.refuse_lost("silver.a", checkpoint, (table,), recorded=3)
+    nobody_s = written(checkpoint.with_name("nobody"), 9, query="another")
+    DeltaTable(nobody_s).delete()
+    recovery.refuse_lost("silver.a", checkpoint, (nobody_s,), recorded=3)
     of_another = written(checkpoint.with_name("another"), 9, query="another")
     with pytest.raises(UsageError, match="does not have the batches that have written its rows"):
         recovery.refuse_lost("silver.a", checkpoint, (of_another,), recorded=3)

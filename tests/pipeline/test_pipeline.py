@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from medallion.config.values import Duration
 from medallion.errors import ConfigError, MedallionError
 from medallion.lakehouse import tables
 from medallion.layers.definition import refuse_another
+from medallion.ops.runs import Runs
 from medallion.pipeline import refresh
 from medallion.pipeline.pipeline import Pipeline
 from medallion.spark.errors import StreamError
@@ -190,7 +192,9 @@ def test_a_silver_table_is_not_made_by_two_definitions(
     assert len(lakehouse.rows("silver.event")) == 1
 
 
-def test_what_one_query_cannot_be_started_for_stops_no_other(lakehouse: Lakehouse) -> None:
+def test_what_one_query_cannot_be_started_for_stops_no_other(
+    lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lakehouse.about("activity", "event")
     lakehouse.land("activity", "1.json", recording("10:07:00"))
     lakehouse.land("event", "1.json", event("10:07:00"))
@@ -198,8 +202,19 @@ def test_what_one_query_cannot_be_started_for_stops_no_other(lakehouse: Lakehous
     notes = lakehouse.config.layout.checkpoint("silver.activity")
     notes.mkdir(parents=True)
     (notes / "rules.json").write_text("{")
-    with pytest.raises(MedallionError, match=r"rules\.json is damaged: .*silver\.activity goes on"):
-        lakehouse.fill("silver")
+    whole = Runs.write
+
+    def write(runs: Runs, rows: Iterable[Mapping[str, Any]]) -> None:
+        listed = list(rows)
+        if any(row["state"] == "failed" for row in listed):
+            raise OSError(28, "No space left on device")
+        whole(runs, listed)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Runs, "write", write)  # nor can it be put on record
+        told = r"rules\.json is damaged: .*silver\.activity goes on.*; .*on record: OSError"
+        with pytest.raises(MedallionError, match=told):
+            lakehouse.fill("silver")
     assert len(lakehouse.rows("silver.event")) == 1
     (notes / "rules.json").unlink()
     (notes / "rules.json").mkdir()  # nobody can write there

@@ -187,6 +187,7 @@ def test_events_without_a_device_are_never_duplicates(spark: SparkSession, gates
         ((), {}, False),
         (["event_at", "_ingested_at"], {}, False),  # which may be what tells them apart
         (["event_at"], {"ignore_row_if": "never"}, False),  # rows without one may be alike
+        (["event_at"], {"column_list": ["event_at", "nothing"]}, False),
     ],
 )
 def test_what_is_known_to_be_unique_is_not_asked_again(

@@ -68,6 +68,7 @@ def test_csv_is_quoted_where_it_must_be() -> None:
 
 def test_no_rows_leave_the_columns() -> None:
     assert as_text(Result(("id",), [])) == "id\n--"
+    assert as_text(Result(("plan_type", "plan"), [(1, None)])) == "1:\nNone"
     assert [*csv_lines(("id",), [])] == ["id\r\n"]
 
 

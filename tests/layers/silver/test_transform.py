@@ -93,6 +93,8 @@ FIT = (
     "length(id) > double('3.0')",
     "NOT rlike(ts, '^2')",
     "try_cast(id AS int) > 3",
+    "try_to_timestamp(id) > ts",
+    "to_timestamp('2018-03-02') > try_to_date(id)",
 )
 UNFIT = (
     "id < double('3.0')",
@@ -100,6 +102,10 @@ UNFIT = (
     "id IN (1, 2)",
     "id < ts",
     "CAST(id AS int) > 3",
+    "to_timestamp(id) > timestamp'2018-03-02T00:00:00+00:00'",
+    "to_date(id, 'yyyy-MM-dd') IS NULL",
+    "unix_timestamp(id) > 3",
+    "to_number(id, '999') > 3",
 )
 
 
@@ -113,7 +119,7 @@ def test_a_rule_that_would_stop_at_the_row_that_it_is_for(spark: SparkSession, b
         rules.refuse_forced(*told)
         assert rows.select(F.expr(broken)).collect()
     else:
-        with pytest.raises(PySparkException, match="CAST_INVALID_INPUT"):
+        with pytest.raises(PySparkException, match=r"CAST_INVALID|CANNOT_PARSE|INVALID_FORMAT"):
             rows.select(F.expr(broken)).collect()
         with pytest.raises(ConfigError, match=r"the rule r of silver\.event takes id, a string"):
             rules.refuse_forced(*told)
