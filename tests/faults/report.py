@@ -17,7 +17,7 @@ from tests.support import PROJECT
 
 def made_by(seed: int) -> str:
     """What a page's figures are of: the seed, the commit, the day, the machine and its versions."""
-    asked = ["git", "-C", str(PROJECT), "describe", "--always", "--dirty"]
+    asked = ["git", "-C", str(PROJECT), "rev-parse", "--short", "HEAD"]
     commit = subprocess.run(asked, capture_output=True, text=True).stdout.strip() or "unknown"
     machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
     by = f"{datetime.now(UTC):%Y-%m-%d}, {machine}, Spark {pyspark.__version__}"
