@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from medallion.cli import ending
 from medallion.cli.render.terminal import document, pour, show, tell
 from medallion.config.model import Config
 from medallion.config.queries import layers_in_use
 from medallion.errors import MedallionError, UsageError
 from medallion.lakehouse.text import Say, counted
+from medallion.spark import signals
 from medallion.spark.workload import Work
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def _busy_night(config: Config, options: argparse.Namespace, told: Sequence[str]
         return nightly.Nightly(pipeline, options.accept).run()
 
 
-@ending.at_once()
+@signals.at_once()
 def sql(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.render import sql as render
     from medallion.sql import engine

@@ -1,4 +1,4 @@
-"""Patterns of names, such as `*.json`: what two of them have in common."""
+"""Patterns of names, such as `*.json`: what fits one, and what two of them have in common."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ from fnmatch import fnmatchcase
 # As fnmatch reads a pattern: a [ that is never closed is a character, and so is a ] that comes
 # first. Not by one try after another: `[!]` would become a class after all.
 _TOKEN = re.compile(r"\[!?+\]?+[^\]]*+\]|.", re.DOTALL)
+
+
+def fits(name: str, pattern: str) -> bool:
+    """Whether a name is one of those to take in, hidden or not."""
+    return fnmatchcase(name.lstrip("._"), pattern)
 
 
 def share_a_name(one: str, other: str) -> bool:

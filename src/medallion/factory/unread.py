@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from medallion.config.patterns import fits
 from medallion.errors import UsageError
 from medallion.factory.plan import SOURCE_NAMES, BatchPlan, FilePlan
 
@@ -18,7 +18,7 @@ def is_read(sources: Mapping[str, SourceConfig], source: str, file: str) -> bool
     found = sources.get(source)
     if found is None or found.format != "json" or found.multi_line:
         return False
-    return fnmatchcase(file, found.pattern)
+    return fits(file, found.pattern)
 
 
 def refuse_unread(sources: Mapping[str, SourceConfig], source: str | None) -> None:

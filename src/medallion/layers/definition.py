@@ -13,7 +13,7 @@ from medallion.config.expressions import has_moment
 from medallion.config.model import Config
 from medallion.config.values import Duration
 from medallion.errors import ConfigError
-from medallion.layers.plans import analyzed, catalyst, expressions, in_full, kind_of
+from medallion.layers.plans import analyzed, catalyst, expressions, in_full, kind_of, rule
 from medallion.spark import checkpoints
 
 # Settings that Spark takes from a query's state, whatever the session says.
@@ -97,9 +97,8 @@ def _is_fleeting(expression: Any) -> bool:
 
 def _casts_a_moment(found: DataFrame, plan: Any) -> bool:
     """Whether a text becomes a time as in `event_at > 'today'`, of which Spark makes a constant."""
-    special = getattr(catalyst(found).optimizer, "SpecialDatetimeValues$")
     full = in_full(found, plan)
-    return not getattr(special, "MODULE$").apply(full).fastEquals(full)
+    return not rule(found, "SpecialDatetimeValues").apply(full).fastEquals(full)
 
 
 def _texts(said: Any) -> Iterator[str]:

@@ -21,7 +21,12 @@ def catalyst(found: DataFrame) -> Any:
 
 def in_full(found: DataFrame, plan: Any) -> Any:
     """The plan with functions written out, where one stands for others: to_date(x) for a cast."""
-    return getattr(getattr(catalyst(found).optimizer, "ReplaceExpressions$"), "MODULE$").apply(plan)
+    return rule(found, "ReplaceExpressions").apply(plan)
+
+
+def rule(found: DataFrame, name: str) -> Any:
+    """A rule of Spark's optimizer, by which a plan becomes another one."""
+    return getattr(getattr(catalyst(found).optimizer, f"{name}$"), "MODULE$")
 
 
 def nodes(tree: Any) -> Iterator[Any]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from medallion.config.model import Config, SourceConfig
+from medallion.config.patterns import fits
 from medallion.config.queries import layers_in_use
 from medallion.errors import MedallionError, UsageError
 from medallion.lakehouse import lock
@@ -21,7 +22,6 @@ from medallion.pipeline.pipeline import GOLD_IS_HELD
 from medallion.sources.files import requests
 from medallion.sources.files.listing import list_files, one_spelling
 from medallion.sources.files.unread import left_out
-from medallion.sources.files.walk import fits
 from medallion.sources.kafka import skip
 from medallion.sources.kinds import KINDS
 from medallion.spark.errors import together

@@ -8,8 +8,9 @@ from __future__ import annotations
 import logging
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 _NUMBERS = (signal.SIGTERM, signal.SIGINT)
 
@@ -64,8 +65,12 @@ def ending() -> Iterator[Ending]:
     finally:
         _endings.remove(found)
         logging.disable(logging.NOTSET)
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        _put_back(before)
+
+
+def _put_back(before: Mapping[signal.Signals, Any]) -> None:
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def have_come() -> bool:
@@ -91,3 +96,18 @@ def as_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def at_once() -> Iterator[None]:
+    """Within it they end the process themselves, and a shell sees 130 and 143: of what only reads.
+
+    Python would learn of them when the SQL engine comes back, which may take hours. A Ctrl-C that
+    is ignored, as behind `&` in a script, stays so.
+    """
+    heeded = [number for number in _NUMBERS if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in heeded}
+    try:
+        yield
+    finally:
+        _put_back(before)

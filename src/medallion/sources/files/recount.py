@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from medallion.config.model import Config, SourceConfig
+from medallion.config.patterns import fits
 from medallion.lakehouse.layout import Layout
 from medallion.lakehouse.text import counted
 from medallion.ops import ledger
@@ -21,7 +22,7 @@ from medallion.sources.files.codecs import FAULTS
 from medallion.sources.files.ledger_repair import Key, in_bronze
 from medallion.sources.files.line_counts import rows_of
 from medallion.sources.files.listing import below_folder, stat
-from medallion.sources.files.walk import fits, is_hidden
+from medallion.sources.files.walk import is_hidden
 
 
 def recount(config: Config, source: SourceConfig) -> Recount:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from medallion.lakehouse.columns import quoted
+
 if TYPE_CHECKING:
     from deltalake import QueryBuilder
 
@@ -34,8 +36,7 @@ def in_parquet(engine: QueryBuilder, fields: Iterable[Any], path: Path) -> str |
     if some:
         add_table(engine, "cut", path, "coerce_int96 'us'")
     for column in some:
-        quoted = '"' + column.replace('"', '""') + '"'
-        both = [f"select {quoted} as x from {table}" for table in ("exact", "cut")]
+        both = [f"select {quoted(column)} as x from {table}" for table in ("exact", "cut")]
         try:
             for exact, cut in _timestamps(engine, both):
                 if (_sum(engine, exact) - 1000 * _sum(engine, cut)) % 2**64:

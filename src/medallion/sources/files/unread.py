@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from medallion.config.model import Config
+from medallion.config.patterns import fits
 from medallion.lakehouse.layout import Layout
 from medallion.lakehouse.text import counted
-from medallion.sources.files.walk import fits, is_hidden
+from medallion.sources.files.walk import is_hidden
 
 Patterns = frozenset[str]
 _NONE: Patterns = frozenset()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from fnmatch import fnmatchcase
 from operator import attrgetter
 from pathlib import Path
 from stat import S_ISREG
 from typing import NamedTuple
+
+from medallion.config.patterns import fits
 
 LINK = (
     "a symbolic link, which is left where it is and never followed: move or copy the files "
@@ -34,11 +35,6 @@ def unseen(error: OSError, what: str = "looked at") -> Problem:
 def is_hidden(name: str) -> bool:
     """Whether Spark passes over a file for its name: mostly, it is still being written."""
     return name[0] in "._" or name.endswith("._COPYING_")
-
-
-def fits(name: str, pattern: str) -> bool:
-    """Whether a name is one of those to take in, hidden or not."""
-    return fnmatchcase(name.lstrip("._"), pattern)
 
 
 def walk(
