@@ -90,10 +90,6 @@ class Flow(ABC):
     def settle(self, since: int) -> dict[str, Any]:
         """The figures of `ops.runs` for the run's batches after `since`; safe to repeat."""
 
-    @abstractmethod
-    def definition(self) -> Mapping[str, Any]:
-        """What its table is made by: another one is refused until `medallion refresh`."""
-
     def has_work(self, runs: Runs) -> bool:
         """Whether there is something to read, or a batch to end or to put on record, which is known
         without starting the query: that costs seconds."""

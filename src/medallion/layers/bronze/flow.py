@@ -138,10 +138,6 @@ class Bronze(Flow):
         written = log.rows_by_transaction(table, query, first)
         return {batch: n for batch, n in read.items() if n == written.get(batch, 0)}
 
-    def definition(self) -> Mapping[str, Any]:
-        """Nothing: its columns may grow, and the registry of schemas watches over them."""
-        return {}
-
     def is_waiting(self) -> bool:
         """Never: files may land at any time."""
         return False

@@ -49,7 +49,7 @@ class Gold(Flow):
         layout, table = self.config.layout, self.table
         checkpoint = layout.checkpoint(self.name)
         target = layout.table(self.name)
-        now = dict(self.definition())
+        now = definition_of(self.table)
         self._refuse_another(checkpoint, target, now)
         if table.output_mode == "append":  # a new checkpoint would append all of it again
             recovery.refuse_lost(self.name, checkpoint, [target], recorded)
@@ -141,13 +141,10 @@ class Gold(Flow):
         """All rows of its table, which is small, and which a gate asks several times."""
         return table_files.all_rows(self.spark, self.config.layout.table(self.name))
 
-    def definition(self) -> Mapping[str, Any]:
-        """All that the configuration says of the table."""
-        return definition_of(self.table)
 
-
-def definition_of(table: GoldTable) -> Mapping[str, Any]:
-    """All that the configuration says of what a table is made of."""
+def definition_of(table: GoldTable) -> dict[str, Any]:
+    """All that the configuration says of what a table is made of: another one is refused until
+    `medallion refresh`."""
     mode, made = {"output_mode": table.output_mode}, table.made
     match made:
         case Statement():

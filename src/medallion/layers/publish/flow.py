@@ -165,10 +165,6 @@ class Publish(Flow):
             "last_batch": self.ran.batches_to_settle(since).stop - 1,
         }
 
-    def definition(self) -> Mapping[str, Any]:
-        """Nothing: it makes no table, and looks at where it publishes by itself."""
-        return {}
-
     def describe(self, batch: BatchProgress) -> str | None:
         """How many changes it has sent."""
         return counted(self.sent(batch), "change") if batch.rows else None

@@ -131,7 +131,7 @@ class Silver(Flow):
 
     def _refuse_another(self, good: DataFrame) -> None:
         """Spark knows a key again by its place among the keys, and Delta a column by its type."""
-        layout, now = self.config.layout, dict(self.definition())
+        layout, now = self.config.layout, definition_of(self.source)
         checkpoint = layout.checkpoint(self.name)
         has_written = recovery.has_begun_to_write(checkpoint, map(layout.table, self.targets))
         then = checkpoints.first_definition(checkpoint, now, has_written)
@@ -148,10 +148,6 @@ class Silver(Flow):
                 f"{', '.join(inexact)}, a floating-point number, which is no identity (0.0 and "
                 "-0.0 are one and the same): cast it to a decimal or a string."
             )
-
-    def definition(self) -> Mapping[str, Any]:
-        """What Spark's state is made by; the columns and their types stand in the table itself."""
-        return definition_of(self.source)
 
     def settle(self, since: int) -> dict[str, Any]:
         """Admit the late rows of the batches after `since`, and give the batches' figures.
@@ -234,9 +230,10 @@ class Silver(Flow):
         return told
 
 
-def definition_of(source: SourceConfig) -> Mapping[str, Any]:
-    """What a table of silver knows its rows by."""
-    found = {"event_time": source.event_time, "keys": list(source.keys)}
+def definition_of(source: SourceConfig) -> dict[str, Any]:
+    """What a table of silver knows its rows by, and Spark's state is made by: others are refused
+    until `medallion refresh`. The columns and their types stand in the table itself."""
+    found: dict[str, Any] = {"event_time": source.event_time, "keys": list(source.keys)}
     # The same line would have another identity, and come in once more.
     found |= {f"{key} as": source.silver[key] for key in source.keys}
     return {**found, "enrich.on": source.enrich.on} if source.enrich else found
