@@ -23,17 +23,13 @@ _MOST_FILES = 24
 
 
 def append(
-    table: Path,
-    spec: TableSpec,
-    rows: Iterable[Mapping[str, Any]],
-    few_files: bool = False,
-    numbered: str | None = None,
+    table: Path, spec: TableSpec, rows: Iterable[Mapping[str, Any]], numbered: str | None = None
 ) -> None:
-    """Append a few rows in one commit; times are given as microseconds since 1970.
+    """Append a few rows in one commit; times are given as microseconds since 1970. Small files are
+    put together, unless a stream reads the table commit by commit.
 
     Args:
         spec: of a table whose columns are the same in every lakehouse.
-        few_files: put many small files into few, for a table that is read whole.
         numbered: the column that counts the rows as they are written, whoever writes them.
     """
     from deltalake import write_deltalake
@@ -48,7 +44,7 @@ def append(
                 listed = [{**row, numbered: at} for at, row in enumerate(listed, (last or 0) + 1)]
             delta = tables.open_to_write(table)
             write_deltalake(delta, _arrow(columns, listed), mode="append")
-            if few_files:
+            if not spec.is_streamed:
                 _compact(delta)
 
 

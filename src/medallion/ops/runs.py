@@ -103,7 +103,7 @@ class Runs:
         """Append rows of `RUNS`, all in one commit, after those that are there."""
         self._read = None  # what fails may have been written
         if listed := list(rows):
-            records.append(self._table, RECORD, listed, few_files=True, numbered="number")
+            records.append(self._table, RECORD, listed, numbered="number")
 
     def late_rows(self, query: str) -> int:
         """The rows on record that came too late for a query's state, since its last refresh."""
