@@ -25,16 +25,12 @@ def added_rows(spark: SparkSession, table: Path, first: int, last: int) -> DataF
     return rows_of(spark, table, log.added_files(table, first, last))
 
 
-def all_rows(spark: SparkSession, table: Path) -> DataFrame:
-    """All rows of a small table that is asked several times.
+def rows_at(spark: SparkSession, table: Path, version: int | None = None) -> DataFrame:
+    """All rows that a table had at a version, with the columns of now; without one, that it has.
 
-    Delta looks for a query's files in a job of its own, which takes as long as the query does.
+    Delta would look for the files in a job of its own, which for a small table takes as long as the
+    query does.
     """
-    return rows_of(spark, table, tables.data_files(table))
-
-
-def rows_at(spark: SparkSession, table: Path, version: int) -> DataFrame:
-    """All rows that a table had at a version, with the columns of now."""
     return rows_of(spark, table, tables.data_files(table, version))
 
 

@@ -72,5 +72,5 @@ def test_groups_that_a_batch_touches_are_counted_anew(spark: SparkSession, tmp_p
     assert counts == list(ACTIONS)
     assert lakehouse.rows("gold.everything") == [(9,)]
     assert lakehouse.rows("gold.action_counts", *WINDOWS) == BY_WINDOWS
-    counted = table_files.all_rows(spark, config.layout.table("gold.actions")).collect()
+    counted = table_files.rows_at(spark, config.layout.table("gold.actions")).collect()
     assert dict(counted) == ACTIONS[-1]

@@ -134,12 +134,9 @@ class Gold(Flow):
         }
 
     def to_judge(self, files: Sequence[Path] | None) -> ToJudge:
-        """All rows: complete mode writes the whole table, and a merge rewrites files."""
-        return ToJudge(self.rows())
-
-    def rows(self) -> DataFrame:
-        """All rows of its table, which is small, and which a gate asks several times."""
-        return table_files.all_rows(self.spark, self.config.layout.table(self.name))
+        """All rows: complete mode writes the whole table, and a merge rewrites files. It is small,
+        and a gate asks it several times."""
+        return ToJudge(table_files.rows_at(self.spark, self.config.layout.table(self.name)))
 
 
 def definition_of(table: GoldTable) -> dict[str, Any]:
