@@ -77,7 +77,10 @@ def delta_offset(checkpoint: Path, batch: int, table: Path | None = None) -> Del
     if table and len(found) > 1:
         identity = tables.identity(table)
         found = [offset for offset in found if offset["reservoirId"] == identity]
-    return parse_offset(found[0]) if found else DeltaOffset(0, -1)
+    if not found:
+        return DeltaOffset(0, -1)
+    is_first = bool(found[0].get("isStartingVersion"))
+    return DeltaOffset(int(found[0]["reservoirVersion"]), int(found[0]["index"]), is_first)
 
 
 def is_of_another(checkpoint: Path, batch: int, table: Path) -> bool:
@@ -93,12 +96,6 @@ def offsets(checkpoint: Path, batch: int) -> list[Any]:
         MedallionError: that is missing or torn.
     """
     return [json.loads(line) for line in _lines(checkpoint, batch)[2:] if line != _NOT_READ]
-
-
-def parse_offset(document: dict[str, Any]) -> DeltaOffset:
-    """An offset of Delta's streaming source, as in checkpoints and progress records."""
-    is_first = bool(document.get("isStartingVersion"))
-    return DeltaOffset(int(document["reservoirVersion"]), int(document["index"]), is_first)
 
 
 def settings(checkpoint: Path) -> dict[str, str]:
