@@ -13,8 +13,8 @@ from medallion.config.expressions import has_moment
 from medallion.config.model import Config
 from medallion.config.values import Duration
 from medallion.errors import ConfigError
-from medallion.layers.plans import analyzed, catalyst, expressions, in_full, kind_of, rule
 from medallion.spark import checkpoints
+from medallion.spark.plans import analyzed, catalyst, expressions, in_full, kind_of, rule
 
 # Settings that Spark takes from a query's state, whatever the session says.
 _KEPT = ("spark.sql.shuffle.partitions", "spark.sql.streaming.stateStore.providerClass")

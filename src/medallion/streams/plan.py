@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql import DataFrame
+
+from medallion.spark.plans import analyzed, nodes
 
 _SOURCES = ("StreamingRelation", "StreamingRelationV2")
 
@@ -31,18 +31,9 @@ class StreamPlan:
 
 def plan_of(df: DataFrame) -> StreamPlan:
     """The plan of a DataFrame."""
-    nodes = _streaming(df._jdf.queryExecution().analyzed())
-    named = [(str(node.nodeName()), node) for node in nodes]
+    streaming = (node for node in nodes(analyzed(df)) if node.isStreaming())
+    named = [(str(node.nodeName()), node) for node in streaming]
     return StreamPlan(
         operators=frozenset(name for name, _ in named if name not in _SOURCES),
         sources=frozenset(str(node.sourceName()) for name, node in named if name in _SOURCES),
     )
-
-
-def _streaming(node: Any) -> Iterator[Any]:
-    if not node.isStreaming():
-        return
-    yield node
-    children = node.children()
-    for place in range(children.size()):
-        yield from _streaming(children.apply(place))

@@ -11,8 +11,8 @@ from pyspark.sql.types import NullType
 from medallion.config.model import GoldTable, Statement
 from medallion.config.values import TABLE_NAME
 from medallion.errors import ConfigError
-from medallion.layers.plans import analyzed, catalyst, kind_of, nodes
 from medallion.spark.errors import one_line
+from medallion.spark.plans import analyzed, catalyst, kind_of, nodes
 
 # What a stream cannot do, by the names of Spark's plans, and what to do instead.
 _REFUSED = {

@@ -15,7 +15,7 @@ from pyspark.sql.types import MapType, VariantType
 from medallion.config.model import Aggregate, Config, GoldTable
 from medallion.errors import ConfigError
 from medallion.layers.gold.transform import aggregated, groups, windowed
-from medallion.layers.plans import analyzed, catalyst
+from medallion.spark.plans import analyzed, catalyst
 from medallion.spark.types import holds
 
 

@@ -15,10 +15,10 @@ from medallion.config.model import Config, SourceConfig
 from medallion.errors import ConfigError
 from medallion.lakehouse.text import Say
 from medallion.layers import recovery
-from medallion.layers.plans import analyzed, in_full, kind_of, nodes
 from medallion.layers.silver import transform
 from medallion.quality.rules import Rule, load_rules
 from medallion.spark import checkpoints
+from medallion.spark.plans import analyzed, in_full, kind_of, nodes
 
 Check = Callable[..., DataFrame]
 # A literal, as date'2018-03-02', and the name of a function, as length(.
