@@ -9,12 +9,12 @@ from medallion.config import connections, values
 from medallion.config.connections import Kafka
 from medallion.config.document import Node
 
-FILE_FORMATS = ("json", "csv", "parquet")
+_FORMATS = ("json", "csv", "parquet")
 
 
 @dataclass(frozen=True)
 class ToFiles:
-    """The changes of a table as files below `publish`, in one of FILE_FORMATS."""
+    """The changes of a table as files below `publish`."""
 
     format: str
 
@@ -46,8 +46,8 @@ def outputs(node: Node, mode: str) -> Mapping[str, OutputConfig]:
     if "files" in entry.value:
         files = entry.child("files")
         files.only("format")
-        known = values.one_of(FILE_FORMATS)
-        found["files"] = ToFiles(files.get("format", known, f"one of {', '.join(FILE_FORMATS)}"))
+        known, told = values.one_of(_FORMATS), f"one of {', '.join(_FORMATS)}"
+        found["files"] = ToFiles(files.get("format", known, told))
     if "kafka" in entry.value:
         kafka = entry.child("kafka")
         kafka.only("servers", "topic")

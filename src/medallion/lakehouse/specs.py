@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from medallion.lakehouse.columns import FILES, RUNS, TOPICS, Columns
+from medallion.lakehouse.columns import FILES, RUNS, TOPICS, Columns, quoted
 
 # How long what is replaced stays, unless the configuration says otherwise. A table that is written
 # whole every four seconds has 21,600 versions of itself by then.
@@ -54,8 +54,7 @@ class TableSpec:
             return found
         if not self.statistics:
             return {**found, "delta.dataSkippingNumIndexedCols": "0"}
-        quoted = (f"`{name.replace('`', '``')}`" for name in self.statistics)
-        return {**found, "delta.dataSkippingStatsColumns": ",".join(quoted)}
+        return {**found, "delta.dataSkippingStatsColumns": ",".join(map(quoted, self.statistics))}
 
 
 def _spelled(is_on: bool) -> str:
