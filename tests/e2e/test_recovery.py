@@ -50,16 +50,6 @@ def table_of(lakehouse: Lakehouse, name: str) -> str:
     return str(lakehouse.config.layout.table(name))
 
 
-@pytest.mark.slow  # the arithmetic holds for the ones that are cut off, all the more for these
-def test_the_same_nights_uncut_have_the_same_figures(filled: Lakehouse) -> None:
-    lakehouse = filled
-    for number, lines in enumerate((SECOND, THIRD), 1):
-        lakehouse.land("activity", f"{number}.json", *lines)
-        lakehouse.fill()
-    assert audit(lakehouse.config).balances["activity"] == BY_HAND
-    assert lakehouse.rows("gold.device_totals") == DEVICES
-
-
 def test_nights_that_were_cut_off_are_settled_by_the_next(two_cut_off: Lakehouse) -> None:
     """Also where one was cut off while it settled: silver has the late rows, the record has not."""
     lakehouse = two_cut_off

@@ -75,31 +75,6 @@ def has_all_by_hand(lakehouse: Lakehouse, suffix: str = "") -> None:
     assert (balances["activity"].late_rows, balances["activity"].duplicate_rows) == (3, 1)
 
 
-@pytest.mark.slow  # tests/layers/gold/test_writer.py has its batches, test_refresh.py such a stream
-def test_update_mode_by_hand(lakehouse: Lakehouse) -> None:
-    """In windows, without windows, and without groups."""
-    lakehouse.about("event", "action_counts")
-    windows = replace(lakehouse.config.gold["action_counts"], output_mode="update")
-    actions = otherwise(replace(windows, name="actions"), window=None)
-    everything = otherwise(replace(actions, name="everything"), group_by=())
-    gold = {table.name: table for table in (windows, actions, everything)}
-    lakehouse.config = replace(lakehouse.config, gold=gold)
-    counts = []
-    for number in range(len(NIGHTS)):
-        land(lakehouse, number)
-        lakehouse.fill()
-        counts.append(dict(lakehouse.rows("gold.actions")))
-    assert counts == [
-        {"open": 2, "close": 1},
-        {"open": 5, "close": 2},
-        {"open": 6, "close": 2, "other": 1},
-    ]
-    assert lakehouse.rows("gold.everything") == [(9,)]
-    assert lakehouse.rows("gold.action_counts", *WINDOWS) == BY_WINDOWS
-    balance = audit(lakehouse.config).balances["event"]
-    assert (balance.late_rows, balance.duplicate_rows) == LATE_AND_DUPLICATE
-
-
 @pytest.fixture
 def in_both_modes(lakehouse: Lakehouse) -> Lakehouse:
     """Beside each table of gold, and one that has no groups, the same in update mode."""

@@ -62,28 +62,12 @@ def test_a_rule_that_cannot_tell_loses_no_row(spark: SparkSession) -> None:
     assert [(r.device, r._failed_rules) for r in others.collect()] == [(None, [])]
 
 
-def test_the_first_of_each_key_stays(spark: SparkSession) -> None:
-    noon, later = "2020-01-01 12:00:00", "2020-01-01 12:00:01"
-    rows = frame(spark, (noon, "A"), (noon, "A"), (noon, "B"), (later, "A"))
-    once = silver.deduplicated(rows.selectExpr("ts as at", "id as device"), KEYS, "at", "1 hour")
-    assert sorted((str(r["at"]), r.device) for r in once.collect()) == [
-        (noon, "A"),
-        (noon, "B"),
-        (later, "A"),
-    ]
-
-
 def test_windows_that_overlap_count_a_row_twice(spark: SparkSession) -> None:
     rows = frame(spark, ("2020-01-01 12:07:00", "A"), ("2020-01-01 12:01:00", "A"))
     windows = {"window": Duration.of("10 minutes"), "slide": Duration.of("5 minutes")}
     counted = gold.aggregate(rows, "ts", Aggregate((), {"n": "count(*)"}, **windows))
     found = {str(r.window_start)[11:16]: (str(r.window_end)[11:16], r.n) for r in counted.collect()}
     assert found == {"11:55": ("12:05", 1), "12:00": ("12:10", 2), "12:05": ("12:15", 1)}
-
-
-def test_no_group_is_one_row(spark: SparkSession) -> None:
-    rows = frame(spark, ("2020-01-01 12:07:00", "A"), (None, None))
-    assert [tuple(r) for r in gold.aggregated(rows, (), {"n": "count(*)"}).collect()] == [(2,)]
 
 
 FIT = (

@@ -94,17 +94,11 @@ def split(
     return identified, others
 
 
-def deduplicated(
-    rows: DataFrame, keys: Sequence[str], event_time: str, watermark: str
-) -> DataFrame:
-    """The first row of each key; on a stream, keys are held until the watermark passes them."""
-    return rows.withWatermark(event_time, watermark).dropDuplicates(list(keys))
-
-
 def once(
     rows: DataFrame, keys: Sequence[str], event_time: str, watermark: str, keep_all: bool
 ) -> DataFrame:
-    """Each `checked` row with an identity once, and all the others.
+    """Each `checked` row with an identity once, and all the others. On a stream, keys are held
+    until the watermark passes them.
 
     What comes on either way is counted by the query, as `identified.rows` and `others.rows`.
     `_bronze` is among the columns with `keep_all` alone: to carry it, all columns of bronze would
@@ -114,7 +108,8 @@ def once(
         part.observe(name, F.count(F.lit(1)).alias("rows"))
         for name, part in zip(("identified", "others"), split(rows, keys, keep_all), strict=True)
     )
-    found = deduplicated(identified, keys, event_time, watermark).unionByName(others)
+    first = identified.withWatermark(event_time, watermark).dropDuplicates(list(keys))
+    found = first.unionByName(others)
     return found if keep_all else found.drop(BRONZE)
 
 
