@@ -15,7 +15,7 @@ from medallion.config.connections import Kafka, Login
 from medallion.config.document import Node, read_yaml
 from medallion.config.gold import gold_table
 from medallion.config.maintenance import maintenance
-from medallion.config.model import Config
+from medallion.config.model import Config, GoldTable, SourceConfig
 from medallion.config.publish import ToKafka, refuse_shared_topics
 from medallion.config.sources import refuse_shared_files, source
 from medallion.errors import ConfigError
@@ -37,20 +37,32 @@ def load(environ: Mapping[str, str] | None = None, cwd: Path | None = None) -> C
     environ = os.environ if environ is None else environ
     cwd = cwd or Path.cwd()
     conf_dir = _conf_dir(environ, cwd)
-    project = conf_dir.parent
-    dotenv = environment.read(project / ".env")
-    root = _root(environ.get("MEDALLION_HOME"), cwd, dotenv.get("MEDALLION_HOME"), project)
+    dotenv = environment.read(conf_dir.parent / ".env")
+    layout = Layout(_root(environ, cwd, dotenv, conf_dir.parent))
     document = Node(read_yaml(conf_dir / "pipeline.yaml"), conf_dir / "pipeline.yaml")
     document.only("sources", "gold", "maintain")
-    layout = Layout(root)
-    sources = {n: source(n, node, layout) for n, node in document.children("sources").items()}
-    if not sources:
-        raise ConfigError(f"{document.file}: sources must name at least one source.")
-    refuse_shared_files(document, layout, sources.values())
+    sources = _sources(document, layout)
     tables = document.children("gold").items()
     gold = {name: gold_table(name, node, sources, conf_dir) for name, node in tables}
     master = _master(environ.get("MEDALLION_MASTER") or dotenv.get("MEDALLION_MASTER") or "")
     maintain = maintenance(document.child("maintain"))
+    asks_brokers = _asks_brokers(document, sources, gold)
+    login = connections.login(environ, dotenv) if asks_brokers else Login()
+    return Config(conf_dir, master, layout, sources, gold, maintain, login)
+
+
+def _sources(document: Node, layout: Layout) -> dict[str, SourceConfig]:
+    sources = {n: source(n, node, layout) for n, node in document.children("sources").items()}
+    if not sources:
+        raise ConfigError(f"{document.file}: sources must name at least one source.")
+    refuse_shared_files(document, layout, sources.values())
+    return sources
+
+
+def _asks_brokers(
+    document: Node, sources: Mapping[str, SourceConfig], gold: Mapping[str, GoldTable]
+) -> bool:
+    """Whether topics are read or written; none may be shared."""
     read = {f"sources.{n}": s.stream for n, s in sources.items() if isinstance(s.stream, Kafka)}
     written = {
         f"gold.{name}.publish.{kind}": output
@@ -59,8 +71,7 @@ def load(environ: Mapping[str, str] | None = None, cwd: Path | None = None) -> C
         if isinstance(output, ToKafka)
     }
     refuse_shared_topics(document, read, written)
-    login = connections.login(environ, dotenv) if read or written else Login()
-    return Config(conf_dir, master, layout, sources, gold, maintain, login)
+    return bool(read or written)
 
 
 def _conf_dir(environ: Mapping[str, str], cwd: Path) -> Path:
@@ -81,9 +92,11 @@ def _master(named: str) -> str | None:
     return master or None
 
 
-def _root(caller: str | None, cwd: Path, dotenv: str | None, project: Path) -> Path:
+def _root(environ: Mapping[str, str], cwd: Path, dotenv: Mapping[str, str], project: Path) -> Path:
     """The caller's path counts from where the caller is, others from the project."""
-    named, start = (caller, cwd) if caller else (dotenv or "data/lakehouse", project)
+    named, start = environ.get("MEDALLION_HOME"), cwd
+    if not named:
+        named, start = dotenv.get("MEDALLION_HOME", "data/lakehouse"), project
     if "://" in named:
         raise ConfigError("MEDALLION_HOME: only a local path can be used, not an address.")
     if named != named.strip():
