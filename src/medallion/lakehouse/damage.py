@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from medallion.errors import MedallionError
-from medallion.lakehouse import log
+from medallion.lakehouse import log, specs
 
 _PARQUET = b"PAR1"  # the last bytes of every file of that format
 
@@ -65,7 +65,7 @@ def _rebuilt(table: Path) -> str | None:
 
 
 def _is_record(table: Path) -> bool:
-    return table.parent.name == "ops" and table.name in ("runs", "files", "topics")
+    return f"{table.parent.name}.{table.name}" in specs.RECORDS
 
 
 def _damaged(table: Path) -> Iterator[Path]:

@@ -73,10 +73,10 @@ INTAKE = TableSpec(
 LEDGER = TableSpec(FILES)
 LEDGER_OF_TOPICS = TableSpec(TOPICS)
 RECORD = TableSpec(RUNS)
+RECORDS = {"ops.files": LEDGER, "ops.topics": LEDGER_OF_TOPICS, "ops.runs": RECORD}
 
 
 def of(table: str) -> TableSpec:
     """The spec of `layer.name`."""
     layers = {"bronze": BRONZE, "silver": SILVER, "quarantine": QUARANTINE, "gold": GOLD}
-    own = {"ops.files": LEDGER, "ops.topics": LEDGER_OF_TOPICS, "ops.runs": RECORD}
-    return own.get(table) or layers[table.partition(".")[0]]
+    return RECORDS.get(table) or layers[table.partition(".")[0]]

@@ -43,7 +43,7 @@ class _Table:
     def alone(self) -> AbstractContextManager[None]:
         """While nobody else writes it: all layers write the records, and the caller has the rest to
         itself."""
-        return lock.alone(self.path) if self.name.startswith("ops.") else nullcontext()
+        return lock.alone(self.path) if self.name in specs.RECORDS else nullcontext()
 
 
 def by_hand(config: Config) -> Maintained:
@@ -123,9 +123,7 @@ def _tables(
         is_rewritten = is_streaming and gold is not None and gold.output_mode != "append"
         yield from (table(target, not is_rewritten, query.name) for target in query.targets)
     if "bronze" in layers:  # the records are compacted as they are written
-        yield from (
-            table(name, is_compacted=False) for name in ("ops.files", "ops.topics", "ops.runs")
-        )
+        yield from (table(name, is_compacted=False) for name in specs.RECORDS)
 
 
 def _maintain(config: Config, runs: Runs, table: _Table, is_idle: bool) -> tuple[Done, str | None]:
