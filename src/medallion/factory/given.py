@@ -11,6 +11,7 @@ from pathlib import Path
 from medallion.errors import UsageError
 from medallion.factory.report import LandReport
 from medallion.factory.state import StateFile
+from medallion.factory.writing import hidden
 from medallion.lakehouse import storage
 
 MEMORY = "given.json"
@@ -70,11 +71,10 @@ class GivenFiles:
                 "or land on a new root."
             )
         place.parent.mkdir(parents=True, exist_ok=True)
-        hidden = _hidden(place)
-        shutil.copyfile(file, hidden)
+        shutil.copyfile(file, hidden(place))
         memory[source].append(file.name)
         storage.write(self.state.path.with_name(MEMORY), json.dumps(memory, indent=1) + "\n")
-        hidden.replace(place)
+        hidden(place).replace(place)
         with file.open("rb") as lines:
             return LandReport(files=1, lines=sum(bool(line.strip()) for line in lines), batches=1)
 
@@ -82,8 +82,8 @@ class GivenFiles:
         """Show a file whose landing was cut off between its note and its name."""
         for name in memory.get(source, ())[-1:]:
             place = self.landing / source / name
-            if _hidden(place).exists():
-                _hidden(place).replace(place)
+            if hidden(place).exists():
+                hidden(place).replace(place)
 
 
 def landed(state: StateFile) -> dict[str, list[str]]:
@@ -97,11 +97,6 @@ def landed(state: StateFile) -> dict[str, list[str]]:
         raise UsageError(
             f"{memory} is not the data factory's ({error}): put it back, or land on a new root."
         ) from error
-
-
-def _hidden(place: Path) -> Path:
-    """Spark and the pipeline pass over names that begin with a dot."""
-    return place.with_name(f".{place.name}.tmp")
 
 
 def _files(folder: Path) -> list[Path]:

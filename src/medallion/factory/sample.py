@@ -8,6 +8,7 @@ from pathlib import Path
 from medallion.config.model import Config
 from medallion.factory.plan import SOURCE_NAMES
 from medallion.factory.unread import is_read
+from medallion.factory.writing import hidden
 from medallion.lakehouse import tables
 
 FILES = Path(__file__).with_name("sample_files")
@@ -42,8 +43,7 @@ def _was_filled(config: Config) -> bool:
 def _copy(files: list[Path], landing: Path) -> int:
     landing.mkdir(parents=True, exist_ok=True)
     for file in files:
-        # Spark passes over names that begin with a dot: the file appears whole or not at all.
-        hidden = landing / f".{file.name}"
-        shutil.copyfile(file, hidden)
-        hidden.replace(landing / file.name)
+        place = landing / file.name
+        shutil.copyfile(file, hidden(place))
+        hidden(place).replace(place)
     return len(files)

@@ -19,15 +19,15 @@ def batch_files(batch: BatchPlan, previous: BatchPlan | None) -> list[FilePlan]:
     return [FilePlan(batch, previous, number) for number in range(1, batch.files + 1)]
 
 
-def hidden(folder: Path, plan: FilePlan) -> Path:
-    """Where a file is written. Spark passes over names that begin with a dot."""
-    return folder / f".{plan.name}.tmp"
+def hidden(place: Path) -> Path:
+    """Where a file is written first. Spark and the pipeline pass over names that begin so."""
+    return place.with_name(f".{place.name}.tmp")
 
 
 def write_file(folder: Path, plan: FilePlan) -> LandReport:
     """Write one file under its hidden name."""
     lines, report = file_lines(plan)
-    with hidden(folder, plan).open("w", encoding="utf-8", newline="\n") as file:
+    with hidden(folder / plan.name).open("w", encoding="utf-8", newline="\n") as file:
         for first in range(0, len(lines), LINES_A_WRITE):
             file.write("\n".join(lines[first : first + LINES_A_WRITE]) + "\n")
     return report
@@ -56,7 +56,7 @@ def show_batch(folder: Path, batch: BatchPlan) -> None:
     taken in since, and moved away.
     """
     for plan in batch_files(batch, None):
-        temporary = hidden(folder, plan)
+        temporary = hidden(folder / plan.name)
         if temporary.exists():
             # Readers take files by modification time: let that be when they were landed.
             os.utime(temporary)
