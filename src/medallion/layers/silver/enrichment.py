@@ -16,7 +16,7 @@ from medallion.lakehouse import storage
 from medallion.lakehouse.layout import plain
 from medallion.layers import recovery
 from medallion.layers.silver import transform
-from medallion.layers.silver.reference import Reference, kind_of, look
+from medallion.layers.silver.reference import KINDS, Reference, look
 from medallion.quality.rules import Rule, failed_rules
 from medallion.spark import checkpoints
 from medallion.spark.errors import SPARK_ERRORS, one_line
@@ -92,7 +92,7 @@ class Enrichment:
             ConfigError: nothing can be looked up by a column of that type.
         """
         dtype = dict(rows.dtypes)[self._enrich.on]
-        kind = kind_of(dtype)
+        kind = KINDS.get(dtype)
         if kind is None:
             raise ConfigError(f"{self._where} names {self._enrich.on!r}, which is {dtype}: no key.")
         self._kinds = {self._enrich.on: kind, **self._enrich.columns}

@@ -21,19 +21,15 @@ from medallion.lakehouse.layout import why_no_place
 from medallion.parsing.times import is_time
 from medallion.sources.files.codecs import FAULTS, opened
 
-# The types of columns by Spark's names for them: each holds all that those of its kind can say.
-_KINDS = {
+# The kinds of columns, as the configuration spells them, by Spark's names of types: each holds all
+# that those types can say. Others have none.
+KINDS = {
     **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), "long"),
     **dict.fromkeys(("float", "double"), "double"),
     **{kind: kind for kind in ("string", "boolean", "date", "timestamp")},
 }
 _LONG = re.compile(r"-?(0|[1-9][0-9]{0,18})")
 _DAY = re.compile(r"[0-9]+-[0-9]+-[0-9]+")
-
-
-def kind_of(dtype: str) -> str | None:
-    """The kind of a column as the configuration spells it; None for a type that has none."""
-    return _KINDS.get(dtype)
 
 
 @dataclass(frozen=True)
@@ -89,7 +85,7 @@ def _delta(spark: SparkSession, folder: Path, name: str, kinds: Mapping[str, str
         types = dict(then.dtypes)
         _places(list(types), name, kinds)
         for column, kind in kinds.items():
-            if kind_of(types[column]) != kind:
+            if KINDS.get(types[column]) != kind:
                 raise MedallionError(f"{name}: {column} is {types[column]} there, and not {kind}.")
         return _checked(then, name, kinds)
 
