@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -44,17 +43,11 @@ def expect_small_x(lakehouse: Lakehouse, to: Path) -> None:
     conf = lakehouse.copy_of_conf(to)
     for other in ("bronze/activity", f"gold/{GOLD}"):
         (conf / SUITES / f"{other}.json").unlink()
-    file = conf / SUITES / "silver/activity.json"
-    suite = json.loads(file.read_text(encoding="utf-8"))
-    for axis, most, on_failure in (("x", 0.5, "stop"), ("z", 9, "warn")):
-        suite["expectations"].append(
-            {
-                "type": "expect_column_values_to_be_between",
-                "kwargs": {"column": axis, "max_value": most},
-                "meta": {"name": f"{axis}_small", "on_failure": on_failure},
-            }
+    kind = "expect_column_values_to_be_between"
+    for axis, most, then in (("x", 0.5, "stop"), ("z", 9, "warn")):
+        lakehouse.expect(
+            "silver.activity", f"{axis}_small", kind, then, column=axis, max_value=most
         )
-    file.write_text(json.dumps(suite), encoding="utf-8")
 
 
 def gold(lakehouse: Lakehouse) -> tuple[int, list[tuple[Any, ...]]]:
@@ -183,13 +176,9 @@ def test_what_nobody_can_judge_any_more_holds_nothing_back(
     suites = lakehouse.copy_of_conf(tmp_path) / SUITES
     for other in ("bronze/activity", f"gold/{GOLD}"):
         (suites / f"{other}.json").unlink()
-    file = suites / "bronze/event.json"
-    rule = {
-        "type": "expect_column_values_to_not_be_null",
-        "kwargs": {"column": "time"},
-        "meta": {"name": "timed", "on_failure": "stop"},
-    }
-    file.write_text(json.dumps({"name": "bronze.event", "expectations": [rule]}), encoding="utf-8")
+    (suites / "bronze/event.json").unlink()
+    kind = "expect_column_values_to_not_be_null"
+    file = lakehouse.expect("bronze.event", "timed", kind, "stop", column="time")
     lakehouse.land("event", "1.json", '{"id": "p", "action": "open", "ts": "2018-03-02T10:00:00"}')
     lakehouse.land("activity", "1.json", recording(0, 0.1))
     assert held_by(lakehouse.nightly()) == [("bronze.event", "timed", 1)]

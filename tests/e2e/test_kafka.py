@@ -72,15 +72,8 @@ def reading(
     gold = {"source": "silver.clicks", "group_by": ["page"], "measure": {"total": "count(*)"}}
     document = {"sources": {"clicks": source, **(others or {})}, "gold": {"pages": gold}}
     (conf / "pipeline.yaml").write_text(yaml.safe_dump(document))
-    suite = {
-        "name": "silver.clicks",
-        "expectations": [
-            {"type": kind, "kwargs": kwargs, "meta": {"name": name, "on_failure": "quarantine"}}
-            for name, kind, kwargs in RULES
-        ],
-    }
-    silver = conf / "great_expectations" / "expectations" / "silver"
-    (silver / "clicks.json").write_text(json.dumps(suite))
+    for name, kind, kwargs in RULES:
+        lakehouse.expect("silver.clicks", name, kind, "quarantine", **kwargs)
     environment = {"MEDALLION_CONF": str(conf), "MEDALLION_HOME": str(lakehouse.root)}
     lakehouse.config = load(environment, PROJECT)
     return lakehouse

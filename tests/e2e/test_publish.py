@@ -48,11 +48,7 @@ FAR, TEN, TWENTY = (
     "2018-03-02T10:20:00.000000Z",
 )
 FILES, TOPIC = "publish.by_window.files", "publish.by_window.kafka"
-TOO_FEW = {
-    "type": "expect_table_row_count_to_be_between",
-    "kwargs": {"min_value": 1},
-    "meta": {"name": "too_few", "on_failure": "stop"},
-}
+AT_LEAST = "expect_table_row_count_to_be_between"
 INSERT, UPDATE = "insert", "update_postimage"
 
 
@@ -219,9 +215,7 @@ def test_an_output_that_was_given_up_and_comes_again(
     assert totals(lakehouse) == [{1, 2}]
 
     # What a gate of gold holds back goes no further, whoever asks.
-    suite = tmp_path / "conf/great_expectations/expectations/gold/by_window.json"
-    suite.parent.mkdir(exist_ok=True)
-    suite.write_text(json.dumps({"name": "gold.by_window", "expectations": [TOO_FEW]}))
+    lakehouse.expect("gold.by_window", "too_few", AT_LEAST, "stop", min_value=1)
     gate = {"kind": "gate", "query": "gold.by_window", "started_at": 0, "table_version": 1}
     held = {"state": "held", "failed_expectations": "too_few"}
     Runs(lakehouse.config.layout).write([{**gate, **held}])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ SOURCE: dict[str, Any] = {
     "keys": ["sensor", "measured_at"],
     "clean_source": "off",
 }
-RULES = [
+RULES: list[tuple[str, str, dict[str, Any]]] = [
     ("missing_event_time", "expect_column_values_to_not_be_null", {"column": "measured_at"}),
     (
         "future_event_time",
@@ -70,15 +69,8 @@ def lakehouse(spark: Any, tmp_path: Path) -> Lakehouse:
         }
     }
     (conf / "pipeline.yaml").write_text(yaml.safe_dump(pipeline))
-    suite = {
-        "name": "silver.sensor",
-        "expectations": [
-            {"type": kind, "kwargs": kwargs, "meta": {"name": name, "on_failure": "quarantine"}}
-            for name, kind, kwargs in RULES
-        ],
-    }
-    expectations = conf / "great_expectations" / "expectations"
-    (expectations / "silver" / "sensor.json").write_text(json.dumps(suite))
+    for name, kind, kwargs in RULES:
+        lakehouse.expect("silver.sensor", name, kind, "quarantine", **kwargs)
     environment = {"MEDALLION_CONF": str(conf), "MEDALLION_HOME": str(lakehouse.root)}
     lakehouse.config = load(environment, PROJECT)
     return lakehouse

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from medallion.pipeline.nightly import Nightly
 from medallion.pipeline.pipeline import Pipeline
 from medallion.pipeline.report import Report
 from medallion.quality.gates import Gates
+from medallion.quality.suites import suite_path
 from medallion.spark.query import AVAILABLE_NOW, trigger
 from tests.support import PROJECT, SAMPLE
 from tests.support.home import a_source
@@ -104,6 +106,18 @@ class Lakehouse:
         shutil.copytree(PROJECT / "conf", conf)
         self.config = replace(self.config, conf_dir=conf)
         return conf
+
+    def expect(self, table: str, name: str, kind: str, on_failure: str, **kwargs: Any) -> Path:
+        """One expectation more of a table, in a copy of conf/; the file of its suite."""
+        file = suite_path(self.config.conf_dir, table)
+        suite: dict[str, Any] = {"name": table, "expectations": []}
+        if file.exists():
+            suite = json.loads(file.read_text())
+        meta = {"name": name, "on_failure": on_failure}
+        suite["expectations"].append({"type": kind, "kwargs": kwargs, "meta": meta})
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(json.dumps(suite))
+        return file
 
 
 def rows_of(table: Path, *columns: str) -> list[tuple[Any, ...]]:

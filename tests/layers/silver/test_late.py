@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,16 +35,11 @@ SET_ASIDE = ["0001-01-01 09:00:00", "1582-10-10 09:00:00", "2018-03-02 09:00:00"
 SET_ASIDE += ["2018-03-02 09:00:01"]
 
 
-def only_q(suite: Path) -> None:
-    """Another rule in a suite."""
-    document = json.loads(suite.read_text(encoding="utf-8"))
-    rule = {
-        "type": "expect_column_values_to_be_in_set",
-        "kwargs": {"column": "device", "value_set": ["q"]},
-        "meta": {"name": "only_q", "on_failure": "quarantine"},
-    }
-    document["expectations"].append(rule)
-    suite.write_text(json.dumps(document), encoding="utf-8")
+def only_q(lakehouse: Lakehouse) -> None:
+    """Another rule of silver's."""
+    of = {"column": "device", "value_set": ["q"]}
+    kind = "expect_column_values_to_be_in_set"
+    lakehouse.expect("silver.event", "only_q", kind, "quarantine", **of)
 
 
 def only_events(lakehouse: Lakehouse, late: str) -> None:
@@ -69,13 +63,13 @@ def after_first(first_night: Lakehouse, tmp_path: Path) -> Lakehouse:
     return first_night.copy(tmp_path / "lakehouse")
 
 
-def with_a_late_row_in_bronze(lakehouse: Lakehouse, conf: Path) -> tuple[Path, Pipeline]:
-    """A late row and one on time, which silver has not read yet; silver's suite."""
-    expectations = lakehouse.copy_of_conf(conf) / "great_expectations/expectations"
+def with_a_late_row_in_bronze(lakehouse: Lakehouse, conf: Path) -> Pipeline:
+    """A late row and one on time, which silver has not read yet."""
+    lakehouse.copy_of_conf(conf)
     lakehouse.land("event", "2.json", event("09:00:00"), event("16:00:00"))
     pipeline = lakehouse.pipeline()
     pipeline.run("bronze")
-    return expectations / "silver/event.json", pipeline
+    return pipeline
 
 
 @pytest.mark.parametrize("late", ["admit", "quarantine"])
@@ -133,9 +127,9 @@ def test_a_rule_that_is_written_while_a_query_is_on_waits_for_the_next_one(
 ) -> None:
     """What the watermark drops is judged by the rules that the query itself began with."""
     lakehouse = after_first
-    suite, pipeline = with_a_late_row_in_bronze(lakehouse, tmp_path)
+    pipeline = with_a_late_row_in_bronze(lakehouse, tmp_path)
     started = start(pipeline, "silver")
-    only_q(suite)
+    only_q(lakehouse)
     await_all(flow.ran for flow in started)
     assert pipeline.settle(started) == {}
     assert len(lakehouse.rows("silver.event")) == 4
@@ -155,9 +149,9 @@ def test_a_rule_that_is_written_after_a_run_was_cut_off_waits_until_that_is_sett
     """
     lakehouse = after_first
     only_events(lakehouse, late)
-    suite, pipeline = with_a_late_row_in_bronze(lakehouse, tmp_path)
+    pipeline = with_a_late_row_in_bronze(lakehouse, tmp_path)
     await_all(flow.ran for flow in start(pipeline, "silver"))  # cut off before it is settled
-    only_q(suite)
+    only_q(lakehouse)
     only_events(lakehouse, "quarantine" if late == "admit" else "admit")
     # Not a nightly run: by the new suite, its gate would hold back what came in by the old one.
     lakehouse.fill("silver")
