@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -59,18 +59,23 @@ def ending() -> Iterator[Ending]:
         yield _endings[-1]
         return
     _endings.append(found := Ending())
-    before = {number: signal.signal(number, found.note) for number in _NUMBERS}
     try:
-        yield found
+        with handled(found.note, _NUMBERS):
+            yield found
     finally:
         _endings.remove(found)
         logging.disable(logging.NOTSET)
-        _put_back(before)
 
 
-def _put_back(before: Mapping[signal.Signals, Any]) -> None:
-    for number, handler in before.items():
-        signal.signal(number, handler)
+@contextmanager
+def handled(handler: Any, numbers: Iterable[signal.Signals]) -> Iterator[None]:
+    """Within it these signals have another handler."""
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
 
 
 def have_come() -> bool:
@@ -91,11 +96,8 @@ def as_interrupts() -> Iterator[None]:
     def end(number: int, _: object) -> None:
         raise KeyboardInterrupt(number)
 
-    before = signal.signal(signal.SIGTERM, end)
-    try:
+    with handled(end, [signal.SIGTERM]):
         yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
@@ -106,8 +108,5 @@ def at_once() -> Iterator[None]:
     is ignored, as behind `&` in a script, stays so.
     """
     heeded = [number for number in _NUMBERS if signal.getsignal(number) != signal.SIG_IGN]
-    before = {number: signal.signal(number, signal.SIG_DFL) for number in heeded}
-    try:
+    with handled(signal.SIG_DFL, heeded):
         yield
-    finally:
-        _put_back(before)

@@ -18,6 +18,7 @@ from medallion.errors import UsageError
 from medallion.lakehouse.text import counted
 from medallion.spark.errors import SPARK_ERRORS, StreamError
 from medallion.spark.fatal import has_lost_its_thread
+from medallion.spark.signals import handled
 from medallion.streams import screens
 from medallion.streams.known import forget, label, session
 from medallion.streams.picture import Picture
@@ -191,8 +192,5 @@ def _interrupts() -> Iterator[threading.Event]:
     if threading.current_thread() is not threading.main_thread():
         yield asked
         return
-    before = signal.signal(signal.SIGINT, lambda *_: asked.set())
-    try:
+    with handled(lambda *_: asked.set(), [signal.SIGINT]):
         yield asked
-    finally:
-        signal.signal(signal.SIGINT, before)
