@@ -38,7 +38,7 @@ def test_what_adds_up_is_even() -> None:
 def test_one_row_more_or_less_is_not(figure: str, by: int) -> None:
     off = replace(EVEN, **{figure: getattr(EVEN, figure) + by})
     assert not off.is_balanced
-    assert unbalanced([("a", EVEN), ("b", off), ("c", off)]) == ["b", "c"]
+    assert unbalanced({"a": EVEN, "b": off, "c": off}) == ["b", "c"]
 
 
 def test_two_wrongs_of_one_size_do_not_add_up() -> None:

@@ -40,7 +40,7 @@ class Audit:
     @property
     def is_balanced(self) -> bool:
         """Whether the balance of every source that was judged adds up, and nothing was found."""
-        wrong = set(accounting.unbalanced(self.balances.items())) - set(self.unjudged)
+        wrong = set(accounting.unbalanced(self.balances)) - set(self.unjudged)
         return not self.findings and not wrong
 
 
@@ -116,7 +116,7 @@ def _is_on_record(found: Look, writers: Mapping[str, str]) -> bool:
     """Whether there is nothing to wait for: what is not on record is cut off, and where somebody
     writes, the balances add up."""
     written, cut_off = _by_writer(found.unsettled, writers)
-    odd = set(accounting.unbalanced(found.balances.items())) - set(map(_source, cut_off))
+    odd = set(accounting.unbalanced(found.balances)) - set(map(_source, cut_off))
     return not written and not (writers and odd)
 
 
@@ -185,7 +185,7 @@ def _judge_at_rest(
 
 
 def _judge(config: Config, name: str, balance: Balance, everything: bool) -> Recount:
-    source, equations = config.sources[name], _equations(name, balance)
+    source = config.sources[name]
     try:
         refuse_another_kind(config, source)
         if everything or not balance.is_balanced:
@@ -196,21 +196,7 @@ def _judge(config: Config, name: str, balance: Balance, everything: bool) -> Rec
             found.notes.append(f"{name}: {'; '.join(losses)}.")
     except MedallionError as error:  # a table cannot be read, or is of a source of another kind
         found = Recount([str(error)])
-    return replace(found, findings=[*equations, *found.findings])
-
-
-def _equations(name: str, balance: Balance) -> list[str]:
-    findings = []
-    if balance.landed_lines != balance.bronze_rows:
-        lines = f"{balance.landed_lines:,} lines were read, bronze has {balance.bronze_rows:,}"
-        findings.append(f"{name}: {lines}.")
-    carried = balance.silver_rows + balance.quarantined_rows + balance.duplicate_rows
-    if carried + balance.waiting_rows != balance.bronze_rows:
-        findings.append(
-            f"{name}: bronze has {balance.bronze_rows:,} rows, but silver, quarantine, duplicates "
-            f"and rows that wait make {carried + balance.waiting_rows:,}."
-        )
-    return findings
+    return replace(found, findings=[*(f"{name}: {f}" for f in balance.faults), *found.findings])
 
 
 def _unlike_the_ledger(config: Config, name: str, balance: Balance) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from medallion.config.model import Config, SourceConfig
@@ -31,13 +31,23 @@ class Balance:
     waiting_rows: int
 
     @property
+    def faults(self) -> list[str]:
+        """Which of the README's two equations do not hold, less what silver has not read yet."""
+        found = []
+        if self.landed_lines != self.bronze_rows:
+            found.append(f"{self.landed_lines:,} lines were read, bronze has {self.bronze_rows:,}.")
+        carried = self.silver_rows + self.quarantined_rows + self.duplicate_rows + self.waiting_rows
+        if carried != self.bronze_rows:
+            found.append(
+                f"bronze has {self.bronze_rows:,} rows, but silver, quarantine, duplicates and "
+                f"rows that wait make {carried:,}."
+            )
+        return found
+
+    @property
     def is_balanced(self) -> bool:
-        """Whether both equations of the README hold, less what silver has not read yet."""
-        carried = self.silver_rows + self.quarantined_rows + self.duplicate_rows
-        return (
-            self.landed_lines == self.bronze_rows
-            and self.bronze_rows == carried + self.waiting_rows
-        )
+        """Whether it adds up."""
+        return not self.faults
 
 
 @dataclass(frozen=True)
@@ -113,6 +123,6 @@ def _is_unsettled(config: Config, query: Query, recorded: int) -> bool:
     return recovery.has_written(checkpoint, map(config.layout.table, query.targets), begun)
 
 
-def unbalanced(balances: Iterable[tuple[str, Balance]]) -> list[str]:
+def unbalanced(balances: Mapping[str, Balance]) -> list[str]:
     """The sources whose balance does not add up."""
-    return [name for name, balance in balances if not balance.is_balanced]
+    return [name for name, balance in balances.items() if not balance.is_balanced]

@@ -49,4 +49,4 @@ class Report:
     def is_good(self) -> bool:
         """Whether the run did all that it should have."""
         held = any(gate.stops for gate in self.gates)
-        return not held and not self.errors and not unbalanced(self.balances.items())
+        return not held and not self.errors and not unbalanced(self.balances)

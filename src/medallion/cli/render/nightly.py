@@ -39,7 +39,7 @@ def as_text(report: Report, gold: Sequence[FirstRows]) -> str:
     ]
     for found in gold:
         lines += ["", *_first_rows(found)]
-    unbalanced = accounting.unbalanced(report.balances.items())
+    unbalanced = accounting.unbalanced(report.balances)
     lines += ["", *balances(report.balances), "NOT BALANCED" if unbalanced else "balanced"]
     if report.docs:
         lines += ["", visible(f"quality   {report.docs}")]
@@ -58,7 +58,7 @@ def failures(report: Report) -> list[str]:
             "gold is held back until these pass: put the data or the rule right and run nightly "
             "again, or let the rows through with --accept EXPECTATION."
         )
-    for name in accounting.unbalanced(report.balances.items()):
+    for name in accounting.unbalanced(report.balances):
         lines.append(f"the balance of {name} does not add up; medallion audit names the files.")
     return lines
 
