@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from medallion.config.model import GoldTable
 from medallion.inspection.audit import audit
 from tests.support.lakehouse import Lakehouse, otherwise
 from tests.support.lines import event, recording
@@ -53,23 +52,17 @@ NIGHTS = (
 LATE_AND_DUPLICATE = (2, 2)
 
 
-def with_one_without_groups(lakehouse: Lakehouse) -> dict[str, GoldTable]:
-    tables = dict(lakehouse.config.gold)
-    tables["all_rows"] = otherwise(replace(tables["device_totals"], name="all_rows"), group_by=())
-    return tables
-
-
 def land(lakehouse: Lakehouse, number: int) -> None:
     events, recordings = NIGHTS[number]
     lakehouse.land("event", f"{number}.json", *events)
     lakehouse.land("activity", f"{number}.json", *recordings)
 
 
-def has_all_by_hand(lakehouse: Lakehouse, suffix: str = "") -> None:
+def has_all_by_hand(lakehouse: Lakehouse) -> None:
     """After three nights: the counts, and the rows that were late and duplicates."""
-    assert lakehouse.rows(f"gold.device_totals{suffix}") == [("a", 3), ("b", 2), ("c", 1)]
-    assert lakehouse.rows(f"gold.all_rows{suffix}") == [(6,)]
-    assert lakehouse.rows(f"gold.action_counts{suffix}", *WINDOWS) == BY_WINDOWS
+    assert lakehouse.rows("gold.device_totals_updated") == [("a", 3), ("b", 2), ("c", 1)]
+    assert lakehouse.rows("gold.all_rows_updated") == [(6,)]
+    assert lakehouse.rows("gold.action_counts_updated", *WINDOWS) == BY_WINDOWS
     balances = audit(lakehouse.config).balances
     assert (balances["event"].late_rows, balances["event"].duplicate_rows) == LATE_AND_DUPLICATE
     assert (balances["activity"].late_rows, balances["activity"].duplicate_rows) == (3, 1)
@@ -78,7 +71,8 @@ def has_all_by_hand(lakehouse: Lakehouse, suffix: str = "") -> None:
 @pytest.fixture
 def in_both_modes(lakehouse: Lakehouse) -> Lakehouse:
     """Beside each table of gold, and one that has no groups, the same in update mode."""
-    tables = with_one_without_groups(lakehouse)
+    tables = dict(lakehouse.config.gold)
+    tables["all_rows"] = otherwise(replace(tables["device_totals"], name="all_rows"), group_by=())
     for name, table in list(tables.items()):
         twin = f"{name}_updated"
         tables[twin] = replace(table, name=twin, output_mode="update")
@@ -97,4 +91,4 @@ def test_update_mode_equals_complete_mode(in_both_modes: Lakehouse) -> None:
             complete = lakehouse.rows(f"gold.{name}")
             assert complete, name
             assert lakehouse.rows(f"gold.{name}_updated") == complete, name
-    has_all_by_hand(lakehouse, "_updated")
+    has_all_by_hand(lakehouse)
