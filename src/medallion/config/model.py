@@ -21,6 +21,7 @@ from medallion.lakehouse.columns import (
     PARTITION,
     SOURCE_FILE,
     TOPIC,
+    WINDOW,
     Columns,
 )
 from medallion.lakehouse.layout import Layout, plain
@@ -123,9 +124,9 @@ class Aggregate:
     session: Duration | None = None
 
     @property
-    def has_windows(self) -> bool:
-        """Whether its rows have a window's start and end."""
-        return bool(self.window or self.session)
+    def groups(self) -> tuple[str, ...]:
+        """The columns that a row of the table is known by, the window's first."""
+        return (*(WINDOW if self.window or self.session else ()), *self.group_by)
 
 
 @dataclass(frozen=True)

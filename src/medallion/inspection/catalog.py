@@ -74,7 +74,7 @@ def _first_rows(config: Config, table: str, most: int) -> FirstRows:
     if not rows:
         return FirstRows(table, 0, engine.Result((), []))
     made = config.gold[table.removeprefix("gold.")].made
-    groups = len(made.group_by) + 2 * made.has_windows if isinstance(made, Aggregate) else 0
+    groups = len(made.groups) if isinstance(made, Aggregate) else 0
     columns = ", ".join(str(n + 1) for n in range(groups or 1))
     sql = f"select * from {table} order by {columns} limit {most}"
     return FirstRows(table, rows, engine.query(str(config.layout.root), sql))

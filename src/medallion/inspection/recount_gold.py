@@ -16,7 +16,6 @@ from medallion.errors import MedallionError
 from medallion.inspection.comparable_gold import Same
 from medallion.lakehouse.text import counted
 from medallion.layers.gold.flow import made_of
-from medallion.layers.gold.transform import groups
 from medallion.sources.base import Recount
 from medallion.spark.errors import SPARK_ERRORS, one_line
 from medallion.spark.table_files import rows_at
@@ -87,7 +86,7 @@ def _differing(spark: SparkSession, config: Config, same: Same) -> tuple[int, in
     fractions = [name for name, kind in kinds.items() if kind in _FRACTIONS]
     nested = {n for n, k in kinds.items() if n not in fractions and any(f in k for f in _FRACTIONS)}
     exact = [name for name in kinds if name not in fractions and name not in nested]
-    keys = groups(made) if isinstance(made, Aggregate) else exact
+    keys = made.groups if isinstance(made, Aggregate) else exact
     rest = [name for name in kinds if name not in keys]
     terms = _terms(made, silver, fractions) if isinstance(made, Aggregate) else {}
     again = _again(spark, config, _with(same, terms), silver)

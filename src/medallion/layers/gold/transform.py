@@ -15,15 +15,10 @@ from medallion.lakehouse.columns import WINDOW
 _FRAME = "_window"
 
 
-def groups(made: Aggregate) -> tuple[str, ...]:
-    """The columns that a row of the table is known by, the window's first."""
-    return (*(WINDOW if made.has_windows else ()), *made.group_by)
-
-
 def aggregate(rows: DataFrame, event_time: str, made: Aggregate) -> DataFrame:
     """One row a group of silver's rows: the group's columns, then the measures."""
     if made.session is None:
-        return aggregated(windowed(rows, event_time, made), groups(made), made.measure)
+        return aggregated(windowed(rows, event_time, made), made.groups, made.measure)
     # A session is known when its rows are together: its ends are no columns to group by.
     framed = rows.withColumn(_FRAME, F.session_window(event_time, made.session.text))
     sessions = aggregated(framed, (_FRAME, *made.group_by), made.measure)

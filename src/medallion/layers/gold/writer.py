@@ -14,7 +14,7 @@ from pyspark.sql.types import MapType, VariantType
 
 from medallion.config.model import Aggregate, Config, GoldTable
 from medallion.errors import ConfigError
-from medallion.layers.gold.transform import aggregated, groups, windowed
+from medallion.layers.gold.transform import aggregated, windowed
 from medallion.spark.plans import analyzed, catalyst
 from medallion.spark.types import holds
 
@@ -56,7 +56,7 @@ class Merge:
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Merge one batch of silver's rows, `touched`."""
-        keys = groups(self._made)
+        keys = self._made.groups
         # Of what has no groups nothing else asks for the batch, and its rows would not be counted.
         if not keys and not batch.count():
             return

@@ -17,7 +17,6 @@ from medallion.lakehouse import log, tables
 from medallion.lakehouse.text import Say, counted
 from medallion.layers import recovery
 from medallion.layers.flow import Flow
-from medallion.layers.gold.transform import groups
 from medallion.layers.publish import changes
 from medallion.layers.publish.outputs import FilesOutput, Output, TopicOutput
 from medallion.ops import copies, due
@@ -44,7 +43,7 @@ class Publish(Flow):
         if isinstance(to, ToFiles):
             self._output = FilesOutput(self.name, config.layout.published(name), to)
         else:
-            key = groups(table.made) if isinstance(table.made, Aggregate) else ()
+            key = table.made.groups if isinstance(table.made, Aggregate) else ()
             self._output = TopicOutput(self.name, key, to, config.login)
 
     def start(self, trigger: Mapping[str, Any] | None, recorded: int) -> Run | None:
