@@ -7,17 +7,15 @@ begun: no name ever gets other bytes, and no file lands a second time.
 
 from __future__ import annotations
 
-import fcntl
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from medallion.errors import UsageError
 from medallion.factory.plan import BatchPlan
-from medallion.lakehouse import storage
+from medallion.lakehouse import lock, storage
 
 GENERATOR = 1
 """To be raised with every change that gives a plan other bytes."""
@@ -38,14 +36,9 @@ class StateFile:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Wait for other processes that land into the same root, and keep them waiting."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.with_name("lock").open("w") as lock:
-            # The kernel lets go of it when the process ends, however it ends.
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+        return lock.alone(self.path)
 
     def load(self, source: str) -> Progress:
         """A source's progress; none when it never landed."""

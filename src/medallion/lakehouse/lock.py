@@ -66,7 +66,8 @@ def _taken(path: Path) -> Iterator[IO[str] | None]:
 
 @contextmanager
 def alone(table: Path) -> Iterator[None]:
-    """Wait until no other process or thread writes a table of records, and keep them waiting."""
+    """Wait until no other process or thread writes a table of records, or a file, and keep them
+    waiting."""
     path = table.with_name(f".{table.name}.lock")  # not in the table, which may be moved away
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
