@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 from medallion.config.model import SourceConfig
 from medallion.config.values import folded
 from medallion.errors import ConfigError
-from medallion.schema.inference import ddl, inner
+from medallion.schema.inference import ddl, inner, names_within
 from medallion.schema.names import is_plain, reserved
 from medallion.spark.errors import one_line
 
@@ -50,7 +50,7 @@ def _checked(source: SourceConfig, key: str, column: str, kind: str) -> str:
             f"do not fit it; within struct<> and array<> there can be {', '.join(_WITHIN)} (and "
             "long, which is bigint). A column that bronze has already may be left out."
         )
-    refused = [name for name in (column, *_fields(found)) if not is_plain(name)]
+    refused = [name for name in (column, *names_within(found)) if not is_plain(name)]
     if refused or folded(column) in reserved(source.origin):
         _refuse_name(where, column, (*refused, column)[0])
     if twice := _alike(found):
@@ -66,12 +66,6 @@ def _refuse_name(where: str, column: str, name: str) -> NoReturn:
         f"{where}.{column}: {name!r} cannot be the name of a column here. Leave it out: such a "
         "field is kept in _rescued_data."
     )
-
-
-def _fields(kind: T.DataType) -> list[str]:
-    """The names of all fields within a type."""
-    names = kind.names if isinstance(kind, T.StructType) else []
-    return [*names, *(name for within in inner(kind) for name in _fields(within))]
 
 
 def _alike(kind: T.DataType) -> str | None:

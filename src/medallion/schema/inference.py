@@ -152,7 +152,7 @@ def _is_fit(kind: T.DataType) -> bool:
             return False
         below = [within for outer in below for within in inner(outer)]
         names += len(below)
-    return names <= MOST_COLUMNS and _has_plain_names(kind)
+    return names <= MOST_COLUMNS and all(map(is_plain, names_within(kind)))
 
 
 def inner(kind: T.DataType) -> list[T.DataType]:
@@ -162,9 +162,10 @@ def inner(kind: T.DataType) -> list[T.DataType]:
     return [field.dataType for field in kind.fields] if isinstance(kind, T.StructType) else []
 
 
-def _has_plain_names(kind: T.DataType) -> bool:
+def names_within(kind: T.DataType) -> list[str]:
+    """The names of all fields within a type."""
     names = kind.names if isinstance(kind, T.StructType) else []
-    return all(map(is_plain, names)) and all(map(_has_plain_names, inner(kind)))
+    return [*names, *(name for within in inner(kind) for name in names_within(within))]
 
 
 def ddl(kind: T.DataType) -> str:
