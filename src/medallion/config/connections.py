@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from medallion.config import values
 from medallion.config.document import Node
 from medallion.errors import ConfigError
-
-KEYS: Mapping[str, tuple[str, ...]] = {
-    "kafka": ("servers", "topics", "value", "starting_offsets", "max_messages_per_trigger"),
-    "rate": ("rows_per_second",),
-    "socket": ("host", "port"),
-}
-"""The keys of a source that are its format's alone."""
 
 LOGIN = {
     "MEDALLION_KAFKA_PROTOCOL": "protocol",
@@ -64,6 +57,13 @@ class Socket:
 
     host: str
     port: int
+
+
+KEYS: Mapping[str, tuple[str, ...]] = {
+    kind: tuple(each.name for each in fields(read))
+    for kind, read in (("kafka", Kafka), ("rate", Rate), ("socket", Socket))
+}
+"""The keys of a source that are its format's alone."""
 
 
 @dataclass(frozen=True)

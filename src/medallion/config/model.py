@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from medallion.config.connections import Kafka, Login, Rate, Socket
+from medallion.config.connections import KEYS, Kafka, Login, Rate, Socket
 from medallion.config.publish import OutputConfig
 from medallion.config.values import Duration
 from medallion.errors import UsageError
@@ -29,7 +29,7 @@ from medallion.lakehouse.specs import TableSpec
 
 TYPED = ("parquet", "orc", "avro")  # whose files bring the types of their columns
 FILE_FORMATS = ("json", "csv", *TYPED, "text")
-FORMATS = (*FILE_FORMATS, "kafka", "rate", "socket")
+FORMATS = (*FILE_FORMATS, *KEYS)
 EVOLUTION = ("addNewColumns", "rescue", "failOnNewColumns", "none")
 CLEANING = ("archive", "delete", "off")
 LATE = ("admit", "quarantine")
