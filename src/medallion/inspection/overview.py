@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -12,8 +12,8 @@ from medallion.errors import MedallionError
 from medallion.inspection import catalog
 from medallion.inspection.audit import Audit, audit
 from medallion.inspection.catalog import FirstRows
-from medallion.lakehouse import clock, tables
-from medallion.lakehouse.columns import RUNS, as_number
+from medallion.lakehouse import clock, records, tables
+from medallion.lakehouse.columns import RUNS
 from medallion.ops import runs
 from medallion.ops.runs import GateRecord, Runs
 
@@ -96,8 +96,5 @@ def _broken(config: Config, source: str) -> dict[str, int]:
 
 
 def _runs(config: Config) -> tuple[QueryRun, ...]:
-    names = [field.name for field in fields(QueryRun)]
-    asked = [as_number(RUNS, name) for name in names]
     newest = f"where kind = 'query' order by number desc limit {NEWEST_RUNS}"
-    rows = tables.select(config.layout.table(runs.TABLE), ", ".join(asked), newest)
-    return tuple(QueryRun(*row) for row in rows)
+    return tuple(records.read(config.layout.table(runs.TABLE), RUNS, QueryRun, newest))

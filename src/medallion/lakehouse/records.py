@@ -1,4 +1,4 @@
-"""A few rows appended to Delta tables, or put in the place of others, without a JVM.
+"""A few rows appended to Delta tables, put in the place of others, and read, without a JVM.
 
 Layers may be processes of their own, and all of them write the records: one after the other, from
 the making of a table to its compaction. Of two that put the same files together, Delta's writer
@@ -9,17 +9,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from medallion.lakehouse import lock, tables
-from medallion.lakehouse.columns import Columns
+from medallion.lakehouse.columns import Columns, as_number
 from medallion.lakehouse.specs import TableSpec
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
     from deltalake import DeltaTable
 
+_Row = TypeVar("_Row", bound="DataclassInstance")
 _MOST_FILES = 24
+
+
+def read(table: Path, columns: Columns, kind: type[_Row], rest: str = "") -> list[_Row]:
+    """Rows as objects of a dataclass whose fields are columns; times are microseconds since 1970.
+
+    Args:
+        columns: all that the table has.
+        rest: SQL after `from`.
+    """
+    what = ", ".join(as_number(columns, field.name) for field in fields(kind))
+    return [kind(*row) for row in tables.select(table, what, rest)]
 
 
 def append(

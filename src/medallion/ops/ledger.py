@@ -7,10 +7,10 @@ each write may be repeated: a run that was cut off between two writes says the s
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 
-from medallion.lakehouse import clock, records, tables
-from medallion.lakehouse.columns import FILES, as_number
+from medallion.lakehouse import clock, records
+from medallion.lakehouse.columns import FILES
 from medallion.lakehouse.layout import Layout
 from medallion.lakehouse.specs import LEDGER
 
@@ -73,9 +73,6 @@ class Entry:
         )
 
 
-_NAMES = [field.name for field in fields(Entry)]
-
-
 class Ledger:
     """The rows of one source, in memory and on disk."""
 
@@ -134,12 +131,8 @@ def newest(entries: Iterable[Entry]) -> dict[str, Entry]:
 
 def read(layout: Layout, source: str | None = None, state: str | None = None) -> list[Entry]:
     """Rows of the ledger in the order in which the files were seen; no JVM."""
-    columns = ", ".join(as_number(FILES, name) for name in _NAMES)
     asked: Mapping[str, str | None] = {"source": source, "state": state}
     terms = [f"{name} = '{value}'" for name, value in asked.items() if value is not None]
     where = f"where {' and '.join(terms)}" if terms else ""
     order = "order by first_seen_at, source, path, version"
-    return [
-        Entry(**dict(zip(_NAMES, row, strict=True)))
-        for row in tables.select(layout.table(TABLE), columns, f"{where} {order}")
-    ]
+    return records.read(layout.table(TABLE), FILES, Entry, f"{where} {order}")

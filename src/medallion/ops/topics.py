@@ -7,10 +7,10 @@ the same.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 
-from medallion.lakehouse import records, tables
-from medallion.lakehouse.columns import TOPICS, as_number
+from medallion.lakehouse import records
+from medallion.lakehouse.columns import TOPICS
 from medallion.lakehouse.layout import Layout
 from medallion.lakehouse.specs import LEDGER_OF_TOPICS
 
@@ -47,15 +47,10 @@ class Taken:
         return self.next_offset < 0
 
 
-_NAMES = [field.name for field in fields(Taken)]
-
-
 def read(layout: Layout, source: str) -> dict[Place, Taken]:
     """The partitions of one source; no JVM."""
-    columns = ", ".join(as_number(TOPICS, name) for name in _NAMES)
     where = f"where source = '{source}' order by topic, partition"
-    rows = tables.select(layout.table(TABLE), columns, where)
-    found = [Taken(**dict(zip(_NAMES, row, strict=True))) for row in rows]
+    found = records.read(layout.table(TABLE), TOPICS, Taken, where)
     return {taken.place: taken for taken in found}
 
 
