@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from medallion.config.connections import Kafka, Rate, login
-from medallion.config.loader import load
 from medallion.config.model import SourceConfig
 from medallion.errors import MedallionError, UsageError
 from medallion.inspection.audit import audit
@@ -30,7 +28,6 @@ from medallion.pipeline.continuous import Stream
 from medallion.sources.kafka import broker as brokers
 from medallion.sources.kafka.batch import MessageBatch
 from medallion.sources.kinds import KINDS
-from tests.support import PROJECT
 from tests.support.broker import PASSWORD, USER, Broker
 from tests.support.lakehouse import Lakehouse
 
@@ -67,15 +64,12 @@ def reading(
 ) -> Lakehouse:
     """A lakehouse whose source `clicks` reads topics of a broker, beside others."""
     lakehouse = Lakehouse(spark, folder / "lakehouse")
-    conf = lakehouse.copy_of_conf(folder)
     source = {**SOURCE, "servers": [server], "topics": ["clicks"], **more}
     gold = {"source": "silver.clicks", "group_by": ["page"], "measure": {"total": "count(*)"}}
-    document = {"sources": {"clicks": source, **(others or {})}, "gold": {"pages": gold}}
-    (conf / "pipeline.yaml").write_text(yaml.safe_dump(document))
+    sources = {"clicks": source, **(others or {})}
+    lakehouse.configure(folder, {"sources": sources, "gold": {"pages": gold}})
     for name, kind, kwargs in RULES:
         lakehouse.expect("silver.clicks", name, kind, "quarantine", **kwargs)
-    environment = {"MEDALLION_CONF": str(conf), "MEDALLION_HOME": str(lakehouse.root)}
-    lakehouse.config = load(environment, PROJECT)
     return lakehouse
 
 

@@ -12,7 +12,6 @@ import pytest
 import yaml
 from confluent_kafka import Consumer, TopicPartition
 
-from medallion.config.loader import load
 from medallion.config.queries import layers_in_use, queries
 from medallion.errors import MedallionError, UsageError
 from medallion.inspection.status import status
@@ -63,13 +62,8 @@ def configure(lakehouse: Lakehouse, folder: Path, publish: Any = None) -> None:
         "output_mode": "update",
     }
     gold = {"by_window": {**by_window, **({"publish": publish} if publish else {})}}
-    document = {"sources": {"event": project["sources"]["event"]}, "gold": gold}
-    conf = folder / "conf"
-    if not conf.exists():
-        shutil.copytree(PROJECT / "conf", conf)
-    (conf / "pipeline.yaml").write_text(yaml.safe_dump(document))
-    environment = {"MEDALLION_CONF": str(conf), "MEDALLION_HOME": str(lakehouse.root)}
-    lakehouse.config = load(environment, PROJECT)
+    source = {"event": project["sources"]["event"]}
+    lakehouse.configure(folder, {"sources": source, "gold": gold})
 
 
 def run(lakehouse: Lakehouse) -> None:

@@ -7,14 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from medallion.config.loader import load
 from medallion.inspection.audit import audit
 from medallion.lakehouse import tables
 from medallion.pipeline.idle import end_if_idle
 from medallion.schema import registry
-from tests.support import PROJECT
 from tests.support.command import Cli
 from tests.support.lakehouse import Lakehouse
 
@@ -57,22 +54,15 @@ SECOND = """celsius,sensor,battery,taken_at,note
 @pytest.fixture
 def lakehouse(spark: Any, tmp_path: Path) -> Lakehouse:
     lakehouse = Lakehouse(spark, tmp_path / "lakehouse")
-    conf = lakehouse.copy_of_conf(tmp_path)
-    pipeline = yaml.safe_load((conf / "pipeline.yaml").read_text())
-    pipeline["sources"] = {"sensor": SOURCE}
-    pipeline["gold"] = {
-        "warmth": {
-            "source": "silver.sensor",
-            "window": "1 hour",
-            "group_by": ["sensor"],
-            "measure": {"mean_celsius": "avg(celsius)"},
-        }
+    warmth = {
+        "source": "silver.sensor",
+        "window": "1 hour",
+        "group_by": ["sensor"],
+        "measure": {"mean_celsius": "avg(celsius)"},
     }
-    (conf / "pipeline.yaml").write_text(yaml.safe_dump(pipeline))
+    lakehouse.configure(tmp_path, {"sources": {"sensor": SOURCE}, "gold": {"warmth": warmth}})
     for name, kind, kwargs in RULES:
         lakehouse.expect("silver.sensor", name, kind, "quarantine", **kwargs)
-    environment = {"MEDALLION_CONF": str(conf), "MEDALLION_HOME": str(lakehouse.root)}
-    lakehouse.config = load(environment, PROJECT)
     return lakehouse
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import yaml
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
@@ -106,6 +107,13 @@ class Lakehouse:
         shutil.copytree(PROJECT / "conf", conf)
         self.config = replace(self.config, conf_dir=conf)
         return conf
+
+    def configure(self, to: Path, document: Any) -> None:
+        """Another pipeline.yaml from now on, in a copy of conf/."""
+        conf = to / "conf" if (to / "conf").exists() else self.copy_of_conf(to)
+        (conf / "pipeline.yaml").write_text(yaml.safe_dump(document))
+        environment = {"MEDALLION_CONF": str(conf), "MEDALLION_HOME": str(self.root)}
+        self.config = load(environment, PROJECT)
 
     def expect(self, table: str, name: str, kind: str, on_failure: str, **kwargs: Any) -> Path:
         """One expectation more of a table, in a copy of conf/; the file of its suite."""
