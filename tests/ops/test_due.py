@@ -9,9 +9,10 @@ from deltalake import DeltaTable
 
 from medallion.config.loader import load
 from medallion.config.queries import queries
-from medallion.lakehouse import log, records, tables
+from medallion.lakehouse import clock, log, records, tables
 from medallion.lakehouse.specs import TableSpec
 from medallion.ops import due
+from medallion.ops.runs import PASSED, Runs
 from tests.support import PROJECT, checkpoints
 from tests.support.home import Home
 
@@ -36,3 +37,22 @@ def test_rows_wait_that_no_commit_tells_of_any_more(home: Home, rows: int) -> No
     checkpoints.done(config.layout, query.name, 0, newest + 1, of=tables.identity(silver))
     assert not due.has_input(config, query.name, silver)
     assert due.waiting_rows(config, query) == 0
+
+
+def test_rows_that_no_commit_tells_of_any_more_are_judged(home: Home) -> None:
+    """A stream asks no gate, and was on for longer than its commits are kept."""
+    silver, runs = home.config.layout.table("silver.activity"), Runs(home.config.layout)
+    passed = {"kind": "gate", "query": "silver.activity", "state": PASSED}
+    for number in range(4):
+        records.append(silver, TableSpec({"n": "long"}), [{"n": number}])
+        if number == 1:
+            runs.write([passed | {"started_at": clock.now(), "table_version": number + 1}])
+    DeltaTable(silver).alter.set_table_properties({"delta.appendOnly": "true"})
+    DeltaTable(silver).create_checkpoint()
+    newest = max(log.commits(silver))
+    for version, commit in log.commits(silver).items():
+        if version < newest:
+            commit.unlink()
+    assert due.is_to_be_judged(home.config, runs.standing, "silver.activity")
+    runs.write([passed | {"started_at": clock.now(), "table_version": newest}])
+    assert not due.is_to_be_judged(home.config, runs.standing, "silver.activity")
