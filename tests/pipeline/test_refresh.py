@@ -317,6 +317,20 @@ def test_gold_rebuilt_with_another_measure(filled: Lakehouse) -> None:
     assert filled.rows("gold.action_counts", "window_start", "total_events", "devices") == rows
 
 
+def test_gold_waits_while_silver_goes_by_another_time(filled: Lakehouse) -> None:
+    """Its windows would be of two kinds of times, also once the old one is put back."""
+    filled.land("event", "after.json", *AFTER)
+    filled.fill("bronze", "silver")
+    right = filled.config
+    source = replace(right.sources["event"], event_time="_ingested_at")
+    filled.config = replace(right, sources={"event": source})
+    with pytest.raises(ConfigError, match=r"made with event_time 'event_at'.* refresh silver.eve"):
+        filled.pipeline().run("gold")
+    filled.config = right
+    filled.fill()
+    assert audit(filled.config, everything=True).findings == ()
+
+
 def test_merged_rows_by_who_knows_which_definition_are_refused(filled: Lakehouse) -> None:
     """Its groups would be merged into those that there are."""
     checkpoint = filled.config.layout.checkpoint("gold.action_counts")

@@ -163,7 +163,14 @@ def definition_of(table: GoldTable) -> dict[str, Any]:
 
 
 def refuse_another_definition(config: Config, table: GoldTable, then: Mapping[str, Any]) -> None:
-    """Raise ConfigError where a table was made by another definition than the configuration's."""
+    """Raise ConfigError where a table was made by another definition than the configuration's, or
+    silver by another time than what its windows, or its pairs, would go by from now on."""
+    if not isinstance(table.made, Statement):
+        for source in table.sources:
+            checkpoint = config.layout.checkpoint(f"silver.{source}")
+            made = checkpoints.noted(checkpoint, "definition") or {}
+            time = {"event_time": config.sources[source].event_time}
+            refuse_another(config, f"silver.{source}", time | made, made | time)
     # State knows a measure, and a key of a join, by its place.
     in_order = () if table.output_mode == "update" else ("measure", "on")
     refuse_another(config, f"gold.{table.name}", then, definition_of(table), in_order)
