@@ -11,6 +11,7 @@ from medallion.lakehouse.columns import OFFSET
 from medallion.lakehouse.text import counted
 from medallion.sources.base import Recount
 from medallion.sources.kinds import KINDS
+from medallion.spark import checkpoints
 
 _SHOWN = 20
 
@@ -47,12 +48,16 @@ def _by_origin(config: Config, table: str, columns: list[str]) -> Counter[str]:
 
 
 def _twice_in_silver(config: Config, source: SourceConfig) -> list[str]:
-    keys = ", ".join(f'"{key}"' for key in source.keys)
-    known = " and ".join(f'"{key}" is not null' for key in source.keys)
+    name = f"silver.{source.name}"
+    # The table's own keys: others are refused until it is made anew by them.
+    made = checkpoints.noted(config.layout.checkpoint(name), "definition") or {}
+    names = made.get("keys", source.keys)
+    keys = ", ".join(f'"{key}"' for key in names)
+    known = " and ".join(f'"{key}" is not null' for key in names)
     sql = f"where {known} group by {keys} having count(*) > 1 limit {_SHOWN}"
     return [
-        f"{source.name}: silver has {row[-1]} rows of {dict(zip(source.keys, row, strict=False))}."
-        for row in _rows(config, f"silver.{source.name}", f"{keys}, count(*)", sql)
+        f"{source.name}: silver has {row[-1]} rows of {dict(zip(names, row, strict=False))}."
+        for row in _rows(config, name, f"{keys}, count(*)", sql)
     ]
 
 

@@ -50,7 +50,7 @@ def compare(spark: SparkSession, config: Config, same: Same, found: Recount) -> 
         return
     told = f"{name}: it differs from silver's rows in {counted(differing or by_order, 'group')}"
     if differing:
-        found.findings.append(f"{told}.")
+        found.findings.append(f"{told}: medallion refresh {name} makes it anew.")
     elif by_order:
         taken = ", ".join(sorted(set().union(*_by_order(same.table.made).values())))
         why = (

@@ -22,7 +22,7 @@ from medallion.ops import due, refresh_plan
 from medallion.ops.runs import Runs
 from medallion.sources.base import Recount
 from medallion.spark import checkpoints, table_files
-from medallion.spark.errors import SPARK_ERRORS, one_line
+from medallion.spark.errors import SPARK_ERRORS, in_words
 
 _SHOWN = 20
 _INVENTED, _LOST = "invented", "lost"
@@ -98,8 +98,8 @@ def compare(spark: SparkSession, config: Config, same: Same, found: Recount) -> 
     name = same.source.name
     try:
         odd = _odd(spark, config, same).limit(_SHOWN).collect()
-    except SPARK_ERRORS as error:  # such as a file of data that cannot be read
-        told = one_line(str(error))
+    except (MedallionError, *SPARK_ERRORS) as error:  # such as a file, or a table, that is gone
+        told = in_words(error)
         found.findings.append(f"silver.{name}: it cannot be held against bronze: {told}")
         return
     for place, what, count in odd:
