@@ -134,15 +134,30 @@ class Enrichment:
         return look(self._spark, self._file, self.name, self._kinds)
 
     def _make_copy(self, batch: int) -> Path:
-        """Copy the reference for a batch to read, unless it is the one that was copied last."""
+        """Copy the reference for a batch to read, unless it is the one that was copied last, and
+        is there still.
+
+        Raises:
+            MedallionError: somebody has removed the copy that a batch was cut off with, and the
+                reference is another one by now.
+        """
         folder, then = self._checkpoint / _NOTE, checkpoints.noted(self._checkpoint, _NOTE)
-        if then and recovery.has_written(self._checkpoint, self._targets, batch):
-            return folder / str(then["of"])
+        last = folder / str(then["of"]) if then else None
+        is_there = last is not None and last.is_dir()
+        is_held = last is not None and recovery.has_written(self._checkpoint, self._targets, batch)
+        if last and is_there and is_held:
+            return last
         reference = self._look()
         now = hashlib.sha256(f"{reference.version} {self._ddl}".encode()).hexdigest()
-        if then and then["of"] == now:
-            return folder / now
         copy = folder / now
+        if copy == last and is_there:
+            return copy
+        if copy != last and is_held:
+            name = self._checkpoint.name
+            raise MedallionError(
+                f"{last} is gone, the copy of {self.name} that batch {batch} was cut off with, and "
+                f"that is another one by now: medallion refresh {name} rebuilds the table by it."
+            )
         with self._named():
             reference.rows().write.mode("overwrite").parquet(str(copy))
         for path in (*copy.iterdir(), copy, folder):
