@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from medallion.spark.errors import one_line
+from medallion.spark.remedies import explain
 
 
 def test_an_exception_in_one_line() -> None:
@@ -30,3 +31,12 @@ cast(id as int)
 
 === Streaming Query ==="""  # noqa: E501
     assert one_line(text) == "[CAST_INVALID_INPUT] The value 'p' of it."
+
+
+def test_a_file_of_a_table_that_is_gone() -> None:
+    """As after a VACUUM by hand, which asks nobody what is still to be read."""
+    told = "[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file file:/data/"
+    gone = f"batch 2: {told}silver/event/part-00000.parquet. File does not exist."
+    assert "medallion refresh gold.action_counts rebuilds" in explain(gone, "gold.action_counts")
+    landed = f"{told}bronze/landing/event/a.json. File does not exist."
+    assert explain(landed, "bronze.event") == landed

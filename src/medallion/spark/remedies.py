@@ -7,6 +7,8 @@ import re
 # One that cannot be read; where it cannot be written, a disk is to blame: nothing is to be rebuilt.
 _DAMAGED_STATE = "LOAD_STATE_STORE|MISSING_STATE_DIR|(Checksum|FileNotFound)Exception.*/state/"
 _GONE = "KAFKA_DATA_LOSS"
+# Of a table: bronze reads files that land, and sees to those that go itself.
+_GONE_FILE = re.compile(r"FILE_NOT_EXIST\].*?/(bronze|silver|gold)/[^/ ]+/")
 _NO_FEED = ("DELTA_MISSING_CHANGE_DATA", "DELTA_CHANGE_DATA_FILE_NOT_FOUND")
 _REWRITTEN = (
     "DELTA_SOURCE_TABLE_IGNORE_CHANGES",
@@ -49,4 +51,9 @@ def explain(error: str, query: str) -> str:
         return "messages are gone, or a topic was made anew: medallion run bronze says which"
     if re.search(_DAMAGED_STATE, error):
         return f"its state cannot be read: medallion refresh {query} rebuilds it ({error})"
+    if _GONE_FILE.search(error) and not query.startswith("bronze."):
+        return (
+            "a file that it has still to read is gone, as after a VACUUM by hand: medallion "
+            f"refresh {query} rebuilds its own of what there is now ({error})"
+        )
     return error
