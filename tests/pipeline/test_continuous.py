@@ -191,6 +191,33 @@ def test_a_query_waits_for_the_table_that_another_one_is_to_make(tmp_path: Path)
     assert (stream.failures, stream.is_on) == ({}, True)
 
 
+def test_what_a_refresh_has_left_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It fails as the stream starts, which nobody may be there to start again."""
+    said, fails = list[str](), [True, False]
+    left, again = Ended(None), Ended(None)
+    left.name = again.name = "gold.a"
+    left.run, again.run.is_active = None, True
+    on = Ended(None)
+    on.run.is_active = True
+    stream = stream_of(on, [again], said)
+    pipeline: Any = stream._pipeline
+    pipeline.flows = {"silver": [on], "gold": [left]}.__getitem__
+    pipeline.record_refused = lambda *_: []
+    stream._layers = ["silver", "gold"]
+
+    def rebuild(_: Any, flow: Any) -> None:
+        if flow.name == "gold.a" and fails.pop(0):
+            raise MedallionError("the disk is full")
+
+    monkeypatch.setattr("medallion.pipeline.refresh.rebuild_if_left", rebuild)
+    stream.start()
+    told = "gold.a cannot start: the disk is full"
+    assert said == [f"{told}; the others go on, and it is tried again"]
+    stream.poll()
+    assert not fails
+    assert [flow.run for flow in stream._flows] == [on.run, again.run]
+
+
 def test_what_has_to_be_started_again_and_does_no_batch_has_failed() -> None:
     """As where a table was overwritten with other columns: each start ends by the same error."""
     said: list[str] = []

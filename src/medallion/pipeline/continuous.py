@@ -32,9 +32,6 @@ def serve(pipeline: Pipeline, layers: Sequence[str], trigger: str) -> None:
         StreamError: queries were not on when it ended, which was also said when it happened.
     """
     maintenance.align(pipeline.config, layers)
-    if "gold" in layers:
-        for _, error in (each for layer in layers for each in refresh.finish(pipeline, layer)):
-            pipeline.say(f"{error}; the others go on")
     with signals.ending() as end:
         stream = Stream(pipeline, layers, trigger)
         try:
@@ -45,8 +42,8 @@ def serve(pipeline: Pipeline, layers: Sequence[str], trigger: str) -> None:
                 if end.is_asked_for:
                     break
                 stream.look()
-        except Exception:
-            if pipeline.is_alive:
+        except (Exception, KeyboardInterrupt):  # who was rebuilding a table has let go of it
+            if pipeline.is_alive and not end.is_asked_for:
                 raise
         finally:
             stream.stop()
@@ -99,7 +96,10 @@ class Stream:
         """Start a query unless it waits; why it cannot start, which is told."""
         flow, how = kept.flow, query.trigger(self._trigger)
         try:
-            is_begun = not self._is_too_early(flow) and self._pipeline.begin(flow, how)
+            is_early = self._is_too_early(flow)
+            if not is_early and "gold" in self._layers:  # whose lock that needs
+                refresh.rebuild_if_left(self._pipeline, flow)
+            is_begun = not is_early and self._pipeline.begin(flow, how)
         except NoAnswerError as error:
             kept.tries.failed(None)
             self._notices.say(flow.name, f"{error} It is tried again.")

@@ -122,6 +122,13 @@ def finish(
     return failures
 
 
+def rebuild_if_left(pipeline: Pipeline, flow: Flow) -> None:
+    """Rebuild a table, if a refresh has left that to do; raises MedallionError where it cannot."""
+    left = _reopen_plan(pipeline.config.layout)
+    if flow.name in left:
+        _rebuild(pipeline, flow.name, [table for table in left if table != flow.name])
+
+
 def take_up_late(
     pipeline: Pipeline, without: AbstractSet[str] = frozenset()
 ) -> list[MedallionError]:
