@@ -357,6 +357,8 @@ def test_an_address_is_refused(tmp_path: Path) -> None:
 def test_who_wins(tmp_path: Path) -> None:
     shutil.copytree(PROJECT / "conf", tmp_path / "conf")
     assert load({}, tmp_path).layout.root == tmp_path / "data/lakehouse"
+    (tmp_path / ".env").write_text("MEDALLION_HOME=\n")  # as .env.example may be left
+    assert load({}, tmp_path).layout.root == tmp_path / "data/lakehouse"
     (tmp_path / ".env").write_text("MEDALLION_HOME=from_env_file\nMEDALLION_MASTER=local[1]\n")
     assert load({}, tmp_path).layout.root == tmp_path / "from_env_file"
     caller = load({"MEDALLION_HOME": "from_caller"}, tmp_path)

@@ -96,7 +96,7 @@ def _root(environ: Mapping[str, str], cwd: Path, dotenv: Mapping[str, str], proj
     """The caller's path counts from where the caller is, others from the project."""
     named, start = environ.get("MEDALLION_HOME"), cwd
     if not named:
-        named, start = dotenv.get("MEDALLION_HOME", "data/lakehouse"), project
+        named, start = dotenv.get("MEDALLION_HOME") or "data/lakehouse", project
     if "://" in named:
         raise ConfigError("MEDALLION_HOME: only a local path can be used, not an address.")
     if named != named.strip():
