@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from medallion.config.values import Duration
+from medallion.errors import UsageError
 from medallion.ops.ledger import PENDING, VANISHED
 from medallion.sources.files import requests
 from medallion.sources.files.listing import look, one_spelling
+from medallion.sources.files.source import FileSource
 from medallion.sources.kinds import KINDS
 from tests.support.home import Home, aged
 
@@ -161,3 +164,37 @@ def test_files_of_the_lakehouse_itself_are_never_taken_in(home: Home, tmp_path: 
     assert [home.poll(), home.poll()] == [1, 0]
     assert home.names() == ["a.json"]
     assert len(home.ledger()) == 1
+
+
+NO_SPARK: Any = None
+
+
+def opened(home: Home) -> FileSource:
+    return FileSource(NO_SPARK, home.config, home.source, NO_SPARK, home.said.append)
+
+
+def test_a_landing_folder_whose_disk_is_not_there_is_told(home: Home, old: Path) -> None:
+    """Each night would be one without new files, and nobody would ask why."""
+    home.landing.parent.mkdir(parents=True)
+    home.landing.symlink_to(old)
+    assert home.poll() == 1
+    home.take_in("a.json")
+    assert home.said == []
+    old.rename(old.with_name("away"))
+    opened(home).poll()
+    assert home.said == [f"  activity: {home.landing}: a link that leads to no folder"]
+    assert home.poll() == 0
+    assert len(home.said) == 2
+
+
+def test_a_file_in_the_place_of_the_landing_folder_is_told(home: Home) -> None:
+    """It is what cp makes of the first one, before there is a folder."""
+    home.landing.parent.mkdir(parents=True)
+    home.landing.write_text("{}\n")
+    with pytest.raises(UsageError, match="landing/activity is a file, and is to be the folder"):
+        opened(home)
+    home.poll()
+    home.landing.unlink()
+    home.land("activity")
+    opened(home).poll()
+    assert home.names()[-1] == "activity"

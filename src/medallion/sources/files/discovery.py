@@ -101,7 +101,9 @@ class Discovery:
     def _tell_of_missing_folders(self) -> None:
         gone = missing(self._config.layout, self._source)
         for folder in sorted(gone - self._missing):
-            self._tell(str(folder), "there is no such folder")
+            is_link = folder.is_symlink()
+            what = "a link that leads to no folder" if is_link else "there is no such folder"
+            self._tell(str(folder), what)
         self._missing = gone
 
     def _changed(self, entries: Iterable[Entry]) -> list[Entry]:

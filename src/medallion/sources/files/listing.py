@@ -50,13 +50,19 @@ class Listing:
 
 
 def missing(layout: Layout, source: SourceConfig) -> set[Path]:
-    """The folders that its configuration names and that are not there."""
+    """The folders that its configuration names and that are not there.
+
+    Its own below landing/ is made where there is none; one that is there all the same is a link to
+    nothing, such as a disk that is not mounted.
+    """
     gone = set()
-    for folder in source.places(layout)[1:]:
+    own = layout.landing(source.name)
+    for folder in source.places(layout):
         try:
             folder.stat()
         except (FileNotFoundError, NotADirectoryError):
-            gone.add(folder)
+            if folder != own or folder.is_symlink():
+                gone.add(folder)
         except OSError:  # a listing tells why
             continue
     return gone

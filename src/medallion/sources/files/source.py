@@ -12,7 +12,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from medallion.config.model import Config, SourceConfig
-from medallion.errors import MedallionError
+from medallion.errors import MedallionError, UsageError
 from medallion.lakehouse import log, tables
 from medallion.lakehouse.text import Say, visible
 from medallion.ops.ledger import PENDING, REJECTED, VANISHED, Entry
@@ -43,9 +43,24 @@ class FileSource:
         self.attempts = Attempts(spark, config.layout.checkpoint(self.name))
         # A stream polls beside its batches: neither may overwrite what the other has just seen.
         self.recording = threading.RLock()
-        config.layout.landing(source.name).mkdir(parents=True, exist_ok=True)
+        self._make(config.layout.landing(source.name))
         self._handed = config.layout.intake(source.name)
         handover.prepare(self._handed)
+
+    def _make(self, landing: Path) -> None:
+        """Make the folder where files land; a link that leads nowhere is told with each look.
+
+        Raises:
+            UsageError: a file is there, such as the first one that somebody has copied.
+        """
+        try:
+            landing.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            if landing.exists():
+                raise UsageError(
+                    f"{self.name} cannot start, for {landing} is a file, and is to be the folder "
+                    "that files land in: move it away, make the folder, and put it in there."
+                ) from None
 
     def poll(self) -> None:
         """Hand over what is new in the source's folders."""
