@@ -40,3 +40,15 @@ def test_a_file_of_a_table_that_is_gone() -> None:
     assert "medallion refresh gold.action_counts rebuilds" in explain(gone, "gold.action_counts")
     landed = f"{told}bronze/landing/event/a.json. File does not exist."
     assert explain(landed, "bronze.event") == landed
+
+
+def test_a_message_that_spark_cannot_read_past() -> None:
+    said = (
+        "org.apache.spark.sql.kafka010.KafkaIllegalStateException: Record at topic a.b partition 3 "
+        "offset 41 has timestamp value 1700000000000000000 that overflows when converting to "
+        "Spark's microsecond-precision TimestampType. (java.lang.ArithmeticException: overflow)"
+    )
+    told = explain(f"bronze.clicks batch 0: {said}", "bronze.clicks")
+    assert told.startswith("topic a.b, partition 3, offset 41 has the timestamp 17000000")
+    assert "before offset 42" in told
+    assert "medallion backfill clicks a.b goes on" in told

@@ -9,6 +9,10 @@ _DAMAGED_STATE = "LOAD_STATE_STORE|MISSING_STATE_DIR|(Checksum|FileNotFound)Exce
 _GONE = "KAFKA_DATA_LOSS"
 # Of a table: bronze reads files that land, and sees to those that go itself.
 _GONE_FILE = re.compile(r"FILE_NOT_EXIST\].*?/(bronze|silver|gold)/[^/ ]+/")
+# Spark turns the time of each message into microseconds, and fails where they are too many.
+_NO_TIME = re.compile(
+    r"topic (\S+) partition (\d+) offset (\d+) has timestamp value (\d+) that over"
+)
 _NO_FEED = ("DELTA_MISSING_CHANGE_DATA", "DELTA_CHANGE_DATA_FILE_NOT_FOUND")
 _REWRITTEN = (
     "DELTA_SOURCE_TABLE_IGNORE_CHANGES",
@@ -49,6 +53,15 @@ def explain(error: str, query: str) -> str:
         )
     if _GONE in error:
         return "messages are gone, or a topic was made anew: medallion run bronze says which"
+    if found := _NO_TIME.search(error):
+        topic, part, offset, at = found.groups()
+        return (
+            f"topic {topic}, partition {part}, offset {offset} has the timestamp {at}, which is no "
+            "time in milliseconds, and Spark cannot read past it: have its sender put that right; "
+            f"then delete the partition's messages before offset {int(offset) + 1} from the topic "
+            f"(kafka-delete-records), and medallion backfill {query.partition('.')[2]} {topic} "
+            "goes on, with those that were not taken in counted as lost"
+        )
     if re.search(_DAMAGED_STATE, error):
         return f"its state cannot be read: medallion refresh {query} rebuilds it ({error})"
     if _GONE_FILE.search(error) and not query.startswith("bronze."):
