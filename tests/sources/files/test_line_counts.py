@@ -120,6 +120,8 @@ DOCUMENTS: dict[str, tuple[bytes, int]] = {
     "two BOMs": (BOM + BOM + b"[1, 2, 3]", 1),
     "not UTF-8": (b'["\xff", 2]', 1),
     "deep": (b"[" * 100_000 + b"]" * 100_000, 1),
+    "as deep as Spark reads": (b'[1, "[", ' + b"[" * 998 + b"]" * 998 + b"]", 3),
+    "deeper by one": (b"[1, 2, " + b"[" * 999 + b"]" * 999 + b"]", 1),
     "blanks before an array": (b"\n\t\r [1, 2]\n", 2),
     "a blank that is none to JSON": (b"\x0b[1, 2]", 1),
     "numbers longer than Python reads": (b"[1, %b, 0.%b]" % (b"7" * 5_000, b"7" * 5_000), 3),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import sys
 import zlib
 from collections.abc import Iterable, Iterator
@@ -19,6 +20,8 @@ from medallion.sources.files.codecs import opened
 _BLANK = " \t\r\n\v\f"
 _BOM = "\ufeff".encode().decode("latin-1")
 csv.field_size_limit(sys.maxsize)
+_MOST_LEVELS = 999  # Spark's parser goes into no more of them
+_SIGNS = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[{\]}]')
 
 
 def rows_of(path: Path, source: SourceConfig) -> int:
@@ -81,12 +84,27 @@ def _items(text: str) -> int:
     text = text.removeprefix(_BOM)
     if not text.strip(_BLANK):
         return 0
+    if _levels(text) > _MOST_LEVELS:
+        return 1  # kept whole, as one line that is not JSON
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(limit + _MOST_LEVELS)
     try:
         decoded = text.encode("latin-1").decode()
         # A number stays text: Python reads none of more than 4,300 digits.
         document = json.loads(
             decoded, parse_int=str, parse_float=str, parse_constant=refuse_constant
         )
-    except (ValueError, RecursionError):  # too deep for Spark, too
-        return 1  # kept whole, as one line that is not JSON
+    except ValueError:
+        return 1
+    finally:
+        sys.setrecursionlimit(limit)
     return len(document) if isinstance(document, list) else 1
+
+
+def _levels(text: str) -> int:
+    """How deep the lists and objects of a document lie in one another."""
+    level = most = 0
+    for sign in _SIGNS.finditer(text):
+        level += {"[": 1, "{": 1, "]": -1, "}": -1}.get(sign[0], 0)
+        most = max(most, level)
+    return most
