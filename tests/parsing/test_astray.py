@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -200,3 +201,26 @@ def test_beside_an_exact_number_a_text_is_what_the_line_says(spark: SparkSession
     said = {"id": "9.10", "x": "0.5", "at": ["1.0E5", "[", "2.5"], "in": {"id": "é\n", "x": "0.1"}}
     found = read(spark, schema, line)
     assert found == {line: (said | {"ts": 1519984953.1234567}, None)}
+
+
+def test_a_list_is_read_once_and_not_once_for_each_item(spark: SparkSession) -> None:
+    """A wave, say, or an embedding: with its items times its length, one line would take hours."""
+    schema = {"wave": "array<double>", "ways": "array<struct<x:double>>", "texts": "array<string>"}
+    many = [number / 8 for number in range(20_000)]
+    whole = json.dumps({"wave": many})
+    texts = json.dumps(many)
+    kept = {
+        json.dumps({"wave": [*many, "end"]}): "wave",
+        json.dumps({"ways": [*({"x": number} for number in many), {"y": 1}]}): "ways",
+        f'{{"texts": {texts}, "wave": [1e400]}}': "wave",
+        f'{{"texts": {texts[:-1]}, 0.50000000000000000001]}}': "texts",
+    }
+    began = time.monotonic()
+    found = read(spark, schema, whole, *kept)
+    assert time.monotonic() - began < 60
+    assert found[whole] == ({"wave": many}, None)
+    for line, name in kept.items():
+        assert json.loads(found[line][1])[name] == json.loads(line)[name]
+    _, _, infinite, rounded = kept
+    assert found[infinite][0] == {"texts": list(map(str, many))}
+    assert "texts" not in found[rounded][0]

@@ -11,6 +11,7 @@ from medallion.parsing.json_text import HALVES, IS_FLAT, IS_SPELLED, literal, me
 from medallion.parsing.nested import (
     BEYOND_VARIANT,
     HUGE,
+    PRECISE,
     astray,
     is_nested,
     is_rounded,
@@ -45,6 +46,10 @@ def exact_path(schema: Mapping[str, str]) -> str:
         "_flat": f"coalesce({IS_FLAT} and _parsed._conflict is null, false)",
         "_sealed": f"case when not _flat then {sealed('value')} end",
         CORRUPT: f"case when {_NOT_JSON} then {raw} end",
+        "_has_halves": HALVES,
+        "_is_huge": HUGE,
+        "_is_precise": f"value rlike {PRECISE}",
+        "_is_beyond": f"_is_precise and {BEYOND_VARIANT}",
         "_variant": f"case when {CORRUPT} is null then try_parse_json(value) end",
         "_members": "cast(_variant as map<string, variant>)",
         "_times": f"case when {unclear} then {parsed(times)} end",
@@ -87,8 +92,8 @@ def _kept(schema: Mapping[str, str]) -> str:
         f" {_NAMES.format('get(_sealed, 0)')} <> {_NAMES.format('to_json(_variant)')})"
     )
     # A number that is infinite to VARIANT, or less exact.
-    infinite = f"contains(_fields, 'Infinity') and {HUGE}"
-    inexact = f"_fields <> '{{}}' and {BEYOND_VARIANT}"
+    infinite = "contains(_fields, 'Infinity') and _is_huge"
+    inexact = "_fields <> '{}' and _is_beyond"
     # 10.0 in a new field: as 10 it would make a column of whole numbers, for ever.
     whole = r"schema_of_variant(each.value) rlike r'DECIMAL\([0-9]+,0\)'"
     becomes_whole = (
@@ -124,7 +129,7 @@ def _astray(typed: Mapping[str, str], schema: Mapping[str, str]) -> str:
             how = nested_astray(_json_of(name), exact, typed[name], T.DataType.fromDDL(kind))
         elif kind == "string":
             # A lone half of a character becomes a question mark, and VARIANT refuses it.
-            half = f"_variant is null and contains({typed[name]}, '?') and {HALVES}"
+            half = f"_variant is null and contains({typed[name]}, '?') and _has_halves"
             how = f"{half} or {is_rounded(exact, typed[name])}"
         elif kind in TIMES:  # of the plainest form it cannot be
             how = f"`{PLAIN_TIME}{name}` is null and {how}"

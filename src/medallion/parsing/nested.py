@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import types as T
 
-from medallion.parsing.json_text import HALVES, literal, member, texts
+from medallion.parsing.json_text import literal, member, texts
 from medallion.parsing.times import is_no_date, is_no_time
 
 
@@ -44,12 +44,11 @@ def lacks(json: str, typed: str, kind: T.DataType, depth: int = 0) -> str:
         return f"({json} is not null and ({' or '.join(lost)}))"
     if isinstance(kind, T.ArrayType):
         items = f"from_json({json}, 'array<string>')"
-        at = f"i{depth}"
-        item = lacks(f"get({items}, {at})", f"get({typed}, {at})", kind.elementType, depth + 1)
+        item = lacks(f"i{depth}", f"t{depth}", kind.elementType, depth + 1)
         lost = [
             f"{items} is null",
             f"not (size({items}) <=> size({typed}))",
-            f"(size({items}) > 0 and {_exists(items, at, item)})",
+            _any(items, f"i{depth}", typed, f"t{depth}", item),
         ]
         return f"({json} is not null and ({' or '.join(lost)}))"
     lost = [f"{typed} is null", astray(json, typed, kind.simpleString()) or "false"]
@@ -76,25 +75,29 @@ def nested_astray(
         ]
         return " or ".join(how for each in inner if (how := nested_astray(*each, depth))) or None
     if isinstance(kind, T.ArrayType):
-        items, at = f"from_json({json}, 'array<string>')", f"i{depth}"
-        item = nested_astray(
-            f"get({items}, {at})",
-            f"get(try_cast({exact} as array<variant>), {at})",
-            f"get({typed}, {at})",
-            kind.elementType,
-            depth + 1,
+        items = f"from_json({json}, 'array<string>')"
+        # There are none where VARIANT refuses the line.
+        exact_items = (
+            f"coalesce(try_cast({exact} as array<variant>), cast(array() as array<variant>))"
         )
-        return item and f"(size({items}) > 0 and {_exists(items, at, item)})"
+        both = f"zip_with({exact_items}, {typed}, (e, t) -> named_struct('exact', e, 'typed', t))"
+        at, pair = f"i{depth}", f"b{depth}"
+        item = nested_astray(at, f"{pair}.exact", f"{pair}.typed", kind.elementType, depth + 1)
+        return item and _any(items, at, both, pair, item)
     plain = kind.simpleString()
-    half = f"({exact} is null and contains({typed}, '?') and {HALVES})"
+    half = f"({exact} is null and contains({typed}, '?') and _has_halves)"
     how = (
         f"{half} or {is_rounded(exact, typed)}" if plain == "string" else astray(json, typed, plain)
     )
     return how and f"({typed} is not null and ({how}))"
 
 
-def _exists(items: str, at: str, test: str) -> str:
-    return f"exists(sequence(0, size({items}) - 1), {at} -> {test})"
+def _any(items: str, item: str, others: str, other: str, test: str) -> str:
+    """SQL: whether a test holds for an item of a list and the one in its place in another list.
+
+    Both lists are made once: by their numbers, one of thousands of items would be parsed as often.
+    """
+    return f"exists(zip_with({items}, {others}, ({item}, {other}) -> {test}), is_so -> is_so)"
 
 
 def astray(json: str, typed: str, kind: str) -> str | None:
@@ -111,16 +114,19 @@ def astray(json: str, typed: str, kind: str) -> str | None:
 def is_rounded(exact: str, text: str) -> str:
     """SQL: whether a text is, or holds, a number that the line, `value`, says more exactly.
 
+    What the whole line is searched for are steps of the exact path: asked of each text anew, that
+    would take as often as long as there are items in a list.
+
     Args:
         exact: SQL of the field of the line as VARIANT, which keeps 38 digits.
         text: SQL of the text that Spark's parser made of it: a fraction or a power of ten is a
             double there, and written out again as one.
     """
-    huge = f"contains({text}, 'Infinity\"') and {HUGE}"
+    huge = f"contains({text}, 'Infinity\"') and _is_huge"
     rounded = (
-        f"case when not value rlike {PRECISE} or not {text} rlike r'{NUMBERS}' then false"
+        f"case when not _is_precise or not {text} rlike r'{NUMBERS}' then false"
         f" when startswith(to_json({exact}), '\"') then false"  # the line says a text as well
-        f" when {BEYOND_VARIANT} then true"
+        " when _is_beyond then true"
         f" else not to_json(try_parse_json({text})) <=> to_json({exact}) end"
     )
     return f"({huge} or {rounded})"
