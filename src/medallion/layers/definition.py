@@ -70,7 +70,7 @@ def refuse_fleeting(name: str, found: DataFrame, said: Any) -> None:
     Args:
         said: the SQL that it is made by, also in mappings: a plan has lost its timestamp'now'.
     """
-    plan, patterns = analyzed(found), catalyst(found).trees.TreePattern
+    plan, patterns = analyzed(found), catalyst(found, "trees.TreePattern")
     found_by = (patterns.CURRENT_LIKE(), patterns.PLAN_EXPRESSION())
     is_fleeting = any(map(plan.containsPattern, found_by)) or not plan.deterministic()
     texts = list(_texts(said))
@@ -141,6 +141,6 @@ def refuse_unstreamable(rows: DataFrame, mode: str) -> None:
     Raises:
         AnalysisException: it does.
     """
-    spark = catalyst(rows)
-    checker, modes = spark.analysis.UnsupportedOperationChecker, spark.streaming
-    checker.checkForStreaming(analyzed(rows), modes.InternalOutputModes.apply(mode))
+    checker = catalyst(rows, "analysis.UnsupportedOperationChecker")
+    modes = catalyst(rows, "streaming.InternalOutputModes")
+    checker.checkForStreaming(analyzed(rows), modes.apply(mode))

@@ -51,7 +51,7 @@ def watch(spark: SparkSession) -> None:
     assert gateway is not None, "a session has a JVM"
     ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
     handler = Uncaught(spark.sparkContext)
-    gateway.jvm.java.lang.Thread.setDefaultUncaughtExceptionHandler(handler)
+    getattr(gateway.jvm, "java.lang.Thread").setDefaultUncaughtExceptionHandler(handler)
 
 
 def is_alive(spark: SparkSession) -> bool:

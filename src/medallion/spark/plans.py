@@ -13,10 +13,11 @@ def analyzed(found: DataFrame) -> Any:
     return found._jdf.queryExecution().analyzed()
 
 
-def catalyst(found: DataFrame) -> Any:
-    """Where Spark keeps what looks at plans."""
-    jvm: Any = found.sparkSession._jvm
-    return jvm.org.apache.spark.sql.catalyst
+def catalyst(found: DataFrame, name: str) -> Any:
+    """A class of those by which Spark looks at plans, asked for by its whole name: for each package
+    on the way to it, Spark's three hundred jars would be looked through for a class of that name.
+    """
+    return getattr(found.sparkSession._jvm, f"org.apache.spark.sql.catalyst.{name}")
 
 
 def in_full(found: DataFrame, plan: Any) -> Any:
@@ -26,7 +27,7 @@ def in_full(found: DataFrame, plan: Any) -> Any:
 
 def rule(found: DataFrame, name: str) -> Any:
     """A rule of Spark's optimizer, by which a plan becomes another one."""
-    return getattr(getattr(catalyst(found).optimizer, f"{name}$"), "MODULE$")
+    return getattr(catalyst(found, f"optimizer.{name}$"), "MODULE$")
 
 
 def nodes(tree: Any) -> Iterator[Any]:

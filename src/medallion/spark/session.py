@@ -113,7 +113,8 @@ def spark_session(
         PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.FATAL)
     # ORC's times without a zone would be those of the machine: a job's JVM is on already.
     jvm: Any = session._jvm
-    jvm.java.util.TimeZone.setDefault(jvm.java.util.TimeZone.getTimeZone("UTC"))
+    zones = getattr(jvm, "java.util.TimeZone")  # and so no look for a class `java`, or `java.util`
+    zones.setDefault(zones.getTimeZone("UTC"))
     for name in _CLASSES:
         setattr(jvm, name, getattr(jvm, name))
     fatal.watch(session)

@@ -68,7 +68,7 @@ def result(
 def _problem(table: GoldTable, found: DataFrame) -> str | None:
     """What a stream cannot do of it, or a table cannot hold."""
     # With what WITH has named in the places of its names: there too, groups stand beside rows.
-    plan = catalyst(found).optimizer.InlineCTE(True, False).apply(analyzed(found))
+    plan = catalyst(found, "optimizer.InlineCTE")(True, False).apply(analyzed(found))
     tree = list(nodes(plan))
     kinds = [kind_of(node) for node in tree]
     for node, kind in zip(tree, kinds, strict=True):

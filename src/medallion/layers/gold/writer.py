@@ -27,7 +27,7 @@ def refuse_unmergeable(name: str, found: DataFrame) -> None:
         name: the file and the table.
         found: the table's rows.
     """
-    plan, patterns = analyzed(found), catalyst(found).trees.TreePattern
+    plan, patterns = analyzed(found), catalyst(found, "trees.TreePattern")
     if plan.containsPattern(patterns.WINDOW()) or plan.containsPattern(patterns.GENERATE()):
         raise ConfigError(
             f"{name} has a function OVER other groups or several rows a group (explode), and "
