@@ -7,13 +7,12 @@ from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from medallion.quality.rules import row_condition
 from medallion.quality.suites import BETWEEN, BY_QUERY, UNIQUE, Expectation
+from medallion.spark.errors import SPARK_ERRORS
 
 if TYPE_CHECKING:
     from great_expectations.core import ExpectationValidationResult
@@ -48,7 +47,7 @@ def count_broken(
                 batch.sparkSession.sql(f"SELECT {number}, array(count(*)) FROM (\n{query}\n)")
             )
         found = dict(map(tuple, reduce(DataFrame.union, counts).collect()))
-    except (PySparkException, Py4JError, LookupError, ValueError, AttributeError):
+    except (*SPARK_ERRORS, LookupError, ValueError, AttributeError):
         return batch.count(), known
     finally:
         batch.sparkSession.catalog.dropTempView(_VIEW)
