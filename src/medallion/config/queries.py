@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from medallion.config.model import Config
-from medallion.lakehouse.layout import LAYERS, PUBLISH
+from medallion.lakehouse.layout import LAYERS, PUBLISH, layer_of
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Query:
     @property
     def layer(self) -> str:
         """The first part of its name."""
-        return self.name.partition(".")[0]
+        return layer_of(self.name)
 
 
 def layers_in_use(config: Config) -> tuple[str, ...]:

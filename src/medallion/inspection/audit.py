@@ -12,6 +12,7 @@ from medallion.inspection import balance as accounting
 from medallion.inspection import recount
 from medallion.inspection.balance import Balance, Look
 from medallion.lakehouse import lock
+from medallion.lakehouse.layout import layer_of
 from medallion.lakehouse.text import Say
 from medallion.ops import refresh_plan
 from medallion.ops.runs import Runs
@@ -109,7 +110,7 @@ def _at_rest(config: Config, say: Say) -> tuple[Look, dict[str, str]]:
 def _has_begun_since(config: Config, found: Look, writers: Mapping[str, str]) -> bool:
     """Whether somebody writes by now what nobody wrote before the look, and looks cut off."""
     _, cut_off = _by_writer(found.unsettled, writers)
-    return any(lock.holder(config.layout, query.partition(".")[0]) for query in cut_off)
+    return any(lock.holder(config.layout, layer_of(query)) for query in cut_off)
 
 
 def _is_on_record(found: Look, writers: Mapping[str, str]) -> bool:
@@ -129,7 +130,7 @@ def _by_writer(
 ) -> tuple[dict[str, str], list[str]]:
     """Of queries that are not on record: who writes them, by the locks of their own layers; and
     those that nobody writes, which are cut off, whatever other layers are on."""
-    found = {query: writers.get(query.partition(".")[0]) for query in unsettled}
+    found = {query: writers.get(layer_of(query)) for query in unsettled}
     written = {query: who for query, who in found.items() if who}
     return written, [query for query in found if query not in written]
 
@@ -151,7 +152,7 @@ def _half_done(config: Config) -> list[str]:
         plan = refresh_plan.read(config.layout)
     except MedallionError as damaged:
         return [str(damaged)]
-    if not plan or not plan.built or lock.holder(config.layout, plan.table.partition(".")[0]):
+    if not plan or not plan.built or lock.holder(config.layout, layer_of(plan.table)):
         return []
     return [f"{plan.table}: a refresh was cut off while it put it in place; the next run ends it."]
 

@@ -26,6 +26,11 @@ REASON = ".reason.txt"
 _OWN = ("archive", "rejected", PUBLISH, *SCHEMAS)
 
 
+def layer_of(name: str) -> str:
+    """The layer of a table or of a query: the first part of its name."""
+    return name.partition(".")[0]
+
+
 def plain(path: Path) -> Path:
     """An absolute path without `..`: Spark takes those out of the names that it tells."""
     return path.resolve() if ".." in path.parts else path.absolute()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from medallion.lakehouse.columns import FILES, RUNS, TOPICS, Columns, quoted
+from medallion.lakehouse.layout import layer_of
 
 # How long what is replaced stays, unless the configuration says otherwise. A table that is written
 # whole every four seconds has 21,600 versions of itself by then.
@@ -79,4 +80,4 @@ RECORDS = {"ops.files": LEDGER, "ops.topics": LEDGER_OF_TOPICS, "ops.runs": RECO
 def of(table: str) -> TableSpec:
     """The spec of `layer.name`."""
     layers = {"bronze": BRONZE, "silver": SILVER, "quarantine": QUARANTINE, "gold": GOLD}
-    return RECORDS.get(table) or layers[table.partition(".")[0]]
+    return RECORDS.get(table) or layers[layer_of(table)]

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from medallion.config.model import Config
 from medallion.lakehouse import lock
+from medallion.lakehouse.layout import layer_of
 from medallion.lakehouse.text import Say
 from medallion.ops import refresh_plan
 from medallion.pipeline import refresh
@@ -62,7 +63,7 @@ def _end_refresh(pipeline: Pipeline, layers: Sequence[str]) -> None:
         return
     refresh_plan.forget_unfinished(layout)
     plan = refresh_plan.read(layout)
-    if plan and plan.built and plan.table.partition(".")[0] in layers:
+    if plan and plan.built and layer_of(plan.table) in layers:
         try:
             refresh.end_swap(pipeline)
         except Exception as error:

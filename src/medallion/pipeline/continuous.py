@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from medallion.config.values import Duration
 from medallion.errors import MedallionError, NoAnswerError
 from medallion.lakehouse import tables
+from medallion.lakehouse.layout import layer_of
 from medallion.layers.flow import Flow
 from medallion.pipeline import maintenance, refresh
 from medallion.pipeline.notices import Notices
@@ -116,7 +117,7 @@ class Stream:
 
     def _is_too_early(self, flow: Flow) -> bool:
         """Whether it reads a table that another one of these queries is still to make."""
-        is_ours = any(name.partition(".")[0] in self._layers for name in flow.upstream)
+        is_ours = any(layer_of(name) in self._layers for name in flow.upstream)
         return is_ours and not all(map(tables.exists, flow.read_from))
 
     @property
@@ -128,8 +129,7 @@ class Stream:
     def look(self) -> None:
         """Look once at every query: start, settle and tell what there is."""
         for kept in self._kept:
-            run = kept.flow.run
-            if run is None or kept.has_stopped:
+            if (run := kept.flow.run) is None or kept.has_stopped:
                 continue
             run.collect()
             if run.is_active:

@@ -16,7 +16,7 @@ from medallion.config.model import Config
 from medallion.config.queries import queries
 from medallion.errors import ConfigError, MedallionError, UsageError
 from medallion.lakehouse import tables
-from medallion.lakehouse.layout import PUBLISH
+from medallion.lakehouse.layout import PUBLISH, layer_of
 from medallion.lakehouse.text import Say
 from medallion.layers.bronze.flow import Bronze
 from medallion.layers.flow import Flow
@@ -68,8 +68,7 @@ class Pipeline:
         Raises:
             KeyError: there is none of that name.
         """
-        layer = name.partition(".")[0]
-        return {flow.name: flow for flow in self.flows(layer)}[name]
+        return {flow.name: flow for flow in self.flows(layer_of(name))}[name]
 
     def begin(self, flow: Flow, how: Mapping[str, Any] | None, is_new: bool = False) -> bool:
         """Start one query; False where it waits for a schema, or has nothing to do.
@@ -223,7 +222,7 @@ class Pipeline:
         """Raise UsageError where a table that it reads is not there yet."""
         for name, table in zip(flow.upstream, flow.read_from, strict=True):
             if not tables.exists(table):
-                layer = name.partition(".")[0]
+                layer = layer_of(name)
                 raise UsageError(f"{name} is not there yet: run medallion run {layer} first.")
 
     def _refuse_unjudged(self, flow: Flow) -> None:

@@ -16,7 +16,7 @@ from medallion.config.model import Config
 from medallion.config.queries import layers_in_use, names
 from medallion.errors import MedallionError, UsageError
 from medallion.lakehouse import tables
-from medallion.lakehouse.layout import PUBLISH, Layout
+from medallion.lakehouse.layout import PUBLISH, Layout, layer_of
 from medallion.lakehouse.text import counted
 from medallion.layers.flow import Flow
 from medallion.layers.publish.flow import Publish
@@ -40,7 +40,7 @@ def layers_of(config: Config, table: str) -> tuple[str, ...]:
     known = names(config, rebuilt)
     if table not in known:
         raise UsageError(f"{table} cannot be rebuilt; these can: {', '.join(known)}.")
-    return rebuilt[rebuilt.index(table.partition(".")[0]) :]
+    return rebuilt[rebuilt.index(layer_of(table)) :]
 
 
 def refresh(pipeline: Pipeline, table: str) -> None:
@@ -109,7 +109,7 @@ def finish(
         Why some tables could not be rebuilt, which are left to do; the others are.
     """
     layout, failures = pipeline.config.layout, list[tuple[Flow, MedallionError]]()
-    for table in (left for left in _reopen_plan(layout) if left.partition(".")[0] == layer):
+    for table in (left for left in _reopen_plan(layout) if layer_of(left) == layer):
         rest = tuple(other for other in _reopen_plan(layout) if other != table)
         if table not in names(pipeline.config):  # the configuration has given it up
             refresh_plan.write(layout, refresh_plan.Plan(table, then=rest))
