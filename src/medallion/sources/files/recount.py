@@ -5,9 +5,10 @@ from __future__ import annotations
 import filecmp
 import os
 import re
-from collections import Counter, defaultdict
-from collections.abc import Collection
+from collections import defaultdict
+from collections.abc import Collection, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,43 +28,41 @@ from medallion.sources.files.walk import is_hidden
 
 def recount(config: Config, source: SourceConfig) -> Recount:
     """Count the rows of the files of a source, and those in bronze; name the files that differ."""
-    found = Recount()
-    put_away = _put_away(config, source)  # by what the ledger says afterwards
-    entries = ledger.read(config.layout, source.name)
-    counts = in_bronze(config.layout, source.name)
-    there = Counter({key: rows.all for key, rows in counts.items()})
-    newest = {path: entry.version for path, entry in ledger.newest(entries).items()}
-    known: dict[Key, list[Entry]] = {}
+    layout, put_away = config.layout, _put_away(config, source)  # before the ledger is asked
+    entries = ledger.read(layout, source.name)
+    bronze = {key: rows.all for key, rows in in_bronze(layout, source.name).items()}
+    findings, unread = _differing(config, source, entries, bronze)
+    findings += _gone_from_rejected(layout, entries)
+    findings += _unknown(layout, source, _known(layout, source, entries, bronze), put_away)
+    told = f"{unread:,} files are deleted or overwritten, and cannot be counted again: the "
+    notes = [f"{source.name}: {told}ledger's figures stand for them."] if unread else []
+    return Recount([f"{source.name}: {finding}" for finding in findings], notes)
+
+
+def _differing(
+    config: Config, source: SourceConfig, entries: list[Entry], bronze: Mapping[Key, int]
+) -> tuple[list[str], int]:
+    """The files of which the ledger or bronze has other rows; how many files cannot be counted."""
+    findings, unread = [], 0
+    newest = ledger.newest(entries)
+    taken: dict[Key, list[Entry]] = defaultdict(list)
     for entry in (entry for entry in entries if entry.state in TAKEN):
         # Versions of a file may share a time, and are then one to bronze.
-        known.setdefault((entry.path, entry.modified_at), []).append(entry)
-    unread = 0
-    for key, versions in known.items():
-        recounted = [_count(config, source, entry, newest[entry.path]) for entry in versions]
+        taken[entry.path, entry.modified_at].append(entry)
+    for (path, at), versions in taken.items():
+        recounted = [_count(config, source, each, newest[path].version) for each in versions]
         unread += sum(each.is_unread for each in recounted)
-        problems = [each.problem for each in recounted if each.problem]
-        found.findings += [f"{source.name}: {key[0]}: {problem}" for problem in problems]
+        problems = [f"{path}: {each.problem}" for each in recounted if each.problem]
         lines = sum(each.lines for each in recounted)
-        rows = sum(entry.rows or 0 for entry in versions)
-        if not problems and not lines == rows == there[key]:
-            found.findings.append(
-                f"{source.name}: {key[0]} has {counted(lines, 'line')}, "
-                f"{counted(rows, 'row')} in the ledger and {there[key]:,} in bronze."
-            )
-    found.findings += [
-        f"{source.name}: bronze has {counted(there[key], 'row')} of {key[0]}, which the "
-        "ledger does not have as taken in."
-        for key in there
-        if key not in known
-    ]
-    found.findings += _gone_from_rejected(config, source, entries, newest)
-    found.findings += _unknown(config, source, entries, there, put_away)
-    if unread:
-        found.notes.append(
-            f"{source.name}: {unread:,} files are deleted or overwritten, and cannot be counted "
-            "again: the ledger's figures stand for them."
-        )
-    return found
+        rows, there = sum(entry.rows or 0 for entry in versions), bronze.get((path, at), 0)
+        if not problems and not lines == rows == there:
+            told = f"{counted(rows, 'row')} in the ledger and {there:,} in bronze."
+            problems = [f"{path} has {counted(lines, 'line')}, {told}"]
+        findings += problems
+    more = ((path, rows) for (path, at), rows in bronze.items() if (path, at) not in taken)
+    told = "which the ledger does not have as taken in."
+    findings += [f"bronze has {counted(rows, 'row')} of {path}, {told}" for path, rows in more]
+    return findings, unread
 
 
 class _Counted(NamedTuple):
@@ -90,17 +89,14 @@ def _count(config: Config, source: SourceConfig, entry: Entry, newest: int) -> _
     return _Counted(known, problem=problem)
 
 
-def _gone_from_rejected(
-    config: Config, source: SourceConfig, entries: list[Entry], newest: dict[str, int]
-) -> list[str]:
+def _gone_from_rejected(layout: Layout, entries: list[Entry]) -> list[str]:
     """Rejected files may be repaired and land anew; gone without that, they are lost."""
+    newest = ledger.newest(entries)
+    moved = ((e.path, e.moved_to) for e in entries if e.state == REJECTED and newest[e.path] is e)
     return [
-        f"{source.name}: {entry.path} was rejected, and {entry.moved_to} is not there any more."
-        for entry in entries
-        if entry.state == REJECTED
-        and entry.moved_to
-        and newest[entry.path] == entry.version
-        and not os.path.lexists(config.layout.root / entry.moved_to)
+        f"{path} was rejected, and {place} is not there any more."
+        for path, place in moved
+        if place and not os.path.lexists(layout.root / place)
     ]
 
 
@@ -117,12 +113,42 @@ def _put_away(config: Config, source: SourceConfig) -> list[File]:
     return found
 
 
+@dataclass(frozen=True)
+class _Known:
+    """What the ledger and bronze know of files, by where each one landed below its folder."""
+
+    places: set[str]  # where files landed, or lie
+    times: set[tuple[Path, int]]  # of those that a table has, wherever they lie by now
+    copies: Mapping[Path, list[Path]]  # where those lie that were taken in
+
+    def has(self, layout: Layout, file: File, below: Path) -> bool:
+        """Whether a file that landed there, maybe, is one of these, or has the bytes of one."""
+        places = (file.path, *map(str, Path(file.path).parents))
+        if (below, file.modified_at) in self.times or not self.places.isdisjoint(places):
+            return True
+        filecmp.clear_cache()  # it goes by sizes and times, which tell nothing here
+        for other in self.copies.get(below, []):
+            with suppress(OSError):
+                if filecmp.cmp(layout.root / file.path, other, shallow=False):  # of one size alone
+                    return True
+        return False
+
+
+def _known(
+    layout: Layout, source: SourceConfig, entries: list[Entry], bronze: Collection[Key]
+) -> _Known:
+    places = {place for entry in entries for place in (entry.path, entry.moved_to) if place}
+    moving = ((e.path, e.modified_at) for e in entries if e.state == INGESTED)
+    times = {(_landed_below(layout, source, path), at) for path, at in (*bronze, *moving)}
+    copies: dict[Path, list[Path]] = defaultdict(list)
+    for entry in (entry for entry in entries if entry.state in TAKEN):
+        place = layout.root / (entry.moved_to or entry.path)
+        copies[_landed_below(layout, source, entry.path)].append(place)
+    return _Known(places | {path for path, _ in bronze}, times, copies)
+
+
 def _unknown(
-    config: Config,
-    source: SourceConfig,
-    entries: list[Entry],
-    in_bronze: Collection[Key],
-    there: list[File],
+    layout: Layout, source: SourceConfig, known: _Known, put_away: list[File]
 ) -> list[str]:
     """Files that are in no table: they were put away after the copy that somebody has put back.
 
@@ -130,28 +156,14 @@ def _unknown(
     here; nor those that have come once more since: they would be taken in twice. From where they
     landed they are not, for there paths and bytes are compared: so that is where they are to go.
     """
-    layout = config.layout
-    known = {place for entry in entries for place in (entry.path, entry.moved_to) if place}
-    known |= {path for path, _ in in_bronze}
-    moving = ((e.path, e.modified_at) for e in entries if e.state == INGESTED)
-    taken = {(_landed_below(layout, source, path), at) for path, at in (*in_bronze, *moving)}
-    again: dict[Path, list[Path]] = defaultdict(list)
-    for entry in (entry for entry in entries if entry.state in TAKEN):
-        place = layout.root / (entry.moved_to or entry.path)
-        again[_landed_below(layout, source, entry.path)].append(place)
     found = []
-    for file in sorted(there, key=lambda file: file.modified_at):  # as they came
-        if any(str(place) in known for place in (file.path, *Path(file.path).parents)):
-            continue
+    for file in sorted(put_away, key=lambda file: file.modified_at):  # as they came
         below = _names_before(layout, source, file)
-        if any((b, file.modified_at) in taken or _is_among(layout, file, again[b]) for b in below):
-            continue
-        if landed := next((b for b in below if fits(b.name, source.pattern)), None):
+        landed = next((each for each in below if fits(each.name, source.pattern)), None)
+        if landed and not any(known.has(layout, file, each) for each in below):
             places = (layout.relative(folder / landed) for folder in source.places(layout))
-            found.append(
-                f"{source.name}: {file.path} lies there, and no table has it: move it (mv -n) to "
-                f"{' or '.join(places)}, from where it is taken in."
-            )
+            to = f"move it (mv -n) to {' or '.join(places)}, from where it is taken in."
+            found.append(f"{file.path} lies there, and no table has it: {to}")
     return found
 
 
@@ -166,13 +178,3 @@ def _names_before(layout: Layout, source: SourceConfig, file: File) -> tuple[Pat
     path = layout.root / file.path
     below = next(path.relative_to(top) for top in tops if path.is_relative_to(top))
     return below.with_name(re.sub(r"^[0-9]+~(?=.)", "", below.name)), below
-
-
-def _is_among(layout: Layout, file: File, others: list[Path]) -> bool:
-    """Whether one of these has the bytes of a file."""
-    filecmp.clear_cache()  # it goes by sizes and times, which tell nothing here
-    for other in others:
-        with suppress(OSError):
-            if filecmp.cmp(layout.root / file.path, other, shallow=False):  # of one size alone
-                return True
-    return False
