@@ -15,7 +15,7 @@ from pyspark.sql.types import DoubleType, FloatType
 from medallion.config.model import Config, SourceConfig
 from medallion.config.queries import Query
 from medallion.errors import ConfigError
-from medallion.lakehouse import specs, tables
+from medallion.lakehouse import tables
 from medallion.lakehouse.text import Say, counted
 from medallion.layers import recovery
 from medallion.layers.definition import (
@@ -43,6 +43,8 @@ class Silver(Flow):
 
     def __init__(self, spark: SparkSession, config: Config, query: Query, say: Say) -> None:
         super().__init__(spark, config, query, say)
+        self._checkpoint = config.layout.checkpoint(self.name)
+        self._tables = [*map(config.layout.table, self.targets)]  # silver's and its quarantine
         # With the rules as they were when it started.
         self._check: Check | None = None
         self._begun, self._is_ending = self.source, False
@@ -58,30 +60,21 @@ class Silver(Flow):
                 watermark, or a rule cannot be judged of each row.
             UsageError: its checkpoint is gone or torn.
         """
-        source, layout = self.source, self.config.layout
-        checkpoint = layout.checkpoint(self.name)
-        silver, quarantine = map(layout.table, self.targets)
-        recovery.refuse_lost(self.name, checkpoint, (silver, quarantine), recorded)
+        source, checkpoint = self.source, self._checkpoint
+        recovery.refuse_lost(self.name, checkpoint, self._tables, recorded)
         recovery.refuse_unaccountable(self.name, checkpoint, recorded, *self.read_from)
         begun, check = self._take_up_rules(recorded)
         bronze = self._bronze()
-        self._refuse_columns(bronze.select(*map(F.expr, source.silver.values())))
+        self._refuse_columns(bronze)
         rows = check(bronze)
         whole = self._enrichment.blank(rows) if self._enrichment else rows
-        rule = f"{self.config.expectations}: a rule of bronze.{source.name} or {self.name}"
-        refuse_fleeting(rule, whole, begun)
-        refuse_several(rule, rows)
-        rules.refuse_forced(self.config, source, begun, {"bronze": bronze, "silver": whole})
+        rules.refuse_unfit(self.config, source, begun, bronze, rows, whole)
         kept = transform.good(whole, source.in_silver)
         self._refuse_inexact(kept)
-        of = self.config.maintain.properties
-        tables.create(silver, kept.schema.json(), of(self.config.spec(self.name)))
-        tables.create(quarantine, transform.broken(rows).schema.json(), of(specs.QUARANTINE))
+        self._make_tables(kept, transform.broken(rows))
         self._refuse_another(kept)
         self.tell_kept_settings()
-        checkpoints.note(checkpoint, "rules", begun)
-        if self._enrichment:
-            self._enrichment.keep_rules()
+        self._note_rules(begun)
         keep_all = bool(self._enrichment and self._enrichment.rules)
         once = transform.once(rows, source.keys, source.event_time, source.watermark.text, keep_all)
         if trigger is None:
@@ -123,19 +116,30 @@ class Silver(Flow):
             .load(str(*self.read_from))
         )
 
-    def _refuse_columns(self, made: DataFrame) -> None:
+    def _refuse_columns(self, bronze: DataFrame) -> None:
         """Each row of bronze has to give one of silver, and the same one whenever it is read."""
+        made = bronze.select(*map(F.expr, self.source.silver.values()))
         where = f"{self.config.conf_dir / 'pipeline.yaml'}: sources.{self.source.name}.silver"
         refuse_fleeting(where, made, self.source.silver)
         refuse_several(where, made)
 
+    def _make_tables(self, good: DataFrame, broken: DataFrame) -> None:
+        for name, table, rows in zip(self.targets, self._tables, (good, broken), strict=True):
+            properties = self.config.maintain.properties(self.config.spec(name))
+            tables.create(table, rows.schema.json(), properties)
+
+    def _note_rules(self, begun: dict[str, Any]) -> None:
+        """A batch that is cut off goes by them to its end, whatever the suites say by then."""
+        checkpoints.note(self._checkpoint, "rules", begun)
+        if self._enrichment:
+            self._enrichment.keep_rules()
+
     def _refuse_another(self, good: DataFrame) -> None:
         """Spark knows a key again by its place among the keys, and Delta a column by its type."""
-        layout, now = self.config.layout, definition_of(self.source)
-        checkpoint = layout.checkpoint(self.name)
-        has_written = recovery.has_begun_to_write(checkpoint, map(layout.table, self.targets))
-        then = checkpoints.first_definition(checkpoint, now, has_written)
-        there = self.spark.read.format("delta").load(str(layout.table(self.name)))
+        now = definition_of(self.source)
+        has_written = recovery.has_begun_to_write(self._checkpoint, self._tables)
+        then = checkpoints.first_definition(self._checkpoint, now, has_written)
+        there = self.spark.read.format("delta").load(str(self._tables[0]))
         columns = [{f"column {c}": kind for c, kind in rows.dtypes} for rows in (there, good)]
         refuse_another(self.config, self.name, then | columns[0], now | columns[1])
 

@@ -15,6 +15,7 @@ from medallion.config.model import Config, SourceConfig
 from medallion.errors import ConfigError
 from medallion.lakehouse.text import Say
 from medallion.layers import recovery
+from medallion.layers.definition import refuse_fleeting, refuse_several
 from medallion.layers.silver import transform
 from medallion.quality.rules import Rule, load_rules
 from medallion.spark import checkpoints
@@ -110,6 +111,27 @@ def check(rules: dict[str, Any], origin: Sequence[str], enriched: Iterable[str] 
         origin=origin,
         keep_all=bool(with_it),  # each row may still break one of those
     )
+
+
+def refuse_unfit(
+    config: Config,
+    source: SourceConfig,
+    rules: Mapping[str, Any],
+    bronze: DataFrame,
+    rows: DataFrame,
+    whole: DataFrame,
+) -> None:
+    """Raise ConfigError where a rule cannot be judged of each row by itself, whenever it is read.
+
+    Args:
+        rules: the document that `rules_of` makes.
+        rows: those of silver, as the rules have checked them.
+        whole: the same, with the columns of a reference, if there is one.
+    """
+    told = f"{config.expectations}: a rule of bronze.{source.name} or silver.{source.name}"
+    refuse_fleeting(told, whole, rules)
+    refuse_several(told, rows)
+    refuse_forced(config, source, rules, {"bronze": bronze, "silver": whole})
 
 
 def refuse_forced(
