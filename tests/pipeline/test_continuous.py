@@ -111,7 +111,7 @@ def test_a_query_that_stops_is_begun_again_at_once_and_then_after_a_pause() -> N
     pipeline.is_alive = False
     assert not stream.is_on
     stream.stop()
-    assert "start this again" in stream.failures["spark"]
+    assert "start this again" in stream.failures["java"]
 
 
 def test_a_query_that_is_on_again_has_not_failed() -> None:
@@ -245,7 +245,7 @@ def test_a_batch_that_is_not_on_record_is_no_recovery() -> None:
         stream.look()
     assert not any("on again" in line for line in said)
     pipeline.settle = lambda _: {}
-    stream._record.settle([again])  # type: ignore[list-item]
+    stream._settler.settle([again])  # type: ignore[list-item]
     stream.look()
     assert said[-1] == "  silver.a is on again"
 

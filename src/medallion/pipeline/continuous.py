@@ -13,7 +13,7 @@ from medallion.layers.flow import Flow
 from medallion.pipeline import maintenance, refresh
 from medallion.pipeline.notices import Notices
 from medallion.pipeline.pipeline import Pipeline
-from medallion.pipeline.record import Record
+from medallion.pipeline.settler import Settler
 from medallion.pipeline.tries import FIRST_PAUSE, Kept
 from medallion.spark import query, remedies, signals
 from medallion.spark.errors import SPARK_ERRORS, StreamError, in_words, ours
@@ -67,13 +67,13 @@ class Stream:
         self._every = Duration.of(trigger).seconds
         self._watch = Watch(pipeline.say, PATIENCE + self._every)
         self._notices = Notices(pipeline.say)
-        self._record = Record(pipeline, self._notices)
+        self._settler = Settler(pipeline, self._notices)
 
     @property
     def failures(self) -> dict[str, str]:
         """Why queries are not on, by their names, or what they did is not on record."""
         found = {kept.flow.name: kept.tries.failure or kept.polls.failure for kept in self._kept}
-        return self._record.missing | {name: why for name, why in found.items() if why}
+        return self._settler.missing | {name: why for name, why in found.items() if why}
 
     @property
     def _flows(self) -> list[Flow]:
@@ -139,7 +139,7 @@ class Stream:
         # One that it gives up is taken up by the next look.
         self._watch.look(kept.flow.ran for kept in self._kept if kept.is_active)
         self.poll()
-        self._record.settle_if_due(self._flows)
+        self._settler.settle_if_due(self._flows)
         self._maintain_if_due()
 
     def _take_up_end(self, kept: Kept, run: Run) -> None:
@@ -152,18 +152,18 @@ class Stream:
         # Twice for the same reason, and nothing done between them: that is a failure after all.
         is_in_vain = restart == kept.restart_note and not run.has_done_batch
         run.is_to_restart, kept.restart_note = restart is not None and not is_in_vain, restart
-        is_settled = self._record.settle([kept.flow])
+        is_settled = self._settler.settle([kept.flow])
         if run.is_to_restart and is_settled:
             self._goes_well(kept)
             self._pipeline.say(f"  {kept.flow.name} {restart}")
         else:
-            why = error or self._record.missing.get(kept.flow.name, "it has ended")
+            why = error or self._settler.missing.get(kept.flow.name, "it has ended")
             self._fail(kept, f"stopped: {why}", is_final=run.hangs_on)
         if kept.tries.is_due:
             self._begin_anew(kept)
 
     def _take_up_recovery(self, kept: Kept) -> None:
-        if kept.has_recovered and kept.flow.name not in self._record.missing:
+        if kept.has_recovered and kept.flow.name not in self._settler.missing:
             self._goes_well(kept)
             self._pipeline.say(f"  {kept.flow.name} is on again")
 
@@ -177,7 +177,7 @@ class Stream:
 
     def _cannot_start(self, kept: Kept, error: MedallionError) -> None:
         if self._fail(kept, f"cannot start: {error}"):
-            self._record.refused(kept.flow.name, error)
+            self._settler.refused(kept.flow.name, error)
 
     def _fail(self, kept: Kept, what: str, is_final: bool = False) -> bool:
         """Note and tell it; whether it is another failure than the last one."""
@@ -189,11 +189,11 @@ class Stream:
     def stop(self) -> None:
         """Stop all, and put what they did on record."""
         if not self._pipeline.is_alive:
-            self._record.missing["spark"] = "Java has ended (memory, or a signal): start this again"
+            self._settler.missing["java"] = "Java has ended (memory, or a signal): start this again"
             return
         # From the end to the start of the chain, so that nothing waits for a reader.
         query.stop_all(kept.flow.run for kept in reversed(self._kept) if kept.flow.run)
-        self._record.settle(self._flows)
+        self._settler.settle(self._flows)
         for kept in self._kept:
             error = kept.flow.run.error() if kept.flow.run else None
             if not error:

@@ -65,8 +65,9 @@ class SourceBatch(Protocol):
     def first_lines(self) -> list[str]:
         """A few of its lines of JSON text, where that takes no job of Spark's; else none."""
 
-    def record(self, version: int | None) -> int:
-        """Put on record what bronze has of the batch; how many of these rows hold rescued fields.
+    def enter_in_ledger(self, version: int | None) -> int:
+        """Enter what bronze has of the batch, if there is a ledger; how many of these rows hold
+        rescued fields.
 
         Args:
             version: that of bronze which added its rows; None where it has none.
@@ -94,7 +95,7 @@ class Source(Protocol):
         """One batch, with what it was handed of the stream."""
 
     def cut_off(self, number: int) -> SourceBatch:
-        """A batch whose rows are in bronze and not on record: its run was cut off between them."""
+        """A batch whose rows are in bronze, and not in the ledger: its run was cut off between."""
 
     @property
     def last_in_ledger(self) -> int | None:
@@ -104,7 +105,7 @@ class Source(Protocol):
         """
 
     def make_whole(self, batch: int) -> None:
-        """Put on record what bronze has and the ledger does not, as that of a batch that has ended.
+        """Enter what bronze has and the ledger does not, as that of a batch that has ended.
 
         Where there is `last_in_ledger`; the log may not say any more which batch added what.
         """

@@ -39,7 +39,7 @@ class DemoBatch:
         """None: Spark alone has them."""
         return []
 
-    def record(self, version: int | None) -> int:
+    def enter_in_ledger(self, version: int | None) -> int:
         """How many rows hold rescued fields; there is no ledger."""
         return sum(n for (n,) in tables.select_added(self._bronze, version, f"count({RESCUED})"))
 

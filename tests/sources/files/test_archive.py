@@ -164,7 +164,7 @@ def test_files_of_another_folder_are_archived_and_those_of_a_backfill_are_not(
 
 
 def cut_off(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clean, but the process ends before it is on record."""
+    """Clean, but the process ends before the ledger has it."""
 
     def fails(*_: Any) -> None:
         raise RuntimeError("cut off")
@@ -177,7 +177,7 @@ def cut_off(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("namesakes", [0, 1, 2])
-def test_a_run_cut_off_between_the_move_and_its_record(
+def test_a_run_cut_off_between_the_move_and_the_ledger(
     home: Home, monkeypatch: pytest.MonkeyPatch, namesakes: int
 ) -> None:
     home.change(allow_overwrites=True)
@@ -193,7 +193,7 @@ def test_a_run_cut_off_between_the_move_and_its_record(
     assert (home.layout.root / str(entry.moved_to)).read_text() == "last"
 
 
-def test_a_run_cut_off_between_the_deletion_and_its_record(
+def test_a_run_cut_off_between_the_deletion_and_the_ledger(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home.change(clean_source="delete")

@@ -50,7 +50,7 @@ def run_cut_off(home: Lakehouse) -> None:
 
 @pytest.mark.parametrize(
     ("name", "at_its_end"),
-    [("read", False), ("record", False), ("record", True)],
+    [("read", False), ("enter_in_ledger", False), ("enter_in_ledger", True)],
     ids=["before the rows", "between rows and ledger", "between ledger and checkpoint"],
 )
 def test_a_batch_that_was_cut_off_gives_every_row_once(
@@ -82,7 +82,7 @@ def test_a_checkpoint_is_lost_after_a_run_died_between_rows_and_ledger(
     home.land("activity", "a.json", row(1), row(2, new=1))
     home.fill("bronze")
     home.land("activity", "b.json", row(3), row(4))
-    fails_once(monkeypatch, "record")
+    fails_once(monkeypatch, "enter_in_ledger")
     run_cut_off(home)
     if lost == "checkpoint":
         shutil.rmtree(home.config.layout.checkpoint("bronze.activity"))
@@ -111,7 +111,7 @@ def test_files_that_go_or_change_after_a_run_died_between_rows_and_ledger(
     file = home.land("activity", "gone.json", row(1))
     home.land("activity", "stays.json", row(2))
     home.land("activity", "changed.json", row(3))
-    fails_once(monkeypatch, "record")
+    fails_once(monkeypatch, "enter_in_ledger")
     run_cut_off(home)
     file.unlink()
     aged(home.land("activity", "changed.json", row(7), row(8)), -5)

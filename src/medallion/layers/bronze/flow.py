@@ -105,7 +105,7 @@ class Bronze(Flow):
             shutil.rmtree(checkpoint, ignore_errors=True)
         in_ledger = writer.source.last_in_ledger  # None where it keeps no ledger
         if in_ledger is not None or begins_anew:
-            writer.record_after(recorded if in_ledger is None else in_ledger, ended)
+            writer.enter_after(recorded if in_ledger is None else in_ledger, ended)
         if begins_anew:
             writer.source.begin_anew(checkpoint, max(begun, newest))
         if is_lost:

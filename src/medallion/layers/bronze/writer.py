@@ -57,10 +57,10 @@ class Writer:
             self._infer(self.source.sample())
         tables.create(self._table, self._schema.table_json(), self._properties)
 
-    def record_after(self, recorded: int, ended: int) -> None:
-        """Put all batches after one on record whose rows are in bronze, before the source is looked
-        at: a file that has gone since would be taken for never read, and another one under its name
-        for the first.
+    def enter_after(self, recorded: int, ended: int) -> None:
+        """Enter all batches after one in the ledger whose rows are in bronze, before the source is
+        looked at: a file that has gone since would be taken for never read, and another one under
+        its name for the first.
 
         A run died before its ledger was written, or the ledger is an older copy. Maintenance may
         have removed commits since, or their files, but never those of a batch that is not in
@@ -78,11 +78,11 @@ class Writer:
             if can_be_counted and not log.are_there(self._table, [version]):
                 continue
             before = min(before, number - 1)
-            self._record(self.source.cut_off(number), number, version)
+            self._enter(self.source.cut_off(number), number, version)
         self.source.make_whole(max(before, 0))
 
     def take_in(self, handed: DataFrame, number: int) -> None:
-        """Write the rows of what a batch was handed to bronze, and put it on record."""
+        """Write the rows of what a batch was handed to bronze, and enter it in the ledger."""
         version = self._committed(number)
         if version is None:
             batch = self.source.batch(number, handed)
@@ -93,7 +93,7 @@ class Writer:
                 self.lines[number] = 0
         else:  # a file that it was handed, and has no rows of, may have been left out
             batch = self.source.cut_off(number)
-        self._record(batch, number, version)
+        self._enter(batch, number, version)
 
     def _infer(self, batch: SourceBatch) -> None:
         """Make a first schema from a batch, where nobody declared one."""
@@ -136,9 +136,9 @@ class Writer:
         )
         self.lines[number] = int(read.get["rows"])
 
-    def _record(self, batch: SourceBatch, number: int, version: int | None) -> None:
-        """Put a batch on record, and learn the fields that it had to rescue."""
-        rescued = batch.record(version)
+    def _enter(self, batch: SourceBatch, number: int, version: int | None) -> None:
+        """Enter a batch in the ledger, and learn the fields that it had to rescue."""
+        rescued = batch.enter_in_ledger(version)
         if version is not None and rescued:
             written = table_files.added_rows(self._spark, self._table, version, version)
             self._learn(written.where(f"{RESCUED} is not null"), number)

@@ -69,7 +69,7 @@ def _put_away(config: Config, source: SourceConfig, entry: Entry, moves: Moves) 
 def _cleaned_before(
     layout: Layout, source: SourceConfig, entry: Entry, target: Path
 ) -> Entry | None:
-    """The new row of a file that a run moved which was cut off before it put that on record."""
+    """The new row of a file that a run moved which was cut off before the ledger had that."""
     if source.clean_source == "delete":
         return replace(entry, state=ARCHIVED, why=_DELETED)
     for place in takewhile(os.path.lexists, namesakes(target)):

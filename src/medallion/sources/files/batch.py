@@ -1,4 +1,4 @@
-"""The files of one micro-batch: read without those that cannot be, and put on record."""
+"""The files of one micro-batch: read without those that cannot be, and entered in the ledger."""
 
 from __future__ import annotations
 
@@ -13,9 +13,17 @@ from medallion.config.model import TYPED
 from medallion.errors import MedallionError
 from medallion.lakehouse.text import counted
 from medallion.ops.ledger import REPLACED, Entry
-from medallion.sources.files import codecs, csv_form, heads, lengths, record, reject, typed_counts
+from medallion.sources.files import (
+    codecs,
+    csv_form,
+    heads,
+    ledger_entries,
+    lengths,
+    reject,
+    typed_counts,
+)
 from medallion.sources.files.attempts import WHY, parts, works
-from medallion.sources.files.record import Handed
+from medallion.sources.files.ledger_entries import Handed
 from medallion.spark.errors import SPARK_ERRORS, one_line
 
 if TYPE_CHECKING:
@@ -160,17 +168,17 @@ class FileBatch:
             return error
         return None
 
-    def record(self, version: int | None) -> int:
-        """Put the files on record that bronze has rows of, and those that were read and have none.
+    def enter_in_ledger(self, version: int | None) -> int:
+        """Enter the files that bronze has rows of, and those that were read and have none.
 
         Returns:
             How many rows hold rescued fields.
         """
         files = self.files
-        found = record.by_file(files.config.layout.table(files.name), version)
-        with files.recording:
-            handed = [*self._handed, *record.unlisted(files.ledger, self._handed, found)]
-            ingested = record.ingested(
+        found = ledger_entries.by_file(files.config.layout.table(files.name), version)
+        with files.ledger_lock:
+            handed = [*self._handed, *ledger_entries.unlisted(files.ledger, self._handed, found)]
+            ingested = ledger_entries.ingested(
                 files.ledger, files.config.layout, handed, self._entries, self._number, found
             )
             replaced = [

@@ -59,7 +59,7 @@ class Discovery:
         self._has_looked = False
 
     def poll(self) -> int:
-        """Hand over the new files, put on record what became of the others; how many are new."""
+        """Hand over the new files, enter what became of the others; how many are new."""
         layout, now = self._config.layout, clock.now()
         self._tell_of_missing_folders()
         asked = self._versions.asked = requests.waiting(layout, self._source.name)

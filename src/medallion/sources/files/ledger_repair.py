@@ -45,7 +45,7 @@ def in_bronze(layout: Layout, source: str) -> dict[Key, Rows]:
 
 
 def is_short(layout: Layout, ledger: Ledger) -> bool:
-    """Whether bronze has more rows than the ledger has on record, which its log says at once.
+    """Whether bronze has more rows than the ledger, which its log says at once.
 
     Whoever looks for new files then takes for new what was taken in.
     """
@@ -60,11 +60,11 @@ def rows_in_ledger(entries: Iterable[Entry]) -> int:
 
 
 def make_whole(layout: Layout, ledger: Ledger, batch: int) -> None:
-    """Put the files on record that bronze has rows of and the ledger does not, as those of a batch
+    """Enter the files that bronze has rows of and the ledger does not have, as those of a batch
     that has ended: which one it was, nobody knows any more."""
     if not is_short(layout, ledger):
         return
-    known = _on_record(ledger)
+    known = _taken(ledger)
     versions = _Versions(layout, ledger)
     found = sorted(in_bronze(layout, ledger.source).items(), key=lambda each: each[0][::-1])
     entries = [
@@ -77,7 +77,7 @@ def make_whole(layout: Layout, ledger: Ledger, batch: int) -> None:
     ledger.write(replace(old, state=REPLACED) for old in older)
 
 
-def _on_record(ledger: Ledger) -> dict[Key, Rows]:
+def _taken(ledger: Ledger) -> dict[Key, Rows]:
     """The rows that the ledger has; versions of a file that share a time are one to bronze."""
     found: dict[Key, Rows] = {}
     for entry in (entry for entry in ledger.every() if entry.state in TAKEN):

@@ -76,11 +76,11 @@ def why_unreadable(path: Path) -> str | None:
 def put_aside(
     layout: Layout, source: SourceConfig, ledger: Ledger, rejected: Sequence[Entry]
 ) -> None:
-    """Put files on record as rejected, and move them to `rejected/<source>/`, reasons beside them.
+    """Enter files as rejected, and move them to `rejected/<source>/`, with reasons beside them.
 
-    The record comes first, with the place: cut off in between, a file is still where it landed,
+    The ledger comes first, with the place: cut off in between, a file is still where it landed,
     and is met again. A file that cannot be moved stays, and its row says why. Rows of other states
-    are put on record as they are.
+    are entered as they are.
     """
     taken: set[Path] = set()
     with _PLACING:

@@ -18,7 +18,7 @@ from medallion.lakehouse.text import Say, visible
 from medallion.ops.ledger import PENDING, REJECTED, VANISHED, Entry
 from medallion.parsing.parse import parse
 from medallion.schema.evolution import Schema
-from medallion.sources.files import archive, handover, ledger_repair, reader, record, reject
+from medallion.sources.files import archive, handover, ledger_entries, ledger_repair, reader, reject
 from medallion.sources.files.attempts import Attempts
 from medallion.sources.files.batch import FileBatch
 from medallion.sources.files.discovery import Discovery
@@ -42,7 +42,7 @@ class FileSource:
         self.ledger = self._discovery.ledger
         self.attempts = Attempts(spark, config.layout.checkpoint(self.name))
         # A stream polls beside its batches: neither may overwrite what the other has just seen.
-        self.recording = threading.RLock()
+        self.ledger_lock = threading.RLock()
         self._make(config.layout.landing(source.name))
         self._handed = config.layout.intake(source.name)
         handover.prepare(self._handed)
@@ -64,14 +64,14 @@ class FileSource:
 
     def poll(self) -> None:
         """Hand over what is new in the source's folders."""
-        with self.recording:
+        with self.ledger_lock:
             self._discovery.poll()
 
     def stream(self) -> DataFrame:
         """The files in the order in which they were handed over."""
         return (
             self.spark.readStream.format("delta")
-            # What is not there any more, batches have read that are on record.
+            # What is not there any more, batches have read that are in the ledger.
             .option("startingVersion", str(log.readable_from(self._handed)))
             .option("maxFilesPerTrigger", "1")  # one commit is what one batch may take
             .load(str(self._handed))
@@ -79,9 +79,11 @@ class FileSource:
 
     def batch(self, number: int, handed: DataFrame) -> FileBatch:
         """The files that one batch was handed, less those that were taken in before."""
-        files = record.handed(handed.collect())
-        with self.recording:  # a poll hands over first, and has it in the ledger then
-            entries = [e for each in files if (e := record.to_take_in(self.ledger, each, number))]
+        files = ledger_entries.handed(handed.collect())
+        with self.ledger_lock:  # a poll hands over first, and has it in the ledger then
+            entries = [
+                e for each in files if (e := ledger_entries.to_take_in(self.ledger, each, number))
+            ]
         return FileBatch(self, number, files, entries)
 
     def cut_off(self, number: int) -> FileBatch:
@@ -90,13 +92,13 @@ class FileSource:
         By its checkpoint, or without one all that ever was: its rows say which of it was read.
         """
         checkpoint = self.config.layout.checkpoint(self.name)
-        handed: list[record.Handed] = []
+        handed: list[ledger_entries.Handed] = []
         with suppress(MedallionError, FileNotFoundError):  # Spark keeps the last hundred plans
             if checkpoints.last_begun(checkpoint) >= number:
-                handed = record.handed_to(self.spark, self._handed, checkpoint, number)
+                handed = ledger_entries.handed_to(self.spark, self._handed, checkpoint, number)
         if not handed:
             everything = self.spark.read.format("delta").load(str(self._handed))
-            handed = record.handed(everything.collect())
+            handed = ledger_entries.handed(everything.collect())
         return FileBatch(self, number, handed, [])
 
     @property
@@ -105,8 +107,8 @@ class FileSource:
         return max((-1 if e.batch is None else e.batch for e in self.ledger.every()), default=-1)
 
     def make_whole(self, batch: int) -> None:
-        """Put the files on record that bronze has rows of, and the ledger does not."""
-        with self.recording:
+        """Enter the files that bronze has rows of, and the ledger does not have."""
+        with self.ledger_lock:
             ledger_repair.make_whole(self.config.layout, self.ledger, batch)
 
     def can_go_on(self, checkpoint: Path) -> bool:
@@ -140,7 +142,7 @@ class FileSource:
 
     def release(self, number: int) -> None:
         """Archive or delete the files of the batches up to this one."""
-        with self.recording:
+        with self.ledger_lock:
             archive.clean(self.config, self.settings, self.ledger, number, self.say)
 
     def try_out(self, entries: Iterable[Entry]) -> None:
@@ -167,7 +169,7 @@ class FileSource:
         return reader.rows(self.spark, self.config, self.settings, paths, self._schema.columns)
 
     def check_unchanged(self, entry: Entry) -> bool:
-        """Whether a file is as it was listed; one that is gone is put on record as vanished.
+        """Whether a file is as it was listed; one that is gone is entered as vanished.
 
         A changed one is handed over anew, as it is then.
         """

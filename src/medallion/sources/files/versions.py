@@ -30,7 +30,7 @@ class Versions:
 
     def __init__(self, layout: Layout, source: SourceConfig, ledger: Ledger) -> None:
         self._layout, self._source, self._ledger = layout, source, ledger
-        # What waits on record and was not handed over, or is not among it any more.
+        # What waits in the ledger and was not handed over, or is not among it any more.
         self.lost: set[tuple[str, int]] = set()
         # What a backfill asks for, which may be to look at a file again that was rejected.
         self.asked: Sequence[Request] = ()

@@ -55,7 +55,7 @@ class MessageBatch:
         """None: messages are not to be had without a job."""
         return []
 
-    def record(self, version: int | None) -> int:
+    def enter_in_ledger(self, version: int | None) -> int:
         """Write down how far each partition is taken in; how many rows hold rescued fields."""
         layout, name = self._source.config.layout, self._source.name
         found = _by_partition(layout.table(f"bronze.{name}"), version)

@@ -27,7 +27,7 @@ def rows_in_ledger(taken: Mapping[Place, Taken]) -> int:
 
 
 def is_short(layout: Layout, source: str, taken: Mapping[Place, Taken]) -> bool:
-    """Whether bronze has more rows than the ledger has on record, which its log says at once.
+    """Whether bronze has more rows than the ledger, which its log says at once.
 
     Whoever holds the topics against such a ledger takes for new, or for lost, what was taken in.
     """
@@ -35,7 +35,7 @@ def is_short(layout: Layout, source: str, taken: Mapping[Place, Taken]) -> bool:
 
 
 def make_whole(layout: Layout, source: str, batch: int) -> None:
-    """Put on record what bronze has of each partition, as what batches up to this one took in.
+    """Enter what bronze has of each partition, as what batches up to this one took in.
 
     Which topic of its name it was, nobody knows any more: one that was made anew since, and has
     as many messages by now, is gone on with.
@@ -54,7 +54,7 @@ def make_whole(layout: Layout, source: str, batch: int) -> None:
         if before.rows >= rows:
             continue
         came_again = different < rows or before.made_anew > 0
-        if came_again and not 0 <= newest <= before.batch:  # its last batch is not on record
+        if came_again and not 0 <= newest <= before.batch:  # its last batch is not in the ledger
             raise _unknown(layout, source, topic)
         whole = replace(
             before,

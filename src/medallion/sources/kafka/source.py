@@ -119,7 +119,7 @@ class KafkaSource:
         return max((each.batch for each in taken), default=-1)
 
     def make_whole(self, batch: int) -> None:
-        """Put the messages on record that bronze has rows of, and the ledger does not."""
+        """Enter the messages that bronze has rows of, and the ledger does not have."""
         ledger_repair.make_whole(self.config.layout, self.name, batch)
 
     def can_go_on(self, checkpoint: Path) -> bool:

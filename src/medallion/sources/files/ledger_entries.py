@@ -62,8 +62,8 @@ def by_file(bronze: Path, version: int | None) -> dict[str, Counts]:
 
 
 def unlisted(ledger: Ledger, handed: Iterable[Handed], found: Mapping[str, Counts]) -> list[Handed]:
-    """Files that bronze has rows of and that wait on record, though none of these were handed over:
-    the table of what was is an older copy."""
+    """Files that bronze has rows of and that wait in the ledger, though none of these were handed
+    over: the table of what was is an older copy."""
     listed = {each.file.path for each in handed}
     newest = ((ledger.newest(path), it) for path, it in found.items() if path not in listed)
     return [
@@ -132,7 +132,7 @@ def _of_rows(
     """The row of the file that bronze has rows of; None where it needs none any more.
 
     It need not be the one that was handed over: another one may have taken its place just before
-    Spark opened it. And a poll may have put something else on record under its path.
+    Spark opened it. And a poll may have entered something else under its path.
     """
     file = handed.file
     if counts.modified_at != file.modified_at:

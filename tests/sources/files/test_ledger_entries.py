@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from medallion.ops.ledger import File
-from medallion.sources.files.record import Counts, Handed, ingested
+from medallion.sources.files.ledger_entries import Counts, Handed, ingested
 from tests.support.home import Home
 
 EARLY, LATE, OTHER = 1_700_000_000_000_000, 1_700_000_060_000_000, 1_700_000_120_000_000

@@ -1,4 +1,4 @@
-"""What the queries of a stream do, put on record as they go."""
+"""What the queries of a stream do, settled as they go."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ SETTLE_SECONDS = 30.0
 SETTLE_BATCHES = 50
 
 
-class Record:
-    """The record of runs as a stream writes it; what cannot be written is told, and tried again.
+class Settler:
+    """Settles the queries of a stream; what cannot be put on record is told, and tried again.
 
     Attributes:
         missing: by query, why what it did last is not on record.
