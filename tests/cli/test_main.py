@@ -17,7 +17,7 @@ import yaml
 from medallion.cli import commands, main
 from medallion.errors import ConfigError, MedallionError, UsageError
 from medallion.inspection.balance import Balance
-from medallion.lakehouse import records, specs
+from medallion.lakehouse import small_tables, specs
 from medallion.lakehouse.layout import Layout
 from medallion.ops.ledger import Entry, Ledger
 from medallion.pipeline.report import Report
@@ -284,7 +284,7 @@ def test_a_damaged_table_is_a_line_of_what_is_shown(
     layout, told = Layout(tmp_path), {}
     for name in ("bronze.event", "quarantine.activity", "gold.device_totals", "ops.files"):
         spec = replace(specs.of(name), columns={"n": "long"})
-        records.append(layout.table(name), spec, [{"n": 1}, {"n": 2}])
+        small_tables.append(layout.table(name), spec, [{"n": 1}, {"n": 2}])
         if name != "bronze.event":
             newest = max((layout.table(name) / "_delta_log").glob("*.json"))
             newest.write_bytes(b"")

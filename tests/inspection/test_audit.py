@@ -14,7 +14,7 @@ from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.inspection import audit as module
 from medallion.inspection.audit import audit
-from medallion.lakehouse import lock, records, specs
+from medallion.lakehouse import lock, small_tables, specs
 from medallion.lakehouse.columns import OF_FILES
 from medallion.ops import topics
 from medallion.ops.ledger import INGESTED, PENDING, REJECTED, VANISHED, Entry, Ledger
@@ -74,7 +74,7 @@ def who() -> str:
 def rows(config: Config, table: str, count: int, **columns: str) -> Path:
     """A table of so many rows without values, of these columns; the file of its last commit."""
     folder = config.layout.table(table)
-    records.append(folder, replace(specs.of(table), columns=columns), [{}] * count)
+    small_tables.append(folder, replace(specs.of(table), columns=columns), [{}] * count)
     return max((folder / "_delta_log").glob("*.json"))
 
 

@@ -9,7 +9,7 @@ import pytest
 from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.inspection.balance import Balance, look, unbalanced
-from medallion.lakehouse import log, records, specs, tables
+from medallion.lakehouse import log, small_tables, specs, tables
 from medallion.ops.runs import Runs
 from tests.support import PROJECT, checkpoints
 from tests.support.home import Home
@@ -56,7 +56,7 @@ def append(config: Config, table: str, *commits: int) -> None:
     """So many rows in each commit."""
     spec = replace(specs.of(table), columns={"n": "long"})
     for rows in commits:
-        records.append(config.layout.table(table), spec, [{"n": n} for n in range(rows)])
+        small_tables.append(config.layout.table(table), spec, [{"n": n} for n in range(rows)])
 
 
 def record(config: Config, query: str, **figures: int) -> None:

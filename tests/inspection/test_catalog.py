@@ -13,7 +13,7 @@ from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.errors import UsageError
 from medallion.inspection import catalog
-from medallion.lakehouse import records
+from medallion.lakehouse import small_tables
 from medallion.lakehouse.layout import Layout
 from medallion.lakehouse.specs import TableSpec
 from medallion.ops.ledger import ARCHIVED, INGESTED, REJECTED, STATES, Entry, Ledger
@@ -152,7 +152,7 @@ def test_first_rows_are_in_the_order_of_their_groups(config: Config) -> None:
         {"window_start": start, "window_end": start + 1, "action": action, "total_events": 1}
         for start, action in ((1, "b"), (1, "c"), (1, "a"), (0, "z"))
     ]
-    records.append(config.layout.table("gold.action_counts"), spec, rows)
+    small_tables.append(config.layout.table("gold.action_counts"), spec, rows)
     (found,) = (each for each in catalog.first_rows(config, 3) if each.rows)
     assert (found.table, found.rows) == ("gold.action_counts", 4)
     assert [row[2] for row in found.first.rows] == ["z", "a", "b"]

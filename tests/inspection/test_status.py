@@ -15,7 +15,7 @@ from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.errors import UsageError
 from medallion.inspection.status import QueryStatus, status
-from medallion.lakehouse import lock, records, tables
+from medallion.lakehouse import lock, small_tables, tables
 from medallion.lakehouse.specs import TableSpec
 from medallion.ops import ledger, refresh_plan
 from medallion.ops.ledger import INGESTED, Entry, Ledger
@@ -54,7 +54,7 @@ def record(config: Config, query: str, **more: Any) -> None:
 
 def add_rows(config: Config, table: str, rows: int) -> None:
     path = config.layout.table(table)
-    records.append(path, TableSpec({"n": "long"}), [{"n": number} for number in range(rows)])
+    small_tables.append(path, TableSpec({"n": "long"}), [{"n": number} for number in range(rows)])
     log = path / "_delta_log" / f"{tables.version(path):020}.json"
     actions = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
     for action in actions:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from medallion.errors import MedallionError
-from medallion.lakehouse import records, tables
+from medallion.lakehouse import small_tables, tables
 from medallion.lakehouse.specs import TableSpec
 from medallion.ops.runs import Runs
 from tests.support.home import Home
@@ -28,7 +28,7 @@ def gold(home: Home) -> Path:
     """A table of 22 commits of one row."""
     table = home.layout.table("gold.totals")
     for n in range(22):
-        records.append(table, TableSpec({"n": "long"}), [{"n": n}])
+        small_tables.append(table, TableSpec({"n": "long"}), [{"n": n}])
     return table
 
 
@@ -97,7 +97,7 @@ def test_data_of_a_record_that_are_gone(home: Home) -> None:
 def test_data_of_bronze_that_are_gone(home: Home) -> None:
     """Nobody else has its rows; who asks is told no more than that, for it may be the audit."""
     bronze = home.layout.table("bronze.a")
-    records.append(bronze, TableSpec({"n": "long"}), [{"n": 1}])
+    small_tables.append(bronze, TableSpec({"n": "long"}), [{"n": 1}])
     (file,) = bronze.glob("*.parquet")
     file.unlink()
     with pytest.raises(MedallionError, match=r"bronze\.a: .* put its files back from a copy\.$"):

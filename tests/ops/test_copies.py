@@ -14,7 +14,7 @@ import pytest
 
 from medallion.config.loader import load
 from medallion.config.model import Config
-from medallion.lakehouse import records, specs, tables
+from medallion.lakehouse import small_tables, specs, tables
 from medallion.lakehouse.layout import Layout
 from medallion.ops import copies, due
 from medallion.ops.runs import Runs
@@ -47,7 +47,7 @@ def write(home: Home, table: str, commits: int) -> Path:
     """So many more versions of a table; the one that makes it is another one."""
     path = home.layout.table(table)
     for _ in range(commits):
-        records.append(path, replace(specs.of(table), columns={"n": "long"}), [{"n": 1}])
+        small_tables.append(path, replace(specs.of(table), columns={"n": "long"}), [{"n": 1}])
     return path
 
 

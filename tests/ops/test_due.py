@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 
 from medallion.config.loader import load
 from medallion.config.queries import queries
-from medallion.lakehouse import clock, log, records, tables
+from medallion.lakehouse import clock, log, small_tables, tables
 from medallion.lakehouse.specs import TableSpec
 from medallion.ops import due
 from medallion.ops.runs import PASSED, Runs
@@ -24,7 +24,7 @@ def test_rows_wait_that_no_commit_tells_of_any_more(home: Home, rows: int) -> No
     config = replace(home.config, gold=gold)
     query = next(query for query in queries(config) if query.name == "gold.device_totals")
     silver = config.layout.table("silver.activity")
-    records.append(silver, TableSpec({"n": "long"}), [{"n": number} for number in range(rows)])
+    small_tables.append(silver, TableSpec({"n": "long"}), [{"n": number} for number in range(rows)])
     # And a commit without rows.
     DeltaTable(silver).alter.set_table_properties({"delta.appendOnly": "true"})
     DeltaTable(silver).create_checkpoint()
@@ -44,7 +44,7 @@ def test_rows_that_no_commit_tells_of_any_more_are_judged(home: Home) -> None:
     silver, runs = home.config.layout.table("silver.activity"), Runs(home.config.layout)
     passed = {"kind": "gate", "query": "silver.activity", "state": PASSED}
     for number in range(4):
-        records.append(silver, TableSpec({"n": "long"}), [{"n": number}])
+        small_tables.append(silver, TableSpec({"n": "long"}), [{"n": number}])
         if number == 1:
             runs.write([passed | {"started_at": clock.now(), "table_version": number + 1}])
     DeltaTable(silver).alter.set_table_properties({"delta.appendOnly": "true"})

@@ -14,7 +14,7 @@ import deltalake
 import pytest
 from deltalake import DeltaTable
 
-from medallion.lakehouse import records, tables
+from medallion.lakehouse import small_tables, tables
 from medallion.lakehouse.layout import Layout
 from medallion.lakehouse.specs import TableSpec
 from medallion.ops import due
@@ -224,7 +224,7 @@ def test_a_table_that_was_made_after_its_gate_has_passed_none(
     assert due.passed(standing, "gold.g", table) == 2  # there is none
     for name in ("gold.g", "gold.h"):
         for _ in range(3):
-            records.append(layout.table(name), TableSpec({"n": "long"}), [{"n": 1}])
+            small_tables.append(layout.table(name), TableSpec({"n": "long"}), [{"n": 1}])
     assert due.passed(standing, "gold.g", table) == -1
     assert due.passed(standing, "gold.h", layout.table("gold.h")) == 2
     monkeypatch.setattr(time, "time_ns", lambda: NOON * 1000)  # a clock that was put right

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from medallion.config.loader import load
-from medallion.lakehouse import records, specs
+from medallion.lakehouse import small_tables, specs
 from medallion.pipeline.idle import work_to_do
 from medallion.spark.workload import Work
 from tests.support import PROJECT
@@ -41,7 +41,7 @@ def test_many_rows_wait_or_are_to_be_counted_anew(home: Home, table: str, name: 
     config = replace(home.config, gold=gold)
     spec = replace(specs.of(table), columns={name: "long"})
     for rows, work in ((60_000, Work.LITTLE), (60_000, Work.SOME), (400_000, Work.MUCH)):
-        records.append(home.layout.table(table), spec, [{name: n} for n in range(rows)])
+        small_tables.append(home.layout.table(table), spec, [{name: n} for n in range(rows)])
         assert work_to_do(config) == work
 
 

@@ -17,7 +17,7 @@ from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.config.publish import ToFiles
 from medallion.config.values import Duration
-from medallion.lakehouse import lock, log, records, specs, tables
+from medallion.lakehouse import lock, log, small_tables, specs, tables
 from medallion.ops.runs import Runs
 from medallion.pipeline import maintenance, table_maintenance
 from medallion.pipeline.maintenance import Maintained
@@ -47,7 +47,7 @@ def append(config: Config, times: int = MANY, table: str = BRONZE) -> Path:
     spec = replace(specs.of(table), columns={"n": "long"})
     first = tables.row_count(path)
     for n in range(first, first + times):
-        records.append(path, spec, [{"n": n}])
+        small_tables.append(path, spec, [{"n": n}])
     return path
 
 

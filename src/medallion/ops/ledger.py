@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 
-from medallion.lakehouse import clock, records
+from medallion.lakehouse import clock, small_tables
 from medallion.lakehouse.columns import FILES
 from medallion.lakehouse.layout import Layout
 from medallion.lakehouse.specs import LEDGER
@@ -116,7 +116,7 @@ class Ledger:
         if not listed:
             return
         rows = [asdict(entry) for entry in listed.values()]
-        records.upsert(self._layout.table(TABLE), LEDGER, rows, ("source", "path", "version"))
+        small_tables.upsert(self._layout.table(TABLE), LEDGER, rows, ("source", "path", "version"))
         for entry in listed.values():
             self._remember(entry)
 
@@ -135,4 +135,4 @@ def read(layout: Layout, source: str | None = None, state: str | None = None) ->
     terms = [f"{name} = '{value}'" for name, value in asked.items() if value is not None]
     where = f"where {' and '.join(terms)}" if terms else ""
     order = "order by first_seen_at, source, path, version"
-    return records.read(layout.table(TABLE), FILES, Entry, f"{where} {order}")
+    return small_tables.read(layout.table(TABLE), FILES, Entry, f"{where} {order}")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from medallion.lakehouse import records, tables
+from medallion.lakehouse import small_tables, tables
 from medallion.lakehouse.columns import RUNS, as_number
 from medallion.lakehouse.layout import Layout
 from medallion.lakehouse.specs import RECORD
@@ -103,7 +103,7 @@ class Runs:
         """Append rows of `RUNS`, all in one commit, after those that are there."""
         self._read = None  # what fails may have been written
         if listed := list(rows):
-            records.append(self._table, RECORD, listed, numbered="number")
+            small_tables.append(self._table, RECORD, listed, numbered="number")
 
     def late_rows(self, query: str) -> int:
         """The rows on record that came too late for a query's state, since its last refresh."""

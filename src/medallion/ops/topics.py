@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from medallion.lakehouse import records
+from medallion.lakehouse import small_tables
 from medallion.lakehouse.columns import TOPICS
 from medallion.lakehouse.layout import Layout
 from medallion.lakehouse.specs import LEDGER_OF_TOPICS
@@ -50,7 +50,7 @@ class Taken:
 def read(layout: Layout, source: str) -> dict[Place, Taken]:
     """The partitions of one source; no JVM."""
     where = f"where source = '{source}' order by topic, partition"
-    found = records.read(layout.table(TABLE), TOPICS, Taken, where)
+    found = small_tables.read(layout.table(TABLE), TOPICS, Taken, where)
     return {taken.place: taken for taken in found}
 
 
@@ -59,4 +59,4 @@ def write(layout: Layout, taken: Iterable[Taken]) -> None:
     rows = [asdict(each) for each in taken]
     if rows:
         keys = ("source", "topic", "partition")
-        records.upsert(layout.table(TABLE), LEDGER_OF_TOPICS, rows, keys)
+        small_tables.upsert(layout.table(TABLE), LEDGER_OF_TOPICS, rows, keys)

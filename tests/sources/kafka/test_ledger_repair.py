@@ -13,7 +13,7 @@ from medallion.config.connections import Kafka
 from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.errors import UsageError
-from medallion.lakehouse import records, specs
+from medallion.lakehouse import small_tables, specs
 from medallion.ops import topics
 from medallion.ops.topics import Taken
 from medallion.sources.kafka import broker, ledger_repair, skip
@@ -48,7 +48,7 @@ def add(config: Config, topic: str, part: int, offsets: Iterable[int], batch: in
     table = config.layout.table("bronze.event")
     row = {"_topic": topic, "_partition": part, "_rescued_data": "{}"}
     rows = [{**row, "_offset": n, "_corrupt_record": "x" if n == 2 else None} for n in offsets]
-    records.append(table, replace(specs.of("bronze.event"), columns=BRONZE), rows)
+    small_tables.append(table, replace(specs.of("bronze.event"), columns=BRONZE), rows)
     if batch >= 0:
         with max(table.glob("_delta_log/*.json")).open("a") as commit:
             commit.write(f'\n{{"txn":{{"appId":"q","version":{batch},"lastUpdated":0}}}}')

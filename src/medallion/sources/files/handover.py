@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from medallion.config.model import SourceConfig
-from medallion.lakehouse import records, tables
+from medallion.lakehouse import small_tables, tables
 from medallion.lakehouse.layout import Layout
 from medallion.lakehouse.specs import INTAKE
 from medallion.ops import copies
@@ -25,7 +25,7 @@ _FEW = 500  # so many names are quicker asked for than all are read
 
 def prepare(table: Path) -> None:
     """Make the table unless it is there, so that a stream can read it before the first file."""
-    records.append(table, INTAKE, [])
+    small_tables.append(table, INTAKE, [])
 
 
 def is_behind(layout: Layout, source: str) -> bool:
@@ -55,7 +55,7 @@ def has(layout: Layout, source: str, paths: Collection[str]) -> set[tuple[str, i
 def hand_over(layout: Layout, source: SourceConfig, files: Iterable[tuple[File, int]]) -> None:
     """Append files with their versions, as many commits as they make micro-batches."""
     for batch in _batches(layout, source, files):
-        records.append(
+        small_tables.append(
             layout.intake(source.name),
             INTAKE,
             [

@@ -1,4 +1,4 @@
-"""A few rows appended to Delta tables, put in the place of others, and read, without a JVM.
+"""Small tables: a few rows appended, put in the place of others, and read, without a JVM.
 
 Layers may be processes of their own, and all of them write the records: one after the other, from
 the making of a table to its compaction. Of two that put the same files together, Delta's writer
