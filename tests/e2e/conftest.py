@@ -17,8 +17,7 @@ from tests.support.three_nights import FIRST
 def first_night(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
     lakehouse = Lakehouse(spark, tmp_path_factory.mktemp("first") / "lakehouse")
     lakehouse.about("activity", "device_totals")
-    lakehouse.land("activity", "0.json", *FIRST)
-    lakehouse.fill()
+    lakehouse.fill_with("activity", FIRST)
     return lakehouse
 
 

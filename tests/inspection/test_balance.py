@@ -13,6 +13,7 @@ from medallion.lakehouse import log, small_tables, specs, tables
 from medallion.ops.runs import Runs
 from tests.support import PROJECT, checkpoints
 from tests.support.home import Home
+from tests.support.runs import record
 
 # 13 lines landed are 13 rows; of those 4 went to silver, 3 to quarantine, 3 came again, 3 wait.
 # (No sum is what its numbers make when they are or-ed.)
@@ -57,10 +58,6 @@ def append(config: Config, table: str, *commits: int) -> None:
     spec = replace(specs.of(table), columns={"n": "long"})
     for rows in commits:
         small_tables.append(config.layout.table(table), spec, [{"n": n} for n in range(rows)])
-
-
-def record(config: Config, query: str, **figures: int) -> None:
-    Runs(config.layout).write([{"kind": "query", "query": query, "started_at": 0, **figures}])
 
 
 def test_tables_and_records_make_the_balance(config: Config) -> None:

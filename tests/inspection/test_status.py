@@ -20,8 +20,7 @@ from medallion.lakehouse.specs import TableSpec
 from medallion.ops import ledger, refresh_plan
 from medallion.ops.ledger import INGESTED, Entry, Ledger
 from medallion.ops.refresh_plan import Plan
-from medallion.ops.runs import Runs
-from tests.support import PROJECT, checkpoints
+from tests.support import PROJECT, checkpoints, runs
 from tests.support.home import Home, tree
 
 START = 1_700_000_000_000_000  # 2023-11-14T22:13:20Z
@@ -48,8 +47,7 @@ def of(config: Config, query: str) -> QueryStatus:
 
 
 def record(config: Config, query: str, **more: Any) -> None:
-    row = {"kind": "query", "query": query, "started_at": START, "seconds": 2.0, "state": "done"}
-    Runs(config.layout).write([{**row, **more}])
+    runs.record(config, query, **{"started_at": START, "seconds": 2.0, **more})
 
 
 def add_rows(config: Config, table: str, rows: int) -> None:

@@ -25,6 +25,7 @@ from medallion.pipeline.table_maintenance import Done
 from medallion.spark.checkpoints import last_begun
 from tests.support import PROJECT, checkpoints
 from tests.support.home import Home
+from tests.support.runs import record
 
 MANY = 30
 BRONZE = "bronze.activity"
@@ -49,11 +50,6 @@ def append(config: Config, times: int = MANY, table: str = BRONZE) -> Path:
     for n in range(first, first + times):
         small_tables.append(path, spec, [{"n": n}])
     return path
-
-
-def record(config: Config, query: str, **more: Any) -> None:
-    row = {"kind": "query", "query": query, "started_at": 0, "seconds": 1.0, "state": "done"}
-    Runs(config.layout).write([{**row, **more}])
 
 
 def read_until(config: Config, path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -14,6 +13,7 @@ from medallion.pipeline.needed_versions import Need, needs, oldest
 from medallion.sources.files import handover
 from tests.support import PROJECT, checkpoints
 from tests.support.home import Home
+from tests.support.runs import record
 
 NEVER = 10**9
 
@@ -21,11 +21,6 @@ NEVER = 10**9
 @pytest.fixture
 def config(home: Home) -> Config:
     return replace(load({}, PROJECT), layout=home.layout)
-
-
-def record(config: Config, query: str, **more: Any) -> None:
-    row = {"kind": "query", "query": query, "started_at": 0, "seconds": 1.0, "state": "done"}
-    Runs(config.layout).write([{**row, **more}])
 
 
 def oldest_of(config: Config, table: str, version: int = NEVER) -> tuple[int, str] | None:

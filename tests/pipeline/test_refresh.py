@@ -48,11 +48,7 @@ def two_nights(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
     gold = dict(lakehouse.config.gold)
     gold["action_counts"] = replace(gold["action_counts"], output_mode="update")
     lakehouse.config = replace(lakehouse.config, gold=gold)
-    first, second = NIGHTS
-    lakehouse.land("event", "0.json", *first)
-    lakehouse.fill()
-    lakehouse.land("event", "1.json", *second)
-    lakehouse.fill()
+    lakehouse.fill_with("event", *NIGHTS)
     return lakehouse
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,12 @@ class Lakehouse:
         """
         for layer in layers or LAYERS:
             self.pipeline().run(layer)
+
+    def fill_with(self, source: str, *nights: Iterable[str]) -> None:
+        """Land the lines of one night after the other, and run all layers after each."""
+        for number, lines in enumerate(nights):
+            self.land(source, f"{number}.json", *lines)
+            self.fill()
 
     def about(self, *names: str) -> None:
         """Configure these sources and tables of gold, and no others."""

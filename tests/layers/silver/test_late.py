@@ -52,8 +52,7 @@ def only_events(lakehouse: Lakehouse, late: str) -> None:
 def first_night(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
     lakehouse = Lakehouse(spark, tmp_path_factory.mktemp("late") / "lakehouse")
     only_events(lakehouse, "admit")
-    lakehouse.land("event", "1.json", *FIRST)
-    assert lakehouse.night().is_good
+    lakehouse.fill_with("event", FIRST)
     return lakehouse
 
 
