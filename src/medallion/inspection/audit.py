@@ -1,4 +1,5 @@
-"""The balance of rows, from the ledger, the record of runs and the tables; no JVM."""
+"""The audit: the rows of every source balanced, at a moment at which they can be, and counted again
+where they do not add up. No JVM, but where everything is to be counted again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a table was made by: another definition would be mixed with the one that it has."""
+"""What tables are made by, and what is refused of it: another definition than that of the rows
+that a table has, and what no stream could keep account of, or do."""
 
 from __future__ import annotations
 

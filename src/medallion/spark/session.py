@@ -107,18 +107,23 @@ def spark_session(
     # Else each of Java's threads may keep what RocksDB has freed in an arena of its own.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     session = _started(builder, None if submitted else config.master)
+    _prepare(session, debug)
+    return session
+
+
+def _prepare(session: SparkSession, debug: bool) -> None:
+    """What is set in the JVM, which spark-submit may have started."""
     # What fails is told in a sentence, and much of it is dealt with: no stack traces unless asked.
     session.sparkContext.setLogLevel("ERROR" if debug else "FATAL")
     if not debug:
         PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.FATAL)
-    # ORC's times without a zone would be those of the machine: a job's JVM is on already.
+    # ORC's times without a zone would be those of the machine.
     jvm: Any = session._jvm
     zones = getattr(jvm, "java.util.TimeZone")  # and so no look for a class `java`, or `java.util`
     zones.setDefault(zones.getTimeZone("UTC"))
     for name in _CLASSES:
         setattr(jvm, name, getattr(jvm, name))
     fatal.watch(session)
-    return session
 
 
 @contextmanager

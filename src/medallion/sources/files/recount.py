@@ -1,4 +1,5 @@
-"""Files and rows counted again by Python and DataFusion, neither of which is Spark."""
+"""Files and rows counted again by Python and DataFusion, neither of which is Spark; and files that
+were put away, and no table knows."""
 
 from __future__ import annotations
 

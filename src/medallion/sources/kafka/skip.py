@@ -1,4 +1,4 @@
-"""Going on where messages are gone, because somebody said so; what is lost is put on record."""
+"""Going on where messages are gone, because somebody said so; the ledger counts what is lost."""
 
 from __future__ import annotations
 
