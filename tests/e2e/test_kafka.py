@@ -145,7 +145,7 @@ def test_no_message_is_read_twice_or_skipped(
     broker.send("shop", *(message("ann", n) for n in range(3)))
     # Cut off between bronze and the ledger.
     with monkeypatch.context() as patched:
-        patched.setattr(MessageBatch, "record", _cut_off)
+        patched.setattr(MessageBatch, "enter_in_ledger", _cut_off)
         with pytest.raises(MedallionError, match="cut off"):
             lakehouse.fill("bronze")
     assert ledger(lakehouse) == {0: (0, 0, 0, 0)}
