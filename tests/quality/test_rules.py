@@ -260,7 +260,18 @@ def test_a_suite_that_cannot_be_meant_is_refused(
     assert '"r"' in str(error.value) or "number 1" in str(error.value)
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"expectations": [1]}', '{"expectations": [{}]}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        '{"expectations": [1]}',
+        '{"expectations": [{}]}',
+        '{"expectations": [{}], "expectations": []}',
+        '{"expectations": [], "at_least": NaN}',
+        "[" * 100_000,
+    ],
+)
 def test_a_file_that_is_no_suite_is_refused(tmp_path: Path, text: str) -> None:
     path = write_suite(tmp_path, "t")
     path.write_text(text)

@@ -54,12 +54,13 @@ def read_suite(conf_dir: Path, table: str) -> tuple[Expectation, ...]:
     if not path.exists():
         return ()
     try:
-        suite = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        suite = json.loads(text, object_pairs_hook=_without_twins, parse_constant=_no_number)
         entries = [
             (e["type"], dict(e["kwargs"]), dict(e.get("meta") or {}), e.get("notes"))
             for e in suite["expectations"]
         ]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigError(
             f"{path} is not a suite of Great Expectations ({type(error).__name__}: {error}): it"
             ' must be JSON with "expectations", each with "type", "kwargs" and "meta".'
@@ -74,6 +75,20 @@ def read_suite(conf_dir: Path, table: str) -> tuple[Expectation, ...]:
 def fail(path: Path, expectation: str, problem: str) -> NoReturn:
     """Raise ConfigError of one sentence that names the file and the expectation."""
     raise ConfigError(f"{path}: expectation {expectation} {problem}.")
+
+
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object; of a key that stands twice the last one would win, and rules be gone."""
+    found = dict(pairs)
+    for key, _ in pairs if len(found) < len(pairs) else ():
+        if [key for key, _ in pairs].count(key) > 1:
+            raise ValueError(f"the key {key!r} stands twice")
+    return found
+
+
+def _no_number(text: str) -> Any:
+    """NaN and Infinity are no JSON, and no bounds: every number is below NaN."""
+    raise ValueError(f"{text} is no number")
 
 
 def _expectation(
