@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from medallion.config.loader import load
 from medallion.config.model import Config
@@ -30,6 +33,23 @@ def test_it_lands_with_any_configuration_and_once(tmp_path: Path) -> None:
         assert (landing / file.name).read_bytes() == file.read_bytes()
     assert len(list(landing.iterdir())) == 4
     assert sample.land(there) == {}
+
+
+def test_one_that_was_cut_off_lands_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a full disk: what is there of it is not taken for files of somebody else."""
+    there, copy = config(tmp_path, "event"), shutil.copyfile
+
+    def copy_half(file: Path, place: Path) -> None:
+        copy(file, place)
+        if file.name == "file2.json":
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(shutil, "copyfile", copy_half)
+    with pytest.raises(OSError, match="No space"):
+        sample.land(there)
+    monkeypatch.undo()
+    assert sample.land(there) == {"event": 4}
+    assert len(list(there.layout.landing("event").iterdir())) == 4
 
 
 def test_a_lakehouse_that_was_in_use_gets_none(tmp_path: Path) -> None:
