@@ -191,7 +191,14 @@ def test_the_state_lies_beside_the_landing_zone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ["", "[]", "{}", '{"generator": 1, "sources": {"event": {"done": {"odd": 1}}}}']
+    "content",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"generator": 1, "sources": {"event": {"done": {"odd": 1}}}}',
+        '{"generator": 1, "sources": {"event": 5}}',
+    ],
 )
 def test_a_damaged_state_is_named(tmp_path: Path, content: str) -> None:
     state = factory(tmp_path).state_path

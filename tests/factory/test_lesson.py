@@ -58,6 +58,11 @@ def test_a_landing_that_was_cut_off_is_finished_and_not_repeated(root: Path) -> 
     shown.rename(shown.with_name(".file1.json.tmp"))  # as between the note and the name
     factory.load(source="event")
     assert landed(root) == ["file1.json", "file2.json"]
+    factory.load(continuous=True, source="event")
+    last = root / "landing/event/newaction.json"
+    last.rename(last.with_name(".newaction.json.tmp"))
+    assert factory.load(source="event") == {}  # none is left, but for that
+    assert landed(root)[-1] == "newaction.json"
 
 
 def test_made_batches_come_to_an_end(root: Path) -> None:
@@ -85,6 +90,15 @@ def test_what_cannot_be_given_is_told(
 ) -> None:
     with pytest.raises(UsageError, match=told):
         DataFactory(root / "landing", given=given).load(source=source)
+
+
+@pytest.mark.parametrize("content", ["", "[1]", '{"event": 5}'])
+def test_a_damaged_memory_is_named(root: Path, content: str) -> None:
+    memory = root / "_factory/given.json"
+    memory.parent.mkdir(parents=True)
+    memory.write_text(content)
+    with pytest.raises(UsageError, match=r"given\.json is not the data factory's"):
+        DataFactory(root / "landing", given=SAMPLE).load()
 
 
 def test_nobody_elses_file_is_written_over(root: Path) -> None:

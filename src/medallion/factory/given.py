@@ -56,7 +56,6 @@ class GivenFiles:
         report = LandReport()
         with self.state.locked():
             memory = landed(self.state)
-            self._finish(source, memory)
             names = memory.setdefault(source, [])
             files = (file for file in _files(self.folder / source) if file.name not in names)
             for file, _ in zip(files, range(count), strict=False):
@@ -78,12 +77,14 @@ class GivenFiles:
         with file.open("rb") as lines:
             return LandReport(files=1, lines=sum(bool(line.strip()) for line in lines), batches=1)
 
-    def _finish(self, source: str, memory: dict[str, list[str]]) -> None:
-        """Show a file whose landing was cut off between its note and its name."""
-        for name in memory.get(source, ())[-1:]:
-            place = self.landing / source / name
-            if hidden(place).exists():
-                hidden(place).replace(place)
+    def finish(self, source: str) -> None:
+        """Show a file whose landing was cut off between its note and its name; it may be the last
+        one, after which none is left to be landed."""
+        with self.state.locked():
+            for name in landed(self.state).get(source, ())[-1:]:
+                place = self.landing / source / name
+                if hidden(place).exists():
+                    hidden(place).replace(place)
 
 
 def landed(state: StateFile) -> dict[str, list[str]]:
@@ -92,8 +93,9 @@ def landed(state: StateFile) -> dict[str, list[str]]:
     if not memory.exists():
         return {}
     try:
-        return dict(json.loads(memory.read_text(encoding="utf-8")))
-    except ValueError as error:
+        known = json.loads(memory.read_text(encoding="utf-8"))
+        return {source: list(names) for source, names in known.items()}
+    except (ValueError, TypeError, AttributeError) as error:
         raise UsageError(
             f"{memory} is not the data factory's ({error}): put it back, or land on a new root."
         ) from error

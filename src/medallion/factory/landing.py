@@ -63,7 +63,7 @@ class DataFactory:
         state = StateFile(self.state_path)
         reports = dict.fromkeys(sources, LandReport())
         with state.locked():
-            for name in [name for _ in range(batches) for name in sources]:
+            for name in (name for _ in range(batches) for name in sources):
                 reports[name] += self._land_next(state, name, rows, min(files, rows))
         return reports
 
@@ -84,6 +84,8 @@ class DataFactory:
         reports = {}
         for name, count in left.items():
             batches = max(0, count if continuous else min(count, 1))
+            if given:
+                given.finish(name)
             if batches and given:
                 reports[name] = given.land(name, batches)
             elif batches:

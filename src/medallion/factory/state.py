@@ -42,10 +42,10 @@ class StateFile:
 
     def load(self, source: str) -> Progress:
         """A source's progress; none when it never landed."""
-        plans = self._read().get(source, {})
         try:
+            plans = self._read().get(source, {})
             return Progress(**{when: BatchPlan(**plan) for when, plan in plans.items() if plan})
-        except TypeError as error:
+        except (TypeError, AttributeError) as error:
             raise self._unreadable(error) from error
 
     def save(self, source: str, progress: Progress) -> None:
