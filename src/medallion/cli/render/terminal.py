@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from io import TextIOWrapper
 from typing import Any, TextIO
 
 from medallion.errors import UsageError
@@ -90,7 +91,8 @@ def _to_nobody(file: TextIO) -> None:
 
 
 def pour(lines: Iterable[str]) -> None:
-    """Write lines that bring their ends: to a file byte for byte, to a terminal made visible.
+    """Write lines that bring their ends: to a file byte for byte, as UTF-8 whatever the language of
+    the shell, to a terminal made visible.
 
     Raises:
         UsageError: they cannot be written.
@@ -99,7 +101,10 @@ def pour(lines: Iterable[str]) -> None:
     if sys.stdout is None:
         return
     if sys.stdout.isatty():
-        lines = (visible_lines(line.rstrip("\r\n")) + "\n" for line in lines)
+        code = sys.stdout.encoding
+        lines = (_encodable(visible_lines(line.rstrip("\r\n")), code) + "\n" for line in lines)
+    elif isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")
     with _written():
         sys.stdout.writelines(lines)
         sys.stdout.flush()
