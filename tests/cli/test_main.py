@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shutil
@@ -79,6 +80,7 @@ def test_wrong_use_is_2(arguments: list[str], capsys: pytest.CaptureFixture[str]
         (UsageError("not so"), 2, "medallion: not so\n"),
         (ConfigError("a key"), 2, "medallion: a key\n"),
         (PermissionError(13, "Permission denied", "/x"), 2, "medallion: /x: Permission denied.\n"),
+        (OSError(28, "No space left on device"), 2, "medallion: No space left on device.\n"),
         (KeyboardInterrupt(), 130, "medallion: interrupted; the next run goes on from here.\n"),
         (ZeroDivisionError("by 0"), 70, "medallion crashed: ZeroDivisionError: by 0; --debug sho"),
     ],
@@ -321,13 +323,18 @@ def test_a_damaged_table_is_a_line_of_what_is_shown(
 
 
 def test_csv_is_byte_for_byte_unless_a_terminal_would_obey_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(PROJECT)
     monkeypatch.setenv("MEDALLION_HOME", str(tmp_path))
-    asked = ["sql", "--csv", "SELECT '\x1b[2J' AS v"]
-    assert main.main(asked) == 0
-    assert capsys.readouterr().out == "v\r\n\x1b[2J\r\n"
+    asked = ["sql", "--csv", "SELECT '\x1b[2Jé' AS v"]
+    for language in ("utf-8", "ascii"):
+        written = io.BytesIO()
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=language, newline=""))
+        assert main.main(asked) == 0
+        assert written.getvalue().decode() == "v\r\n\x1b[2Jé\r\n"
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert main.main(asked) == 0
-    assert capsys.readouterr().out == "v\n\\x1b[2J\n"
+    assert written.getvalue() == b"v\n\\x1b[2J\\u00e9\n"

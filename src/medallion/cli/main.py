@@ -46,8 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _unforeseen(error: Exception, debug: bool) -> int:
     """What nobody foresaw, in one line; a file or folder that the system refuses is no crash."""
-    if isinstance(error, OSError) and error.filename and error.strerror:
-        _print_error(f"medallion: {error.filename}: {error.strerror}.", debug)
+    if isinstance(error, OSError) and error.strerror:  # of a full disk there is no name
+        where = f"{error.filename}: " if error.filename else ""
+        _print_error(f"medallion: {where}{error.strerror}.", debug)
         return 2
     from medallion.spark.errors import one_line  # here: it brings Spark
 
