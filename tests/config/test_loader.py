@@ -425,7 +425,7 @@ def test_durations() -> None:
     assert Duration.of(" 2 hours ").text == str(Duration.of(" 2 hours ")) == "2 hours"
     assert Duration.of("36500 days").seconds == 36500 * 86400
     too_long = ("36501 days", f"{10**30} seconds")
-    for wrong in ("", "10", "minutes", "-1 hour", "0 days", "1.5 hours", "1 week", *too_long):
+    for wrong in ("", "10", "-1 hour", "0 days", "1.5 hours", "1 week", "1\u0663 hours", *too_long):
         with pytest.raises(ValueError, match="is not a duration"):
             Duration.of(wrong)
 

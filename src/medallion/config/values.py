@@ -29,7 +29,7 @@ class Duration:
     @classmethod
     def of(cls, text: str) -> Duration:
         """The duration that `10 minutes` or `1 hour` says; raises ValueError for anything else."""
-        match = re.fullmatch(r"([1-9]\d*) (second|minute|hour|day)s?", text.strip())
+        match = re.fullmatch(r"([1-9][0-9]*) (second|minute|hour|day)s?", text.strip())
         if not match or int(match[1]) * _UNITS[match[2]] > _LONGEST:
             raise ValueError(f"{text!r} is not a duration such as '10 minutes' or '1 hour'")
         return cls(int(match[1]) * _UNITS[match[2]], text.strip())
