@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from io import StringIO
 from pathlib import Path
 
@@ -52,4 +54,10 @@ def read(file: Path) -> dict[str, str]:
     found = dotenv_values(stream=StringIO(text))
     plain = dotenv_values(stream=StringIO(text), interpolate=False)  # a password may have a ${
     found |= {key: plain[key] for key in LOGIN if key in plain}
+    for key in set(KEYS) & set(plain) - set(LOGIN):
+        for name in re.findall(r"\$\{([^}:]+)\}", plain[key] or ""):
+            if name not in plain and name not in os.environ:  # ${DATA}/lake would be /lake
+                raise ConfigError(
+                    f"{file}: {key} takes in {name}, which is set neither there nor around it."
+                )
     return {key: value for key, value in found.items() if value}
