@@ -267,6 +267,10 @@ def test_a_suite_that_great_expectations_refuses_is_a_config_error(
     path.write_text(path.read_text().replace("expect_column_values_to_be_between", "expect_magic"))
     with pytest.raises(ConfigError, match="expect_magic"):
         Gates(tmp_path, tmp_path / "results").validate("gold.device_totals", spark.range(1))
+    shutil.copy(suite_path(CONF, "gold.device_totals"), path)
+    (tmp_path / "great_expectations/great_expectations.yml").write_text("stores: [")
+    with pytest.raises(ConfigError, match=r"great_expectations\.yml is not a Great Expectations"):
+        Gates(tmp_path, tmp_path / "results").validate("gold.device_totals", spark.range(1))
 
 
 ABOVE = "SELECT * FROM {batch} WHERE id > 2"

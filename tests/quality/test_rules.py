@@ -265,6 +265,7 @@ def test_a_suite_that_cannot_be_meant_is_refused(
     [
         "{",
         "[]",
+        '{"expectations": {}}',
         '{"expectations": [1]}',
         '{"expectations": [{}]}',
         '{"expectations": [{}], "expectations": []}',

@@ -127,6 +127,7 @@ class Gates:
     def _context(self) -> EphemeralDataContext:
         """The project in conf, but held in memory: a file context saves its data sources to it."""
         from ruamel.yaml import YAML
+        from ruamel.yaml.error import YAMLError
 
         logging.getLogger("great_expectations").setLevel(logging.ERROR)
         project = self._conf_dir / "great_expectations"
@@ -134,7 +135,7 @@ class Gates:
             config = YAML(typ="safe").load(project / "great_expectations.yml")
             store = config["stores"]["expectations_store"]["store_backend"]
             store["base_directory"] = str(project / store["base_directory"])
-        except (OSError, KeyError, TypeError) as error:
+        except (OSError, KeyError, TypeError, YAMLError) as error:
             raise ConfigError(
                 f"{project / 'great_expectations.yml'} is not a Great Expectations project with an"
                 f" expectations_store in a folder ({type(error).__name__}: {error})."

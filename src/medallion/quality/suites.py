@@ -56,6 +56,8 @@ def read_suite(conf_dir: Path, table: str) -> tuple[Expectation, ...]:
     try:
         text = path.read_text(encoding="utf-8")
         suite = json.loads(text, object_pairs_hook=_without_twins, parse_constant=_no_number)
+        if not isinstance(suite["expectations"], list):
+            raise TypeError('"expectations" is no list')
         entries = [
             (e["type"], dict(e["kwargs"]), dict(e.get("meta") or {}), e.get("notes"))
             for e in suite["expectations"]
