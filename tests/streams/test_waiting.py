@@ -92,6 +92,13 @@ def test_what_is_not_there_is_told(doors: Doors) -> None:
     streams.write(doors.df, "memory", name="doors")
     with pytest.raises(UsageError, match=r"no stream 'windows' here; there are: .*doors"):
         streams.until_stream_is_ready("windows")
+    streams.write(doors.df, "console")  # which has no name, as what a variable has that is None
+    for nothing in (None, ""):
+        with pytest.raises(UsageError, match=f"no stream {nothing!r} here"):
+            streams.until_stream_is_ready(nothing)  # type: ignore[arg-type]
+    for wrong in (None, "5"):
+        with pytest.raises(UsageError, match=f"above 0, not {wrong!r}"):
+            streams.stop_all_streams(timeout=wrong)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="timeout must be a number of seconds above 0, not 0"):
         streams.stop_all_streams(timeout=0)
     with pytest.raises(UsageError, match="timeout must be"):

@@ -105,8 +105,10 @@ def display(
 def _checked(trigger: str, **numbers: float | None) -> dict[str, Any]:
     """The trigger as Spark has it; wrong arguments are errors that name them."""
     for what, number in numbers.items():
-        if number is not None and not number > 0:
-            raise UsageError(f"{what} must be above 0, not {number!r}.")
+        kinds = int if what == "rows" else (int, float)
+        if number is not None and not (isinstance(number, kinds) and number > 0):
+            whole = "a whole number " if what == "rows" else ""
+            raise UsageError(f"{what} must be {whole}above 0, not {number!r}.")
     how = named_trigger(trigger)
     if "continuous" in how:
         # Its tasks hold cores until it ends, all of them perhaps: a job that draws would not begin.

@@ -76,7 +76,8 @@ def find(query_or_name: StreamingQuery | str) -> StreamingQuery:
         return keep(query_or_name)
     there = queries()
     for query in there:
-        if query_or_name in (query.name, query.id, query.runId):
+        # None is no name, though it is what a stream without one has.
+        if query_or_name and query_or_name in (query.name, query.id, query.runId):
             return query
     names = ", ".join(sorted(label(query) for query in there)) or "none at all"
     raise UsageError(f"There is no stream {query_or_name!r} here; there are: {names}.")

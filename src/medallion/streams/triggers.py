@@ -21,13 +21,13 @@ def trigger(text: str) -> dict[str, Any]:
     Raises:
         UsageError: the text is none of these.
     """
-    words = " ".join(text.split())
+    words = " ".join(str(text).split())
     if words == ONCE:
         return {"once": True}
     if words == AVAILABLE_NOW:
         return {"availableNow": True}
     is_continuous = words.split(" ")[0] == CONTINUOUS
-    interval = words.removeprefix(CONTINUOUS).strip()
+    interval = words.removeprefix(f"{CONTINUOUS} ")
     if words == DEFAULT:
         return {"processingTime": "0 seconds"}
     if words == CONTINUOUS:

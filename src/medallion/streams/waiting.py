@@ -165,6 +165,6 @@ def _until(reached: Callable[[], bool], query: StreamingQuery, timeout: float) -
 
 
 def _checked(timeout: float) -> float:
-    if not timeout > 0:
+    if not (isinstance(timeout, (int, float)) and timeout > 0):
         raise UsageError(f"timeout must be a number of seconds above 0, not {timeout!r}.")
     return min(timeout, _LONGEST)

@@ -71,6 +71,8 @@ def write(
         writer = writer.queryName(name)
     goal = _goal(sink, to, name, given)
     if checkpoint is not None:
+        if sink == "delta":
+            _refuse_within(Path(str(to)), checkpoint)
         _refuse_claimed(checkpoint, goal)
         writer = writer.option("checkpointLocation", str(checkpoint))
     try:
@@ -131,11 +133,12 @@ def _missing(
         return "`to`, a function of a DataFrame and a batch id"
     if sink == "foreach" and not (callable(to) or hasattr(to, "process")):
         return "`to`, a function of a row, or an object with a method `process`"
-    if sink == "memory" and not re.fullmatch(r"[A-Za-z_]\w*", name or ""):
+    if sink == "memory" and not re.fullmatch(r"[A-Za-z_]\w*", str(name or "")):
         return f"`name`, letters, digits and _, which its table gets; not {name!r}"
     if sink == "kafka" and (missing := _missing_for_kafka(df, to, options)):
         return missing
-    if sink in _LASTING and not checkpoint:
+    is_named = isinstance(checkpoint, (str, Path)) and str(checkpoint).strip()
+    if not is_named and (checkpoint or sink in _LASTING):
         return (
             "`checkpoint`, a folder that keeps how far the stream has come; without one a restart "
             "would begin anew"
@@ -153,6 +156,18 @@ def _missing_for_kafka(df: DataFrame, to: Any, options: Mapping[str, str]) -> st
     if to is None and "topic" not in df.columns:
         return "`to`, the topic to write into, or a column `topic`"
     return None
+
+
+def _refuse_within(table: Path, checkpoint: Path) -> None:
+    """A VACUUM takes all that no commit names, but for folders that begin with _: the checkpoint,
+    too, and the next start would write all rows once more."""
+    if checkpoint.is_relative_to(table):
+        below = checkpoint.relative_to(table).parts
+        if not (below and below[0].startswith("_")):
+            raise UsageError(
+                f"The checkpoint {checkpoint} lies in the table's own folder, where a VACUUM would "
+                f"remove it: take one beside it, or {table / '_checkpoints'}."
+            )
 
 
 def _refuse_active(checkpoint: Path) -> None:
