@@ -10,6 +10,7 @@ from threading import Event
 from traceback import format_exception
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 from py4j.protocol import Py4JError
@@ -100,6 +101,17 @@ def test_what_a_batch_failed_of_is_raised_in_words_alone() -> None:
 
 # A regular expression of an alternative, repeated: its stack grows with the text.
 OVERFLOWING = "repeat('a', 5000000) rlike '(a|b)*c'"
+
+
+def test_what_a_function_failed_of_is_told_without_the_way_that_it_came() -> None:
+    """As a full disk where changes are published; Java's root of that is a trace of Python's."""
+    sink = Sink(lambda rows, batch: None)
+    sink.failure = MedallionError("batch 2: [TASK_WRITE_FAILED] no file (No space left on device)")
+    failed = Mock()
+    failed._jsq.exception().get().cause().getCause.return_value = None
+    failed._jsq.exception().get().cause().toString.return_value = "py4j.Py4JException: Traceback"
+    run = Run("publish.t.files", failed, Path("none"), 1, sink)
+    assert run.error() == str(sink.failure)
 
 
 def test_a_query_that_fails_of_a_fatal_error_names_it(spark: SparkSession, tmp_path: Path) -> None:

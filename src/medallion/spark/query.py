@@ -180,7 +180,9 @@ class Run:
         told = str(failure) if failure else one_line(str(exception))
         if _WORDLESS in told:
             return fatal.root_cause(self.query) or "an error of Java"
-        if any(n in told for n in _NO_CAUSE) and (why := fatal.root_cause(self.query)) not in told:
+        # To Java, the root of what our own function failed of is that Python failed.
+        is_wanting = not failure and any(name in told for name in _NO_CAUSE)
+        if is_wanting and (why := fatal.root_cause(self.query)) not in told:
             told += f" ({why})"
         return remedies.explain(told, self.name)
 
