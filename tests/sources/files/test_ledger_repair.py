@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
 from medallion.config.values import Duration
 from medallion.inspection.audit import audit
@@ -22,10 +24,11 @@ from tests.support.lines import row
 NIGHTS = 6
 
 
-@pytest.fixture
-def home(lakehouse: Lakehouse) -> Lakehouse:
+@pytest.fixture(scope="module")
+def nights(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
     """Nights of a file each, after which maintenance has removed the files of the first ones. Of
     one file two versions came, and of the first night the ledger is kept as a copy."""
+    lakehouse = Lakehouse(spark, tmp_path_factory.mktemp("nights") / "lakehouse")
     home = only(lakehouse, clean_source="off", allow_overwrites=True)
     policy = replace(home.config.maintain, retention=Duration.of("1 second"), compact_from=2)
     home.config = replace(home.config, maintain=policy)
@@ -42,6 +45,12 @@ def home(lakehouse: Lakehouse) -> Lakehouse:
         assert 0 in log.commits(table)
         assert log.readable_from(table) > 3
     return home
+
+
+@pytest.fixture
+def home(nights: Lakehouse, tmp_path: Path) -> Lakehouse:
+    """A copy, to lose something of."""
+    return nights.copy(tmp_path / "lakehouse")
 
 
 def each_once(home: Lakehouse, last: int) -> None:
