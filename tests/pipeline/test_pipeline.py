@@ -101,26 +101,27 @@ def test_a_gold_table_is_not_made_by_two_definitions(lakehouse: Lakehouse) -> No
         refuse_another(config, "gold.t", *both, in_order=["measure"])
     assert lakehouse.rows("gold.action_counts") == before
     assert sum(row[-1] for row in lakehouse.rows("gold.user_activity", "total_events")) == 4
-    refresh.refresh(lakehouse.pipeline(), "gold.action_counts")
-    columns = ("window_start", "window_end", "total_events")
-    assert lakehouse.rows("gold.action_counts", *columns) == [
-        ("2018-03-02 10:05:00", "2018-03-02 10:10:00", 2)
-    ]
-    spelled_otherwise = otherwise(other, window=Duration.of("300 seconds"))
+    counts = ("window_start", "window_end", "total_events")
+    spelled_otherwise = otherwise(gold["action_counts"], window=Duration.of("600 seconds"))
     lakehouse.config = replace(lakehouse.config, gold={"action_counts": spelled_otherwise})
-    lakehouse.land("event", "3.json", line.replace("07", "09"))
-    lakehouse.fill()
-    assert lakehouse.rows("gold.action_counts", "total_events") == [(3,)]
+    lakehouse.fill("gold")
+    ten_minutes = [("2018-03-02 10:00:00", "2018-03-02 10:10:00", 2)]
+    assert lakehouse.rows("gold.action_counts", *counts) == ten_minutes
+    lakehouse.config = replace(lakehouse.config, gold={"action_counts": other})
+    refresh.refresh(lakehouse.pipeline(), "gold.action_counts")
+    five_minutes = [("2018-03-02 10:05:00", "2018-03-02 10:10:00", 2)]
+    assert lakehouse.rows("gold.action_counts", *counts) == five_minutes
     # Without its checkpoint it is counted anew, whatever its columns are then.
     shutil.rmtree(lakehouse.config.layout.checkpoint("gold.action_counts"))
     measures = {"device": "max(device)", "total_events": "string(count(*))"}
     anew = otherwise(other, measure=measures)
     lakehouse.config = replace(lakehouse.config, gold={"action_counts": anew})
-    for night in (4, 5):
-        lakehouse.land("event", f"{night}.json", line.replace("07", f"1{night - 1}"))
-        lakehouse.fill()
+    lakehouse.fill("gold")
+    assert lakehouse.rows("gold.action_counts", *measures) == [("p", "2")]
+    lakehouse.land("event", "3.json", line.replace("07", "09"), line.replace("07", "13"))
+    lakehouse.fill()
     rows = lakehouse.rows("gold.action_counts", "window_start", *measures)
-    assert rows == [("2018-03-02 10:05:00", "p", "3"), ("2018-03-02 10:10:00", "p", "2")]
+    assert rows == [("2018-03-02 10:05:00", "p", "3"), ("2018-03-02 10:10:00", "p", "1")]
     log = (lakehouse.config.layout.table("gold.action_counts") / "_delta_log").glob("*.json")
     assert sum('"metaData"' in commit.read_text() for commit in log) == 2, "made, and anew"
 
