@@ -211,9 +211,10 @@ def test_no_layout_changes_what_a_line_says(spark: SparkSession, shape: str, fir
     layout = LineLayout.of([shape.format("more", first), shape.format("x", first)], FLAT)
     rows = on_all_paths(spark, lines, FLAT, layout)
     same = " and ".join(f"exact.`{name}` <=> {VALUE[name]}" for name in FLAT)
-    wrong = rows.where(f"_is_same and not ({same} and exact._corrupt_record is null)")
-    assert [row.value for row in wrong.select("value").collect()] == []
-    for row in rows.where("_is_same").collect():
+    is_right = F.expr(f"{same} and exact._corrupt_record is null").alias("is_right")
+    found = rows.where("_is_same").select("value", "_more", is_right).collect()
+    assert [row.value for row in found if row.is_right is not True] == []
+    for row in found:
         more = {k: v for k, v in json.loads(row.value).items() if k not in FLAT}
         assert json.loads(row._more or "{}") == more, row.value
 
