@@ -140,6 +140,7 @@ def test_no_message_is_read_twice_or_skipped(
     spark: SparkSession, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lakehouse = reading(spark, tmp_path, broker.server, topics=["shop"])
+    lakehouse.config = replace(lakehouse.config, gold={})
     checkpoint = lakehouse.config.layout.checkpoint("bronze.clicks")
     broker.create("shop")
     broker.send("shop", *(message("ann", n) for n in range(3)))
