@@ -29,11 +29,15 @@ def home(lakehouse: Lakehouse) -> Lakehouse:
     return only(lakehouse)
 
 
-def fails_once(monkeypatch: pytest.MonkeyPatch, name: str, at_its_end: bool = False) -> None:
-    """The process dies at a place, once; what it did before stays done."""
+def fails_once(
+    monkeypatch: pytest.MonkeyPatch, name: str, at_its_end: bool = False, batch: int | None = None
+) -> None:
+    """The process dies at a place, once, of one batch or the next; what it did before stays."""
     whole = getattr(FileBatch, name)
 
     def cut_off(self: FileBatch, *arguments: Any) -> Any:
+        if batch not in (None, self._number):
+            return whole(self, *arguments)
         monkeypatch.setattr(FileBatch, name, whole)
         if at_its_end:
             whole(self, *arguments)
@@ -48,30 +52,34 @@ def run_cut_off(home: Lakehouse) -> None:
         query.await_all(flow.ran for flow in start(home.pipeline(), "bronze"))
 
 
-@pytest.mark.parametrize(
-    ("name", "at_its_end"),
-    [("read", False), ("enter_in_ledger", False), ("enter_in_ledger", True)],
-    ids=["before the rows", "between rows and ledger", "between ledger and checkpoint"],
-)
-def test_a_batch_that_was_cut_off_gives_every_row_once(
-    home: Lakehouse, monkeypatch: pytest.MonkeyPatch, name: str, at_its_end: bool
+def test_batches_that_were_cut_off_give_every_row_once(
+    home: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home.land("activity", "a.json", row(1), "{broken", row(2, new=1))
-    home.land("activity", "b.json", row(3))
-    fails_once(monkeypatch, name, at_its_end)
-    run_cut_off(home)
-    home.land("activity", "c.json", row(4))
+    """Before their rows, between rows and ledger, and between ledger and checkpoint."""
+    places = (("read", False), ("enter_in_ledger", False), ("enter_in_ledger", True))
+    expected, found = {}, []
+    for batch, (name, at_its_end) in enumerate(places):
+        index = 3 * batch
+        rescued = row(index + 1, **{f"new{batch}": 1})  # as a field is whose name comes first
+        home.land("activity", f"a{batch}.json", row(index), "{broken", rescued)
+        home.land("activity", f"b{batch}.json", row(index + 2))
+        fails_once(monkeypatch, name, at_its_end, batch)  # and the one before it ends
+        run_cut_off(home)
+        expected[f"a{batch}.json", 1] = (INGESTED, batch, 3, 1, 1)
+        expected[f"b{batch}.json", 1] = (INGESTED, batch, 1, 0, 0)
+        found.append(
+            {state for (file, _), (state, *_) in counts(home).items() if str(batch) in file}
+        )
+    assert found == [{PENDING}, {PENDING}, {INGESTED}], "each was cut off where it was to be"
+    home.land("activity", "last.json", row(9))
     home.fill("bronze")
-    assert [i for (i,) in home.rows("bronze.activity", "Index")].count(None) == 1
-    assert sorted(i for (i,) in home.rows("bronze.activity", "Index") if i) == [1, 2, 3, 4]
-    assert counts(home) == {
-        ("a.json", 1): (INGESTED, 0, 3, 1, 1),
-        ("b.json", 1): (INGESTED, 0, 1, 0, 0),
-        ("c.json", 1): (INGESTED, 1, 1, 0, 0),
-    }
-    found = audit(home.config, everything=True)
-    assert found.findings == ()
-    assert found.balances["activity"].landed_lines == 5
+    rows = [i for (i,) in home.rows("bronze.activity", "Index")]
+    assert rows.count(None) == 3
+    assert sorted(i for i in rows if i is not None) == list(range(10))
+    assert counts(home) == {**expected, ("last.json", 1): (INGESTED, 3, 1, 0, 0)}
+    audited = audit(home.config, everything=True)
+    assert audited.findings == ()
+    assert audited.balances["activity"].landed_lines == 13
 
 
 @pytest.mark.parametrize("lost", ["checkpoint", "commit of the intake"])
