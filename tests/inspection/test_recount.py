@@ -77,7 +77,7 @@ def made(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Config:
     lakehouse.land("event", "old.json", *old)
     torn = lakehouse.land("event", "torn.json.gz")
     torn.write_bytes(gzip.compress(event("10:03:00", "open").encode() * 99)[:-9])
-    lakehouse.fill()
+    lakehouse.fill("bronze", "silver")
     packed = lakehouse.land("event", "2.json.gz")
     packed.write_bytes(gzip.compress(f"{event('10:08:00', 'close')}\n".encode()))
     lakehouse.fill()
