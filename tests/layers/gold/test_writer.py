@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import arro3.core as arrow
+from deltalake import write_deltalake
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
@@ -39,6 +42,20 @@ def silver(lakehouse: Lakehouse, number: int) -> DataFrame:
     return frame.selectExpr("timestamp(event_at) as event_at", "device", "action").coalesce(1)
 
 
+def write(lakehouse: Lakehouse, rows: list[tuple[str, str | None, str]]) -> None:
+    """Add rows to silver's table, without Spark."""
+    moments = [datetime.fromisoformat(f"2018-03-02T{time}+00:00") for time, *_ in rows]
+    micros = [round(moment.timestamp()) * 1_000_000 for moment in moments]
+    at = arrow.Array(micros, arrow.DataType.int64())
+    texts = [[row[n] for row in rows] for n in (1, 2)]
+    columns = [
+        at.cast(arrow.DataType.timestamp("us", tz="UTC")),
+        *(arrow.Array(column, arrow.DataType.string()) for column in texts),
+    ]
+    table = arrow.Table.from_arrays(columns, names=["event_at", "device", "action"])
+    write_deltalake(lakehouse.config.layout.table("silver.event"), table, mode="append")
+
+
 def test_groups_that_a_batch_touches_are_counted_anew(spark: SparkSession, tmp_path: Path) -> None:
     """In windows, without windows, and without groups; a batch that runs twice counts once."""
     lakehouse = Lakehouse(spark, tmp_path / "größe 50% #1")
@@ -52,14 +69,13 @@ def test_groups_that_a_batch_touches_are_counted_anew(spark: SparkSession, tmp_p
         path = config.layout.table(f"gold.{table.name}")
         tables.create(path, made.schema.json(), config.maintain.properties(specs.GOLD))
     none = silver(lakehouse, 0).limit(0)
-    none.write.format("delta").save(str(config.layout.table("silver.event")))
+    write(lakehouse, [])
     Merge(spark, config, everything)(none, 0)
     assert lakehouse.rows("gold.everything") == []
     counts = []
     for number in range(len(BATCHES)):
         batch = silver(lakehouse, number)
-        path = config.layout.table("silver.event")
-        batch.write.format("delta").mode("append").save(str(path))
+        write(lakehouse, BATCHES[number])
         for table in [*gold, actions] if number == 1 else gold:
             merge = Merge(lakehouse.spark, config, table)
             read = Observation()
