@@ -380,6 +380,7 @@ def test_who_wins(tmp_path: Path) -> None:
         (b"MEDALLION_MASTER=spark\n", "MEDALLION_MASTER: 'spark' is none of local, local"),
         (b"MEDALLION_MASTER=local[0]\n", "MEDALLION_MASTER: 'local\\[0\\]' is none of local"),
         (b"MEDALLION_KAFKA_LOGIN=x\n", "line 1: MEDALLION_KAFKA_LOGIN is not a known key"),
+        (b"MEDALLION_HOME=$HOME/lake", r"has \$HOME: write \$\{HOME\}"),
         (b"MEDALLION_HOME=${NOT_SET}/lake", "takes in NOT_SET, which is set neither"),
     ],
 )
