@@ -9,11 +9,12 @@ from deltalake import DeltaTable
 
 from medallion.config.loader import load
 from medallion.config.queries import queries
-from medallion.lakehouse import clock, log, small_tables, tables
+from medallion.lakehouse import clock, small_tables, tables
 from medallion.lakehouse.specs import TableSpec
 from medallion.ops import due
 from medallion.ops.runs import PASSED, Runs
 from tests.support import PROJECT, checkpoints
+from tests.support.cleaned_logs import forget_commits
 from tests.support.home import Home
 
 
@@ -27,11 +28,7 @@ def test_rows_wait_that_no_commit_tells_of_any_more(home: Home, rows: int) -> No
     small_tables.append(silver, TableSpec({"n": "long"}), [{"n": number} for number in range(rows)])
     # And a commit without rows.
     DeltaTable(silver).alter.set_table_properties({"delta.appendOnly": "true"})
-    DeltaTable(silver).create_checkpoint()
-    newest = max(log.commits(silver))
-    for version, commit in log.commits(silver).items():
-        if version < newest:
-            commit.unlink()
+    newest = forget_commits(silver)
     assert due.has_input(config, query.name, silver) == (rows > 0)
     assert due.waiting_rows(config, query) == rows
     checkpoints.done(config.layout, query.name, 0, newest + 1, of=tables.identity(silver))
@@ -48,11 +45,7 @@ def test_rows_that_no_commit_tells_of_any_more_are_judged(home: Home) -> None:
         if number == 1:
             runs.write([passed | {"started_at": clock.now(), "table_version": number + 1}])
     DeltaTable(silver).alter.set_table_properties({"delta.appendOnly": "true"})
-    DeltaTable(silver).create_checkpoint()
-    newest = max(log.commits(silver))
-    for version, commit in log.commits(silver).items():
-        if version < newest:
-            commit.unlink()
+    newest = forget_commits(silver)
     assert due.is_to_be_judged(home.config, runs.standing, "silver.activity")
     runs.write([passed | {"started_at": clock.now(), "table_version": newest}])
     assert not due.is_to_be_judged(home.config, runs.standing, "silver.activity")

@@ -54,11 +54,11 @@ def read(file: Path) -> dict[str, str]:
     found = dotenv_values(stream=StringIO(text))
     plain = dotenv_values(stream=StringIO(text), interpolate=False)  # a password may have a ${
     found |= {key: plain[key] for key in LOGIN if key in plain}
-    for key in set(KEYS) & set(plain) - set(LOGIN):
-        written = plain[key] or ""
-        if bare := re.search(r"\$([A-Za-z_]\w*)", written):  # a folder of that very name
+    for key in (key for key in KEYS if key not in LOGIN):
+        value = plain.get(key) or ""
+        if bare := re.search(r"\$([A-Za-z_]\w*)", value):  # a folder of that very name
             raise ConfigError(f"{file}: {key} has {bare[0]}: write ${{{bare[1]}}}.")
-        for name in re.findall(r"\$\{([^}:]+)\}", written):
+        for name in re.findall(r"\$\{([^}:]+)\}", value):
             if name not in plain and name not in os.environ:  # ${DATA}/lake would be /lake
                 raise ConfigError(
                     f"{file}: {key} takes in {name}, which is set neither there nor around it."

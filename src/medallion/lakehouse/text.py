@@ -18,3 +18,8 @@ def visible(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def refuse_constant(name: str) -> None:
+    """Raise ValueError for NaN and Infinity: for Python's parser, which takes them for JSON."""
+    raise ValueError(f"{name} is not JSON")

@@ -23,11 +23,6 @@ IS_FLAT = (
 )
 
 
-def refuse_constant(name: str) -> None:
-    """Raise ValueError for NaN and Infinity: for Python's parser, which takes them for JSON."""
-    raise ValueError(f"{name} is not JSON")
-
-
 def sealed(text: str) -> str:
     """SQL: the JSON values in a column of text, one after the other, and at last its md5.
 

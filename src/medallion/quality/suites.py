@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from medallion.errors import ConfigError
+from medallion.lakehouse.text import refuse_constant
 
 BY_QUERY = "unexpected_rows_expectation"
 BETWEEN = "expect_column_values_to_be_between"
@@ -55,7 +56,7 @@ def read_suite(conf_dir: Path, table: str) -> tuple[Expectation, ...]:
         return ()
     try:
         text = path.read_text(encoding="utf-8")
-        suite = json.loads(text, object_pairs_hook=_without_twins, parse_constant=_no_number)
+        suite = json.loads(text, object_pairs_hook=_without_twins, parse_constant=refuse_constant)
         if not isinstance(suite["expectations"], list):
             raise TypeError('"expectations" is no list')
         entries = [
@@ -81,16 +82,10 @@ def fail(path: Path, expectation: str, problem: str) -> NoReturn:
 
 def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object; of a key that stands twice the last one would win, and rules be gone."""
-    found = dict(pairs)
-    for key, _ in pairs if len(found) < len(pairs) else ():
-        if [key for key, _ in pairs].count(key) > 1:
-            raise ValueError(f"the key {key!r} stands twice")
-    return found
-
-
-def _no_number(text: str) -> Any:
-    """NaN and Infinity are no JSON, and no bounds: every number is below NaN."""
-    raise ValueError(f"{text} is no number")
+    names = [name for name, _ in pairs]
+    if twins := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"the key {twins[0]!r} stands twice")
+    return dict(pairs)
 
 
 def _expectation(

@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import types as T
 
 from medallion.config.values import folded
-from medallion.parsing.json_text import refuse_constant
+from medallion.lakehouse.text import refuse_constant
 from medallion.parsing.times import is_time
 from medallion.schema.names import MOST_COLUMNS, is_plain
 

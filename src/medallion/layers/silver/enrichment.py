@@ -143,14 +143,13 @@ class Enrichment:
         """
         folder, then = self._checkpoint / _NOTE, checkpoints.noted(self._checkpoint, _NOTE)
         last = folder / str(then["of"]) if then else None
-        is_there = last is not None and last.is_dir()
-        is_held = last is not None and recovery.has_written(self._checkpoint, self._targets, batch)
-        if last and is_there and is_held:
+        is_held = last and recovery.has_written(self._checkpoint, self._targets, batch)
+        if last and is_held and last.is_dir():
             return last
         reference = self._look()
         now = hashlib.sha256(f"{reference.version} {self._ddl}".encode()).hexdigest()
         copy = folder / now
-        if copy == last and is_there:
+        if copy == last and copy.is_dir():
             return copy
         if copy != last and is_held:
             name = self._checkpoint.name

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from medallion.config.model import TYPED, SourceConfig
-from medallion.parsing.json_text import refuse_constant
+from medallion.lakehouse.text import refuse_constant
 from medallion.sources.files import typed_counts
 from medallion.sources.files.codecs import opened
 

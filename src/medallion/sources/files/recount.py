@@ -32,8 +32,9 @@ def recount(config: Config, source: SourceConfig) -> Recount:
     layout, put_away = config.layout, _put_away(config, source)  # before the ledger is asked
     entries = ledger.read(layout, source.name)
     bronze = {key: rows.all for key, rows in in_bronze(layout, source.name).items()}
-    findings, unread = _differing(config, source, entries, bronze)
-    findings += _gone_from_rejected(layout, entries)
+    newest = ledger.newest(entries)
+    findings, unread = _differing(config, source, entries, newest, bronze)
+    findings += _gone_from_rejected(layout, entries, newest)
     findings += _unknown(layout, source, _known(layout, source, entries, bronze), put_away)
     told = f"{unread:,} files are deleted or overwritten, and cannot be counted again: the "
     notes = [f"{source.name}: {told}ledger's figures stand for them."] if unread else []
@@ -41,11 +42,14 @@ def recount(config: Config, source: SourceConfig) -> Recount:
 
 
 def _differing(
-    config: Config, source: SourceConfig, entries: list[Entry], bronze: Mapping[Key, int]
+    config: Config,
+    source: SourceConfig,
+    entries: list[Entry],
+    newest: Mapping[str, Entry],
+    bronze: Mapping[Key, int],
 ) -> tuple[list[str], int]:
     """The files of which the ledger or bronze has other rows; how many files cannot be counted."""
     findings, unread = [], 0
-    newest = ledger.newest(entries)
     taken: dict[Key, list[Entry]] = defaultdict(list)
     for entry in (entry for entry in entries if entry.state in TAKEN):
         # Versions of a file may share a time, and are then one to bronze.
@@ -90,9 +94,10 @@ def _count(config: Config, source: SourceConfig, entry: Entry, newest: int) -> _
     return _Counted(known, problem=problem)
 
 
-def _gone_from_rejected(layout: Layout, entries: list[Entry]) -> list[str]:
+def _gone_from_rejected(
+    layout: Layout, entries: list[Entry], newest: Mapping[str, Entry]
+) -> list[str]:
     """Rejected files may be repaired and land anew; gone without that, they are lost."""
-    newest = ledger.newest(entries)
     moved = ((e.path, e.moved_to) for e in entries if e.state == REJECTED and newest[e.path] is e)
     return [
         f"{path} was rejected, and {place} is not there any more."

@@ -1,0 +1,19 @@
+"""Delta logs as maintenance leaves them in time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from deltalake import DeltaTable
+
+from medallion.lakehouse import log
+
+
+def forget_commits(table: Path) -> int:
+    """Remove all commits but the newest, whose version is returned, after a checkpoint of it."""
+    DeltaTable(table).create_checkpoint()
+    newest = max(log.commits(table))
+    for version, commit in log.commits(table).items():
+        if version < newest:
+            commit.unlink()
+    return newest
