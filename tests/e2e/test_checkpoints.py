@@ -70,6 +70,13 @@ def test_a_checkpoint_that_is_gone(filled: Lakehouse) -> None:
     (layout.checkpoint("gold.device_totals") / "metadata").write_text("")  # a machine stopped
     lakehouse.fill("gold")
     assert lakehouse.rows("gold.device_totals") == DEVICES
+    # Killed as it wrote its first plan. Spark begins no query beside what is left then.
+    for part in ("offsets", "commits"):
+        shutil.rmtree(layout.checkpoint("gold.device_totals") / part)
+        (layout.checkpoint("gold.device_totals") / part).mkdir()
+    (layout.checkpoint("gold.device_totals") / "offsets/.0.1a.tmp").touch()
+    lakehouse.fill("gold")
+    assert lakehouse.rows("gold.device_totals") == DEVICES
     layout.table("bronze.activity").rename(lakehouse.root / "away")
     with pytest.raises(MedallionError, match=r"bronze/activity is gone, and nothing else has all"):
         lakehouse.fill("bronze")

@@ -52,16 +52,15 @@ def test_a_whole_checkpoint_is_left_alone(checkpoint: Path) -> None:
 def test_a_torn_plan_that_has_written_nothing_is_made_again(checkpoint: Path) -> None:
     plan = checkpoint / "offsets/3"
     plan.write_text('v1\n{"batchWat')
-    checksums = [
-        checkpoint / name for name in ("offsets/.2.crc", "offsets/.3.crc", "commits/.3.crc")
-    ]
-    for checksum in checksums:
-        checksum.touch()
+    names = ("2.crc", "3.crc", "4.0a.tmp", ".4.0a.tmp.crc")
+    hidden = [checkpoint / f"offsets/.{name}" for name in names] + [checkpoint / "commits/.3.crc"]
+    for file in hidden:
+        file.touch()
     table = written(checkpoint.with_name("table"), 2)
     assert recovery.repair(checkpoint, (table,)) is None
     assert checkpoints.last_begun(checkpoint) == 2
     # Hadoop would not put another file beside a checksum that it did not write.
-    assert [checksum.exists() for checksum in checksums] == [True, False, False]
+    assert [file.exists() for file in hidden] == [True, False, False, False, False]
 
 
 def test_a_torn_plan_that_has_written_is_not(checkpoint: Path) -> None:

@@ -26,7 +26,7 @@ def repair(checkpoint: Path, targets: Sequence[Path]) -> Path | None:
     Returns:
         The part that is torn or missing and beyond repair; None where all is well.
     """
-    checkpoints.forget_checksums(checkpoint)
+    checkpoints.forget_remnants(checkpoint)
     while part := checkpoints.torn(checkpoint):
         batch = checkpoints.last_begun(checkpoint)
         is_end = part == checkpoint / "commits" / str(batch)
@@ -37,7 +37,7 @@ def repair(checkpoint: Path, targets: Sequence[Path]) -> Path | None:
         if is_plan and has_written(checkpoint, targets, batch):
             return part
         part.unlink()
-        checkpoints.forget_checksums(checkpoint)
+        checkpoints.forget_remnants(checkpoint)
     return None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -169,16 +170,22 @@ def torn(checkpoint: Path) -> Path | None:
     return next((part for part in parts if not _is_whole(part)), None)
 
 
-def forget_checksums(checkpoint: Path) -> None:
-    """Remove the checksums of offsets and commits that are gone.
+def forget_remnants(checkpoint: Path) -> None:
+    """Remove what is left of offsets and commits that are gone or were never whole, and of the
+    state of a query that has not planned a batch.
 
     Hadoop renames a file together with its checksum: where an old one lies, Spark says that
-    another query uses the checkpoint, and next time that the file is spoilt.
+    another query uses the checkpoint, and next time that the file is spoilt. And for the first
+    batch it wants all three folders empty, without so much as a file that was cut off as it was
+    written (spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart).
     """
     for log in ("offsets", "commits"):
-        for checksum in (checkpoint / log).glob(".*.crc"):
-            if not checksum.with_name(checksum.name[1 : -len(".crc")]).exists():
-                checksum.unlink(missing_ok=True)
+        for hidden in (checkpoint / log).glob(".*"):
+            of = hidden.name[1 : -len(".crc")]
+            if not (of.isdigit() and hidden.with_name(of).exists()):
+                hidden.unlink(missing_ok=True)
+    if max(last_begun(checkpoint), last_committed(checkpoint)) < 0:
+        shutil.rmtree(checkpoint / "state", ignore_errors=True)
 
 
 def delta_beginning(table: str, version: int) -> dict[str, Any]:
