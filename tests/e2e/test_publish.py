@@ -130,8 +130,12 @@ def newest(changes: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return sorted((*key, total) for key, total in rows.items())
 
 
+def _full(*_: Any) -> None:
+    raise OSError("full")
+
+
 def test_changes_of_gold_are_published(
-    lakehouse: Lakehouse, broker: Broker, tmp_path: Path
+    lakehouse: Lakehouse, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     to_topic = {"servers": [broker.server], "topic": "counts"}
     outputs = {"kafka": to_topic, "files": {"format": "json"}}
@@ -184,10 +188,13 @@ def test_changes_of_gold_are_published(
     shutil.rmtree(lakehouse.config.layout.checkpoint(FILES))
     with pytest.raises(UsageError, match=f"medallion refresh {FILES}"):
         lakehouse.fill("publish")
-    refresh.refresh(lakehouse.pipeline(), FILES)
-    assert [newest(batch) for batch in in_files(lakehouse)] == [expected]
-    lakehouse.fill("publish")
-    assert len(in_files(lakehouse)) == 1
+    with monkeypatch.context() as disk:
+        disk.setattr(FilesOutput, "write", _full)
+        with pytest.raises(MedallionError, match="full"):
+            refresh.refresh(lakehouse.pipeline(), FILES)
+    for _ in range(2):
+        lakehouse.fill("publish")
+        assert [newest(batch) for batch in in_files(lakehouse)] == [expected]
 
     # Another topic would get only what changes from now on.
     broker.create("others")

@@ -91,7 +91,7 @@ class DemoSource:
 
     def begin_anew(self, checkpoint: Path, last: int) -> None:
         """Go on with the numbers of the batches, and with rows that are new."""
-        checkpoints.begin_after(checkpoint, max(last, 0), None)
+        checkpoints.begin_after(self._spark, checkpoint, max(last, 0), None)
 
     def sample(self) -> DemoBatch:
         """Nothing: the first batch itself tells the schema."""

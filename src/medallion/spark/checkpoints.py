@@ -12,12 +12,16 @@ import shutil
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from medallion.errors import MedallionError
 from medallion.lakehouse import storage, tables
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 _VERSION = re.compile(r"v\d+")
+_PARTITIONS = "spark.sql.shuffle.partitions"
 _NOT_READ = "-"  # in place of the offset of a source that had nothing yet
 
 
@@ -199,15 +203,18 @@ def delta_beginning(table: str, version: int) -> dict[str, Any]:
     }
 
 
-def begin_after(checkpoint: Path, batch: int, offset: Any) -> None:
+def begin_after(spark: SparkSession, checkpoint: Path, batch: int, offset: Any) -> None:
     """Make a checkpoint for a query without state, whose next batch reads on from an offset.
 
     Args:
+        spark: whose settings it goes by.
         batch: the one before the next.
         offset: of its source, as that spells it in JSON; None, where the source begins as it does
             the first time.
     """
-    times = {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}}
+    # Where a batch is to run again, Spark compares this with what the one before it had.
+    conf = {_PARTITIONS: spark.conf.get(_PARTITIONS)}
+    times = {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": conf}
     logs = {"offsets": (times, offset), "commits": ({"nextBatchWatermarkMs": 0},)}
     for log, documents in logs.items():
         (checkpoint / log).mkdir(parents=True)

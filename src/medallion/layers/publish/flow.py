@@ -88,7 +88,7 @@ class Publish(Flow):
             self._checkpoint.rename(aside)
         self._output.empty()
         if last >= 0:
-            checkpoints.begin_after(self._checkpoint, last, None)
+            checkpoints.begin_after(self.spark, self._checkpoint, last, None)
             checkpoints.note(self._checkpoint, _DEFINITION, dict(now))
         shutil.rmtree(aside, ignore_errors=True)
 

@@ -121,7 +121,7 @@ class FileSource:
         table = tables.identity(self._handed)
         first = log.readable_from(self._handed)
         beginning = checkpoints.delta_beginning(table, first)
-        checkpoints.begin_after(checkpoint, max(taken, last, 0), beginning)
+        checkpoints.begin_after(self.spark, checkpoint, max(taken, last, 0), beginning)
 
     def sample(self) -> FileBatch:
         """The first files that wait."""

@@ -136,7 +136,7 @@ class KafkaSource:
         """Go on from where the ledger has it, and with the first message of a topic that is new."""
         self.poll()
         batch = max(self.last_in_ledger, last, 0)
-        checkpoints.begin_after(checkpoint, batch, _by_topic(self._starts()))
+        checkpoints.begin_after(self.spark, checkpoint, batch, _by_topic(self._starts()))
 
     def sample(self) -> MessageBatch:
         """Nothing: the first batch itself tells the schema."""
