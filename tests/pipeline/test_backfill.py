@@ -138,8 +138,8 @@ def test_a_name_that_no_table_can_hold_is_told(
     Path(os.fsdecode(os.fsencode(old) + b"/\xff.json")).write_text("{}\n")
     found = beside(home, monkeypatch, old, lambda: take_in(home))
     assert (found.files, found.new_files) == (2, 1)
-    (refused,) = found.refused
-    assert "UTF-8" in (refused.why or "")
+    (waiting,) = found.waiting
+    assert "UTF-8" in (waiting.why or "")
     assert not found.is_good
 
 

@@ -46,13 +46,16 @@ def waits(file: str, since: float) -> Kind:
     return Kind(f"hidden {file}", ONE, 0, state=state, why=why, file=file, modified_at=since)
 
 
-def linked(name: str, file: str, to: str) -> Kind:
-    """A symbolic link, which is told and left."""
+def left(name: str, file: str, why: str, **more: Any) -> Kind:
+    """What is told, and left where it is."""
+    return Kind(name, ONE, 0, state=PENDING, file=file, why=why, **more)
 
+
+def linked(name: str, file: str, to: str) -> Kind:
     def make(path: Path) -> None:
         path.symlink_to(to)
 
-    return Kind(name, rows=0, state=PENDING, file=file, why="a symbolic link", make=make)
+    return left(name, file, "a symbolic link", make=make)
 
 
 def _zip() -> bytes:
@@ -77,14 +80,14 @@ HIDDEN = [".a.json", "_a.json", "_a=b.json", "_SUCCESS", "._a", "a._COPYING_"]
 HIDDEN += ["_folder/a.json", ".folder/a.json", "folder.json/_temporary/0/a.json"]
 NAMES = [
     *(named(file) for file in ODD),
-    *(rejected(f"colon {file}", file, why="colon") for file in ("a:b.json", ":", "a:b/c.json")),
-    rejected("line break", "a\nb.json", why="line break"),
-    rejected("carriage return", "a\rb.json", why="line break"),
+    *(left(f"colon {file}", file, "colon") for file in ("a:b.json", ":", "a:b/c.json")),
+    left("line break", "a\nb.json", "line break"),
+    left("carriage return", "a\rb.json", "line break"),
     *(waits(file, HIDDEN_SINCE) for file in HIDDEN),
     *(waits(file, time.time() + 86_400) for file in (".fresh.json", "_fresh.json")),
 ]
 # The ledger cannot spell its name.
-NOT_UTF8 = rejected("name not UTF-8", "bytes\udcff.json")
+NOT_UTF8 = left("name not UTF-8", "bytes\udcff.json", "UTF-8")
 CODECS = [
     packed("gzip", "a.json.gz", gzip.compress(TWO), 2),
     packed("bzip2", "a.json.bz2", bz2.compress(TWO), 2),
@@ -124,7 +127,7 @@ NO_FILES = [
     rejected("PNG of a long name", "p" * 250 + ".json", b"\x89PNG\r\n\x1a\n", "PNG"),
     rejected("zip", "zip.json", _zip(), "zip"),
     rejected("Parquet", "parquet.json", why="Parquet", make=_parquet),
-    rejected("named pipe", "pipe.json", why="neither", make=os.mkfifo),
+    left("named pipe", "pipe.json", "neither", make=os.mkfifo),
     rejected("lz4", "a.json.lz4", ONE, "pack it as .gz or .zst"),
     rejected("snappy", "a.JSON.SNAPPY", ONE, "pack it as .gz or .zst"),
     linked("link to a file", "link.json", "a b.json"),

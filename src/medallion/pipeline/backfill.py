@@ -70,7 +70,7 @@ def backfill(config: Config, name: str, path: Path, say: Say, debug: bool = Fals
         say(f"{path}: {counted(out, 'file')} left out, whose names do not fit {source.pattern}")
     listed = list_files(config.layout, source, [path])
     files = {f.path: f for f in (*listed.files, *listed.hidden)}
-    paths = {*files, *(u.path for u in listed.unfit)}
+    paths = {*files, *dict(listed.unfit)}
     before = _newest(config, source)
     request = requests.ask(config.layout, source.name, path)
     if _taken_in_by_another(config, source, paths, request, say):
@@ -78,15 +78,7 @@ def backfill(config: Config, name: str, path: Path, say: Say, debug: bool = Fals
     else:
         _run(config, name, say, debug)
     after = _newest(config, source)
-    # A file whose name no table can hold has another one since.
-    folder = f"{config.layout.relative(path)}/"
-    renamed = {
-        p
-        for p, entry in after.items()
-        if p not in before and p.startswith(folder) and entry.state == REJECTED
-    }
-    asked = paths | renamed
-    entries = [entry for p, entry in after.items() if p in asked]
+    entries = [entry for p, entry in after.items() if p in paths]
     entries += [_gone(source, file) for p, file in files.items() if p not in after]
     return _outcome(len(paths), before, entries)
 

@@ -9,16 +9,10 @@ from pathlib import Path
 import pytest
 
 from medallion.config.values import Duration
-from medallion.ops.ledger import REJECTED
+from medallion.ops.ledger import PENDING, REJECTED
 from medallion.sources.files import archive
+from medallion.sources.kinds import KINDS
 from tests.support.home import Home, aged, tree
-
-
-def rejected(home: Home) -> list[str]:
-    """What lies in rejected/, without the reasons."""
-    below = home.layout.rejected("activity")
-    found = [str(path.relative_to(below)) for path in below.rglob("*") if not path.is_dir()]
-    return sorted(name for name in found if not name.endswith(".reason.txt"))
 
 
 def test_a_folder_named_like_a_file_is_one_like_any_other(home: Home) -> None:
@@ -43,24 +37,28 @@ def test_a_folder_named_like_a_file_is_one_like_any_other(home: Home) -> None:
 @pytest.mark.parametrize(
     "name", [b"a\nb.json", b"a\rb.json", b"\xff.json", b"\xe4\xf6.json", b"10:20.json"]
 )
-def test_names_that_cannot_be_handed_over_are_put_aside_with_a_reason(
+def test_a_name_that_cannot_be_handed_over_is_told_until_it_is_another_one(
     home: Home, name: bytes
 ) -> None:
     home.land("good.json")
-    Path(os.fsdecode(os.fsencode(home.landing) + b"/" + name)).write_text("{}\n")
+    odd = Path(os.fsdecode(os.fsencode(home.landing) + b"/" + name))
+    odd.write_text("{}\n")
     assert [home.poll(), home.poll()] == [1, 0]
     assert home.names() == ["good.json"]
-    assert os.listdir(home.landing) == ["good.json"]  # noqa: PTH208
     assert len(home.said) == 1
     home.said[0].encode()  # a terminal can show it
     assert "\n" not in home.said[0]
-    (entry,) = (e for e in home.ledger().values() if e.state == REJECTED)
-    assert entry.why
-    assert len(rejected(home)) == 1
-    reasons = list(home.layout.rejected("activity").glob("*.reason.txt"))
-    assert len(reasons) == 1
-    assert entry.moved_to is not None
-    assert (home.layout.root / entry.moved_to).is_file()
+    (entry,) = (e for e in home.ledger().values() if e.why)
+    assert entry.state == PENDING
+    assert "rename it" in str(entry.why)
+    home.take_in("good.json")
+    (told,) = KINDS["json"].losses(home.config, home.source)
+    assert told.startswith("1 file not taken in yet")
+    odd.rename(home.landing / "other.json")
+    assert [home.poll(), home.poll()] == [1, 0]
+    assert home.names() == ["good.json", "other.json"]
+    home.take_in("other.json")
+    assert KINDS["json"].losses(home.config, home.source) == []
 
 
 def test_what_is_unfit_and_not_like_the_pattern_is_none_of_ours(home: Home) -> None:
@@ -73,13 +71,11 @@ def test_what_is_unfit_and_not_like_the_pattern_is_none_of_ours(home: Home) -> N
     for name in ("10:30.json", "b.json"):
         home.land(name)
     (home.landing / "folder.json").mkdir()
-    before = {*os.listdir(home.landing)} - {"10:30.json"}  # noqa: PTH208
+    before = tree(home.landing)
     assert [home.poll(), home.poll()] == [2, 0]
     assert sorted(home.names()) == ["b.json", "other.parquet/a.json"]
-    assert {*os.listdir(home.landing)} == before  # noqa: PTH208
-    states = {name for (name, _), state in home.states().items() if state == REJECTED}
-    assert states == {"10:30.json"}
-    assert rejected(home) == ["10:30.json"]
+    assert tree(home.landing) == before
+    assert [name for (name, _), e in home.ledger().items() if e.why] == ["10:30.json"]
 
 
 def test_a_file_that_was_put_aside_and_is_put_back_is_looked_at_again(home: Home) -> None:

@@ -48,8 +48,10 @@ def archive(home: Home, name: str = "a.json") -> Entry:
 
 
 def reject(home: Home, name: str = "a.json") -> Entry:
-    entry = Entry("activity", home.path(name), 1, 0, 0, 0, state=REJECTED, why="torn")
-    rejects.put_aside(home.layout, home.source, home.discovery().ledger, [entry])
+    book = home.discovery().ledger
+    (known,) = (e for e in book.all_newest() if e.path == home.path(name))
+    entry = replace(known, state=REJECTED, why="torn")
+    rejects.put_aside(home.layout, home.source, book, [entry])
     return home.ledger()[name, 1]
 
 

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import bz2
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
-from threading import Barrier, BrokenBarrierError
 
 import duckdb
 import pytest
 
-from medallion.ops.ledger import REJECTED, Entry, Ledger
-from medallion.sources.files import reject
+from medallion.ops.ledger import REJECTED, Entry
+from medallion.sources.files import listing, reject
 from tests.support.home import Home
 
 
 def put_aside(home: Home, *names: str, why: str = "no reason") -> dict[str, Entry]:
     """Reject files, and give the ledger's rows by their paths."""
     book = home.discovery().ledger
-    entries = [Entry("activity", name, 1, 0, 0, 0, state=REJECTED, why=why) for name in names]
+    files = (listing.stat(home.layout, name) for name in names)
+    entries = [
+        Entry("activity", f.path, 1, f.size, f.modified_at, 0, state=REJECTED, why=why)
+        for f in files
+        if f
+    ]
     reject.put_aside(home.layout, home.source, book, entries)
     return {entry.path: entry for entry in home.discovery().ledger.all_newest()}
 
@@ -54,33 +55,6 @@ def test_namesakes_that_are_rejected_together_are_both_kept(home: Home, tmp_path
     assert len(kept(home)) == 4
 
 
-def test_namesakes_that_one_look_finds_unfit_are_both_kept(home: Home, tmp_path: Path) -> None:
-    files = in_folders(home, tmp_path, "10:20.json")
-    home.poll()
-    found = kept(home)
-    assert found["10:20.json"] == str(files[0])
-    assert found["2~10:20.json"] == str(files[1])
-
-
-def test_namesakes_that_a_batch_and_a_look_reject_at_once_are_both_kept(
-    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A stream looks for files beside its batches: neither waits for the other here."""
-    files = in_folders(home, tmp_path, "day.json")
-    both, write = Barrier(2), Ledger.write
-
-    def at_once(book: Ledger, entries: Iterable[Entry]) -> None:
-        with suppress(BrokenBarrierError):
-            both.wait(timeout=0.5)
-        write(book, entries)
-
-    monkeypatch.setattr(Ledger, "write", at_once)
-    with ThreadPoolExecutor() as threads:
-        list(threads.map(lambda file: put_aside(home, str(file)), files))
-    assert not any(file.exists() for file in files)
-    assert set(map(str, files)) <= set(kept(home).values())
-
-
 def test_a_file_that_is_named_like_a_reason_is_kept(home: Home) -> None:
     for names in (("a.json", "a.json.reason.txt"), ("b.json.reason.txt", "b.json")):
         for name in names:
@@ -111,15 +85,6 @@ def test_a_file_is_never_moved_over_another(home: Home, monkeypatch: pytest.Monk
     assert (other.read_text(), file.read_text()) == ("another one", "mine")
     assert entry.moved_to is None
     assert "cannot be moved" in (entry.why or "")
-
-
-def test_a_folder_named_twice_has_its_unfit_files_put_aside_once(home: Home) -> None:
-    home.change(folders=("landing/activity",))
-    home.land("10:20.json", "mine")
-    assert [home.poll(), home.poll()] == [0, 0]
-    assert kept(home)["10:20.json"] == "mine"
-    assert home.ledger()["10:20.json", 1].moved_to == "rejected/activity/10:20.json"
-    assert len(home.said) == 1
 
 
 @pytest.mark.parametrize(

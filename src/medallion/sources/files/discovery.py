@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,21 +11,12 @@ from medallion.config.model import Config, SourceConfig
 from medallion.lakehouse import clock
 from medallion.lakehouse.text import Say, visible
 from medallion.ops import due
-from medallion.ops.ledger import (
-    INGESTED,
-    PENDING,
-    REJECTED,
-    VANISHED,
-    Entry,
-    File,
-    Ledger,
-)
-from medallion.sources.files import handover, reject, requests
+from medallion.ops.ledger import INGESTED, PENDING, REJECTED, VANISHED, Entry, File, Ledger
+from medallion.sources.files import handover, requests
 from medallion.sources.files.listing import (
+    NEVER_READ,
     Listing,
-    Unfit,
     below_folder,
-    free_name,
     is_there,
     list_files,
     missing,
@@ -35,7 +25,6 @@ from medallion.sources.files.listing import (
 from medallion.sources.files.moving import PRIVATE, put_back
 from medallion.sources.files.requests import Request
 from medallion.sources.files.versions import Versions, is_to_hand_over
-from medallion.sources.files.walk import LINK
 
 # A hidden file is mostly one that is being written, and is shown under its name within moments.
 HIDDEN_FOR = 60_000_000
@@ -71,17 +60,16 @@ class Discovery:
         told = [entry for entry in judged if not is_to_hand_over(entry)]
         hidden = self._left(listing.hidden, now)
         told += [self._versions.seen(file, now, _HIDDEN) for file in hidden]
-        unfit = [self._rejected(unfit, now) for unfit in listing.unfit]
-        told += self._vanished({file.path for file in (*listing.files, *listing.hidden)})
+        told += [self._unfit(path, why, now) for path, why in listing.unfit]
+        listed = {file.path for file in (*listing.files, *listing.hidden)}
+        told += self._vanished(listed | dict(listing.unfit).keys())
         in_order = sorted(fresh, key=lambda entry: (entry.modified_at, entry.path))
         handed = [(entry.file, entry.version) for entry in in_order]
         # The handing over comes first. A run that is cut off here hands the files over again, and
         # bronze leaves out what the ledger says is taken in; the other way round they would be
         # known, and never come.
         handover.hand_over(layout, self._source, handed)
-        told, unfit = self._changed(told), self._changed(unfit)
-        self.ledger.write([*fresh, *told])
-        reject.put_aside(layout, self._source, self.ledger, unfit)
+        self.ledger.write([*fresh, *self._changed(told)])
         self._close(asked)
         return len(fresh)
 
@@ -174,36 +162,15 @@ class Discovery:
                 left.append(file)
         return left
 
-    def _rejected(self, unfit: Unfit, now: int) -> Entry:
-        if unfit.is_unseen:
-            return self._unseen(unfit, now)
-        path = self._rename_if_not_utf8(unfit.path)
-        known = self.ledger.newest(path)
-        if known is not None and known.state == REJECTED and known.moved_to is None:
-            return known  # it could not be moved
-        return replace(self._versions.seen(File(path, 0, now), now, unfit.why), state=REJECTED)
-
-    def _unseen(self, unfit: Unfit, now: int) -> Entry:
+    def _unfit(self, path: str, why: str, now: int) -> Entry:
         """The row of what waits for a look at it; what is known about its file stands."""
-        known = self.ledger.newest(unfit.path)
+        known = self.ledger.newest(path)
         if known is not None and known.state == PENDING:
-            return replace(known, why=unfit.why)
+            return replace(known, why=why)
         # Either the file of that row is still there, or was moved and this is another one.
         if known and known.moved_to is None and known.state in (INGESTED, REJECTED):
             return known
-        return self._versions.seen(File(unfit.path, 0, now), now, unfit.why)
-
-    def _rename_if_not_utf8(self, path: str) -> str:
-        """A path that a table can hold: where it is none, its file gets another name."""
-        spelled = path.encode(errors="backslashreplace").decode()
-        if spelled == path:
-            return path
-        root = self._config.layout.root
-        target = free_name(root / spelled)
-        with suppress(OSError):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            (root / path).rename(target)
-        return self._config.layout.relative(target)
+        return self._versions.seen(File(path, 0, now), now, why)
 
     def _vanished(self, listed: set[str]) -> list[Entry]:
         """Files that were never taken in, and are not there any more."""
@@ -219,7 +186,9 @@ class Discovery:
     def _why_vanished(self, entry: Entry) -> str:
         if (self._config.layout.root / entry.path).is_dir():
             return _LISTED
-        return _PASSED_OVER if _is_hidden(entry) or _is_link(entry) else _GONE
+        # Where it is in the place of a file, that one's size stands.
+        is_passed_over = _is_hidden(entry) or (entry.why in NEVER_READ and not entry.size)
+        return _PASSED_OVER if is_passed_over else _GONE
 
 
 def is_lost(entry: Entry) -> bool:
@@ -229,8 +198,3 @@ def is_lost(entry: Entry) -> bool:
 
 def _is_hidden(entry: Entry) -> bool:
     return (entry.why or "").startswith("hidden:")
-
-
-def _is_link(entry: Entry) -> bool:
-    """Whether there was never more than a link; in the place of a file, that one's size stands."""
-    return entry.why == LINK and not entry.size

@@ -13,32 +13,29 @@ from stat import S_ISDIR, S_ISREG
 from medallion.config.model import SourceConfig
 from medallion.lakehouse.layout import Layout
 from medallion.ops.ledger import File
-from medallion.sources.files.walk import Problem, is_hidden, unseen, walk
+from medallion.sources.files.walk import LINK, NO_FILE, is_hidden, unseen, walk
 
 _LONGEST_NAME = 255  # bytes
+_NO_UTF8 = "its name is not UTF-8, in which tables have theirs: rename it"
+_COLON = "its name, or its folder's, has a colon, which Hadoop cannot open: rename it"
+_LINE_BREAK = "its name, or its folder's, has a line break: rename it"
+NEVER_READ = (LINK, NO_FILE, _NO_UTF8, _COLON, _LINE_BREAK)
+"""Why something is never taken in under the name that it has."""
 # Years that Python has in every zone, in microseconds since 1970; some file systems know more.
 _TIMES = range(-62_104_060_800_000_000, 253_370_764_800_000_000)
 
 
 @dataclass(frozen=True)
-class Unfit:
-    """Something in a folder that is no file to read, and why.
-
-    What is unseen stays where it is: the next look may find a file as good as any, or a folder.
-    """
-
-    path: str
-    why: str
-    is_unseen: bool = False
-
-
-@dataclass(frozen=True)
 class Listing:
-    """What lies in a source's folders."""
+    """What lies in a source's folders.
+
+    `unfit` are paths of what is no file to read, and why. It stays where it is: the next look may
+    find a file as good as any there, or a folder.
+    """
 
     files: tuple[File, ...]
     hidden: tuple[File, ...]
-    unfit: tuple[Unfit, ...]
+    unfit: tuple[tuple[str, str], ...]
 
     def __add__(self, other: Listing) -> Listing:
         """Both, each file once."""
@@ -76,17 +73,18 @@ def list_files(layout: Layout, source: SourceConfig, of: Iterable[Path] | None =
     """
     files: list[File] = []
     hidden: list[File] = []
-    unfit: list[Unfit] = []
+    unfit: list[tuple[str, str]] = []
     starts = source.places(layout) if of is None else tuple(of)
     # A folder that is asked for may lie above the root.
     ours = frozenset(place for folder in layout.own_folders() for place in _place_of(folder))
     for folder in _by_one_name(starts):
-        for path, problem in walk(folder, source.pattern, ours):
+        for path, why in walk(folder, source.pattern, ours):
             if layout.is_reason(path):
                 continue
-            seen = problem or _look_in_a_listing(layout, path)
-            if isinstance(seen, Problem):
-                unfit.append(_unfit(layout, path, seen))
+            seen = why or _look_in_a_listing(layout, path)
+            if isinstance(seen, str):  # the ledger spells its name as it can
+                key = layout.relative(path).encode(errors="backslashreplace").decode()
+                unfit.append((key, seen))
             elif seen is not None:
                 (hidden if _is_hidden(path, folder) else files).append(seen)
     # Folders may lie in one another.
@@ -123,21 +121,12 @@ def _place_of(folder: Path) -> Iterator[tuple[int, int]]:
         yield found.st_dev, found.st_ino
 
 
-def _look_in_a_listing(layout: Layout, path: str) -> File | Problem | None:
+def _look_in_a_listing(layout: Layout, path: str) -> File | str | None:
     key = layout.relative(path)
-    if why := _unspeakable(key):
-        return Problem(why)
     try:
-        return look(layout, key)
+        return _unspeakable(key) or look(layout, key)
     except OSError as error:
         return unseen(error)
-
-
-def _unfit(layout: Layout, path: str, problem: Problem) -> Unfit:
-    key = layout.relative(path)
-    if problem.is_unseen:  # it keeps its name, and the ledger spells that as it can
-        key = key.encode(errors="backslashreplace").decode()
-    return Unfit(key, *problem)
 
 
 def _is_hidden(path: str, folder: Path) -> bool:
@@ -201,10 +190,10 @@ def _unspeakable(path: str) -> str | None:
     try:
         path.encode()
     except UnicodeEncodeError:
-        return "its name is not UTF-8"
+        return _NO_UTF8
     if ":" in path:
-        return "its name has a colon, which Hadoop cannot open"
-    return "its name has a line break" if "\n" in path or "\r" in path else None
+        return _COLON
+    return _LINE_BREAK if "\n" in path or "\r" in path else None
 
 
 def below_folder(layout: Layout, source: SourceConfig, path: Path) -> Path | None:

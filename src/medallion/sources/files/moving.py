@@ -48,7 +48,7 @@ class Moves:
                 with suppress(OSError):
                     folder.rmdir()
 
-    def move(self, path: Path, target: Path, expected: File | None = None) -> bool:
+    def move(self, path: Path, target: Path, expected: File) -> bool:
         """Move a file to a name that is free; where that fails, all is as it was.
 
         Args:
@@ -89,7 +89,7 @@ class Moves:
         return True
 
     @contextmanager
-    def _taken_away(self, path: Path, expected: File | None) -> Iterator[Path | None]:
+    def _taken_away(self, path: Path, expected: File) -> Iterator[Path | None]:
         """The private name of a file, None where it is another one; what stays is put back."""
         private = path.parent / PRIVATE / path.name
         if not self._private:
@@ -102,8 +102,7 @@ class Moves:
             private.parent.mkdir(exist_ok=True)
             try:
                 path.rename(private)
-                is_expected = expected is None or look_at(private, expected.path) == expected
-                yield private if is_expected else None
+                yield private if look_at(private, expected.path) == expected else None
             finally:
                 _give_back(private)
 

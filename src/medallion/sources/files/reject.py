@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -11,14 +10,12 @@ from pathlib import Path
 
 from medallion.config.model import SourceConfig
 from medallion.lakehouse.layout import REASON, Layout
-from medallion.ops.ledger import REJECTED, Entry, Ledger
+from medallion.ops.ledger import Entry, Ledger
 from medallion.sources.files.codecs import CODECS, FAULTS, REFUSED_CODECS, opened, why_spoilt
 from medallion.sources.files.listing import below_folder, free_name
 from medallion.sources.files.moving import Moves
 
 Problem = Callable[[Path], str | None]  # why a file cannot be taken in; None where it can
-# A stream looks for files beside its batches: no two may be given the same name.
-_PLACING = threading.Lock()
 _CHUNK = 1 << 20
 # The first bytes of what people land by mistake. (Source: the formats' own specifications.)
 _BINARY = {
@@ -79,22 +76,17 @@ def put_aside(
     """Enter files as rejected, and move them to `rejected/<source>/`, with reasons beside them.
 
     The ledger comes first, with the place: cut off in between, a file is still where it landed,
-    and is met again. A file that cannot be moved stays, and its row says why. Rows of other states
-    are entered as they are.
+    and is met again. A file that cannot be moved stays, and its row says why.
     """
     taken: set[Path] = set()
-    with _PLACING:
-        placed = [
-            replace(e, moved_to=_place(layout, source, e.path, taken)) if e.state == REJECTED else e
-            for e in rejected
-        ]
-        ledger.write(placed)
-        stuck: list[Entry] = []
-        with Moves() as moves:
-            for entry in placed:
-                if entry.moved_to and (why := _move(layout, entry, entry.moved_to, moves)):
-                    stuck.append(replace(entry, moved_to=None, why=f"{entry.why}; {why}"))
-        ledger.write(stuck)
+    placed = [replace(e, moved_to=_place(layout, source, e.path, taken)) for e in rejected]
+    ledger.write(placed)
+    stuck: list[Entry] = []
+    with Moves() as moves:
+        for entry in placed:
+            if entry.moved_to and (why := _move(layout, entry, entry.moved_to, moves)):
+                stuck.append(replace(entry, moved_to=None, why=f"{entry.why}; {why}"))
+    ledger.write(stuck)
 
 
 def _place(layout: Layout, source: SourceConfig, path: str, taken: set[Path]) -> str | None:
@@ -117,8 +109,7 @@ def _move(layout: Layout, entry: Entry, place: str, moves: Moves) -> str | None:
     """Move a file to its place; None where it has been moved, else why not."""
     target = layout.root / place
     try:
-        # What is no file, or has a name that no table can hold, was never looked at.
-        if not moves.move(layout.root / entry.path, target, entry.file if entry.size else None):
+        if not moves.move(layout.root / entry.path, target, entry.file):
             return "another file has come in its place"
     except OSError as error:
         return f"it cannot be moved: {error.strerror or error}"

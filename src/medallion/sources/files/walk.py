@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from operator import attrgetter
 from pathlib import Path
 from stat import S_ISREG
-from typing import NamedTuple
 
 from medallion.config.patterns import fits
 
@@ -15,21 +14,12 @@ LINK = (
     "a symbolic link, which is left where it is and never followed: move or copy the files "
     "themselves here, or name their folder in the source's folders"
 )
+NO_FILE = "neither a file nor a directory"
 
 
-class Problem(NamedTuple):
-    """Why an entry is no file to read.
-
-    `is_unseen`: nobody knows what it is, and the next look may find it to be as good as any.
-    """
-
-    why: str
-    is_unseen: bool = False
-
-
-def unseen(error: OSError, what: str = "looked at") -> Problem:
+def unseen(error: OSError, what: str = "looked at") -> str:
     """What is told of an entry that the system does not let us look at."""
-    return Problem(f"cannot be {what}: {error.strerror or error}", is_unseen=True)
+    return f"cannot be {what}: {error.strerror or error}"
 
 
 def is_hidden(name: str) -> bool:
@@ -39,8 +29,9 @@ def is_hidden(name: str) -> bool:
 
 def walk(
     folder: Path | str, pattern: str, closed: frozenset[tuple[int, int]] = frozenset()
-) -> Iterator[tuple[str, Problem | None]]:
-    """Each file whose name fits, and each entry with a problem; folders are gone into.
+) -> Iterator[tuple[str, str | None]]:
+    """Each file whose name fits, and each entry that is none to read, with why; folders are gone
+    into.
 
     Args:
         folder: or a file, which is then the only one. It may be a link: its owner named it.
@@ -69,20 +60,17 @@ def walk(
                     found = entry.stat()
                     if (found.st_dev, found.st_ino) not in closed:
                         folders.append(entry.path)
-                elif (problem := _problem(entry, pattern)) or fits(entry.name, pattern):
-                    yield entry.path, problem
+                elif (why := _why_unfit(entry, pattern)) or fits(entry.name, pattern):
+                    yield entry.path, why
             except OSError as error:
                 yield entry.path, unseen(error)
 
 
-def _problem(entry: os.DirEntry[str], pattern: str) -> Problem | None:
+def _why_unfit(entry: os.DirEntry[str], pattern: str) -> str | None:
     is_fit = fits(entry.name, pattern)
     if entry.is_symlink():
-        is_of_concern = is_fit or _leads_to_a_folder(entry)
-        return Problem(LINK, is_unseen=True) if is_of_concern else None
-    if not is_fit or entry.is_file():
-        return None
-    return Problem("neither a file nor a directory")
+        return LINK if is_fit or _leads_to_a_folder(entry) else None
+    return None if not is_fit or entry.is_file() else NO_FILE
 
 
 def _leads_to_a_folder(link: os.DirEntry[str]) -> bool:
