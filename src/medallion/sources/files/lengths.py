@@ -1,7 +1,6 @@
 """Lines that are longer than a source allows, found on the bytes: Spark would hold one as a whole.
 
-A file that cannot have such a line is not read. One that is not packed is read in a few places: a
-line ends somewhere in each stretch of the greatest length. A packed one is read to its end, once.
+A file that cannot have such a line is not read.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from medallion.config.model import SourceConfig
 from medallion.sources.files.codecs import CODECS, FAULTS, MOST_UNPACKED, opened, why_spoilt
 
 _CHUNK = 1 << 20
-_PIECE = 1 << 16
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
@@ -28,10 +26,9 @@ def why_unfit(path: Path, source: SourceConfig) -> str | None:
     """
     limit, suffix = source.max_line_bytes, path.suffix.lower()
     try:
-        size = path.stat().st_size
-        if _cannot_be_long(size, suffix, limit):
+        if _cannot_be_long(path.stat().st_size, suffix, limit):
             return None
-        found = _what_is_too_long(path, source, size)
+        found = _what_is_too_long(path, source)
     except FAULTS as error:  # what is not for its bytes, whoever reads it next tells
         return why_spoilt(path, error)
     if found is None:
@@ -49,57 +46,28 @@ def _cannot_be_long(size: int, suffix: str, limit: int) -> bool:
     return suffix in MOST_UNPACKED and size * MOST_UNPACKED[suffix] <= limit
 
 
-def _what_is_too_long(path: Path, source: SourceConfig, size: int) -> str | None:
-    limit, is_packed = source.max_line_bytes, path.suffix.lower() in CODECS
-    is_csv = source.format == "csv"
+def _what_is_too_long(path: Path, source: SourceConfig) -> str | None:
+    limit = source.max_line_bytes
+    # A row of CSV has several lines where one of its fields is in quotes.
+    has_rows = source.format == "csv" and _has_quotes(path)
     with opened(path) as file:
         if source.multi_line:
-            is_long = _is_longer(file, limit) if is_packed else size > limit
-            return "the document" if is_long else None
-        if not is_packed:
-            # A row of CSV has several lines where one of its fields is in quotes.
-            if not (_may_be_long(file, size, limit) or (is_csv and _has_quotes(file))):
-                return None
-            file.seek(0)
-        number = _long_row(file, limit) if is_csv else _long_line(file, limit)
+            return "the document" if _is_longer(file, limit) else None
+        number = _long_row(file, limit) if has_rows else _long_line(file, limit)
     return f"line {number:,}" if number else None
 
 
 def _is_longer(file: IO[bytes], limit: int) -> bool:
-    """Whether a packed file has more bytes; read no further than that takes."""
+    """Whether a file has more bytes; read no further than that takes."""
     count = 0
     while count <= limit and (chunk := file.read(_CHUNK)):
         count += len(chunk)
     return count > limit
 
 
-def _may_be_long(file: IO[bytes], size: int, limit: int) -> bool:
-    """Whether a stretch of a file that is not packed has no end of a line."""
-    start = 0
-    while size - start > limit:
-        end = _last_end(file, start, start + limit + 1)
-        if end is None:
-            return True
-        start = end + 1
-    return False
-
-
-def _last_end(file: IO[bytes], start: int, stop: int) -> int | None:
-    """Where the last line ends between two places; looked for from behind."""
-    while stop > start:
-        at = max(start, stop - _PIECE)
-        file.seek(at)
-        piece = file.read(stop - at)
-        found = max(piece.rfind(b"\n"), piece.rfind(b"\r"))
-        if found >= 0:
-            return at + found
-        stop = at
-    return None
-
-
-def _has_quotes(file: IO[bytes]) -> bool:
-    file.seek(0)
-    return any(b'"' in chunk for chunk in iter(lambda: file.read(_CHUNK), b""))
+def _has_quotes(path: Path) -> bool:
+    with opened(path) as file:
+        return any(b'"' in chunk for chunk in iter(lambda: file.read(_CHUNK), b""))
 
 
 def _long_line(file: IO[bytes], limit: int) -> int | None:
@@ -108,7 +76,9 @@ def _long_line(file: IO[bytes], limit: int) -> int | None:
     while chunk := file.read(min(_CHUNK, limit)):
         rest = chunk[1:] if ends_in_return and chunk[:1] == b"\n" else chunk
         ends_in_return = chunk[-1:] == b"\r"
-        ends = rest.count(b"\n") + rest.count(b"\r") - rest.count(b"\r\n")
+        ends = rest.count(b"\n")
+        if b"\r" in rest:  # mostly there is none, and to count takes longer than to look
+            ends += rest.count(b"\r") - rest.count(b"\r\n")
         first = min(
             (at for at in (rest.find(b"\n"), rest.find(b"\r")) if at >= 0), default=len(rest)
         )
