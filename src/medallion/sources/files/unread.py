@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 from medallion.config.model import Config
@@ -12,9 +12,6 @@ from medallion.config.patterns import fits
 from medallion.lakehouse.layout import Layout
 from medallion.lakehouse.text import counted
 from medallion.sources.files.walk import is_hidden
-
-Patterns = frozenset[str]
-_NONE: Patterns = frozenset()
 
 
 def unread(config: Config) -> list[str]:
@@ -24,57 +21,46 @@ def unread(config: Config) -> list[str]:
     A name that begins with a dot is still to be renamed, and one with _ is a writer's mark; so is a
     folder's.
     """
-    landing = config.layout.landing("")
-    patterns: dict[Path, Patterns] = defaultdict(frozenset)
-    tops = {Path(os.path.realpath(landing)): landing}
-    for source in (source for source in config.sources.values() if not source.stream):
-        for place in source.places(config.layout):
-            real = Path(os.path.realpath(place))
-            patterns[real] |= {source.pattern}
-            tops.setdefault(real, place)
-    found: Counter[tuple[Path, Patterns]] = Counter()
+    layout, landing = config.layout, config.layout.landing("")
+    sources = (source for source in config.sources.values() if not source.stream)
+    read = [(_real(place), place, s.pattern) for s in sources for place in s.places(layout)]
+    tops = {_real(landing): landing}
+    for real, place, _ in read:
+        tops.setdefault(real, place)
+    found: Counter[tuple[Path, tuple[str, ...]]] = Counter()
     for real, top in tops.items():
-        if not any(real != other and real.is_relative_to(other) for other in tops):
-            for folder, fit, files in _unread(top, patterns, config.layout):
-                found[folder, fit] += files
+        if any(real != other and real.is_relative_to(other) for other in tops):
+            continue
+        for folder, below, files in _walk(layout, top):
+            here = [each for each in read if _real(folder).is_relative_to(each[0])]
+            patterns = tuple(sorted({pattern for _, _, pattern in here}))
+            if "*" in patterns:  # all are read, and there may be many
+                below.clear()
+                continue
+            own = max(here, default=None, key=lambda each: len(each[0].parts))
+            place = own[1] if own else landing.joinpath(*folder.relative_to(landing).parts[:1])
+            found[place, patterns] += sum(not any(fits(n, p) for p in patterns) for n in files)
     return [
-        f"{config.layout.relative(folder)}: {counted(files, 'file')} that no source of "
-        f"pipeline.yaml reads{_pattern_note(fit)}"
-        for (folder, fit), files in sorted(found.items(), key=lambda each: each[0][0])
+        f"{layout.relative(folder)}: {counted(files, 'file')} that no source of pipeline.yaml reads"
+        + (f": their names do not fit {' or '.join(patterns)}" if patterns else "")
+        for (folder, patterns), files in sorted(found.items())
         if files
     ]
 
 
 def left_out(layout: Layout, folder: Path, pattern: str) -> int:
     """How many files below a folder have names that do not fit; of no single file."""
-    patterns = {Path(os.path.realpath(folder)): frozenset({pattern})}
-    return sum(files for _, _, files in _unread(folder, patterns, layout))
+    return sum(not fits(name, pattern) for _, _, files in _walk(layout, folder) for name in files)
 
 
-def _unread(
-    top: Path, read: Mapping[Path, Patterns], layout: Layout
-) -> Iterator[tuple[Path, Patterns, int]]:
-    """How many files below a folder are not read, by the source's folder, or that of landing/, that
-    they lie in. Where all names fit, nothing is listed: there may be many."""
-    above: dict[str, tuple[Path, Patterns]] = {}
-    ours = {os.path.realpath(folder) for folder in layout.own_folders()}
-    for folder, below, files in os.walk(top):
-        place, fit = above.get(os.path.dirname(folder), (top, _NONE))  # noqa: PTH120
-        if own := read.get(Path(os.path.realpath(folder))):
-            place, fit = Path(folder), fit | own
-        elif place == top and not fit:
-            place = Path(folder)
-        if "*" in fit:
-            below.clear()
-            continue
-        above[folder] = place, fit
-        below[:] = [
-            name
-            for name in below
-            if name[0] not in "._" and os.path.realpath(os.path.join(folder, name)) not in ours  # noqa: PTH118
-        ]
-        yield place, fit, sum(not (is_hidden(n) or any(fits(n, p) for p in fit)) for n in files)
+def _walk(layout: Layout, top: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
+    """As `os.walk` does it, without what is hidden, or the lakehouse's own."""
+    ours = {_real(folder) for folder in layout.own_folders()}
+    for path, below, files in os.walk(top):
+        folder = Path(path)
+        below[:] = [n for n in below if n[0] not in "._" and _real(folder / n) not in ours]
+        yield folder, below, [name for name in files if not is_hidden(name)]
 
 
-def _pattern_note(fit: Patterns) -> str:
-    return f": their names do not fit {' or '.join(sorted(fit))}" if fit else ""
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))
