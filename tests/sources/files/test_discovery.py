@@ -104,11 +104,16 @@ def test_a_folder_that_is_not_there_is_told_once_as_long_as_it_is_not(
     look = home.discovery()
     for _ in range(2):
         assert [look.poll(), look.poll()] == [0, 0]
-        assert home.said == [f"  activity: {drop}: there is no such folder"]
+        (said,) = home.said
+        assert f"  activity: {drop}: pending: there is no such folder" in said
         drop.mkdir()
         look.poll()
+        assert KINDS["json"].losses(home.config, home.source) == []
         drop.rmdir()
         home.said.clear()
+    home.change(folders=())
+    home.poll()
+    assert KINDS["json"].losses(home.config, home.source) == []
 
 
 def test_names_that_are_not_like_the_pattern_are_none_of_ours(home: Home) -> None:

@@ -182,9 +182,13 @@ def test_a_landing_folder_whose_disk_is_not_there_is_told(home: Home, old: Path)
     assert home.said == []
     old.rename(old.with_name("away"))
     opened(home).poll()
-    assert home.said == [f"  activity: {home.landing}: a link that leads to no folder"]
+    (said,) = home.said
+    assert "landing/activity: pending: there is no such folder" in said
+    (told,) = KINDS["json"].losses(home.config, home.source)  # each night, until it is back
+    assert told.startswith("1 file not taken in yet")
+    old.with_name("away").rename(old)
     assert home.poll() == 0
-    assert len(home.said) == 2
+    assert KINDS["json"].losses(home.config, home.source) == []
 
 
 def test_a_file_in_the_place_of_the_landing_folder_is_told(home: Home) -> None:

@@ -19,7 +19,6 @@ from medallion.sources.files.listing import (
     below_folder,
     is_there,
     list_files,
-    missing,
     stat,
 )
 from medallion.sources.files.moving import PRIVATE, put_back
@@ -44,13 +43,11 @@ class Discovery:
         self._config, self._source, self._say = config, source, say
         self.ledger = Ledger(config.layout, source.name)
         self._versions = Versions(config.layout, source, self.ledger)
-        self._missing: set[Path] = set()
         self._has_looked = False
 
     def poll(self) -> int:
         """Hand over the new files, enter what became of the others; how many are new."""
         layout, now = self._config.layout, clock.now()
-        self._tell_of_missing_folders()
         asked = self._versions.asked = requests.waiting(layout, self._source.name)
         listing = self._whole_listing(asked)
         self._versions.lost = self._lost()
@@ -86,20 +83,14 @@ class Discovery:
             return set()
         return waiting - handover.has(layout, name, [path for path, _ in waiting])
 
-    def _tell_of_missing_folders(self) -> None:
-        gone = missing(self._config.layout, self._source)
-        for folder in sorted(gone - self._missing):
-            is_link = folder.is_symlink()
-            what = "a link that leads to no folder" if is_link else "there is no such folder"
-            self._tell(str(folder), what)
-        self._missing = gone
-
     def _changed(self, entries: Iterable[Entry]) -> list[Entry]:
         """Those that the ledger does not have yet; they are told, if there is a reason."""
         changed = [entry for entry in entries if self.ledger.newest(entry.path) != entry]
         for entry in changed:
             if entry.why:
-                self._tell(entry.path, f"{entry.state}: {entry.why}")
+                self._say(
+                    f"  {self._source.name}: {visible(entry.path)}: {entry.state}: {entry.why}"
+                )
         return changed
 
     def _close(self, asked: Iterable[Request]) -> None:
@@ -111,9 +102,6 @@ class Discovery:
                     "not there any more"
                 )
             request.done()
-
-    def _tell(self, path: str, what: str) -> None:
-        self._say(f"  {self._source.name}: {visible(path)}: {what}")
 
     def backlog(self) -> list[File]:
         """The files that wait to be taken in, seen before or not; nothing is written."""

@@ -13,13 +13,13 @@ from stat import S_ISDIR, S_ISREG
 from medallion.config.model import SourceConfig
 from medallion.lakehouse.layout import Layout
 from medallion.ops.ledger import File
-from medallion.sources.files.walk import LINK, NO_FILE, is_hidden, unseen, walk
+from medallion.sources.files.walk import LINK, MISSING, NO_FILE, is_hidden, unseen, walk
 
 _LONGEST_NAME = 255  # bytes
 _NO_UTF8 = "its name is not UTF-8, in which tables have theirs: rename it"
 _COLON = "its name, or its folder's, has a colon, which Hadoop cannot open: rename it"
 _LINE_BREAK = "its name, or its folder's, has a line break: rename it"
-NEVER_READ = (LINK, NO_FILE, _NO_UTF8, _COLON, _LINE_BREAK)
+NEVER_READ = (LINK, MISSING, NO_FILE, _NO_UTF8, _COLON, _LINE_BREAK)
 """Why something is never taken in under the name that it has."""
 # Years that Python has in every zone, in microseconds since 1970; some file systems know more.
 _TIMES = range(-62_104_060_800_000_000, 253_370_764_800_000_000)
@@ -46,25 +46,6 @@ class Listing:
         )
 
 
-def missing(layout: Layout, source: SourceConfig) -> set[Path]:
-    """The folders that its configuration names and that are not there.
-
-    Its own below landing/ is made where there is none; one that is there all the same is a link to
-    nothing, such as a disk that is not mounted.
-    """
-    gone = set()
-    own = layout.landing(source.name)
-    for folder in source.places(layout):
-        try:
-            folder.stat()
-        except (FileNotFoundError, NotADirectoryError):
-            if folder != own or folder.is_symlink():
-                gone.add(folder)
-        except OSError:  # a listing tells why
-            continue
-    return gone
-
-
 def list_files(layout: Layout, source: SourceConfig, of: Iterable[Path] | None = None) -> Listing:
     """List every folder of a source, and the folders below; nothing is left out without a word.
 
@@ -78,6 +59,9 @@ def list_files(layout: Layout, source: SourceConfig, of: Iterable[Path] | None =
     # A folder that is asked for may lie above the root.
     ours = frozenset(place for folder in layout.own_folders() for place in _place_of(folder))
     for folder in _by_one_name(starts):
+        # Below landing/ it is made where there is none; who asks for another one tells.
+        if not os.path.lexists(folder) and folder not in source.places(layout)[1:]:
+            continue
         for path, why in walk(folder, source.pattern, ours):
             if layout.is_reason(path):
                 continue
@@ -176,7 +160,7 @@ def stat(layout: Layout, path: str) -> File | None:
 def is_there(path: Path) -> bool:
     """Whether there is a file, or what may be one; a folder only as long as it cannot be listed."""
     try:
-        if not S_ISDIR(path.lstat().st_mode):
+        if not S_ISDIR(path.stat().st_mode):
             return True
         os.scandir(path).close()
     except (FileNotFoundError, NotADirectoryError):

@@ -15,6 +15,7 @@ LINK = (
     "themselves here, or name their folder in the source's folders"
 )
 NO_FILE = "neither a file nor a directory"
+MISSING = "there is no such folder, or it is a link to one whose disk is not mounted"
 
 
 def unseen(error: OSError, what: str = "looked at") -> str:
@@ -49,7 +50,9 @@ def walk(
     for path in folders:
         try:
             entries = sorted(os.scandir(path), key=attrgetter("name"))
-        except FileNotFoundError:
+        except FileNotFoundError:  # it has just gone, unless it was never there
+            if path == folders[0]:
+                yield path, MISSING
             continue
         except OSError as error:
             yield path, unseen(error, "listed")
