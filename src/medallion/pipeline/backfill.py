@@ -69,8 +69,7 @@ def backfill(config: Config, name: str, path: Path, say: Say, debug: bool = Fals
     if out := left_out(config.layout, path, source.pattern):
         say(f"{path}: {counted(out, 'file')} left out, whose names do not fit {source.pattern}")
     listed = list_files(config.layout, source, [path])
-    files = {f.path: f for f in (*listed.files, *listed.hidden)}
-    paths = {*files, *dict(listed.unfit)}
+    files, paths = {**listed.files, **listed.hidden}, listed.paths
     before = _newest(config, source)
     request = requests.ask(config.layout, source.name, path)
     if _taken_in_by_another(config, source, paths, request, say):

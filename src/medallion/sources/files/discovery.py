@@ -55,11 +55,10 @@ class Discovery:
         judged = self._versions.judged(listing, now)
         fresh = [entry for entry in judged if is_to_hand_over(entry)]
         told = [entry for entry in judged if not is_to_hand_over(entry)]
-        hidden = self._left(listing.hidden, now)
+        hidden = self._left(listing.hidden.values(), now)
         told += [self._versions.seen(file, now, _HIDDEN) for file in hidden]
-        told += [self._unfit(path, why, now) for path, why in listing.unfit]
-        listed = {file.path for file in (*listing.files, *listing.hidden)}
-        told += self._vanished(listed | dict(listing.unfit).keys())
+        told += [self._unfit(path, why, now) for path, why in listing.unfit.items()]
+        told += self._vanished(listing.paths)
         in_order = sorted(fresh, key=lambda entry: (entry.modified_at, entry.path))
         handed = [(entry.file, entry.version) for entry in in_order]
         # The handing over comes first. A run that is cut off here hands the files over again, and
@@ -117,26 +116,24 @@ class Discovery:
     def _whole_listing(self, asked: Sequence[Request]) -> Listing:
         """What lies there, and what a run that was cut off had just taken away to move it."""
         listing = self._listing(asked)
-        left = [file for file in listing.hidden if Path(file.path).parent.name == PRIVATE]
-        for file in left:
-            put_back(self._config.layout.root / file.path)
+        left = [path for path in listing.hidden if Path(path).parent.name == PRIVATE]
+        for path in left:
+            put_back(self._config.layout.root / path)
         return self._listing(asked) if left else listing
 
     def _listing(self, asked: Sequence[Request]) -> Listing:
         """What lies in the folders, what is asked for, and what waits elsewhere since it was."""
-        layout = self._config.layout
-        listing = list_files(layout, self._source)
-        if asked:
-            listing += list_files(layout, self._source, [request.path for request in asked])
-        listed = {file.path for file in (*listing.files, *listing.hidden)}
-        waiting = [
-            found
-            for entry in self.ledger.all_newest()
-            if entry.state == PENDING and not _is_hidden(entry) and entry.path not in listed
-            if below_folder(layout, self._source, layout.root / entry.path) is None
-            if (found := stat(layout, entry.path))
-        ]
-        return listing + Listing(tuple(waiting), (), ())
+        layout, source = self._config.layout, self._source
+        starts = [*source.places(layout), *(request.path for request in asked)]
+        listing = list_files(layout, source, starts)
+        listed = listing.paths
+        for entry in self.ledger.all_newest():
+            is_waiting = entry.state == PENDING and not _is_passed_over(entry)
+            if is_waiting and entry.path not in listed:
+                is_elsewhere = below_folder(layout, source, layout.root / entry.path) is None
+                if is_elsewhere and (found := stat(layout, entry.path)):
+                    listing.files[entry.path] = found
+        return listing
 
     def _left(self, hidden: Iterable[File], now: int) -> list[File]:
         """Hidden files to tell of; those that are asked for at once, for nobody looks again."""
@@ -174,9 +171,7 @@ class Discovery:
     def _why_vanished(self, entry: Entry) -> str:
         if (self._config.layout.root / entry.path).is_dir():
             return _LISTED
-        # Where it is in the place of a file, that one's size stands.
-        is_passed_over = _is_hidden(entry) or (entry.why in NEVER_READ and not entry.size)
-        return _PASSED_OVER if is_passed_over else _GONE
+        return _PASSED_OVER if _is_passed_over(entry) else _GONE
 
 
 def is_lost(entry: Entry) -> bool:
@@ -184,5 +179,7 @@ def is_lost(entry: Entry) -> bool:
     return entry.state == VANISHED and entry.why not in (_LISTED, _PASSED_OVER)
 
 
-def _is_hidden(entry: Entry) -> bool:
-    return (entry.why or "").startswith("hidden:")
+def _is_passed_over(entry: Entry) -> bool:
+    """Whether it is not taken in by its name; where it came in the place of a file, the size of
+    that stands."""
+    return entry.why == _HIDDEN or (entry.why in NEVER_READ and not entry.size)

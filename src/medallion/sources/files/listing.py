@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import filecmp
 import os
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
@@ -27,35 +28,25 @@ _TIMES = range(-62_104_060_800_000_000, 253_370_764_800_000_000)
 
 @dataclass(frozen=True)
 class Listing:
-    """What lies in a source's folders.
+    """What lies in some folders, by its path.
 
-    `unfit` are paths of what is no file to read, and why. It stays where it is: the next look may
-    find a file as good as any there, or a folder.
+    `unfit` is no file to read, and why. It stays where it is: the next look may find a file as good
+    as any there, or a folder.
     """
 
-    files: tuple[File, ...]
-    hidden: tuple[File, ...]
-    unfit: tuple[tuple[str, str], ...]
+    files: dict[str, File] = field(default_factory=dict)
+    hidden: dict[str, File] = field(default_factory=dict)
+    unfit: dict[str, str] = field(default_factory=dict)
 
-    def __add__(self, other: Listing) -> Listing:
-        """Both, each file once."""
-        return Listing(
-            tuple(dict.fromkeys((*self.files, *other.files))),
-            tuple(dict.fromkeys((*self.hidden, *other.hidden))),
-            tuple(dict.fromkeys((*self.unfit, *other.unfit))),
-        )
+    @property
+    def paths(self) -> set[str]:
+        """All of it."""
+        return {*self.files, *self.hidden, *self.unfit}
 
 
-def list_files(layout: Layout, source: SourceConfig, of: Iterable[Path] | None = None) -> Listing:
-    """List every folder of a source, and the folders below; nothing is left out without a word.
-
-    Args:
-        of: files and folders to list instead.
-    """
-    files: list[File] = []
-    hidden: list[File] = []
-    unfit: list[tuple[str, str]] = []
-    starts = source.places(layout) if of is None else tuple(of)
+def list_files(layout: Layout, source: SourceConfig, starts: Iterable[Path]) -> Listing:
+    """List folders, and those below, or single files; nothing is left out without a word."""
+    found = Listing()
     # A folder that is asked for may lie above the root.
     ours = frozenset(place for folder in layout.own_folders() for place in _place_of(folder))
     for folder in _by_one_name(starts):
@@ -68,13 +59,11 @@ def list_files(layout: Layout, source: SourceConfig, of: Iterable[Path] | None =
             seen = why or _look_in_a_listing(layout, path)
             if isinstance(seen, str):  # the ledger spells its name as it can
                 key = layout.relative(path).encode(errors="backslashreplace").decode()
-                unfit.append((key, seen))
+                found.unfit[key] = seen
             elif seen is not None:
-                (hidden if _is_hidden(path, folder) else files).append(seen)
-    # Folders may lie in one another.
-    return Listing(
-        tuple(dict.fromkeys(files)), tuple(dict.fromkeys(hidden)), tuple(dict.fromkeys(unfit))
-    )
+                kind = found.hidden if _is_hidden(path, folder) else found.files
+                kind[seen.path] = seen
+    return found
 
 
 def _by_one_name(folders: Iterable[Path]) -> Iterator[Path]:
@@ -155,6 +144,15 @@ def stat(layout: Layout, path: str) -> File | None:
     with suppress(OSError):
         return look(layout, path)
     return None
+
+
+def have_same_bytes(one: Path, other: Path) -> bool:
+    """Whether two files are alike, whatever their times; raises OSError where that cannot be seen.
+
+    What the library remembers goes by sizes and times, which tell nothing here.
+    """
+    filecmp.clear_cache()
+    return filecmp.cmp(one, other, shallow=False)
 
 
 def is_there(path: Path) -> bool:

@@ -3,13 +3,11 @@ were put away, and no table knows."""
 
 from __future__ import annotations
 
-import filecmp
 import os
 import re
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,7 +21,7 @@ from medallion.sources.base import Recount
 from medallion.sources.files.codecs import FAULTS
 from medallion.sources.files.ledger_repair import Key, in_bronze
 from medallion.sources.files.line_counts import rows_of
-from medallion.sources.files.listing import below_folder, stat
+from medallion.sources.files.listing import below_folder, have_same_bytes, stat
 from medallion.sources.files.walk import is_hidden
 
 
@@ -35,7 +33,7 @@ def recount(config: Config, source: SourceConfig) -> Recount:
     newest = ledger.newest(entries)
     findings, unread = _differing(config, source, entries, newest, bronze)
     findings += _gone_from_rejected(layout, entries, newest)
-    findings += _unknown(layout, source, _known(layout, source, entries, bronze), put_away)
+    findings += _unknown(layout, source, entries, bronze, put_away)
     told = f"{unread:,} files are deleted or overwritten, and cannot be counted again: the "
     notes = [f"{source.name}: {told}ledger's figures stand for them."] if unread else []
     return Recount([f"{source.name}: {finding}" for finding in findings], notes)
@@ -119,42 +117,12 @@ def _put_away(config: Config, source: SourceConfig) -> list[File]:
     return found
 
 
-@dataclass(frozen=True)
-class _Known:
-    """What the ledger and bronze know of files, by where each one landed below its folder."""
-
-    places: set[str]  # where files landed, or lie
-    times: set[tuple[Path, int]]  # of those that a table has, wherever they lie by now
-    copies: Mapping[Path, list[Path]]  # where those lie that were taken in
-
-    def has(self, layout: Layout, file: File, below: Path) -> bool:
-        """Whether a file that landed there, maybe, is one of these, or has the bytes of one."""
-        places = (file.path, *map(str, Path(file.path).parents))
-        if (below, file.modified_at) in self.times or not self.places.isdisjoint(places):
-            return True
-        filecmp.clear_cache()  # it goes by sizes and times, which tell nothing here
-        for other in self.copies.get(below, []):
-            with suppress(OSError):
-                if filecmp.cmp(layout.root / file.path, other, shallow=False):  # of one size alone
-                    return True
-        return False
-
-
-def _known(
-    layout: Layout, source: SourceConfig, entries: list[Entry], bronze: Collection[Key]
-) -> _Known:
-    places = {place for entry in entries for place in (entry.path, entry.moved_to) if place}
-    moving = ((e.path, e.modified_at) for e in entries if e.state == INGESTED)
-    times = {(_landed_below(layout, source, path), at) for path, at in (*bronze, *moving)}
-    copies: dict[Path, list[Path]] = defaultdict(list)
-    for entry in (entry for entry in entries if entry.state in TAKEN):
-        place = layout.root / (entry.moved_to or entry.path)
-        copies[_landed_below(layout, source, entry.path)].append(place)
-    return _Known(places | {path for path, _ in bronze}, times, copies)
-
-
 def _unknown(
-    layout: Layout, source: SourceConfig, known: _Known, put_away: list[File]
+    layout: Layout,
+    source: SourceConfig,
+    entries: list[Entry],
+    bronze: Collection[Key],
+    put_away: list[File],
 ) -> list[str]:
     """Files that are in no table: they were put away after the copy that somebody has put back.
 
@@ -162,15 +130,34 @@ def _unknown(
     here; nor those that have come once more since: they would be taken in twice. From where they
     landed they are not, for there paths and bytes are compared: so that is where they are to go.
     """
+    places = {path for path, _ in bronze} | {p for e in entries for p in (e.path, e.moved_to) if p}
+    moving = {(e.path, e.modified_at) for e in entries if e.state == INGESTED}
+    times = {(_landed_below(layout, source, path), at) for path, at in (*bronze, *moving)}
+    copies: dict[Path, list[Path]] = defaultdict(list)
+    for entry in (entry for entry in entries if entry.state in TAKEN):
+        place = layout.root / (entry.moved_to or entry.path)
+        copies[_landed_below(layout, source, entry.path)].append(place)
     found = []
     for file in sorted(put_away, key=lambda file: file.modified_at):  # as they came
         below = _names_before(layout, source, file)
         landed = next((each for each in below if fits(each.name, source.pattern)), None)
-        if landed and not any(known.has(layout, file, each) for each in below):
-            places = (layout.relative(folder / landed) for folder in source.places(layout))
-            to = f"move it (mv -n) to {' or '.join(places)}, from where it is taken in."
-            found.append(f"{file.path} lies there, and no table has it: {to}")
+        is_known = file.path in places or any(
+            (each, file.modified_at) in times or _is_one_of(layout.root / file.path, copies[each])
+            for each in below
+        )
+        if landed and not is_known:
+            to = " or ".join(layout.relative(place / landed) for place in source.places(layout))
+            told = f"no table has it: move it (mv -n) to {to}, from where it is taken in."
+            found.append(f"{file.path} lies there, and {told}")
     return found
+
+
+def _is_one_of(file: Path, others: Iterable[Path]) -> bool:
+    for other in others:
+        with suppress(OSError):
+            if have_same_bytes(file, other):
+                return True
+    return False
 
 
 def _landed_below(layout: Layout, source: SourceConfig, path: str) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import filecmp
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,7 +9,7 @@ from dataclasses import replace
 from medallion.config.model import SourceConfig
 from medallion.lakehouse.layout import Layout
 from medallion.ops.ledger import ARCHIVED, PENDING, REJECTED, TAKEN, VANISHED, Entry, File, Ledger
-from medallion.sources.files.listing import Listing
+from medallion.sources.files.listing import Listing, have_same_bytes
 from medallion.sources.files.requests import Request
 
 _NOT_AGAIN = (
@@ -37,7 +36,7 @@ class Versions:
 
     def judged(self, listing: Listing, now: int) -> list[Entry]:
         """The new rows of the listed files; what was put away from a source does not come back."""
-        found = [entry for file in listing.files if (entry := self._judge(file, now))]
+        found = [entry for file in listing.files.values() if (entry := self._judge(file, now))]
         places = {entry.path for entry in found}
         moved = (e for e in self._ledger.every() if e.moved_to in places and e.state in TAKEN)
         landed = {File(str(e.moved_to), e.size, e.modified_at): e.path for e in moved}
@@ -89,9 +88,8 @@ class Versions:
         if taken.moved_to is None:
             return unknown
         root = self._layout.root
-        filecmp.clear_cache()  # it goes by sizes and times, which tell nothing here
         try:
-            is_same = filecmp.cmp(root / file.path, root / taken.moved_to, shallow=False)
+            is_same = have_same_bytes(root / file.path, root / taken.moved_to)
         except OSError:
             return unknown
         return _THE_SAME if is_same else None
