@@ -177,9 +177,8 @@ class FileBatch:
         files = self.files
         found = ledger_entries.by_file(files.config.layout.table(files.name), version)
         with files.ledger_lock:
-            handed = [*self._handed, *ledger_entries.unlisted(files.ledger, self._handed, found)]
             ingested = ledger_entries.ingested(
-                files.ledger, files.config.layout, handed, self._entries, self._number, found
+                files.ledger, files.config.layout, self._handed, self._entries, self._number, found
             )
             replaced = [
                 replace(old, state=REPLACED, why=f"version {entry.version} has come since")

@@ -61,18 +61,6 @@ def by_file(bronze: Path, version: int | None) -> dict[str, Counts]:
     return {path: Counts(*counts) for path, *counts in found}
 
 
-def unlisted(ledger: Ledger, handed: Iterable[Handed], found: Mapping[str, Counts]) -> list[Handed]:
-    """Files that bronze has rows of and that wait in the ledger, though none of these were handed
-    over: the table of what was is an older copy."""
-    listed = {each.file.path for each in handed}
-    newest = ((ledger.newest(path), it) for path, it in found.items() if path not in listed)
-    return [
-        Handed(entry.file, entry.version)
-        for entry, counts in newest
-        if entry and entry.state == PENDING and entry.modified_at == counts.modified_at
-    ]
-
-
 def to_take_in(ledger: Ledger, handed: Handed, batch: int) -> Entry | None:
     """The ledger's row of a path, if the batch is to take it in.
 
@@ -103,18 +91,15 @@ def ingested(
         entries: the ledger's rows of the files that it read, with rows or without.
         found: the rows that bronze has of it, by the files' paths.
     """
-    empty = {entry.path: entry for entry in entries}
+    listed = _by_path(handed, found)
     done = []
-    for each in _one_a_path(handed, found):
-        counts = found.get(each.file.path)
-        read = _of_rows(ledger, layout, each, counts, batch) if counts else None
-        entry = read if counts else empty.get(each.file.path)
-        if entry is not None:
-            done.append(entry.taken_in(batch, *(counts[:3] if counts else (0, 0, 0))))
-    return done
+    for path, counts in found.items():
+        if entry := _of_rows(ledger, layout, path, listed.get(path), counts, batch):
+            done.append(entry.taken_in(batch, *counts[:3]))
+    return done + [e.taken_in(batch, 0, 0, 0) for e in entries if e.path not in found]
 
 
-def _one_a_path(handed: Iterable[Handed], found: Mapping[str, Counts]) -> Iterable[Handed]:
+def _by_path(handed: Iterable[Handed], found: Mapping[str, Counts]) -> dict[str, Handed]:
     """What was handed over with each path last, or rather with the time of the rows: a batch is
     handed a path once, but where nobody knows which batch was handed what, there are all versions.
     """
@@ -123,23 +108,26 @@ def _one_a_path(handed: Iterable[Handed], found: Mapping[str, Counts]) -> Iterab
         counts = found.get(each.file.path)
         return counts is not None and counts.modified_at == each.file.modified_at, each.version
 
-    return {each.file.path: each for each in sorted(handed, key=likely)}.values()
+    return {each.file.path: each for each in sorted(handed, key=likely)}
 
 
 def _of_rows(
-    ledger: Ledger, layout: Layout, handed: Handed, counts: Counts, batch: int
+    ledger: Ledger, layout: Layout, path: str, handed: Handed | None, counts: Counts, batch: int
 ) -> Entry | None:
     """The row of the file that bronze has rows of; None where it needs none any more.
 
     It need not be the one that was handed over: another one may have taken its place just before
     Spark opened it. And a poll may have entered something else under its path.
     """
+    newest = ledger.newest(path)
+    if handed is None:  # the table of what was is an older copy
+        is_it = newest and newest.state == PENDING and newest.modified_at == counts.modified_at
+        return newest if is_it else None
     file = handed.file
     if counts.modified_at != file.modified_at:
         now = stat(layout, file.path)
         is_there = now is not None and now.modified_at == counts.modified_at
         file = now if now and is_there else replace(file, modified_at=counts.modified_at)
-    newest = ledger.newest(file.path)
     if newest and newest.file == file and _is_open(newest, batch):
         return newest  # a later version, where the file was gone for a while
     known = ledger.version(file.path, handed.version)

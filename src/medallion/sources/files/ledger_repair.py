@@ -7,9 +7,9 @@ may be gone by then: commits leave a log, and files that were put together with 
 from __future__ import annotations
 
 import operator
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import NamedTuple
 
 from medallion.lakehouse import tables
 from medallion.lakehouse.columns import ROW_COUNTS, SOURCE_FILE, SOURCE_MODIFIED_AT
@@ -18,22 +18,7 @@ from medallion.ops.ledger import PENDING, REPLACED, TAKEN, Entry, Ledger
 from medallion.sources.files.listing import stat
 
 Key = tuple[str, int]  # a file's path and its modification time: one version of a file
-
-
-class Rows(NamedTuple):
-    """How many rows came of a file, and how many of them are corrupt, or hold rescued fields."""
-
-    all: int = 0
-    corrupt: int = 0
-    rescued: int = 0
-
-    def less(self, other: Rows) -> Rows:
-        """Those that another count does not have."""
-        return Rows(*map(operator.sub, self, other))
-
-    def and_(self, other: Rows) -> Rows:
-        """Both."""
-        return Rows(*map(operator.add, self, other))
+Rows = tuple[int, ...]  # of a file: all, those that are corrupt, those that hold rescued fields
 
 
 def in_bronze(layout: Layout, source: str) -> dict[Key, Rows]:
@@ -41,7 +26,7 @@ def in_bronze(layout: Layout, source: str) -> dict[Key, Rows]:
     what = f"{SOURCE_FILE}, arrow_cast({SOURCE_MODIFIED_AT}, 'Int64'), {ROW_COUNTS}"
     table, each = layout.table(f"bronze.{source}"), f"{SOURCE_FILE}, {SOURCE_MODIFIED_AT}"
     found = tables.select(table, what, f"group by {each}")
-    return {(path, at): Rows(*counts) for path, at, *counts in found}
+    return {(path, at): tuple(counts) for path, at, *counts in found}
 
 
 def is_short(layout: Layout, ledger: Ledger) -> bool:
@@ -70,7 +55,7 @@ def make_whole(layout: Layout, ledger: Ledger, batch: int) -> None:
     entries = [
         versions.of(key).taken_in(batch, *missing)
         for key, rows in found
-        if (missing := rows.less(known.get(key, Rows()))).all > 0
+        if (missing := tuple(map(operator.sub, rows, known[key])))[0] > 0
     ]
     ledger.write(entries)
     older = (old for entry in entries if (old := ledger.before(entry)))
@@ -79,12 +64,11 @@ def make_whole(layout: Layout, ledger: Ledger, batch: int) -> None:
 
 def _taken(ledger: Ledger) -> dict[Key, Rows]:
     """The rows that the ledger has; versions of a file that share a time are one to bronze."""
-    found: dict[Key, Rows] = {}
+    found: dict[Key, Rows] = defaultdict(lambda: (0, 0, 0))
     for entry in (entry for entry in ledger.every() if entry.state in TAKEN):
-        counts = Rows(entry.rows or 0, entry.corrupt_rows or 0, entry.rescued_rows or 0)
-        found[entry.path, entry.modified_at] = counts.and_(
-            found.get((entry.path, entry.modified_at), Rows())
-        )
+        key = (entry.path, entry.modified_at)
+        rows = (entry.rows or 0, entry.corrupt_rows or 0, entry.rescued_rows or 0)
+        found[key] = tuple(map(operator.add, found[key], rows))
     return found
 
 

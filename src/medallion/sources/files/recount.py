@@ -29,7 +29,7 @@ def recount(config: Config, source: SourceConfig) -> Recount:
     """Count the rows of the files of a source, and those in bronze; name the files that differ."""
     layout, put_away = config.layout, _put_away(config, source)  # before the ledger is asked
     entries = ledger.read(layout, source.name)
-    bronze = {key: rows.all for key, rows in in_bronze(layout, source.name).items()}
+    bronze = {key: rows[0] for key, rows in in_bronze(layout, source.name).items()}
     newest = ledger.newest(entries)
     findings, unread = _differing(config, source, entries, newest, bronze)
     findings += _gone_from_rejected(layout, entries, newest)
