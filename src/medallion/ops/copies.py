@@ -9,17 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from medallion.config.model import Config
 from medallion.config.queries import Query, queries
 from medallion.errors import MedallionError
 from medallion.lakehouse import log, tables
-from medallion.ops.runs import TABLE, Runs
+from medallion.ops.runs import Runs
 from medallion.spark import checkpoints
 
 _READ = "read"
-_VERSIONS = ("table_version", "quarantine_version")
 
 
 def refusal(config: Config, runs: Runs, name: str) -> str | None:
@@ -63,12 +61,9 @@ def has_read_more(checkpoint: Path, table: Path) -> bool:
         )
     except MedallionError:  # torn, which its query repairs or refuses
         return False
+    if max(begun, committed) > newest:
+        return True
     then = (checkpoints.noted(checkpoint, _READ) or {}).get(tables.identity(table))
-    return max(begun, committed) > newest or _is_contradicted(then, table)
-
-
-def _is_contradicted(then: dict[str, Any] | None, table: Path) -> bool:
-    """Whether a table has another commit in the place of one that is noted."""
     if then is None:
         return False
     now = log.digest(table, then["version"])
@@ -76,19 +71,14 @@ def _is_contradicted(then: dict[str, Any] | None, table: Path) -> bool:
 
 
 def note_read(checkpoint: Path, upstream: Iterable[Path]) -> None:
-    """Note the last commit of each table that a query has read, beside its checkpoint.
-
-    What a table contradicts stays noted: the next start is refused for it.
-    """
+    """Note the last commit of each table that a query has read, beside its checkpoint."""
     then = checkpoints.noted(checkpoint, _READ) or {}
-    now, batch = dict(then), checkpoints.last_committed(checkpoint)
+    batch = checkpoints.last_committed(checkpoint)
+    now = {}
     for table in upstream:
-        identity = tables.identity(table)
         version = _last_read(checkpoint, batch, table)
-        if (commit := log.digest(table, version)) and not _is_contradicted(
-            then.get(identity), table
-        ):
-            now[identity] = {"version": version, "commit": commit}
+        if commit := log.digest(table, version):
+            now[tables.identity(table)] = {"version": version, "commit": commit}
     if now != then:
         checkpoints.note(checkpoint, _READ, now)
 
@@ -111,20 +101,9 @@ def _last_read(checkpoint: Path, batch: int, table: Path) -> int:
 def _old(config: Config, runs: Runs, query: Query) -> list[str]:
     """The tables of a query that have fewer versions than its runs have left on record."""
     sums = runs.standing.sums.get(query.name)
-    recorded = sums.highest if sums else ()
+    recorded = (sums.table_version, sums.quarantine_version) if sums else ()
     return [
         target
-        for target, column, version in zip(query.targets, _VERSIONS, recorded, strict=False)
-        if tables.exists(path := config.layout.table(target))
-        # One that was moved away, and made anew, begins at version 0: what runs before it left on
-        # record is another one's.
-        if version > (newest := tables.version(path))
-        and _on_record(config, query.name, column, tables.made_at(path)) > newest
+        for target, version in zip(query.targets, recorded, strict=False)
+        if tables.exists(path := config.layout.table(target)) and version > tables.version(path)
     ]
-
-
-def _on_record(config: Config, name: str, column: str, since: int) -> int:
-    """The highest version of a query's table that runs after a time have left on record."""
-    where = f"where query = '{name}' and arrow_cast(started_at, 'Int64') > {since}"
-    ((version,),) = tables.select(config.layout.table(TABLE), f"max({column})", where)
-    return -1 if version is None else int(version)

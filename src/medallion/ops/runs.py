@@ -5,7 +5,7 @@ Its rows are in the order of their `number`, and not of their times: a clock may
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,6 @@ class Sums:
     last_batch: int
     table_version: int
     quarantine_version: int
-    highest: Sequence[int]  # of both tables, which may be those of one that is gone
 
 
 @dataclass(frozen=True)
@@ -184,10 +183,6 @@ _SUMS = {
     "last_batch": f"max(coalesce(last_batch, -1)) {_SINCE}",
     "table_version": f"coalesce({_newest('table_version', _IS_SINCE)}, 0)",
     "quarantine_version": f"coalesce({_newest('quarantine_version', _IS_SINCE)}, 0)",
-    "highest": (
-        f"make_array(coalesce(max(table_version) {_SINCE}, 0), "
-        f"coalesce(max(quarantine_version) {_SINCE}, 0))"
-    ),
 }
 _PASSED = f"state = '{PASSED}' and (since is null or number >= since)"
 _ASKED = {
