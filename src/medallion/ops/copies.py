@@ -50,18 +50,12 @@ def has_read_more(checkpoint: Path, table: Path) -> bool:
     the place of the last that is noted."""
     if not tables.exists(table):
         return False
-    newest = tables.version(table)
+    batches = checkpoints.last_begun(checkpoint), checkpoints.last_committed(checkpoint)
     try:
-        begun, committed = (
-            _last_read(checkpoint, batch, table)
-            for batch in (
-                checkpoints.last_begun(checkpoint),
-                checkpoints.last_committed(checkpoint),
-            )
-        )
+        read = max(_last_read(checkpoint, batch, table) for batch in batches)
     except MedallionError:  # torn, which its query repairs or refuses
         return False
-    if max(begun, committed) > newest:
+    if read > tables.version(table):
         return True
     then = (checkpoints.noted(checkpoint, _READ) or {}).get(tables.identity(table))
     if then is None:

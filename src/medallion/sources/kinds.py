@@ -68,7 +68,7 @@ def refuse_another_kind(config: Config, source: SourceConfig) -> None:
             "of source: give this one a name of its own."
         )
     now = _read_as(source)
-    # A lakehouse may be older than the note, which the next start makes.
+    # A first start has no note, nor has one after a checkpoint was lost.
     then = checkpoints.noted(config.layout.checkpoint(name), _FORMAT) or now
     if then != now and any(
         entry.state in ledger.TAKEN for entry in ledger.read(config.layout, source.name)
