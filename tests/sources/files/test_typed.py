@@ -12,7 +12,7 @@ import duckdb
 import pytest
 
 from medallion.ops.ledger import INGESTED, REJECTED
-from medallion.sources.files.typed_counts import why_unreadable
+from medallion.sources.files.typed import why_unreadable
 from tests.support.byte_files import SCHEMA, found, land, recounted
 from tests.support.lakehouse import Lakehouse, book, only
 from tests.support.typed_files import INDEX, MAKE

@@ -20,7 +20,7 @@ from medallion.sources.files import (
     ledger_entries,
     lengths,
     reject,
-    typed_counts,
+    typed,
 )
 from medallion.sources.files.attempts import WHY, parts, works
 from medallion.sources.files.ledger_entries import Handed
@@ -87,7 +87,7 @@ class FileBatch:
         source = self.files.settings
         if source.format in TYPED:
             return self.files.put_aside(
-                entries, lambda path: typed_counts.why_unreadable(path, source.format)
+                entries, lambda path: typed.why_unreadable(path, source.format)
             )
         is_csv = source.format == "csv" and not source.multi_line
 

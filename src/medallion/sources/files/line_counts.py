@@ -13,7 +13,7 @@ from pathlib import Path
 
 from medallion.config.model import TYPED, SourceConfig
 from medallion.lakehouse.text import refuse_constant
-from medallion.sources.files import typed_counts
+from medallion.sources.files import typed
 from medallion.sources.files.codecs import opened
 
 # What a line may consist of and still be blank; Python's own idea of it is wider.
@@ -31,7 +31,7 @@ def rows_of(path: Path, source: SourceConfig) -> int:
         OSError: the file is not there, or cannot be read.
     """
     if source.format in TYPED:
-        return typed_counts.count(path, source.format)
+        return typed.count(path, source.format)
     try:
         return _counted(path, source)
     except (EOFError, zlib.error) as error:  # torn, or spoilt

@@ -14,8 +14,9 @@ from medallion.config.model import TYPED, Config, SourceConfig
 from medallion.lakehouse.columns import SOURCE_FILE, SOURCE_MODIFIED_AT
 from medallion.parsing.json_text import sealed
 from medallion.parsing.parse import NO_JSON
-from medallion.sources.files import csv, csv_form, typed
-from medallion.sources.files.typed import located
+from medallion.sources.files import csv, csv_form
+from medallion.sources.files.typed import rows as typed_rows
+from medallion.sources.files.typed.rows import located
 from medallion.spark.table_files import escaped
 
 # What Python's bytes.strip takes away: a line of nothing else is blank, and no row.
@@ -157,13 +158,13 @@ def _csv(
     parts = [csv.read(spark, form, some, schema) for form, some in by_form.items()]
     if not parts:
         return _lines(spark, source, files, schema).limit(0)
-    return typed.together(parts)
+    return typed_rows.together(parts)
 
 
 def _typed(
     spark: SparkSession, source: SourceConfig, files: Files, schema: Mapping[str, str]
 ) -> DataFrame:
-    return typed.read(spark, source.format, files)
+    return typed_rows.read(spark, source.format, files)
 
 
 Reader = Callable[[SparkSession, SourceConfig, Files, Mapping[str, str]], DataFrame]

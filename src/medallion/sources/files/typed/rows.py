@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from medallion.lakehouse.columns import quoted
-from medallion.sources.files import typed_counts
+from medallion.sources.files import typed
 
 # By itself, Spark writes milliseconds.
 _LOCAL = "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]"
@@ -43,7 +43,7 @@ def read(spark: SparkSession, kind: str, files: Mapping[str, str]) -> DataFrame:
     # their places; of Parquet how their names are spelled.
     groups: dict[str, list[str]] = {}
     for file, path in files.items():
-        groups.setdefault(typed_counts.columns(Path(file), kind), []).append(path)
+        groups.setdefault(typed.columns(Path(file), kind), []).append(path)
     return together([_as_json(_load(spark, kind, cols, some)) for cols, some in groups.items()])
 
 

@@ -1,0 +1,175 @@
+"""Parquet without Spark: its rows, its columns, and what Spark would not read as it is.
+
+That is, first, what Spark has noted in a file of its columns, by which it reads them. Other writers
+keep the note when they add a column, or make it another one; Spark would then leave columns out, or
+cut numbers to the size that stands there, and say nothing. And then timestamps of nanoseconds,
+which Spark would cut: two rows may be the same then.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from os import SEEK_END
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from medallion.lakehouse.columns import quoted
+
+if TYPE_CHECKING:
+    from deltalake import QueryBuilder
+
+_NOTE = b"org.apache.spark.sql.parquet.row.metadata"
+_NUMBERS = {"byte": "Int8", "short": "Int16", "integer": "Int32", "long": "Int64"}
+_NANOSECONDS = "Timestamp(ns"
+
+
+def count(path: Path) -> int:
+    """By the footer, as DataFusion reads it."""
+    return _number(_opened(path), "select count(*) from exact")
+
+
+def columns(path: Path) -> str:
+    """With what Spark itself put down: an interval is a number to others."""
+    fields, note = _fields(_opened(path))
+    return repr([[field.name for field in fields], [str(field.type) for field in fields], note])
+
+
+def why_not_as_it_is(path: Path) -> str | None:
+    """Why Spark would read a file otherwise than it is, and say nothing of it."""
+    engine = _opened(path)
+    fields, note = _fields(engine)
+    if other := _unlike(note, fields):
+        return (
+            f"its {other} is not as Spark noted it in the file, by which it would be read: write "
+            "the file without the metadata of the one that it was made of"
+        )
+    if cut := _cut(engine, fields, path):
+        return (
+            f"its column {cut} has timestamps of nanoseconds, and microseconds is what is kept of "
+            "them: write it as microseconds, or as text"
+        )
+    return None
+
+
+def _fields(engine: QueryBuilder) -> tuple[list[Any], bytes | None]:
+    """The columns of the table `exact`, as Arrow has them, and Spark's note of them, if any."""
+    schema = engine.execute("select * from exact limit 0").read_all().schema
+    fields = [schema.field(number) for number in range(len(schema.names))]
+    return fields, schema.metadata.get(_NOTE)
+
+
+def _opened(path: Path) -> QueryBuilder:
+    """A Parquet file as the table `exact`."""
+    from deltalake import QueryBuilder
+
+    with path.open("rb") as file:
+        size = file.seek(0, SEEK_END)
+        file.seek(-min(size, 8), SEEK_END)
+        end = file.read()
+    # DataFusion does not survive a footer that would begin before the file.
+    if end[4:] != b"PAR1" or int.from_bytes(end[:4], "little") > size - 12:
+        raise EOFError("its footer is torn")
+    engine = QueryBuilder()
+    _add_table(engine, "exact", path, "skip_metadata 'false'")
+    return engine
+
+
+def _add_table(engine: QueryBuilder, name: str, path: Path, option: str) -> None:
+    """Make a Parquet file a table to DataFusion, with an option of its reader."""
+    engine.execute(
+        f"create external table {name} stored as parquet location '{path.as_uri()}'"
+        f" options ({option})"
+    )
+
+
+def _number(engine: QueryBuilder, query: str) -> int:
+    return int(engine.execute(query).read_all().column(0)[0].as_py() or 0)
+
+
+def _unlike(note: bytes | None, fields: Iterable[Any]) -> str | None:
+    """The first column or field that is not as the note has it; None where all are, or there is no
+    note that Spark could read.
+
+    Args:
+        note: the text of it.
+        fields: the file's columns, as Arrow has them.
+    """
+    try:
+        noted: Any = json.loads(note or b"null")
+        return _in_struct(noted, fields) if noted else None
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def _in_struct(noted: Any, fields: Iterable[Any]) -> str | None:
+    there: dict[str, Any] = {field.name: field.type for field in fields}
+    known: dict[str, Any] = {field["name"]: field["type"] for field in noted["fields"]}
+    if more := sorted(there.keys() - known.keys()):  # what is noted and not there is null
+        return more[0]
+    found = ((name, _within(known[name], kind)) for name, kind in there.items())
+    return next((f"{name}{within}" for name, within in found if within is not None), None)
+
+
+def _within(noted: Any, kind: Any) -> str | None:
+    """Where within a type they differ: "" is all of it."""
+    if isinstance(noted, str):
+        wanted = _NUMBERS.get(noted) or noted.replace("decimal", "Decimal128").replace(",", ", ")
+        is_number = noted in _NUMBERS or noted.startswith("decimal")
+        return "" if is_number and f"<{wanted}>" not in str(kind) else None
+    if noted["type"] == "udt":
+        return _within(noted["sqlType"], kind)
+    if noted["type"] == "struct" and kind.is_struct(kind):
+        within = _in_struct(noted, kind.fields)
+        return f".{within}" if within else None
+    if noted["type"] == "array" and kind.is_list(kind):
+        return _within(noted["elementType"], kind.value_type)
+    return None
+
+
+def _cut(engine: QueryBuilder, fields: Iterable[Any], path: Path) -> str | None:
+    """The first column of a Parquet file that has some, as INT96: other ones Spark refuses itself.
+
+    Years before 1677 or after 2262 wrap around in 64 bits, and so do their microseconds times a
+    thousand: sums of both tell what is beyond microseconds all the same.
+
+    Args:
+        engine: with the file as table `exact`.
+        fields: its columns, as Arrow has them.
+    """
+    some: list[str] = [field.name for field in fields if _NANOSECONDS in str(field.type)]
+    if some:
+        _add_table(engine, "cut", path, "coerce_int96 'us'")
+    for column in some:
+        both = [f"select {quoted(column)} as x from {table}" for table in ("exact", "cut")]
+        try:
+            for exact, cut in _timestamps(engine, both):
+                if (_sum(engine, exact) - 1000 * _sum(engine, cut)) % 2**64:
+                    return column
+        except LookupError:  # nobody knows how to look into it
+            return column
+    return None
+
+
+def _timestamps(engine: QueryBuilder, both: list[str]) -> Iterator[list[str]]:
+    """Queries of the timestamps of nanoseconds within values `x`, at any depth."""
+
+    def within(value: str) -> Iterator[list[str]]:
+        return _timestamps(engine, [f"select {value} as x from ({query})" for query in both])
+
+    kind: Any = engine.execute(f"{both[0]} limit 0").read_all().schema.field(0).type
+    if kind.is_struct(kind):
+        for field in kind.fields:
+            yield from within("x['" + field.name.replace("'", "''") + "']")
+    elif kind.is_map(kind):  # its keys are text, or refused
+        yield from within("unnest(map_values(x))")
+    elif kind.is_list(kind) or kind.is_large_list(kind):
+        yield from within("unnest(x)")
+    elif kind.is_timestamp(kind) and kind.time_unit == "ns":
+        yield both
+    elif _NANOSECONDS in str(kind):  # a list of a fixed length, say, or a dictionary
+        raise LookupError(str(kind))
+
+
+def _sum(engine: QueryBuilder, query: str) -> int:
+    return _number(engine, f"select sum(arrow_cast(x, 'Int64')) from ({query})")
