@@ -33,7 +33,7 @@ from medallion.lakehouse.columns import INGESTED_AT, SOURCE_FILE, bronze_columns
 from medallion.parsing.layout import LineLayout
 from medallion.parsing.parse import parse
 from medallion.sources.files import reader
-from medallion.sources.files.heads import first_lines
+from medallion.sources.files.batch import first_lines
 from medallion.spark.session import spark_session
 
 Side = Callable[[SparkSession, Config], float]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
-from medallion.sources.files.heads import first_lines
+from medallion.sources.files.batch import first_lines
 
 
 def test_the_first_twenty_lines_of_eight_files(tmp_path: Path) -> None:

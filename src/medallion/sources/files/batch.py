@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +17,6 @@ from medallion.ops.ledger import REPLACED, Entry
 from medallion.sources.files import (
     codecs,
     csv_form,
-    heads,
     ledger_entries,
     lengths,
     reject,
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 # What a file can be the cause of: Python reads the headers of CSV itself, and so may fail as well.
 FAULTS = (*SPARK_ERRORS, *codecs.FAULTS)
+_FILES, _LINES, _BYTES = 8, 20, 1 << 16  # what is looked at to see how files are written
 
 
 class FileBatch:
@@ -80,7 +81,7 @@ class FileBatch:
         source, root = self.files.settings, self.files.config.layout.root
         if source.format != "json" or source.multi_line:
             return []
-        return heads.first_lines([root / entry.path for entry in self._entries])
+        return first_lines([root / entry.path for entry in self._entries])
 
     def _fit_to_read(self, entries: list[Entry]) -> list[Entry]:
         """Those that are whole, or text that Spark reads as it is; the others are put aside."""
@@ -198,3 +199,14 @@ def _refuse_broken(files: FileSource, error: Exception) -> None:
         files.try_out_without()
     except FAULTS:
         raise error from None
+
+
+def first_lines(paths: Sequence[Path]) -> list[str]:
+    """A few whole lines of a few of the files; none where one is long, or cannot be read."""
+    found: list[str] = []
+    for path in paths[:: max(1, len(paths) // _FILES)][:_FILES]:
+        with suppress(*codecs.FAULTS), codecs.opened(path) as file:
+            head = file.read(_BYTES)
+            lines = head.splitlines()[: -1 if len(head) == _BYTES else None]
+            found += [line.decode("utf-8-sig", "replace") for line in lines[:_LINES]]
+    return found

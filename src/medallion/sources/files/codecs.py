@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -101,35 +101,26 @@ class _Unpacked(io.RawIOBase):
         super().close()
 
 
-def _deflate(file: IO[bytes], kind: int) -> Iterator[bytes]:
-    """zlib's formats, one stream after the other."""
-    stream, given = zlib.decompressobj(kind), file.read(_PACKED)
-    if not given:
-        return
+def _streams(file: IO[bytes], new: Callable[[], Any], most: int) -> Iterator[bytes]:
+    """The bytes of zlib's formats or of bzip2, one stream after the other.
+
+    Python's own reader of bzip2 takes what follows the first one for nothing.
+
+    Args:
+        most: what one piece may be unpacked into at once; 0 where that is bounded by itself.
+    """
+    stream, given = new(), file.read(_PACKED)
     while given or not stream.eof:
-        found = stream.decompress(given, _CHUNK)
-        yield found
+        yield stream.decompress(given, most)
         if stream.eof:
             given = stream.unused_data or file.read(_PACKED)
-            stream = zlib.decompressobj(kind) if given else stream
-        else:
-            given = stream.unconsumed_tail or file.read(_PACKED)
-            if not (given or found):  # of what it holds already, some may be still to come
+            stream = new() if given else stream
+        elif getattr(stream, "needs_input", True):
+            given = file.read(_PACKED)
+            if not given:
                 raise EOFError(_TORN)
-
-
-def _bzip2(file: IO[bytes]) -> Iterator[bytes]:
-    """One stream after the other; Python's own reader takes what follows the first for nothing."""
-    stream, given = bz2.BZ2Decompressor(), file.read(_PACKED)
-    while given or not stream.eof:
-        yield stream.decompress(given, _CHUNK)
-        if stream.eof:
-            given = stream.unused_data or file.read(_PACKED)
-            stream = bz2.BZ2Decompressor() if given else stream
-        else:
-            given = file.read(_PACKED) if stream.needs_input else b""
-            if stream.needs_input and not given:
-                raise EOFError(_TORN)
+        else:  # of what it holds already, some is still to come
+            given = b""
 
 
 def _zstandard(file: IO[bytes]) -> Iterator[bytes]:
@@ -146,8 +137,8 @@ def _zstandard(file: IO[bytes]) -> Iterator[bytes]:
 
 
 _PIECES: dict[str, Callable[[IO[bytes]], Iterator[bytes]]] = {
-    ".gz": partial(_deflate, kind=_GZIP),
-    ".deflate": partial(_deflate, kind=_ZLIB),
-    ".bz2": _bzip2,
+    ".gz": partial(_streams, new=partial(zlib.decompressobj, _GZIP), most=0),
+    ".deflate": partial(_streams, new=partial(zlib.decompressobj, _ZLIB), most=0),
+    ".bz2": partial(_streams, new=bz2.BZ2Decompressor, most=_CHUNK),
     ".zst": _zstandard,
 }

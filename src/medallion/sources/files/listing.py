@@ -48,7 +48,8 @@ def list_files(layout: Layout, source: SourceConfig, starts: Iterable[Path]) -> 
     """List folders, and those below, or single files; nothing is left out without a word."""
     found = Listing()
     # A folder that is asked for may lie above the root.
-    ours = frozenset(place for folder in layout.own_folders() for place in _place_of(folder))
+    there = map(os.stat, filter(os.path.exists, layout.own_folders()))
+    ours = frozenset((folder.st_dev, folder.st_ino) for folder in there)
     for folder in _by_one_name(starts):
         # Below landing/ it is made where there is none; who asks for another one tells.
         if not os.path.lexists(folder) and folder not in source.places(layout)[1:]:
@@ -86,12 +87,6 @@ def one_spelling(layout: Layout, source: SourceConfig, path: Path) -> Path:
         if real.is_relative_to(place):
             return folder / real.relative_to(place)
     return real
-
-
-def _place_of(folder: Path) -> Iterator[tuple[int, int]]:
-    with suppress(OSError):
-        found = folder.stat()
-        yield found.st_dev, found.st_ino
 
 
 def _look_in_a_listing(layout: Layout, path: str) -> File | str | None:

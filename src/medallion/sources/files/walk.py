@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from operator import attrgetter
 from pathlib import Path
-from stat import S_ISREG
 
 from medallion.config.patterns import fits
 
@@ -39,10 +38,7 @@ def walk(
         pattern: names of no concern are left out, if they are certain not to be folders.
         closed: device and inode of folders not to go into.
     """
-    try:
-        is_file = S_ISREG(os.stat(folder).st_mode)  # noqa: PTH116
-    except OSError:
-        is_file = False  # to list it fails in the same way, and tells
+    is_file = os.path.isfile(folder)  # noqa: PTH113 - not, where nobody may look: to list it tells
     if is_file and fits(Path(folder).name, pattern):
         yield os.fspath(folder), None
     # Not by recursion: nobody knows how deep folders lie in one another.
@@ -72,12 +68,5 @@ def walk(
 def _why_unfit(entry: os.DirEntry[str], pattern: str) -> str | None:
     is_fit = fits(entry.name, pattern)
     if entry.is_symlink():
-        return LINK if is_fit or _leads_to_a_folder(entry) else None
+        return LINK if is_fit or os.path.isdir(entry) else None  # noqa: PTH112 - to itself, say
     return None if not is_fit or entry.is_file() else NO_FILE
-
-
-def _leads_to_a_folder(link: os.DirEntry[str]) -> bool:
-    try:
-        return link.is_dir()
-    except OSError:  # to itself, say
-        return False
