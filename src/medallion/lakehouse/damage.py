@@ -41,7 +41,7 @@ def _advice(table: Path) -> str:
     if again := _rebuilt(table):
         return f"{again}."
     if table.parent.name == "_intake":
-        return "move that file away; the next run hands over again what bronze has not read."
+        return "move that file away; what bronze has not read is handed over again."
     return (
         "put the table's files back from a copy. Without one, move that file away, and medallion "
         "audit --deep names the files whose rows it had: those that land again under other names "

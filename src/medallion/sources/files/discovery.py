@@ -43,7 +43,6 @@ class Discovery:
         self._config, self._source, self._say = config, source, say
         self.ledger = Ledger(config.layout, source.name)
         self._versions = Versions(config.layout, source, self.ledger)
-        self._has_looked = False
 
     def poll(self) -> int:
         """Hand over the new files, enter what became of the others; how many are new."""
@@ -51,7 +50,6 @@ class Discovery:
         asked = self._versions.asked = requests.waiting(layout, self._source.name)
         listing = self._whole_listing(asked)
         self._versions.lost = self._lost()
-        self._has_looked = True
         judged = self._versions.judged(listing, now)
         fresh = [entry for entry in judged if is_to_hand_over(entry)]
         told = [entry for entry in judged if not is_to_hand_over(entry)]
@@ -76,11 +74,9 @@ class Discovery:
         away."""
         layout, name = self._config.layout, self._source.name
         waiting = {(e.path, e.version) for e in self.ledger.all_newest() if is_to_hand_over(e)}
-        if not waiting or not due.has_input(self._config, f"bronze.{name}", layout.intake(name)):
-            return waiting
-        if self._has_looked:  # nobody puts it back while it is read
-            return set()
-        return waiting - handover.has(layout, name, [path for path, _ in waiting])
+        if waiting and due.has_input(self._config, f"bronze.{name}", layout.intake(name)):
+            return set()  # it may be among what is still to be read
+        return waiting
 
     def _changed(self, entries: Iterable[Entry]) -> list[Entry]:
         """Those that the ledger does not have yet; they are told, if there is a reason."""

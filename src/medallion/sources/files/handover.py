@@ -8,7 +8,7 @@ its log and in memory, and could neither leave out a file that cannot be read, n
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from medallion.config.model import SourceConfig
@@ -19,8 +19,6 @@ from medallion.ops import copies
 from medallion.ops.ledger import File
 from medallion.sources.files.codecs import unpacked_size
 from medallion.spark import checkpoints
-
-_FEW = 500  # so many names are quicker asked for than all are read
 
 
 def prepare(table: Path) -> None:
@@ -42,14 +40,6 @@ def is_behind(layout: Layout, source: str) -> bool:
     return checkpoints.is_of_another(checkpoint, begun, table) or copies.has_read_more(
         checkpoint, table
     )
-
-
-def has(layout: Layout, source: str, paths: Collection[str]) -> set[tuple[str, int]]:
-    """The paths and versions that were handed over, of these paths at least."""
-    quoted = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
-    where = f"where path in ({quoted})" if len(paths) < _FEW else ""
-    found = tables.select(layout.intake(source), "path, version", where)
-    return {(path, version) for path, version in found}
 
 
 def hand_over(layout: Layout, source: SourceConfig, files: Iterable[tuple[File, int]]) -> None:
