@@ -46,8 +46,8 @@ class TableSpec:
         """
         found = {
             "delta.checkpointInterval": "10",
-            "delta.enableChangeDataFeed": _spelled(self.has_feed),
-            "delta.enableExpiredLogCleanup": _spelled(not self.is_streamed),
+            "delta.enableChangeDataFeed": str(self.has_feed).lower(),
+            "delta.enableExpiredLogCleanup": str(not self.is_streamed).lower(),
             "delta.logRetentionDuration": f"interval {retention}",
             "delta.deletedFileRetentionDuration": f"interval {known_days} days",
         }
@@ -56,10 +56,6 @@ class TableSpec:
         if not self.statistics:
             return {**found, "delta.dataSkippingNumIndexedCols": "0"}
         return {**found, "delta.dataSkippingStatsColumns": ",".join(map(quoted, self.statistics))}
-
-
-def _spelled(is_on: bool) -> str:
-    return "true" if is_on else "false"
 
 
 BRONZE = TableSpec(is_streamed=True, statistics=())

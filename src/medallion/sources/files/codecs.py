@@ -33,10 +33,6 @@ _PACKED = 1 << 16  # of which a rest is copied for each member that ends in it
 FAULTS = (OSError, EOFError, zlib.error)
 
 
-class Undecodable(OSError):
-    """Bytes that are not what the file's name says."""
-
-
 def opened(path: Path) -> IO[bytes]:
     """A file's bytes without its compression.
 
@@ -133,7 +129,7 @@ def _zstandard(file: IO[bytes]) -> Iterator[bytes]:
             while found := frames.read(_CHUNK):
                 yield found
     except zstd.ZstdError as error:
-        raise Undecodable(str(error)) from error
+        raise OSError(str(error)) from error
 
 
 _PIECES: dict[str, Callable[[IO[bytes]], Iterator[bytes]]] = {

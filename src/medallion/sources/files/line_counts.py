@@ -7,7 +7,6 @@ import io
 import json
 import re
 import sys
-import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -28,17 +27,10 @@ def rows_of(path: Path, source: SourceConfig) -> int:
     """Rows that bronze should have of a file.
 
     Raises:
-        OSError: the file is not there, or cannot be read.
+        OSError, EOFError, zlib.error: the file is not there, torn, or spoilt.
     """
     if source.format in TYPED:
         return typed.count(path, source.format)
-    try:
-        return _counted(path, source)
-    except (EOFError, zlib.error) as error:  # torn, or spoilt
-        raise OSError(str(error)) from error
-
-
-def _counted(path: Path, source: SourceConfig) -> int:
     if source.format == "csv" and not source.multi_line:
         return _csv_rows(path)
     # Latin-1 gives a text for any bytes, and only \n, \r\n and \r end a line, as they do for Spark.
