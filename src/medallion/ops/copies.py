@@ -66,14 +66,13 @@ def has_read_more(checkpoint: Path, table: Path) -> bool:
 
 def note_read(checkpoint: Path, upstream: Iterable[Path]) -> None:
     """Note the last commit of each table that a query has read, beside its checkpoint."""
-    then = checkpoints.noted(checkpoint, _READ) or {}
     batch = checkpoints.last_committed(checkpoint)
     now = {}
     for table in upstream:
         version = _last_read(checkpoint, batch, table)
         if commit := log.digest(table, version):
             now[tables.identity(table)] = {"version": version, "commit": commit}
-    if now != then:
+    if now:
         checkpoints.note(checkpoint, _READ, now)
 
 

@@ -39,9 +39,7 @@ def settings_of(config: Config) -> str:
 
 def note(config: Config, query: str, settings: str) -> None:
     """Note that a query has been started with these settings, and was not refused, or waits."""
-    checkpoint = config.layout.checkpoint(query)
-    if checkpoints.noted(checkpoint, _NOTE) != {"of": settings}:
-        checkpoints.note(checkpoint, _NOTE, {"of": settings})
+    checkpoints.note(config.layout.checkpoint(query), _NOTE, {"of": settings})
 
 
 def has_changed(config: Config, query: str, settings: str) -> bool:

@@ -81,9 +81,8 @@ def refuse_another_kind(config: Config, source: SourceConfig) -> None:
 
 def note_format(config: Config, source: SourceConfig) -> None:
     """Note what the files of a source are read as, before the first of them is."""
-    checkpoint, now = config.layout.checkpoint(f"bronze.{source.name}"), _read_as(source)
-    if checkpoints.noted(checkpoint, _FORMAT) != now:
-        checkpoints.note(checkpoint, _FORMAT, now)
+    checkpoint = config.layout.checkpoint(f"bronze.{source.name}")
+    checkpoints.note(checkpoint, _FORMAT, _read_as(source))
 
 
 def _read_as(source: SourceConfig) -> dict[str, Any]:

@@ -131,9 +131,11 @@ def first_definition(
 
 
 def note(checkpoint: Path, name: str, document: dict[str, Any]) -> None:
-    """Keep a document beside what Spark keeps of a query."""
-    checkpoint.mkdir(parents=True, exist_ok=True)
-    storage.write(checkpoint / f"{name}.json", json.dumps(document, indent=2))
+    """Keep a document beside what Spark keeps of a query, unless it is there already."""
+    file, text = checkpoint / f"{name}.json", json.dumps(document, indent=2)
+    if not file.is_file() or file.read_bytes() != text.encode():
+        checkpoint.mkdir(parents=True, exist_ok=True)
+        storage.write(file, text)
 
 
 def forget(checkpoint: Path, name: str) -> None:
