@@ -139,8 +139,9 @@ def _by_writer(
 def _not_on_record(runs: Runs, written: Mapping[str, str], cut_off: list[str]) -> list[str]:
     """Findings about queries whose last batches are not on record, parted by `_by_writer`."""
     told = "a run was cut off before it was put on record; the next run settles it."
+    last = runs.standing.last
     return [f"{name}: {told}" for name in cut_off] + [
-        f"{name}: it has failed, and what it did last is not on record ({runs.error(name)}); "
+        f"{name}: it has failed, and what it did last is not on record ({last[name].error}); "
         f"{who} tries it again."
         for name, who in written.items()
         if runs.has_failed(name)

@@ -49,7 +49,9 @@ def comparable(config: Config) -> tuple[list[Same], Recount]:
             elif same := _same_rows(config, table):
                 read.append(same)
             elif runs.has_failed(name):
-                failed = f"it has failed ({runs.error(name)}), and not read all of silver"
+                failed = (
+                    f"it has failed ({runs.standing.last[name].error}), and not read all of silver"
+                )
                 found.findings.append(f"{name}: not compared, for {failed}.")
             else:
                 found.notes.append(f"{name}: not compared, for it has not read all of silver yet.")

@@ -65,22 +65,19 @@ def has_read_more(checkpoint: Path, table: Path) -> bool:
 
 
 def note_read(checkpoint: Path, upstream: Iterable[Path]) -> None:
-    """Note the last commit of each table that a query has read, beside its checkpoint."""
-    batch = checkpoints.last_committed(checkpoint)
-    now = {}
-    for table in upstream:
-        version = _last_read(checkpoint, batch, table)
-        if commit := log.digest(table, version):
-            now[tables.identity(table)] = {"version": version, "commit": commit}
-    if now:
-        checkpoints.note(checkpoint, _READ, now)
+    """Note the last commit of each table that a query has read, beside its checkpoint.
 
-
-def try_to_note(checkpoint: Path, upstream: Iterable[Path]) -> None:
-    """`note_read`, as soon as there is something: when its query is settled, it is done again, and
-    told if it cannot be."""
+    Where that fails, as on a full disk, the next batch or start does it.
+    """
     with suppress(OSError, MedallionError):
-        note_read(checkpoint, upstream)
+        batch = checkpoints.last_committed(checkpoint)
+        now = {}
+        for table in upstream:
+            version = _last_read(checkpoint, batch, table)
+            if commit := log.digest(table, version):
+                now[tables.identity(table)] = {"version": version, "commit": commit}
+        if now:
+            checkpoints.note(checkpoint, _READ, now)
 
 
 def _last_read(checkpoint: Path, batch: int, table: Path) -> int:

@@ -118,11 +118,6 @@ class Runs:
         last = self.standing.last.get(query)
         return last is not None and last.state == FAILED
 
-    def error(self, query: str) -> str | None:
-        """What a query failed of when it ran last."""
-        last = self.standing.last.get(query)
-        return last.error if last else None
-
 
 def _standing(table: Path) -> Standing:
     """The whole standing by one question: each would open all files of the record."""

@@ -199,7 +199,7 @@ class Pipeline:
         return settlement.record_refused(self.runs, name, error, self.run_id, self.command)
 
     def _note_read(self, flow: Flow) -> None:
-        copies.try_to_note(self.config.layout.checkpoint(flow.name), flow.read_from)
+        copies.note_read(self.config.layout.checkpoint(flow.name), flow.read_from)
 
     def _tell(self, flow: Flow, batch: BatchProgress) -> None:
         self._note_read(flow)

@@ -68,7 +68,7 @@ class FileBatch:
         while self._entries:
             try:
                 with self.files.attempts.of(self._number, self._entries):
-                    work(self.files.rows(self._entries))
+                    work(self.files.rows([entry.path for entry in self._entries]))
                 return
             except FAULTS as error:
                 good = self._readable(error)

@@ -133,15 +133,12 @@ class Discovery:
 
     def _left(self, hidden: Iterable[File], now: int) -> list[File]:
         """Hidden files to tell of; those that are asked for at once, for nobody looks again."""
-        left = []
-        for file in hidden:
-            known = self.ledger.newest(file.path)
-            is_old = now - file.modified_at > HIDDEN_FOR
-            if (known is None or known.file != file) and (
-                is_old or self._versions.is_asked_for(file.path)
-            ):
-                left.append(file)
-        return left
+        return [
+            file
+            for file in hidden
+            if (known := self.ledger.newest(file.path)) is None or known.file != file
+            if now - file.modified_at > HIDDEN_FOR or self._versions.is_asked_for(file.path)
+        ]
 
     def _unfit(self, path: str, why: str, now: int) -> Entry:
         """The row of what waits for a look at it; what is known about its file stands."""

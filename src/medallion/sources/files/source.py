@@ -117,11 +117,11 @@ class FileSource:
 
     def begin_anew(self, checkpoint: Path, last: int) -> None:
         """All that was handed over is looked at again: the ledger knows what of it is in."""
-        taken = self.last_in_ledger
-        table = tables.identity(self._handed)
         first = log.readable_from(self._handed)
-        beginning = checkpoints.delta_beginning(table, first)
-        checkpoints.begin_after(self.spark, checkpoint, max(taken, last, 0), beginning)
+        beginning = checkpoints.delta_beginning(tables.identity(self._handed), first)
+        checkpoints.begin_after(
+            self.spark, checkpoint, max(self.last_in_ledger, last, 0), beginning
+        )
 
     def sample(self) -> FileBatch:
         """The first files that wait."""
@@ -138,7 +138,7 @@ class FileSource:
                 there.append(place)
             else:  # gone or overwritten since: what was counted of it stands
                 lines += entry.rows or 0
-        return lines + (self._rows_at(there).count() if there else 0)
+        return lines + (self.rows(there).count() if there else 0)
 
     def release(self, number: int) -> None:
         """Archive or delete the files of the batches up to this one."""
@@ -147,7 +147,7 @@ class FileSource:
 
     def try_out(self, entries: Iterable[Entry]) -> None:
         """Read and parse some files, for nothing but to see whether that can be done."""
-        self._parse_for_nothing(self.rows(entries))
+        self._parse_for_nothing(self.rows([entry.path for entry in entries]))
 
     def try_out_without(self) -> None:
         """Do the same without any of them: where that fails as well, no file is to blame."""
@@ -161,11 +161,8 @@ class FileSource:
         parsed = parse(rows, self._schema.columns)
         parsed.write.format("noop").mode("overwrite").save()
 
-    def rows(self, entries: Iterable[Entry]) -> DataFrame:
+    def rows(self, paths: list[str]) -> DataFrame:
         """The rows of some files by the columns that are known now."""
-        return self._rows_at([entry.path for entry in entries])
-
-    def _rows_at(self, paths: list[str]) -> DataFrame:
         return reader.rows(self.spark, self.config, self.settings, paths, self._schema.columns)
 
     def check_unchanged(self, entry: Entry) -> bool:
