@@ -71,10 +71,10 @@ def note_read(checkpoint: Path, upstream: Iterable[Path]) -> None:
     """
     with suppress(OSError, MedallionError):
         batch = checkpoints.last_committed(checkpoint)
-        now = {}
+        now = checkpoints.noted(checkpoint, _READ) or {}
         for table in upstream:
             version = _last_read(checkpoint, batch, table)
-            if commit := log.digest(table, version):
+            if commit := log.digest(table, version):  # which maintenance may have taken away
                 now[tables.identity(table)] = {"version": version, "commit": commit}
         if now:
             checkpoints.note(checkpoint, _READ, now)
