@@ -34,9 +34,8 @@ def is_short(layout: Layout, ledger: Ledger) -> bool:
 
     Whoever looks for new files then takes for new what was taken in.
     """
-    return rows_in_ledger(ledger.every()) < tables.row_count(
-        layout.table(f"bronze.{ledger.source}")
-    )
+    bronze = layout.table(f"bronze.{ledger.source}")
+    return rows_in_ledger(ledger.every()) < tables.row_count(bronze)
 
 
 def rows_in_ledger(entries: Iterable[Entry]) -> int:

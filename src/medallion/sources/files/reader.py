@@ -161,16 +161,12 @@ def _csv(
     return typed_rows.together(parts)
 
 
-def _typed(
-    spark: SparkSession, source: SourceConfig, files: Files, schema: Mapping[str, str]
-) -> DataFrame:
-    return typed_rows.read(spark, source.format, files)
-
-
 Reader = Callable[[SparkSession, SourceConfig, Files, Mapping[str, str]], DataFrame]
 READERS: dict[str, Reader] = {
     "json": _lines,
     "csv": _csv,
     "text": _text,
-    **dict.fromkeys(TYPED, _typed),
+    **dict.fromkeys(
+        TYPED, lambda spark, source, files, _: typed_rows.read(spark, source.format, files)
+    ),
 }
