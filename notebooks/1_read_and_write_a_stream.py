@@ -124,8 +124,8 @@ m.streams.display(
 )
 
 # %% [markdown]
-# `write` starts a stream by the name of a sink and a trigger, and says in a sentence what does not
-# go together before Spark is asked.
+# `write` starts a stream by the name of a sink and a trigger. What does not go together Spark
+# refuses, here in one sentence: a table of Delta takes no `update` (lesson 4 has the way).
 
 # %%
 try:

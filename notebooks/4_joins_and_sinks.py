@@ -155,7 +155,7 @@ merged = sorted(tuple(row) for row in spark.read.format("delta").load(path).coll
 merged
 
 # %% [markdown]
-# Files are written once and never again: `append` alone, as the refusal says.
+# Files are written once and never again: they take `append` alone, and other modes are refused.
 
 # %%
 try:

@@ -57,7 +57,7 @@ def test_read_and_write_a_stream(run: Any) -> None:
     ]
     # The files have four lines, and two each.
     assert (names["rows_of_three_files"], names["rows_of_four_files"]) == (8, 10)
-    assert "update take foreachBatch" in names["refused"]
+    assert "does not support Update output mode" in names["refused"]
     assert next(iter(names["running"])).name == "by_hand"
     assert [(stream.name, stream.is_stopped) for stream in names["stopped"]] == [("by_hand", True)]
 
@@ -112,5 +112,5 @@ def test_joins_and_sinks(run: Any) -> None:
     ]
     assert names["by_batch"] == names["second"]
     assert names["merged"] == [("phone1", 1), ("phone2", 1), ("phone4", 1), ("phone9", 1)]
-    assert "append alone, not complete" in names["refused"]
+    assert "complete. This output mode is not supported in Data Source json" in names["refused"]
     assert names["cause"] == "the other end hung up"

@@ -124,10 +124,10 @@ def test_what_cannot_be_shown_is_told(doors: Doors, screen: RecordingScreen) -> 
         ({"rows": 0.5}, "rows must be a whole number above 0, not 0.5"),
         ({"seconds": "1"}, "seconds must be above 0, not '1'"),
         ({"seconds": -1}, "seconds must be above 0, not -1"),
-        ({"output_mode": "complete"}, "this stream has none: take append"),
+        ({"output_mode": "complete"}, "no streaming aggregations"),
         ({"trigger": "continuous 1 second"}, "A display takes no trigger continuous: take an"),
-        ({"stream_name": 5}, "which its table gets; not 5"),
-        ({"stream_name": "my-doors"}, "needs `name`, letters, digits and _"),
+        ({"stream_name": 5}, "`queryName` must be a non-empty string, got '5'"),
+        ({"stream_name": "my-doors"}, "Invalid view name: my-doors"),
     ):
         with pytest.raises(UsageError, match=told):
             streams.display(doors.df, **arguments)

@@ -16,6 +16,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from medallion import streams
 from medallion.errors import UsageError
 from medallion.spark import checkpoints
+from medallion.spark.errors import StreamError
 from medallion.streams import writing
 from tests.support.doors import Doors
 
@@ -57,16 +58,16 @@ def test_every_sink_gets_each_row_once(doors: Doors, spark: SparkSession, tmp_pa
 
 def test_a_checkpoint_goes_with_one_sink(doors: Doors, tmp_path: Path) -> None:
     end(doors.df, "delta", tmp_path / "one", checkpoint=tmp_path / "checkpoint")
-    with pytest.raises(UsageError, match=r"belongs to the stream into delta .*one: each stream"):
+    with pytest.raises(UsageError, match=r"`to` '.*/one', not '.*/two': each stream"):
         end(doors.df, "delta", tmp_path / "two", checkpoint=tmp_path / "checkpoint")
     assert not (tmp_path / "two").exists()
     checkpoint = str(tmp_path / "of memory")
     end(doors.df, "memory", None, name="one", options={"CheckpointLocation": checkpoint})
-    with pytest.raises(UsageError, match="belongs to the stream into memory one: each stream"):
+    with pytest.raises(UsageError, match="`name` 'one', not 'two': each stream"):
         end(doors.df, "memory", None, name="two", checkpoint=checkpoint)
     arguments: dict[str, Any] = {"checkpoint": tmp_path / "of functions"}
     end(doors.df, "foreachBatch", print, name="one", **arguments)
-    with pytest.raises(UsageError, match="belongs to the stream into foreachBatch one: each"):
+    with pytest.raises(UsageError, match="`name` 'one', not 'two': each"):
         end(doors.df, "foreachBatch", print, name="two", **arguments)
 
 
@@ -82,9 +83,9 @@ def test_a_checkpoint_goes_with_one_stream_at_a_time(doors: Doors, tmp_path: Pat
         )  # fmt: skip
 
     first = start()
-    with pytest.raises(UsageError, match=rf"/checkpoint is that of the stream {first.id[:8]}, whi"):
+    with pytest.raises(UsageError, match=f"query with id {first.id} as another .* already active"):
         start()
-    with pytest.raises(UsageError, match=r"which runs: stop it first"):
+    with pytest.raises(UsageError, match="`name` '', not 'other'"):
         start("other")
     streams.until_stream_is_ready(first)
     assert batches == [0]
@@ -106,18 +107,16 @@ def test_a_checkpoint_goes_with_one_cluster_of_kafka(
         options = {"Kafka.bootstrap.servers": servers, **more}
         streams.write(rows, "kafka", to, checkpoint=tmp_path / "checkpoint", options=options)
 
-    checkpoints.note(tmp_path / "checkpoint", "sink", {"sink": "kafka", "to": "doors"})  # of before
     for servers in ("a:9092,", "b:9092, A:9092", "b:9092,c:9092", "c:9092,"):
         start(servers)
-    told = r"into kafka doors at c:9092: each stream needs one of its own; servers of one cluster"
-    with pytest.raises(UsageError, match=told):
+    with pytest.raises(UsageError, match=r"`servers` \['c:9092'\], not \['a:9092', 'b:9092'\]"):
         start("a:9092,b:9092,")
-    with pytest.raises(UsageError, match=r"at c:9092: each stream needs one of its own\.$"):
+    with pytest.raises(UsageError, match="`to` 'doors', not 'windows'"):
         start("c:9092", "windows")
     checkpoints.forget(tmp_path / "checkpoint", "sink")
     start("c:9092", None, Topic="all")
     for topic in ({}, {"topic": "some"}):
-        with pytest.raises(UsageError, match="into kafka all at c:9092"):
+        with pytest.raises(UsageError, match="`to` 'all', not"):
             start("c:9092", None, **topic)
 
 
@@ -131,37 +130,30 @@ def test_a_folder_is_one_wherever_the_next_start_is(
     end(doors.df, "delta", "to", checkpoint="checkpoint")
     assert {path.name for path in Path.cwd().iterdir()} == {"to", "checkpoint"}
     monkeypatch.chdir(tmp_path / "there")
-    with pytest.raises(UsageError, match=r"belongs to the stream into delta .*/here/to: each"):
+    with pytest.raises(UsageError, match=r"`to` '.*/here/to', not '.*/there/to': each"):
         end(doors.df, "delta", "to", checkpoint=tmp_path / "here/checkpoint")
     end(doors.df, "delta", (tmp_path / "here/to"), checkpoint=tmp_path / "here/checkpoint")
 
 
 def test_what_is_missing_is_told(doors: Doors, spark: SparkSession, tmp_path: Path) -> None:
-    servers = {"kafka.bootstrap.servers": "localhost:9092"}
     folder = str(tmp_path)
-    for sink, to, arguments, told in (
+    wrong: tuple[tuple[str, Any, dict[str, Any], str], ...] = (
+        ("table", None, {}, "no sink 'table'; there are delta, files, parquet"),
         ("delta", None, {}, "needs `to`, the folder"),
         ("delta", " ", {"checkpoint": folder}, "needs `to`, the folder"),
         ("delta", folder, {}, "needs `checkpoint`, a folder that keeps"),
         ("delta", folder, {"checkpoint": ""}, "needs `checkpoint`, a folder that keeps"),
-        ("delta", folder, {"checkpoint": "  "}, "needs `checkpoint`, a folder that keeps"),
-        ("delta", folder, {"checkpoint": 5}, "needs `checkpoint`, a folder that keeps"),
-        ("delta", folder, {"checkpoint": "file:/ck"}, "in a folder of this machine"),
+        ("delta", folder, {"checkpoint": "file:/ck"}, "must be a folder of this machine"),
         ("delta", folder, {"checkpoint": folder}, "in the table's own folder, where a VACUUM"),
         ("delta", folder, {"checkpoint": f"{folder}/ck"}, "take one beside it, or .*/_checkpoints"),
         ("foreachBatch", print, {}, "needs `checkpoint`"),
-        ("foreachBatch", "print", {"checkpoint": folder}, "a function of a DataFrame and a batch"),
-        ("foreach", "print", {"checkpoint": folder}, "or an object with a method `process`"),
-        ("memory", None, {}, "needs `name`, letters, digits and _"),
-        ("kafka", "topic", {"checkpoint": folder}, "the option kafka.bootstrap.servers"),
-        ("kafka", "topic", {"checkpoint": folder, "options": servers}, "needs a column `value`"),
-    ):
+        ("foreach", "print", {"checkpoint": folder}, "did not start: .*`process` in provided obj"),
+        ("memory", None, {}, "did not start: queryName must be specified for memory sink"),
+    )
+    for sink, to, arguments, told in wrong:
         with pytest.raises(UsageError, match=told):
             streams.write(doors.df, sink, to, **arguments)
-    value = doors.df.select(F.col("door").alias("value"))
-    with pytest.raises(UsageError, match="`to`, the topic"):
-        streams.write(value, "kafka", checkpoint=folder, options=servers)
-    with pytest.raises(UsageError, match="is no stream"):
+    with pytest.raises(UsageError, match=r"did not start: .*`writeStream` can be called only on"):
         streams.write(spark.range(1), "memory", name="numbers")
     assert not spark.streams.active
 
@@ -178,8 +170,22 @@ def test_without_the_jars_of_kafka(
         streams.write(value, "kafka", "doors", checkpoint=tmp_path / "ck", options=servers)
 
 
-def test_what_spark_alone_knows_is_one_sentence(doors: Doors) -> None:
+def test_what_spark_alone_knows_is_one_sentence(doors: Doors, tmp_path: Path) -> None:
     streams.write(doors.df, "memory", name="doors")
     with pytest.raises(UsageError, match=r"did not start: .*doors.* already active") as refused:
         streams.write(doors.df, "memory", name="doors")
     assert "\n" not in str(refused.value)
+    counts, rate = doors.df.groupBy("door").count(), doors.df.sparkSession.readStream.format("rate")
+    delta: dict[str, Any] = {"to": tmp_path / "delta", "checkpoint": tmp_path / "checkpoint"}
+    for df, sink, arguments, told in (
+        (counts, "delta", {**delta, "output_mode": "update"}, "not support Update output mode"),
+        (doors.df, "memory", {"output_mode": "complete"}, "complete. .* no streaming aggregations"),
+        (counts, "memory", {}, "append. .* aggregations without watermark"),
+        (doors.df, "memory", {"output_mode": "replace"}, "Invalid streaming output mode: replace"),
+        (doors.df, "memory", {"trigger": "continuous"}, "Continuous processing does not support"),
+    ):
+        with pytest.raises(UsageError, match=f"did not start: .*{told}"):
+            streams.write(df, sink, name="another", **arguments)
+    query = streams.write(rate.load(), "delta", **delta, trigger="continuous")
+    with pytest.raises(StreamError, match="Unknown type of trigger: ContinuousTrigger"):
+        streams.until_stream_is_ready(query)

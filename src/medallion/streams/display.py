@@ -18,11 +18,11 @@ from medallion.errors import UsageError
 from medallion.lakehouse.text import counted
 from medallion.spark.errors import SPARK_ERRORS, StreamError
 from medallion.spark.fatal import has_lost_its_thread
+from medallion.spark.plans import analyzed, nodes
 from medallion.spark.signals import handled
 from medallion.streams import screens
 from medallion.streams.known import forget, label, session
 from medallion.streams.picture import Picture
-from medallion.streams.plan import plan_of
 from medallion.streams.screens import Screen
 from medallion.streams.tally import Tally
 from medallion.streams.triggers import trigger as named_trigger
@@ -87,7 +87,7 @@ def display(
     picture = replace(picture, rows=min(rows, screen.room or rows))
     name = stream_name or f"display_{uuid.uuid4().hex[:8]}"
     _stop_shown(name)
-    mode = output_mode or ("complete" if plan_of(df).aggregates else "append")
+    mode = output_mode or ("complete" if _aggregates(df) else "append")
     query = write(df, "memory", name=name, trigger=trigger, output_mode=mode)
     _displayed.add(query.runId)
     table = session().table(name)
@@ -100,6 +100,11 @@ def display(
     if failure := showing.run():
         raise StreamError(f"{name} failed: {failure}")
     return query
+
+
+def _aggregates(df: DataFrame) -> bool:
+    """Whether a stream counts groups or sums them up, by itself and not in a table joined to it."""
+    return any(n.nodeName() == "Aggregate" and n.isStreaming() for n in nodes(analyzed(df)))
 
 
 def _checked(trigger: str, **numbers: float | None) -> dict[str, Any]:
