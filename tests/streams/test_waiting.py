@@ -22,7 +22,7 @@ def test_the_life_of_a_stream(doors: Doors) -> None:
     timed = doors.df.withWatermark("at", "10 minutes")
     query = streams.write(timed, "memory", name="doors")
     assert streams.until_stream_is_ready("doors").runId == query.runId
-    row = next(iter(streams.streams()))
+    row = streams.streams()[0]
     assert (row.name, row.id, row.run_id) == ("doors", query.id, query.runId)
     assert row.state in ("running", "waiting")  # whether it still looks for its first rows
     assert (row.last_batch, row.watermark) == (None, None)
@@ -33,20 +33,16 @@ def test_the_life_of_a_stream(doors: Doors) -> None:
     for _ in range(2):
         doors.open("front")
         query.processAllAvailable()
-    row = next(iter(streams.streams()))
+    row = streams.streams()[0]
     # The second batch goes by the times of the first: 10:02:33 less ten minutes.
     assert (row.last_batch, row.watermark) == (1, "2018-03-02T09:52:33.000Z")
     assert "EventTimeWatermark" in streams.explain(query, extended=True)
-    shown = repr(streams.streams())
-    assert {"watermark", "second"} <= set(shown.split())  # names of columns may be broken
-    assert query.id[:8] in shown
-    assert "<td" in streams.streams()._repr_html_()
 
     (stopped,) = streams.stop_all_streams()
     assert (stopped.name, stopped.is_stopped) == ("doors", True)
     assert streams.await_termination("doors", timeout=5) is True
     assert [each.state for each in streams.streams() if each.name == "doors"] == ["ended"]
-    assert repr(streams.stop_all_streams()) == "no stream was running"
+    assert streams.stop_all_streams() == []
 
 
 def test_a_stream_that_fails(doors: Doors, tmp_path: Path) -> None:

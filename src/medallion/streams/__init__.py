@@ -7,7 +7,6 @@ from medallion.errors import UsageError
 from medallion.spark.errors import StreamError
 from medallion.streams.display import display
 from medallion.streams.listing import Stream, streams
-from medallion.streams.table import Table
 from medallion.streams.triggers import trigger
 from medallion.streams.waiting import (
     Stopped,
@@ -23,7 +22,6 @@ __all__ = [
     "Stopped",
     "Stream",
     "StreamError",
-    "Table",
     "UsageError",
     "await_termination",
     "display",

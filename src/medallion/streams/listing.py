@@ -1,4 +1,4 @@
-"""The streams of this session, as a table."""
+"""The streams of this session, and how each stands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from medallion.spark.progress import watermark_of
 from medallion.streams.known import label, queries
-from medallion.streams.table import Table
 from medallion.streams.waiting import doing, exception
 
 
@@ -27,7 +26,7 @@ class Stream:
     watermark: str | None
 
 
-def streams() -> Table[Stream]:
+def streams() -> list[Stream]:
     """The streams that run, and those that have ended since this package first saw them.
 
     `state` is `running` (a batch, now), `waiting`, `starting`, `ended`, or `failed` with the cause.
@@ -35,7 +34,7 @@ def streams() -> Table[Stream]:
     Raises:
         UsageError: there is no Spark session.
     """
-    return Table("streams", Stream, tuple(map(_stream, queries())), empty="no streams")
+    return [_stream(query) for query in queries()]
 
 
 def _stream(query: StreamingQuery) -> Stream:

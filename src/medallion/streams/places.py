@@ -8,11 +8,10 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from medallion.streams.table import Table
 from medallion.streams.waiting import Stopped, stop
 
 
-def stop_below(root: Path, timeout: float) -> Table[Stopped]:
+def stop_below(root: Path, timeout: float) -> list[Stopped]:
     """Stop the streams with a source, a sink or a checkpoint below a folder; the others go on."""
     try:
         found = SparkSession.active().streams.active

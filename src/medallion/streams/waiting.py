@@ -15,7 +15,6 @@ from medallion.errors import UsageError
 from medallion.spark.errors import SPARK_ERRORS, StreamError, one_line
 from medallion.spark.fatal import has_lost_its_thread
 from medallion.streams.known import find, keep, label, session
-from medallion.streams.table import Table
 
 STOPPED = "stopped"
 _PAUSE = 0.05
@@ -94,7 +93,7 @@ def explain(query_or_name: StreamingQuery | str, extended: bool = False) -> str:
     return printed.getvalue().strip()
 
 
-def stop_all_streams(timeout: float = 30) -> Table[Stopped]:
+def stop_all_streams(timeout: float = 30) -> list[Stopped]:
     """Stop every stream of this Spark session, side by side, and say of each what came of it.
 
     One that does not stop within `timeout` seconds is told, and keeps none of the others running.
@@ -105,7 +104,7 @@ def stop_all_streams(timeout: float = 30) -> Table[Stopped]:
     return stop(session().streams.active, timeout)
 
 
-def stop(queries: Iterable[StreamingQuery], timeout: float = 30) -> Table[Stopped]:
+def stop(queries: Iterable[StreamingQuery], timeout: float = 30) -> list[Stopped]:
     """The same for some streams.
 
     Raises:
@@ -126,8 +125,7 @@ def stop(queries: Iterable[StreamingQuery], timeout: float = 30) -> Table[Stoppe
     for thread in threads:
         thread.join(max(0.0, end - time.monotonic()))
     late = f"still running after {timeout:g} seconds: Spark stops it when its batch ends"
-    rows = [Stopped(label(q), q.id, outcomes.get(q.runId, late)) for q in chosen]
-    return Table("streams stopped", Stopped, tuple(rows), empty="no stream was running")
+    return [Stopped(label(q), q.id, outcomes.get(q.runId, late)) for q in chosen]
 
 
 def stop_one(query: StreamingQuery) -> str:
