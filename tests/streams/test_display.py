@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 
 import pytest
@@ -42,28 +43,23 @@ def test_an_aggregation_is_drawn_batch_by_batch_until_its_stream_ends(
     assert not spark.streams.active
 
 
-def test_the_newest_rows_are_shown_and_a_limit_of_batches_ends_it(
-    doors: Doors, screen: RecordingScreen, spark: SparkSession
+def test_the_newest_rows_are_shown_until_a_table_fills_the_memory(
+    doors: Doors, screen: RecordingScreen, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(sys.modules["medallion.streams.display"], "_MOST_ROWS", 3)
     doors.open("one", "two", "three")
     screen.room = 2
-    query = streams.display(doors.df.coalesce(1), batches=1)
+    query = streams.display(doors.df.coalesce(1))
     assert query is not None
     assert screen.grids[-1].rows == (
         ("2018-03-02 10:02:33", "two"),
         ("2018-03-02 10:02:33", "three"),
     )
     assert screen.grids[-1].title.startswith(f"{query.name}: batch 0, 3 rows, ")
-    assert screen.grids[-1].foot == "stopped: batch 0 is the last one to be shown"
+    assert screen.grids[-1].foot == "stopped: its table holds 3 rows, all of them in memory"
     # What has no name cannot be asked, and does not fill the memory either.
     tables = spark.sql("SHOW TABLES").collect()
     assert not any(table.tableName.startswith("display_") for table in tables)
-
-
-def test_a_table_that_fills_the_memory_ends_it(doors: Doors, screen: RecordingScreen) -> None:
-    doors.open("one", "two", "three")
-    streams.display(doors.df, held_rows=3)
-    assert screen.grids[-1].foot == "stopped: its table holds 3 rows, all of them in memory"
 
 
 def test_ctrl_c_ends_the_display_and_its_stream_and_no_other(
@@ -120,10 +116,8 @@ def test_what_is_no_stream_is_shown_once(spark: SparkSession, screen: RecordingS
 def test_what_cannot_be_shown_is_told(doors: Doors, screen: RecordingScreen) -> None:
     for arguments, told in (
         ({"bar": "door"}, "bar='door' is not a column of numbers here; there are none"),
-        ({"rows": 0}, "rows must be a whole number above 0, not 0"),
-        ({"rows": 0.5}, "rows must be a whole number above 0, not 0.5"),
-        ({"seconds": "1"}, "seconds must be above 0, not '1'"),
-        ({"seconds": -1}, "seconds must be above 0, not -1"),
+        ({"rows": 0}, "rows and seconds must be above 0, not 0 and None"),
+        ({"seconds": -1}, "must be above 0, not 20 and -1"),
         ({"output_mode": "complete"}, "no streaming aggregations"),
         ({"trigger": "continuous 1 second"}, "A display takes no trigger continuous: take an"),
         ({"stream_name": 5}, "`queryName` must be a non-empty string, got '5'"),

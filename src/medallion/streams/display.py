@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -30,18 +30,11 @@ from medallion.streams.waiting import exception, stop
 from medallion.streams.writing import write
 
 _PAUSE = 0.1
+_MOST_ROWS = 100_000
+"""What a stream's table holds, all of it in memory, when its display ends at the latest."""
 
 _displayed: set[str] = set()
 """The run ids of the streams that were started here, to be shown."""
-
-
-@dataclass(frozen=True)
-class End:
-    """When a display is over, beside the end of its stream: whichever comes first."""
-
-    seconds: float | None
-    batches: int | None
-    held_rows: int
 
 
 def display(
@@ -53,8 +46,6 @@ def display(
     bar: str | None = None,
     rows: int = 20,
     seconds: float | None = None,
-    batches: int | None = None,
-    held_rows: int = 100_000,
 ) -> StreamingQuery | None:
     """Show a stream as it grows, in a terminal or in the output of a notebook's cell.
 
@@ -65,10 +56,10 @@ def display(
     At most `rows` rows are shown, and no more than a terminal has room for: of the newest batches,
     or in complete mode the first. With `bar`, a column of numbers, each row has a bar.
 
-    It ends when the stream does, after `seconds` or `batches`, with Ctrl-C, or when the table holds
-    `held_rows` rows; the stream is stopped then. Only in a notebook, and with neither `seconds` nor
-    `batches` nor a trigger that ends, does the call return at once: the output goes on changing
-    until the stream is stopped.
+    It ends when the stream does, after `seconds`, with Ctrl-C, or when the table holds 100,000
+    rows; the stream is stopped then. Only in a notebook, and with neither `seconds` nor a trigger
+    that ends, does the call return at once: the output goes on changing until the stream is
+    stopped.
 
     A DataFrame that is no stream is shown once, and None is returned.
 
@@ -77,23 +68,21 @@ def display(
             in that mode or by that trigger.
         StreamError: the stream failed.
     """
-    how = _checked(trigger, rows=rows, seconds=seconds, batches=batches)
+    how = _checked(trigger, rows, seconds)
     picture = Picture(df, rows, bar)
     screen = screens.screen()
     if not df.isStreaming:
         with screen:
-            screen.draw(picture.first(df, ""))
+            screen.draw(picture.first(""))
         return None
-    picture = replace(picture, rows=min(rows, screen.room or rows))
     name = stream_name or f"display_{uuid.uuid4().hex[:8]}"
     _stop_shown(name)
     mode = output_mode or ("complete" if _aggregates(df) else "append")
     query = write(df, "memory", name=name, trigger=trigger, output_mode=mode)
     _displayed.add(query.runId)
-    table = session().table(name)
-    end = End(seconds, batches, held_rows)
-    showing = _Showing(query, table, picture, screen, end, Tally(mode), stream_name is None)
-    ends = seconds or batches or how.keys() & {"once", "availableNow"}
+    picture = Picture(session().table(name), min(rows, screen.room or rows), bar)
+    showing = _Showing(query, picture, screen, seconds, Tally(mode), stream_name is None)
+    ends = seconds or how.keys() & {"once", "availableNow"}
     if screen.outlives_the_call and not ends:
         threading.Thread(target=showing.run_on, daemon=True).start()
         return query
@@ -107,13 +96,10 @@ def _aggregates(df: DataFrame) -> bool:
     return any(n.nodeName() == "Aggregate" and n.isStreaming() for n in nodes(analyzed(df)))
 
 
-def _checked(trigger: str, **numbers: float | None) -> dict[str, Any]:
+def _checked(trigger: str, rows: int, seconds: float | None) -> dict[str, Any]:
     """The trigger as Spark has it; wrong arguments are errors that name them."""
-    for what, number in numbers.items():
-        kinds = int if what == "rows" else (int, float)
-        if number is not None and not (isinstance(number, kinds) and number > 0):
-            whole = "a whole number " if what == "rows" else ""
-            raise UsageError(f"{what} must be {whole}above 0, not {number!r}.")
+    if not rows > 0 or (seconds is not None and not seconds > 0):
+        raise UsageError(f"rows and seconds must be above 0, not {rows!r} and {seconds!r}.")
     how = named_trigger(trigger)
     if "continuous" in how:
         # Its tasks hold cores until it ends, all of them perhaps: a job that draws would not begin.
@@ -134,10 +120,9 @@ class _Showing:
     """One stream on one screen."""
 
     query: StreamingQuery
-    table: DataFrame
     picture: Picture
     screen: Screen
-    end: End
+    seconds: float | None
     tally: Tally
     is_nameless: bool  # then nobody can ask its table, which goes with it
     started: float = field(default_factory=time.monotonic)
@@ -176,20 +161,17 @@ class _Showing:
                 return "interrupted"
 
     def _over(self, is_active: bool) -> str | None:
-        end, tally = self.end, self.tally
         if not is_active:
             return "it has come to its end"
-        if end.seconds is not None and time.monotonic() - self.started >= end.seconds:
-            return f"{end.seconds:g} seconds are over"
-        if end.batches is not None and tally.batches >= end.batches:
-            return f"batch {tally.batches - 1} is the last one to be shown"
-        if tally.rows >= end.held_rows:
-            return f"its table holds {counted(tally.rows, 'row')}, all of them in memory"
+        if self.seconds is not None and time.monotonic() - self.started >= self.seconds:
+            return f"{self.seconds:g} seconds are over"
+        if self.tally.rows >= _MOST_ROWS:
+            return f"its table holds {counted(self.tally.rows, 'row')}, all of them in memory"
         return None
 
     def _draw(self, foot: str) -> None:
         draw = self.picture.first if self.tally.mode == "complete" else self.picture.last
-        self.screen.draw(draw(self.table, f"{label(self.query)}: {self.tally.summary()}", foot))
+        self.screen.draw(draw(f"{label(self.query)}: {self.tally.summary()}", foot))
 
 
 @contextmanager

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from html import escape
 from io import StringIO
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Literal
+
+from rich import box
+from rich.bar import Bar
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
 
 from medallion.lakehouse.text import visible
-
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderResult
-    from rich.table import Table
 
 BAR_WIDTH = 32
 
@@ -39,59 +40,30 @@ class Grid:
             yield None if bar is None else max(0.0, bar) / longest
 
 
-@dataclass(frozen=True)
-class Drawn:
+def drawn(grid: Grid) -> Group:
     """A grid for rich's console. Title and foot stand outside, for a narrow table folds them."""
-
-    grid: Grid
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        from rich.text import Text
-
-        if self.grid.title:
-            yield Text(visible(self.grid.title), "bold")
-        yield self._table(options.max_width)
-        if self.grid.foot:
-            yield Text(visible(self.grid.foot))
-
-    def _table(self, width: int) -> Table:
-        from rich import box
-        from rich.bar import Bar
-        from rich.table import Table
-        from rich.text import Text
-
-        grid, bar_width = self.grid, self._bar_width(width)
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for place, header in enumerate(grid.headers):
-            side: Literal["left", "right"] = "right" if place in grid.right else "left"
-            table.add_column(Text(visible(header)), justify=side, overflow="fold")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for place, header in enumerate(grid.headers):
+        text = Text(visible(header))
+        table.add_column(text, justify="right" if place in grid.right else "left", overflow="fold")
+    if grid.bars is not None:
+        table.add_column(min_width=8, max_width=BAR_WIDTH)
+    shares = grid.shares()
+    for row in grid.rows:
+        cells: list[Text | Bar] = [Text(visible(cell)) for cell in row]
         if grid.bars is not None:
-            table.add_column(width=bar_width)
-        shares = grid.shares()
-        for row in grid.rows:
-            cells: list[Text | Bar] = [Text(visible(cell)) for cell in row]
-            if grid.bars is not None:
-                share = next(shares)
-                cells.append(Text() if share is None else Bar(1, 0, share, color="cyan"))
-            table.add_row(*cells)
-        return table
-
-    def _bar_width(self, width: int) -> int:
-        """What the values leave free, and never so little that no bar can be told from another."""
-        from rich.cells import cell_len
-
-        columns = zip(self.grid.headers, *self.grid.rows, strict=True)
-        taken = sum(3 + max(cell_len(visible(cell)) for cell in column) for column in columns)
-        return max(8, min(BAR_WIDTH, width - taken - 2))
+            share = next(shares)
+            cells.append(Text() if share is None else Bar(1, 0, share, color="cyan"))
+        table.add_row(*cells)
+    title, foot = Text(visible(grid.title), "bold"), Text(visible(grid.foot))
+    return Group(*(part for part in (title, table, foot) if part))
 
 
 def as_text(grid: Grid) -> str:
     """Plain text, as wide as the terminal."""
-    from rich.console import Console
-
     file = StringIO()
     width = get_terminal_size((120, 24)).columns
-    Console(file=file, width=width, color_system=None, legacy_windows=False).print(Drawn(grid))
+    Console(file=file, width=width, color_system=None, legacy_windows=False).print(drawn(grid))
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
 
 

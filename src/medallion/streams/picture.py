@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
-from pyspark.sql.types import BinaryType, NumericType
+from pyspark.sql.types import BinaryType, DataType, NumericType
 
 from medallion.errors import UsageError
 from medallion.streams.drawing import Grid
@@ -19,7 +19,7 @@ _LONGEST = 200
 
 @dataclass(frozen=True)
 class Picture:
-    """What is shown of rows with these columns: how many, and perhaps a bar of one column."""
+    """What is shown of a DataFrame: how many rows, and perhaps a bar of one column."""
 
     df: DataFrame
     rows: int
@@ -34,28 +34,32 @@ class Picture:
                 f"there are {', '.join(numbers) or 'none'}."
             )
 
-    def first(self, frame: DataFrame, title: str, foot: str = "") -> Grid:
-        """The first rows of a DataFrame with these columns."""
-        return self._grid(self._in_words(frame).limit(self.rows).collect(), title, foot)
+    def first(self, title: str, foot: str = "") -> Grid:
+        """The first rows."""
+        return self._grid(self._in_words().limit(self.rows).collect(), title, foot)
 
-    def last(self, frame: DataFrame, title: str, foot: str = "") -> Grid:
+    def last(self, title: str, foot: str = "") -> Grid:
         """The last ones."""
-        return self._grid(self._in_words(frame).tail(self.rows), title, foot)
+        return self._grid(self._in_words().tail(self.rows), title, foot)
 
-    def _in_words(self, frame: DataFrame) -> DataFrame:
+    @property
+    def _kinds(self) -> list[DataType]:
+        return [field.dataType for field in self.df.schema.fields]
+
+    def _in_words(self) -> DataFrame:
         # By place, for two columns may have one name.
-        kinds = [field.dataType for field in frame.schema.fields]
-        places = [f"c{place}" for place in range(len(kinds))]
+        places = [f"c{place}" for place, _ in enumerate(self.df.columns)]
         words = [
             (F.hex(p) if isinstance(kind, BinaryType) else F.col(p).cast("string")).alias(p)
-            for p, kind in zip(places, kinds, strict=True)
+            for p, kind in zip(places, self._kinds, strict=True)
         ]
         if self.bar is not None:
-            words.append(F.col(places[frame.columns.index(self.bar)]).cast("double").alias("bar"))
-        return frame.toDF(*places).select(*words)
+            place = places[self.df.columns.index(self.bar)]
+            words.append(F.col(place).cast("double").alias("bar"))
+        return self.df.toDF(*places).select(*words)
 
     def _grid(self, found: Sequence[Row], title: str, foot: str) -> Grid:
-        kinds = [field.dataType for field in self.df.schema.fields]
+        kinds = self._kinds
         return Grid(
             title=title,
             headers=tuple(self.df.columns),

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from medallion.streams.drawing import Drawn, Grid, as_html, as_text
+from rich.console import Console
+from rich.live import Live
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
+from medallion.streams.drawing import Grid, as_html, as_text, drawn
 
 _BESIDE_ROWS = 6
 """Lines of a terminal for the title, the headers, the foot, and those around them."""
@@ -21,9 +20,6 @@ class TerminalScreen:
     outlives_the_call = False  # it cannot be drawn on after the call that opened it
 
     def __init__(self, console: Console | None = None) -> None:
-        from rich.console import Console
-        from rich.live import Live
-
         self._console = console = console or Console()
         # Rows of a grid that can be drawn over; None for as many as there are.
         self.room = max(1, console.height - _BESIDE_ROWS) if console.is_terminal else None
@@ -39,7 +35,7 @@ class TerminalScreen:
             self._console.line()
 
     def draw(self, grid: Grid) -> None:
-        self._live.update(Drawn(grid), refresh=True)
+        self._live.update(drawn(grid), refresh=True)
 
 
 class NotebookScreen:
