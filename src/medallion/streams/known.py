@@ -1,7 +1,7 @@
 """Which queries there are: those that run, and those that were looked at before they ended.
 
-Spark forgets a query when it ends, and the cause with it if it failed. Whatever this package has
-started or shown once is kept, so that it can still be asked about by its name.
+Spark forgets a query when it ends, and the cause with it if it failed. Whatever has a name and was
+started or shown by this package once is kept, so that it can still be asked about by that.
 """
 
 from __future__ import annotations
@@ -12,11 +12,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from medallion.errors import UsageError
 
-_kept: dict[str, dict[str, StreamingQuery]] = {}
-"""Queries by the Spark application that they ran in, and by run id, the oldest first."""
-
-_MOST = 100
-"""That many are remembered: a query holds on to what Spark knows of it."""
+_kept: dict[tuple[str, str], StreamingQuery] = {}
+"""The last query of each name, by the Spark application that it ran in and its name."""
 
 
 def session() -> SparkSession:
@@ -34,36 +31,29 @@ def session() -> SparkSession:
 
 
 def keep(query: StreamingQuery) -> StreamingQuery:
-    """Remember a query beyond its end, until the next one of its name."""
-    application = session().sparkContext.applicationId
-    for gone in _kept.keys() - {application}:
-        _kept.pop(gone, None)
-    kept = _kept.setdefault(application, {})
-    if query.runId not in kept:
-        # Copies, because a display in the background keeps its query as well.
-        for run_id, old in list(kept.items()):
-            if old.name is not None and old.name == query.name:
-                kept.pop(run_id, None)
-        kept[query.runId] = query
-        for run_id in list(kept)[:-_MOST]:
-            kept.pop(run_id, None)
+    """Remember a query that has a name beyond its end, until the next one of that name."""
+    if query.name:
+        _kept[_key(query)] = query
     return query
 
 
 def forget(query: StreamingQuery) -> None:
     """Let go of a query, and of the rows that its sink has in memory."""
-    for kept in list(_kept.values()):
-        kept.pop(query.runId, None)
+    _kept.pop(_key(query), None)
+
+
+def _key(query: StreamingQuery) -> tuple[str, str]:
+    return session().sparkContext.applicationId, query.name
 
 
 def queries() -> list[StreamingQuery]:
     """Those that run, and then those that have ended: of each name, the last one."""
     spark = session()
     active = [keep(query) for query in spark.streams.active]
-    running = {query.runId for query in active}
-    kept = list(_kept.get(spark.sparkContext.applicationId, {}).values())
-    ended = [q for q in reversed(kept) if q.runId not in running and not q.isActive]
-    return active + ended
+    here = spark.sparkContext.applicationId
+    # A copy, because a display in the background keeps its query as well.
+    kept = [query for (application, _), query in list(_kept.items()) if application == here]
+    return active + [query for query in kept if not query.isActive]
 
 
 def find(query_or_name: StreamingQuery | str) -> StreamingQuery:
@@ -73,7 +63,8 @@ def find(query_or_name: StreamingQuery | str) -> StreamingQuery:
         UsageError: there is no such query; the message names those there are.
     """
     if isinstance(query_or_name, StreamingQuery):
-        return keep(query_or_name)
+        # One that has ended may have a successor of its name.
+        return keep(query_or_name) if query_or_name.isActive else query_or_name
     there = queries()
     for query in there:
         # None is no name, though it is what a stream without one has.
