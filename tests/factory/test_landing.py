@@ -244,6 +244,6 @@ def test_only_local_folders() -> None:
 
 
 def test_an_empty_path_is_not_the_folder_one_is_in(tmp_path: Path) -> None:
-    for empty in (DataFactory(""), DataFactory(tmp_path / "landing", given=" ")):
+    for empty in (DataFactory("", given=tmp_path), DataFactory(tmp_path / "landing", given=" ")):
         with pytest.raises(UsageError, match="an empty path"):
             empty.load()

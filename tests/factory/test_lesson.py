@@ -8,7 +8,7 @@ import pytest
 
 from medallion.errors import UsageError
 from medallion.factory import DataFactory
-from medallion.lakehouse import lock
+from medallion.lakehouse import lock, storage
 from medallion.lakehouse.layout import Layout
 
 SAMPLE = Path(__file__).resolve().parents[2] / "data/sample"
@@ -51,42 +51,41 @@ def test_given_files_land_by_their_numbers(root: Path, tmp_path: Path) -> None:
     assert landed(root) == ["file10.json", "file9.json"]
 
 
-def test_a_landing_that_was_cut_off_is_finished_and_not_repeated(root: Path) -> None:
+def test_a_landing_that_was_cut_off_is_done_again(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the note, whether the file had its name by then or not."""
     factory = DataFactory(root / "landing", given=SAMPLE)
-    factory.load(source="event")
-    shown = root / "landing/event/file1.json"
-    shown.rename(shown.with_name(".file1.json.tmp"))  # as between the note and the name
-    factory.load(source="event")
+    factory.load(source="activity")
+    write = storage.write
+
+    def cut_off(path: Path, text: str) -> None:
+        if path.name == "given.json":
+            raise KeyboardInterrupt
+        write(path, text)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "write", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            factory.load(source="event")
+    assert landed(root) == ["file1.json"]
+    assert factory.load(source="event")["event"].lines == 4
+    assert landed(root) == ["file1.json"]
+    (root / "landing/event/.file2.json.tmp").write_text('{"half of')
+    assert factory.load(source="event")["event"].lines == 2
     assert landed(root) == ["file1.json", "file2.json"]
-    factory.load(continuous=True, source="event")
-    last = root / "landing/event/newaction.json"
-    last.rename(last.with_name(".newaction.json.tmp"))
-    assert factory.load(source="event") == {}  # none is left, but for that
-    assert landed(root)[-1] == "newaction.json"
-
-
-def test_made_batches_come_to_an_end(root: Path) -> None:
-    factory = DataFactory(root / "landing", batches=3)
-    assert factory.load(rows=10)["event"].batches == 1
-    assert {n: r.batches for n, r in factory.load(True, rows=10).items()} == {
-        "activity": 2,
-        "event": 2,
-    }
-    assert factory.load(rows=10) == {}
-    # `land` knows of no end, and what it lands counts.
-    factory.land(rows=10)
-    assert DataFactory(root / "landing", batches=4).load() == {}
 
 
 @pytest.mark.parametrize(
     ("given", "source", "told"),
     [
+        (None, None, "name their folder as given="),
         ("nowhere", None, "no files to land"),
         (str(SAMPLE), "phones", "no files of 'phones', only of activity, event"),
     ],
 )
 def test_what_cannot_be_given_is_told(
-    root: Path, given: str, source: str | None, told: str
+    root: Path, given: str | None, source: str | None, told: str
 ) -> None:
     with pytest.raises(UsageError, match=told):
         DataFactory(root / "landing", given=given).load(source=source)
@@ -111,7 +110,7 @@ def test_nobody_elses_file_is_written_over(root: Path) -> None:
 
 
 def test_clean_up_removes_what_the_lesson_made_and_nothing_else(root: Path) -> None:
-    factory = DataFactory(root / "landing", given=SAMPLE, batches=1)
+    factory = DataFactory(root / "landing", given=SAMPLE)
     factory.load()
     factory.land(rows=10)
     for made in ("bronze/event/part-0.parquet", "_checkpoints/bronze.event/metadata"):
@@ -141,14 +140,10 @@ def test_clean_up_removes_what_the_lesson_made_and_nothing_else(root: Path) -> N
 
 
 def test_a_lesson_alone_leaves_not_even_its_root(root: Path) -> None:
-    factory = DataFactory(root / "landing")
-    factory.load(rows=10)
+    factory = DataFactory(root / "landing", given=SAMPLE)
+    factory.load()
     factory.clean_up()
     assert not root.exists()
-    root.mkdir()  # somebody's own, if empty
-    factory.load(rows=10)
-    factory.clean_up()
-    assert [*root.iterdir()] == []
 
 
 def test_a_root_that_held_files_before_is_left_alone(root: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import json
 import re
 import shutil
@@ -26,11 +27,12 @@ class GivenFiles:
     landing: Path
     state: StateFile
 
-    def left(self, source: str | None = None) -> dict[str, int]:
-        """How many files of each source, or of one, have not landed yet.
+    def land(self, source: str | None, everything: bool) -> dict[str, LandReport]:
+        """Land the next file of each source, or of one, or all that are left: each whole, and once.
 
         Raises:
-            UsageError: the folder is not there, or has no files (of that source).
+            UsageError: the folder is not there, or has no files (of that source); or another file
+                of a name is in the landing zone.
         """
         folders = self.folder.iterdir() if self.folder.is_dir() else ()
         found = {p.name: _files(p) for p in sorted(folders) if p.is_dir() and _files(p)}
@@ -40,51 +42,30 @@ class GivenFiles:
             )
         if source is not None and source not in found:
             raise UsageError(f"{self.folder}: no files of {source!r}, only of {', '.join(found)}.")
-        memory = landed(self.state)
-        return {
-            name: sum(file.name not in memory.get(name, ()) for file in files)
-            for name, files in found.items()
-            if source in (None, name)
-        }
-
-    def land(self, source: str, count: int) -> LandReport:
-        """Land the next files of a source: each whole, or not at all, and once.
-
-        Raises:
-            UsageError: a file of that name is in the landing zone, and was not landed from here.
-        """
-        report = LandReport()
+        reports: dict[str, LandReport] = {}
         with self.state.locked():
             memory = landed(self.state)
-            names = memory.setdefault(source, [])
-            files = (file for file in _files(self.folder / source) if file.name not in names)
-            for file, _ in zip(files, range(count), strict=False):
-                report += self._land(file, source, memory)
-        return report
+            for name in found if source is None else (source,):
+                left = [file for file in found[name] if file.name not in memory.get(name, ())]
+                for file in left if everything else left[:1]:
+                    reports[name] = reports.get(name, LandReport()) + self._land(file, name, memory)
+        return reports
 
     def _land(self, file: Path, source: str, memory: dict[str, list[str]]) -> LandReport:
         place = self.landing / source / file.name
-        if place.exists():
+        # The same one is there where a run was cut off before it was noted.
+        if place.exists() and not filecmp.cmp(file, place, shallow=False):
             raise UsageError(
                 f"{place} is there already, and was not landed from {self.folder}: move it away, "
                 "or land on a new root."
             )
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, hidden(place))
-        memory[source].append(file.name)
-        storage.write(self.state.path.with_name(MEMORY), json.dumps(memory, indent=1) + "\n")
         hidden(place).replace(place)
+        memory.setdefault(source, []).append(file.name)
+        storage.write(self.state.path.with_name(MEMORY), json.dumps(memory, indent=1) + "\n")
         with file.open("rb") as lines:
             return LandReport(files=1, lines=sum(bool(line.strip()) for line in lines), batches=1)
-
-    def finish(self, source: str) -> None:
-        """Show a file whose landing was cut off between its note and its name; it may be the last
-        one, after which none is left to be landed."""
-        with self.state.locked():
-            for name in landed(self.state).get(source, ())[-1:]:
-                place = self.landing / source / name
-                if hidden(place).exists():
-                    hidden(place).replace(place)
 
 
 def landed(state: StateFile) -> dict[str, list[str]]:

@@ -31,8 +31,8 @@ class DataFactory:
     second batch on) lie more than an hour before every row of the previous batch; the pipeline
     counts them as late only if it took in that batch in an earlier run.
 
-    For lessons there are `load`, which comes to an end, and `clean_up`: an end of `batches`
-    batches, or that of the files in `given`, a folder with a folder of files a source.
+    For lessons there are `load`, which lands the files in `given`, a folder with a folder of files
+    a source, and `clean_up`.
 
     >>> factory = DataFactory("data/lesson/landing", given="data/sample")
     >>> factory.load(source="event")
@@ -43,7 +43,6 @@ class DataFactory:
     seed: int = 1
     dirty: bool = False
     given: str | os.PathLike[str] | None = None
-    batches: int = 10
 
     @property
     def state_path(self) -> Path:
@@ -67,30 +66,18 @@ class DataFactory:
                 reports[name] += self._land_next(state, name, rows, min(files, rows))
         return reports
 
-    def load(
-        self, continuous: bool = False, *, source: str | None = None, rows: int = 1000
-    ) -> dict[str, LandReport]:
-        """Land the next batch of a lesson, or with `continuous` all that are left; {} at the end.
-
-        A batch is the next file of each source in `given`; without that, one of `land`, of `rows`
-        rows in two files.
+    def load(self, continuous: bool = False, *, source: str | None = None) -> dict[str, LandReport]:
+        """Land the next file of each source in `given`, or with `continuous` all that are left; {}
+        at the end.
 
         Raises:
             UsageError: there is no such folder, file or source, or another file is in the way.
         """
+        if self.given is None:
+            raise UsageError("load() lands files that are there: name their folder as given=...")
+        given = GivenFiles(_folder(self.given), self._landing, StateFile(self.state_path))
         self._lesson.begin()
-        given = self._given
-        left = given.left(source) if given else self._left(source, rows)
-        reports = {}
-        for name, count in left.items():
-            batches = max(0, count if continuous else min(count, 1))
-            if given:
-                given.finish(name)
-            if batches and given:
-                reports[name] = given.land(name, batches)
-            elif batches:
-                reports[name] = self.land(batches, rows=rows, source=name)[name]
-        return reports
+        return given.land(source, continuous)
 
     def clean_up(self, timeout: float = 30) -> CleanedUp:
         """Stop the streams that read or write below the lakehouse's root, and remove what a lesson
@@ -101,18 +88,6 @@ class DataFactory:
                 or a stream does not stop within `timeout` seconds. Nothing is removed then.
         """
         return self._lesson.clean_up(timeout)
-
-    def _left(self, source: str | None, rows: int) -> dict[str, int]:
-        """How many of a lesson's batches have not landed yet, by source."""
-        sources = _checked(batches=self.batches, files=1, rows=rows, source=source)
-        done = {name: StateFile(self.state_path).load(name).done for name in sources}
-        return {name: self.batches - (plan.number if plan else 0) for name, plan in done.items()}
-
-    @property
-    def _given(self) -> GivenFiles | None:
-        if self.given is None:
-            return None
-        return GivenFiles(_folder(self.given), self._landing, StateFile(self.state_path))
 
     @property
     def _lesson(self) -> Lesson:

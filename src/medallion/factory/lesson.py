@@ -16,7 +16,6 @@ from medallion.factory.state import StateFile
 from medallion.lakehouse import lock, storage
 from medallion.lakehouse.layout import LAYERS, PUBLISH, REASON, Layout
 
-_MADE_ROOT = "root"
 _MADE = re.compile(r"(\w+)-(\d{6})-\d{5}\.json")
 
 
@@ -58,9 +57,8 @@ class Lesson:
     def begin(self) -> None:
         """Note that a lesson began here, where nothing but folders was before."""
         if not any(path.is_file() for path in self.root.rglob("*")):
-            made = "" if self.root.exists() else _MADE_ROOT
             self._mark.parent.mkdir(parents=True, exist_ok=True)
-            storage.write(self._mark, made)
+            storage.write(self._mark, "")
 
     def clean_up(self, timeout: float) -> CleanedUp:
         """Stop the streams below the root, and remove what a lesson made there.
@@ -77,7 +75,6 @@ class Lesson:
                 f"{self.root} held files before the first load() of a data factory, so they are "
                 "not a lesson's: clean_up() removes nothing there."
             )
-        made_root = self._mark.read_text(encoding="utf-8") == _MADE_ROOT
         with lock.hold(layout, (*LAYERS, PUBLISH), "clean-up"):
             stopped = _stop_streams(self.root, timeout)
             landed = list(self._landed())
@@ -92,8 +89,7 @@ class Lesson:
         for place in (self.landing, *self._shared):
             for folder in (*place.glob("*"), place):
                 _remove_empty(folder)
-        if made_root:
-            _remove_empty(self.root)
+        _remove_empty(self.root)
         left = (path for path in self.root.rglob("*") if path.is_file())
         return CleanedUp(stopped, (*landed, *folders), tuple(sorted(left)))
 
