@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Set
 from pathlib import Path
 
 from medallion.config.model import Config
@@ -19,18 +18,16 @@ FILES = Path(__file__).with_name("sample_files")
 def land(config: Config) -> dict[str, int]:
     """Copy the sample into landing; files by source, none if it was ever filled or nobody reads."""
     files = read_by(config)
-    found = {name: [config.layout.landing(name) / f.name for f in files[name]] for name in files}
-    ours = {hidden(place) for places in found.values() for place in places}
-    if _was_filled(config, ours):
+    if _was_filled(config):
         return {}
+    places = {f: config.layout.landing(name) / f.name for name in files for f in files[name]}
     # None is shown before all are there: cut off by a full disk, say, the next call begins anew.
-    for name, places in found.items():
-        places[0].parent.mkdir(parents=True, exist_ok=True)
-        for file, place in zip(files[name], places, strict=True):
-            shutil.copyfile(file, hidden(place))
-    for place in (place for places in found.values() for place in places):
+    for file, place in places.items():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, hidden(place))
+    for place in places.values():
         hidden(place).replace(place)
-    return {name: len(places) for name, places in found.items()}
+    return {name: len(files[name]) for name in files}
 
 
 def read_by(config: Config) -> dict[str, list[Path]]:
@@ -40,16 +37,14 @@ def read_by(config: Config) -> dict[str, list[Path]]:
     return {name: files for name, files in read.items() if files}
 
 
-def _was_filled(config: Config, ours: Set[Path]) -> bool:
-    """Whether anything ever came: what was rejected, or has no rows, only the ledger tells of.
-
-    `ours` are files that this module has begun to write.
-    """
+def _was_filled(config: Config) -> bool:
+    """Whether anything ever came: what was rejected, or has no rows, only the ledger tells of. What
+    has a hidden name is still to come, as after a call of this module that was cut off."""
     layout = config.layout
     return bool(tables.row_count(layout.table("ops.files"))) or any(
         tables.row_count(layout.table(f"bronze.{name}"))
         or any(
-            file.is_file() and file not in ours
+            file.is_file() and not file.name.startswith(".")
             for place in source.places(layout)
             for file in place.rglob("*")
         )
