@@ -34,22 +34,27 @@ class GivenFiles:
             UsageError: the folder is not there, or has no files (of that source); or another file
                 of a name is in the landing zone.
         """
+        found, reports = self._found(source), dict[str, LandReport]()
+        with self.state.locked():
+            memory = landed(self.state)
+            for name, files in found.items():
+                left = [file for file in files if file.name not in memory.get(name, ())]
+                for file in left if everything else left[:1]:
+                    reports[name] = reports.get(name, LandReport()) + self._land(file, name, memory)
+        return reports
+
+    def _found(self, source: str | None) -> dict[str, list[Path]]:
         folders = self.folder.iterdir() if self.folder.is_dir() else ()
         found = {p.name: _files(p) for p in sorted(folders) if p.is_dir() and _files(p)}
         if not found:
             raise UsageError(
                 f"{self.folder}: no files to land; they lie there in a folder a source."
             )
-        if source is not None and source not in found:
+        if source is None:
+            return found
+        if source not in found:
             raise UsageError(f"{self.folder}: no files of {source!r}, only of {', '.join(found)}.")
-        reports: dict[str, LandReport] = {}
-        with self.state.locked():
-            memory = landed(self.state)
-            for name in found if source is None else (source,):
-                left = [file for file in found[name] if file.name not in memory.get(name, ())]
-                for file in left if everything else left[:1]:
-                    reports[name] = reports.get(name, LandReport()) + self._land(file, name, memory)
-        return reports
+        return {source: found[source]}
 
     def _land(self, file: Path, source: str, memory: dict[str, list[str]]) -> LandReport:
         place = self.landing / source / file.name

@@ -102,23 +102,17 @@ class Lesson:
     def _landed(self) -> Iterator[Path]:
         """The files that the factory landed, where they lie now, and why they were rejected."""
         names = given.landed(self.state)
-        last = {name: self.state.load(name) for name in SOURCE_NAMES}
+        last = {name: self.state.load(name).last for name in SOURCE_NAMES}
         moved = (file for place in self._shared for file in _files_below(place))
         for file in sorted((*self.landing.glob("*/*"), *moved)):
-            if not file.is_file():
-                continue
             source = file.parent.name
             shown = file.name.removeprefix(".").removesuffix(".tmp")
             if Layout(self.root).is_reason(file):
                 shown = shown.removesuffix(REASON)
             made = _MADE.fullmatch(shown)
-            if shown in names.get(source, ()):
+            is_made = made and made[1] == source and int(made[2]) <= last.get(source, 0)
+            if file.is_file() and (is_made or shown in names.get(source, ())):
                 yield file
-            elif made and made[1] == source in last:
-                progress = last[source]
-                plans = (plan for plan in (progress.done, progress.begun, progress.written) if plan)
-                if int(made[2]) <= max((plan.number for plan in plans), default=0):
-                    yield file
 
 
 def _stop_streams(root: Path, timeout: float) -> tuple[str, ...]:

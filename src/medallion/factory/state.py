@@ -29,6 +29,12 @@ class Progress:
     begun: BatchPlan | None = None
     written: BatchPlan | None = None
 
+    @property
+    def last(self) -> int:
+        """The number of the newest batch that has files; 0 if there is none."""
+        plans = (plan for plan in (self.done, self.begun, self.written) if plan)
+        return max((plan.number for plan in plans), default=0)
+
 
 class StateFile:
     """The factory's memory, a small JSON file that is replaced as a whole."""
