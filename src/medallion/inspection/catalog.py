@@ -58,23 +58,20 @@ def schema(config: Config, source: str) -> list[Version]:
 
 def first_rows(config: Config, most: int = ROWS_SHOWN) -> list[FirstRows]:
     """The first rows of each table of gold, in the order of its groups."""
-    return [_first_rows_or_why(config, f"gold.{name}", most) for name in config.gold]
-
-
-def _first_rows_or_why(config: Config, table: str, most: int) -> FirstRows:
-    try:
-        return _first_rows(config, table, most)
-    except MedallionError as error:
-        why = f"{table}: {str(error).removeprefix(f'{table}: ')}"
-        return FirstRows(table, 0, engine.Result((), []), why)
+    return [_first_rows(config, f"gold.{name}", most) for name in config.gold]
 
 
 def _first_rows(config: Config, table: str, most: int) -> FirstRows:
-    rows = tables.row_count(config.layout.table(table))
-    if not rows:
-        return FirstRows(table, 0, engine.Result((), []))
-    made = config.gold[table.removeprefix("gold.")].made
-    groups = len(made.groups) if isinstance(made, Aggregate) else 0
-    columns = ", ".join(str(n + 1) for n in range(groups or 1))
-    sql = f"select * from {table} order by {columns} limit {most}"
-    return FirstRows(table, rows, engine.query(str(config.layout.root), sql))
+    nothing = engine.Result((), [])
+    try:
+        rows = tables.row_count(config.layout.table(table))
+        if not rows:
+            return FirstRows(table, 0, nothing)
+        made = config.gold[table.removeprefix("gold.")].made
+        groups = len(made.groups) if isinstance(made, Aggregate) else 0
+        columns = ", ".join(str(n + 1) for n in range(groups or 1))
+        sql = f"select * from {table} order by {columns} limit {most}"
+        return FirstRows(table, rows, engine.query(str(config.layout.root), sql))
+    except MedallionError as error:
+        why = f"{table}: {str(error).removeprefix(f'{table}: ')}"
+        return FirstRows(table, 0, nothing, why)

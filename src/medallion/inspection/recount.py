@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 from medallion.config.model import Config, SourceConfig
 from medallion.lakehouse import tables
@@ -43,7 +42,8 @@ def _beyond_bronze(config: Config, source: SourceConfig) -> list[str]:
 
 def _by_origin(config: Config, table: str, columns: list[str]) -> Counter[str]:
     grouped = f"group by {', '.join(columns)}" if columns else ""
-    found = _rows(config, table, ", ".join([*columns, "count(*)"]), grouped)
+    what = ", ".join([*columns, "count(*)"])
+    found = tables.select(config.layout.table(table), what, grouped)
     return Counter({"/".join(map(str, row[:-1])): int(row[-1]) for row in found})
 
 
@@ -57,9 +57,5 @@ def _twice_in_silver(config: Config, source: SourceConfig) -> list[str]:
     sql = f"where {known} group by {keys} having count(*) > 1 limit {_SHOWN}"
     return [
         f"{source.name}: silver has {row[-1]} rows of {dict(zip(names, row, strict=False))}."
-        for row in _rows(config, name, f"{keys}, count(*)", sql)
+        for row in tables.select(config.layout.table(name), f"{keys}, count(*)", sql)
     ]
-
-
-def _rows(config: Config, table: str, what: str, rest: str) -> list[tuple[Any, ...]]:
-    return tables.select(config.layout.table(table), what, rest)
