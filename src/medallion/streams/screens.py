@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.live import Live
 
-from medallion.streams.drawing import Grid, as_html, as_text, drawn
+from medallion.streams.drawing import Grid
 
 _BESIDE_ROWS = 6
 """Lines of a terminal for the title, the headers, the foot, and those around them."""
@@ -35,7 +35,7 @@ class TerminalScreen:
             self._console.line()
 
     def draw(self, grid: Grid) -> None:
-        self._live.update(drawn(grid), refresh=True)
+        self._live.update(grid, refresh=True)
 
 
 class NotebookScreen:
@@ -56,11 +56,10 @@ class NotebookScreen:
     def draw(self, grid: Grid) -> None:
         from IPython.display import display
 
-        shown = {"text/html": as_html(grid), "text/plain": as_text(grid)}
         if self._handle is None:
-            self._handle = display(shown, raw=True, display_id=True)
+            self._handle = display(grid, display_id=True)
         else:
-            self._handle.update(shown, raw=True)
+            self._handle.update(grid)
 
 
 Screen = TerminalScreen | NotebookScreen
