@@ -65,14 +65,23 @@ def together(failures: Sequence[MedallionError]) -> MedallionError:
 
 def one_line(text: str) -> str:
     """An exception of Spark without its stack traces, Python's among them."""
-    traced = text.rpartition(_TRACEBACK)[2].splitlines() if _TRACEBACK in text else []
-    raised = (line for line in traced if line and not line[0].isspace())
-    if told := next(raised, ""):  # after the class of the exception, which may be within a module
-        kind, colon, message = told.partition(": ")
-        return message if colon and re.fullmatch(r"[\w.]+", kind) else told
+    return _of_python(text) or _of_java(text)
+
+
+def _of_python(text: str) -> str:
+    """What was raised in Python, if that is told: the line after the last of its stack traces."""
+    _, found, traced = text.rpartition(_TRACEBACK)
+    raised = (line for line in traced.splitlines() if found and line and not line[0].isspace())
+    told = next(raised, "")
+    kind, colon, message = told.partition(": ")  # the class, which may be within a module
+    return message if colon and re.fullmatch(r"[\w.]+", kind) else told
+
+
+def _of_java(text: str) -> str:
+    """What is said first, and the last cause, unless that is said already."""
     lines = [line.strip() for line in _CALLED.sub("", text).splitlines()]
-    caused = [line for line in lines if line.startswith("Caused by:")]
+    causes = [line for line in lines if line.startswith("Caused by:")]
     said = [line for line in lines if line] or ["unknown error"]
     first = " ".join(said[:2]) if said[0].endswith(":") else said[0]
-    cause = caused[-1].removeprefix("Caused by:").strip() if caused else ""
+    cause = causes[-1].removeprefix("Caused by:").strip() if causes else ""
     return f"{first} ({cause})" if cause and cause not in first else first
