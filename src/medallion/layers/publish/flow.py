@@ -78,9 +78,8 @@ class Publish(Flow):
         """
         _, now = self._look()
         self._refuse_lower_versions(now)
-        aside = self._checkpoint.with_name(
-            f".{self._checkpoint.name}.old"
-        )  # of one that was killed
+        # There already where a process was killed within this.
+        aside = self._checkpoint.with_name(f".{self._checkpoint.name}.old")
         begun = max(map(checkpoints.last_begun, (self._checkpoint, aside)))
         last = max(begun, self._output.last_batch, recorded)
         shutil.rmtree(aside, ignore_errors=True)
