@@ -61,6 +61,7 @@ def test_wrong_sql_names_its_table(lakehouse: Lakehouse) -> None:
     with pytest.raises(StreamError) as failed:
         lakehouse.fill("gold")
     assert str(failed.value).count("[CAST_INVALID_INPUT]") == 3
+    assert str(failed.value).count(number) == 3  # the SQL that failed, for who looks for it
     lakehouse.config = replace(right, gold=of_each_mode(counts, "max(action)", "action"))
     lakehouse.fill("gold")
     for name in lakehouse.config.gold:

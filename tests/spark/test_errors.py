@@ -26,11 +26,13 @@ def test_an_exception_in_one_line() -> None:
     self.func(batch, batch_id)
 pyspark.errors.exceptions.captured.NumberFormatException: [CAST_INVALID_INPUT] The value 'p' of it.
 == SQL (line 1, position 1) ==
-cast(id as int)
-
+cast(
+^^^^^
+  id as int)
+^^^^^^^^^^^^
 
 === Streaming Query ==="""  # noqa: E501
-    assert one_line(text) == "[CAST_INVALID_INPUT] The value 'p' of it."
+    assert one_line(text) == "[CAST_INVALID_INPUT] The value 'p' of it. (in cast( id as int))"
 
 
 def test_a_file_of_a_table_that_is_gone() -> None:

@@ -17,6 +17,11 @@ _NO_KAFKA = "data source: kafka"
 _TRACEBACK = "Traceback (most recent call last):\n"
 # What Py4J says before the error of Java.
 _CALLED = re.compile(r"\AAn error occurred while calling \S+?\.( Trace:)?\n(: )?")
+# The part of a query that failed at a row, with its place underlined.
+_FRAGMENT = re.compile(r"^== SQL \(.*\) ==\n((?:.+\n?)+)", re.MULTILINE)
+_UNDERLINE = re.compile(r"^ *\^+$", re.MULTILINE)
+# The class of SQL's standard for what is wrong about a value.
+_DATA_EXCEPTION = "SQLSTATE: 22"
 
 
 class StreamError(MedallionError):
@@ -63,9 +68,17 @@ def together(failures: Sequence[MedallionError]) -> MedallionError:
     return told
 
 
+def is_about_data(error: Exception) -> bool:
+    """Whether a value is to blame, such as a text that is no number."""
+    return _DATA_EXCEPTION in str(error)
+
+
 def one_line(text: str) -> str:
-    """An exception of Spark without its stack traces, Python's among them."""
-    return _of_python(text) or _of_java(text)
+    """An exception of Spark without its stack traces, Python's among them; with the SQL that failed
+    at a row, where Spark says it."""
+    told, found = _of_python(text) or _of_java(text), _FRAGMENT.search(text)
+    sql = " ".join(_UNDERLINE.sub("", found[1]).split()) if found else ""
+    return f"{told} (in {sql})" if sql else told
 
 
 def _of_python(text: str) -> str:

@@ -15,7 +15,7 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from medallion.spark.errors import SPARK_ERRORS
+from medallion.spark.errors import SPARK_ERRORS, one_line
 
 _STOP_TIMEOUT = "spark.sql.streaming.stopTimeout"
 _QUERY_THREAD = "stream execution thread for "
@@ -81,14 +81,14 @@ def cause(query: StreamingQuery) -> str:
 
 
 def root_cause(query: StreamingQuery) -> str:
-    """The first line of what was the first to fail: a full disk, and not the task that met it."""
+    """In one line what was the first to fail: a full disk, and not the task that met it."""
     failure = query._jsq.exception()
     if not failure.isDefined():
         return ""
     error = failure.get().cause()
     while error.getCause() is not None:
         error = error.getCause()
-    return str(error.toString()).partition("\n")[0]
+    return one_line(str(error.toString()))
 
 
 def release(query: StreamingQuery) -> None:

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from medallion.config.model import Config, SourceConfig
+from medallion.errors import MedallionError
 from medallion.lakehouse import log
 from medallion.layers.silver import transform
 from medallion.layers.silver.accounts import rows_of_batch, versions
@@ -18,6 +19,7 @@ from medallion.layers.silver.enrichment import Enrichment
 from medallion.layers.silver.pace import Pace
 from medallion.layers.silver.rules import Check
 from medallion.spark import checkpoints
+from medallion.spark.errors import SPARK_ERRORS, is_about_data, one_line
 
 
 class Writer:
@@ -50,14 +52,40 @@ class Writer:
             layout.table(f"{layer}.{name}") for layer in ("bronze", "silver", "quarantine")
         )
         self._checkpoint = layout.checkpoint(f"silver.{name}")
-        self._columns, self._check, self._keep_all = source.in_silver, check, keep_all
+        self._source, self._check, self._keep_all = source, check, keep_all
         self._enrichment, self._pace = enrichment, pace
         self.unmatched: dict[int, int] = {}
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        """Write one batch; nothing of one that only drops state: a commit is news to gold."""
+        """Write one batch; nothing of one that only drops state: a commit is news to gold.
+
+        Raises:
+            MedallionError: the SQL of a column fails at a row.
+        """
         if self._pace:
             self._pace.wait(batch_id)
+        try:
+            self._write_once(batch, batch_id)
+        except SPARK_ERRORS as error:
+            if is_about_data(error):
+                self._blame_a_column(batch.sparkSession, batch_id)
+            raise
+
+    def _blame_a_column(self, spark: SparkSession, batch_id: int) -> None:
+        """Raise MedallionError for the column that fails at a row: of many functions Spark does not
+        say where they stand."""
+        rows = rows_of_batch(spark, self._bronze, self._checkpoint, batch_id)
+        for column, sql in self._source.silver.items():
+            try:
+                rows.select(F.expr(sql)).write.format("noop").mode("overwrite").save()
+            except SPARK_ERRORS as error:
+                raise MedallionError(
+                    f"its column {column} fails at a row, and all rows wait in bronze: "
+                    f"{one_line(str(error))}; have sources.{self._source.name}.silver.{column} "
+                    "give null there, as try_cast and the like do"
+                ) from error
+
+    def _write_once(self, batch: DataFrame, batch_id: int) -> None:
         # The query's id changes with a new checkpoint: its batches are not taken for old ones.
         query = checkpoints.query_id(self._checkpoint)
         once = {"txnAppId": query, "txnVersion": str(batch_id)}
@@ -88,7 +116,7 @@ class Writer:
         to be asked for twice."""
         seen = Observation()
         rows = batch.observe(seen, *self._counts())
-        append(transform.good(rows, self._columns), self._silver, once)
+        append(transform.good(rows, self._source.in_silver), self._silver, once)
         return seen.get
 
     def _read_again(self, batch: DataFrame, batch_id: int) -> DataFrame:
