@@ -103,7 +103,7 @@ def test_a_query_that_stops_is_begun_again_at_once_and_then_after_a_pause() -> N
     for _ in range(4):
         stream.look()
     stopped = "silver.a stopped: the disk is full"
-    assert said == [f"{stopped}; the others go on, and it is tried again"]  # once
+    assert said == [f"{stopped}; it is tried again"]  # once
     assert stream.failures == {"silver.a": stopped}
     assert not left
     assert stream.is_on  # it is tried again
@@ -161,7 +161,7 @@ def test_what_was_cut_off_and_cannot_be_put_on_record_is_not_ended_over_and_over
         stream.look()
     assert said == [
         "keys never came into silver",
-        "silver.a stopped: keys never came into silver; the others go on, and it is tried again",
+        "silver.a stopped: keys never came into silver; it is tried again",
     ]
     pipeline.settle = lambda _: {}  # the second one, when its turn comes
     assert stream.failures.keys() == {"silver.a"}
@@ -176,7 +176,7 @@ def test_a_query_that_cannot_be_stopped_is_not_begun_beside_itself() -> None:
     for _ in range(3):
         stream.look()
     assert said == [
-        "silver.a stopped: it was given up, and could not be stopped; the others go on, and only "
+        "silver.a stopped: it was given up, and could not be stopped; only "
         "another process can go on with it"
     ]
     assert not stream.is_on  # there are no others
@@ -212,7 +212,7 @@ def test_what_a_refresh_has_left_is_tried_again(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("medallion.pipeline.refresh.rebuild_if_left", rebuild)
     stream.start()
     told = "gold.a cannot start: the disk is full"
-    assert said == [f"{told}; the others go on, and it is tried again"]
+    assert said == [f"{told}; it is tried again"]
     stream.poll()
     assert not fails
     assert [flow.run for flow in stream._flows] == [on.run, again.run]
@@ -228,7 +228,7 @@ def test_what_has_to_be_started_again_and_does_no_batch_has_failed() -> None:
         stream.look()
     assert said == [
         "  silver.a goes on with new columns",
-        f"silver.a stopped: {error}; the others go on, and it is tried again",
+        f"silver.a stopped: {error}; it is tried again",
     ]
     assert stream.failures.keys() == {"silver.a"}
 

@@ -184,7 +184,7 @@ class Stream:
         name = kept.flow.name
         kept.tries.failed(f"{name} {what}", is_final)
         then = "only another process can go on with it" if is_final else "it is tried again"
-        return self._notices.say(name, f"{name} {what}; the others go on, and {then}")
+        return self._notices.say(name, f"{name} {what}; {then}")
 
     def stop(self) -> None:
         """Stop all, and put what they did on record."""
