@@ -13,7 +13,7 @@ from medallion.lakehouse import clock
 from medallion.lakehouse.layout import Layout
 from medallion.lakehouse.text import Say, counted
 from medallion.ops.ledger import ARCHIVED, INGESTED, Entry, Ledger
-from medallion.sources.files.listing import below_folder, free_name, look, namesakes
+from medallion.sources.files.listing import below_folder, free_name, look, namesakes, with_folders
 from medallion.sources.files.moving import Moves
 
 _DELETED = "deleted, as clean_source asks for"
@@ -48,7 +48,7 @@ def _put_away(config: Config, source: SourceConfig, entry: Entry, moves: Moves) 
     below = below_folder(layout, source, layout.root / entry.path)
     if below is None:  # a backfill's file stays where its owner keeps it
         return None
-    target = layout.archive(source.name) / below
+    target = with_folders(layout.archive(source.name), below)
     try:
         found = look(layout, entry.path)
         if found is None:

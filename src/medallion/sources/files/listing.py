@@ -190,6 +190,19 @@ def free_name(path: Path, taken: Collection[Path] = ()) -> Path:
     return next(p for p in namesakes(path) if p not in taken and not os.path.lexists(p))
 
 
+def with_folders(top: Path, below: Path, taken: Collection[Path] = ()) -> Path:
+    """A path below a folder, by numbered namesakes of those folders in whose place a file lies.
+
+    Args:
+        taken: names that are given away to files.
+    """
+    for part in below.parts[:-1]:
+        given = (p for p in namesakes(top / part) if p not in taken)
+        # Where nobody may look, whoever moves a file there tells.
+        top = next(p for p in given if os.path.isdir(p) or not os.path.lexists(p))  # noqa: PTH112
+    return top / below.name
+
+
 def namesakes(path: Path) -> Iterator[Path]:
     """The path itself, and then without end its numbered namesakes: `2~a.json`, `3~a.json`."""
     yield path

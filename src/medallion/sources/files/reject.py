@@ -12,7 +12,7 @@ from medallion.config.model import SourceConfig
 from medallion.lakehouse.layout import REASON, Layout
 from medallion.ops.ledger import Entry, Ledger
 from medallion.sources.files.codecs import CODECS, FAULTS, REFUSED_CODECS, opened, why_spoilt
-from medallion.sources.files.listing import below_folder, free_name
+from medallion.sources.files.listing import below_folder, free_name, with_folders
 from medallion.sources.files.moving import Moves
 
 Problem = Callable[[Path], str | None]  # why a file cannot be taken in; None where it can
@@ -94,7 +94,7 @@ def _place(layout: Layout, source: SourceConfig, path: str, taken: set[Path]) ->
     below = below_folder(layout, source, layout.root / path)
     if below is None:  # a backfill's file is where its owner keeps it
         return None
-    target = free_name(layout.rejected(source.name) / below, taken)
+    target = free_name(with_folders(layout.rejected(source.name), below, taken), taken)
     taken |= {target, _reason(target)}
     return layout.relative(target)
 
