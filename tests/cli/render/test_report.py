@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -88,8 +89,14 @@ def test_a_page_is_there_whole_or_refused(tmp_path: Path) -> None:
     assert page.read_text(encoding="utf-8") == report.as_html(FOUND)
     with pytest.raises(UsageError, match=r"--output .*/none/page.html: No such file"):
         report.write(FOUND, tmp_path / "none" / "page.html")
-    with pytest.raises(UsageError, match="--output"):
-        report.write(FOUND, tmp_path)
-    with pytest.raises(UsageError, match="--output"):
-        report.write(FOUND, Path("/"))
-    assert list(tmp_path.iterdir()) == [page]
+    os.mkfifo(pipe := tmp_path / "pipe")  # as a device is: it is left what it is
+    for place in (tmp_path, Path("/"), pipe):
+        with pytest.raises(UsageError, match=f"{place}: a folder, or no file; name a file"):
+            report.write(FOUND, place)
+    assert pipe.is_fifo()
+    (link := tmp_path / "link").symlink_to(page)
+    page.write_text("older")
+    assert report.write(FOUND, link) == str(link)
+    assert page.read_text(encoding="utf-8") == report.as_html(FOUND)
+    assert link.is_symlink()
+    assert sorted(tmp_path.iterdir()) == [link, page, pipe]

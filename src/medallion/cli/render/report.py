@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from decimal import Decimal
@@ -62,11 +64,15 @@ def write(found: Overview, page: Path) -> str:
     Raises:
         UsageError: it cannot be written there.
     """
+    place = Path(os.path.realpath(page))  # a link, such as /dev/stdout, would be replaced
     try:
-        storage.write(page, as_html(found))
+        if place.exists() and not place.is_file():  # so would a device
+            raise OSError(errno.EINVAL, "a folder, or no file")
+        storage.write(place, as_html(found))
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
-        raise UsageError(f"--output {page}: {why}.") from None
+        told = "name a file, in a folder that is there and may be written to"
+        raise UsageError(f"--output {page}: {why}; {told}.") from None
     return str(page)
 
 
