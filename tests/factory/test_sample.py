@@ -52,6 +52,29 @@ def test_one_that_was_cut_off_lands_whole(tmp_path: Path, monkeypatch: pytest.Mo
     assert len(list(there.layout.landing("event").iterdir())) == 4
 
 
+def test_one_that_was_cut_off_while_it_was_shown_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, rename, names = config(tmp_path, "event"), Path.replace, list[str]()
+
+    def killed(file: Path, place: Path) -> None:
+        if len(names) == 2:
+            raise KeyboardInterrupt
+        names.append(place.name)
+        rename(file, place)
+
+    monkeypatch.setattr(Path, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        sample.land(there)
+    monkeypatch.undo()
+    landing = there.layout.landing("event")
+    (landing / names[0]).unlink()  # bronze has it
+    assert sample.land(there) == {"event": 2}
+    shown = {file.name for file in landing.iterdir()}
+    assert shown == {file.name for file in (SAMPLE / "event").iterdir()} - {names[0]}
+    assert sample.land(there) == {}
+
+
 def test_a_lakehouse_that_was_in_use_gets_none(tmp_path: Path) -> None:
     """All that landed may have been rejected, or lie where the configuration says."""
     there = config(tmp_path, "event")

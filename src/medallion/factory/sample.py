@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from pathlib import Path
 
 from medallion.config.model import Config
@@ -16,18 +17,24 @@ FILES = Path(__file__).with_name("sample_files")
 
 
 def land(config: Config) -> dict[str, int]:
-    """Copy the sample into landing; files by source, none if it was ever filled or nobody reads."""
+    """Copy the sample into landing; files by source, none if it was ever filled or nobody reads.
+
+    None is shown before all are there: cut off by a full disk, say, the next call begins anew. One
+    that was cut off while they were shown is ended.
+    """
     files = read_by(config)
-    if _was_filled(config):
-        return {}
-    places = {f: config.layout.landing(name) / f.name for name in files for f in files[name]}
-    # None is shown before all are there: cut off by a full disk, say, the next call begins anew.
-    for file, place in places.items():
-        place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(file, hidden(place))
-    for place in places.values():
+    found = {config.layout.landing(name) / f.name: f for name in files for f in files[name]}
+    left = [place for place in found if hidden(place).exists()]
+    if not left or left[0] == next(iter(found)):  # the first one is shown first
+        if _was_filled(config):
+            return {}
+        for place, file in found.items():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, hidden(place))
+        left = [*found]
+    for place in left:
         hidden(place).replace(place)
-    return {name: len(files[name]) for name in files}
+    return Counter(place.parent.name for place in left)
 
 
 def read_by(config: Config) -> dict[str, list[Path]]:
