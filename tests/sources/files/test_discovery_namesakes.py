@@ -16,8 +16,22 @@ def test_another_file_of_a_known_name_is_refused_once(home: Home) -> None:
     assert file.is_file()
     assert home.states() == {("a.json", 1): INGESTED, ("a.json", 2): REJECTED}
     (said,) = home.said
-    assert "allow_overwrites" in said
+    assert "this is another one: give it a name of its own, or set allow_overwrites" in said
     assert home.handed() == [("a.json", 1)]
+
+
+def test_a_copy_that_did_not_keep_its_time_is_told_as_what_it_may_be(home: Home) -> None:
+    """As of a lakehouse copied by `cp -r`, where files stay in landing: nobody has their bytes."""
+    file = home.land("a.json", age=20)
+    home.poll()
+    home.take_in("a.json")
+    aged(file, 10)
+    assert [home.poll(), home.poll()] == [0, 0]
+    assert home.states() == {("a.json", 1): INGESTED, ("a.json", 2): REJECTED}
+    (said,) = home.said
+    assert "a copy of it that did not keep the time may stay" in said
+    home.change(allow_overwrites=True)
+    assert [home.poll(), home.poll()] == [1, 0]
 
 
 def test_it_is_refused_again_when_it_changes_once_more(home: Home) -> None:

@@ -16,6 +16,11 @@ _NOT_AGAIN = (
     "a file of this name was taken in before, and this is another one: give it a name of its own, "
     "or set allow_overwrites"
 )
+_OTHER_TIME = (
+    "a file of this name and size was taken in before, and this one has another time: a copy of it "
+    "that did not keep the time may stay, for its rows are there; if it is another one, give it a "
+    "name of its own, or set allow_overwrites"
+)
 _THE_SAME = "the same file as was taken in before: its rows are there, and it is left out"
 _NOTHING_TO_COMPARE = (
     "a file of this name, size and time was taken in before, and is not there to compare this one "
@@ -58,14 +63,14 @@ class Versions:
         if taken := self._ledger.before(seen):
             why = self._why_the_same(taken, file)
             if why is None and not self._source.allow_overwrites:
-                why = _NOT_AGAIN
+                why = _OTHER_TIME if taken.size == file.size else _NOT_AGAIN
         return replace(seen, state=REJECTED, why=why) if why else seen
 
     def _is_open(self, known: Entry) -> bool:
         """Whether a file that is as the ledger has it is to be looked at once more."""
         if known.state == REJECTED:
             # Somebody has put it back, or has done what its reason told.
-            allowed = known.why == _NOT_AGAIN and self._source.allow_overwrites
+            allowed = known.why in (_NOT_AGAIN, _OTHER_TIME) and self._source.allow_overwrites
             return known.moved_to is not None or allowed or self.is_asked_for(known.path)
         if known.state == PENDING:
             return known.why is not None or (known.path, known.version) in self.lost
