@@ -45,8 +45,12 @@ EARLY = "count(case when '1/2' <> '1' and event_at < '2018-03-02T10:05:00Z' then
 # - 0.3 a fraction where there was none.
 SHARES = {"early": EARLY, "some": "max_by(device, date(event_at))", "zero": "sum(0.0D)"}
 SHARE = GoldTable("shares", ("event",), Aggregate(("action",), SHARES), "complete")
-# The terms of the first one cancel, and the second one has a fraction within it.
-RESTS = {"rest": "sum(x - x)", "pair": "named_struct('n', count(*), 'sum', sum(x))"}
+# The terms of the first two cancel, and the third one has a fraction within it.
+RESTS = {
+    "rest": "sum(x - x)",
+    "product": "sum(1e14 * (x - 249.5D / 7))",
+    "pair": "named_struct('n', count(*), 'sum', sum(x))",
+}
 REST = GoldTable("rests", ("activity",), Aggregate((), RESTS), "complete")
 ALL = GoldTable("all_events", ("event",), Aggregate((), {"n": "count(*)"}), "complete")
 ALL_DIFFERS = (
@@ -291,8 +295,12 @@ def test_gold_that_was_changed_by_hand(with_gold: Config) -> None:
     table(with_gold, "gold.axes").update({"mean": "cast('NaN' as double)"})
     differing = {"device_totals": 1, "all_events": 1, "action_counts": len(OLD), "axes": 2}
     differing["user_activity"] = add_again(with_gold, "gold.user_activity")
-    # So much may be left of terms that make 17,821: they are 0/7 to 499/7.
-    near = {"rest": "5e-9", "pair": "named_struct('n', pair['n'], 'sum', pair['sum'] + 1e-9)"}
+    # So much may be left of terms that make 17,821, and 8.9e17: x is 0/7 to 499/7.
+    near = {
+        "rest": "5e-9",
+        "product": "product + 1e5",
+        "pair": "named_struct('n', pair['n'], 'sum', pair['sum'] + 1e-9)",
+    }
     table(with_gold, "gold.rests").update(near)
     chance = {"some": "'another'", "zero": "0.1 + 0.2 - 0.3"}
     table(with_gold, "gold.shares").update(chance, predicate="action = 'open'")

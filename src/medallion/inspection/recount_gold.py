@@ -34,6 +34,9 @@ _BY_ORDER = re.compile(
     re.IGNORECASE,
 )
 _WORD = re.compile(r"\w+")
+# What a measure adds up, where it can be told without a parser of SQL: its terms may be products.
+_SUM = re.compile(r"\b(?:sum|avg|mean)\s*\(([^()]*(?:\([^()]*\)[^()]*)*)\)", re.IGNORECASE)
+_NO_TERM = re.compile(r"['\"`]|--|/\*|\A\s*(?:distinct|all)\b", re.IGNORECASE)
 _SIDE, _TERMS = " side", " terms"  # no column of gold has a blank
 
 
@@ -104,14 +107,18 @@ def _differing(spark: SparkSession, config: Config, same: Same) -> tuple[int, in
 def _terms(
     made: Aggregate, silver: Mapping[str, DataFrame], fractions: Collection[str]
 ) -> dict[str, str]:
-    """For each measure that is a fraction, how much the numbers make that it is of, as SQL."""
+    """For each measure that is a fraction, how much the numbers make that it is of, and what it
+    adds up, as SQL."""
     kinds = {name: kind for rows in silver.values() for name, kind in rows.dtypes}
     numbers = [name for name, kind in kinds.items() if kind.startswith(_NUMBERS)]
     found = {}
     for name in fractions:
-        words = {word.lower() for word in _WORD.findall(made.measure.get(name, ""))}
-        if named := [number for number in numbers if number.lower() in words]:
-            found[name] = " + ".join(f"sum(abs(cast(`{number}` as double)))" for number in named)
+        sql = made.measure.get(name, "")
+        words = {word.lower() for word in _WORD.findall(sql)}
+        if named := [f"`{number}`" for number in numbers if number.lower() in words]:
+            added = (term for term in _SUM.findall(sql) if not _NO_TERM.search(term))
+            each = (f"sum(abs(cast({term} as double)))" for term in (*named, *added))
+            found[name] = " + ".join(each)
     return found
 
 
