@@ -9,8 +9,12 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
@@ -20,7 +24,9 @@ from medallion.errors import ConfigError, MedallionError, UsageError
 from medallion.inspection.balance import Balance
 from medallion.lakehouse import small_tables, specs
 from medallion.lakehouse.layout import Layout
+from medallion.lakehouse.text import Say
 from medallion.ops.ledger import Entry, Ledger
+from medallion.pipeline import context
 from medallion.pipeline.report import Report
 from tests.support import PROJECT
 from tests.support.command import Cli
@@ -122,15 +128,33 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 LOOKS = (["status"], ["audit"], ["files"], ["schema", "event"], ["sql", "SELECT 1"])
+REBUILDS = ["refresh", "silver.event"]  # which has nothing to rebuild, and starts no Spark there
 
 
 def test_a_root_that_is_misspelled_is_told(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for command in LOOKS:
-        assert f"there is no lakehouse at {root}: no such folder" in refused(capsys, *command)
+    told = f"there is no lakehouse at {root}: no such folder; a first run makes it."
+    for command in (*LOOKS, REBUILDS):
+        assert told in refused(capsys, *command)
     root.write_text("a file")
-    for command in LOOKS:
+    for command in (*LOOKS, REBUILDS):
         assert str(root) in refused(capsys, *command)
     assert "Not a directory" in refused(capsys, "land")
+
+
+def test_what_two_looks_of_a_run_find_is_told_once(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whether there is something to do is asked before its query starts, which looks again."""
+
+    @contextmanager
+    def two_looks(_: object, command: str, layers: object, say: Say, *__: object) -> Iterator[Any]:
+        for line in ("no such folder", "another line", "no such folder"):
+            say(line)
+        yield SimpleNamespace(run=say)
+
+    monkeypatch.setattr(context, "open_pipeline", two_looks)
+    assert main.main(["run", "bronze"]) == 0
+    assert capsys.readouterr().out.split("\n") == ["no such folder", "another line", "bronze", ""]
 
 
 def test_what_cannot_be_shown_is_told(

@@ -16,7 +16,7 @@ from medallion.cli.render.terminal import document, pour, show, tell
 from medallion.config.model import Config
 from medallion.config.queries import layers_in_use
 from medallion.errors import MedallionError, UsageError
-from medallion.lakehouse.text import Say, counted
+from medallion.lakehouse.text import Say, counted, each_once
 from medallion.spark import signals
 from medallion.spark.workload import Work
 
@@ -56,8 +56,10 @@ def run(config: Config, options: argparse.Namespace) -> int:
         file = config.conf_dir / "pipeline.yaml"
         raise UsageError(f"nothing is published: no table of gold has `publish` in {file}.")
     query.trigger(options.trigger)  # before Spark starts
-    with _pipeline(config, options, f"run {options.layer}", [options.layer]) as pipeline:
-        if options.trigger == query.AVAILABLE_NOW:
+    ends = options.trigger == query.AVAILABLE_NOW
+    say = each_once(_say(False)) if ends else _say(False)
+    with _pipeline(config, options, f"run {options.layer}", [options.layer], say) as pipeline:
+        if ends:
             pipeline.run(options.layer)
         else:
             continuous.serve(pipeline, [options.layer], options.trigger)
@@ -73,7 +75,7 @@ def stream(config: Config, options: argparse.Namespace) -> int:
     if options.trigger == query.AVAILABLE_NOW:
         raise UsageError("medallion stream stays on: give an interval, or run medallion nightly.")
     layers = layers_in_use(config)
-    with _pipeline(config, options, "stream", layers) as pipeline:
+    with _pipeline(config, options, "stream", layers, _say(False)) as pipeline:
         for line in unread(config):
             pipeline.say(line)
         continuous.serve(pipeline, layers, options.trigger)
@@ -87,8 +89,7 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
     from medallion.pipeline.idle import end_if_idle
     from medallion.sources.files.unread import unread
 
-    started = time.monotonic()
-    quiet = bool(options.json)
+    started, quiet = time.monotonic(), bool(options.json)
     told = unread(config)
     report = None if options.accept else end_if_idle(config, "nightly", told.append)
     if report is None:
@@ -122,8 +123,8 @@ def _busy_night(config: Config, options: argparse.Namespace, told: Sequence[str]
 
     nightly.check_accepted(config, options.accept)
     gates.preload()
-    quiet, work = bool(options.json), idle.work_to_do(config)
-    with _pipeline(config, options, "nightly", layers_in_use(config), quiet, work) as pipeline:
+    say, work = each_once(_say(bool(options.json))), idle.work_to_do(config)
+    with _pipeline(config, options, "nightly", layers_in_use(config), say, work) as pipeline:
         for line in told:
             pipeline.say(line)
         return nightly.Nightly(pipeline, options.accept).run()
@@ -180,7 +181,8 @@ def refresh(config: Config, options: argparse.Namespace) -> int:
     from medallion.pipeline import refresh
 
     layers = refresh.layers_of(config, options.table)
-    with _pipeline(config, options, "refresh", layers) as pipeline:
+    config.layout.refuse_missing()
+    with _pipeline(config, options, "refresh", layers, _say(False)) as pipeline:
         refresh.refresh(pipeline, options.table)
     return 0
 
@@ -223,11 +225,9 @@ def _report(options: argparse.Namespace, render: Any, found: Any, is_good: bool 
 
 def _there(config: Config, options: argparse.Namespace) -> Config:
     """For commands that only look: a misspelled root is told, and not shown as an empty one."""
-    root = config.layout.root
-    if not root.is_dir():
-        raise UsageError(f"there is no lakehouse at {root}: no such folder; a first run makes it.")
+    config.layout.refuse_missing()
     if not options.json:
-        show(f"lakehouse {root}")
+        show(f"lakehouse {config.layout.root}")
     return config
 
 
@@ -236,13 +236,13 @@ def _pipeline(
     options: argparse.Namespace,
     command: str,
     layers: Sequence[str],
-    quiet: bool = False,
+    say: Say,
     work: Work = Work.ENDLESS,
 ) -> Any:
     """The layers' locks and a Spark session around a `Pipeline`, as a context manager."""
     from medallion.pipeline.context import open_pipeline
 
-    return open_pipeline(config, command, layers, _say(quiet), options.debug, work)
+    return open_pipeline(config, command, layers, say, options.debug, work)
 
 
 def _say(quiet: bool) -> Say:

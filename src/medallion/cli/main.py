@@ -18,6 +18,7 @@ from medallion.lakehouse.layout import LAYERS, PUBLISH
 from medallion.spark import signals
 
 Command = Callable[[Config, argparse.Namespace], int]
+_SOURCE = "its name in pipeline.yaml, such as event"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -67,8 +68,10 @@ def _print_error(line: str, debug: bool = False) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="medallion",
-        description="A small medallion lakehouse: JSON files in, three streaming layers, SQL out.",
-        epilog="Everything is written under MEDALLION_HOME; settings are read from MEDALLION_CONF.",
+        description="A medallion lakehouse: files or messages in, three streaming layers, SQL out.",
+        epilog="Everything is written under one root, data/lakehouse or what MEDALLION_HOME names; "
+        "settings are in conf/ or what MEDALLION_CONF names. Exit status: 0 done, 1 the data "
+        "failed a gate or a check, 2 wrong use or configuration, 70 a crash.",
     )
     parser.add_argument("--version", action="version", version=f"medallion {__version__}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
@@ -81,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
             sub.add_argument("--json", action="store_true", help="print one JSON document only")
         return sub
 
-    _add_land(add("land", "land the next batches of the data factory"))
+    _add_land(add("land", "make up test data, and land it: the next batches of the data factory"))
     run = add("run", "run one layer on all that is available", reports=False)
     run.add_argument("layer", choices=(*LAYERS, PUBLISH))
     run.add_argument(
@@ -106,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
         "--output", type=_path, metavar="FILE", help="where (default: _report.html of the root)"
     )
     backfill = add("backfill", "take in files from anywhere, once, whatever their age")
-    backfill.add_argument("source")
+    backfill.add_argument("source", help=_SOURCE)
     backfill.add_argument("path", type=_path, help="a file, a folder with all below it, or a topic")
     refresh = add("refresh", "rebuild a silver or gold table, or publish one anew", reports=False)
     refresh.add_argument("table", help="such as silver.activity or publish.device_counts.kafka")
@@ -114,7 +117,7 @@ def _parser() -> argparse.ArgumentParser:
     add("status", "how each query stands, and what waits for it")
     _add_files(add("files", "the ledger: every file that ever landed, and what became of it"))
     schema = add("schema", "the versions of a source's schema, and their differences")
-    schema.add_argument("source")
+    schema.add_argument("source", help=_SOURCE)
     return parser
 
 
@@ -153,8 +156,10 @@ def _add_files(files: argparse.ArgumentParser) -> None:
 def _add_land(land: argparse.ArgumentParser) -> None:
     land.add_argument("--source", help="land for this source only (default: all)")
     land.add_argument("--batches", type=int, default=1, help="how many batches (default: 1)")
-    land.add_argument("--files", type=int, default=2, help="files a batch (default: 2)")
-    land.add_argument("--rows", type=int, default=1000, help="rows a batch (default: 1000)")
+    land.add_argument("--files", type=int, default=2, help="of a source in a batch (default: 2)")
+    land.add_argument(
+        "--rows", type=int, default=1000, help="in the files of a source in a batch (default: 1000)"
+    )
     land.add_argument("--seed", type=int, default=1, help="the same seed, the same files")
     land.add_argument("--dirty", action="store_true", help="mix in defects, and count them")
     land.add_argument(

@@ -28,7 +28,7 @@ PATIENCE = 35.0  # seconds; a stream settles every 30
 class Audit:
     """The balance of each source, and what to look at where something does not add up.
 
-    `notes` say what could not be looked at, and what is on record as lost or not taken in; they are
+    `notes` say what could not be looked at, and what a ledger has as lost or not taken in; they are
     no faults. The sources of `unjudged` are being written, and their last batches are not on record
     yet. Of the findings, `unreadable` are those of tables that cannot be read.
     """
@@ -62,10 +62,10 @@ def audit(config: Config, everything: bool = False, say: Say = lambda _: None) -
         *_not_on_record(Runs(config.layout), written, cut_off),
     ]
     notes = [
-        f"{table}: the configuration has no source of that name; its rows are not balanced here."
+        f"{table}: the configuration has no source of that name; its rows are in no balance."
         for table in _of_no_source(config)
     ]
-    notes += [f"{line}: not balanced here." for line in unread(config)]
+    notes += [f"{line}: in no balance." for line in unread(config)]
     for name in [name for name in found if name not in unjudged]:
         judged = _judge_at_rest(config, name, look.of(name), everything, say)
         if judged is None:

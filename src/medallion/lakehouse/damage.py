@@ -37,7 +37,7 @@ def is_cut_off(table: Path) -> bool:
 
 def _advice(table: Path) -> str:
     if _is_record(table):
-        return "move that file away; the next run puts on record again what it said."
+        return "move that file away; the next run writes again what it said."
     if again := _rebuilt(table):
         return f"{again}."
     if table.parent.name == "_intake":
@@ -58,7 +58,7 @@ def _rebuilt(table: Path) -> str | None:
         return f"move {table} away and run medallion refresh silver.{name}"
     if _is_record(table):
         return (
-            f"move {table} away, and the next run puts on record again what the other tables "
+            f"move {table} away, and the next run writes again what the other tables "
             "tell, or says what to rebuild"
         )
     return None

@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from medallion.errors import UsageError
+
 LAYERS = ("bronze", "silver", "gold")
 """What runs, in this order; each layer's queries write the tables of its name."""
 
@@ -52,6 +54,13 @@ class Layout:
     """The folders of one lakehouse, `MEDALLION_HOME`."""
 
     root: Path
+
+    def refuse_missing(self) -> None:
+        """Raise UsageError where there is no such folder: its name may be misspelled."""
+        if not self.root.is_dir():
+            raise UsageError(
+                f"there is no lakehouse at {self.root}: no such folder; a first run makes it."
+            )
 
     def landing(self, source: str) -> Path:
         """Where the files of a source land."""

@@ -72,9 +72,7 @@ def backfill(config: Config, name: str, path: Path, say: Say, debug: bool = Fals
     files, paths = {**listed.files, **listed.hidden}, listed.paths
     before = _newest(config, source)
     request = requests.ask(config.layout, source.name, path)
-    if _taken_in_by_another(config, source, paths, request, say):
-        say("seen to")
-    else:
+    if not _taken_in_by_another(config, source, paths, request, say):
         _run(config, name, say, debug)
     after = _newest(config, source)
     entries = [entry for p, entry in after.items() if p in paths]
@@ -170,7 +168,7 @@ def _newest(config: Config, source: SourceConfig) -> dict[str, Entry]:
 
 
 def _gone(source: SourceConfig, file: File) -> Entry:
-    """What is told of a file that went before anybody put it on record."""
+    """What is told of a file that went before it was in the ledger."""
     why = "gone before it was taken in"
     return Entry(source.name, file.path, 1, file.size, file.modified_at, 0, state=VANISHED, why=why)
 

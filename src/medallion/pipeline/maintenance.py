@@ -54,8 +54,9 @@ def by_hand(config: Config) -> Maintained:
             try:
                 stack.enter_context(lock.hold(config.layout, [layer], "maintain"))
                 free.append(layer)
-            except UsageError as held:
-                notes.append(f"{layer}: left to whoever writes it: {held}")
+            except UsageError:
+                holder = lock.holder(config.layout, layer) or "another process"
+                notes.append(f"{layer}: left to {holder}, which writes it, and maintains it itself")
         if "gold" in free:
             refresh_plan.forget_unfinished(config.layout)
         done = maintain(config, Runs(config.layout), free)

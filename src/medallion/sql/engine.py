@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from medallion.errors import UsageError
-from medallion.lakehouse.layout import SCHEMAS, why_no_place
+from medallion.lakehouse.layout import SCHEMAS, Layout, why_no_place
 from medallion.sql import guard
 
 if TYPE_CHECKING:
@@ -92,8 +92,7 @@ def _values(column: Array) -> list[Any]:
 
 def _tables(root: str) -> dict[str, str]:
     """Where each `layer.table` lies."""
-    if not Path(root).is_dir():
-        raise UsageError(f"there is no lakehouse at {root}: no such folder")
+    Layout(Path(root)).refuse_missing()
     if why := why_no_place(root):
         raise UsageError(f"{root}: {why}")
     logs = chain.from_iterable(Path(root).glob(f"{layer}/*/_delta_log") for layer in SCHEMAS)

@@ -27,7 +27,7 @@ def test_files_of_no_source_are_told_by_their_folder(home: Home) -> None:
         "landing/evnt: 2 files that no source of pipeline.yaml reads",
     ]
     assert audit(config).notes[-1] == (
-        "landing/evnt: 2 files that no source of pipeline.yaml reads: not balanced here."
+        "landing/evnt: 2 files that no source of pipeline.yaml reads: in no balance."
     )
     event = replace(config.sources["event"], folders=("landing/evnt/deep",))
     config = replace(config, sources={**config.sources, "event": event})
@@ -50,7 +50,7 @@ def test_files_whose_names_do_not_fit_are_told_by_the_folder_of_their_source(
     for file in (*(landing / n for n in (*read, *hidden, *others)), elsewhere / "deep/i.log"):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
-    reads = "that no source of pipeline.yaml reads: their names do not fit"
+    reads = "that no source of pipeline.yaml reads: not named as"
     assert unread(config) == [
         f"{elsewhere}: 1 file {reads} *.json",
         f"landing/activity: 1 file {reads} *.log",

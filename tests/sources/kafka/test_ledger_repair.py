@@ -112,7 +112,9 @@ def test_a_ledger_that_is_short_is_held_against_no_topic(
     add(config, "a", 0, range(5))
     source = config.sources["event"]
     assert KINDS["kafka"].poll(config, source, 0, print), "no broker is asked"
-    with pytest.raises(UsageError, match="rows that are not on record yet: medallion run bronze"):
+    with pytest.raises(
+        UsageError, match=r"its ledger, ops\.topics, does not have yet: medallion run"
+    ):
         skip.go_on(config, source, "a")
     there = {("a", 0): Partition("id", 3, 9), ("b", 0): Partition("id", 0, 4)}
     monkeypatch.setattr(broker, "look", lambda *_: there)

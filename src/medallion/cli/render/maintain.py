@@ -25,4 +25,4 @@ def as_text(found: Maintained) -> str:
         "removed"
         for name, done in found.tables.items()
     ]
-    return "\n".join([*(lines or ["nothing to do"]), *map(visible, found.notes)])
+    return "\n".join([*lines, *map(visible, found.notes)] or ["nothing to do"])

@@ -14,6 +14,12 @@ from medallion.lakehouse.text import counted, visible
 from medallion.pipeline.report import Report
 from medallion.quality.results import Failure
 
+_THEN = {
+    "quarantine": "set aside in quarantine",
+    "warn": "a warning: the run goes on",
+    "stop": "let through by --accept",
+}
+
 
 def as_json(report: Report) -> dict[str, Any]:
     """Whether all is well, the balance, seconds by step, gates and errors."""
@@ -32,7 +38,7 @@ def as_json(report: Report) -> dict[str, Any]:
 def as_text(report: Report, gold: Sequence[FirstRows]) -> str:
     """Warnings, gold's tables, the balance of rows, and the time it took."""
     lines = [
-        visible(f"{failure.on_failure:<9} {_failure_line(failure)}")
+        visible(f"{_failure_line(failure)} ({_THEN[failure.on_failure]})")
         for gate in report.gates
         for failure in gate.verdict.failures
         if failure not in gate.stops

@@ -15,7 +15,8 @@ _QUERY = (
     "watermark",
 )  # fmt: skip
 _BACKLOG = (
-    "waiting for", "files", "messages", "bytes", "oldest_age", "bytes_per_second", "caught_up_in",
+    "waiting for", "files", "messages", "bytes", "oldest_age (s)", "bytes_per_second",
+    "caught_up_in (s)",
 )  # fmt: skip
 
 

@@ -42,7 +42,7 @@ def unread(config: Config) -> list[str]:
             found[place, patterns] += sum(not any(fits(n, p) for p in patterns) for n in files)
     return [
         f"{layout.relative(folder)}: {counted(files, 'file')} that no source of pipeline.yaml reads"
-        + (f": their names do not fit {' or '.join(patterns)}" if patterns else "")
+        + (f": not named as {' or '.join(patterns)}" if patterns else "")
         for (folder, patterns), files in sorted(found.items())
         if files
     ]

@@ -21,7 +21,7 @@ def go_on(config: Config, source: SourceConfig, topic: str) -> int | None:
         How many offsets are lost; None where the topic was made anew, for nobody knows.
 
     Raises:
-        UsageError: nothing of the topic is gone, or not all of bronze is on record yet.
+        UsageError: nothing of the topic is gone, or the ledger does not have all of bronze yet.
         MedallionError: the broker cannot be asked.
     """
     kafka, layout = broker.kafka_of(source), config.layout
@@ -30,8 +30,8 @@ def go_on(config: Config, source: SourceConfig, topic: str) -> int | None:
     taken = topics.read(layout, source.name)
     if ledger_repair.is_short(layout, source.name, taken):
         raise UsageError(
-            f"bronze.{source.name} has rows that are not on record yet: medallion run bronze puts "
-            "them there, and says whether anything is gone."
+            f"bronze.{source.name} has rows that its ledger, ops.topics, does not have yet: "
+            "medallion run bronze enters them, and says whether anything is gone."
         )
     there = broker.look(source, config.login)
     if topic not in broker.gone(source, taken, there):

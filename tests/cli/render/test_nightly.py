@@ -1,0 +1,22 @@
+"""What a night says of the expectations that its tables do not meet."""
+
+from __future__ import annotations
+
+from medallion.cli.render import nightly
+from medallion.pipeline.report import GateResult, Report
+from medallion.quality.results import Failure, Verdict
+
+
+def test_what_came_of_a_failure_that_stops_nothing_stands_beside_it() -> None:
+    failures = tuple(
+        Failure("bronze.event", name, name, 2, 3, (), "2 of 3 rows")
+        for name in ("quarantine", "warn", "stop")
+    )
+    gate = GateResult(Verdict("bronze.event", 3, failures), 1, accepted=("stop",), seconds=0.0)
+    report = Report(seconds={"all": 0.0}, gates=[gate])
+    assert nightly.as_text(report, []).splitlines()[:3] == [
+        "quarantine failed on bronze.event: 2 of 3 rows (set aside in quarantine)",
+        "warn failed on bronze.event: 2 of 3 rows (a warning: the run goes on)",
+        "stop failed on bronze.event: 2 of 3 rows (let through by --accept)",
+    ]
+    assert nightly.failures(report) == []
