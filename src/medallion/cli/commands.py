@@ -57,7 +57,7 @@ def run(config: Config, options: argparse.Namespace) -> int:
         raise UsageError(f"nothing is published: no table of gold has `publish` in {file}.")
     query.trigger(options.trigger)  # before Spark starts
     ends = options.trigger == query.AVAILABLE_NOW
-    say = each_once(_say(False)) if ends else _say(False)
+    say = _say(False) if ends else tell
     with _pipeline(config, options, f"run {options.layer}", [options.layer], say) as pipeline:
         if ends:
             pipeline.run(options.layer)
@@ -75,7 +75,7 @@ def stream(config: Config, options: argparse.Namespace) -> int:
     if options.trigger == query.AVAILABLE_NOW:
         raise UsageError("medallion stream stays on: give an interval, or run medallion nightly.")
     layers = layers_in_use(config)
-    with _pipeline(config, options, "stream", layers, _say(False)) as pipeline:
+    with _pipeline(config, options, "stream", layers, tell) as pipeline:
         for line in unread(config):
             pipeline.say(line)
         continuous.serve(pipeline, layers, options.trigger)
@@ -123,7 +123,7 @@ def _busy_night(config: Config, options: argparse.Namespace, told: Sequence[str]
 
     nightly.check_accepted(config, options.accept)
     gates.preload()
-    say, work = each_once(_say(bool(options.json))), idle.work_to_do(config)
+    say, work = _say(bool(options.json)), idle.work_to_do(config)
     with _pipeline(config, options, "nightly", layers_in_use(config), say, work) as pipeline:
         for line in told:
             pipeline.say(line)
@@ -246,5 +246,5 @@ def _pipeline(
 
 
 def _say(quiet: bool) -> Say:
-    """Progress goes to standard output, unless that is for one JSON document."""
-    return lambda text: tell(text, sys.stderr if quiet else sys.stdout)
+    """For what ends: progress goes to standard output, unless that is for one JSON document."""
+    return each_once(lambda text: tell(text, sys.stderr if quiet else sys.stdout))
