@@ -20,3 +20,13 @@ def test_what_came_of_a_failure_that_stops_nothing_stands_beside_it() -> None:
         "stop failed on bronze.event: 2 of 3 rows (let through by --accept)",
     ]
     assert nightly.failures(report) == []
+
+
+def test_what_holds_gold_back_is_let_through_by_a_command_that_is_told() -> None:
+    stops = (("silver.event", "a"), ("silver.activity", "b"), ("silver.activity", "a"))
+    gates = [
+        GateResult(Verdict(table, 3, (Failure(table, name, "stop", 2, 3, (), ""),)), 1, (), 0.0)
+        for table, name in stops
+    ]
+    told = nightly.failures(Report(gates=gates))
+    assert told[-1].endswith("let the rows through: medallion nightly --accept a --accept b")

@@ -59,10 +59,10 @@ def failures(report: Report) -> list[str]:
     for gate in report.gates:
         for failure in gate.stops:
             lines += [_failure_line(failure), *(f"  {example}" for example in failure.examples)]
-    if any(gate.stops for gate in report.gates):
+    if names := dict.fromkeys(f.expectation for gate in report.gates for f in gate.stops):
         lines.append(
             "gold is held back until these pass: put the data or the rule right and run nightly "
-            "again, or let the rows through with --accept EXPECTATION."
+            f"again, or let the rows through: medallion nightly --accept {' --accept '.join(names)}"
         )
     for name in accounting.unbalanced(report.balances):
         lines.append(f"the balance of {name} does not add up; medallion audit names the files.")
