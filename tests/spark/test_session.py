@@ -74,6 +74,8 @@ def test_what_decides_the_meaning_of_a_row_is_nobody_s_to_change(tmp_path: Path)
         "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
         "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
         "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.hadoop.mapreduce.input.linerecordreader.line.maxlength": "2147483647",
         "spark.sql.avro.datetimeRebaseModeInRead": "CORRECTED",
         "spark.databricks.delta.history.metricsEnabled": "true",
         "spark.databricks.delta.stats.collect": "true",

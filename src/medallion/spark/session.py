@@ -37,8 +37,12 @@ _FIXED: Mapping[str, str] = {
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
     "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    # By milliseconds, rows of one would be duplicates; INT96 is dearer for whoever reads it.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.avro.datetimeRebaseModeInRead": "CORRECTED",
-    # What cannot be read is told, and never passed over; nor is a page that is not as written.
+    # What cannot be read is told, and never passed over, as Hadoop does with longer lines; nor is a
+    # page that is not as written.
+    "spark.hadoop.mapreduce.input.linerecordreader.line.maxlength": str(2**31 - 1),
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
