@@ -54,8 +54,8 @@ def comparable(config: Config, sources: Iterable[SourceConfig]) -> tuple[list[Sa
             if name in half_done or checkpoints.last_committed(checkpoint) < 0:
                 continue
             then = checkpoints.noted(checkpoint, "definition")
-            if then is not None and then != definition_of(source):
-                why = f"its keys are others by now: medallion refresh {name} makes it by these"
+            if then is not None and not then.items() <= definition_of(source).items():
+                why = f"its entry is another by now: medallion refresh {name} makes it by that one"
                 found.notes.append(f"{name}: not held against bronze, for {why}.")
             elif same := _same_rows(config, source, runs.last_batch(name)):
                 read.append(same)
@@ -93,7 +93,7 @@ def compare(spark: SparkSession, config: Config, same: Same, found: Recount) -> 
     """Find rows of silver and quarantine that bronze has not, or not as often, and rows of bronze
     that are in neither of them, and no duplicates of one that is.
 
-    Columns that are no keys are not looked at: their SQL may be another one by now.
+    Columns that are no keys are not looked at.
     """
     name = same.source.name
     try:

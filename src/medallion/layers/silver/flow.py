@@ -99,10 +99,9 @@ class Silver(Flow):
         begun = rules.begun_with(self.config, source, now, recorded, self.say)
         self._is_ending = begun != now
         self._begun = replace(source, late=begun["late"])
-        enriched = source.enrich.columns if source.enrich else ()
-        self._check = rules.check(begun, source.silver_origin, enriched)
+        self._check = rules.check(source, begun)
         if source.enrich:
-            alone, with_it = rules.apart(begun["silver"], enriched)
+            alone, with_it = rules.apart(begun["silver"], source.enrich.columns)
             others = (*begun["bronze"], *(rule.name for rule in alone))
             self._enrichment = Enrichment(self.spark, self.config, source, with_it, others)
         return begun, self._check
@@ -135,12 +134,14 @@ class Silver(Flow):
             self._enrichment.keep_rules()
 
     def _refuse_another(self, good: DataFrame) -> None:
-        """Spark knows a key again by its place among the keys, and Delta a column by its type."""
+        """Spark knows a key again by its place among the keys, and Delta a column by its type; and
+        of a column that is two things in one table, nobody could tell which row has which."""
         now = definition_of(self.source)
         has_written = recovery.has_begun_to_write(self._checkpoint, self._tables)
         then = checkpoints.first_definition(self._checkpoint, now, has_written)
         there = self.spark.read.format("delta").load(str(self._tables[0]))
         columns = [{f"column {c}": kind for c, kind in rows.dtypes} for rows in (there, good)]
+        now = {key: it for key, it in now.items() if key in then}  # others are columns that are new
         refuse_another(self.config, self.name, then | columns[0], now | columns[1])
 
     def _refuse_inexact(self, good: DataFrame) -> None:
@@ -235,9 +236,8 @@ class Silver(Flow):
 
 
 def definition_of(source: SourceConfig) -> dict[str, Any]:
-    """What a table of silver knows its rows by, and Spark's state is made by: others are refused
-    until `medallion refresh`. The columns and their types stand in the table itself."""
+    """What a table of silver knows its rows by, and Spark's state is made by, and what its columns
+    are: others are refused until `medallion refresh`. Their types stand in the table itself."""
     found: dict[str, Any] = {"event_time": source.event_time, "keys": list(source.keys)}
-    # The same line would have another identity, and come in once more.
-    found |= {f"{key} as": source.silver[key] for key in source.keys}
+    found |= {f"{column} as": sql for column, sql in source.silver.items()}
     return {**found, "enrich.on": source.enrich.on} if source.enrich else found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -32,7 +32,7 @@ LATE = "late"  # what late rows have broken, where they are to be set aside
 
 
 def rules_of(config: Config, source: SourceConfig) -> dict[str, Any]:
-    """The columns' SQL, the rules of both tables' suites, and where late rows go, as a document.
+    """The rules of both tables' suites, and where late rows go, as a document.
 
     Raises:
         ConfigError: the suite of the silver table does not guard the watermark, or a rule of either
@@ -54,7 +54,6 @@ def rules_of(config: Config, source: SourceConfig) -> dict[str, Any]:
             "under it; give it another name."
         )
     return {
-        "columns": dict(source.silver),
         "late": source.late,
         "bronze": {rule.name: rule.broken for rule in in_bronze},
         "silver": {rule.name: rule.broken for rule in in_silver},
@@ -76,9 +75,7 @@ def begun_with(
     """
     name = f"silver.{source.name}"
     then = checkpoints.noted(config.layout.checkpoint(name), "rules")
-    if then is None or then == now or then["columns"].keys() != now["columns"].keys():
-        return now  # other columns are refused
-    if not _has_written(config, source, recorded):
+    if then is None or then == now or not _has_written(config, source, recorded):
         return now
     say(
         f"  {name} ends what was cut off by the rules of that run; the new ones count from the next"
@@ -99,16 +96,17 @@ def _has_written(config: Config, source: SourceConfig, recorded: int) -> bool:
     return recovery.has_written(checkpoint, targets, begun)
 
 
-def check(rules: dict[str, Any], origin: Sequence[str], enriched: Iterable[str] = ()) -> Check:
+def check(source: SourceConfig, rules: dict[str, Any]) -> Check:
     """`transform.checked` by these rules, but for those that name a column of a reference."""
+    enriched = source.enrich.columns if source.enrich else ()
     in_bronze = [Rule(name, broken) for name, broken in rules["bronze"].items()]
     alone, with_it = apart(rules["silver"], enriched)
     return partial(
         transform.checked,
-        silver=rules["columns"],
+        silver=source.silver,
         bronze_rules=in_bronze,
         silver_rules=alone,
-        origin=origin,
+        origin=source.silver_origin,
         keep_all=bool(with_it),  # each row may still break one of those
     )
 
