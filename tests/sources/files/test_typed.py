@@ -169,8 +169,16 @@ def test_what_spark_noted_of_other_columns_is_told(tmp_path: Path, name: str) ->
     assert (why or "").partition(" is not as")[0] == (f"its {other}" if other else "")
 
 
-def test_int96_of_nanoseconds_is_set_aside_by_its_column(lakehouse: Lakehouse) -> None:
-    """Two rows a nanosecond apart would be one to Spark, which has microseconds."""
+# By the column that is of one.
+NO_TYPES = {
+    "t": "select 7 as \"Index\", time '10:02:33' as t",
+    "u": 'select 7 as "Index", uuid() as u',
+    "s": "select 7 as \"Index\", {'i': interval 1 day} as s",
+}
+
+
+def test_columns_that_spark_would_cut_or_has_no_type_for_are_told(lakehouse: Lakehouse) -> None:
+    """Two rows whose INT96 is a nanosecond apart would be one to Spark, which has microseconds."""
     micros = {"at": "33.000001", "place": "33.000002", "days": "33.000003", "names": "33.000004"}
     moments = {name: f"timestamp'2018-03-02 10:02:{second}Z'" for name, second in micros.items()}
     last = "timestamp'9999-12-31 23:59:59.999999Z'"  # beyond 64 bits of nanoseconds
@@ -190,17 +198,23 @@ def test_int96_of_nanoseconds_is_set_aside_by_its_column(lakehouse: Lakehouse) -
         home.spark.conf.set(key, str(before))
     (file,) = folder.glob("*.parquet")
     whole = file.read_bytes()
-    files = {"whole.parquet": whole}
+    odd = "whole\t%.parquet (1) "  # as browsers name them, and worse
+    files = {odd: whole}
     for name, second in micros.items():  # INT96: the nanoseconds of the day, and the day
         clock = (10 * 3600 + 2 * 60) * 10**9 + int(second.replace(".", "")) * 1000
         finer = whole.replace(clock.to_bytes(8, "little"), (clock + 8).to_bytes(8, "little"))
         assert finer != whole
         files[f"{name}.parquet"] = finer
     land(home, files)
+    for name, sql in NO_TYPES.items():
+        duckdb.execute(f"copy ({sql}) to '{home.land('activity', name)}' (format parquet)")
     home.fill("bronze")
-    assert found(home, "Index") == {"whole.parquet": [(1,), (2,)]}
+    assert found(home, "Index") == {odd: [(1,), (2,)]}
     whys = {name: entry.why for (name, _), entry in book(home).items() if entry.why}
-    assert {name: why.split(" has ")[0] for name, why in whys.items()} == {
+    assert {name: why.split(" has ")[0] for name, why in whys.items() if name in files} == {
         f"{name}.parquet": f"its column {name}" for name in micros
     }
+    assert {
+        name: why.partition(": write that")[0] for name, why in whys.items() if name in NO_TYPES
+    } == {name: f"cannot be read: Spark has no type for its {name}" for name in NO_TYPES}
     assert recounted(home) == []

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 # What a file can be the cause of: Python reads the headers of CSV itself, and so may fail as well.
 FAULTS = (*SPARK_ERRORS, *codecs.FAULTS)
 _FILES, _LINES, _BYTES = 8, 20, 1 << 16  # what is looked at to see how files are written
+# What it says of a column of Parquet, and not of which one.
+_NO_TYPE = ("PARQUET_TYPE_", "UNSUPPORTED_TIME_TYPE")
 
 
 class FileBatch:
@@ -160,6 +162,10 @@ class FileBatch:
         if "ChecksumException" in str(error):
             name = Path(entries[0].path).name
             told = f".{name}.crc beside it is of another file: remove that, and put this one back"
+        if any(name in told for name in _NO_TYPE):
+            place = self.files.config.layout.root / entries[0].path
+            if columns := typed.columns_without_type(place):
+                told = f"Spark has no type for its {columns}: write that as text ({told})"
         return {entries[0].path: f"cannot be read: {told}"}
 
     def _problem(self, entries: list[Entry]) -> Exception | None:

@@ -60,3 +60,12 @@ def columns(path: Path, kind: str) -> str:
     """What tells the columns of a file to Spark; raises as `count` does."""
     with _in_words(kind):
         return str(_KINDS[kind].columns(path))
+
+
+def columns_without_type(path: Path) -> str:
+    """The columns of a Parquet file that Spark may have no type for; a UUID is bytes to others."""
+    try:
+        with _in_words("parquet"):
+            return parquet.columns_without_type(path)
+    except OSError:  # it has gone
+        return ""

@@ -9,10 +9,12 @@ which Spark would cut: two rows may be the same then.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from os import SEEK_END
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from medallion.lakehouse.columns import quoted
 
@@ -22,34 +24,45 @@ if TYPE_CHECKING:
 _NOTE = b"org.apache.spark.sql.parquet.row.metadata"
 _NUMBERS = {"byte": "Int8", "short": "Int16", "integer": "Int32", "long": "Int64"}
 _NANOSECONDS = "Timestamp(ns"
+# As Arrow has them.
+_NO_TYPE = re.compile(r"\b(Time32|Time64|Interval|FixedSizeBinary)\(")
 
 
 def count(path: Path) -> int:
     """By the footer, as DataFusion reads it."""
-    return _number(_opened(path), "select count(*) from exact")
+    with _opened(path) as (engine, _):
+        return _number(engine, "select count(*) from exact")
 
 
 def columns(path: Path) -> str:
     """With what Spark itself put down: an interval is a number to others."""
-    fields, note = _fields(_opened(path))
+    with _opened(path) as (engine, _):
+        fields, note = _fields(engine)
     return repr([[field.name for field in fields], [str(field.type) for field in fields], note])
 
 
 def why_not_as_it_is(path: Path) -> str | None:
     """Why Spark would read a file otherwise than it is, and say nothing of it."""
-    engine = _opened(path)
-    fields, note = _fields(engine)
-    if other := _unlike(note, fields):
-        return (
-            f"its {other} is not as Spark noted it in the file, by which it would be read: write "
-            "the file without the metadata of the one that it was made of"
-        )
-    if cut := _cut(engine, fields, path):
-        return (
-            f"its column {cut} has timestamps of nanoseconds, and microseconds is what is kept of "
-            "them: write it as microseconds, or as text"
-        )
+    with _opened(path) as (engine, file):
+        fields, note = _fields(engine)
+        if other := _unlike(note, fields):
+            return (
+                f"its {other} is not as Spark noted it in the file, by which it would be read: "
+                "write the file without the metadata of the one that it was made of"
+            )
+        if cut := _cut(engine, fields, file):
+            return (
+                f"its column {cut} has timestamps of nanoseconds, and microseconds is what is kept "
+                "of them: write it as microseconds, or as text"
+            )
     return None
+
+
+def columns_without_type(path: Path) -> str:
+    """The columns that Spark may have no type for."""
+    with _opened(path) as (engine, _):
+        fields, _note = _fields(engine)
+    return ", ".join(field.name for field in fields if _NO_TYPE.search(str(field.type)))
 
 
 def _fields(engine: QueryBuilder) -> tuple[list[Any], bytes | None]:
@@ -59,7 +72,8 @@ def _fields(engine: QueryBuilder) -> tuple[list[Any], bytes | None]:
     return fields, schema.metadata.get(_NOTE)
 
 
-def _opened(path: Path) -> QueryBuilder:
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[QueryBuilder, BinaryIO]]:
     """A Parquet file as the table `exact`."""
     from deltalake import QueryBuilder
 
@@ -67,19 +81,23 @@ def _opened(path: Path) -> QueryBuilder:
         size = file.seek(0, SEEK_END)
         file.seek(-min(size, 8), SEEK_END)
         end = file.read()
-    # DataFusion does not survive a footer that would begin before the file.
-    if end[4:] != b"PAR1" or int.from_bytes(end[:4], "little") > size - 12:
-        raise EOFError("its footer is torn")
-    engine = QueryBuilder()
-    _add_table(engine, "exact", path, "skip_metadata 'false'")
-    return engine
+        # DataFusion does not survive a footer that would begin before the file.
+        if end[4:] != b"PAR1" or int.from_bytes(end[:4], "little") > size - 12:
+            raise EOFError("its footer is torn")
+        engine = QueryBuilder()
+        _add_table(engine, "exact", file, "skip_metadata 'false'")
+        yield engine, file
 
 
-def _add_table(engine: QueryBuilder, name: str, path: Path, option: str) -> None:
-    """Make a Parquet file a table to DataFusion, with an option of its reader."""
+def _add_table(engine: QueryBuilder, name: str, file: BinaryIO, option: str) -> None:
+    """Make a Parquet file a table to DataFusion for as long as it is open, with an option of its
+    reader.
+
+    Not by its name: `a.parquet (1)` or one with a tab is none to DataFusion.
+    """
     engine.execute(
-        f"create external table {name} stored as parquet location '{path.as_uri()}'"
-        f" options ({option})"
+        f"create external table {name} stored as parquet"
+        f" location 'file:///proc/self/fd/{file.fileno()}' options ({option})"
     )
 
 
@@ -127,7 +145,7 @@ def _within(noted: Any, kind: Any) -> str | None:
     return None
 
 
-def _cut(engine: QueryBuilder, fields: Iterable[Any], path: Path) -> str | None:
+def _cut(engine: QueryBuilder, fields: Iterable[Any], file: BinaryIO) -> str | None:
     """The first column of a Parquet file that has some, as INT96: other ones Spark refuses itself.
 
     Years before 1677 or after 2262 wrap around in 64 bits, and so do their microseconds times a
@@ -139,7 +157,7 @@ def _cut(engine: QueryBuilder, fields: Iterable[Any], path: Path) -> str | None:
     """
     some: list[str] = [field.name for field in fields if _NANOSECONDS in str(field.type)]
     if some:
-        _add_table(engine, "cut", path, "coerce_int96 'us'")
+        _add_table(engine, "cut", file, "coerce_int96 'us'")
     for column in some:
         both = [f"select {quoted(column)} as x from {table}" for table in ("exact", "cut")]
         try:
