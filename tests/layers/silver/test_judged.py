@@ -12,15 +12,15 @@ from medallion.lakehouse import log, tables
 from medallion.layers.silver import judged
 from medallion.spark import table_files
 
-KEYS = ("at", "device")
+KEYS = ("at", "copies")  # a column may be called as what is counted
 # Delta says of the first file that it ends at .999, cut off from what the last row has.
 FIRST = [("10:00:00", "p"), ("10:00:00", None), ("10:59:59.999999", "p"), ("09:00:00", "q")]
 
 
 def added(spark: SparkSession, table: Path, *rows: tuple[str, str | None]) -> list[tuple[Any, Any]]:
     """Add one version; the rows that are judged for it."""
-    frame = spark.createDataFrame(list(rows), "at string, device string")
-    frame = frame.selectExpr("cast('2020-01-01 ' || at as timestamp) as at", "device")
+    frame = spark.createDataFrame(list(rows), "at string, copies string")
+    frame = frame.selectExpr("cast('2020-01-01 ' || at as timestamp) as at", "copies")
     frame.coalesce(1).write.format("delta").mode("append").save(str(table))
     last = tables.version(table)
     new = table_files.added_rows(spark, table, last, last)
@@ -34,7 +34,7 @@ def added(spark: SparkSession, table: Path, *rows: tuple[str, str | None]) -> li
         whole_is = judged.are_one_a_key(table, files, KEYS, "at")
         assert whole_is == judged.are_one_a_key(table, None, KEYS, "at") == are_one
     found = new if are_one else judged.with_alike(new, whole, KEYS)
-    return sorted((f"{row['at']}"[11:], f"{row.device}") for row in found.collect())
+    return sorted((f"{row['at']}"[11:], f"{row.copies}") for row in found.collect())
 
 
 def test_older_rows_are_judged_with_new_ones_of_their_keys(

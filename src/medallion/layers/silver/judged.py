@@ -12,6 +12,7 @@ from medallion.lakehouse.columns import quoted
 from medallion.layers.silver.transform import has_identity
 
 _AT_ONCE = 2_500_000  # keys that are held in memory, 400 MB of them
+_COPIES = "` copies`"  # no column of silver has a blank
 _MANY = 500  # files, beyond which a query over all of them takes longer than one over the table
 
 
@@ -39,8 +40,8 @@ def are_one_a_key(
     is_alike = " and ".join(f"new.{quoted(column)} = rows.{quoted(column)}" for column in key)
     for part in range(parts):
         some = f"from {new} where {known} and {number} = {part} group by {columns}"
-        keys = f"(select {columns}, count(*) as copies {some}) as new"
-        found = "coalesce(max(copies), 1), count(*)"
+        keys = f"(select {columns}, count(*) as {_COPIES} {some}) as new"
+        found = f"coalesce(max({_COPIES}), 1), count(*)"
         ((copies, rows),) = tables.select(table, found, "", keys, files=files)
         if copies > 1:
             return False
