@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 from py4j.protocol import Py4JError
@@ -12,7 +15,7 @@ from pyspark.sql import SparkSession
 from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.errors import ConfigError
-from medallion.spark.session import _FIXED, settings, spark_session
+from medallion.spark.session import _FIXED, session_of_command, settings, spark_session
 from tests.support import PROJECT
 
 
@@ -64,6 +67,17 @@ def test_the_project_s_own_settings_are_utc_and_delta() -> None:
     found = settings(load({}, PROJECT))
     assert found["spark.sql.session.timeZone"] == "UTC"
     assert found["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension"
+
+
+def test_a_command_has_spark_s_times_in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gate of the newest time holds what Python has of it against its bounds."""
+    monkeypatch.setattr("medallion.spark.session.spark_session", MagicMock())
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "Asia/Tokyo")
+        time.tzset()
+        with session_of_command(load({}, PROJECT), "tests"):
+            assert datetime.fromtimestamp(0) == datetime(1970, 1, 1)
+    time.tzset()
 
 
 def test_what_decides_the_meaning_of_a_row_is_nobody_s_to_change(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -141,6 +142,9 @@ def session_of_command(
         KeyboardInterrupt: one of these has come, or Java has died of it.
     """
     spark = None
+    # What Python has of a time of Spark's, as a gate does, is in its own zone, without a name.
+    os.environ["TZ"] = "UTC"
+    time.tzset()
     with signals.ending():
         try:
             with ThreadPoolExecutor(1) as beside:  # in the main thread PySpark takes over Ctrl-C
