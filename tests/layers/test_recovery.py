@@ -63,6 +63,21 @@ def test_a_torn_plan_that_has_written_nothing_is_made_again(checkpoint: Path) ->
     assert [file.exists() for file in hidden] == [True, False, False, False, False]
 
 
+def test_what_is_left_of_a_first_plan_goes(checkpoint: Path) -> None:
+    """Spark begins no query beside it; its id is as good as new if it is whole."""
+    for log in ("offsets", "commits"):
+        for file in (checkpoint / log).iterdir():
+            file.unlink()
+    (checkpoint / "offsets/.0.1a.tmp").touch()
+    (checkpoint / "state/0").mkdir(parents=True)
+    whole = (checkpoint / "metadata").read_text()
+    for metadata in (whole, whole[:5]):
+        (checkpoint / "metadata").write_text(metadata)
+        assert recovery.repair(checkpoint, ()) is None
+        assert (checkpoint / "metadata").exists() == (metadata == whole)
+        assert {file.name for file in checkpoint.rglob("*")} <= {"offsets", "commits", "metadata"}
+
+
 def test_a_torn_plan_that_has_written_is_not(checkpoint: Path) -> None:
     """Other rows might be in the batch of that number, and would be taken for written."""
     plan = checkpoint / "offsets/3"

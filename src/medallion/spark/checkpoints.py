@@ -58,9 +58,8 @@ def last_begun(checkpoint: Path) -> int:
 
 
 def _last(log: Path) -> int:
-    if not log.is_dir():
-        return -1
-    return max((int(f.name) for f in log.iterdir() if f.name.isdigit()), default=-1)
+    there = log.iterdir() if log.is_dir() else ()
+    return max((int(file.name) for file in there if file.name.isdigit()), default=-1)
 
 
 def watermark(checkpoint: Path, batch: int) -> int | None:
@@ -177,21 +176,22 @@ def torn(checkpoint: Path) -> Path | None:
 
 
 def forget_remnants(checkpoint: Path) -> None:
-    """Remove what is left of offsets and commits that are gone or were never whole, and of the
-    state of a query that has not planned a batch.
+    """Remove what is left of offsets and commits that are gone or were never whole; and of a query
+    that has not planned a batch, its state, and an id that is torn.
 
-    Hadoop renames a file together with its checksum: where an old one lies, Spark says that
-    another query uses the checkpoint, and next time that the file is spoilt. And for the first
-    batch it wants all three folders empty, without so much as a file that was cut off as it was
-    written (spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart).
+    Hadoop renames a file together with its checksum: where an old one lies, Spark says that another
+    query uses the checkpoint, and next time that the file is spoilt. And for the first batch it
+    wants all three folders empty (spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart).
     """
     for log in ("offsets", "commits"):
-        for hidden in (checkpoint / log).glob(".*"):
+        for hidden in (checkpoint / log).glob(".*"):  # half-written, or a checksum
             of = hidden.name[1 : -len(".crc")]
             if not (of.isdigit() and hidden.with_name(of).exists()):
                 hidden.unlink(missing_ok=True)
     if max(last_begun(checkpoint), last_committed(checkpoint)) < 0:
         shutil.rmtree(checkpoint / "state", ignore_errors=True)
+        if not _is_whole(checkpoint / "metadata"):
+            (checkpoint / "metadata").unlink(missing_ok=True)
 
 
 def delta_beginning(table: str, version: int) -> dict[str, Any]:
