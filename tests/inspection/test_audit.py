@@ -167,9 +167,13 @@ def test_what_is_lost_or_waits_is_told_and_no_fault(home: Home) -> None:
     topics.write(home.layout, [*parts, Taken("activity", "new", 0, "id", 0, 9, 0, 0, made_anew=1)])
     asked = Kafka(("127.0.0.1:1",), ("clicks", "new"), "json", "earliest", 1)
     source = replace(config.sources["activity"], format="kafka", stream=asked)
+    rows(config, "gold.old_counts", 1, n="long")
+    rows(config, "gold.device_counts", 1, n="long")
     found = audit(replace(config, sources={**config.sources, "activity": source}))
     assert found.is_balanced
     assert found.notes == (
+        "gold.old_counts: the configuration has no table of that name, and nothing writes it any "
+        "more.",
         "activity: 4 offsets of topic clicks lost; topic new was made anew 1 time, and what was "
         "not read then is lost.",
         "event: 2 files gone without being taken in (medallion files --state vanished); 1 file not "

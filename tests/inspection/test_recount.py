@@ -322,7 +322,8 @@ def test_gold_that_has_not_read_all_of_silver_is_not_compared(with_gold: Config)
     by = {"run_id": "1", "command": "nightly", "started_at": clock.now()}
     Runs(with_gold.layout).write([{**failed, **by}])
     found = audit(replace(with_gold, gold=gold), everything=True)
-    assert [note.split(":")[0] for note in found.notes] == ["gold.device_totals"]
+    notes = [note.split(":")[0] for note in found.notes if "not compared" in note]
+    assert notes == ["gold.device_totals"]
     assert told(
         found, "gold.axes: not compared, for it has failed (its disk is full), and not read"
     )
@@ -352,7 +353,7 @@ def test_gold_that_is_another_one_by_now_hides_no_other(with_gold: Config) -> No
     table(with_gold, "gold.all_events").update({"n": "n + 1"})
     found = audit(replace(with_gold, gold=gold), everything=True)
     assert found.findings == (ALL_DIFFERS,)
-    another, unknown = found.notes
+    another, unknown = (note for note in found.notes if "not compared" in note)
     assert another.startswith(
         "gold.device_totals: not compared, for its entry is another one by now: "
     )

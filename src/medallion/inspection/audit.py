@@ -4,7 +4,7 @@ where they do not add up. No JVM, but where everything is to be counted again.""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from medallion.config.model import Config
@@ -63,7 +63,11 @@ def audit(config: Config, everything: bool = False, say: Say = lambda _: None) -
     ]
     notes = [
         f"{table}: the configuration has no source of that name; its rows are in no balance."
-        for table in _of_no_source(config)
+        for table in _given_up(config, "bronze", config.sources)
+    ]
+    notes += [
+        f"{table}: the configuration has no table of that name, and nothing writes it any more."
+        for table in _given_up(config, "gold", config.gold)
     ]
     notes += [f"{line}: in no balance." for line in unread(config)]
     for name in [name for name in found if name not in unjudged]:
@@ -159,10 +163,9 @@ def _half_done(config: Config) -> list[str]:
     return [f"{plan.table}: a refresh was cut off while it put it in place; the next run ends it."]
 
 
-def _of_no_source(config: Config) -> list[str]:
-    logs = sorted((config.layout.root / "bronze").glob("*/_delta_log"))
-    names = [log.parent.name for log in logs]
-    return [f"bronze.{name}" for name in names if name not in config.sources]
+def _given_up(config: Config, layer: str, known: Collection[str]) -> list[str]:
+    logs = sorted((config.layout.root / layer).glob("*/_delta_log"))
+    return [f"{layer}.{log.parent.name}" for log in logs if log.parent.name not in known]
 
 
 def _judge_at_rest(
