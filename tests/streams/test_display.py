@@ -116,8 +116,10 @@ def test_what_is_no_stream_is_shown_once(spark: SparkSession, screen: RecordingS
 def test_what_cannot_be_shown_is_told(doors: Doors, screen: RecordingScreen) -> None:
     for arguments, told in (
         ({"bar": "door"}, "bar='door' is not a column of numbers here; there are none"),
-        ({"rows": 0}, "rows and seconds must be above 0, not 0 and None"),
-        ({"seconds": -1}, "must be above 0, not 20 and -1"),
+        ({"rows": 0}, "rows must be a whole number above 0, not 0"),
+        ({"rows": 0.5}, "rows must be a whole number above 0, not 0.5"),
+        ({"seconds": "1"}, "seconds must be above 0, not '1'"),
+        ({"seconds": -1}, "seconds must be above 0, not -1"),
         ({"output_mode": "complete"}, "no streaming aggregations"),
         ({"trigger": "continuous 1 second"}, "A display takes no trigger continuous: take an"),
         ({"stream_name": 5}, "`queryName` must be a non-empty string, got '5'"),

@@ -143,10 +143,13 @@ def test_what_is_missing_is_told(doors: Doors, spark: SparkSession, tmp_path: Pa
         ("delta", " ", {"checkpoint": folder}, "needs `to`, the folder"),
         ("delta", folder, {}, "needs `checkpoint`, a folder that keeps"),
         ("delta", folder, {"checkpoint": ""}, "needs `checkpoint`, a folder that keeps"),
+        ("delta", folder, {"checkpoint": "  "}, "needs `checkpoint`, a folder that keeps"),
+        ("delta", folder, {"checkpoint": 5}, "needs `checkpoint`, a folder that keeps"),
         ("delta", folder, {"checkpoint": "file:/ck"}, "must be a folder of this machine"),
         ("delta", folder, {"checkpoint": folder}, "in the table's own folder, where a VACUUM"),
         ("delta", folder, {"checkpoint": f"{folder}/ck"}, "take one beside it, or .*/_checkpoints"),
         ("foreachBatch", print, {}, "needs `checkpoint`"),
+        ("foreachBatch", "print", {"checkpoint": folder}, "a function of a DataFrame and a batch"),
         ("foreach", "print", {"checkpoint": folder}, "did not start: .*`process` in provided obj"),
         ("memory", None, {}, "did not start: queryName must be specified for memory sink"),
     )

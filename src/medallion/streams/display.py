@@ -98,8 +98,10 @@ def _aggregates(df: DataFrame) -> bool:
 
 def _checked(trigger: str, rows: int, seconds: float | None) -> dict[str, Any]:
     """The trigger as Spark has it; wrong arguments are errors that name them."""
-    if not rows > 0 or (seconds is not None and not seconds > 0):
-        raise UsageError(f"rows and seconds must be above 0, not {rows!r} and {seconds!r}.")
+    if not (isinstance(rows, int) and rows > 0):
+        raise UsageError(f"rows must be a whole number above 0, not {rows!r}.")
+    if seconds is not None and not (isinstance(seconds, (int, float)) and seconds > 0):
+        raise UsageError(f"seconds must be above 0, not {seconds!r}.")
     how = named_trigger(trigger)
     if "continuous" in how:
         # Its tasks hold cores until it ends, all of them perhaps: a job that draws would not begin.

@@ -100,13 +100,13 @@ def _goal(sink: str, to: Any, name: str | None, options: Mapping[str, str]) -> d
 def _whole(to: Any) -> str:
     """A folder wherever one is, or an address as it is: Spark would begin where Java was started,
     and the next start, which is to find the same, may be elsewhere."""
-    if not (isinstance(to, (str, Path)) and str(to).strip()):  # to pathlib, "" is where one is
+    if not _is_a_place(to):
         raise UsageError("The sink needs `to`, the folder to write into.")
     return str(to) if _is_address(to) else str(Path(to).absolute())
 
 
 def _local(sink: str, checkpoint: str | Path | None) -> Path | None:
-    if not checkpoint and sink in _LASTING:
+    if not _is_a_place(checkpoint) and (checkpoint or sink in _LASTING):
         raise UsageError(
             f"The sink {sink} needs `checkpoint`, a folder that keeps how far the stream has come; "
             "without one a restart would begin anew."
@@ -118,6 +118,10 @@ def _local(sink: str, checkpoint: str | Path | None) -> Path | None:
     return Path(checkpoint).absolute() if checkpoint else None
 
 
+def _is_a_place(value: Any) -> bool:
+    return isinstance(value, (str, Path)) and bool(str(value).strip())  # "" is here, to pathlib
+
+
 def _is_address(place: str | Path) -> bool:
     return re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", str(place)) is not None
 
@@ -125,6 +129,8 @@ def _is_address(place: str | Path) -> bool:
 def _into(writer: DataStreamWriter, sink: str, to: Any) -> DataStreamWriter:
     if sink == "foreach":
         return writer.foreach(to)
+    if sink == "foreachBatch" and not callable(to):  # which Spark would find in its first batch
+        raise UsageError(f"The sink {sink} needs `to`, a function of a DataFrame and a batch id.")
     if sink == "foreachBatch":
         return writer.foreachBatch(to)
     writer = writer.format("parquet" if sink == "files" else sink)
