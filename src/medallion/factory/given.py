@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import filecmp
 import json
 import re
 import shutil
@@ -59,7 +58,7 @@ class GivenFiles:
     def _land(self, file: Path, source: str, memory: dict[str, list[str]]) -> LandReport:
         place = self.landing / source / file.name
         # The same one is there where a run was cut off before it was noted.
-        if place.exists() and not filecmp.cmp(file, place, shallow=False):
+        if place.exists() and not storage.have_same_bytes(file, place):
             raise UsageError(
                 f"{place} is there already, and was not landed from {self.folder}: move it away, "
                 "or land on a new root."

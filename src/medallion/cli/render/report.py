@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -67,7 +66,7 @@ def write(found: Overview, page: Path) -> str:
     place = Path(os.path.realpath(page))  # a link, such as /dev/stdout, would be replaced
     try:
         if place.exists() and not place.is_file():  # so would a device
-            raise OSError(errno.EINVAL, "a folder, or no file")
+            raise ValueError("a folder, or no file")
         storage.write(place, as_html(found))
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error

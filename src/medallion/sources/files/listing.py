@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import filecmp
 import os
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
@@ -139,15 +138,6 @@ def stat(layout: Layout, path: str) -> File | None:
     with suppress(OSError):
         return look(layout, path)
     return None
-
-
-def have_same_bytes(one: Path, other: Path) -> bool:
-    """Whether two files are alike, whatever their times; raises OSError where that cannot be seen.
-
-    What the library remembers goes by sizes and times, which tell nothing here.
-    """
-    filecmp.clear_cache()
-    return filecmp.cmp(one, other, shallow=False)
 
 
 def is_there(path: Path) -> bool:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from medallion.config.model import Config, SourceConfig
 from medallion.config.patterns import fits
+from medallion.lakehouse import storage
 from medallion.lakehouse.layout import Layout
 from medallion.lakehouse.text import counted
 from medallion.ops import ledger
@@ -21,7 +22,7 @@ from medallion.sources.base import Recount
 from medallion.sources.files.codecs import FAULTS
 from medallion.sources.files.ledger_repair import Key, in_bronze
 from medallion.sources.files.line_counts import rows_of
-from medallion.sources.files.listing import below_folder, have_same_bytes, stat
+from medallion.sources.files.listing import below_folder, stat
 from medallion.sources.files.walk import is_hidden
 
 
@@ -155,7 +156,7 @@ def _unknown(
 def _is_one_of(file: Path, others: Iterable[Path]) -> bool:
     for other in others:
         with suppress(OSError):
-            if have_same_bytes(file, other):
+            if storage.have_same_bytes(file, other):
                 return True
     return False
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from medallion.config.model import SourceConfig
+from medallion.lakehouse import storage
 from medallion.lakehouse.layout import Layout
 from medallion.ops.ledger import ARCHIVED, PENDING, REJECTED, TAKEN, VANISHED, Entry, File, Ledger
-from medallion.sources.files.listing import Listing, have_same_bytes
+from medallion.sources.files.listing import Listing
 from medallion.sources.files.requests import Request
 
 _NOT_AGAIN = (
@@ -94,7 +95,7 @@ class Versions:
             return unknown
         root = self._layout.root
         try:
-            is_same = have_same_bytes(root / file.path, root / taken.moved_to)
+            is_same = storage.have_same_bytes(root / file.path, root / taken.moved_to)
         except OSError:
             return unknown
         return _THE_SAME if is_same else None
