@@ -64,6 +64,7 @@ class Ended:
         self.run = self.ran = SimpleNamespace(
             is_active=False,
             is_in_batch=False,
+            last_batch=-1,
             hangs_on=False,
             batches={},
             has_done_batch=False,

@@ -44,6 +44,14 @@ def test_a_file_of_a_table_that_is_gone() -> None:
     assert explain(landed, "bronze.event") == landed
 
 
+def test_a_state_that_a_disk_does_not_give_is_not_to_be_rebuilt() -> None:
+    told = "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred during loading state.  ({})"
+    gone = told.format("java.io.FileNotFoundException: _checkpoints/silver.event/state/0/0/1.zip")
+    assert "medallion refresh silver.event rebuilds" in explain(gone, "silver.event")
+    hung = told.format("java.io.IOException: Input/output error")
+    assert explain(hung, "silver.event") == hung
+
+
 def test_a_message_that_spark_cannot_read_past() -> None:
     said = (
         "org.apache.spark.sql.kafka010.KafkaIllegalStateException: Record at topic a.b partition 3 "

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from threading import Event
+from threading import Event, Timer
 from traceback import format_exception
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,10 +17,11 @@ from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
 from medallion.errors import MedallionError, UsageError
-from medallion.spark import query
+from medallion.spark import checkpoints, query
 from medallion.spark.errors import StreamError
 from medallion.spark.query import Run, trigger
 from medallion.spark.sink import Sink
+from medallion.spark.watch import stop_after_batches
 
 # What PySpark leaves of an error of Java's, on the threads that call back from a stream.
 OF_JAVA = "py4j.protocol.Py4JJavaError: An error occurred while calling o1.save.\n"
@@ -154,6 +155,13 @@ def test_a_query_is_in_a_batch_while_its_rows_are_written(
         written.set()
         in_time(lambda: not run.is_in_batch)
         assert run.is_active
+        written.clear()
+        in_time(lambda: run.is_in_batch)
+        begun = checkpoints.last_begun(run.checkpoint)
+        Timer(2, written.set).start()
+        stop_after_batches([run])  # the rows that it was writing are there, and known to be
+        assert not run.is_active
+        assert checkpoints.last_committed(run.checkpoint) >= begun
     finally:
         run.stop()
 

@@ -18,7 +18,7 @@ from medallion.pipeline.tries import FIRST_PAUSE, Kept
 from medallion.spark import query, remedies, signals
 from medallion.spark.errors import SPARK_ERRORS, StreamError, in_words, ours
 from medallion.spark.query import Run
-from medallion.spark.watch import PATIENCE, Watch
+from medallion.spark.watch import PATIENCE, Watch, stop_after_batches
 
 LOOK_SECONDS = 0.5  # each look asks Spark for every query's last record
 
@@ -192,7 +192,7 @@ class Stream:
             self._settler.missing["java"] = "Java has ended (memory, or a signal): start this again"
             return
         # From the end to the start of the chain, so that nothing waits for a reader.
-        query.stop_all(kept.flow.run for kept in reversed(self._kept) if kept.flow.run)
+        stop_after_batches(kept.flow.run for kept in reversed(self._kept) if kept.flow.run)
         self._settler.settle(self._flows)
         for kept in self._kept:
             error = kept.flow.run.error() if kept.flow.run else None

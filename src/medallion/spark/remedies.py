@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 
-# One that cannot be read; where it cannot be written, a disk is to blame: nothing is to be rebuilt.
-_DAMAGED_STATE = "LOAD_STATE_STORE|MISSING_STATE_DIR|(Checksum|FileNotFound)Exception.*/state/"
+# One that cannot be read for what it is. Where it cannot be written, or reading it fails with an
+# IOException of no kind, the disk is to blame: nothing is to be rebuilt.
+_DAMAGED_STATE = re.compile(
+    r"LOAD_STATE_STORE(?!.*\(java\.io\.IOException: )|MISSING_STATE_DIR"
+    "|(Checksum|FileNotFound)Exception.*/state/"
+)
 _GONE = "KAFKA_DATA_LOSS"
 # Of a table: bronze reads files that land, and sees to those that go itself.
 _GONE_FILE = re.compile(r"FILE_NOT_EXIST\].*?/(bronze|silver|gold)/[^/ ]+/")
@@ -62,7 +66,7 @@ def explain(error: str, query: str) -> str:
             f"(kafka-delete-records), and medallion backfill {query.partition('.')[2]} {topic} "
             "goes on, with those that were not taken in counted as lost"
         )
-    if re.search(_DAMAGED_STATE, error):
+    if _DAMAGED_STATE.search(error):
         return f"its state cannot be read: medallion refresh {query} rebuilds it ({error})"
     if _GONE_FILE.search(error) and not query.startswith("bronze."):
         return (

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 from pyspark import SparkContext
 
 from medallion.lakehouse.text import Say
 from medallion.spark import signals
+from medallion.spark.errors import SPARK_ERRORS
 from medallion.spark.query import Run, await_all, stop_all
 
 PATIENCE = 300.0  # seconds
 _PAUSE = 10.0  # between two looks: an idle query gives a sign as often
+_FINISH = 30.0  # seconds, where a batch of a stream takes a few
 
 
 class Watch:
@@ -81,6 +84,28 @@ def await_end(runs: Iterable[Run], say: Say) -> None:
         watch.look(waiting)
 
     await_all(runs, look)
+
+
+def stop_after_batches(runs: Iterable[Run], patience: float = _FINISH) -> None:
+    """Stop queries one after the other, each once the batch that it is in has ended.
+
+    A batch that is cut off runs again at the next start; until then what it has written is on no
+    record, and the balance does not add up.
+
+    Args:
+        patience: for how many seconds all of them together may go on.
+    """
+    until = time.monotonic() + patience
+    for run in runs:
+        with suppress(*SPARK_ERRORS):  # one that cannot be asked or stopped keeps no other on
+            run.collect()
+            last = run.last_batch
+            while run.is_active and run.is_in_batch and run.last_batch == last:
+                if time.monotonic() > until:
+                    break
+                time.sleep(0.05)
+                run.collect()
+        stop_all([run])
 
 
 def _tasks_done() -> tuple[tuple[int, int], ...]:
