@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from medallion.errors import UsageError
 from medallion.lakehouse.layout import Layout
@@ -39,7 +39,11 @@ def _one(layout: Layout, layer: str, command: str) -> Iterator[None]:
     path = layout.lock(layer)
     with _taken(path) as file:
         if file is None:
-            raise UsageError(_held(path, layer, layout))
+            who, since = _holder(path)
+            raise UsageError(
+                f"{layer} of {layout.root} is being written by {who}{since}; wait until it ends, "
+                "or stop it."
+            )
         file.truncate(0)
         started = datetime.now(UTC).isoformat(timespec="seconds")
         json.dump({"command": command, "pid": os.getpid(), "started": started}, file)
@@ -97,24 +101,14 @@ def holder(layout: Layout, layer: str) -> str | None:
     except FileNotFoundError:
         return None
     except BlockingIOError:
-        found = _holder(path)
-        return f"medallion {found['command']}, pid {found['pid']}" if found else "medallion"
+        return _holder(path)[0]
     return None
 
 
-def _holder(path: Path) -> dict[str, Any] | None:
+def _holder(path: Path) -> tuple[str, str]:
+    """The command that has locked a file, with its pid; and since when, as far as it says so."""
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:  # between the lock and its text
-        return None
-    return found
-
-
-def _held(path: Path, layer: str, layout: Layout) -> str:
-    found = _holder(path)
-    if not found:
-        return f"{layer} of {layout.root} is being written by another process; wait until it ends."
-    return (
-        f"{layer} of {layout.root} is being written by medallion {found['command']}, "
-        f"pid {found['pid']}, started {found['started']}; wait until it ends, or stop it."
-    )
+        return "medallion", ""
+    return f"medallion {found['command']}, pid {found['pid']}", f", started {found['started']}"
