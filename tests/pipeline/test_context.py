@@ -32,7 +32,7 @@ def test_queries_are_stopped_before_spark(
     order: list[str] = []
     spark = Stopped("spark", order)
     spark.version = "4"  # type: ignore[attr-defined]
-    active = [Stopped("query", order, error)]
+    active = [Stopped("query", order, error), Stopped("another", order)]
     spark.streams = SimpleNamespace(active=active)  # type: ignore[attr-defined]
     monkeypatch.setattr(session, "spark_session", lambda *_, **__: spark)
     with (
@@ -40,4 +40,4 @@ def test_queries_are_stopped_before_spark(
         context.open_pipeline(lakehouse.config, "test", ["bronze"], lambda _: None),
     ):
         raise KeyboardInterrupt
-    assert order == ["query", "spark"]
+    assert order == ["query", "another", "spark"]

@@ -135,7 +135,7 @@ def _prepare(session: SparkSession, debug: bool) -> None:
 def session_of_command(
     config: Config, name: str, debug: bool = False, work: Work = Work.ENDLESS
 ) -> Iterator[SparkSession]:
-    """The same for a command, which SIGTERM and Ctrl-C end as `signals` has it; stopped at its end.
+    """A session for one command, stopped at its end; SIGTERM and Ctrl-C end it as `signals` has it.
 
     Raises:
         ConfigError: as `spark_session` does.
@@ -165,7 +165,8 @@ def _stop(spark: SparkSession) -> None:
     # What failed before it is what is to be told; and Java may be gone.
     with suppress(*SPARK_ERRORS, OSError):
         for query in spark.streams.active:
-            query.stop()  # returns once its batch has ended
+            with suppress(*SPARK_ERRORS):  # one that cannot be stopped leaves no other on
+                query.stop()  # returns once its batch has ended
     with suppress(*SPARK_ERRORS, OSError):
         spark.stop()
 
