@@ -221,6 +221,10 @@ class Config:
         is_published = layer == "gold" and name in self.gold and self.gold[name].outputs
         return specs.PUBLISHED if is_published else specs.of(table)
 
+    def properties(self, table: str) -> dict[str, str]:
+        """The properties of its Delta table."""
+        return self.maintain.properties(self.spec(table))
+
     @property
     def expectations(self) -> Path:
         """The Great Expectations project with one suite a table."""

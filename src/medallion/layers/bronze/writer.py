@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from medallion.config.model import Config
 from medallion.errors import MedallionError
-from medallion.lakehouse import log, specs, tables
+from medallion.lakehouse import log, tables
 from medallion.lakehouse.columns import RESCUED
 from medallion.lakehouse.text import Say
 from medallion.parsing.layout import LineLayout
@@ -45,7 +45,7 @@ class Writer:
         self.source = source
         self.lines: dict[int, int] = {}
         self._table = config.layout.table(name)
-        self._properties = config.maintain.properties(specs.BRONZE)
+        self._properties = config.properties(name)
         self._checkpoint = config.layout.checkpoint(name)
 
     def prepare(self) -> None:

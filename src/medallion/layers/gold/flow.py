@@ -64,7 +64,7 @@ class Gold(Flow):
             refuse_unmergeable(where, result)
         if checkpoints.last_begun(checkpoint) < 0:
             tables.forget_empty(target, result.schema.json())
-        properties = self.config.maintain.properties(self.config.spec(self.name))
+        properties = self.config.properties(self.name)
         tables.create(target, result.schema.json(), properties)
         tables.align(target, properties)  # whoever publishes it needs a feed from now on
         mode: str = table.output_mode

@@ -124,8 +124,7 @@ class Silver(Flow):
 
     def _make_tables(self, good: DataFrame, broken: DataFrame) -> None:
         for name, table, rows in zip(self.targets, self._tables, (good, broken), strict=True):
-            properties = self.config.maintain.properties(self.config.spec(name))
-            tables.create(table, rows.schema.json(), properties)
+            tables.create(table, rows.schema.json(), self.config.properties(name))
 
     def _note_rules(self, begun: dict[str, Any]) -> None:
         """A batch that is cut off goes by them to its end, whatever the suites say by then."""
