@@ -41,6 +41,7 @@ def test_a_layer_whose_queries_all_wait_for_a_schema_stays_on() -> None:
         flows=lambda _: [flow],
         flow=lambda _: flow,
         begin=begin,
+        refuse_held=lambda _: None,
         settle=lambda _: {},
         say=print,
         is_alive=True,
@@ -49,6 +50,9 @@ def test_a_layer_whose_queries_all_wait_for_a_schema_stays_on() -> None:
     stream.start()
     assert (begun, stream.is_on) == (0, True)
     stream.poll()
+    assert begun == 1
+    for _ in range(2):  # there is no query still: it is not asked at every look
+        stream.poll()
     assert begun == 1
 
 
@@ -89,6 +93,7 @@ def stream_of(first: Any, others: list[Any], said: list[str]) -> Stream:
         flows=lambda _: [first],
         flow=lambda _: others.pop(0),
         begin=lambda *_: True,
+        refuse_held=lambda _: None,
         settle=lambda _: {},
         record_refused=lambda *_: None,
         is_alive=True,
@@ -125,6 +130,26 @@ def test_a_query_that_is_on_again_has_not_failed() -> None:
         stream.look()
     assert said[1:] == ["  silver.a is on again"]
     assert (stream.failures, stream.is_on) == ({}, True)
+
+
+def test_a_query_that_has_been_on_for_a_minute_has_not_failed() -> None:
+    """It may have no batch to do for days."""
+    said: list[str] = []
+    again = Ended(None)
+    again.run.is_active = True
+    stream = stream_of(Ended("the disk is full"), [again], said)
+    stream.start()
+    for _ in range(2):
+        stream.look()
+    assert stream.failures
+    stream._queries[0]._begun_at -= 61
+    again.run.is_in_batch = True  # which may be the one that failed
+    stream.look()
+    assert stream.failures
+    again.run.is_in_batch = False
+    stream.look()
+    assert said[1:] == ["  silver.a is on again"]
+    assert stream.failures == {}
 
 
 def test_a_query_that_was_on_again_when_the_stream_ended_has_not_failed() -> None:

@@ -1,4 +1,4 @@
-"""What the queries of a stream do, settled as they go."""
+"""When the queries of a stream are settled, which do not end, and what is told if that fails."""
 
 from __future__ import annotations
 
