@@ -70,7 +70,7 @@ def test_records_are_taken_up_once_each_and_fetched_only_if_missed() -> None:
     query = Query()
     run = Run("silver.event", cast(Any, query), Path("none"), 4)  # as its checkpoint was
     told: list[int] = []
-    run.on_batch = lambda _, batch: told.append(batch.id)
+    run.on_batch = lambda batch: told.append(batch.id)
     run.collect()
     for record in (Progress(5, ran=False), Progress(5), Progress(6, ran=False), Progress(6)):
         query.records.append(record)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from pyspark.errors import AnalysisException
@@ -94,7 +95,7 @@ class Pipeline:
             run = flow.start(how, -1 if is_new else self.runs.last_batch(flow.name))
             due.note(self.config, flow.name, self._settings)
             if run:
-                run.on_batch = lambda run, batch: self._tell(flow, batch)
+                run.on_batch = partial(self._tell, flow)
         return run is not None
 
     @property

@@ -1,8 +1,8 @@
-"""Fatal errors of Java: told instead of printed, and nobody waits for what they have ended.
+"""Fatal errors of Java: noticed, and told in a sentence.
 
 A stack overflow or a lack of memory ends the thread that it happens in, and Spark goes on as if
-that were still there: a query counts as active whose thread has died, and a job never ends whose
-result nobody reads any more.
+that were still there: a query counts as active though its thread has died, and a job never ends
+though nobody reads its result any more. Whoever waits for one of these would wait for ever.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def release(query: StreamingQuery) -> None:
 
 
 def stop_within(query: StreamingQuery, seconds: int) -> bool:
-    """Stop a query that hangs; False where its thread does not even end of that."""
+    """Stop a query, which may hang; False where its thread has not ended by then."""
     _execution(query).sparkSession().conf().set(_STOP_TIMEOUT, f"{seconds}s")
     try:
         query.stop()

@@ -60,10 +60,10 @@ class Run:
     ended: float | None = None
     batches: dict[int, BatchProgress] = field(default_factory=dict)
     has_done_batch: bool = False  # since it was started, settled or not
-    on_batch: Callable[[Run, BatchProgress], None] | None = None
-    is_to_restart: bool = False  # it has only to be started again, which is no failure
-    hangs_on: bool = False  # it could not be stopped: no other one may take its place
-    is_settled: bool = False  # all of it is on record
+    on_batch: Callable[[BatchProgress], None] | None = None
+    is_to_restart: bool = False  # it has ended, and only has to be started again: no failure
+    hangs_on: bool = False  # it could not be stopped, and no other one may run beside it
+    is_settled: bool = False  # it has ended, and all that it did is on record
     _is_stopped: bool = False
     _error: str | None = None  # what had stopped it before it was stopped on purpose
 
@@ -84,7 +84,7 @@ class Run:
         return bool(status["isTriggerActive"] and status["isDataAvailable"])
 
     def sign(self) -> tuple[Any, ...]:
-        """What changes whenever something happens for it; an idle query tells so, too."""
+        """What changes whenever something happens for it, be it a look for rows in vain."""
         last = self.query.lastProgress
         return self.query.status["message"], last["timestamp"] if last else None
 
@@ -97,42 +97,33 @@ class Run:
             self.query.awaitTermination(seconds)
 
     def end(self) -> None:
-        """It has ended by itself: what has come to nobody's notice yet is taken up."""
+        """Note that it has ended by itself."""
         if self.is_lost:
             self.stop()
         self.ended = time.time()
 
     @property
     def waits(self) -> bool:
-        """Whether its thread does nothing itself."""
+        """Whether its thread waits for another one."""
         return fatal.waits(self.query)
 
-    def stop(self) -> None:
-        """Stop it where it is: a batch that is cut off runs again at the next start."""
-        if not self._is_stopped:
-            self._error = self.error()
-            self._stop_query()
-            if self.hangs_on:
-                self._error = self._error or f"it could not be stopped in {_STOP_SECONDS} seconds"
-            self._has_stopped()
+    def stop(self, because: str | None = None) -> None:
+        """Stop it where it is: a batch that is cut off runs again at the next start.
 
-    def give_up(self, patience: str) -> None:
-        """Stop it where it hangs: it is a failure of its own."""
-        self._error = f"nothing had happened for {patience}, and no task ran: it was given up"
-        self._stop_query()
-        if self.hangs_on:
-            self._error += ", and could not be stopped"
-        self._has_stopped()
-
-    def _stop_query(self) -> None:
+        Args:
+            because: what is wrong with it, where that is why; it has failed then.
+        """
+        if self._is_stopped:
+            return
+        self._error = because or self.error()
         if self.sink:
             self.sink.stopping.set()
         if self.is_lost:
             fatal.release(self.query)
-        else:
-            self.hangs_on = not fatal.stop_within(self.query, _STOP_SECONDS)
-
-    def _has_stopped(self) -> None:
+        elif not fatal.stop_within(self.query, _STOP_SECONDS):
+            self.hangs_on = True
+            told = f"it could not be stopped in {_STOP_SECONDS} seconds"
+            self._error = f"{self._error}, and {told}" if self._error else told
         self._is_stopped = True
         self.collect()
         self.ended = time.time()
@@ -144,10 +135,10 @@ class Run:
             self.batches[batch.id] = batch
             self.last_batch, self.has_done_batch = batch.id, True
             if self.on_batch:
-                self.on_batch(self, batch)
+                self.on_batch(batch)
 
     def settled(self) -> None:
-        """Forget the batches that are on record now; nothing comes after its end."""
+        """Forget its batches, which are on record now."""
         self.is_settled = self.ended is not None
         self.batches = {}
         self.started = time.time()

@@ -50,7 +50,7 @@ _endings: list[Ending] = []
 
 @contextmanager
 def ending() -> Iterator[Ending]:
-    """Within it the signals are only noted; one within another is the same.
+    """Within it the signals are only noted, once however many of these are nested.
 
     Raises:
         KeyboardInterrupt: within it, at the second Ctrl-C.
@@ -102,10 +102,10 @@ def as_interrupts() -> Iterator[None]:
 
 @contextmanager
 def at_once() -> Iterator[None]:
-    """Within it they end the process themselves, and a shell sees 130 and 143: of what only reads.
+    """Within it a signal ends the process at once, and a shell sees 130 or 143.
 
-    Python would learn of them when the SQL engine comes back, which may take hours. A Ctrl-C that
-    is ignored, as behind `&` in a script, stays so.
+    It is for commands that only read: Python would learn of the signal when the SQL engine comes
+    back, which may take hours. A Ctrl-C that is ignored, as behind `&` in a script, stays so.
     """
     heeded = [number for number in _NUMBERS if signal.getsignal(number) != signal.SIG_IGN]
     with handled(signal.SIG_DFL, heeded):

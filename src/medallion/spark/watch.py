@@ -1,4 +1,4 @@
-"""Queries that are on and get nowhere: told to whoever waits for them, or given up."""
+"""Queries that are on and get nowhere: that is told, and those that hang for ever are stopped."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ class Watch:
                 since = now
             elif now - since >= self._patience:
                 if not tasks and run.waits:
-                    run.give_up(minutes)
+                    run.stop(
+                        f"nothing had happened for {minutes}, and no task ran: it was given up"
+                    )
                 else:
                     self._say(
                         f"{run.name}: nothing has happened for {minutes}, and rows may be "
@@ -111,8 +113,8 @@ def stop_after_batches(runs: Iterable[Run], patience: float = _FINISH) -> None:
 def _tasks_done() -> tuple[tuple[int, int], ...]:
     """The stages that run now, and how many of their tasks are done."""
     context = SparkContext._active_spark_context
-    tracker = context.statusTracker() if context else None
-    infos = (
-        [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()] if tracker else []
-    )
+    if context is None:
+        return ()
+    tracker = context.statusTracker()
+    infos = map(tracker.getStageInfo, tracker.getActiveStageIds())
     return tuple((info.stageId, info.numCompletedTasks) for info in infos if info)
