@@ -11,7 +11,7 @@ from medallion.errors import MedallionError
 from medallion.lakehouse import tables
 from medallion.layers import recovery
 from medallion.ops import due
-from medallion.ops.runs import Runs, Sums
+from medallion.ops.runs import Runs, Standing
 from medallion.spark import checkpoints
 
 SETTLED = ("bronze", "silver")
@@ -75,7 +75,7 @@ def look(config: Config, runs: Runs) -> Look:
         alone = replace(config, sources={name: source}, gold={})
         try:
             unsettled = _unsettled(alone, runs)
-            found.balances[name] = _balance(alone, source, runs.standing.sums)
+            found.balances[name] = _balance(alone, source, runs.standing)
         except MedallionError as error:
             if str(error) not in found.unreadable:  # the record is of all sources
                 found.unreadable.append(str(error))
@@ -84,23 +84,22 @@ def look(config: Config, runs: Runs) -> Look:
     return found
 
 
-def _balance(config: Config, source: SourceConfig, sums: Mapping[str, Sums]) -> Balance:
+def _balance(config: Config, source: SourceConfig, standing: Standing) -> Balance:
     """Lines, duplicates and late rows from the engine's records, other rows from the tables.
 
     Args:
         config: of the source alone.
     """
     layout = config.layout
-    from_bronze = sums.get(f"bronze.{source.name}")
-    from_silver = sums.get(f"silver.{source.name}")
+    on_record = standing.sums_of(f"silver.{source.name}")
     (silver,) = queries(config, ["silver"])
     return Balance(
-        landed_lines=from_bronze.rows_in if from_bronze else 0,
+        landed_lines=standing.sums_of(f"bronze.{source.name}").rows_in,
         bronze_rows=tables.row_count(layout.table(f"bronze.{source.name}")),
         silver_rows=tables.row_count(layout.table(f"silver.{source.name}")),
         quarantined_rows=tables.row_count(layout.table(f"quarantine.{source.name}")),
-        duplicate_rows=from_silver.duplicate_rows if from_silver else 0,
-        late_rows=from_silver.late_rows if from_silver else 0,
+        duplicate_rows=on_record.duplicate_rows,
+        late_rows=on_record.late_rows,
         waiting_rows=due.waiting_rows(config, silver) or 0,
     )
 

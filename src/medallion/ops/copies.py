@@ -1,7 +1,7 @@
-"""Older copies of tables that somebody has put back beside checkpoints, or a record, of today.
+"""Whether a table is an older copy, which somebody has put back while checkpoints and records are
+those of today.
 
-Rows that come into such a table have versions that its readers have passed, who would never see
-them.
+Its next commits have versions that its readers are past already: they would never see the rows.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def refusal(config: Config, runs: Runs, name: str) -> str | None:
 
 
 def has_read_more(checkpoint: Path, table: Path) -> bool:
-    """Whether a query has read commits that a table does not have: not yet again, or another one in
-    the place of the last that is noted."""
+    """Whether a query has read commits that a table does not have: its version is lower than what
+    was read, or another commit has the version of the last one that was noted as read."""
     if not tables.exists(table):
         return False
     batches = checkpoints.last_begun(checkpoint), checkpoints.last_committed(checkpoint)
@@ -90,8 +90,7 @@ def _last_read(checkpoint: Path, batch: int, table: Path) -> int:
 
 def _old(config: Config, runs: Runs, query: Query) -> list[str]:
     """The tables of a query that have fewer versions than its runs have left on record."""
-    sums = runs.standing.sums.get(query.name)
-    recorded = (sums.table_version, sums.quarantine_version) if sums else ()
+    recorded = runs.standing.sums_of(query.name).versions
     return [
         target
         for target, version in zip(query.targets, recorded, strict=False)

@@ -37,16 +37,21 @@ class LastRun:
 class Sums:
     """A query's record since its last refresh, of which what came before was another table's.
 
-    Rows are summed over all runs; the batch is the greatest, the versions are the last ones: -1 and
-    0 where none are.
+    Rows are summed over all runs; the batch is the greatest, the versions are the last ones. The
+    defaults are those of a query that is not on record.
     """
 
-    rows_in: int
-    duplicate_rows: int
-    late_rows: int
-    last_batch: int
-    table_version: int
-    quarantine_version: int
+    rows_in: int = 0
+    duplicate_rows: int = 0
+    late_rows: int = 0
+    last_batch: int = -1
+    table_version: int = 0
+    quarantine_version: int = 0
+
+    @property
+    def versions(self) -> tuple[int, int]:
+        """The versions of the query's targets, in their order."""
+        return self.table_version, self.quarantine_version
 
 
 @dataclass(frozen=True)
@@ -75,10 +80,13 @@ class Standing:
     refreshed: Mapping[str, int]
     refreshing_runs: frozenset[tuple[str, str]]
 
+    def sums_of(self, query: str) -> Sums:
+        """The sums of one query, which may not be on record yet."""
+        return self.sums.get(query, Sums())
+
     def last_batch(self, query: str) -> int:
         """The last batch of a query on record, -1 if none: those after it have to be settled."""
-        sums = self.sums.get(query)
-        return sums.last_batch if sums else -1
+        return self.sums_of(query).last_batch
 
 
 class Runs:
@@ -87,8 +95,13 @@ class Runs:
     A layer's rows are written by the process that holds its lock, so nobody else changes them.
     """
 
-    def __init__(self, layout: Layout) -> None:
-        self._table = layout.table(TABLE)
+    def __init__(self, layout: Layout, **by: str) -> None:
+        """The record of a lakehouse.
+
+        Args:
+            by: what each row that is written says of who writes it: `run_id` and `command`.
+        """
+        self._table, self._by = layout.table(TABLE), by
         self._read: Standing | None = None
 
     @property
@@ -101,13 +114,12 @@ class Runs:
     def write(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Append rows of `RUNS`, all in one commit, after those that are there."""
         self._read = None  # what fails may have been written
-        if listed := list(rows):
+        if listed := [{**self._by, **row} for row in rows]:
             small_tables.append(self._table, RECORD, listed, numbered="number")
 
     def late_rows(self, query: str) -> int:
         """The rows on record that came too late for a query's state, since its last refresh."""
-        sums = self.standing.sums.get(query)
-        return sums.late_rows if sums else 0
+        return self.standing.sums_of(query).late_rows
 
     def last_batch(self, query: str) -> int:
         """The last batch of a query on record; see `Standing`."""

@@ -108,9 +108,8 @@ def _of_gates(config: Config, standing: Standing) -> Iterator[tuple[str, Need]]:
 def _of_records(config: Config, standing: Standing) -> Iterator[tuple[str, Need]]:
     """What was written since the last run is counted from the log, when that is put on record."""
     for query in queries(config):
-        sums = standing.sums.get(query.name)
-        counted = (sums.table_version, sums.quarantine_version) if sums else (-1, -1)
-        for target, version in zip(query.targets, counted, strict=False):
+        recorded = standing.sums_of(query.name).versions
+        for target, version in zip(query.targets, recorded, strict=False):
             yield target, Need(version + 1, f"the record of {query.name}")
 
 

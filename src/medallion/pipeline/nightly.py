@@ -153,8 +153,6 @@ class Nightly:
     def _row(self, gate: GateResult) -> dict[str, Any]:
         failed = [failure.expectation for failure in gate.stops]
         return {
-            "run_id": self.pipeline.run_id,
-            "command": self.pipeline.command,
             "kind": "gate",
             "query": gate.verdict.table,
             "started_at": clock.now(),

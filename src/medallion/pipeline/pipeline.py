@@ -55,7 +55,7 @@ class Pipeline:
     _settings: str = field(init=False)
 
     def __post_init__(self) -> None:
-        self.runs = Runs(self.config.layout)
+        self.runs = Runs(self.config.layout, run_id=self.run_id, command=self.command)
         self._settings = due.settings_of(self.config)
 
     def flows(self, layer: str) -> list[Flow]:
@@ -193,11 +193,11 @@ class Pipeline:
 
     def settle(self, flows: Sequence[Flow]) -> dict[str, MedallionError]:
         """Put on record what flows did; see `settlement.settle`."""
-        return settlement.settle(self.config, self.runs, flows, self.run_id, self.command)
+        return settlement.settle(self.config, self.runs, flows)
 
     def record_refused(self, name: str, error: MedallionError) -> list[MedallionError]:
         """Put on record that a query could not start; see `settlement.record_refused`."""
-        return settlement.record_refused(self.runs, name, error, self.run_id, self.command)
+        return settlement.record_refused(self.runs, name, error)
 
     def _note_read(self, flow: Flow) -> None:
         copies.note_read(self.config.layout.checkpoint(flow.name), flow.read_from)

@@ -1,4 +1,5 @@
-"""What the queries did, put on record in `ops.runs`: one query's trouble is not another's."""
+"""What the queries did, put on record in `ops.runs`, each by itself: one that cannot be settled
+keeps no other from it."""
 
 from __future__ import annotations
 
@@ -11,14 +12,12 @@ from medallion.errors import MedallionError
 from medallion.lakehouse import clock, tables
 from medallion.layers.flow import Flow
 from medallion.ops import copies
-from medallion.ops.runs import FAILED, Runs
+from medallion.ops.runs import FAILED, Runs, Sums
 from medallion.spark.errors import ours
 
 
-def settle(
-    config: Config, runs: Runs, flows: Sequence[Flow], run_id: str, command: str
-) -> dict[str, MedallionError]:
-    """Account for every batch that is not on record yet, a cut-off run's among them.
+def settle(config: Config, runs: Runs, flows: Sequence[Flow]) -> dict[str, MedallionError]:
+    """Account for every batch that is not on record yet, those of a run that was cut off included.
 
     Returns:
         Why some flows could not be settled, by their names: what they did is settled by the next
@@ -33,8 +32,12 @@ def settle(
             failures[flow.name] = ours(error, f"{flow.name} cannot be put on record")
             row = row_of(config, runs, flow, {}, str(failures[flow.name]))
         if row:
-            rows.append({**row, "run_id": run_id, "command": command})
-    runs.write(rows)
+            rows.append(row)
+    try:
+        runs.write(rows)
+    except Exception as error:
+        failure = ours(error, "what was done cannot be put on record")
+        return dict.fromkeys((flow.name for flow in flows), failure) | failures
     for flow in flows:
         if flow.name not in failures:
             flow.ran.settled()
@@ -47,7 +50,7 @@ def settle(
 
 
 def _settled(config: Config, runs: Runs, flow: Flow) -> dict[str, Any] | None:
-    """The row of what a flow has done; None where that is nothing."""
+    """The row of `ops.runs` for what a flow has done; None where it has done nothing."""
     flow.ran.collect()
     since = runs.last_batch(flow.name)
     figures = flow.settle(since)
@@ -70,8 +73,9 @@ def row_of(
     """The row of `ops.runs` for one query, with what its tables' logs say was written.
 
     Args:
-        failure: why there are no figures: then the versions stay open for the next run as well.
-        is_new: its tables are, and what is on record is of those that they will replace.
+        failure: why there are no figures. Then the row has no versions either, and the next run
+            counts from where the last one on record ended.
+        is_new: its tables are to replace those that the records tell of.
     """
     run = flow.ran
     error = failure or run.error()
@@ -94,10 +98,9 @@ _COLUMNS = (("rows_out", "table_version"), ("quarantined_rows", "quarantine_vers
 
 def _written(config: Config, runs: Runs, flow: Flow, is_new: bool) -> dict[str, int]:
     """The rows that the flow's tables have got since its last run, and their versions now."""
-    sums = None if is_new else runs.standing.sums.get(flow.name)
-    before = (sums.table_version, sums.quarantine_version) if sums else (0, 0)
+    recorded = (Sums() if is_new else runs.standing.sums_of(flow.name)).versions
     found = {}
-    for target, (rows, version), since in zip(flow.targets, _COLUMNS, before, strict=False):
+    for target, (rows, version), since in zip(flow.targets, _COLUMNS, recorded, strict=False):
         table = config.layout.table(target)
         found[version] = tables.version(table)
         is_another = since > found[version]  # of one that was moved away
@@ -106,15 +109,12 @@ def _written(config: Config, runs: Runs, flow: Flow, is_new: bool) -> dict[str, 
     return found
 
 
-def record_refused(
-    runs: Runs, name: str, error: MedallionError, run_id: str, command: str
-) -> list[MedallionError]:
-    """Put on record that a query could not start, for whoever asks how it stands; why it could not
-    be put there, if so."""
-    by = {"run_id": run_id, "command": command, "started_at": clock.now()}
+def record_refused(runs: Runs, name: str, error: MedallionError) -> list[MedallionError]:
+    """Put on record that a query could not start, which `status` then tells; why that could not be
+    put on record, where it could not."""
     what = {"kind": "query", "query": name, "state": FAILED, "error": str(error)}
     try:
-        runs.write([by | what])
+        runs.write([what | {"started_at": clock.now()}])
     except Exception as fault:
         return [ours(fault, f"{name}: that it cannot start cannot be put on record")]
     return []
