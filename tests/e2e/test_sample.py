@@ -104,6 +104,6 @@ def _tells_what_nobody_foresaw(lakehouse: Lakehouse) -> None:
     failed.set_exception(MedallionError("no suites"))
     sources = ("activity", "event")
     flows = [SimpleNamespace(source_names=frozenset({source})) for source in sources]
-    nightly._collect([(cast(Flow, flow), failed) for flow in flows])
+    nightly._await_gates([(cast(Flow, flow), failed) for flow in flows])
     assert nightly.unjudged == {*sources}
     assert report.balances["activity"].bronze_rows == 11

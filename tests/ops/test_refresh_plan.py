@@ -32,7 +32,7 @@ HALF = Plan("silver.a", ("silver.a", "quarantine.a"), "q", 1, {"query": "silver.
 def test_a_plan_is_there_until_nothing_is_left(home: Home) -> None:
     assert refresh_plan.read(home.layout) is None
     refresh_plan.write(home.layout, HALF)
-    beside = refresh_plan.Beside(home.layout.root, HALF.built)
+    beside = refresh_plan.Staging(home.layout.root, HALF.built)
     table, checkpoint = beside.table("silver.a"), beside.checkpoint("silver.a")
     table.mkdir()
     checkpoint.mkdir(parents=True)
@@ -91,7 +91,7 @@ def test_a_swap_that_could_not_be_ended_is_not_taken_for_one_that_was(home: Home
     gold = SimpleNamespace(**vars(flow), is_gated=True, upstream=("silver.activity",))
     flows = {"silver.activity": silver, GOLD: gold}
     pipeline: Any = SimpleNamespace(
-        config=config, say=print, flow=flows.__getitem__, held=lambda: {}
+        config=config, say=print, flow=flows.__getitem__, held=lambda _: {}
     )
     (told,) = refresh.finish(pipeline, "gold")
     assert f"{GOLD} waits for silver.activity, which a refresh has left" in str(told)

@@ -169,7 +169,7 @@ def test_what_nobody_sees_to_is_told_with_its_causes(
     """A stream that is older than the source never looks."""
     land(old, "a.json")
     said: list[str] = []
-    monkeypatch.setattr(module, "_MANY", 3)
+    monkeypatch.setattr(module, "_LOOKS_A_MINUTE", 3)
     looks = [lambda: None] * 4
     beside(home, monkeypatch, old, *looks, lambda: take_in(home), say=said.append)
     (told,) = (
@@ -242,14 +242,17 @@ def test_what_another_source_fails_of_is_told_and_no_failure(
     land(old, "a.json")
     failing = "chat"
 
-    def attempt(layer: str, is_finished: bool) -> list[Any]:
-        assert is_finished
+    def flows(layer: str) -> list[Any]:
+        return [SimpleNamespace(name=f"{layer}.x", source_names={failing}, is_gated=False)]
+
+    def attempt(flows: list[Any]) -> list[Any]:
+        layer = flows[0].name.removesuffix(".x")
         if layer == "bronze":
             take_in(home)
-        flow = SimpleNamespace(source_names={failing})
-        return [(flow, UsageError(f"{layer}.{failing}: no"))] if layer != "gold" else []
+        failed = UsageError(f"{layer}.{failing}: no")
+        return [(flows[0], failed)] if layer != "gold" else []
 
-    pipeline = SimpleNamespace(flows=lambda _: [], attempt=attempt)
+    pipeline = SimpleNamespace(flows=flows, attempt=attempt, held=lambda _: {})
     monkeypatch.setattr(module, "open_pipeline", lambda *_: nullcontext(pipeline))
     unbuilt: list[Any] = []
     monkeypatch.setattr("medallion.pipeline.refresh.finish", lambda *_: unbuilt)
@@ -261,7 +264,7 @@ def test_what_another_source_fails_of_is_told_and_no_failure(
     with pytest.raises(UsageError, match=r"^bronze.activity: no; silver.activity: no$"):
         backfill(home.config, "activity", old, said.append)
     failing = "chat"
-    flow = SimpleNamespace(source_names={"activity"})
+    flow = SimpleNamespace(name="gold.y", source_names={"activity"})
     unbuilt = [(flow, UsageError("it cannot be rebuilt"))]
     with pytest.raises(UsageError, match=r"^it cannot be rebuilt$"):
         backfill(home.config, "activity", old, said.append)

@@ -353,7 +353,7 @@ def test_the_records_are_maintained_while_nobody_writes_them(
         other.join()
     assert Runs(config.layout).last_batch("silver.activity") == 3
     properties = config.maintain.properties(specs.RECORD)
-    assert not tables.others(config.layout.table("ops.runs"), properties)
+    assert not tables.properties_to_set(config.layout.table("ops.runs"), properties)
 
 
 def test_who_is_far_behind_is_named(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:

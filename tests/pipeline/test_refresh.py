@@ -21,7 +21,7 @@ from medallion.inspection.audit import audit
 from medallion.lakehouse import storage
 from medallion.lakehouse.layout import LAYERS
 from medallion.ops import refresh_plan
-from medallion.pipeline import refresh
+from medallion.pipeline import refresh, swap
 from medallion.pipeline.pipeline import Pipeline
 from medallion.sql import engine
 from tests.support.lakehouse import Lakehouse, otherwise
@@ -92,7 +92,7 @@ def test_silver_rebuilt_and_cut_off_at_every_step(
             kills += 1
         while refresh_plan.read(filled.config.layout):
             try:
-                refresh.end_swap(filled.pipeline())
+                swap.end_swap(filled.pipeline(), LAYERS)
                 for layer in ("silver", "gold"):
                     assert refresh.finish(filled.pipeline(), layer) == []
             except Killed:
@@ -121,11 +121,12 @@ def test_what_was_built_and_is_gone_is_built_again(
         killed_at_each_step(filled, patch)
         with pytest.raises(Killed):
             refresh.refresh(filled.pipeline(), "silver.event")
-    beside = refresh_plan.Beside(filled.root, ("silver.event", "quarantine.event"))
+    beside = refresh_plan.Staging(filled.root, ("silver.event", "quarantine.event"))
     is_table = gone != "checkpoint"
     shutil.rmtree(beside.table(gone) if is_table else beside.checkpoint("silver.event"))
-    with pytest.raises(MedallionError, match="which it has built, is gone"):
-        refresh.end_swap(filled.pipeline())
+    said = list[str]()
+    swap.end_swap(replace(filled.pipeline(), say=said.append), LAYERS)
+    assert "which it has built, is gone; the others go on" in said[-1]
     assert refresh.finish(filled.pipeline(), "silver") == []
     assert {action for (action,) in filled.rows("silver.event", "action")} == {"OPEN"}
     assert audit(filled.config, everything=True).findings == ()

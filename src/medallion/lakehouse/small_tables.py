@@ -1,8 +1,8 @@
 """Small tables: a few rows appended, put in the place of others, and read, without a JVM.
 
-Layers may be processes of their own, and all of them write the records: one after the other, from
-the making of a table to its compaction. Of two that put the same files together, Delta's writer
-refuses none, and both add all their rows.
+All layers write the records, and each may be a process of its own. So a table is locked from its
+making to its compaction: of two processes that put the same files together, Delta's writer would
+refuse neither, and the rows would be there twice.
 """
 
 from __future__ import annotations

@@ -163,14 +163,9 @@ def select_added(
 
     Raises:
         FileNotFoundError: the table's log does not have that version any more.
-        MedallionError: as `select`.
     """
-    from deltalake import QueryBuilder
-
     files = [] if version is None else log.added_files(table, version, version)
-    if not files:
-        return []
-    return _answered(QueryBuilder(), _question(files, f"select {what} from added {rest}"), table)
+    return select(table, what, rest, "added", files=files) if files else []
 
 
 def _question(files: Sequence[Path], sql: str) -> list[str]:
@@ -202,7 +197,7 @@ def _answered(engine: QueryBuilder, sql: Iterable[str], table: Path) -> list[tup
 
 
 def forget_empty(table: Path, schema: str) -> None:
-    """Remove a table without rows whose columns are others: its query was refused in the end."""
+    """Remove a table that has no rows and other columns: its query was refused after all."""
     if exists(table) and not row_count(table):
         delta = open_table(table)
         if _types(delta.schema().to_json()) != _types(schema):
@@ -239,12 +234,12 @@ def rows_written(table: Path, after: int, until: int | None = None) -> int:
 
 
 def align(table: Path, properties: Mapping[str, str]) -> None:
-    """Give a table the properties that it has not: it may be older than they are."""
-    if other := others(table, properties):
+    """Give a table those of these properties that it lacks: it may have been made before them."""
+    if other := properties_to_set(table, properties):
         open_to_write(table).alter.set_table_properties(other)
 
 
-def others(table: Path, properties: Mapping[str, str]) -> dict[str, str]:
-    """Those of these properties that a table has not, or otherwise."""
+def properties_to_set(table: Path, properties: Mapping[str, str]) -> dict[str, str]:
+    """Those of these properties that a table lacks, or has with another value."""
     there = open_table(table).metadata().configuration
     return {key: value for key, value in properties.items() if there.get(key) != value}

@@ -38,7 +38,7 @@ def settings_of(config: Config) -> str:
 
 
 def note(config: Config, query: str, settings: str) -> None:
-    """Note that a query has been started with these settings, and was not refused, or waits."""
+    """Note the settings with which a query was started, or waits for a schema, unrefused."""
     checkpoints.note(config.layout.checkpoint(query), _NOTE, {"of": settings})
 
 
@@ -149,7 +149,7 @@ def held(
 
 
 def why_held(held: Mapping[str, str]) -> str:
-    """The same in words."""
+    """What `held` has found, in words."""
     names = "; ".join(f"{failed} on {table}" for table, failed in held.items())
     return f"{names} failed and has not passed since"
 

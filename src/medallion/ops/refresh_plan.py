@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Beside(Layout):
+class Staging(Layout):
     """The layout of a lakehouse whose named tables, and their checkpoints, are built beside it."""
 
     names: tuple[str, ...] = ()
@@ -86,8 +86,33 @@ def left(layout: Layout) -> tuple[str, ...]:
     return plan.left if plan else ()
 
 
+def is_under_way(layout: Layout, layers: Sequence[str]) -> bool:
+    """Whether a table is being rebuilt, from all of those that it is made of, or was by half.
+
+    Args:
+        layers: those whose locks the caller holds; nobody rebuilds without gold's.
+    """
+    if "gold" not in layers:
+        return layout.refresh_plan.parent.exists()
+    plan = read(layout)
+    return bool(plan and plan.built)
+
+
+def reopen(layout: Layout) -> tuple[str, ...]:
+    """What the plan has left, before another table is built.
+
+    A swap that could not be ended is to be built once more: what was built for it may go now, and
+    must not be taken for put in its place.
+    """
+    plan = read(layout)
+    if plan and plan.built:
+        write(layout, Plan(plan.table, then=plan.left))
+    return plan.left if plan else ()
+
+
 def write(layout: Layout, plan: Plan) -> None:
-    """The plan is there whole, or as it was; with nothing left to do it goes before the rest."""
+    """Write the plan, whole or not at all. With nothing left to do it is removed, and after it what
+    was built."""
     file = layout.refresh_plan
     if plan.built or plan.then:
         storage.write(file, json.dumps(asdict(plan)))

@@ -26,8 +26,8 @@ from medallion.sources.kafka import skip
 from medallion.sources.kinds import KINDS
 from medallion.spark.errors import together
 
-_PATIENCE = 0.5
-_MANY = 120  # looks, in a minute
+_LOOK_SECONDS = 0.5
+_LOOKS_A_MINUTE = 120
 _CHANGED = "it changed while it was taken in: the next look takes it in as it is then"
 
 
@@ -121,12 +121,10 @@ def _run(config: Config, name: str, say: Say, debug: bool) -> None:
     failures: list[MedallionError] = []
     with open_pipeline(config, "backfill", layers_in_use(config), say, debug) as pipeline:
         for layer in layers_in_use(config):
-            is_gated = any(flow.is_gated for flow in pipeline.flows(layer))
-            if is_gated and pipeline.held():
+            if pipeline.held(pipeline.flows(layer)):
                 say(GOLD_IS_HELD)
                 continue
-            left = refresh.finish(pipeline, layer)
-            for flow, error in left + pipeline.attempt(layer, is_finished=True):
+            for flow, error in refresh.run_layer(pipeline, layer):
                 if name in flow.source_names:
                     failures.append(error)
                 else:
@@ -176,7 +174,8 @@ def _gone(source: SourceConfig, file: File) -> Entry:
 def _taken_in_by_another(
     config: Config, source: SourceConfig, paths: set[str], request: requests.Request, say: Say
 ) -> bool:
-    """Wait while another process runs bronze; whether it has done with all that it can take in."""
+    """Wait while another process, which runs bronze, takes the files in; False where there is none,
+    or it has ended before it had done with all of them."""
     told = False
     handed: dict[str, File] = {}
     looks = 0
@@ -191,13 +190,13 @@ def _taken_in_by_another(
             say(f"asked of {holder}, which takes the files in beside what lands")
             told = True
         looks += 1
-        if looks == _MANY:
+        if looks == _LOOKS_A_MINUTE:
             say(
                 f"still waiting for {holder}: where it was started before pipeline.yaml had "
                 f"{source.name}, or medallion status tells of an error of bronze.{source.name}, "
                 "stop both; what was asked for is seen to by the next run"
             )
-        time.sleep(_PATIENCE)
+        time.sleep(_LOOK_SECONDS)
 
 
 def _is_under_way(entry: Entry, handed: dict[str, File]) -> bool:

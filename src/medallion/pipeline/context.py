@@ -8,12 +8,9 @@ from contextlib import contextmanager
 
 from medallion.config.model import Config
 from medallion.lakehouse import lock
-from medallion.lakehouse.layout import layer_of
 from medallion.lakehouse.text import Say
-from medallion.ops import refresh_plan
-from medallion.pipeline import refresh
+from medallion.pipeline import swap
 from medallion.pipeline.pipeline import Pipeline
-from medallion.spark.errors import in_words
 from medallion.spark.session import session_of_command
 from medallion.spark.workload import Work
 
@@ -48,23 +45,6 @@ def open_pipeline(
         with session_of_command(config, f"medallion {command}", debug, work) as spark:
             say(f"session   {time.monotonic() - started:5.1f} s  (Spark {spark.version})")
             pipeline = Pipeline(spark, config, command, say)
-            _end_refresh(pipeline, layers)
+            if "gold" in layers:
+                swap.end_swap(pipeline, layers)
             yield pipeline
-
-
-def _end_refresh(pipeline: Pipeline, layers: Sequence[str]) -> None:
-    """End what a refresh has half done, or remove what it has built for nothing.
-
-    Where that cannot be done the others go on: a table without its checkpoint is not started, nor
-    are those that read it.
-    """
-    layout = pipeline.config.layout
-    if "gold" not in layers:
-        return
-    refresh_plan.forget_unfinished(layout)
-    plan = refresh_plan.read(layout)
-    if plan and plan.built and layer_of(plan.table) in layers:
-        try:
-            refresh.end_swap(pipeline)
-        except Exception as error:
-            pipeline.say(f"refresh   {plan.table}: {in_words(error)}; the others go on")

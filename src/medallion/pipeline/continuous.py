@@ -81,8 +81,7 @@ class Stream:
             MedallionError: no query can start, or a gate holds rows back from gold.
         """
         flows = [flow for layer in self._layers for flow in self._pipeline.flows(layer)]
-        if any(flow.is_gated for flow in flows):
-            self._pipeline.refuse_held()
+        self._pipeline.refuse_held(flows)
         how = (self._pipeline, self._layers, self._trigger, self._notices, self._settler)
         self._queries = [SupervisedQuery(flow, *how) for flow in flows]
         errors = [e for q in self._queries if not signals.have_come() and (e := q.start())]

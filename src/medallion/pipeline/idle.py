@@ -1,4 +1,4 @@
-"""How much a night has to do, known before a JVM starts: with nothing, half a second for many.
+"""What a night has to do, found out before Java starts: with nothing new, it need not start at all.
 
 Nothing here may import PySpark.
 """
@@ -18,10 +18,10 @@ from medallion.spark.workload import Work
 
 
 def end_if_idle(config: Config, command: str, say: Say) -> Report | None:
-    """Look for what is new, and put away what is accounted for; the report if that is all.
+    """Look for new input; the report of the night if there is none.
 
-    None where Spark has to be started, which then finds the same and more; also where something
-    is wrong, for the run that follows tells what.
+    None where Spark has to be started; also where something is wrong, for the run that follows
+    meets it as well, and tells what.
 
     Raises:
         UsageError: another process writes one of the layers.
@@ -41,7 +41,7 @@ def end_if_idle(config: Config, command: str, say: Say) -> Report | None:
 
 
 def work_to_do(config: Config) -> Work:
-    """How much waits; a night of little is mostly Java's first minute."""
+    """How much waits, which decides how Java and Spark are set."""
     try:
         backlogs = [KINDS[s.format].backlog(config, s) for s in config.sources.values()]
         behind = sum(due.waiting_rows(config, query) or 0 for query in queries(config))

@@ -30,8 +30,11 @@ class Maintained:
 
 @dataclass(frozen=True)
 class _Table:
-    """A table with how it is kept; `is_compacted` here, and not by whoever writes it: a `query`,
-    unless it is one of the records."""
+    """A table, and how it is kept.
+
+    `query` is the one that writes it; None for the records, and for what is handed over to bronze.
+    `is_compacted` is false where whoever writes the table compacts it, or replaces its files.
+    """
 
     name: str
     path: Path
@@ -72,7 +75,7 @@ def maintain(
         is_streaming: the layers' queries are on. A table whose rows they put in the place of others
             is not compacted then: of two writers that replace the same files, one fails.
     """
-    if needed_versions.is_refreshing(config.layout, layers):
+    if refresh_plan.is_under_way(config.layout, layers):
         return Maintained({}, ("nothing is removed while a refresh has work left",))
     from deltalake.exceptions import CommitFailedError
 
@@ -83,11 +86,11 @@ def maintain(
             continue
         try:
             with table.alone():
-                found, note = _maintain(config, runs, table, not is_streaming)
+                found, note = _maintain(config, runs, table, is_streaming)
         except Exception as error:  # maintenance stops nothing, and the other tables are no worse
             # Where a query has written the table meanwhile, the next time will do.
             if not (is_streaming and isinstance(error, CommitFailedError)):
-                told = str(error).splitlines()[0]
+                told, _, _ = str(error).partition("\n")
                 notes.append(f"{table.name}: {type(error).__name__}: {told}")
             continue
         if found != Done():
@@ -109,11 +112,6 @@ def _tables(
     config: Config, layers: Sequence[str], is_streaming: bool, needs: Mapping[str, list[Need]]
 ) -> Iterator[_Table]:
     layout = config.layout
-
-    def table(name: str, is_compacted: bool = True, of: str | None = None) -> _Table:
-        path, needed = layout.table(name), needs.get(name, [])
-        return _Table(name, path, config.spec(name), of, is_compacted, needed)
-
     for query in queries(config, layers):
         if not query.upstream:
             name = f"_intake.{query.source}"
@@ -121,22 +119,28 @@ def _tables(
             yield _Table(name, intake, specs.INTAKE, needed=needs.get(name, []))
         # Of two that write a whole table, one fails.
         gold = config.gold.get(query.name.removeprefix("gold."))
-        is_rewritten = is_streaming and gold is not None and gold.output_mode != "append"
-        yield from (table(target, not is_rewritten, query.name) for target in query.targets)
+        is_compacted = not (is_streaming and gold and gold.output_mode != "append")
+        for name in query.targets:
+            path, needed = layout.table(name), needs.get(name, [])
+            yield _Table(name, path, config.spec(name), query.name, is_compacted, needed)
     if "bronze" in layers:  # the records are compacted as they are written
-        yield from (table(name, is_compacted=False) for name in specs.RECORDS)
+        for name, spec in specs.RECORDS.items():
+            yield _Table(name, layout.table(name), spec, is_compacted=False)
 
 
-def _maintain(config: Config, runs: Runs, table: _Table, is_idle: bool) -> tuple[Done, str | None]:
+def _maintain(
+    config: Config, runs: Runs, table: _Table, is_streaming: bool
+) -> tuple[Done, str | None]:
+    """Maintain one table; what was done, and why more was not."""
     if table.query and copies.refusal(config, runs, table.query):
         # A commit more, and nobody could tell an older copy from the table that it was.
         return Done(), f"{table.name}: left as it is, until {table.query} is not refused any more"
     policy = config.maintain
     properties = policy.properties(table.spec)
-    if is_idle:  # a batch that is under way fails of it
+    if not is_streaming:  # a batch that is under way fails of it
         tables.align(table.path, properties)
     compacted = table_maintenance.compact(table.path, policy) if table.is_compacted else 0
-    if not is_idle and tables.others(table.path, properties):
+    if is_streaming and tables.properties_to_set(table.path, properties):
         why = "its own settings are not those of maintain: a run that starts puts them right"
         return Done(compacted), f"{table.name}: nothing is removed, for {why}"
     version = tables.version(table.path)
@@ -144,7 +148,8 @@ def _maintain(config: Config, runs: Runs, table: _Table, is_idle: bool) -> tuple
     if need:  # what is gone from the log is not there to be kept
         first = tables.earliest_version(table.path)
         need = replace(need, version=max(need.version, first))
-    found = table_maintenance.clean(table.path, policy, need, is_idle, table.spec.has_feed)
+    is_idle, has_feed = not is_streaming, table.spec.has_feed
+    found = table_maintenance.clean(table.path, policy, need, is_idle, has_feed)
     note = None
     if need and version - need.version >= table_maintenance.MOST_VERSIONS:
         behind = f"{version - need.version + 1:,} versions"

@@ -7,7 +7,7 @@ again; and what a table has got since its last run is counted from its log.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +16,8 @@ from medallion.config.queries import queries
 from medallion.errors import MedallionError
 from medallion.inspection.balance import SETTLED
 from medallion.lakehouse import tables
-from medallion.lakehouse.layout import PUBLISH, Layout
-from medallion.ops import due, refresh_plan
+from medallion.lakehouse.layout import PUBLISH
+from medallion.ops import due
 from medallion.ops.runs import Standing
 from medallion.spark import checkpoints
 
@@ -26,7 +26,8 @@ from medallion.spark import checkpoints
 class Need:
     """Who still needs the commits of a table from one version on.
 
-    One that is within a version has read a part of it, which may be the table as it was then.
+    `is_within`: a part of that version has been read already, which may be a first look at the
+    whole table as it was then.
     """
 
     version: int
@@ -111,15 +112,3 @@ def _of_records(config: Config, standing: Standing) -> Iterator[tuple[str, Need]
         recorded = standing.sums_of(query.name).versions
         for target, version in zip(query.targets, recorded, strict=False):
             yield target, Need(version + 1, f"the record of {query.name}")
-
-
-def is_refreshing(layout: Layout, layers: Sequence[str]) -> bool:
-    """Whether a table is being rebuilt, from all of those that it is made of, or was by half.
-
-    Args:
-        layers: those whose locks the caller holds; nobody rebuilds without gold's.
-    """
-    if "gold" not in layers:
-        return layout.refresh_plan.parent.exists()
-    plan = refresh_plan.read(layout)
-    return bool(plan and plan.built)

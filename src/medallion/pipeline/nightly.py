@@ -34,7 +34,7 @@ class Nightly:
 
     def __init__(self, pipeline: Pipeline, accept: Sequence[str] = ()) -> None:
         self.pipeline, self.accept = pipeline, tuple(accept)
-        self.config = pipeline.config
+        self.config, self._say = pipeline.config, pipeline.say
         self.gates = Gates(self.config.conf_dir, self.config.layout.quality)
         self.report = Report()
         self.unjudged: set[str] = set()  # sources with a table whose gate could not be asked
@@ -56,15 +56,15 @@ class Nightly:
         return self.report
 
     def _layers(self) -> None:
-        """Gold only if nothing holds it back."""
-        waiting = self._layer("bronze")
-        waiting += self._layer("silver")
-        self._collect(waiting)
+        """One layer after the other; gold only if no gate holds its rows back."""
+        gates = [*self._layer("bronze"), *self._layer("silver")]
+        self._await_gates(gates)
         if any(gate.stops for gate in self.report.gates):
             self._say(GOLD_IS_HELD)
-        else:
-            self._collect(self._layer("gold"))
-            self._publish()
+            return
+        self._await_gates(self._layer("gold"))
+        if PUBLISH in layers_in_use(self.config):
+            self._timed(PUBLISH, lambda: self._run_queries(PUBLISH))
 
     def _maintain(self) -> None:
         found = maintenance.maintain(self.config, self.pipeline.runs, LAYERS)
@@ -72,23 +72,17 @@ class Nightly:
             self._say(f"  {note}")
 
     def _layer(self, layer: str) -> list[Waiting]:
-        self._timed(layer, lambda: self._stream(layer))
-        if layer == "gold":
-            self._tell_all("refresh", refresh.take_up_late(self.pipeline, self.unjudged))
+        """Run the queries of a layer, and begin to judge its tables."""
+        self._timed(layer, lambda: self._run_queries(layer))
         standing = self.pipeline.runs.standing
         flows = self.pipeline.flows(layer)
         return [(flow, self.worker.submit(self._judge, flow, standing)) for flow in flows]
 
-    def _publish(self) -> None:
-        """Send gold's changes where the configuration has them go."""
-        if PUBLISH in layers_in_use(self.config):
-            self._timed(PUBLISH, lambda: self._stream(PUBLISH))
-
-    def _stream(self, layer: str) -> None:
-        # Such as what was rebuilt while gold was held back.
-        failures = refresh.finish(self.pipeline, layer, self.unjudged)
-        self._tell_all("refresh", [error for _, error in failures])
-        self.pipeline.run(layer, without=self.unjudged, is_finished=True)
+    def _run_queries(self, layer: str) -> None:
+        failures = refresh.run_layer(self.pipeline, layer, self.unjudged)
+        self._tell_all(layer, [error for _, error in failures])
+        if layer == "gold":
+            self._tell_all(layer, refresh.take_up_late(self.pipeline, self.unjudged))
 
     @contextmanager
     def _reporting_errors(self, what: str) -> Iterator[None]:
@@ -110,7 +104,8 @@ class Nightly:
             self._say(f"{what:<9} {told}")
 
     def _judge(self, flow: Flow, standing: Standing) -> GateResult | None:
-        """Judge the rows that have not passed yet, those of a run that was held among them."""
+        """Judge the rows of a table that have not passed its gate yet, those that it holds back
+        included; None where there are none."""
         table = flow.name
         path = self.config.layout.table(table)
         version, since = tables.version(path), due.passed(standing, table, path)
@@ -132,8 +127,9 @@ class Nightly:
         )
         return GateResult(verdict, version, accepted, time.monotonic() - started)
 
-    def _collect(self, waiting: Sequence[Waiting]) -> None:
-        """Put gates on record; what cannot be judged is told, and goes no further than it is."""
+    def _await_gates(self, waiting: Sequence[Waiting]) -> None:
+        """Wait for verdicts, and put them on record. The rows of a table that could not be judged
+        stay where they are."""
         started = time.monotonic()
         gates = []
         for flow, future in waiting:
@@ -180,9 +176,6 @@ class Nightly:
         self.report.seconds[name] = time.monotonic() - started
         if name != "docs":
             self._say(f"{name:<9} {self.report.seconds[name]:5.1f} s")
-
-    def _say(self, text: str) -> None:
-        self.pipeline.say(text)
 
 
 def check_accepted(config: Config, accept: Sequence[str]) -> None:

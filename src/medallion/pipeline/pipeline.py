@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -72,13 +71,16 @@ class Pipeline:
         return {flow.name: flow for flow in self.flows(layer_of(name))}[name]
 
     def begin(self, flow: Flow, how: Mapping[str, Any] | None, is_new: bool = False) -> bool:
-        """Start one query; False where it waits for a schema, or has nothing to do.
+        """Start one query; whether it runs.
 
         Args:
-            flow: it.
-            how: its trigger, as `spark.query.trigger` gives it; None where there is nothing for it
-                to do, so that its settings are checked, and its tables made.
-            is_new: what is on record of it is of a table that this one is to replace.
+            flow: the query's.
+            how: its trigger, as `spark.query.trigger` gives it; None where it has nothing to do:
+                then its settings are checked and its tables made, and no query is started.
+            is_new: its tables are to replace those that the records tell of.
+
+        Returns:
+            False where it waits for a schema, or has nothing to do.
 
         Raises:
             MedallionError: it cannot start, and why, whatever that is.
@@ -104,7 +106,8 @@ class Pipeline:
         return fatal.is_alive(self.spark)
 
     def check(self, flow: Flow) -> None:
-        """Raise MedallionError where what it reads is not there, is held back, or is damaged."""
+        """Raise MedallionError where a table that it reads is not there, is held back by a gate, or
+        cannot be read."""
         self._need(flow)
         self._refuse_unjudged(flow)
         for table in (*flow.upstream, *flow.targets):
@@ -112,7 +115,8 @@ class Pipeline:
 
     @contextmanager
     def _in_words(self, flow: Flow) -> Iterator[None]:
-        """What one query cannot be started for is a MedallionError: the others are."""
+        """Whatever keeps this one query from starting becomes a MedallionError, so that the others
+        are started all the same."""
         try:
             yield
         except MedallionError:
@@ -129,40 +133,26 @@ class Pipeline:
         except Exception as error:
             raise ours(error, f"{flow.name} cannot be started") from error
 
-    def run(
-        self, layer: str, without: AbstractSet[str] = frozenset(), is_finished: bool = False
-    ) -> None:
+    def run(self, layer: str) -> None:
         """Run what a layer has to do; see `attempt`.
 
         Raises:
             MedallionError: a query could not start, or (StreamError) failed; the others have ended,
                 and all are on record.
         """
-        if failures := [error for _, error in self.attempt(layer, without, is_finished)]:
+        if failures := [error for _, error in self.attempt(self.flows(layer))]:
             raise together(failures)
 
-    def attempt(
-        self, layer: str, without: AbstractSet[str] = frozenset(), is_finished: bool = False
-    ) -> list[tuple[Flow, MedallionError]]:
-        """Run what a layer has to do on all that is available, settle it and record it.
-
-        Args:
-            layer: its name.
-            without: sources whose rows are to stay where they are.
-            is_finished: `refresh.finish` has just told which tables could not be rebuilt.
+    def attempt(self, flows: Sequence[Flow]) -> list[tuple[Flow, MedallionError]]:
+        """Run flows of one layer on all that is available, and put on record what they did.
 
         Returns:
-            Why some could not start or (StreamError) failed; all have ended and are on record.
+            Why some could not start or (StreamError) failed. All have ended and are on record.
 
         Raises:
             MedallionError: the layer is held back.
         """
-        flows = [flow for flow in self.flows(layer) if not flow.source_names & without]
-        if is_finished:
-            left = refresh_plan.left(self.config.layout)
-            flows = [flow for flow in flows if flow.name not in left]
-        if any(flow.is_gated for flow in flows):
-            self.refuse_held()
+        self.refuse_held(flows)
         started, failures = list[Flow](), list[tuple[Flow, MedallionError]]()
         for flow in flows:
             try:
@@ -208,7 +198,7 @@ class Pipeline:
             self.say(f"  {flow.name} batch {batch.id}: {told}, {batch.seconds:.1f} s")
 
     def _refuse_old(self, flow: Flow) -> None:
-        """Raise MedallionError where it is to begin anew before it may go on."""
+        """Raise MedallionError where its table has to be rebuilt before it may go on."""
         if not flow.upstream:  # bronze is never rebuilt, whatever a damaged plan may have said
             return
         if flow.name in refresh_plan.left(self.config.layout):
@@ -227,22 +217,23 @@ class Pipeline:
                 raise UsageError(f"{name} is not there yet: run medallion run {layer} first.")
 
     def _refuse_unjudged(self, flow: Flow) -> None:
-        """Raise MedallionError where it would publish what a gate of gold has not let pass."""
+        """Raise MedallionError where it would publish rows that a gate of gold holds back."""
         held = due.held(self.config, self.runs.standing, ["gold"])
-        if held := {table: failed for table, failed in held.items() if table in flow.upstream}:
-            raise MedallionError(
-                f"{flow.name} waits: {due.why_held(held)}. Run medallion nightly, with --accept "
-                "EXPECTATION to let it through."
-            )
+        _refuse_if(f"{flow.name} waits", {t: why for t, why in held.items() if t in flow.upstream})
 
-    def held(self) -> dict[str, str]:
-        """The tables whose gate holds rows back from gold, with the names that failed."""
-        return due.held(self.config, self.runs.standing)
+    def held(self, flows: Iterable[Flow]) -> dict[str, str]:
+        """What holds these flows back: the tables whose gate does, with the names that failed."""
+        is_gated = any(flow.is_gated for flow in flows)
+        return due.held(self.config, self.runs.standing) if is_gated else {}
 
-    def refuse_held(self) -> None:
-        """Raise MedallionError where a gate holds rows back from gold."""
-        if held := self.held():
-            raise MedallionError(
-                f"gold is held back: {due.why_held(held)}. Run medallion nightly, with --accept "
-                "EXPECTATION to let the rows through as they are."
-            )
+    def refuse_held(self, flows: Iterable[Flow]) -> None:
+        """Raise MedallionError where a gate holds these flows back."""
+        _refuse_if("gold is held back", self.held(flows))
+
+
+def _refuse_if(what: str, held: Mapping[str, str]) -> None:
+    if held:
+        raise MedallionError(
+            f"{what}: {due.why_held(held)}. Run medallion nightly, with --accept EXPECTATION to "
+            "let the rows through as they are."
+        )

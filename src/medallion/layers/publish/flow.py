@@ -93,7 +93,7 @@ class Publish(Flow):
 
     def _look(self) -> tuple[DataFrame, Mapping[str, str]]:
         """The changes, and what may not change without its being published anew."""
-        if tables.others(self._gold, _FEED):
+        if tables.properties_to_set(self._gold, _FEED):
             raise UsageError(f"{self.upstream[0]} has no feed yet: run medallion run gold first.")
         rows = changes.stream(self.spark, self._gold)
         columns = dict(rows.dtypes)
