@@ -18,7 +18,7 @@ from medallion.inspection.audit import audit
 from medallion.layers.bronze import writer
 from medallion.layers.silver import late
 from medallion.pipeline import refresh
-from medallion.spark import query
+from medallion.spark.watch import Watch
 from tests.support import PROJECT
 from tests.support.lakehouse import Lakehouse, start
 from tests.support.lines import event, recording
@@ -43,7 +43,7 @@ def two_cut_off(lakehouse: Lakehouse) -> Lakehouse:
 def run_without_record(lakehouse: Lakehouse, *layers: str) -> None:
     """Queries whose process is killed after they end, before their figures are on record."""
     for layer in layers:
-        query.await_all(flow.ran for flow in start(lakehouse.pipeline(), layer))
+        Watch(print).await_all(flow.ran for flow in start(lakehouse.pipeline(), layer))
 
 
 def table_of(lakehouse: Lakehouse, name: str) -> str:
@@ -67,7 +67,7 @@ def test_nights_that_were_cut_off_are_settled_by_the_next(two_cut_off: Lakehouse
 
     killed = lakehouse.pipeline()
     started = start(killed, "silver")
-    query.await_all(flow.ran for flow in started)
+    Watch(print).await_all(flow.ran for flow in started)
     for flow in started:
         flow.settle(-1)
     assert not audit(lakehouse.config).is_balanced
@@ -175,7 +175,7 @@ def test_what_the_engine_counted_twice_is_counted_again(
     assert waiting.balances["activity"].waiting_rows == len(SECOND)
     pipeline = lakehouse.pipeline()
     (flow,) = start(pipeline, "silver")
-    query.await_all([flow.ran])
+    Watch(print).await_all([flow.ran])
     for number, batch in flow.ran.batches.items():
         read = {name: {"rows": 2 * found["rows"]} for name, found in batch.observed.items()}
         twice = replace(batch, observed=read, duplicates=2 * batch.duplicates, late=2 * batch.late)

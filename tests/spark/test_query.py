@@ -21,7 +21,7 @@ from medallion.spark import checkpoints, query
 from medallion.spark.errors import StreamError
 from medallion.spark.query import Run, trigger
 from medallion.spark.sink import Sink
-from medallion.spark.watch import stop_after_batches
+from medallion.spark.watch import Watch, stop_after_batches
 
 # What PySpark leaves of an error of Java's, on the threads that call back from a stream.
 OF_JAVA = "py4j.protocol.Py4JJavaError: An error occurred while calling o1.save.\n"
@@ -124,7 +124,7 @@ def test_a_query_that_fails_of_a_fatal_error_names_it(spark: SparkSession, tmp_p
 
     run = begun(rows.where(OVERFLOWING))  # worked out by the query's own thread, as it is constant
     with pytest.raises(StreamError, match=r"rate\.one: java.lang.StackOverflowError"):
-        query.await_all([run])
+        Watch(print).await_all([run])
     assert not run.is_active
     again = begun(rows)  # under the same name
     assert again.is_active
@@ -185,5 +185,5 @@ def test_a_query_whose_thread_has_died_is_noticed() -> None:
     run = Run("silver.event", dead, Path("none"), 4)
     assert not run.is_active
     with pytest.raises(StreamError, match=r"silver\.event: its thread in Spark has died of an"):
-        query.await_all([run])
+        Watch(print).await_all([run])
     assert done == ["stopped", execution]  # so that another one may take its name

@@ -17,7 +17,7 @@ from medallion.spark import query, signals
 from medallion.spark.errors import StreamError
 from medallion.spark.query import Run
 from medallion.spark.sink import Sink
-from medallion.spark.watch import Watch, await_end
+from medallion.spark.watch import Watch
 
 
 def test_a_query_for_which_nothing_happens_is_told_every_five_minutes() -> None:
@@ -55,7 +55,7 @@ def test_who_waits_stops_the_queries_at_a_signal(number: signal.Signals) -> None
         signal.raise_signal(number)
         assert end.is_asked_for
         with pytest.raises(KeyboardInterrupt) as raised:
-            await_end([a_run("silver.a"), a_run("silver.b")], print)
+            Watch(print).await_all([a_run("silver.a"), a_run("silver.b")])
     assert raised.value.args == (number,)
     assert stopped == ["silver.a", "silver.b"]
     signals.pass_on()  # beyond it nothing has come
@@ -80,7 +80,7 @@ def test_a_query_that_hangs_is_given_up(spark: SparkSession, tmp_path: Path) -> 
     run = begun(hangs)
     told = r"rate\.a: nothing had happened for 5 minutes, and no task ran: it was given up$"
     with pytest.raises(StreamError, match=told):
-        query.await_all([run], watch.look)
+        watch.await_all([run])
     assert not run.hangs_on
     again = begun(lambda *_: None)  # under the same name
     assert again.is_active

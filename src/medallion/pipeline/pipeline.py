@@ -30,7 +30,7 @@ from medallion.spark import fatal
 from medallion.spark.errors import StreamError, one_line, ours, together
 from medallion.spark.progress import BatchProgress
 from medallion.spark.query import AVAILABLE_NOW, trigger
-from medallion.spark.watch import await_end
+from medallion.spark.watch import Watch
 
 _KINDS: Mapping[str, Callable[..., Flow]] = {
     "bronze": Bronze,
@@ -162,7 +162,7 @@ class Pipeline:
                 failures.append((flow, error))
                 failures += [(flow, fault) for fault in self.record_refused(flow.name, error)]
         with suppress(StreamError):  # of all that failed: each has its own
-            await_end((flow.ran for flow in started), self.say)
+            Watch(self.say).await_all(flow.ran for flow in started)
         failures += [
             (flow, StreamError(f"{flow.name}: {told}"))
             for flow in started

@@ -27,7 +27,7 @@ from medallion.pipeline.swap import clear, swap
 from medallion.spark import checkpoints
 from medallion.spark.errors import ours, together
 from medallion.spark.query import AVAILABLE_NOW, trigger
-from medallion.spark.watch import await_end
+from medallion.spark.watch import Watch
 
 
 def layers_of(config: Config, table: str) -> tuple[str, ...]:
@@ -74,7 +74,7 @@ def _publish_anew(pipeline: Pipeline, name: str) -> None:
     flow.forget(pipeline.runs.last_batch(name))
     if not pipeline.begin(flow, trigger(AVAILABLE_NOW)):
         raise UsageError(f"{name} waits: nothing has landed that tells its schema.")
-    await_end([flow.ran], pipeline.say)
+    Watch(pipeline.say).await_all([flow.ran])
     sent = sum(map(flow.sent, flow.ran.batches.values()))
     if failures := pipeline.settle([flow]):
         raise next(iter(failures.values()))
@@ -185,7 +185,7 @@ def _rebuild(pipeline: Pipeline, table: str, readers: Sequence[str] = ()) -> Non
         raise UsageError(
             f"{table} cannot be rebuilt yet: nothing has landed that tells its schema."
         )
-    await_end([flow.ran], pipeline.say)
+    Watch(pipeline.say).await_all([flow.ran])
     row = row_of(staged.config, staged.runs, flow, flow.settle(-1), is_new=True)
     row |= {"run_id": pipeline.run_id, "command": f"refresh {table}", "state": REFRESHED}
     before = tables.row_count(layout.table(table))

@@ -15,13 +15,12 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from medallion.config.values import Duration
 from medallion.errors import UsageError
 from medallion.spark import checkpoints, fatal, remedies
-from medallion.spark.errors import SPARK_ERRORS, StreamError, one_line
+from medallion.spark.errors import SPARK_ERRORS, one_line
 from medallion.spark.progress import BatchProgress, moment, records_after
 from medallion.spark.sink import Sink
 
 AVAILABLE_NOW = "available-now"
 _STOP_SECONDS = 60
-_LOOK_SECONDS = 1
 _WORDLESS = "(no cause message)"  # such as a stack overflow
 # These say what was to be read or written, and not what was wrong.
 _NO_CAUSE = ("TASK_WRITE_FAILED", "CANNOT_WRITE_STATE_STORE", "CANNOT_LOAD_STATE_STORE")
@@ -195,33 +194,6 @@ def start(
     if isinstance(sink, Path):
         return Run(name, writer.format("delta").start(str(sink)), checkpoint, before)
     return Run(name, writer.foreachBatch(sink).start(), checkpoint, before, sink)
-
-
-def await_all(runs: Iterable[Run], look: Callable[[Iterable[Run]], None] = lambda _: None) -> None:
-    """Wait until every query has ended; one that fails does not stop the others.
-
-    Args:
-        runs: they have been started.
-        look: is called with those that go on, again and again; one that it gives up has ended.
-
-    Raises:
-        StreamError: at least one failed; the message names each with its cause.
-    """
-    waiting = list(runs)
-    everyone = list(waiting)
-    while waiting:
-        for run in list(waiting):
-            active = run.is_active
-            run.collect()
-            if not active:
-                run.end()
-                waiting.remove(run)
-        if waiting:
-            look(waiting)
-            waiting[0].await_end(_LOOK_SECONDS)
-    failures = [f"{run.name}: {error}" for run in everyone if (error := run.error())]
-    if failures:
-        raise StreamError("; ".join(failures))
 
 
 def stop_all(runs: Iterable[Run]) -> None:

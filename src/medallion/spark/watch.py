@@ -11,10 +11,11 @@ from pyspark import SparkContext
 
 from medallion.lakehouse.text import Say
 from medallion.spark import signals
-from medallion.spark.errors import SPARK_ERRORS
-from medallion.spark.query import Run, await_all, stop_all
+from medallion.spark.errors import SPARK_ERRORS, StreamError
+from medallion.spark.query import Run, stop_all
 
 PATIENCE = 300.0  # seconds
+_LOOK_SECONDS = 1
 _PAUSE = 10.0  # between two looks: an idle query gives a sign as often
 _FINISH = 30.0  # seconds, where a batch of a stream takes a few
 
@@ -69,23 +70,32 @@ class Watch:
                 since = now
             self._seen[id(run)] = (sign, since)
 
+    def await_all(self, runs: Iterable[Run]) -> None:
+        """Wait until queries have ended, and look at those that are on; one that fails does not
+        stop the others.
 
-def await_end(runs: Iterable[Run], say: Say) -> None:
-    """Wait until queries have ended, and watch them; see `query.await_all`.
-
-    Raises:
-        StreamError: at least one failed.
-        KeyboardInterrupt: a signal asks for an end, and they have been stopped.
-    """
-    watch = Watch(say)
-
-    def look(waiting: Iterable[Run]) -> None:
-        if signals.have_come():
-            stop_all(waiting)
-        signals.pass_on()
-        watch.look(waiting)
-
-    await_all(runs, look)
+        Raises:
+            StreamError: at least one failed; the message names each with its cause.
+            KeyboardInterrupt: a signal asks for an end, and they have been stopped.
+        """
+        waiting = list(runs)
+        everyone = list(waiting)
+        while waiting:
+            for run in list(waiting):
+                active = run.is_active
+                run.collect()
+                if not active:
+                    run.end()
+                    waiting.remove(run)
+            if waiting:
+                if signals.have_come():
+                    stop_all(waiting)
+                signals.pass_on()
+                self.look(waiting)  # one that it gives up has ended
+                waiting[0].await_end(_LOOK_SECONDS)
+        failures = [f"{run.name}: {error}" for run in everyone if (error := run.error())]
+        if failures:
+            raise StreamError("; ".join(failures))
 
 
 def stop_after_batches(runs: Iterable[Run], patience: float = _FINISH) -> None:

@@ -22,7 +22,7 @@ from medallion.lakehouse.layout import LAYERS
 from medallion.layers.silver import writer
 from medallion.pipeline.continuous import Stream
 from medallion.spark.errors import StreamError
-from medallion.spark.query import await_all
+from medallion.spark.watch import Watch
 from tests.support.lakehouse import Lakehouse, otherwise, start
 from tests.support.lines import recording
 
@@ -91,7 +91,7 @@ def test_rows_with_what_a_reference_says_of_them(
     away.rename(copies)
     (lakehouse.root / DEVICES.file).unlink()
     with pytest.raises(StreamError, match=r"reference/devices.csv: no such file"):
-        await_all(flow.ran for flow in start(lakehouse.pipeline(), "silver"))
+        Watch(print).await_all(flow.ran for flow in start(lakehouse.pipeline(), "silver"))
     first = [
         (at("10:00:00"), "ghost", None, None),
         (at("10:00:00"), "nexus", "LG", "2013-10-31"),

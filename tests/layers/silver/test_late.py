@@ -15,7 +15,7 @@ from medallion.inspection.audit import audit
 from medallion.inspection.balance import Balance
 from medallion.pipeline.pipeline import Pipeline
 from medallion.spark.errors import StreamError
-from medallion.spark.query import await_all
+from medallion.spark.watch import Watch
 from tests.support.lakehouse import Lakehouse, start
 from tests.support.lines import event
 
@@ -129,7 +129,7 @@ def test_a_rule_that_is_written_while_a_query_is_on_waits_for_the_next_one(
     pipeline = with_a_late_row_in_bronze(lakehouse, tmp_path)
     started = start(pipeline, "silver")
     only_q(lakehouse)
-    await_all(flow.ran for flow in started)
+    Watch(print).await_all(flow.ran for flow in started)
     assert pipeline.settle(started) == {}
     assert len(lakehouse.rows("silver.event")) == 4
     lakehouse.land("event", "3.json", event("09:00:01"), event("17:00:00"))
@@ -149,7 +149,8 @@ def test_a_rule_that_is_written_after_a_run_was_cut_off_waits_until_that_is_sett
     lakehouse = after_first
     only_events(lakehouse, late)
     pipeline = with_a_late_row_in_bronze(lakehouse, tmp_path)
-    await_all(flow.ran for flow in start(pipeline, "silver"))  # cut off before it is settled
+    # It is cut off before it is settled.
+    Watch(print).await_all(flow.ran for flow in start(pipeline, "silver"))
     only_q(lakehouse)
     only_events(lakehouse, "quarantine" if late == "admit" else "admit")
     # Not a nightly run: by the new suite, its gate would hold back what came in by the old one.

@@ -17,8 +17,8 @@ from medallion.layers.bronze.writer import Writer
 from medallion.ops import ledger
 from medallion.ops.ledger import ARCHIVED, INGESTED, PENDING, REJECTED, REPLACED, VANISHED
 from medallion.sources.files.batch import FileBatch
-from medallion.spark import query
 from medallion.spark.errors import StreamError
+from medallion.spark.watch import Watch
 from tests.support.home import aged
 from tests.support.lakehouse import Lakehouse, book, counts, indexes, only, start
 from tests.support.lines import row
@@ -49,7 +49,7 @@ def fails_once(
 def run_cut_off(home: Lakehouse) -> None:
     """A run whose process dies: nothing is settled or put on record after its queries."""
     with pytest.raises(StreamError, match="cut off"):
-        query.await_all(flow.ran for flow in start(home.pipeline(), "bronze"))
+        Watch(print).await_all(flow.ran for flow in start(home.pipeline(), "bronze"))
 
 
 def test_batches_that_were_cut_off_give_every_row_once(

@@ -13,8 +13,8 @@ from medallion.inspection.audit import audit
 from medallion.ops.ledger import INGESTED, PENDING, REJECTED, REPLACED, VANISHED
 from medallion.sources.files import reader
 from medallion.sources.files.batch import FileBatch
-from medallion.spark import query
 from medallion.spark.errors import StreamError
+from medallion.spark.watch import Watch
 from tests.support.home import aged
 from tests.support.lakehouse import Lakehouse, book, counts, indexes, only, start
 from tests.support.lines import row
@@ -41,7 +41,7 @@ def dies_between_rows_and_ledger(
     with monkeypatch.context() as patch:
         patch.setattr(FileBatch, "enter_in_ledger", cut_off)
         with pytest.raises(StreamError, match="cut off"):
-            query.await_all(flow.ran for flow in start(home.pipeline(), "bronze"))
+            Watch(print).await_all(flow.ran for flow in start(home.pipeline(), "bronze"))
 
 
 def another_while_it_is_read(
