@@ -108,6 +108,21 @@ def test_batches_on_record_that_the_checkpoint_has_not(checkpoint: Path) -> None
         recovery.refuse_lost("silver.a", checkpoint, (), recorded=4)
 
 
+def test_a_batch_that_is_not_on_record_counts_once_it_has_written(checkpoint: Path) -> None:
+    table = checkpoint.with_name("table")
+
+    def found() -> list[bool]:
+        of = (table,)
+        return [recovery.has_unrecorded(checkpoint, of, recorded) for recorded in (1, 2, 3)]
+
+    assert found() == [True, False, False]
+    written(table, 3)
+    assert found() == [True, True, False]
+    shutil.rmtree(table)
+    (checkpoint / "offsets/3").write_text("v1")  # torn: nobody knows
+    assert found() == [True, True, False]
+
+
 def test_batches_that_are_not_on_record_and_cannot_be_put_there(checkpoint: Path) -> None:
     """The record was lost, and Spark keeps a hundred plans."""
     bronze = checkpoint.with_name("bronze")

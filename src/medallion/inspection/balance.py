@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from medallion.config.model import Config, SourceConfig
-from medallion.config.queries import Query, queries
+from medallion.config.queries import queries
 from medallion.errors import MedallionError
 from medallion.lakehouse import tables
 from medallion.layers import recovery
 from medallion.ops import due
 from medallion.ops.runs import Runs, Standing
-from medallion.spark import checkpoints
 
 SETTLED = ("bronze", "silver")
 """The layers whose rows are balanced: of each of their batches the figures have to be on record."""
@@ -105,21 +104,16 @@ def _balance(config: Config, source: SourceConfig, standing: Standing) -> Balanc
 
 
 def _unsettled(config: Config, runs: Runs) -> list[str]:
+    layout = config.layout
     return [
         query.name
-        for query in queries(config)
-        if query.layer in SETTLED and _is_unsettled(config, query, runs.last_batch(query.name))
+        for query in queries(config, SETTLED)
+        if recovery.has_unrecorded(
+            layout.checkpoint(query.name),
+            map(layout.table, query.targets),
+            runs.last_batch(query.name),
+        )
     ]
-
-
-def _is_unsettled(config: Config, query: Query, recorded: int) -> bool:
-    checkpoint = config.layout.checkpoint(query.name)
-    begun = checkpoints.last_begun(checkpoint)
-    if checkpoints.last_committed(checkpoint) > recorded or begun <= recorded:
-        return begun > recorded
-    if checkpoints.torn(checkpoint):
-        return True  # nobody knows
-    return recovery.has_written(checkpoint, map(config.layout.table, query.targets), begun)
 
 
 def unbalanced(balances: Mapping[str, Balance]) -> list[str]:

@@ -48,11 +48,25 @@ def has_written(checkpoint: Path, targets: Iterable[Path], batch: int) -> bool:
 
 
 def has_begun_to_write(checkpoint: Path, targets: Iterable[Path]) -> bool:
-    """Whether its first batch has rows in its tables, though it may have been cut off then."""
+    """Whether its last batch has rows in its tables, though it may have been cut off then."""
     batch = checkpoints.last_begun(checkpoint)
     if batch < 0 or checkpoints.torn(checkpoint):  # which is refused, or counted anew
         return False
     return has_written(checkpoint, targets, batch)
+
+
+def has_unrecorded(checkpoint: Path, targets: Iterable[Path], recorded: int) -> bool:
+    """Whether a batch after the last one on record has ended, or has been cut off after it wrote.
+
+    A batch that was cut off before its first write runs again as if it had never begun. Of one
+    whose checkpoint is torn nobody knows, so that it counts as one that has written.
+    """
+    begun = checkpoints.last_begun(checkpoint)
+    if checkpoints.last_committed(checkpoint) > recorded:
+        return True
+    if begun <= recorded:
+        return False
+    return checkpoints.torn(checkpoint) is not None or has_written(checkpoint, targets, begun)
 
 
 def find_mismatch(

@@ -12,7 +12,7 @@ from medallion.pipeline.notices import Notices
 from medallion.pipeline.pipeline import Pipeline
 from medallion.pipeline.settler import Settler
 from medallion.pipeline.supervised import SupervisedQuery
-from medallion.spark import query, signals
+from medallion.spark import signals
 from medallion.spark.errors import StreamError, in_words
 from medallion.spark.watch import PATIENCE, Watch, stop_after_batches
 

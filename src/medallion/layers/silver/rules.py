@@ -73,27 +73,16 @@ def begun_with(
     other rules a row might go to both of them, or to neither. Where nothing of it was written, the
     new rules hold at once: they may be what puts right why it failed.
     """
-    name = f"silver.{source.name}"
-    then = checkpoints.noted(config.layout.checkpoint(name), "rules")
-    if then is None or then == now or not _has_written(config, source, recorded):
+    name, layout = f"silver.{source.name}", config.layout
+    checkpoint = layout.checkpoint(name)
+    then = checkpoints.noted(checkpoint, "rules")
+    targets = map(layout.table, (name, f"quarantine.{source.name}"))
+    if then in (None, now) or not recovery.has_unrecorded(checkpoint, targets, recorded):
         return now
     say(
         f"  {name} ends what was cut off by the rules of that run; the new ones count from the next"
     )
     return then
-
-
-def _has_written(config: Config, source: SourceConfig, recorded: int) -> bool:
-    """Whether rows are written of batches that are not on record yet."""
-    name = f"silver.{source.name}"
-    checkpoint = config.layout.checkpoint(name)
-    begun = checkpoints.last_begun(checkpoint)
-    if begun <= recorded:
-        return False
-    if begun == checkpoints.last_committed(checkpoint) or begun - 1 > recorded:
-        return True
-    targets = map(config.layout.table, (name, f"quarantine.{source.name}"))
-    return recovery.has_written(checkpoint, targets, begun)
 
 
 def check(source: SourceConfig, rules: dict[str, Any]) -> Check:
