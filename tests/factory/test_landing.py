@@ -198,6 +198,7 @@ def test_the_state_lies_beside_the_landing_zone(tmp_path: Path) -> None:
         "{}",
         '{"generator": 1, "sources": {"event": {"done": {"odd": 1}}}}',
         '{"generator": 1, "sources": {"event": 5}}',
+        '{"generator": 1, "sources": {"event": {"given": 5}}}',
     ],
 )
 def test_a_damaged_state_is_named(tmp_path: Path, content: str) -> None:

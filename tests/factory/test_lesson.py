@@ -60,7 +60,7 @@ def test_a_landing_that_was_cut_off_is_done_again(
     write = storage.write
 
     def cut_off(path: Path, text: str) -> None:
-        if path.name == "given.json":
+        if path.name == "state.json":
             raise KeyboardInterrupt
         write(path, text)
 
@@ -89,15 +89,6 @@ def test_what_cannot_be_given_is_told(
 ) -> None:
     with pytest.raises(UsageError, match=told):
         DataFactory(root / "landing", given=given).load(source=source)
-
-
-@pytest.mark.parametrize("content", ["", "[1]", '{"event": 5}'])
-def test_a_damaged_memory_is_named(root: Path, content: str) -> None:
-    memory = root / "_factory/given.json"
-    memory.parent.mkdir(parents=True)
-    memory.write_text(content)
-    with pytest.raises(UsageError, match=r"given\.json is not the data factory's"):
-        DataFactory(root / "landing", given=SAMPLE).load()
 
 
 def test_nobody_elses_file_is_written_over(root: Path) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from medallion.errors import UsageError
@@ -13,9 +12,6 @@ from medallion.factory.report import LandReport
 from medallion.factory.state import StateFile
 from medallion.factory.writing import hidden
 from medallion.lakehouse import storage
-
-MEMORY = "given.json"
-"""Beside the factory's state: what has landed, for the pipeline moves files out of landing."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +31,11 @@ class GivenFiles:
         """
         found, reports = self._found(source), dict[str, LandReport]()
         with self.state.locked():
-            memory = landed(self.state)
             for name, files in found.items():
-                left = [file for file in files if file.name not in memory.get(name, ())]
+                landed = self.state.load(name).given
+                left = [file for file in files if file.name not in landed]
                 for file in left if everything else left[:1]:
-                    reports[name] = reports.get(name, LandReport()) + self._land(file, name, memory)
+                    reports[name] = reports.get(name, LandReport()) + self._land(file, name)
         return reports
 
     def _found(self, source: str | None) -> dict[str, list[Path]]:
@@ -55,7 +51,7 @@ class GivenFiles:
             raise UsageError(f"{self.folder}: no files of {source!r}, only of {', '.join(found)}.")
         return {source: found[source]}
 
-    def _land(self, file: Path, source: str, memory: dict[str, list[str]]) -> LandReport:
+    def _land(self, file: Path, source: str) -> LandReport:
         place = self.landing / source / file.name
         # The same one is there where a run was cut off before it was noted.
         if place.exists() and not storage.have_same_bytes(file, place):
@@ -66,24 +62,10 @@ class GivenFiles:
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, hidden(place))
         hidden(place).replace(place)
-        memory.setdefault(source, []).append(file.name)
-        storage.write(self.state.path.with_name(MEMORY), json.dumps(memory, indent=1) + "\n")
+        before = self.state.load(source)
+        self.state.save(source, replace(before, given=(*before.given, file.name)))
         with file.open("rb") as lines:
             return LandReport(files=1, lines=sum(bool(line.strip()) for line in lines), batches=1)
-
-
-def landed(state: StateFile) -> dict[str, list[str]]:
-    """The names of the given files that have landed, by source."""
-    memory = state.path.with_name(MEMORY)
-    if not memory.exists():
-        return {}
-    try:
-        known = json.loads(memory.read_text(encoding="utf-8"))
-        return {source: list(names) for source, names in known.items()}
-    except (ValueError, TypeError, AttributeError) as error:
-        raise UsageError(
-            f"{memory} is not the data factory's ({error}): put it back, or land on a new root."
-        ) from error
 
 
 def _files(folder: Path) -> list[Path]:

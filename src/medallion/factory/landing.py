@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from medallion.errors import UsageError
@@ -12,7 +12,7 @@ from medallion.factory.given import GivenFiles
 from medallion.factory.lesson import CleanedUp, Lesson
 from medallion.factory.plan import SOURCE_NAMES, BatchPlan
 from medallion.factory.report import LandReport
-from medallion.factory.state import Progress, StateFile
+from medallion.factory.state import StateFile
 from medallion.factory.writing import batch_files, report_of, show_batch, write_batch
 
 
@@ -100,14 +100,16 @@ class DataFactory:
         if plan is None:
             plan = self._plan_next(done, source, rows, files)
             self._refuse_used_names(plan)
-            state.save(source, Progress(done, begun=plan))
+            progress = replace(progress, begun=plan)
+            state.save(source, progress)
         if progress.written:
             report = report_of(plan, done)
         else:
             report = write_batch(folder, plan, done)
-            state.save(source, Progress(done, written=plan))
+            progress = replace(progress, begun=None, written=plan)
+            state.save(source, progress)
         show_batch(folder, plan)
-        state.save(source, Progress(done=plan))
+        state.save(source, replace(progress, written=None, done=plan))
         return report
 
     def _plan_next(self, done: BatchPlan | None, source: str, rows: int, files: int) -> BatchPlan:

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from medallion.errors import UsageError
-from medallion.factory import given
-from medallion.factory.plan import SOURCE_NAMES
 from medallion.factory.state import StateFile
 from medallion.lakehouse import lock, storage
 from medallion.lakehouse.layout import LAYERS, PUBLISH, REASON, Layout
@@ -101,17 +99,18 @@ class Lesson:
 
     def _landed(self) -> Iterator[Path]:
         """The files that the factory landed, where they lie now, and why they were rejected."""
-        names = given.landed(self.state)
-        last = {name: self.state.load(name).last for name in SOURCE_NAMES}
         moved = (file for place in self._shared for file in _files_below(place))
-        for file in sorted((*self.landing.glob("*/*"), *moved)):
+        files = sorted((*self.landing.glob("*/*"), *moved))
+        progress = {name: self.state.load(name) for name in {file.parent.name for file in files}}
+        for file in files:
             source = file.parent.name
+            known = progress[source]
             shown = file.name.removeprefix(".").removesuffix(".tmp")
             if Layout(self.root).is_reason(file):
                 shown = shown.removesuffix(REASON)
             made = _MADE.fullmatch(shown)
-            is_made = made and made[1] == source and int(made[2]) <= last.get(source, 0)
-            if file.is_file() and (is_made or shown in names.get(source, ())):
+            is_made = made and made[1] == source and int(made[2]) <= known.last
+            if file.is_file() and (is_made or shown in known.given):
                 yield file
 
 

@@ -1,4 +1,5 @@
-"""What the factory remembers between two calls: for each source, its last batch's plan.
+"""What the factory remembers between two calls: for each source, its last batch's plan, and which
+files of a lesson have landed, for the pipeline moves files out of landing.
 
 A batch is noted as begun before its first file is written, as written before the first is shown,
 and as done after the last. One that was interrupted is therefore known, and is finished as it was
@@ -23,11 +24,13 @@ GENERATOR = 1
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a source has come: the last batch done, and the one after it, begun or written."""
+    """How far a source has come: the last batch done, and the one after it, begun or written; and
+    the names of the given files that have landed."""
 
     done: BatchPlan | None = None
     begun: BatchPlan | None = None
     written: BatchPlan | None = None
+    given: tuple[str, ...] = ()
 
     @property
     def last(self) -> int:
@@ -49,9 +52,11 @@ class StateFile:
     def load(self, source: str) -> Progress:
         """A source's progress; none when it never landed."""
         try:
-            plans = self._read().get(source, {})
-            return Progress(**{when: BatchPlan(**plan) for when, plan in plans.items() if plan})
-        except (TypeError, AttributeError) as error:
+            known = dict(self._read().get(source, {}))
+            given = tuple(known.pop("given", ()))
+            plans = {when: BatchPlan(**plan) for when, plan in known.items() if plan}
+            return Progress(**plans, given=given)
+        except (TypeError, ValueError) as error:
             raise self._unreadable(error) from error
 
     def save(self, source: str, progress: Progress) -> None:
