@@ -69,18 +69,16 @@ def has_unrecorded(checkpoint: Path, targets: Iterable[Path], recorded: int) -> 
     return checkpoints.torn(checkpoint) is not None or has_written(checkpoint, targets, begun)
 
 
-def find_mismatch(
-    checkpoint: Path, targets: Sequence[Path], is_numbered: bool = True
-) -> str | None:
+def find_mismatch(checkpoint: Path, targets: Sequence[Path]) -> str | None:
     """Repair a checkpoint; why it and the tables of its query do not belong together even then.
 
     Somebody has moved a table away, or put back an older copy of the checkpoint: the numbers of its
-    next batches are in the table already, and Delta would pass over their rows.
+    next batches are in the table already, and Delta would pass over their rows. (A merge has no
+    number in the log, and needs none: it may be done again.)
 
     Args:
         checkpoint: the query's.
         targets: the tables, first the one that most batches write.
-        is_numbered: whether a write has the number of its batch; a merge needs none.
     """
     if part := repair(checkpoint, targets):
         return f"{part} is missing or torn"
@@ -89,31 +87,24 @@ def find_mismatch(
     if gone := next((table for table in targets if not tables.exists(table)), None):
         return f"{gone} is gone"
     query, begun = checkpoints.query_id(checkpoint), checkpoints.last_begun(checkpoint)
-    if is_numbered and any(log.newest_transaction(t, query) > begun for t in targets[:1]):
+    if any(log.newest_transaction(table, query) > begun for table in targets[:1]):
         return f"{checkpoint} is older than what its batches have written"
     return None
 
 
-def refuse_lost(
-    name: str,
-    checkpoint: Path,
-    targets: Sequence[Path],
-    recorded: int,
-    is_numbered: bool = True,
-) -> None:
+def refuse_lost(name: str, checkpoint: Path, targets: Sequence[Path], recorded: int) -> None:
     """Raise UsageError where a table has rows of batches that its checkpoint knows nothing of.
 
     A query without its checkpoint begins anew, and would write all of them a second time.
 
     Args:
         recorded: the last of its batches that is on record.
-        is_numbered: as `find_mismatch` has it.
     """
     again = f"medallion refresh {name} rebuilds the table and its checkpoint."
-    if why := find_mismatch(checkpoint, targets, is_numbered):
+    if why := find_mismatch(checkpoint, targets):
         raise UsageError(f"{name} cannot go on, for {why}: {again}")
     begun = checkpoints.last_begun(checkpoint)
-    is_another_s = begun < 0 or (is_numbered and _is_written_by_another(checkpoint, targets))
+    is_another_s = begun < 0 or _is_written_by_another(checkpoint, targets)
     if begun < recorded or (is_another_s and any(map(tables.row_count, targets))):
         raise UsageError(
             f"{name} cannot go on, for {checkpoint} does not have the batches that have written "
@@ -153,15 +144,6 @@ def refuse_unaccountable(name: str, checkpoint: Path, recorded: int, upstream: P
             f"what they have read is not kept any more: medallion refresh {name} rebuilds the "
             "table and its checkpoint."
         )
-
-
-def drop_mismatched(
-    checkpoint: Path, targets: Sequence[Path], is_numbered: bool = True
-) -> str | None:
-    """Drop a checkpoint that is of no use, for a query that counts all anew; why, if it is."""
-    if why := find_mismatch(checkpoint, targets, is_numbered):
-        drop(checkpoint)
-    return why
 
 
 def drop(checkpoint: Path) -> None:

@@ -53,7 +53,8 @@ class Gold(Flow):
         self._refuse_another(checkpoint, target, now)
         if table.output_mode == "append":  # a new checkpoint would append all of it again
             recovery.refuse_lost(self.name, checkpoint, [target], recorded)
-        elif why := recovery.drop_mismatched(checkpoint, [target], table.output_mode != "update"):
+        elif why := recovery.find_mismatch(checkpoint, [target]):
+            recovery.drop(checkpoint)
             self.say(f"  {self.name}: {why}: all of silver is counted anew")
         self.tell_kept_settings()
         stream = self._stream()
@@ -88,7 +89,7 @@ class Gold(Flow):
             has_written = recovery.has_begun_to_write(checkpoint, [target])
         else:  # merges have no number
             if checkpoints.noted(checkpoint, "definition") is None:
-                recovery.refuse_lost(self.name, checkpoint, [target], -1, is_numbered=False)
+                recovery.refuse_lost(self.name, checkpoint, [target], -1)
             has_written = tables.row_count(target) > 0
         is_made = checkpoints.last_committed(checkpoint) >= 0 or has_written
         if not is_made and checkpoints.noted(checkpoint, "definition") not in (None, now):
