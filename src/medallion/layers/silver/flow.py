@@ -75,19 +75,20 @@ class Silver(Flow):
         self._refuse_another(kept)
         self.tell_kept_settings()
         self._note_rules(begun)
-        keep_all = bool(self._enrichment and self._enrichment.rules)
-        once = transform.once(rows, source.keys, source.event_time, source.watermark.text, keep_all)
+        if not (self._enrichment and self._enrichment.rules):  # by which any row may yet be broken
+            rows = rows.drop(transform.BRONZE)
+        unique = transform.deduplicated(rows, source.keys, source.event_time, source.watermark.text)
         if trigger is None:
-            refuse_unstreamable(once, "append")
+            refuse_unstreamable(unique, "append")
             return None
         stopping = Event()
         # A night is settled afterwards: it reads all there is in one batch.
         self._pace = None if "availableNow" in trigger else Pace(recorded, stopping)
         if self._is_ending:  # by rules that are not to be gone on by
             trigger = query.trigger(query.AVAILABLE_NOW)
-        write = Writer(self.config, source, check, keep_all, self._enrichment, self._pace)
+        write = Writer(self.config, source, check, self._enrichment, self._pace)
         self._unmatched = write.unmatched
-        writer = once.writeStream.outputMode("append")
+        writer = unique.writeStream.outputMode("append")
         self.run = query.start(writer, self.name, checkpoint, trigger, Sink(write, stopping))
         return self.run
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from delta.exceptions import ConcurrentAppendException
-from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -23,8 +21,6 @@ from medallion.layers.silver.enrichment import Enrichment
 from medallion.layers.silver.rules import LATE, Check
 from medallion.layers.silver.writer import WIDER, append
 from medallion.spark import checkpoints
-
-_TRIES = 5  # to insert them between two batches of a query that is on
 
 
 @dataclass(frozen=True)
@@ -66,9 +62,7 @@ class RereadBatch:
         self._checkpoint = config.layout.checkpoint(f"silver.{source.name}")
         self._bronze = config.layout.table(f"bronze.{source.name}")
         rows = rows_of_batch(spark, self._bronze, self._checkpoint, number)
-        keep_all = source.late == "quarantine" or bool(self._rules)
-        checked = check(rows, keep_all=keep_all)
-        self._rows = transform.split(checked, source.keys, keep_all)[0]
+        self._rows = transform.split(check(rows), source.keys)[0]
         self._watermark = checkpoints.watermark(self._checkpoint, number - 1) or 0
 
     def settle_late(self, dropped: int | None) -> Settled | None:
@@ -88,18 +82,20 @@ class RereadBatch:
             found = late.count()
             if dropped is not None and found != dropped:
                 return None
-            # Before there is a watermark Spark drops what is of before 1970, late for nobody.
-            if found and self._source.late == "quarantine" and self._watermark:
-                return Settled(0, found - self._set_aside(late, self._bounds(late)))
-            if found:
-                bounds = self._bounds(late)
-                unmatched = self._admit(late, bounds)
-                admitted = self._came_into(self._silver_within(bounds), late)
-                aside = self._came_into(self._aside(), late) if self._rules else 0
-                return Settled(admitted, found - admitted - aside, unmatched)
+            return self._settle(late, found) if found else Settled(0, 0)
         finally:
             late.unpersist()
-        return Settled(0, 0)
+
+    def _settle(self, late: DataFrame, found: int) -> Settled:
+        bounds, keys = self._bounds(late), list(self._source.keys)
+        new = late.dropDuplicates(keys).join(self._taken(bounds), keys, "left_anti")
+        # Before there is a watermark Spark drops what is of before 1970, late for nobody.
+        if self._source.late == "quarantine" and self._watermark:
+            return Settled(0, found - self._set_aside(new))
+        unmatched = self._admit(new)
+        admitted = self._came_into(self._silver_within(bounds), late)
+        aside = self._came_into(self._aside(), late) if self._rules else 0
+        return Settled(admitted, found - admitted - aside, unmatched)
 
     def duplicates_on_time(self) -> int:
         """Count again the duplicates among the rows that were not late.
@@ -161,56 +157,29 @@ class RereadBatch:
     def _row_key(self) -> list[str]:
         return [*self._source.keys, *self._source.silver_origin, INGESTED_AT]
 
-    def _admit(self, late: DataFrame, bounds: str) -> int:
-        """Take rows into silver, or quarantine if the reference's columns break a rule there.
+    def _admit(self, new: DataFrame) -> int:
+        """Append rows to silver, or to quarantine where the reference's columns break a rule.
+
+        No batch of the query writes a row of these keys meanwhile, for it would be late there, too.
+        And to Delta an append of rows that are at hand is no conflict with a batch that ends.
 
         Returns:
             How many of them the reference has none for.
         """
-        if not self._enrichment:
-            self._insert(late, bounds)
-            return 0
-        keys = list(self._source.keys)
-        new = late.dropDuplicates(keys).join(self._taken(bounds), keys, "left_anti")
+        rows = self._enrichment.of_now(new) if self._enrichment else new
         # Not persisted: Spark computes that anew after a write to a table that it has read.
-        looked_up = self._enrichment.of_now(new).localCheckpoint()
-        is_good = transform.is_good()
-        good, broken, unmatched = looked_up.agg(
-            F.count_if(is_good), F.count_if(~is_good), F.count_if(transform.UNMATCHED)
-        ).collect()[0]
+        rows = rows.localCheckpoint()
         # Cut off in between, what is there is not new any more: so it does not matter which rule
         # the others break by the reference of the next run.
-        if broken:
-            append(transform.broken(looked_up), self._quarantine, WIDER)
-        if good:
-            self._insert(looked_up.where(is_good), bounds)
-        return int(unmatched)
+        broken, good = transform.broken(rows), transform.good(rows, self._source.in_silver)
+        if not broken.isEmpty():
+            append(broken, self._quarantine, WIDER)
+        if not good.isEmpty():
+            append(good, self._silver, {})
+        return rows.where(transform.UNMATCHED).count() if self._enrichment else 0
 
-    def _insert(self, late: DataFrame, bounds: str) -> None:
-        """Insert rows whose keys silver does not have; the bounds let Delta skip files.
-
-        A batch of silver that ends meanwhile is a conflict to Delta, which refuses the insert.
-        """
-        within = f"old.`{self._source.event_time}` {bounds}"
-        same = " and ".join(f"old.`{key}` = new.`{key}`" for key in self._source.keys)
-        good = transform.good(late, self._source.in_silver)
-        new = good.dropDuplicates(list(self._source.keys))
-        for tries in range(1, _TRIES + 1):
-            silver = DeltaTable.forPath(self._spark, str(self._silver)).alias("old")
-            merge = silver.merge(new.alias("new"), f"{within} and {same}").whenNotMatchedInsertAll()
-            try:
-                merge.execute()
-            except ConcurrentAppendException:
-                if tries == _TRIES:
-                    raise
-            else:
-                return
-
-    def _set_aside(self, late: DataFrame, bounds: str) -> int:
-        """Append rows whose keys silver does not have to quarantine, once; how many they are."""
-        keys = list(self._source.keys)
-        silver = self._silver_within(bounds).select(keys)
-        new = late.dropDuplicates(keys).join(silver, on=keys, how="left_anti")
+    def _set_aside(self, new: DataFrame) -> int:
+        """Append rows to quarantine, once; how many they are."""
         rows = new.withColumn(FAILED_RULES, F.array(F.lit(LATE)))
         once = {
             "txnAppId": f"{checkpoints.query_id(self._checkpoint)}-late",

@@ -21,7 +21,7 @@ from medallion.quality.rules import Rule, load_rules
 from medallion.spark import checkpoints
 from medallion.spark.plans import analyzed, in_full, kind_of, nodes
 
-Check = Callable[..., DataFrame]
+Check = Callable[[DataFrame], DataFrame]
 # A literal, as date'2018-03-02', and the name of a function, as length(.
 _NO_COLUMN = re.compile(rf"\w*?{TEXT}|\b\w+\s*\(")
 # Rows that break these never reach the watermark: one time in 2099 would make all later rows late.
@@ -89,14 +89,13 @@ def check(source: SourceConfig, rules: dict[str, Any]) -> Check:
     """`transform.checked` by these rules, but for those that name a column of a reference."""
     enriched = source.enrich.columns if source.enrich else ()
     in_bronze = [Rule(name, broken) for name, broken in rules["bronze"].items()]
-    alone, with_it = apart(rules["silver"], enriched)
+    alone, _ = apart(rules["silver"], enriched)
     return partial(
         transform.checked,
         silver=source.silver,
         bronze_rules=in_bronze,
         silver_rules=alone,
         origin=source.silver_origin,
-        keep_all=bool(with_it),  # each row may still break one of those
     )
 
 

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from medallion.lakehouse.columns import FAILED_RULES, INGESTED_AT
 from medallion.quality.rules import Rule, breaks, failed_rules
 
-# The row as bronze has it, for quarantine; null where the row is good.
+# The row as bronze has it, for quarantine.
 BRONZE = "_bronze"
 # Whether a row breaks no rule, for as long as all rows are looked at: to ask the names of the rules
 # takes five times as long.
@@ -25,7 +25,6 @@ def checked(
     bronze_rules: Sequence[Rule],
     silver_rules: Sequence[Rule],
     origin: Sequence[str],
-    keep_all: bool = False,
 ) -> DataFrame:
     """Silver's columns beside the rules that each row breaks.
 
@@ -38,7 +37,7 @@ def checked(
 
     Returns:
         The columns of `silver`, `origin`, `_ingested_at`, `_failed_rules` (empty for a good row),
-        `_is_good`, and `_bronze`, the row as it was, null for a good row unless `keep_all`.
+        `_is_good`, and `_bronze`, the row as it was.
     """
     columns = bronze.columns
     typed = bronze.select(
@@ -55,8 +54,7 @@ def checked(
             _IS_GOOD: ~(F.col("_breaks_in_bronze") | breaks(silver_rules)),
         }
     )
-    kept = F.when(F.lit(keep_all) | ~F.col(_IS_GOOD), F.col(BRONZE))
-    return judged.select(*silver, *origin, INGESTED_AT, FAILED_RULES, _IS_GOOD, kept.alias(BRONZE))
+    return judged.select(*silver, *origin, INGESTED_AT, FAILED_RULES, _IS_GOOD, BRONZE)
 
 
 def is_good() -> Column:
@@ -72,45 +70,37 @@ def has_identity(keys: Sequence[str]) -> Column:
     return known
 
 
-def split(
-    rows: DataFrame, keys: Sequence[str], keep_all: bool = False
-) -> tuple[DataFrame, DataFrame]:
+def split(rows: DataFrame, keys: Sequence[str]) -> tuple[DataFrame, DataFrame]:
     """Part `checked` rows into those that can be duplicates and those that cannot.
 
     The second part, broken rows and rows without identity, must stay away from the watermark:
     their event times would move it, or be dropped by it.
-
-    Args:
-        keep_all: as `checked` had it.
     """
     is_identified = F.col(_IS_GOOD) & has_identity(keys)
     identified, others = (
         rows.where(part).drop(_IS_GOOD) for part in (is_identified, ~is_identified)
     )
-    identified = identified.withColumn(FAILED_RULES, failed_rules(()))
-    if not keep_all:  # it is null in a good row: said so, the columns of it need not be read
-        nothing = F.lit(None).cast(rows.schema[BRONZE].dataType)
-        identified = identified.withColumn(BRONZE, nothing)
-    return identified, others
+    return identified.withColumn(FAILED_RULES, failed_rules(())), others
 
 
-def once(
-    rows: DataFrame, keys: Sequence[str], event_time: str, watermark: str, keep_all: bool
+def deduplicated(
+    rows: DataFrame, keys: Sequence[str], event_time: str, watermark: str
 ) -> DataFrame:
     """Each `checked` row with an identity once, and all the others. On a stream, keys are held
     until the watermark passes them.
 
     What comes on either way is counted by the query, as `identified.rows` and `others.rows`.
-    `_bronze` is among the columns with `keep_all` alone: to carry it, all columns of bronze would
-    be read for all rows, and few are broken.
+
+    Args:
+        rows: `checked`; with `_bronze` only if it is asked for afterwards, for then all columns of
+            bronze are read for all rows.
     """
     identified, others = (
         part.observe(name, F.count(F.lit(1)).alias("rows"))
-        for name, part in zip(("identified", "others"), split(rows, keys, keep_all), strict=True)
+        for name, part in zip(("identified", "others"), split(rows, keys), strict=True)
     )
     first = identified.withWatermark(event_time, watermark).dropDuplicates(list(keys))
-    found = first.unionByName(others)
-    return found if keep_all else found.drop(BRONZE)
+    return first.unionByName(others)
 
 
 def enriched(

@@ -33,7 +33,6 @@ class Writer:
         config: Config,
         source: SourceConfig,
         check: Check,
-        keep_all: bool,
         enrichment: Enrichment | None = None,
         pace: Pace | None = None,
     ) -> None:
@@ -43,7 +42,6 @@ class Writer:
             config: of the lakehouse.
             source: whose rows they are.
             check: the rules that the query began with.
-            keep_all: whether the batches have bronze's columns, as `transform.once` had it.
             enrichment: what they get from a reference, if there is one.
             pace: of a query that stays on.
         """
@@ -52,7 +50,7 @@ class Writer:
             layout.table(f"{layer}.{name}") for layer in ("bronze", "silver", "quarantine")
         )
         self._checkpoint = layout.checkpoint(f"silver.{name}")
-        self._source, self._check, self._keep_all = source, check, keep_all
+        self._source, self._check = source, check
         self._enrichment, self._pace = enrichment, pace
         self.unmatched: dict[int, int] = {}
 
@@ -91,7 +89,8 @@ class Writer:
         once = {"txnAppId": query, "txnVersion": str(batch_id)}
         if self._enrichment:
             batch = self._enrichment.of_batch(batch, batch_id)
-        if self._keep_all:  # not in memory, which the state and the sorting need
+        has_bronze = transform.BRONZE in batch.columns  # or its broken rows are read again
+        if has_bronze:  # not in memory, which the state and the sorting need
             batch.persist(StorageLevel.DISK_ONLY)
         try:
             is_there = log.committed_version(self._silver, query, batch_id) is not None
@@ -102,7 +101,7 @@ class Writer:
             if self._enrichment:
                 self.unmatched[batch_id] = found["unmatched"]
             if found["broken"]:
-                rows = batch if self._keep_all else self._read_again(batch, batch_id)
+                rows = batch if has_bronze else self._read_again(batch, batch_id)
                 append(transform.broken(rows), self._quarantine, once | WIDER)
         finally:
             batch.unpersist()
