@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pyspark.sql import SparkSession
 
 from medallion.config.model import Config
-from medallion.inspection import comparable_gold, recount_gold, recount_silver
+from medallion.inspection import comparable, recount_gold, recount_silver
 from medallion.lakehouse.text import Say
 from medallion.sources.base import Recount
 from medallion.spark import signals
@@ -23,9 +23,8 @@ def recount(config: Config, unjudged: Collection[str], say: Say) -> Recount:
         unjudged: the sources that are being written; with any, gold is not compared.
         say: tells of progress.
     """
-    sources = [source for name, source in config.sources.items() if name not in unjudged]
-    silver, found = recount_silver.comparable(config, sources)
-    gold, of_gold = ([], Recount()) if unjudged else comparable_gold.comparable(config)
+    silver, found = comparable.silver(config, unjudged)
+    gold, of_gold = ([], Recount()) if unjudged else comparable.gold(config)
     found.findings += of_gold.findings
     found.notes += of_gold.notes
     if unjudged:

@@ -11,9 +11,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from medallion.config.expressions import without_quoted
-from medallion.config.model import Aggregate, Config, Join, Statement
+from medallion.config.model import Aggregate, Config, GoldTable, Join, Statement
 from medallion.errors import MedallionError
-from medallion.inspection.comparable_gold import Same
+from medallion.inspection.comparable import Comparable
 from medallion.lakehouse.text import counted
 from medallion.layers.gold.flow import made_of
 from medallion.sources.base import Recount
@@ -40,11 +40,12 @@ _NO_TERM = re.compile(r"['\"`]|--|/\*|\A\s*(?:distinct|all)\b", re.IGNORECASE)
 _SIDE, _TERMS = " side", " terms"  # no column of gold has a blank
 
 
-def compare(spark: SparkSession, config: Config, same: Same, found: Recount) -> None:
+def compare(spark: SparkSession, config: Config, same: Comparable, found: Recount) -> None:
     """Make a table of gold anew, and find the groups that differ."""
-    name = f"gold.{same.table.name}"
+    name = same.query.name
+    table = config.gold[name.removeprefix("gold.")]
     try:
-        differing, by_order = _differing(spark, config, same)
+        differing, by_order = _differing(spark, config, table, same)
     except (AnalysisException, MedallionError) as error:
         found.notes.append(f"{name}: not compared ({one_line(str(error))}).")
         return
@@ -55,10 +56,10 @@ def compare(spark: SparkSession, config: Config, same: Same, found: Recount) -> 
     if differing:
         found.findings.append(f"{told}: medallion refresh {name} makes it anew.")
     elif by_order:
-        taken = ", ".join(sorted(set().union(*_by_order(same.table.made).values())))
+        taken = ", ".join(sorted(set().union(*_by_order(table.made).values())))
         why = (
             f"which is no fault where that is for {taken or 'fractions'} of its query"
-            if isinstance(same.table.made, Statement)
+            if isinstance(table.made, Statement)
             else f"by {taken or 'fractions in a struct or a list'} alone"
         )
         found.notes.append(f"{told}, {why}: those depend on the order of rows.")
@@ -73,18 +74,20 @@ def _by_order(made: Aggregate | Statement | Join) -> dict[str, set[str]]:
     return {name: {call.lower() for call in calls} for name, calls in called.items() if calls}
 
 
-def _differing(spark: SparkSession, config: Config, same: Same) -> tuple[int, int]:
+def _differing(
+    spark: SparkSession, config: Config, table: GoldTable, same: Comparable
+) -> tuple[int, int]:
     """How many groups the two have not as often, or not with the same measures; and how many where
     those count as well that depend on the order of rows.
 
     Of what is no aggregate, a group is rows that are the same in all that is no fraction.
     """
-    made = same.table.made
-    gold = rows_at(spark, config.layout.table(f"gold.{same.table.name}"), same.gold)
-    silver = {
-        name: rows_at(spark, config.layout.table(f"silver.{name}"), version)
-        for name, version in same.silver.items()
-    }
+    made = table.made
+    gold, *read = (
+        rows_at(spark, config.layout.table(name), same.versions[name])
+        for name in (same.query.name, *same.query.upstream)
+    )
+    silver = dict(zip(same.query.sources, read, strict=True))
     kinds = dict(gold.dtypes)
     fractions = [name for name, kind in kinds.items() if kind in _FRACTIONS]
     nested = {n for n, k in kinds.items() if n not in fractions and any(f in k for f in _FRACTIONS)}
@@ -92,7 +95,7 @@ def _differing(spark: SparkSession, config: Config, same: Same) -> tuple[int, in
     keys = made.groups if isinstance(made, Aggregate) else exact
     rest = [name for name in kinds if name not in keys]
     terms = _terms(made, silver, fractions) if isinstance(made, Aggregate) else {}
-    again = _again(spark, config, _with(same, terms), silver)
+    again = _again(spark, config, _with(table, terms), silver, same.watermark)
     by_order = {*_by_order(made), *nested}
     known = [name for name in rest if name not in by_order]
     surely = F.lit(False) if "" in by_order else _differs(known, fractions, terms)
@@ -122,14 +125,13 @@ def _terms(
     return found
 
 
-def _with(same: Same, terms: Mapping[str, str]) -> Same:
-    """The same, where its table has the sums of the terms beside its measures."""
-    made = same.table.made
+def _with(table: GoldTable, terms: Mapping[str, str]) -> GoldTable:
+    """The table with the sums of the terms beside its measures."""
+    made = table.made
     if not terms or not isinstance(made, Aggregate):
-        return same
+        return table
     more = {f"{name}{_TERMS}": sql for name, sql in terms.items()}
-    made = replace(made, measure={**made.measure, **more})
-    return replace(same, table=replace(same.table, made=made))
+    return replace(table, made=replace(made, measure={**made.measure, **more}))
 
 
 def _side_by_side(
@@ -166,31 +168,38 @@ def _differs(names: Iterable[str], fractions: Collection[str], terms: Collection
 
 
 def _again(
-    spark: SparkSession, config: Config, same: Same, silver: Mapping[str, DataFrame]
+    spark: SparkSession,
+    config: Config,
+    table: GoldTable,
+    silver: Mapping[str, DataFrame],
+    watermark: int | None,
 ) -> DataFrame:
     """What a stream has made of these rows by now, made as one batch."""
-    table, made = same.table, same.table.made
-    if isinstance(made, Join):
-        return _joined_by_now(spark, config, same, silver)
+    if isinstance(table.made, Join):
+        return _joined_by_now(spark, config, table, silver, watermark)
     again = made_of(spark, config, table, silver)
     # A count of nothing is a row to a batch, and none to a stream.
     return again.limit(0) if all(rows.isEmpty() for rows in silver.values()) else again
 
 
 def _joined_by_now(
-    spark: SparkSession, config: Config, same: Same, silver: Mapping[str, DataFrame]
+    spark: SparkSession,
+    config: Config,
+    table: GoldTable,
+    silver: Mapping[str, DataFrame],
+    watermark: int | None,
 ) -> DataFrame:
     """A row waits for its partner until the watermark says that none can come any more.
 
     (Source: getStateValueWatermark of Spark's StreamingJoinHelper, for bounds that are inclusive.)
     """
-    table, made = same.table, same.table.made
+    made = table.made
     assert isinstance(made, Join), "of a join alone some rows wait"
     pairs = replace(table, made=replace(made, kind="inner"))
-    if made.kind == "inner" or same.watermark is None:
+    if made.kind == "inner" or watermark is None:
         return made_of(spark, config, pairs, silver)
     first = table.sources[0]
-    until = (same.watermark - made.within.seconds * 1000 - 1) * 1000
+    until = (watermark - made.within.seconds * 1000 - 1) * 1000
     waits = F.unix_micros(config.sources[first].event_time) > until
     waiting = {**silver, first: silver[first].where(waits)}
     told = {**silver, first: silver[first].where(~waits)}
