@@ -15,7 +15,7 @@ from medallion.config.model import GoldTable, Statement
 from medallion.config.values import Duration
 from medallion.errors import ConfigError, MedallionError
 from medallion.lakehouse import tables
-from medallion.layers.definition import refuse_another
+from medallion.layers.definition import refuse_changed
 from medallion.ops.runs import Runs
 from medallion.pipeline import refresh
 from medallion.pipeline.pipeline import Pipeline
@@ -97,9 +97,9 @@ def test_a_gold_table_is_not_made_by_two_definitions(lakehouse: Lakehouse) -> No
     measures = {"one": "count(*)", "two": "count_if(device = 'p')"}
     swapped = dict(reversed(measures.items()))
     both = ({"measure": measures}, {"measure": swapped})
-    refuse_another(config, "gold.t", *both)
+    refuse_changed(config, "gold.t", *both)
     with pytest.raises(ConfigError, match=r"was made with measure .* in this order"):
-        refuse_another(config, "gold.t", *both, in_order=["measure"])
+        refuse_changed(config, "gold.t", *both, in_order=["measure"])
     assert lakehouse.rows("gold.action_counts") == before
     assert sum(row[-1] for row in lakehouse.rows("gold.user_activity", "total_events")) == 4
     counts = ("window_start", "window_end", "total_events")

@@ -28,9 +28,12 @@ PATIENCE = 35.0  # seconds; a stream settles every 30
 class Audit:
     """The balance of each source, and what to look at where something does not add up.
 
-    `notes` say what could not be looked at, and what a ledger has as lost or not taken in; they are
-    no faults. The sources of `unjudged` are being written, and their last batches are not on record
-    yet. Of the findings, `unreadable` are those of tables that cannot be read.
+    Attributes:
+        balances: by source.
+        findings: faults, a sentence each.
+        notes: no faults: what could not be looked at, and what a ledger has as lost or waiting.
+        unjudged: sources that are being written, whose last batches are not on record yet.
+        unreadable: those of the findings that are about tables which cannot be read.
     """
 
     balances: dict[str, Balance]
@@ -93,10 +96,11 @@ def audit(config: Config, everything: bool = False, say: Say = lambda _: None) -
 
 
 def _at_rest(config: Config, say: Say) -> tuple[Look, dict[str, str]]:
-    """All sources looked at when nobody writes, and who writes a layer nevertheless."""
+    """All sources, looked at when all is on record, or when patience has run out; and who writes
+    which layer then."""
     until: float | None = None
     while True:
-        # Before the look: whoever ends in the midst of it has put all on record.
+        # Asked before the look: a writer that ends during it has put all on record before that.
         writers = {
             layer: who for layer in accounting.SETTLED if (who := lock.holder(config.layout, layer))
         }
@@ -113,14 +117,14 @@ def _at_rest(config: Config, say: Say) -> tuple[Look, dict[str, str]]:
 
 
 def _has_begun_since(config: Config, found: Look, writers: Mapping[str, str]) -> bool:
-    """Whether somebody writes by now what nobody wrote before the look, and looks cut off."""
+    """Whether a query that looks cut off is being written by a process that has begun since."""
     _, cut_off = _by_writer(found.unsettled, writers)
     return any(lock.holder(config.layout, layer_of(query)) for query in cut_off)
 
 
 def _is_on_record(found: Look, writers: Mapping[str, str]) -> bool:
-    """Whether there is nothing to wait for: what is not on record is cut off, and where somebody
-    writes, the balances add up."""
+    """Whether there is nothing to wait for: nobody writes the queries that are not on record, and
+    beside a writer the balances add up, but for sources that were cut off."""
     written, cut_off = _by_writer(found.unsettled, writers)
     odd = set(accounting.unbalanced(found.balances)) - set(map(_source, cut_off))
     return not written and not (writers and odd)
@@ -133,8 +137,8 @@ def _source(query: str) -> str:
 def _by_writer(
     unsettled: Iterable[str], writers: Mapping[str, str]
 ) -> tuple[dict[str, str], list[str]]:
-    """Of queries that are not on record: who writes them, by the locks of their own layers; and
-    those that nobody writes, which are cut off, whatever other layers are on."""
+    """Queries that are not on record, in two: those whose layer somebody writes, with who does; and
+    those that were cut off."""
     found = {query: writers.get(layer_of(query)) for query in unsettled}
     written = {query: who for query, who in found.items() if who}
     return written, [query for query in found if query not in written]
@@ -171,10 +175,11 @@ def _given_up(config: Config, layer: str, known: Collection[str]) -> list[str]:
 def _judge_at_rest(
     config: Config, name: str, look: Look, everything: bool, say: Say
 ) -> tuple[Balance, Recount] | None:
-    """A source's balance, and what its rows, or its ledger, say beside it; None where it is written
-    all the while.
+    """A source's balance, and what its ledger, or its rows counted again, say beside it; None where
+    it is written all the while.
 
-    Of a batch that has ended since the look, the ledger has rows that the balance has not.
+    With the rows of a batch that has ended since the look, the ledger would differ from the
+    balance: so a finding counts only if a second look shows the same.
     """
     alone = replace(config, sources={name: config.sources[name]}, gold={})
     until = time.monotonic() + PATIENCE

@@ -51,10 +51,12 @@ class Balance:
 
 @dataclass(frozen=True)
 class Look:
-    """The balances, the queries with batches that are not on record, and what cannot be read.
+    """The balances of the sources that can be read.
 
-    Of a query that is not on record, the process was cut off, in the midst of a batch maybe, which
-    counts once it has written.
+    Attributes:
+        balances: by source.
+        unsettled: the queries with batches that are not on record: they run now, or were cut off.
+        unreadable: why the other sources cannot be read.
     """
 
     balances: dict[str, Balance] = field(default_factory=dict)

@@ -19,9 +19,7 @@ def recount(config: Config, unjudged: Collection[str], say: Say) -> Recount:
     """Compare each table that has read all there is; Spark is started for that, and said to be.
 
     Args:
-        config: of the lakehouse.
         unjudged: the sources that are being written; with any, gold is not compared.
-        say: tells of progress.
     """
     silver, found = comparable.silver(config, unjudged)
     gold, of_gold = ([], Recount()) if unjudged else comparable.gold(config)

@@ -9,7 +9,7 @@ from medallion.config.model import Config
 from medallion.config.queries import Query, queries
 from medallion.errors import ConfigError, MedallionError
 from medallion.lakehouse import tables
-from medallion.layers.gold.flow import TOO_LATE, refuse_another_definition
+from medallion.layers.gold.flow import TOO_LATE, refuse_changed_definition
 from medallion.layers.gold.flow import definition_of as definition_of_gold
 from medallion.layers.silver.flow import definition_of as definition_of_silver
 from medallion.ops import due, refresh_plan
@@ -102,7 +102,7 @@ def _why_another(config: Config, query: Query) -> str | None:
     table = config.gold[query.name.partition(".")[2]]
     then = checkpoints.noted(config.layout.checkpoint(query.name), "definition")
     try:
-        refuse_another_definition(config, table, then or definition_of_gold(table))
+        refuse_changed_definition(config, table, then or definition_of_gold(table))
     except ConfigError as error:
         return str(error)
     return None

@@ -20,21 +20,21 @@ from medallion.sources.base import Recount
 from medallion.spark.errors import SPARK_ERRORS, one_line
 from medallion.spark.table_files import rows_at
 
-# Sums of fractions depend on the order of their terms: so much, of the greater one, is the same, or
-# of the terms, for those that cancel leave what is small beside them. Terms that nobody knows are
-# taken to be of 1.
+# Sums of fractions depend on the order of their terms. Two of them are the same if they differ by
+# less than this part of the greater one, or by less than this part of the sum of the terms without
+# their signs: terms that cancel leave little beside them. Unknown terms are taken to make 1.
 _NEAR, _NEAR_OF_TERMS = 1e-9, 1e-12
 _FRACTIONS = ("double", "float")
 _NUMBERS = (*_FRACTIONS, "decimal", "bigint", "int")
 _FINITE = 1e300
-# What takes rows as they come, or one of several that are as good: a stream has them otherwise.
+# Aggregates that depend on the order of rows, which in a stream is another one.
 _BY_ORDER = re.compile(
     r"\b(array_agg|collect_(?:list|set)|(?:first|last)(?:_value)?|any_value|m(?:ax|in)_by|mode"
     r"|percentile_approx|approx_percentile|listagg|string_agg|histogram_numeric)\s*\(",
     re.IGNORECASE,
 )
 _WORD = re.compile(r"\w+")
-# What a measure adds up, where it can be told without a parser of SQL: its terms may be products.
+# What a measure adds up, as far as that shows without a parser of SQL.
 _SUM = re.compile(r"\b(?:sum|avg|mean)\s*\(([^()]*(?:\([^()]*\)[^()]*)*)\)", re.IGNORECASE)
 _NO_TERM = re.compile(r"['\"`]|--|/\*|\A\s*(?:distinct|all)\b", re.IGNORECASE)
 _SIDE, _TERMS = " side", " terms"  # no column of gold has a blank
@@ -77,10 +77,11 @@ def _by_order(made: Aggregate | Statement | Join) -> dict[str, set[str]]:
 def _differing(
     spark: SparkSession, config: Config, table: GoldTable, same: Comparable
 ) -> tuple[int, int]:
-    """How many groups the two have not as often, or not with the same measures; and how many where
-    those count as well that depend on the order of rows.
+    """How many groups differ surely, and how many do if measures count as well that depend on the
+    order of rows.
 
-    Of what is no aggregate, a group is rows that are the same in all that is no fraction.
+    A group differs if it is not there as often in both, or has another measure. Where the table is
+    no aggregate, rows with the same values in all columns but fractions are a group.
     """
     made = table.made
     gold, *read = (
@@ -110,8 +111,8 @@ def _differing(
 def _terms(
     made: Aggregate, silver: Mapping[str, DataFrame], fractions: Collection[str]
 ) -> dict[str, str]:
-    """For each measure that is a fraction, how much the numbers make that it is of, and what it
-    adds up, as SQL."""
+    """For each measure that is a fraction: the sum of the numbers that it is made of, and of the
+    terms that it adds up, without their signs, as SQL."""
     kinds = {name: kind for rows in silver.values() for name, kind in rows.dtypes}
     numbers = [name for name, kind in kinds.items() if kind.startswith(_NUMBERS)]
     found = {}
@@ -156,7 +157,7 @@ def _side_by_side(
 
 
 def _differs(names: Iterable[str], fractions: Collection[str], terms: Collection[str]) -> Column:
-    """Whether a group that is side by side is not there as often, or differs in these columns."""
+    """Whether a group of `_side_by_side` is not as often in both, or differs in these columns."""
     same = F.col(_SIDE) == 0
     for name in names:
         one, other = F.col(f"`{name} 1`"), F.col(f"`{name} -1`")
@@ -189,7 +190,8 @@ def _joined_by_now(
     silver: Mapping[str, DataFrame],
     watermark: int | None,
 ) -> DataFrame:
-    """A row waits for its partner until the watermark says that none can come any more.
+    """What a join of streams has given out by now. With `left`, a row without a partner comes out
+    only when the watermark says that none can come any more; until then it waits, and is left out.
 
     (Source: getStateValueWatermark of Spark's StreamingJoinHelper, for bounds that are inclusive.)
     """
@@ -208,7 +210,10 @@ def _joined_by_now(
 
 
 def _are_near(one: Column, other: Column, terms: Column | None) -> Column:
-    """Less, and not as much: or an infinity would be the same as any number, and NaN as well."""
+    """Whether two fractions are the same but for the order of their terms.
+
+    Strictly less: with `<=` an infinity would be the same as any number, and so would NaN.
+    """
     apart = F.abs(one - other)
     near = apart < _NEAR * F.greatest(F.abs(one), F.abs(other))
     if terms is None:

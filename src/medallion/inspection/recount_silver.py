@@ -23,10 +23,10 @@ _MORE, _TAKEN = "_more", "_taken"
 
 
 def compare(spark: SparkSession, config: Config, same: Comparable, found: Recount) -> None:
-    """Find rows of silver and quarantine that bronze has not, or not as often, and rows of bronze
-    that are in neither of them, and no duplicates of one that is.
+    """Find rows of silver and quarantine that bronze does not have, or not as often; and rows of
+    bronze that are in neither table, and are no duplicates of a row that is.
 
-    Columns that are no keys are not looked at.
+    Only the keys are compared, and where a row came from.
     """
     name = same.query.source
     try:
@@ -47,7 +47,7 @@ def compare(spark: SparkSession, config: Config, same: Comparable, found: Recoun
 
 
 def _odd(spark: SparkSession, config: Config, same: Comparable) -> DataFrame:
-    """Where rows came from, which of the two is wrong about them, and how many there are."""
+    """A row a place and fault: where rows came from, what is wrong, and with how many of them."""
     source = config.sources[same.query.source]
     keys = list(source.keys)
     rows = _side_by_side(spark, config, same).repartition(*keys)  # once for both groupings
@@ -63,7 +63,7 @@ def _odd(spark: SparkSession, config: Config, same: Comparable) -> DataFrame:
         )
         for what, count in ((_INVENTED, -more), (_LOST, more))
     ]
-    # Which of its rows a key that is taken leaves out is nobody's business: they are duplicates.
+    # Of the rows of a key that is taken, it does not matter which are left out as duplicates.
     sides[1] = F.when(~(transform.has_identity(keys) & taken), sides[1])
     by_key = by_row.groupBy(*keys).agg(F.array(*sides).alias("_odd"))
     odd = by_key.select(F.explode("_odd").alias("_odd")).where("_odd.rows > 0")
@@ -71,8 +71,8 @@ def _odd(spark: SparkSession, config: Config, same: Comparable) -> DataFrame:
 
 
 def _side_by_side(spark: SparkSession, config: Config, same: Comparable) -> DataFrame:
-    """The rows of all three tables, each with what it is known by: its keys, where it came from
-    and when; with `_more`, 1 in bronze and -1 elsewhere; and with `_taken`, 1 if its key is."""
+    """The rows of all three tables: their keys, where they came from and when; `_more`, 1 for a row
+    of bronze and -1 for others; and `_taken`, 1 for a row that makes its key taken."""
     source = config.sources[same.query.source]
     bronze, silver, quarantine = (
         table_files.rows_at(spark, config.layout.table(name), same.versions[name])
@@ -80,7 +80,7 @@ def _side_by_side(spark: SparkSession, config: Config, same: Comparable) -> Data
     )
     rest = [F.col(column) for column in (*source.silver_origin, INGESTED_AT)]
     made = [*(F.expr(source.silver[key]).alias(key) for key in source.keys), *rest]
-    # The first row of a key went by the watermark, and was set aside for what only came after it.
+    # Rows set aside for these rules had passed the deduplication, or were late: their key is taken.
     rules = [LATE, *noted_rules(config.layout.checkpoint(same.query.name))]
     was_taken = F.arrays_overlap(FAILED_RULES, F.array(*map(F.lit, rules))).cast("int")
     aside = transform.as_wide(quarantine, bronze)

@@ -1,5 +1,5 @@
-"""What tables are made by, and what is refused of it: another definition than that of the rows
-that a table has, and what no stream could keep account of, or do."""
+"""What a table's definition may say: not what its rows were not made by, nothing that gives other
+rows each time it is asked, and nothing that makes several rows of one, or that no stream can do."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from medallion.spark.plans import analyzed, catalyst, expressions, in_full, kind
 
 # Settings that Spark takes from a query's state, whatever the session says.
 _KEPT = ("spark.sql.shuffle.partitions", "spark.sql.streaming.stateStore.providerClass")
-# What Spark takes for the same each time, and is not. To look through a plan takes a call a node:
-# that is done where the SQL has such a word.
+# Functions that Spark takes for deterministic, and that are not. To look through a plan takes a
+# call to Java for each of its nodes, so it is done only where the SQL has such a word.
 _UNTOLD = re.compile(r"\b(aes_encrypt|version)\b", re.IGNORECASE)
 
 
-def refuse_another(
+def refuse_changed(
     config: Config,
     table: str,
     then: Mapping[str, Any],
@@ -34,10 +34,6 @@ def refuse_another(
     """Raise ConfigError where a table is not defined as it was when it was made.
 
     Args:
-        config: which folder is named.
-        table: the table's name.
-        then: what it was made by.
-        now: what the configuration says.
         in_order: the keys whose mappings have to be in the same order as well.
     """
     changed = [
@@ -64,20 +60,21 @@ def _is_same(then: Any, now: Any, in_order: bool) -> bool:
         return False
 
 
-def refuse_fleeting(name: str, found: DataFrame, said: Any) -> None:
+def refuse_nondeterministic(name: str, found: DataFrame, said: Any) -> None:
     """Raise ConfigError where a table would depend on when its rows are read, on chance, or on what
     another table has then.
 
     Args:
-        said: the SQL that it is made by, also in mappings: a plan has lost its timestamp'now'.
+        said: the SQL that it is made by, or mappings of it: in the plan, timestamp'now' has become
+            a constant already.
     """
     plan, patterns = analyzed(found), catalyst(found, "trees.TreePattern")
     found_by = (patterns.CURRENT_LIKE(), patterns.PLAN_EXPRESSION())
-    is_fleeting = any(map(plan.containsPattern, found_by)) or not plan.deterministic()
+    is_found = any(map(plan.containsPattern, found_by)) or not plan.deterministic()
     texts = list(_texts(said))
     if any(map(_UNTOLD.search, texts)):
-        is_fleeting = is_fleeting or any(map(_is_fleeting, expressions(plan)))
-    if is_fleeting or _casts_a_moment(found, plan) or any(map(has_moment, texts)):
+        is_found = is_found or any(map(_is_nondeterministic, expressions(plan)))
+    if is_found or _casts_a_moment(found, plan) or any(map(has_moment, texts)):
         raise ConfigError(
             f"{name} asks for the present moment, for chance or for another table "
             "(current_timestamp, date'today', rand, aes_encrypt without an IV, a subquery): a row "
@@ -86,7 +83,7 @@ def refuse_fleeting(name: str, found: DataFrame, said: Any) -> None:
         )
 
 
-def _is_fleeting(expression: Any) -> bool:
+def _is_nondeterministic(expression: Any) -> bool:
     """Whether it is version(), or encrypts by an initialization vector (IV) that Spark draws."""
     kind = kind_of(expression)
     if kind != "AesEncrypt":
@@ -97,7 +94,8 @@ def _is_fleeting(expression: Any) -> bool:
 
 
 def _casts_a_moment(found: DataFrame, plan: Any) -> bool:
-    """Whether a text becomes a time as in `event_at > 'today'`, of which Spark makes a constant."""
+    """Whether a text such as 'today' is cast to a time (`event_at > 'today'`): Spark makes a
+    constant of that, and would do so now."""
     full = in_full(found, plan)
     return not rule(found, "SpecialDatetimeValues").apply(full).fastEquals(full)
 
@@ -110,12 +108,13 @@ def _texts(said: Any) -> Iterator[str]:
             yield from _texts(each)
 
 
-def refuse_several(name: str, found: DataFrame) -> None:
+def refuse_changed_row_count(name: str, found: DataFrame) -> None:
     """Raise ConfigError where a row becomes several, or none.
 
     Args:
-        found: columns of a table as it is read, and nothing else: window() as well leaves out rows
-            without a time, by a filter that Spark adds.
+        found: columns selected from a table, and nothing else. So any other node of the plan is
+            one that the columns brought in, such as the filter by which window() leaves out rows
+            without a time.
     """
     plan = analyzed(found)
     while plan.children().nonEmpty():

@@ -24,8 +24,8 @@ from medallion.spark.query import Run
 
 
 class ToJudge(NamedTuple):
-    """Rows for a gate; where some of them are to have one `key` alone, it has been seen that the
-    rows in which all columns of that are known do."""
+    """Rows for a gate. Where `key` has columns, it is known already that no two rows have the same
+    values in them (rows with a null among them aside), so the gate need not count that again."""
 
     rows: DataFrame
     key: Sequence[str] = ()
@@ -98,8 +98,8 @@ class Flow(ABC):
         )
 
     def is_to_be_checked(self, settings: str) -> bool:
-        """Whether its settings are to be looked at, or its tables to be made: whoever reads them
-        wants them there, and wrong SQL is to be told, before there are rows.
+        """Whether it has to be started even without work, so that its settings are checked and its
+        tables made: wrong SQL is told before there are rows, and readers find an empty table.
 
         Args:
             settings: a digest of the configuration, as `due.settings_of` makes it.

@@ -15,10 +15,10 @@ _BATCHES = ("offsets", "commits")
 
 
 def repair(checkpoint: Path, targets: Sequence[Path]) -> Path | None:
-    """Take away what is torn and made again: the last batch's end, or its plan.
+    """Remove what is torn and Spark makes again: the commit of the last batch, or its offsets.
 
-    A batch runs again without its end, and what it has written is known by its number. It may be
-    planned anew as long as it has written nothing.
+    Without its commit a batch runs again, and what it has written already is known by its number.
+    Without its offsets it is planned anew, which may be done as long as it has written nothing.
 
     Args:
         targets: the tables that the query writes.
@@ -119,9 +119,10 @@ def _is_written_by_another(checkpoint: Path, targets: Sequence[Path]) -> bool:
 
 
 def refuse_unaccountable(name: str, checkpoint: Path, recorded: int, upstream: Path) -> None:
-    """Raise UsageError where batches are not on record, and what they have read is put away: Spark
-    keeps a hundred plans, and maintenance no commit that is on record as read. An older record, or
-    one that is gone, may lack more.
+    """Raise UsageError where batches are not on record, and what they read cannot be found out.
+
+    Spark keeps the offsets of a hundred batches, and maintenance removes commits once the record
+    says that they were read. An older copy of the record, or none, may lack more batches than that.
 
     Args:
         recorded: the last of its batches that is on record.
@@ -147,10 +148,11 @@ def refuse_unaccountable(name: str, checkpoint: Path, recorded: int, upstream: P
 
 
 def drop(checkpoint: Path) -> None:
-    """Have a query begin anew.
+    """Remove a checkpoint, so that its query begins anew.
 
-    The note of what the table was made by stays: who goes on has to know it, whenever the process
-    dies. And with its metadata gone, what is left is torn as long as it has a batch.
+    The note of the definition by which the table was made stays: should the process die before the
+    query has begun, the next one has to know it. And the metadata goes first: without it, what is
+    left of the batches by then counts as torn, and is removed as well.
     """
     (checkpoint / "metadata").unlink(missing_ok=True)
     for part in sorted(checkpoint.iterdir(), key=lambda each: each.name in _BATCHES):

@@ -1,4 +1,4 @@
-"""The exact path: what a line holds that its columns cannot say, at whatever price."""
+"""The exact path: finds all that a line holds and its columns cannot say, whatever that costs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is JSON, and what its text shows without its values: SQL over a column of text."""
+"""SQL over a column of JSON text: whether it is JSON at all, and what shows without parsing it."""
 
 from __future__ import annotations
 

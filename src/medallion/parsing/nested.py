@@ -1,4 +1,4 @@
-"""What a column loses of a JSON value, which Spark's parser does not tell."""
+"""What a column loses of a JSON value: Spark's parser drops or changes it without a word."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def is_nested(kind: str) -> bool:
 def lacks(json: str, typed: str, kind: T.DataType, depth: int = 0) -> str:
     """SQL: whether some of a JSON text is not in the value that was parsed from it.
 
+    True for a field that the type does not have or that is there twice, for a value of another type
+    or out of its range, and for an object or array where the type has none, at any depth.
+
     Args:
         json: SQL of the value's JSON text (of a string: without its quotes), null for a null.
         typed: SQL of the parsed value.
         kind: the type of `typed`.
-
-    True for a field that the type does not know or that is there twice, a value of another kind
-    or beyond what it can say, and an object or array where the type has none, at any depth.
     """
     if isinstance(kind, T.StructType):
         keys = f"json_object_keys({json})"
@@ -58,10 +58,12 @@ def lacks(json: str, typed: str, kind: T.DataType, depth: int = 0) -> str:
 def nested_astray(
     json: str, exact: str, typed: str, kind: T.DataType, depth: int = 0
 ) -> str | None:
-    """SQL: whether a value within a nested one became another than its text says; None if none can.
+    """SQL: whether a value within a nested one was changed by the parser, such as a number that was
+    rounded; None if none can be. A value that is missing is found by `lacks`.
 
-    Args: those of `lacks`, and `exact`, SQL of the same value as VARIANT. What a type cannot hold
-    at all is not meant: that is missing there.
+    Args:
+        json, typed, kind: as `lacks` has them.
+        exact: SQL of the same value as VARIANT.
     """
     if isinstance(kind, T.StructType):
         inner = [
@@ -101,7 +103,7 @@ def _any(items: str, item: str, others: str, other: str, test: str) -> str:
 
 
 def astray(json: str, typed: str, kind: str) -> str | None:
-    """SQL: whether a plain value became another one than the text says; None where none does."""
+    """SQL: whether the parser changed a value that is not nested; None where it never does."""
     if kind in ("double", "float"):
         return f"abs({typed}) = double('infinity')"  # 1e400: JSON has no infinite numbers
     if kind == "timestamp":
@@ -114,8 +116,8 @@ def astray(json: str, typed: str, kind: str) -> str | None:
 def is_rounded(exact: str, text: str) -> str:
     """SQL: whether a text is, or holds, a number that the line, `value`, says more exactly.
 
-    What the whole line is searched for are steps of the exact path: asked of each text anew, that
-    would take as often as long as there are items in a list.
+    Searches of the whole line (`_is_huge` and its like) are steps of the exact path, made once:
+    here they would be made again for every item of a list.
 
     Args:
         exact: SQL of the field of the line as VARIANT, which keeps 38 digits.

@@ -1,4 +1,4 @@
-"""The plain path: a line that is written in its own way, and that tests still show to be whole."""
+"""The plain path: lines that are written otherwise than most, and simple tests show to be whole."""
 
 from __future__ import annotations
 

@@ -27,11 +27,12 @@ def struct(columns: Mapping[str, str]) -> str:
 
 
 def with_steps(steps: Mapping[str, str], then: str, kind: str) -> str:
-    """SQL: an expression of some type that may use each step by its name, as each may those before.
+    """SQL: an expression of type `kind` that may use each step by its name; so may later steps.
 
-    Columns would do as well. But lambdas Spark interprets, and columns it compiles: this much code
-    for seconds, in each session, although few lines need it or none. (`transform` would read nicer,
-    but it works out its type, and so that of all within, anew for each line.)
+    The steps are arguments of lambdas, and not columns: Spark would compile columns, which for this
+    much code takes seconds in each session, though few lines need it or none. Lambdas it
+    interprets. (`transform` would read nicer than `aggregate`, but for each line it works out its
+    type anew, and so that of all within.)
     """
     for name, value in reversed(list(steps.items())):
         then = f"aggregate(array({value}), cast(null as {kind}), (nothing, {name}) -> {then})"

@@ -1,7 +1,8 @@
-"""Times and dates: which texts and numbers are one, and which of them at a glance.
+"""Times and dates: which texts and numbers are one, and which of them can be told quickly.
 
-Years 1 to 9999, microseconds at most. Of the rest Spark cuts digits off, counts days or takes a
-month for a time, and what reads its tables cannot say all years; so all of that is rescued.
+Times are of the years 1 to 9999, with microseconds at most. Everything else is rescued: Spark would
+cut digits off, take a number for days, or a month for a time, and other readers of its tables
+cannot show every year.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from medallion.schema.inference import ddl, infer
 from medallion.schema.names import acceptable
 
 _NAMES_SHOWN, _NAME_SHOWN = 10, 100  # so many, and so many characters of each
-# What a schema is made from goes through one task to the driver, and there through memory.
+# The rows that a schema is inferred from go through one task to the driver's memory.
 _LINES, _BYTES = 10_000, 8 * 2**20
 
 
@@ -48,12 +48,13 @@ class Schema:
     def _take_over(self, bronze: Path) -> None:
         """Add the columns of bronze's table that no version has: somebody has put back older ones.
 
-        Learned once more, such a column might get another type, and no batch could be written.
+        Else such a column would be learned once more, maybe with another type than the table has,
+        and no batch could be written.
         """
         known = registry.read(self._folder)
         there = _columns_of(bronze, self._source.origin)
         new = _without(there, known[-1].columns if known else {})
-        # A table that is made before the first file tells its fields has the hints, and no others.
+        # A table that was made before the first row had any fields has the hints alone.
         if _without(new, {} if known else self._hints):
             registry.add(self._folder, new, "as bronze's table has it")
 
@@ -107,8 +108,8 @@ class Schema:
 def sample(rows: DataFrame, column: str, most_bytes: int = _BYTES) -> list[str]:
     """The first texts of a column: 10,000 or 8 MiB, whichever is less; no longer one is among them.
 
-    Their lengths are looked at first. Just those texts are fetched then: a mere limit takes as many
-    rows of several partitions at once, and throws away what is too much of them.
+    Their lengths are fetched first, and then just the texts that fit. A mere `limit` would fetch as
+    many rows from each of several partitions, and only then throw away what is too much.
     """
     numbered = rows.select(
         F.col(column).alias("text"),

@@ -27,12 +27,12 @@ _DATED = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 def infer(lines: Iterable[str]) -> dict[str, str]:
     """Columns with their Spark types from JSON objects, sorted by name; other lines say nothing.
 
-    Whole numbers become long, double where others are among them, and string where those cannot say
-    them; texts that are all times with a whole date become timestamp; fields of several kinds
-    become string; nested ones become struct and array. Fields that are always null or empty are
-    left out, for they may yet be anything, and so are nested ones that no table can hold: too deep
-    or wide, or with names that are not plain. Of names that differ in case alone the one that most
-    lines have is taken: Spark knows them as one.
+    Whole numbers become long, with fractions among them double, and string where that cannot hold
+    one of them exactly. Texts that are all times with a whole date become timestamp. Fields with
+    values of several types become string, nested ones struct and array. Left out are fields that
+    are always null or empty, for they may yet be anything, and nested ones that no table can hold:
+    too deep or wide, or with names that are not plain. Of names that differ in case alone, which
+    are one to Spark, the one that most lines have is taken.
     """
     fields: dict[str, _Seen] = {}
     for row in _rows(lines):

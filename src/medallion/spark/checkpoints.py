@@ -118,7 +118,6 @@ def first_definition(
     Spark compares the types of the state's columns with the query's, and not their meaning.
 
     Args:
-        checkpoint: the query's.
         definition: what it is defined as now.
         has_written: whether its first batch has, which may have been cut off then.
     """

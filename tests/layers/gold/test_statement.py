@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from medallion.config.model import GoldTable, OutputMode, Statement
 from medallion.errors import ConfigError
-from medallion.layers.definition import refuse_fleeting
+from medallion.layers.definition import refuse_nondeterministic
 from medallion.layers.gold import statement
 
 EVENT, OTHER = "silver_event", "silver_activity"
@@ -110,9 +110,11 @@ def test_what_would_depend_on_when_a_row_came_in(spark: SparkSession, condition:
     stream = spark.readStream.format("rate").load()
     stream = stream.selectExpr("timestamp as event_at", "string(value) as device")
     for right in RIGHT:
-        refuse_fleeting("gold.t", stream.where(right), {"where": right})
+        refuse_nondeterministic("gold.t", stream.where(right), {"where": right})
     with pytest.raises(ConfigError, match=r"gold\.t asks for the present moment, for chance"):
-        refuse_fleeting("gold.t", stream.where(condition).groupBy().count(), {"where": condition})
+        refuse_nondeterministic(
+            "gold.t", stream.where(condition).groupBy().count(), {"where": condition}
+        )
 
 
 def test_groups_are_not_appended(spark: SparkSession) -> None:

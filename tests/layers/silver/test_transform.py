@@ -100,13 +100,13 @@ def test_a_rule_that_would_stop_at_the_row_that_it_is_for(spark: SparkSession, b
     suites = {"bronze": {}, "silver": {"fits": "id IS NULL", "r": broken}}
     told = (config, config.sources["event"], suites, {"bronze": rows, "silver": rows})
     if broken in FIT:
-        rules.refuse_forced(*told)
+        rules.refuse_implicit_casts(*told)
         assert rows.select(F.expr(broken)).collect()
     else:
         with pytest.raises(PySparkException, match=r"CAST_INVALID|CANNOT_PARSE|INVALID_FORMAT"):
             rows.select(F.expr(broken)).collect()
         with pytest.raises(ConfigError, match=r"the rule r of silver\.event takes id, a string"):
-            rules.refuse_forced(*told)
+            rules.refuse_implicit_casts(*told)
 
 
 @pytest.mark.parametrize("layer", ["bronze", "silver"])

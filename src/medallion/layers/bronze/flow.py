@@ -81,12 +81,12 @@ class Bronze(Flow):
             )
 
     def _recover(self, writer: Writer, recorded: int) -> None:
-        """Go on without a checkpoint that is gone, torn or of no use: the source knows what was
-        taken in.
+        """Make a new checkpoint where it is gone, torn or of no use: the source knows what was
+        taken in. The numbers of batches go on, for they are on record.
 
-        The plan of its last batch may be made again where it is the same then: files were handed
-        over in an order, and of messages more may have come. The numbers of batches go on, for they
-        are on record.
+        Torn offsets of the last batch are planned anew where that gives the same batch: always for
+        files, which were handed over in an order; for messages, of which more may have come, only
+        if the batch has written nothing.
         """
         layout = self.config.layout
         checkpoint, bronze = layout.checkpoint(self.name), layout.table(self.name)
@@ -114,8 +114,8 @@ class Bronze(Flow):
     def settle(self, since: int) -> dict[str, Any]:
         """The lines that landed in the batches after `since`."""
         batches = self.ran.batches_to_settle(since)
-        known = self._lines_borne_out(since + 1)
-        # The record of a run that was cut off is lost.
+        known = self._confirmed_lines(since + 1)
+        # What a process that was cut off had counted is lost.
         lost = [batch for batch in batches if batch not in known]
         lines = sum(known[batch] for batch in batches if batch in known)
         if lost:
@@ -123,9 +123,9 @@ class Bronze(Flow):
             lines += sum(opened.recount(batch) for batch in lost)
         return {"rows_in": lines, "first_batch": since + 1, "last_batch": batches.stop - 1}
 
-    def _lines_borne_out(self, first: int) -> Mapping[int, int]:
-        """The lines that the engine counted in each batch from `first` on, less those batches of
-        which the table's log says otherwise: on a cluster, what is computed twice counts twice."""
+    def _confirmed_lines(self, first: int) -> Mapping[int, int]:
+        """The lines that Spark counted in each batch from `first` on, without the batches for which
+        the table's log has another number: on a cluster, what is computed twice counts twice."""
         lines = self._writer.lines if self._writer else {}
         for batch in list(lines):  # a batch may be adding to it
             if batch < first:

@@ -58,17 +58,18 @@ class Writer:
         tables.create(self._table, self._schema.table_json(), self._properties)
 
     def enter_after(self, recorded: int, ended: int) -> None:
-        """Enter all batches after one in the ledger whose rows are in bronze, before the source is
-        looked at: a file that has gone since would be taken for never read, and another one under
-        its name for the first.
+        """Enter in the ledger all batches after one whose rows are in bronze.
 
-        A run died before its ledger was written, or the ledger is an older copy. Maintenance may
-        have removed commits since, or their files, but never those of a batch that is not in
-        `ops.runs`. So what the log does not tell was written before the first batch that it tells
-        of. As a batch of before that one it is settled, as it was.
+        They are not in it where a run died before it wrote its ledger, or where the ledger is an
+        older copy. This has to be done before the source is looked at: a file that has gone since
+        would be taken for one that was never read, and another one under its name for the first.
+
+        Maintenance may have removed commits since, or their files, but only those of batches that
+        are in `ops.runs`. So the rows that the log does not tell of are those of batches before the
+        first one that it does tell of; they are entered as a batch before that, which is on record.
 
         Args:
-            recorded: the last batch that is on record.
+            recorded: the last batch that is in the ledger, or on record where there is no ledger.
             ended: the last one that has ended.
         """
         can_be_counted = self.source.last_in_ledger is not None

@@ -14,7 +14,7 @@ from medallion.config.queries import Query
 from medallion.lakehouse import tables
 from medallion.lakehouse.text import Say, counted
 from medallion.layers import recovery
-from medallion.layers.definition import refuse_another, refuse_fleeting, refuse_unstreamable
+from medallion.layers.definition import refuse_changed, refuse_nondeterministic, refuse_unstreamable
 from medallion.layers.flow import Flow, ToJudge
 from medallion.layers.gold import statement
 from medallion.layers.gold.transform import aggregate, has_place, joined
@@ -42,7 +42,7 @@ class Gold(Flow):
 
         Raises:
             ConfigError: the table was made by another definition, which would be mixed with this
-                one; or what it is made of says something else when it is counted again, or alone.
+                one; or its SQL is not deterministic, or cannot be counted group by group.
             UsageError: its rows are appended, and its checkpoint is gone or torn; or merged, and
                 it is gone.
         """
@@ -50,7 +50,7 @@ class Gold(Flow):
         checkpoint = layout.checkpoint(self.name)
         target = layout.table(self.name)
         now = definition_of(self.table)
-        self._refuse_another(checkpoint, target, now)
+        self._refuse_changed(checkpoint, target, now)
         if table.output_mode == "append":  # a new checkpoint would append all of it again
             recovery.refuse_lost(self.name, checkpoint, [target], recorded)
         elif why := recovery.find_mismatch(checkpoint, [target]):
@@ -60,7 +60,7 @@ class Gold(Flow):
         stream = self._stream()
         result = made_of(self.spark, self.config, table, stream)
         where = f"{self.config.conf_dir / 'pipeline.yaml'}: {self.name}"
-        refuse_fleeting(where, result, now)
+        refuse_nondeterministic(where, result, now)
         if table.output_mode == "update":
             refuse_unmergeable(where, result)
         if checkpoints.last_begun(checkpoint) < 0:
@@ -82,7 +82,7 @@ class Gold(Flow):
         self.run = query.start(writer, self.name, checkpoint, trigger, sink)
         return self.run
 
-    def _refuse_another(self, checkpoint: Path, target: Path, now: dict[str, Any]) -> None:
+    def _refuse_changed(self, checkpoint: Path, target: Path, now: dict[str, Any]) -> None:
         """Raise an error where the table has rows by another definition, or by who knows which."""
         is_merged = self.table.output_mode == "update"
         if not is_merged:
@@ -93,9 +93,9 @@ class Gold(Flow):
             has_written = tables.row_count(target) > 0
         is_made = checkpoints.last_committed(checkpoint) >= 0 or has_written
         if not is_made and checkpoints.noted(checkpoint, "definition") not in (None, now):
-            recovery.drop(checkpoint)  # of a batch that failed, with state of its types
+            recovery.drop(checkpoint)  # its first batch failed, and left state of other types
         then = checkpoints.first_definition(checkpoint, now, has_written)
-        refuse_another_definition(self.config, self.table, then)
+        refuse_changed_definition(self.config, self.table, then)
 
     def _stream(self) -> dict[str, DataFrame]:
         """The silver tables that it reads, by source."""
@@ -112,11 +112,11 @@ class Gold(Flow):
         return found
 
     def settle(self, since: int) -> dict[str, Any]:
-        """The rows that the batches read; nobody balances them, so those of a run that was cut off
-        are left out.
+        """The rows that the batches read. They are in no balance: batches whose figures are lost,
+        as those of a run that was cut off, are left out.
 
-        Rows that came too late for a join are told, and on record until a refresh takes them up;
-        of a batch that was cut off nobody knows, so that it counts as one.
+        Rows that came too late for a join are told, and stay on record until a refresh takes them
+        in. Whether a batch whose figures are lost had any nobody knows, so it counts as one row.
         """
         batches = self.ran.batches
         ended = self.ran.batches_to_settle(since)
@@ -135,8 +135,8 @@ class Gold(Flow):
         }
 
     def to_judge(self, files: Sequence[Path] | None) -> ToJudge:
-        """All rows: complete mode writes the whole table, and a merge rewrites files. It is small,
-        and a gate asks it several times."""
+        """All rows, whatever the files: complete mode writes the whole table, and a merge rewrites
+        files of older rows."""
         return ToJudge(table_files.rows_at(self.spark, self.config.layout.table(self.name)))
 
 
@@ -163,18 +163,18 @@ def definition_of(table: GoldTable) -> dict[str, Any]:
     }
 
 
-def refuse_another_definition(config: Config, table: GoldTable, then: Mapping[str, Any]) -> None:
+def refuse_changed_definition(config: Config, table: GoldTable, then: Mapping[str, Any]) -> None:
     """Raise ConfigError where a table was made by another definition than the configuration's, or
-    silver by another time than what its windows, or its pairs, would go by from now on."""
+    its silver table by another event time than the one that windows and joins would now go by."""
     if not isinstance(table.made, Statement):
         for source in table.sources:
             checkpoint = config.layout.checkpoint(f"silver.{source}")
             made = checkpoints.noted(checkpoint, "definition") or {}
             time = {"event_time": config.sources[source].event_time}
-            refuse_another(config, f"silver.{source}", time | made, made | time)
-    # State knows a measure, and a key of a join, by its place.
+            refuse_changed(config, f"silver.{source}", time | made, made | time)
+    # Spark's state knows measures, and the keys of a join, by their order.
     in_order = () if table.output_mode == "update" else ("measure", "on")
-    refuse_another(config, f"gold.{table.name}", then, definition_of(table), in_order)
+    refuse_changed(config, f"gold.{table.name}", then, definition_of(table), in_order)
 
 
 def _rows_without(time: str) -> Column:

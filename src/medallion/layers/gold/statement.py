@@ -38,9 +38,6 @@ def result(
     """What the statement makes of silver's rows; of streams, if it is one for a stream.
 
     Args:
-        spark: the session.
-        table: the table of gold.
-        made: its statement.
         rows: the silver tables that it names, by their sources' names.
 
     Raises:

@@ -18,10 +18,10 @@ _FRAME = "_window"
 def aggregate(rows: DataFrame, event_time: str, made: Aggregate) -> DataFrame:
     """One row a group of silver's rows: the group's columns, then the measures."""
     if made.session is None:
-        return aggregated(windowed(rows, event_time, made), made.groups, made.measure)
+        return per_group(windowed(rows, event_time, made), made.groups, made.measure)
     # A session is known when its rows are together: its ends are no columns to group by.
     framed = rows.withColumn(_FRAME, F.session_window(event_time, made.session.text))
-    sessions = aggregated(framed, (_FRAME, *made.group_by), made.measure)
+    sessions = per_group(framed, (_FRAME, *made.group_by), made.measure)
     ends = zip(("start", "end"), WINDOW, strict=True)
     return sessions.select(
         *(F.col(f"{_FRAME}.{end}").alias(name) for end, name in ends),
@@ -46,7 +46,7 @@ def windowed(rows: DataFrame, event_time: str, made: Aggregate) -> DataFrame:
     )
 
 
-def aggregated(rows: DataFrame, groups: Sequence[str], measure: Mapping[str, str]) -> DataFrame:
+def per_group(rows: DataFrame, groups: Sequence[str], measure: Mapping[str, str]) -> DataFrame:
     """One row a group: the group's columns, then the measures.
 
     Args:

@@ -14,19 +14,14 @@ from pyspark.sql.types import MapType, VariantType
 
 from medallion.config.model import Aggregate, Config, GoldTable
 from medallion.errors import ConfigError
-from medallion.layers.gold.transform import aggregated, windowed
+from medallion.layers.gold.transform import per_group, windowed
 from medallion.spark.plans import analyzed, catalyst
 from medallion.spark.types import holds
 
 
 def refuse_unmergeable(name: str, found: DataFrame) -> None:
-    """Raise ConfigError where a group's row is made of other groups as well, or a group has several
-    rows or none: counted by itself, it would not be what the whole table says of it.
-
-    Args:
-        name: the file and the table.
-        found: the table's rows.
-    """
+    """Raise ConfigError where a group's row depends on other groups, or a group has several rows or
+    none: counted by itself, it would come out otherwise than in the whole table."""
     plan, patterns = analyzed(found), catalyst(found, "trees.TreePattern")
     if plan.containsPattern(patterns.WINDOW()) or plan.containsPattern(patterns.GENERATE()):
         raise ConfigError(
@@ -38,8 +33,9 @@ def refuse_unmergeable(name: str, found: DataFrame) -> None:
 class Merge:
     """Counts anew the groups that a batch touched, and puts them in the place of the old ones.
 
-    No state is kept, so late rows need no second way in; and a batch that runs twice gives the
-    same table. Silver may be ahead of the batch: the later batch counts the same once more.
+    They are counted from silver's table and not from state, so late rows are counted like others,
+    and a batch that runs twice gives the same table. Silver may have rows of later batches already:
+    those are counted with this one, and once more, with the same result, when their turn comes.
     """
 
     def __init__(self, spark: SparkSession, config: Config, table: GoldTable) -> None:
@@ -57,7 +53,7 @@ class Merge:
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Merge one batch of silver's rows, `touched`."""
         keys = self._made.groups
-        # Of what has no groups nothing else asks for the batch, and its rows would not be counted.
+        # Without groups nothing else reads the batch, and Spark would count no rows of it as read.
         if not keys and not batch.count():
             return
         touched = batch.select(*keys).distinct().persist()
@@ -66,7 +62,7 @@ class Merge:
             if self._made.window:
                 silver = _within(silver, touched, self._event_time)
             rows = windowed(silver, self._event_time, self._made)
-            fresh = aggregated(_matching(rows, touched, keys), keys, self._made.measure)
+            fresh = per_group(_matching(rows, touched, keys), keys, self._made.measure)
             _replace(self._spark, self._target, fresh, keys)
         finally:
             touched.unpersist()

@@ -57,7 +57,7 @@ class Publish(Flow):
         """
         self._refuse_lost(recorded)
         rows, now = self._look()
-        self._refuse_another(now)
+        self._refuse_changed(now)
         if trigger is None:
             return None
         told = rows.observe(_PUBLISHED, F.count(F.lit(1)).alias("rows"))
@@ -101,7 +101,11 @@ class Publish(Flow):
         return rows, {"columns": told, **self._output.look(columns)}
 
     def _refuse_lost(self, recorded: int) -> None:
-        """Raise UsageError where nobody knows what was published, or what has changed since."""
+        """Raise UsageError where nobody knows what was published, or what has changed since.
+
+        The offsets of a batch say which changes are in it. One whose files are out already, or that
+        is on record, could come to hold others without them.
+        """
         begun, last = checkpoints.last_begun(self._checkpoint), self._output.last_batch
         torn = checkpoints.torn(self._checkpoint)
         is_plan = torn is not None and torn.parent.name == "offsets"
@@ -116,12 +120,10 @@ class Publish(Flow):
             if read.version and not log.can_tell_changes(self._gold, read.version):
                 self._refuse(f"what {self.upstream[0]} has changed since is not kept any more")
 
-    def _refuse_another(self, now: Mapping[str, str]) -> None:
-        then = checkpoints.noted(self._checkpoint, _DEFINITION)
-        done = max(checkpoints.last_committed(self._checkpoint), self._output.last_batch)
-        if then is None or done < 0:
-            checkpoints.note(self._checkpoint, _DEFINITION, dict(now))
-        elif then != now:
+    def _refuse_changed(self, now: Mapping[str, str]) -> None:
+        has_written = self._output.last_batch >= 0
+        then = checkpoints.first_definition(self._checkpoint, dict(now), has_written)
+        if then != now:
             was = [f"{key} {then.get(key)!r}" for key in now if then.get(key) != now[key]]
             self._refuse(f"it was published so far with {', '.join(was)}")
 

@@ -1,4 +1,4 @@
-"""What silver's rows get from a reference, and the rules that can only be judged with it."""
+"""The columns that silver's rows get from a reference, and the rules that name one of them."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _NOTE, _RULES = "reference", "reference_rules"
 class Enrichment:
     """The reference of one source, beside its silver's query.
 
-    What a batch takes is kept beside the checkpoint. So a reference that has not changed is not
-    read again; and a batch that was cut off between its two tables ends with what it began with,
-    for by another one a row might go to both of them, or to neither.
+    A batch reads a copy of it, which is kept beside the checkpoint. So a reference that has not
+    changed is not read again; and a batch that was cut off between its two tables ends with the
+    copy that it began with, for by another one a row might go to both tables, or to neither.
 
     Attributes:
-        rules: the names of those that name a column of it, and of those that once did.
+        rules: the names of the rules about its columns, those that were dropped since among them.
     """
 
     def __init__(
@@ -47,11 +47,11 @@ class Enrichment:
         """For a source that has one.
 
         Args:
-            rules: of its silver, those that name a column of the reference.
-            others: the names of those that do not, and of bronze's.
+            rules: the rules of silver that name a column of the reference.
+            others: the names of all other rules, bronze's among them.
 
         Raises:
-            ConfigError: a name is, or was, that of a rule of either kind.
+            ConfigError: a rule of either kind has a name that one of the other kind has, or had.
         """
         assert source.enrich, f"{source.name} has no reference"
         self._enrich: Enrich = source.enrich
@@ -75,7 +75,7 @@ class Enrichment:
         self._kinds: Mapping[str, str] = {}
 
     def keep_rules(self) -> None:
-        """Note the names of the rules: rows are in quarantine for them whatever they are later."""
+        """Note the names of the rules, for rows stay in quarantine under them."""
         checkpoints.note(self._checkpoint, _RULES, {"names": self.rules, "others": self._others})
 
     @property
@@ -84,9 +84,9 @@ class Enrichment:
         return self._enrich.file
 
     def blank(self, rows: DataFrame) -> DataFrame:
-        """Rows as if nothing were in the reference: for the columns that they get.
+        """The rows joined to an empty reference, which have the columns that all will have.
 
-        The key has the type of theirs from then on.
+        From then on, the reference's key has the type of theirs.
 
         Raises:
             ConfigError: nothing can be looked up by a column of that type.
@@ -108,7 +108,8 @@ class Enrichment:
         return self._joined(rows, copy)
 
     def of_now(self, rows: DataFrame) -> DataFrame:
-        """Rows that no batch writes, with the reference as it is now; raises as `of_batch` does."""
+        """Rows outside of a batch (late ones) with the reference as it is now; raises as `of_batch`
+        does."""
         with self._named():
             return self._joined(rows, self._look().rows())
 
@@ -169,5 +170,5 @@ class Enrichment:
 
 
 def noted_rules(checkpoint: Path) -> tuple[str, ...]:
-    """The names of the rules that rows were set aside for by what a reference said of them."""
+    """The names of the rules about a reference's columns that rows may have been set aside for."""
     return tuple((checkpoints.noted(checkpoint, _RULES) or {}).get("names", ()))

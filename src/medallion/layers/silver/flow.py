@@ -19,16 +19,16 @@ from medallion.lakehouse import tables
 from medallion.lakehouse.text import Say, counted
 from medallion.layers import recovery
 from medallion.layers.definition import (
-    refuse_another,
-    refuse_fleeting,
-    refuse_several,
+    refuse_changed,
+    refuse_changed_row_count,
+    refuse_nondeterministic,
     refuse_unstreamable,
 )
 from medallion.layers.flow import Flow, ToJudge
-from medallion.layers.silver import judged, late, rules, transform
-from medallion.layers.silver.accounts import Accounts, rows_observed
+from medallion.layers.silver import late, rules, transform, unique_keys
+from medallion.layers.silver.backpressure import Backpressure
+from medallion.layers.silver.batch_rows import BatchRows, rows_observed
 from medallion.layers.silver.enrichment import Enrichment
-from medallion.layers.silver.pace import Pace
 from medallion.layers.silver.rules import Check
 from medallion.layers.silver.writer import Writer
 from medallion.spark import checkpoints, query
@@ -45,11 +45,12 @@ class Silver(Flow):
         super().__init__(spark, config, query, say)
         self._checkpoint = config.layout.checkpoint(self.name)
         self._tables = [*map(config.layout.table, self.targets)]  # silver's and its quarantine
-        # With the rules as they were when it started.
+        # The rules that the query has started with, and the source with where they send late rows.
         self._check: Check | None = None
-        self._begun, self._is_ending = self.source, False
+        self._begun = self.source
+        self._is_ending = False  # it only ends what was cut off, by rules that hold no more
         self._enrichment: Enrichment | None = None
-        self._pace: Pace | None = None  # of a query that stays on
+        self._backpressure: Backpressure | None = None  # of a query that stays on
         self._unmatched: dict[int, int] = {}  # rows that the reference has none for, by batch
 
     def start(self, trigger: Mapping[str, Any] | None, recorded: int) -> Run | None:
@@ -57,7 +58,7 @@ class Silver(Flow):
 
         Raises:
             ConfigError: the table has other keys or columns, its suite does not guard the
-                watermark, or a rule cannot be judged of each row.
+                watermark, or a rule cannot be judged row by row.
             UsageError: its checkpoint is gone or torn.
         """
         source, checkpoint = self.source, self._checkpoint
@@ -68,11 +69,11 @@ class Silver(Flow):
         self._refuse_columns(bronze)
         rows = check(bronze)
         whole = self._enrichment.blank(rows) if self._enrichment else rows
-        rules.refuse_unfit(self.config, source, begun, bronze, rows, whole)
+        rules.refuse_unfit_rules(self.config, source, begun, bronze, rows, whole)
         kept = transform.good(whole, source.in_silver)
         self._refuse_inexact(kept)
         self._make_tables(kept, transform.broken(rows))
-        self._refuse_another(kept)
+        self._refuse_changed(kept)
         self.tell_kept_settings()
         self._note_rules(begun)
         if not (self._enrichment and self._enrichment.rules):  # by which any row may yet be broken
@@ -83,18 +84,18 @@ class Silver(Flow):
             return None
         stopping = Event()
         # A night is settled afterwards: it reads all there is in one batch.
-        self._pace = None if "availableNow" in trigger else Pace(recorded, stopping)
+        self._backpressure = None if "availableNow" in trigger else Backpressure(recorded, stopping)
         if self._is_ending:  # by rules that are not to be gone on by
             trigger = query.trigger(query.AVAILABLE_NOW)
-        write = Writer(self.config, source, check, self._enrichment, self._pace)
+        write = Writer(self.config, source, check, self._enrichment, self._backpressure)
         self._unmatched = write.unmatched
         writer = unique.writeStream.outputMode("append")
         self.run = query.start(writer, self.name, checkpoint, trigger, Sink(write, stopping))
         return self.run
 
     def _take_up_rules(self, recorded: int) -> tuple[dict[str, Any], Check]:
-        """The rules to go by, as a document and as a check: those of a batch that was cut off hold
-        until it has ended."""
+        """The rules to go by, as a document and as a check; a batch that was cut off ends by those
+        that it began with."""
         source = self.source
         now = rules.rules_of(self.config, source)
         begun = rules.begun_with(self.config, source, now, recorded, self.say)
@@ -110,42 +111,47 @@ class Silver(Flow):
     def _bronze(self) -> DataFrame:
         return (
             self.spark.readStream.format("delta")
-            # Whole versions a batch: so the rows of a batch can be found again, by their versions,
-            # when the watermark has dropped some. The first batch reads the table as it is then.
+            # A batch takes whole versions: so its rows can be read again by their versions when the
+            # watermark has dropped some. The first batch reads the table as it is by then.
             .option("maxFilesPerTrigger", 2**31 - 1)
             .load(str(*self.read_from))
         )
 
     def _refuse_columns(self, bronze: DataFrame) -> None:
-        """Each row of bronze has to give one of silver, and the same one whenever it is read."""
+        """Refuse columns by which a row of bronze would not give just one row of silver, and the
+        same one whenever it is read."""
         made = bronze.select(*map(F.expr, self.source.silver.values()))
         where = f"{self.config.conf_dir / 'pipeline.yaml'}: sources.{self.source.name}.silver"
-        refuse_fleeting(where, made, self.source.silver)
-        refuse_several(where, made)
+        refuse_nondeterministic(where, made, self.source.silver)
+        refuse_changed_row_count(where, made)
 
     def _make_tables(self, good: DataFrame, broken: DataFrame) -> None:
         for name, table, rows in zip(self.targets, self._tables, (good, broken), strict=True):
             tables.create(table, rows.schema.json(), self.config.properties(name))
 
     def _note_rules(self, begun: dict[str, Any]) -> None:
-        """A batch that is cut off goes by them to its end, whatever the suites say by then."""
+        """Keep the rules: a batch that is cut off ends by them, whatever the suites say by then."""
         checkpoints.note(self._checkpoint, "rules", begun)
         if self._enrichment:
             self._enrichment.keep_rules()
 
-    def _refuse_another(self, good: DataFrame) -> None:
-        """Spark knows a key again by its place among the keys, and Delta a column by its type; and
-        of a column that is two things in one table, nobody could tell which row has which."""
+    def _refuse_changed(self, good: DataFrame) -> None:
+        """Refuse other keys and columns than the table was made with.
+
+        Spark's state knows keys by their order, and Delta columns by their types; and of a column
+        with two expressions in one table, nobody could tell which row was made by which.
+        """
         now = definition_of(self.source)
         has_written = recovery.has_begun_to_write(self._checkpoint, self._tables)
         then = checkpoints.first_definition(self._checkpoint, now, has_written)
         there = self.spark.read.format("delta").load(str(self._tables[0]))
         columns = [{f"column {c}": kind for c, kind in rows.dtypes} for rows in (there, good)]
         now = {key: it for key, it in now.items() if key in then}  # others are columns that are new
-        refuse_another(self.config, self.name, then | columns[0], now | columns[1])
+        refuse_changed(self.config, self.name, then | columns[0], now | columns[1])
 
     def _refuse_inexact(self, good: DataFrame) -> None:
-        """Spark's state knows a key by its bytes, and 0.0 and -0.0 are one to a query."""
+        """Refuse fractions as keys: 0.0 and -0.0 are the same to SQL, and two keys to Spark's
+        state, which compares bytes."""
         types = {field.name: field.dataType for field in good.schema}
         if inexact := [k for k in self.source.keys if holds(types[k], FloatType, DoubleType)]:
             raise ConfigError(
@@ -161,11 +167,11 @@ class Silver(Flow):
             MedallionError: rows of bronze are lost.
         """
         batches = self.ran.batches_to_settle(since)
-        accounts = Accounts(self.spark, self.config, self.source, batches)
+        logged = BatchRows(self.spark, self.config, self.source, batches)
         rows = duplicates = admitted = unmatched = 0
         for number in batches:
-            settled = self._settle(accounts, number)
-            rows += accounts.rows_read(number)
+            settled = self._settle(logged, number)
+            rows += logged.rows_read(number)
             admitted += settled.late
             duplicates += settled.duplicates
             unmatched += settled.unmatched
@@ -184,11 +190,12 @@ class Silver(Flow):
 
     def release(self, batch: int) -> None:
         """The batches up to this one are on record: the query may go on."""
-        if self._pace:
-            self._pace.settled(batch)
+        if self._backpressure:
+            self._backpressure.settled(batch)
 
     def _unmatched_in(self, batches: range, late: int) -> int | None:
-        """The rows without a partner; None where a process that was cut off knew how many."""
+        """The rows without a partner in the reference; None where they were counted by a process
+        that was cut off."""
         for number in list(self._unmatched):  # a batch may be adding to it
             if number < batches.start:
                 del self._unmatched[number]  # it is on record
@@ -200,34 +207,32 @@ class Silver(Flow):
         assert self._enrichment, f"{self.name} has no reference"
         return f"{counted(unmatched, 'row')} without a partner in {self._enrichment.name}"
 
-    def _settle(self, accounts: Accounts, number: int) -> late.Settled:
-        """The late rows and the duplicates of one batch, by the engine's record if it is right."""
+    def _settle(self, logged: BatchRows, number: int) -> late.Settled:
+        """The late rows and the duplicates of one batch, which is read again only if it has any
+        late ones, or Spark's figures of it are lost or not those of the logs."""
         assert self._check is not None, f"{self.name} was not started"
-        if not accounts.rows_dropped(number):
+        if not logged.rows_dropped(number):
             return late.Settled(0, 0)
-        known = accounts.borne_out(self.ran.batches.get(number))
+        known = logged.confirmed(self.ran.batches.get(number))
         if known and not known.late:
             return late.Settled(0, known.duplicates)
         batch = late.RereadBatch(
             self.spark, self.config, self._begun, number, self._check, self._enrichment
         )
-        if known and (settled := batch.settle_late(known.late)):
-            return replace(settled, duplicates=settled.duplicates + known.duplicates)
-        recounted = batch.settle_late(None)
-        assert recounted is not None, "nothing is held against it"
-        return replace(recounted, duplicates=recounted.duplicates + batch.duplicates_on_time())
+        return batch.settle(known)
 
     def to_judge(self, files: Sequence[Path] | None) -> ToJudge:
-        """The new rows, and with them older ones that have the key of a new one, if there are any:
-        so a gate of unique keys holds for the whole table."""
+        """The new rows, and with them the older ones that have the key of a new one, if there are
+        any: so a gate that asks for unique keys holds for the whole table."""
         new, key = super().to_judge(files).rows, self.source.keys
         table = self.config.layout.table(self.name)
-        if judged.are_one_a_key(table, files, key, self.source.event_time):
+        if unique_keys.are_one_a_key(table, files, key, self.source.event_time):
             return ToJudge(new, key)
-        return ToJudge(new if files is None else judged.with_alike(new, self.rows(), key))
+        return ToJudge(new if files is None else unique_keys.with_alike(new, self.rows(), key))
 
     def describe(self, batch: BatchProgress) -> str | None:
-        """It reads each row twice, once on the way around the watermark: it counts them itself."""
+        """How many rows it read. Spark says twice as many, for the query has two branches, so it
+        counts them itself."""
         rows = rows_observed(batch) or batch.rows
         told = counted(rows, "row") if rows else None
         if told and (unmatched := self._unmatched.get(batch.id)):
@@ -236,8 +241,8 @@ class Silver(Flow):
 
 
 def definition_of(source: SourceConfig) -> dict[str, Any]:
-    """What a table of silver knows its rows by, and Spark's state is made by, and what its columns
-    are: others are refused until `medallion refresh`. Their types stand in the table itself."""
+    """The keys, event time and expressions that a table of silver is made by: others are refused
+    until `medallion refresh`. The types of its columns are in the table itself."""
     found: dict[str, Any] = {"event_time": source.event_time, "keys": list(source.keys)}
     found |= {f"{column} as": sql for column, sql in source.silver.items()}
     return {**found, "enrich.on": source.enrich.on} if source.enrich else found

@@ -1,13 +1,14 @@
 """Late rows: what silver's watermark dropped is found again in bronze, and admitted once.
 
-The engine only counts what it drops. Its rule is known, though: batch N drops the rows whose event
-time is not after the watermark of batch N-1. (Source: Spark's IncrementalExecution; each count
-is held against the engine's own.) Which versions of bronze a batch read is in its checkpoint.
+Spark only counts the rows that it drops as late. But it is known which they are: batch N drops
+those whose event time is not after the watermark of batch N-1. (Source: Spark's
+IncrementalExecution; what is found is held against Spark's count.) The checkpoint says which
+versions of bronze a batch read, so that its rows can be read again.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -16,19 +17,23 @@ from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError
 from medallion.lakehouse.columns import FAILED_RULES, INGESTED_AT
 from medallion.layers.silver import transform
-from medallion.layers.silver.accounts import rows_of_batch
+from medallion.layers.silver.batch_rows import rows_of_batch
 from medallion.layers.silver.enrichment import Enrichment
 from medallion.layers.silver.rules import LATE, Check
 from medallion.layers.silver.writer import WIDER, append
 from medallion.spark import checkpoints
+from medallion.spark.progress import BatchProgress
 
 
 @dataclass(frozen=True)
 class Settled:
-    """What became of rows of one batch that silver's query did not write.
+    """What became of the rows of one batch that silver's query did not write.
 
-    `unmatched` of them were looked up in a reference that has none for them. (What a process had
-    written that was cut off is not looked up, and counted, a second time.)
+    Attributes:
+        late: came into silver.
+        duplicates: have the keys of another row.
+        unmatched: of the late ones, those that the reference has no row for. Rows that a process
+            admitted before it was cut off are not looked up, and counted, a second time.
     """
 
     late: int
@@ -65,28 +70,31 @@ class RereadBatch:
         self._rows = transform.split(check(rows), source.keys)[0]
         self._watermark = checkpoints.watermark(self._checkpoint, number - 1) or 0
 
-    def settle_late(self, dropped: int | None) -> Settled | None:
-        """Admit the late rows; safe to repeat.
+    def settle(self, known: BatchProgress | None) -> Settled:
+        """Admit the late rows, and count the duplicates; safe to repeat.
 
-        Where the configuration says `late: quarantine`, they are set aside under the rule `late`.
+        Where the configuration says `late: quarantine`, late rows are set aside under the rule
+        `late`. If Spark dropped another number than is found to be late, the duplicates among the
+        other rows are counted again as well.
 
         Args:
-            dropped: how many rows the engine dropped as late; None where its record is lost.
+            known: Spark's record of the batch; None where it is lost, or the logs say otherwise.
 
-        Returns:
-            Rows admitted to silver, and those that are duplicates; None where other rows are found
-            than the engine dropped, and nothing was done.
+        Raises:
+            MedallionError: keys of bronze are in neither table: rows are lost.
         """
         late = self._rows.where(self._is_late()).persist()
         try:
             found = late.count()
-            if dropped is not None and found != dropped:
-                return None
-            return self._settle(late, found) if found else Settled(0, 0)
+            settled = self._settle_late(late, found) if found else Settled(0, 0)
         finally:
             late.unpersist()
+        is_right = known is not None and known.late == found
+        duplicates = known.duplicates if known and is_right else self._duplicates_on_time()
+        return replace(settled, duplicates=settled.duplicates + duplicates)
 
-    def _settle(self, late: DataFrame, found: int) -> Settled:
+    def _settle_late(self, late: DataFrame, found: int) -> Settled:
+        """Take in the late rows whose keys are not taken; the others are duplicates."""
         bounds, keys = self._bounds(late), list(self._source.keys)
         new = late.dropDuplicates(keys).join(self._taken(bounds), keys, "left_anti")
         # Before there is a watermark Spark drops what is of before 1970, late for nobody.
@@ -97,12 +105,8 @@ class RereadBatch:
         aside = self._came_into(self._aside(), late) if self._rules else 0
         return Settled(admitted, found - admitted - aside, unmatched)
 
-    def duplicates_on_time(self) -> int:
-        """Count again the duplicates among the rows that were not late.
-
-        Raises:
-            MedallionError: rows are in neither table, and no duplicates of any that are.
-        """
+    def _duplicates_on_time(self) -> int:
+        """Count again the duplicates among the rows that were not late."""
         on_time = self._rows.where(~self._is_late())
         keys = list(self._source.keys)
         taken = self._taken(self._bounds(on_time))
@@ -119,9 +123,10 @@ class RereadBatch:
         return F.col(self._source.event_time) <= F.timestamp_millis(F.lit(self._watermark))
 
     def _bounds(self, rows: DataFrame) -> str:
-        """What the event times of some rows are, as SQL: `between` the first and the last one.
+        """SQL that holds for the event times of some rows: `between` the first and the last one.
 
-        The event time is of their keys: with this, Delta skips the files of other times.
+        The event time is among the keys, so a row with the same keys is within these bounds, too;
+        and by them Delta skips the files of other times.
         """
         time = self._source.event_time
         first, last = rows.agg(F.min(time).cast("string"), F.max(time).cast("string")).collect()[0]
@@ -134,16 +139,19 @@ class RereadBatch:
         return silver.where(f"`{self._source.event_time}` {bounds}")
 
     def _taken(self, bounds: str) -> DataFrame:
-        """What tells the rows whose keys are taken, as far as rows of these event times could have
-        them: silver's, and those that `_aside` gives."""
+        """The rows whose keys are taken, in silver or by `_aside`, as `_row_key` columns.
+
+        Args:
+            bounds: of the event times that matter.
+        """
         silver = self._silver_within(bounds).select(self._row_key)
         return silver.unionByName(self._aside()) if self._rules else silver
 
     def _aside(self) -> DataFrame:
-        """What tells the rows of quarantine that have broken a rule of the reference's columns, by
-        a name that it has or had.
+        """The rows of quarantine that broke a rule about the reference's columns, under the name
+        that it has or one that it had, as `_row_key` columns.
 
-        They have gone by the watermark as silver's have: a second row of their keys is a duplicate.
+        They went through the deduplication as silver's rows did, so their keys are taken.
         """
         quarantine, bronze = (
             self._spark.read.format("delta").load(str(table))
@@ -155,6 +163,7 @@ class RereadBatch:
 
     @property
     def _row_key(self) -> list[str]:
+        """The columns that tell a row of bronze again in silver."""
         return [*self._source.keys, *self._source.silver_origin, INGESTED_AT]
 
     def _admit(self, new: DataFrame) -> int:
@@ -191,6 +200,6 @@ class RereadBatch:
         return count
 
     def _came_into(self, table: DataFrame, rows: DataFrame) -> int:
-        """How many of these rows a table took: of rows with one key it can only have taken one."""
+        """How many of these rows a table took; of several with the same keys it took one."""
         on = self._row_key
         return rows.select(on).distinct().join(table.select(on), on, "semi").count()

@@ -1,4 +1,8 @@
-"""What decides between silver and quarantine, and by which rules a query goes on."""
+"""The rules that decide between silver and quarantine, and which of them a query goes on by.
+
+As a document, `{"late": ..., "bronze": {name: SQL}, "silver": {name: SQL}}`, they are kept beside
+the checkpoint: a batch that is cut off ends by the rules that it began with.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from medallion.config.model import Config, SourceConfig
 from medallion.errors import ConfigError
 from medallion.lakehouse.text import Say
 from medallion.layers import recovery
-from medallion.layers.definition import refuse_fleeting, refuse_several
+from medallion.layers.definition import refuse_changed_row_count, refuse_nondeterministic
 from medallion.layers.silver import transform
 from medallion.quality.rules import Rule, load_rules
 from medallion.spark import checkpoints
@@ -32,7 +36,7 @@ LATE = "late"  # what late rows have broken, where they are to be set aside
 
 
 def rules_of(config: Config, source: SourceConfig) -> dict[str, Any]:
-    """The rules of both tables' suites, and where late rows go, as a document.
+    """The rules of both tables' suites, and where late rows go, as the document above.
 
     Raises:
         ConfigError: the suite of the silver table does not guard the watermark, or a rule of either
@@ -67,11 +71,11 @@ def begun_with(
     recorded: int,
     say: Say,
 ) -> dict[str, Any]:
-    """The rules to go on with: those of a run that was cut off, as long as it is not settled.
+    """The rules to go on with: those of a run that was cut off, until its batches are on record.
 
-    Of such a batch some rows may be in quarantine, and none of its late ones are in silver: under
-    other rules a row might go to both of them, or to neither. Where nothing of it was written, the
-    new rules hold at once: they may be what puts right why it failed.
+    Some rows of such a batch may be in quarantine already, and its late rows are not in silver
+    yet: under other rules a row might go to both tables, or to neither. Where nothing of it was
+    written, the new rules hold at once; they may be the correction that the batch needs.
     """
     name, layout = f"silver.{source.name}", config.layout
     checkpoint = layout.checkpoint(name)
@@ -99,7 +103,7 @@ def check(source: SourceConfig, rules: dict[str, Any]) -> Check:
     )
 
 
-def refuse_unfit(
+def refuse_unfit_rules(
     config: Config,
     source: SourceConfig,
     rules: Mapping[str, Any],
@@ -115,17 +119,17 @@ def refuse_unfit(
         whole: the same, with the columns of a reference, if there is one.
     """
     told = f"{config.expectations}: a rule of bronze.{source.name} or silver.{source.name}"
-    refuse_fleeting(told, whole, rules)
-    refuse_several(told, rows)
-    refuse_forced(config, source, rules, {"bronze": bronze, "silver": whole})
+    refuse_nondeterministic(told, whole, rules)
+    refuse_changed_row_count(told, rows)
+    refuse_implicit_casts(config, source, rules, {"bronze": bronze, "silver": whole})
 
 
-def refuse_forced(
+def refuse_implicit_casts(
     config: Config, source: SourceConfig, rules: Mapping[str, Any], rows: Mapping[str, DataFrame]
 ) -> None:
-    """Raise ConfigError where a rule takes a text for a number, a time or the like.
+    """Raise ConfigError where a rule casts a text to a number, a time or the like.
 
-    A text that is none would stop the query, where its row is what the rule is to set aside.
+    The query would stop at a text that is none, and just that row is one to be set aside.
 
     Args:
         rules: the document that `rules_of` makes.
@@ -160,10 +164,12 @@ def _may_fail(node: Any) -> bool:
 
 
 def apart(rules: Mapping[str, str], enriched: Iterable[str]) -> tuple[list[Rule], list[Rule]]:
-    """Silver's rules in two: those of a row by itself, and those that name a reference's column.
+    """Silver's rules in two: those that need silver's own columns alone, and those that name a
+    column of the reference.
 
-    The second ones are judged where silver is written: a duplicate is one, and a row is late,
-    whatever the reference says. The guards are not among them, or they would guard nothing.
+    The second ones are judged as silver is written, after duplicates are taken out: whether a row
+    is a duplicate or late does not depend on the reference. The guards are never among them, for
+    they have to keep rows away from the watermark.
     """
     found = [Rule(name, broken) for name, broken in rules.items()]
     names = re.compile(rf"\b({'|'.join(enriched) or '(?!)'})\b", re.IGNORECASE)

@@ -14,9 +14,9 @@ from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError
 from medallion.lakehouse import log
 from medallion.layers.silver import transform
-from medallion.layers.silver.accounts import rows_of_batch, versions
+from medallion.layers.silver.backpressure import Backpressure
+from medallion.layers.silver.batch_rows import rows_of_batch, versions
 from medallion.layers.silver.enrichment import Enrichment
-from medallion.layers.silver.pace import Pace
 from medallion.layers.silver.rules import Check
 from medallion.spark import checkpoints
 from medallion.spark.errors import SPARK_ERRORS, is_about_data, one_line
@@ -34,7 +34,7 @@ class Writer:
         source: SourceConfig,
         check: Check,
         enrichment: Enrichment | None = None,
-        pace: Pace | None = None,
+        backpressure: Backpressure | None = None,
     ) -> None:
         """Make one.
 
@@ -43,7 +43,7 @@ class Writer:
             source: whose rows they are.
             check: the rules that the query began with.
             enrichment: what they get from a reference, if there is one.
-            pace: of a query that stays on.
+            backpressure: of a query that stays on.
         """
         layout, name = config.layout, source.name
         self._bronze, self._silver, self._quarantine = (
@@ -51,7 +51,7 @@ class Writer:
         )
         self._checkpoint = layout.checkpoint(f"silver.{name}")
         self._source, self._check = source, check
-        self._enrichment, self._pace = enrichment, pace
+        self._enrichment, self._backpressure = enrichment, backpressure
         self.unmatched: dict[int, int] = {}
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
@@ -60,8 +60,8 @@ class Writer:
         Raises:
             MedallionError: the SQL of a column fails at a row.
         """
-        if self._pace:
-            self._pace.wait(batch_id)
+        if self._backpressure:
+            self._backpressure.wait(batch_id)
         try:
             self._write_once(batch, batch_id)
         except SPARK_ERRORS as error:
@@ -70,8 +70,8 @@ class Writer:
             raise
 
     def _blame_a_column(self, spark: SparkSession, batch_id: int) -> None:
-        """Raise MedallionError for the column that fails at a row: of many functions Spark does not
-        say where they stand."""
+        """Raise MedallionError that names the column which fails at a row: Spark often names just a
+        function."""
         rows = rows_of_batch(spark, self._bronze, self._checkpoint, batch_id)
         for column, sql in self._source.silver.items():
             try:
@@ -111,8 +111,8 @@ class Writer:
         return log.rows_added(self._bronze, *versions(self._checkpoint, batch_id)) != 0
 
     def _write(self, batch: DataFrame, once: Mapping[str, str]) -> dict[str, Any]:
-        """Append the good rows, and count all on their way: what has gone through the state is not
-        to be asked for twice."""
+        """Append the good rows, and count all rows as they pass: to ask for the batch twice would
+        run it through the state twice."""
         seen = Observation()
         rows = batch.observe(seen, *self._counts())
         append(transform.good(rows, self._source.in_silver), self._silver, once)

@@ -1,4 +1,4 @@
-"""What a gate of silver's judges: new rows, and the older ones that have the key of one of them."""
+"""Whether silver's keys are unique, for its gate: among new rows, and older ones of their keys."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _MANY = 500  # files, beyond which a query over all of them takes longer than on
 def are_one_a_key(
     table: Path, files: Sequence[Path] | None, key: Sequence[str], event_time: str
 ) -> bool:
-    """Whether no row of a table's files has the key of another row of the table.
+    """Whether no row of some of a table's files has the key of another row of the table.
 
-    A row in which some of the key is not known has none. DataFusion sees it in a fifth of the time
-    that Spark takes, and passes over parts of files whose times are others.
+    A row with a null in its key has no key. This is asked of DataFusion, which takes a fifth of
+    Spark's time, and passes over the parts of files that have other event times.
 
     Args:
         files: None for all that the table has.

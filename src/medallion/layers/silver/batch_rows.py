@@ -1,7 +1,7 @@
-"""What the tables' logs say of silver's batches, to hold the engine's record against.
+"""The rows that a batch of silver's query read from bronze, and wrote, by the logs of the tables.
 
-The engine counts as it computes: on a cluster, what it has to compute a second time it counts
-twice. What was committed is in the logs once.
+Spark's own figures of a batch are held against these. It counts rows as it computes them, and on a
+cluster those that it has to compute a second time count twice; a log has each commit once.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from medallion.spark import checkpoints, table_files
 from medallion.spark.progress import BatchProgress
 
 
-class Accounts:
-    """Some batches of `silver.<source>`: the rows that they read, and those that they wrote."""
+class BatchRows:
+    """How many rows some batches of `silver.<source>` read and wrote."""
 
     def __init__(
         self, spark: SparkSession, config: Config, source: SourceConfig, batches: range
@@ -48,12 +48,12 @@ class Accounts:
     def rows_dropped(self, batch: int) -> int:
         """The rows that a batch read and did not write: duplicates, and late ones.
 
-        Where there are none, they need not be looked for, which after a kill takes seconds a batch.
+        Where there are none, bronze need not be read again to find them, which takes seconds.
         """
         return self.rows_read(batch) - self._written.get(batch, 0)
 
-    def borne_out(self, batch: BatchProgress | None) -> BatchProgress | None:
-        """The engine's record of a batch, if there is one, and the logs say the same of it."""
+    def confirmed(self, batch: BatchProgress | None) -> BatchProgress | None:
+        """Spark's record of a batch, if there is one and its figures agree with the logs."""
         if not batch or rows_observed(batch) != self.rows_read(batch.id):
             return None
         dropped = batch.duplicates + batch.late
@@ -61,7 +61,7 @@ class Accounts:
 
 
 def rows_observed(batch: BatchProgress) -> int:
-    """The rows that the engine read, which the query counts on both its ways."""
+    """The rows that Spark read, which the query counts on both its branches."""
     return sum(metric["rows"] for metric in batch.observed.values())
 
 

@@ -1,4 +1,4 @@
-"""Silver's query does not run away from its record."""
+"""Silver's query waits where too many of its batches are not on record yet."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ MOST_UNSETTLED = 80
 _PAUSE = 0.2  # seconds
 
 
-class Pace:
+class Backpressure:
     """Holds a query that stays on back while too many of its batches are not on record.
 
-    Late rows are admitted as batches are settled, which may take longer than the batches do. Where
-    that fails, whoever settles tells.
+    The late rows of a batch are admitted as it is put on record, which may take longer than the
+    batch did. Where that fails, whoever puts it on record says why.
     """
 
     def __init__(self, recorded: int, stopping: Event) -> None:

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from medallion.lakehouse import log, tables
-from medallion.layers.silver import judged
+from medallion.layers.silver import unique_keys
 from medallion.spark import table_files
 
 KEYS = ("at", "copies")  # a column may be called as what is counted
@@ -26,14 +26,14 @@ def added(spark: SparkSession, table: Path, *rows: tuple[str, str | None]) -> li
     new = table_files.added_rows(spark, table, last, last)
     whole = spark.read.format("delta").load(str(table))
     files = log.added_files(table, last, last)
-    are_one = judged.are_one_a_key(table, files, KEYS, "at")
+    are_one = unique_keys.are_one_a_key(table, files, KEYS, "at")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(judged, "_AT_ONCE", 1)
-        assert judged.are_one_a_key(table, files, KEYS, "at") == are_one
-        patched.setattr(judged, "_MANY", 0)
-        whole_is = judged.are_one_a_key(table, files, KEYS, "at")
-        assert whole_is == judged.are_one_a_key(table, None, KEYS, "at") == are_one
-    found = new if are_one else judged.with_alike(new, whole, KEYS)
+        patched.setattr(unique_keys, "_AT_ONCE", 1)
+        assert unique_keys.are_one_a_key(table, files, KEYS, "at") == are_one
+        patched.setattr(unique_keys, "_MANY", 0)
+        whole_is = unique_keys.are_one_a_key(table, files, KEYS, "at")
+        assert whole_is == unique_keys.are_one_a_key(table, None, KEYS, "at") == are_one
+    found = new if are_one else unique_keys.with_alike(new, whole, KEYS)
     return sorted((f"{row['at']}"[11:], f"{row.copies}") for row in found.collect())
 
 
