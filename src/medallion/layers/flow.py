@@ -38,7 +38,10 @@ class Flow(ABC):
         name: of the query, and of the table that it writes.
         sources: the settings of the sources whose rows it works on; `source` is the first.
         upstream: the tables that it reads, by source; bronze reads what its source hands over.
-        targets: the tables that it writes, the query's own first, then its quarantine.
+            `read_from` is where they lie.
+        targets: the tables that it writes, the query's own first, then its quarantine. `tables` is
+            where they lie.
+        checkpoint: where the query's lies.
         run: the query while it runs and afterwards; None before it is started.
         is_gated: a gate that holds back the rows of earlier layers keeps it from starting.
     """
@@ -48,6 +51,9 @@ class Flow(ABC):
     def __init__(self, spark: SparkSession, config: Config, query: Query, say: Say) -> None:
         self.spark, self.config, self.say = spark, config, say
         self.name, self.upstream, self.targets = query.name, query.upstream, query.targets
+        self.read_from = tuple(map(config.layout.table, query.upstream))
+        self.tables = tuple(map(config.layout.table, query.targets))
+        self.checkpoint = config.layout.checkpoint(query.name)
         self.sources = [config.sources[name] for name in query.sources]
         self.source = self.sources[0]
         self.run: Run | None = None
@@ -79,7 +85,7 @@ class Flow(ABC):
 
     def tell_kept_settings(self) -> None:
         """Say what the query goes on with that the session has otherwise."""
-        kept = kept_settings(self.spark, self.config.layout.checkpoint(self.name))
+        kept = kept_settings(self.spark, self.checkpoint)
         if kept:
             self.say(
                 f"  {self.name} goes on with {', '.join(kept)}, as it was first run with: "
@@ -104,29 +110,20 @@ class Flow(ABC):
         Args:
             settings: a digest of the configuration, as `due.settings_of` makes it.
         """
+        is_there = all(map(tables.exists, self.tables[:1]))
         return due.has_changed(self.config, self.name, settings) or not (
-            self.is_waiting() or self._is_there()
+            self.is_waiting() or is_there
         )
-
-    def _is_there(self) -> bool:
-        """Whether its own table is, if it has one."""
-        return all(map(tables.exists, map(self.config.layout.table, self.targets[:1])))
-
-    @property
-    def read_from(self) -> tuple[Path, ...]:
-        """Where the tables lie that it reads."""
-        return tuple(map(self.config.layout.table, self.upstream))
 
     def to_judge(self, files: Sequence[Path] | None) -> ToJudge:
         """What a gate has to judge, of what these files added to its table; None: of all of it."""
         if files is None:
             return ToJudge(self.rows())
-        table = self.config.layout.table(self.name)
-        return ToJudge(table_files.rows_of(self.spark, table, files))
+        return ToJudge(table_files.rows_of(self.spark, self.tables[0], files))
 
     def rows(self) -> DataFrame:
         """All rows of its table."""
-        return self.spark.read.format("delta").load(str(self.config.layout.table(self.name)))
+        return self.spark.read.format("delta").load(str(self.tables[0]))
 
     def is_waiting(self) -> bool:
         """Whether a source's columns are not known yet: no SQL could name them."""

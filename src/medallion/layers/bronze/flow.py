@@ -61,9 +61,8 @@ class Bronze(Flow):
         self._writer.prepare()
         if trigger is None:
             return None
-        checkpoint = self.config.layout.checkpoint(self.name)
-        sink = Sink(self._writer.take_in, stopping)
-        self.run = query.start(opened.stream().writeStream, self.name, checkpoint, trigger, sink)
+        sink, stream = Sink(self._writer.take_in, stopping), opened.stream().writeStream
+        self.run = query.start(stream, self.name, self.checkpoint, trigger, sink)
         return self.run
 
     def _opened(self, schema: Schema) -> Source:
@@ -72,8 +71,8 @@ class Bronze(Flow):
 
     def _refuse_gone(self, recorded: int) -> None:
         """What was taken in does not land again: the table would come back without it."""
-        table = self.config.layout.table(self.name)
-        begun = checkpoints.last_begun(self.config.layout.checkpoint(self.name))
+        (table,) = self.tables
+        begun = checkpoints.last_begun(self.checkpoint)
         if max(begun, recorded) >= 0 and not tables.exists(table):
             raise UsageError(
                 f"{self.name} cannot go on, for {table} is gone, and nothing else has all of its "
@@ -88,8 +87,7 @@ class Bronze(Flow):
         files, which were handed over in an order; for messages, of which more may have come, only
         if the batch has written nothing.
         """
-        layout = self.config.layout
-        checkpoint, bronze = layout.checkpoint(self.name), layout.table(self.name)
+        checkpoint, (bronze,) = self.checkpoint, self.tables
         written = [bronze] if self.source.stream else []  # files make the same plan again
         begun = checkpoints.last_begun(checkpoint)
         is_torn = recovery.repair(checkpoint, written) is not None
@@ -133,9 +131,9 @@ class Bronze(Flow):
         read = dict(lines)
         if not read:
             return {}
-        query = checkpoints.query_id(self.config.layout.checkpoint(self.name))
-        table = self.config.layout.table(self.name)
-        written = log.rows_by_transaction(table, query, first)
+        written = log.rows_by_transaction(
+            self.tables[0], checkpoints.query_id(self.checkpoint), first
+        )
         return {batch: n for batch, n in read.items() if n == written.get(batch, 0)}
 
     def is_waiting(self) -> bool:

@@ -46,14 +46,12 @@ class Gold(Flow):
             UsageError: its rows are appended, and its checkpoint is gone or torn; or merged, and
                 it is gone.
         """
-        layout, table = self.config.layout, self.table
-        checkpoint = layout.checkpoint(self.name)
-        target = layout.table(self.name)
-        now = definition_of(self.table)
-        self._refuse_changed(checkpoint, target, now)
+        table, checkpoint, (target,) = self.table, self.checkpoint, self.tables
+        now = definition_of(table)
+        self._refuse_changed(now)
         if table.output_mode == "append":  # a new checkpoint would append all of it again
-            recovery.refuse_lost(self.name, checkpoint, [target], recorded)
-        elif why := recovery.find_mismatch(checkpoint, [target]):
+            recovery.refuse_lost(self.name, checkpoint, self.tables, recorded)
+        elif why := recovery.find_mismatch(checkpoint, self.tables):
             recovery.drop(checkpoint)
             self.say(f"  {self.name}: {why}: all of silver is counted anew")
         self.tell_kept_settings()
@@ -82,17 +80,17 @@ class Gold(Flow):
         self.run = query.start(writer, self.name, checkpoint, trigger, sink)
         return self.run
 
-    def _refuse_changed(self, checkpoint: Path, target: Path, now: dict[str, Any]) -> None:
-        """Raise an error where the table has rows by another definition, or by who knows which."""
-        is_merged = self.table.output_mode == "update"
-        if not is_merged:
-            has_written = recovery.has_begun_to_write(checkpoint, [target])
+    def _refuse_changed(self, now: dict[str, Any]) -> None:
+        """Raise an error where the table has rows by another definition, or by an unknown one."""
+        checkpoint, noted = self.checkpoint, checkpoints.noted(self.checkpoint, "definition")
+        if self.table.output_mode != "update":
+            has_written = recovery.has_begun_to_write(checkpoint, self.tables)
         else:  # merges have no number
-            if checkpoints.noted(checkpoint, "definition") is None:
-                recovery.refuse_lost(self.name, checkpoint, [target], -1)
-            has_written = tables.row_count(target) > 0
+            if noted is None:
+                recovery.refuse_lost(self.name, checkpoint, self.tables, -1)
+            has_written = tables.row_count(self.tables[0]) > 0
         is_made = checkpoints.last_committed(checkpoint) >= 0 or has_written
-        if not is_made and checkpoints.noted(checkpoint, "definition") not in (None, now):
+        if not is_made and noted not in (None, now):
             recovery.drop(checkpoint)  # its first batch failed, and left state of other types
         then = checkpoints.first_definition(checkpoint, now, has_written)
         refuse_changed_definition(self.config, self.table, then)
@@ -137,7 +135,7 @@ class Gold(Flow):
     def to_judge(self, files: Sequence[Path] | None) -> ToJudge:
         """All rows, whatever the files: complete mode writes the whole table, and a merge rewrites
         files of older rows."""
-        return ToJudge(table_files.rows_at(self.spark, self.config.layout.table(self.name)))
+        return ToJudge(table_files.rows_at(self.spark, self.tables[0]))
 
 
 def definition_of(table: GoldTable) -> dict[str, Any]:

@@ -37,8 +37,7 @@ class Publish(Flow):
         _, name, output = query.name.split(".")
         table = config.gold[name]
         to = table.outputs[output]
-        self._gold = config.layout.table(query.upstream[0])
-        self._checkpoint = config.layout.checkpoint(self.name)
+        (self._gold,) = self.read_from
         self._output: Output
         if isinstance(to, ToFiles):
             self._output = FilesOutput(self.name, config.layout.published(name), to)
@@ -62,7 +61,7 @@ class Publish(Flow):
             return None
         told = rows.observe(_PUBLISHED, F.count(F.lit(1)).alias("rows"))
         sink = Sink(self._output.write)
-        self.run = query.start(told.writeStream, self.name, self._checkpoint, trigger, sink)
+        self.run = query.start(told.writeStream, self.name, self.checkpoint, trigger, sink)
         return self.run
 
     def forget(self, recorded: int) -> None:
@@ -79,16 +78,16 @@ class Publish(Flow):
         _, now = self._look()
         self._refuse_lower_versions(now)
         # There already where a process was killed within this.
-        aside = self._checkpoint.with_name(f".{self._checkpoint.name}.old")
-        begun = max(map(checkpoints.last_begun, (self._checkpoint, aside)))
+        aside = self.checkpoint.with_name(f".{self.checkpoint.name}.old")
+        begun = max(map(checkpoints.last_begun, (self.checkpoint, aside)))
         last = max(begun, self._output.last_batch, recorded)
         shutil.rmtree(aside, ignore_errors=True)
-        if self._checkpoint.exists():
-            self._checkpoint.rename(aside)
+        if self.checkpoint.exists():
+            self.checkpoint.rename(aside)
         self._output.empty()
         if last >= 0:
-            checkpoints.begin_after(self.spark, self._checkpoint, last, None)
-            checkpoints.note(self._checkpoint, _DEFINITION, dict(now))
+            checkpoints.begin_after(self.spark, self.checkpoint, last, None)
+            checkpoints.note(self.checkpoint, _DEFINITION, dict(now))
         shutil.rmtree(aside, ignore_errors=True)
 
     def _look(self) -> tuple[DataFrame, Mapping[str, str]]:
@@ -106,13 +105,13 @@ class Publish(Flow):
         The offsets of a batch say which changes are in it. One whose files are out already, or that
         is on record, could come to hold others without them.
         """
-        begun, last = checkpoints.last_begun(self._checkpoint), self._output.last_batch
-        torn = checkpoints.torn(self._checkpoint)
+        begun, last = checkpoints.last_begun(self.checkpoint), self._output.last_batch
+        torn = checkpoints.torn(self.checkpoint)
         is_plan = torn is not None and torn.parent.name == "offsets"
         is_lost = begun < max(last, recorded) or (is_plan and last >= begun)
-        if is_lost or recovery.repair(self._checkpoint, []) is not None:
-            self._refuse(f"{self._checkpoint} does not have all batches that were published")
-        done = checkpoints.last_committed(self._checkpoint)
+        if is_lost or recovery.repair(self.checkpoint, []) is not None:
+            self._refuse(f"{self.checkpoint} does not have all batches that were published")
+        done = checkpoints.last_committed(self.checkpoint)
         if self._reads_another():
             self._refuse(f"{self.upstream[0]} was made anew, and is another table now")
         if done >= 0:
@@ -122,7 +121,7 @@ class Publish(Flow):
 
     def _refuse_changed(self, now: Mapping[str, str]) -> None:
         has_written = self._output.last_batch >= 0
-        then = checkpoints.first_definition(self._checkpoint, dict(now), has_written)
+        then = checkpoints.first_definition(self.checkpoint, dict(now), has_written)
         if then != now:
             was = [f"{key} {then.get(key)!r}" for key in now if then.get(key) != now[key]]
             self._refuse(f"it was published so far with {', '.join(was)}")
@@ -131,9 +130,9 @@ class Publish(Flow):
         """Raise UsageError where messages stay with the higher versions of a table that is gone, or
         that has an older copy in its place: whoever goes by versions would take new ones for old.
         """
-        then = checkpoints.noted(self._checkpoint, _DEFINITION) or {}
+        then = checkpoints.noted(self.checkpoint, _DEFINITION) or {}
         id_then, id_now = (each.get("topic id") for each in (then, now))
-        is_lower = self._reads_another() or copies.has_read_more(self._checkpoint, self._gold)
+        is_lower = self._reads_another() or copies.has_read_more(self.checkpoint, self._gold)
         if id_now and id_then == id_now and is_lower:
             raise UsageError(
                 f"{self.name}: {self.upstream[0]} is another table now, or an older copy, whose "
@@ -144,10 +143,10 @@ class Publish(Flow):
 
     def _reads_another(self) -> bool:
         """Whether the table is none that it has ever read."""
-        if checkpoints.torn(self._checkpoint):
+        if checkpoints.torn(self.checkpoint):
             return False  # nobody knows
-        done = checkpoints.last_committed(self._checkpoint)
-        return checkpoints.is_of_another(self._checkpoint, done, self._gold)
+        done = checkpoints.last_committed(self.checkpoint)
+        return checkpoints.is_of_another(self.checkpoint, done, self._gold)
 
     def _refuse(self, why: str) -> None:
         raise UsageError(

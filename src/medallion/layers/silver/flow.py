@@ -43,8 +43,6 @@ class Silver(Flow):
 
     def __init__(self, spark: SparkSession, config: Config, query: Query, say: Say) -> None:
         super().__init__(spark, config, query, say)
-        self._checkpoint = config.layout.checkpoint(self.name)
-        self._tables = [*map(config.layout.table, self.targets)]  # silver's and its quarantine
         # The rules that the query has started with, and the source with where they send late rows.
         self._check: Check | None = None
         self._begun = self.source
@@ -61,8 +59,8 @@ class Silver(Flow):
                 watermark, or a rule cannot be judged row by row.
             UsageError: its checkpoint is gone or torn.
         """
-        source, checkpoint = self.source, self._checkpoint
-        recovery.refuse_lost(self.name, checkpoint, self._tables, recorded)
+        source, checkpoint = self.source, self.checkpoint
+        recovery.refuse_lost(self.name, checkpoint, self.tables, recorded)
         recovery.refuse_unaccountable(self.name, checkpoint, recorded, *self.read_from)
         begun, check = self._take_up_rules(recorded)
         bronze = self._bronze()
@@ -126,12 +124,12 @@ class Silver(Flow):
         refuse_changed_row_count(where, made)
 
     def _make_tables(self, good: DataFrame, broken: DataFrame) -> None:
-        for name, table, rows in zip(self.targets, self._tables, (good, broken), strict=True):
+        for name, table, rows in zip(self.targets, self.tables, (good, broken), strict=True):
             tables.create(table, rows.schema.json(), self.config.properties(name))
 
     def _note_rules(self, begun: dict[str, Any]) -> None:
         """Keep the rules: a batch that is cut off ends by them, whatever the suites say by then."""
-        checkpoints.note(self._checkpoint, "rules", begun)
+        checkpoints.note(self.checkpoint, "rules", begun)
         if self._enrichment:
             self._enrichment.keep_rules()
 
@@ -142,9 +140,9 @@ class Silver(Flow):
         with two expressions in one table, nobody could tell which row was made by which.
         """
         now = definition_of(self.source)
-        has_written = recovery.has_begun_to_write(self._checkpoint, self._tables)
-        then = checkpoints.first_definition(self._checkpoint, now, has_written)
-        there = self.spark.read.format("delta").load(str(self._tables[0]))
+        has_written = recovery.has_begun_to_write(self.checkpoint, self.tables)
+        then = checkpoints.first_definition(self.checkpoint, now, has_written)
+        there = self.spark.read.format("delta").load(str(self.tables[0]))
         columns = [{f"column {c}": kind for c, kind in rows.dtypes} for rows in (there, good)]
         now = {key: it for key, it in now.items() if key in then}  # others are columns that are new
         refuse_changed(self.config, self.name, then | columns[0], now | columns[1])
@@ -225,8 +223,7 @@ class Silver(Flow):
         """The new rows, and with them the older ones that have the key of a new one, if there are
         any: so a gate that asks for unique keys holds for the whole table."""
         new, key = super().to_judge(files).rows, self.source.keys
-        table = self.config.layout.table(self.name)
-        if unique_keys.are_one_a_key(table, files, key, self.source.event_time):
+        if unique_keys.are_one_a_key(self.tables[0], files, key, self.source.event_time):
             return ToJudge(new, key)
         return ToJudge(new if files is None else unique_keys.with_alike(new, self.rows(), key))
 
