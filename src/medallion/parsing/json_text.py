@@ -40,11 +40,8 @@ def is_one_value(text: str) -> str:
 
 def options(**more: str) -> str:
     """SQL: the options of from_json, with some more of them."""
-    return f"map({', '.join(map(literal, _flattened({**_STRICT, **more})))})"
-
-
-def _flattened(pairs: dict[str, str]) -> Iterable[str]:
-    return (word for pair in pairs.items() for word in pair)
+    words = (word for pair in {**_STRICT, **more}.items() for word in pair)
+    return f"map({', '.join(map(literal, words))})"
 
 
 def member(field: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NoReturn
 
 from pyspark.errors import PySparkException
 from pyspark.sql import types as T
@@ -52,20 +51,16 @@ def _checked(source: SourceConfig, key: str, column: str, kind: str) -> str:
         )
     refused = [name for name in (column, *names_within(found)) if not is_plain(name)]
     if refused or folded(column) in reserved(source.origin):
-        _refuse_name(where, column, (*refused, column)[0])
+        raise ConfigError(
+            f"{where}.{column}: {(*refused, column)[0]!r} cannot be the name of a column here. "
+            "Leave it out: such a field is kept in _rescued_data."
+        )
     if twice := _alike(found):
         raise ConfigError(
             f"{where}.{column}: it has fields whose names differ in case alone, {twice}: leave one "
             "of them out, and it is kept in _rescued_data."
         )
     return ddl(found)
-
-
-def _refuse_name(where: str, column: str, name: str) -> NoReturn:
-    raise ConfigError(
-        f"{where}.{column}: {name!r} cannot be the name of a column here. Leave it out: such a "
-        "field is kept in _rescued_data."
-    )
 
 
 def _alike(kind: T.DataType) -> str | None:

@@ -66,7 +66,7 @@ class Schema:
         """Make the first version from the first rows, with JSON text in `value`, of `2 files`."""
         lines = sample(rows, "value")
         found = {**infer(lines), **self._hints}
-        columns = {**self._hints, **self._acceptable(found, self._hints)}
+        columns = {**self._hints, **acceptable(found, self._hints, self._source.origin)}
         if columns:  # files without a single field say nothing: the next ones may
             self._add(columns, f"inferred from {counted(len(lines), 'row')} of {of}")
 
@@ -86,13 +86,10 @@ class Schema:
         """In the mode addNewColumns, make columns of the fields that a batch had to rescue."""
         if self._source.schema_evolution != "addNewColumns":
             return []
-        new = self._acceptable(infer(sample(rows, RESCUED)), self.columns)
+        new = acceptable(infer(sample(rows, RESCUED)), self.columns, self._source.origin)
         if new:
             self._add(new, f"new fields in batch {batch}")
         return list(new)
-
-    def _acceptable(self, found: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
-        return acceptable(found, known, self._source.origin)
 
     def _unknown(self, rows: DataFrame) -> list[str]:
         keys = F.explode(F.expr(f"json_object_keys({RESCUED})"))

@@ -85,7 +85,7 @@ def declare(folder: Path, name: str, declared: Mapping[str, str], key: str = "sc
                 f"sources.{name}.{key}.{column} must be spelled {there}: bronze's table has that "
                 "column, and cannot have two whose names differ in case alone."
             )
-        if not _is_same(columns.get(column, kind), kind):
+        if _plain(columns.get(column, kind)) != _plain(kind):
             raise ConfigError(
                 f"sources.{name}.{key}.{column} must be {columns[column]}, not {kind}: bronze's "
                 "table has that type, and its rows keep it; take the value under another name in "
@@ -97,12 +97,8 @@ def declare(folder: Path, name: str, declared: Mapping[str, str], key: str = "sc
     return known[-1]
 
 
-def _is_same(kind: str, other: str) -> bool:
-    """Blanks and quotes mean nothing in a type, nor does its case; and some have two names."""
-    return _plain(kind) == _plain(other)
-
-
 def _plain(kind: str) -> str:
+    """A type without what means nothing in it: blanks, quotes and case; and some have two names."""
     plain = "".join(kind.split()).lower().replace("`", "")
     return plain.replace("bigint", "long").replace("integer", "int")
 
