@@ -66,8 +66,10 @@ class RereadBatch:
         self._quarantine = config.layout.table(f"quarantine.{source.name}")
         self._checkpoint = config.layout.checkpoint(f"silver.{source.name}")
         self._bronze = config.layout.table(f"bronze.{source.name}")
-        rows = rows_of_batch(spark, self._bronze, self._checkpoint, number)
-        self._rows = transform.split(check(rows), source.keys)[0]
+        rows = check(rows_of_batch(spark, self._bronze, self._checkpoint, number))
+        if not self._rules and source.late != "quarantine":  # then none of them is set aside
+            rows = rows.drop(transform.BRONZE)
+        self._rows = transform.split(rows, source.keys)[0]
         self._watermark = checkpoints.watermark(self._checkpoint, number - 1) or 0
 
     def settle(self, known: BatchProgress | None) -> Settled:
@@ -180,9 +182,9 @@ class RereadBatch:
         rows = rows.localCheckpoint()
         # Cut off in between, what is there is not new any more: so it does not matter which rule
         # the others break by the reference of the next run.
-        broken, good = transform.broken(rows), transform.good(rows, self._source.in_silver)
-        if not broken.isEmpty():
+        if self._rules and not (broken := transform.broken(rows)).isEmpty():
             append(broken, self._quarantine, WIDER)
+        good = transform.good(rows, self._source.in_silver)
         if not good.isEmpty():
             append(good, self._silver, {})
         return rows.where(transform.UNMATCHED).count() if self._enrichment else 0
