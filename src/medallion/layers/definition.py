@@ -5,20 +5,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from medallion.config.expressions import has_moment
 from medallion.config.model import Config
 from medallion.config.values import Duration
 from medallion.errors import ConfigError
-from medallion.spark import checkpoints
 from medallion.spark.plans import analyzed, catalyst, expressions, in_full, kind_of, rule
 
-# Settings that Spark takes from a query's state, whatever the session says.
-_KEPT = ("spark.sql.shuffle.partitions", "spark.sql.streaming.stateStore.providerClass")
 # Functions that Spark takes for deterministic, and that are not. To look through a plan takes a
 # call to Java for each of its nodes, so it is done only where the SQL has such a word.
 _UNTOLD = re.compile(r"\b(aes_encrypt|version)\b", re.IGNORECASE)
@@ -125,14 +121,6 @@ def refuse_changed_row_count(name: str, found: DataFrame) -> None:
                 "rest in a table of gold, or where the table is read."
             )
         plan = plan.children().head()
-
-
-def kept_settings(spark: SparkSession, checkpoint: Path) -> list[str]:
-    """The settings of Spark that a query keeps from its first run, where they are others now."""
-    then = checkpoints.settings(checkpoint)
-    return [
-        f"{key} {then[key]}" for key in _KEPT if key in then and spark.conf.get(key) != then[key]
-    ]
 
 
 def refuse_unstreamable(rows: DataFrame, mode: str) -> None:

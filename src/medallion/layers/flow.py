@@ -14,13 +14,15 @@ from medallion.config.queries import Query
 from medallion.lakehouse import tables
 from medallion.lakehouse.columns import bronze_columns
 from medallion.lakehouse.text import Say, counted
-from medallion.layers.definition import kept_settings
 from medallion.ops import due
 from medallion.ops.runs import Runs
 from medallion.schema import registry
-from medallion.spark import table_files
+from medallion.spark import checkpoints, table_files
 from medallion.spark.progress import BatchProgress
 from medallion.spark.query import Run
+
+# Settings that Spark takes from a query's state, whatever the session says.
+_KEPT = ("spark.sql.shuffle.partitions", "spark.sql.streaming.stateStore.providerClass")
 
 
 class ToJudge(NamedTuple):
@@ -84,8 +86,9 @@ class Flow(ABC):
         """
 
     def tell_kept_settings(self) -> None:
-        """Say what the query goes on with that the session has otherwise."""
-        kept = kept_settings(self.spark, self.checkpoint)
+        """Say which settings of its first run the query keeps, where the session has others."""
+        then, now = checkpoints.settings(self.checkpoint), self.spark.conf
+        kept = [f"{key} {then[key]}" for key in _KEPT if key in then and now.get(key) != then[key]]
         if kept:
             self.say(
                 f"  {self.name} goes on with {', '.join(kept)}, as it was first run with: "
