@@ -105,29 +105,18 @@ def _at_rest(config: Config, say: Say) -> tuple[Look, dict[str, str]]:
             layer: who for layer in accounting.SETTLED if (who := lock.holder(config.layout, layer))
         }
         found = accounting.look(config, Runs(config.layout))
-        if _has_begun_since(config, found, writers):
-            continue
-        if _is_on_record(found, writers) or (until and time.monotonic() > until):
+        written, cut_off = _by_writer(found.unsettled, writers)
+        if any(lock.holder(config.layout, layer_of(query)) for query in cut_off):
+            continue  # a writer has begun since
+        odd = set(accounting.unbalanced(found.balances)) - set(map(_source, cut_off))
+        is_at_rest = not written and not (writers and odd)
+        if is_at_rest or (until and time.monotonic() > until):
             return found, writers
         if until is None:
             holders = " and ".join(dict.fromkeys(writers.values()))
             say(f"waiting until the last batches of {holders} are on record")
             until = time.monotonic() + PATIENCE
         time.sleep(0.2)
-
-
-def _has_begun_since(config: Config, found: Look, writers: Mapping[str, str]) -> bool:
-    """Whether a query that looks cut off is being written by a process that has begun since."""
-    _, cut_off = _by_writer(found.unsettled, writers)
-    return any(lock.holder(config.layout, layer_of(query)) for query in cut_off)
-
-
-def _is_on_record(found: Look, writers: Mapping[str, str]) -> bool:
-    """Whether there is nothing to wait for: nobody writes the queries that are not on record, and
-    beside a writer the balances add up, but for sources that were cut off."""
-    written, cut_off = _by_writer(found.unsettled, writers)
-    odd = set(accounting.unbalanced(found.balances)) - set(map(_source, cut_off))
-    return not written and not (writers and odd)
 
 
 def _source(query: str) -> str:
