@@ -175,28 +175,17 @@ def _again(
     silver: Mapping[str, DataFrame],
     watermark: int | None,
 ) -> DataFrame:
-    """What a stream has made of these rows by now, made as one batch."""
-    if isinstance(table.made, Join):
-        return _joined_by_now(spark, config, table, silver, watermark)
-    again = made_of(spark, config, table, silver)
-    # A count of nothing is a row to a batch, and none to a stream.
-    return again.limit(0) if all(rows.isEmpty() for rows in silver.values()) else again
+    """What a stream has made of these rows by now, made as one batch.
 
-
-def _joined_by_now(
-    spark: SparkSession,
-    config: Config,
-    table: GoldTable,
-    silver: Mapping[str, DataFrame],
-    watermark: int | None,
-) -> DataFrame:
-    """What a join of streams has given out by now. With `left`, a row without a partner comes out
-    only when the watermark says that none can come any more; until then it waits, and is left out.
-
-    (Source: getStateValueWatermark of Spark's StreamingJoinHelper, for bounds that are inclusive.)
+    With `left`, a join of streams gives out a row without a partner only when the watermark says
+    that none can come any more. (Source: getStateValueWatermark of Spark's StreamingJoinHelper, for
+    bounds that are inclusive.)
     """
     made = table.made
-    assert isinstance(made, Join), "of a join alone some rows wait"
+    if not isinstance(made, Join):
+        again = made_of(spark, config, table, silver)
+        # A count of nothing is a row to a batch, and none to a stream.
+        return again.limit(0) if all(rows.isEmpty() for rows in silver.values()) else again
     pairs = replace(table, made=replace(made, kind="inner"))
     if made.kind == "inner" or watermark is None:
         return made_of(spark, config, pairs, silver)
