@@ -1,5 +1,5 @@
-"""What a table's definition may say: not what its rows were not made by, nothing that gives other
-rows each time it is asked, and nothing that makes several rows of one, or that no stream can do."""
+"""Definitions of tables that are refused: one that has changed since a table's rows were made; SQL
+that gives other rows each time it runs, or several rows for one; and what no stream can do."""
 
 from __future__ import annotations
 
