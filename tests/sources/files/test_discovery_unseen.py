@@ -15,6 +15,7 @@ import pytest
 
 from medallion.ops.ledger import ARCHIVED, INGESTED, PENDING, REJECTED, VANISHED
 from medallion.sources.files import archive
+from medallion.sources.files.walk import walk
 from medallion.sources.kinds import KINDS
 from tests.support.home import Home
 
@@ -89,6 +90,15 @@ def test_files_in_a_folder_that_cannot_be_entered_are_told_and_taken_once_it_can
     ]
     assert home.states()["2024-05-01/deep", 1] == VANISHED
     assert not home.layout.rejected("activity").exists()
+
+
+def test_a_folder_that_goes_while_the_one_above_it_is_listed_is_no_entry(home: Home) -> None:
+    """As those of a writer do that is done: on record, it would be a file that was lost."""
+    first, gone = home.land("a.json"), home.land("writing/b.json").parent
+    found = walk(home.landing, "*")
+    assert next(found) == (str(first), None)
+    shutil.rmtree(gone)
+    assert list(found) == []
 
 
 @pytest.mark.parametrize("seconds", [-62_135_596_801, 253_402_300_800, 2**62])

@@ -95,6 +95,15 @@ def test_a_request_whose_folder_has_gone_is_told(home: Home, tmp_path: Path) -> 
     assert str(tmp_path / "old") in said
 
 
+def test_a_request_that_goes_while_requests_are_listed_is_none(home: Home, tmp_path: Path) -> None:
+    """`medallion status` looks while a stream hands over what was asked for."""
+    asked(home, tmp_path / "old", "a.json")
+    gone = home.layout.requests("activity") / "0.json"
+    gone.symlink_to(tmp_path / "gone.json")  # listed, and not to be read
+    (request,) = requests.waiting(home.layout, "activity")
+    assert request.path == tmp_path / "old"
+
+
 def test_the_backlog_has_what_is_asked_for(home: Home, tmp_path: Path) -> None:
     asked(home, tmp_path / "old", "a.json", "x" * 10)
     assert [found.size for found in home.discovery().backlog()] == [10]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,7 +50,11 @@ def waiting(layout: Layout, source: str) -> list[Request]:
     Raises:
         MedallionError: somebody has put something else there.
     """
-    return [Request(_path(file), file) for file in sorted(layout.requests(source).glob("*.json"))]
+    found = []
+    for file in sorted(layout.requests(source).glob("*.json")):
+        with suppress(FileNotFoundError):  # another process has just handed its files over
+            found.append(Request(_path(file), file))
+    return found
 
 
 def _path(file: Path) -> Path:

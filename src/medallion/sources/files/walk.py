@@ -61,6 +61,8 @@ def walk(
                         folders.append(entry.path)
                 elif (why := _why_unfit(entry, pattern)) or fits(entry.name, pattern):
                     yield entry.path, why
+            except FileNotFoundError:  # a folder that has just gone
+                continue
             except OSError as error:
                 yield entry.path, unseen(error)
 
