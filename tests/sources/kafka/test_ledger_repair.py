@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterable
 from dataclasses import replace
 from types import SimpleNamespace
@@ -122,3 +124,27 @@ def test_a_ledger_that_is_short_is_held_against_no_topic(
     opened.poll()
     found = topics.read(config.layout, "event")
     assert [each.next_offset for each in found.values()] == [3, 0], "it is no first run"
+
+
+def test_a_checkpoint_that_cannot_be_removed_leaves_the_ledger_as_it_was(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark would go on behind the offset that the checkpoint has, also in another topic."""
+    add(config, "a", 0, range(5))
+    before = taken("a", 0, 0, 5, batch=7, rows=5)
+    topics.write(config.layout, [before])
+    monkeypatch.setattr(broker, "look", lambda *_: {("a", 0): Partition("other", 0, 9)})
+    checkpoint = config.layout.checkpoint("bronze.event")
+    (checkpoint / "offsets").mkdir(parents=True)
+
+    def refused(path: str, **_: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rmdir", refused)
+        with pytest.raises(PermissionError):
+            skip.go_on(config, config.sources["event"], "a")
+    assert topics.read(config.layout, "event") == {("a", 0): before}
+    assert skip.go_on(config, config.sources["event"], "a") is None
+    assert topics.read(config.layout, "event")["a", 0].next_offset == 0
+    assert not checkpoint.exists()

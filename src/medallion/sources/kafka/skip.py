@@ -23,6 +23,7 @@ def go_on(config: Config, source: SourceConfig, topic: str) -> int | None:
     Raises:
         UsageError: nothing of the topic is gone, or the ledger does not have all of bronze yet.
         MedallionError: the broker cannot be asked.
+        OSError: the checkpoint cannot be removed; the ledger is as it was.
     """
     kafka, layout = broker.kafka_of(source), config.layout
     if topic not in kafka.topics:
@@ -43,7 +44,9 @@ def go_on(config: Config, source: SourceConfig, topic: str) -> int | None:
     known = [e for e in broker.expected(source, taken, there).values() if e.topic == topic]
     moved = [_moved(each, there.get(each.place)) for each in known]
     # In this order: whoever is cut off between the two is refused again, and nothing is skipped.
-    shutil.rmtree(layout.checkpoint(f"bronze.{source.name}"), ignore_errors=True)
+    # By a checkpoint that cannot be removed, Spark would pass over what it counts as read.
+    if (checkpoint := layout.checkpoint(f"bronze.{source.name}")).exists():
+        shutil.rmtree(checkpoint)
     topics.write(layout, [replace(each, batch=last) for each in moved])
     if sum(each.made_anew for each in moved) > sum(each.made_anew for each in known):
         return None

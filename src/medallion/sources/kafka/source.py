@@ -27,6 +27,7 @@ from medallion.spark import checkpoints
 from medallion.spark.errors import SPARK_ERRORS, missing_jars
 
 _PATIENCE = 60.0  # seconds, for a broker that does not answer within a batch
+_PAUSE = 1.0
 _TEXT = "if(is_valid_utf8({0}), cast({0} as string), decode({0}, 'ISO-8859-1'))"
 _HEADERS = "transform(headers, h -> struct(h.key as key, {} as value))"
 # As of a file's line: bytes that are not UTF-8 are no JSON, and kept. A message of nothing is null.
@@ -107,6 +108,7 @@ class KafkaSource:
             except NoAnswerError:  # brokers are started anew, one after the other
                 if time.monotonic() > until:
                     raise
+                time.sleep(_PAUSE)
 
     def cut_off(self, number: int) -> MessageBatch:
         """A batch whose rows are in bronze: they say what it has read."""
