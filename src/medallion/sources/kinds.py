@@ -4,33 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from medallion.config.model import FILE_FORMATS, Config, SourceConfig
 from medallion.errors import UsageError
 from medallion.lakehouse import tables
 from medallion.lakehouse.columns import OF_FILES, OF_MESSAGES
-from medallion.lakehouse.text import Say
 from medallion.ops import ledger
 from medallion.sources.base import Backlog, Kind, Recount, Source
 from medallion.sources.files.kind import FILES
 from medallion.sources.kafka.kind import TOPICS
 from medallion.spark import checkpoints
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from medallion.schema.evolution import Schema
-
 _FORMAT = "format"
 
 
-def _open_demo(
-    spark: SparkSession, config: Config, source: SourceConfig, schema: Schema, say: Say
-) -> Source:
+def _open_demo(*given: Any) -> Source:
+    """What `Kind.open` asks for; Spark is imported here, and not by commands that start none."""
     from medallion.sources.demo import DemoSource
 
-    return DemoSource(spark, config, source, schema, say)
+    return DemoSource(*given)
 
 
 def _not_again(config: Config, source: SourceConfig) -> Recount:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from medallion.config.model import Config, SourceConfig
 from medallion.lakehouse.text import Say, counted
@@ -12,18 +12,12 @@ from medallion.sources.files import archive, handover, ledger_repair
 from medallion.sources.files.codecs import unpacked_size
 from medallion.sources.files.discovery import Discovery, is_lost
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
-    from medallion.schema.evolution import Schema
-
-
-def _open(
-    spark: SparkSession, config: Config, source: SourceConfig, schema: Schema, say: Say
-) -> Source:
+def _open(*given: Any) -> Source:
+    """What `Kind.open` asks for; Spark is imported here, and not by commands that start none."""
     from medallion.sources.files.source import FileSource
 
-    return FileSource(spark, config, source, schema, say)
+    return FileSource(*given)
 
 
 def _backlog(config: Config, source: SourceConfig) -> Backlog:

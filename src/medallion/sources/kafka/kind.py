@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Any
 
 from medallion.config.model import Config, SourceConfig
 from medallion.lakehouse.text import Say, counted
@@ -13,18 +13,12 @@ from medallion.sources.base import Backlog, Kind, Recount, Source
 from medallion.sources.kafka import broker, ledger_repair
 from medallion.sources.kafka.broker import Partition
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
-    from medallion.schema.evolution import Schema
-
-
-def _open(
-    spark: SparkSession, config: Config, source: SourceConfig, schema: Schema, say: Say
-) -> Source:
+def _open(*given: Any) -> Source:
+    """What `Kind.open` asks for; Spark is imported here, and not by commands that start none."""
     from medallion.sources.kafka.source import KafkaSource
 
-    return KafkaSource(spark, config, source, schema, say)
+    return KafkaSource(*given)
 
 
 def _backlog(config: Config, source: SourceConfig) -> Backlog:
