@@ -11,7 +11,7 @@ from medallion.config.model import Config, SourceConfig
 from medallion.lakehouse import clock
 from medallion.lakehouse.text import Say, visible
 from medallion.ops import due
-from medallion.ops.ledger import INGESTED, PENDING, REJECTED, VANISHED, Entry, File, Ledger
+from medallion.ops.ledger import PENDING, VANISHED, Entry, File, Ledger
 from medallion.sources.files import handover, requests
 from medallion.sources.files.listing import (
     NEVER_READ,
@@ -23,14 +23,8 @@ from medallion.sources.files.listing import (
 )
 from medallion.sources.files.moving import PRIVATE, put_back
 from medallion.sources.files.requests import Request
-from medallion.sources.files.versions import Versions, is_to_hand_over
+from medallion.sources.files.versions import HIDDEN, Versions, is_to_hand_over
 
-# A hidden file is mostly one that is being written, and is shown under its name within moments.
-HIDDEN_FOR = 60_000_000
-_HIDDEN = (
-    "hidden: its name or its folder's begins with . or _, or it ends with ._COPYING_; rename it to "
-    "have it taken in, and where it is a backfill's, ask for that again"
-)
 _GONE = "gone before it was taken in"
 _LISTED = "a folder that can be listed again; where it is a backfill's, ask for that again"
 _PASSED_OVER = "not there any more under this name, by which it was not to be taken in"
@@ -42,27 +36,21 @@ class Discovery:
     def __init__(self, config: Config, source: SourceConfig, say: Say = lambda _: None) -> None:
         self._config, self._source, self._say = config, source, say
         self.ledger = Ledger(config.layout, source.name)
-        self._versions = Versions(config.layout, source, self.ledger)
 
     def poll(self) -> int:
         """Hand over the new files, enter what became of the others; how many are new."""
-        layout, now = self._config.layout, clock.now()
-        asked = self._versions.asked = requests.waiting(layout, self._source.name)
+        layout, source, now = self._config.layout, self._source, clock.now()
+        asked = requests.waiting(layout, source.name)
         listing = self._whole_listing(asked)
-        self._versions.lost = self._lost()
-        judged = self._versions.judged(listing, now)
+        versions = Versions(layout, source, self.ledger, now, asked, self._lost())
+        judged = versions.files(listing)
         fresh = [entry for entry in judged if is_to_hand_over(entry)]
         told = [entry for entry in judged if not is_to_hand_over(entry)]
-        hidden = self._left(listing.hidden.values(), now)
-        told += [self._versions.seen(file, now, _HIDDEN) for file in hidden]
-        told += [self._unfit(path, why, now) for path, why in listing.unfit.items()]
-        told += self._vanished(listing.paths)
-        in_order = sorted(fresh, key=lambda entry: (entry.modified_at, entry.path))
-        handed = [(entry.file, entry.version) for entry in in_order]
+        told += versions.hidden(listing) + versions.unfit(listing) + self._vanished(listing.paths)
         # The handing over comes first. A run that is cut off here hands the files over again, and
         # bronze leaves out what the ledger says is taken in; the other way round they would be
         # known, and never come.
-        handover.hand_over(layout, self._source, handed)
+        handover.hand_over(layout, source, fresh)
         self.ledger.write([*fresh, *self._changed(told)])
         self._close(asked)
         return len(fresh)
@@ -100,12 +88,11 @@ class Discovery:
 
     def backlog(self) -> list[File]:
         """The files that wait to be taken in, seen before or not; nothing is written."""
-        now = clock.now()
-        layout = self._config.layout
+        layout, source, now = self._config.layout, self._source, clock.now()
+        asked = requests.waiting(layout, source.name)
+        versions = Versions(layout, source, self.ledger, now, asked)
         entries = {e.path: e for e in self.ledger.all_newest()}
-        asked = self._versions.asked = requests.waiting(layout, self._source.name)
-        listing = self._listing(asked)
-        entries |= {entry.path: entry for entry in self._versions.judged(listing, now)}
+        entries |= {entry.path: entry for entry in versions.files(self._listing(asked))}
         waiting = [entry.path for entry in entries.values() if is_to_hand_over(entry)]
         return [found for path in waiting if (found := stat(layout, path))]
 
@@ -130,25 +117,6 @@ class Discovery:
                 if is_elsewhere and (found := stat(layout, entry.path)):
                     listing.files[entry.path] = found
         return listing
-
-    def _left(self, hidden: Iterable[File], now: int) -> list[File]:
-        """Hidden files to tell of; those that are asked for at once, for nobody looks again."""
-        return [
-            file
-            for file in hidden
-            if (known := self.ledger.newest(file.path)) is None or known.file != file
-            if now - file.modified_at > HIDDEN_FOR or self._versions.is_asked_for(file.path)
-        ]
-
-    def _unfit(self, path: str, why: str, now: int) -> Entry:
-        """The row of what waits for a look at it; what is known about its file stands."""
-        known = self.ledger.newest(path)
-        if known is not None and known.state == PENDING:
-            return replace(known, why=why)
-        # Either the file of that row is still there, or was moved and this is another one.
-        if known and known.moved_to is None and known.state in (INGESTED, REJECTED):
-            return known
-        return self._versions.seen(File(path, 0, now), now, why)
 
     def _vanished(self, listed: set[str]) -> list[Entry]:
         """Files that were never taken in, and are not there any more."""
@@ -175,4 +143,4 @@ def is_lost(entry: Entry) -> bool:
 def _is_passed_over(entry: Entry) -> bool:
     """Whether it is not taken in by its name; where it came in the place of a file, the size of
     that stands."""
-    return entry.why == _HIDDEN or (entry.why in NEVER_READ and not entry.size)
+    return entry.why == HIDDEN or (entry.why in NEVER_READ and not entry.size)

@@ -9,6 +9,7 @@ its log and in memory, and could neither leave out a file that cannot be read, n
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 from medallion.config.model import SourceConfig
@@ -16,7 +17,7 @@ from medallion.lakehouse import small_tables, tables
 from medallion.lakehouse.layout import Layout
 from medallion.lakehouse.specs import INTAKE
 from medallion.ops import copies
-from medallion.ops.ledger import File
+from medallion.ops.ledger import Entry
 from medallion.sources.files.codecs import unpacked_size
 from medallion.spark import checkpoints
 
@@ -42,26 +43,18 @@ def is_behind(layout: Layout, source: str) -> bool:
     )
 
 
-def hand_over(layout: Layout, source: SourceConfig, files: Iterable[tuple[File, int]]) -> None:
-    """Append files with their versions, as many commits as they make micro-batches."""
-    for batch in _batches(layout, source, files):
-        small_tables.append(
-            layout.intake(source.name),
-            INTAKE,
-            [
-                {"path": f.path, "version": v, "size": f.size, "modified_at": f.modified_at}
-                for f, v in batch
-            ],
-        )
+def hand_over(layout: Layout, source: SourceConfig, files: Iterable[Entry]) -> None:
+    """Append files, the oldest first, in as many commits as they make micro-batches."""
+    in_order = sorted(files, key=lambda file: (file.modified_at, file.path))
+    for batch in _batches(layout, source, in_order):
+        small_tables.append(layout.intake(source.name), INTAKE, map(asdict, batch))
 
 
-def _batches(
-    layout: Layout, source: SourceConfig, files: Iterable[tuple[File, int]]
-) -> Iterator[list[tuple[File, int]]]:
+def _batches(layout: Layout, source: SourceConfig, files: Iterable[Entry]) -> Iterator[list[Entry]]:
     """Cut a list where the next file would be one too many, or its bytes; one file always fits."""
-    batch: list[tuple[File, int]] = []
+    batch: list[Entry] = []
     size = 0
-    for file, version in files:
+    for file in files:
         more = unpacked_size(layout.root / file.path, file.size)
         is_full = (
             len(batch) == source.max_files_per_trigger or size + more > source.max_bytes_per_trigger
@@ -69,7 +62,7 @@ def _batches(
         if batch and is_full:
             yield batch
             batch, size = [], 0
-        batch.append((file, version))
+        batch.append(file)
         size += more
     if batch:
         yield batch

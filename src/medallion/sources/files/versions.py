@@ -1,18 +1,38 @@
-"""Whether a listed file is new: another version of its path, the same again, or not whole yet."""
+"""What the ledger is to say of what lies in a source's folders.
+
+A file may be new, another version of its path, the same again, or not whole yet. What is hidden, or
+cannot be read as it is, waits with the reason.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import replace
 
 from medallion.config.model import SourceConfig
 from medallion.lakehouse import storage
 from medallion.lakehouse.layout import Layout
-from medallion.ops.ledger import ARCHIVED, PENDING, REJECTED, TAKEN, VANISHED, Entry, File, Ledger
+from medallion.ops.ledger import (
+    ARCHIVED,
+    INGESTED,
+    PENDING,
+    REJECTED,
+    TAKEN,
+    VANISHED,
+    Entry,
+    File,
+    Ledger,
+)
 from medallion.sources.files.listing import Listing
 from medallion.sources.files.requests import Request
 
+HIDDEN = (
+    "hidden: its name or its folder's begins with . or _, or it ends with ._COPYING_; rename it to "
+    "have it taken in, and where it is a backfill's, ask for that again"
+)
+# A hidden file is mostly one that is being written, and is shown under its name within moments.
+_HIDDEN_FOR = 60_000_000
 _NOT_AGAIN = (
     "a file of this name was taken in before, and this is another one: give it a name of its own, "
     "or set allow_overwrites"
@@ -31,18 +51,30 @@ _PUT_AWAY = "the same file as {}, where it landed: its rows are there, and it is
 
 
 class Versions:
-    """Judges what lies in a source's folders by what the ledger has of it."""
+    """Judges one listing of a source's folders by what the ledger has of each path."""
 
-    def __init__(self, layout: Layout, source: SourceConfig, ledger: Ledger) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        source: SourceConfig,
+        ledger: Ledger,
+        now: int,
+        asked: Collection[Request],
+        lost: Collection[tuple[str, int]] = (),
+    ) -> None:
+        """Begin.
+
+        Args:
+            now: when the folders were listed.
+            asked: backfills that wait. They may be for files that were rejected before.
+            lost: paths and versions that wait in the ledger, and that bronze will never read.
+        """
         self._layout, self._source, self._ledger = layout, source, ledger
-        # What waits in the ledger and was not handed over, or is not among it any more.
-        self.lost: set[tuple[str, int]] = set()
-        # What a backfill asks for, which may be to look at a file again that was rejected.
-        self.asked: Sequence[Request] = ()
+        self._now, self._asked, self._lost = now, asked, lost
 
-    def judged(self, listing: Listing, now: int) -> list[Entry]:
+    def files(self, listing: Listing) -> list[Entry]:
         """The new rows of the listed files; what was put away from a source does not come back."""
-        found = [entry for file in listing.files.values() if (entry := self._judge(file, now))]
+        found = [entry for file in listing.files.values() if (entry := self._judge(file))]
         places = {entry.path for entry in found}
         moved = (e for e in self._ledger.every() if e.moved_to in places and e.state in TAKEN)
         landed = {File(str(e.moved_to), e.size, e.modified_at): e.path for e in moved}
@@ -53,13 +85,36 @@ class Versions:
             for e in found
         ]
 
-    def _judge(self, file: File, now: int) -> Entry | None:
+    def hidden(self, listing: Listing) -> list[Entry]:
+        """Rows of hidden files to tell of; those that are asked for at once, for nobody looks
+        again."""
+        return [
+            self._seen(file, HIDDEN)
+            for file in listing.hidden.values()
+            if (known := self._ledger.newest(file.path)) is None or known.file != file
+            if self._now - file.modified_at > _HIDDEN_FOR or self._is_asked_for(file.path)
+        ]
+
+    def unfit(self, listing: Listing) -> list[Entry]:
+        """Rows of what waits for another look."""
+        return [self._unfit(path, why) for path, why in listing.unfit.items()]
+
+    def _unfit(self, path: str, why: str) -> Entry:
+        known = self._ledger.newest(path)
+        if known is not None and known.state == PENDING:
+            return replace(known, why=why)  # what is known about its file stands
+        # Either the file of that row is still there, or was moved and this is another one.
+        if known and known.moved_to is None and known.state in (INGESTED, REJECTED):
+            return known
+        return self._seen(File(path, 0, self._now), why)
+
+    def _judge(self, file: File) -> Entry | None:
         """The new row of a listed file; None where there is nothing new about it."""
         known, why = self._ledger.newest(file.path), None
         if known is not None and known.file == file and not self._is_open(known):
             return None
-        why_not_yet = self._is_being_written(file, now) or self._is_closed(file)
-        seen = self.seen(file, now, why_not_yet)
+        why_not_yet = self._is_being_written(file) or self._is_closed(file)
+        seen = self._seen(file, why_not_yet)
         # Not only the newest version counts: the one before may be a refused namesake, too.
         if taken := self._ledger.before(seen):
             why = self._why_the_same(taken, file)
@@ -72,15 +127,15 @@ class Versions:
         if known.state == REJECTED:
             # Somebody has put it back, or has done what its reason told.
             allowed = known.why in (_NOT_AGAIN, _OTHER_TIME) and self._source.allow_overwrites
-            return known.moved_to is not None or allowed or self.is_asked_for(known.path)
+            return known.moved_to is not None or allowed or self._is_asked_for(known.path)
         if known.state == PENDING:
-            return known.why is not None or (known.path, known.version) in self.lost
+            return known.why is not None or (known.path, known.version) in self._lost
         return known.state in (VANISHED, ARCHIVED)  # it had gone, and is there again
 
-    def is_asked_for(self, path: str) -> bool:
+    def _is_asked_for(self, path: str) -> bool:
         """Whether a backfill asks for a file, or for a folder that it lies in."""
         place = self._layout.root / path
-        return any(place.is_relative_to(request.path) for request in self.asked)
+        return any(place.is_relative_to(request.path) for request in self._asked)
 
     def _why_the_same(self, taken: Entry, file: File) -> str | None:
         """Why a file is left out that looks like the archived one of its name; None if it is not.
@@ -100,9 +155,9 @@ class Versions:
             return unknown
         return _THE_SAME if is_same else None
 
-    def seen(self, file: File, now: int, why: str | None) -> Entry:
+    def _seen(self, file: File, why: str | None) -> Entry:
         """A row for a file that is to be taken in, or waits with a reason."""
-        known = self._ledger.newest(file.path)
+        known, now = self._ledger.newest(file.path), self._now
         version, first_seen = 1, now
         if known is not None:
             is_open = known.state == PENDING
@@ -114,8 +169,8 @@ class Versions:
             self._source.name, file.path, version, file.size, file.modified_at, first_seen, why=why
         )
 
-    def _is_being_written(self, file: File, now: int) -> str | None:
-        quiet = self._source.quiet_period
+    def _is_being_written(self, file: File) -> str | None:
+        quiet, now = self._source.quiet_period, self._now
         if quiet is None:
             return None
         known, since = self._ledger.newest(file.path), file.modified_at
