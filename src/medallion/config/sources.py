@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from itertools import combinations
-from pathlib import Path
 
 from medallion.config import connections, values
 from medallion.config.document import Node
 from medallion.config.model import CLEANING, EVOLUTION, FORMATS, LATE, Enrich, SourceConfig
 from medallion.config.patterns import share_a_name
-from medallion.lakehouse.layout import Layout
+from medallion.lakehouse.layout import Layout, real
 
 _COLUMNS, _COUNT = "columns with their types", "a whole number above 0"
 _NAMES = "a pattern of names such as '*.json', without / and {"
@@ -129,7 +127,7 @@ def refuse_shared_files(document: Node, layout: Layout, sources: Iterable[Source
 
 
 def _take_from_each_other(layout: Layout, one: SourceConfig, other: SourceConfig) -> bool:
-    here, there = ([Path(os.path.realpath(p)) for p in s.places(layout)] for s in (one, other))
+    here, there = ([real(p) for p in s.places(layout)] for s in (one, other))
     return share_a_name(one.pattern, other.pattern) and any(
         a.is_relative_to(b) or b.is_relative_to(a) for a in here for b in there
     )

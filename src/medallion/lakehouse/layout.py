@@ -35,7 +35,12 @@ def layer_of(name: str) -> str:
 
 def plain(path: Path) -> Path:
     """An absolute path without `..`: Spark takes those out of the names that it tells."""
-    return path.resolve() if ".." in path.parts else path.absolute()
+    return real(path) if ".." in path.parts else path.absolute()
+
+
+def real(path: str | Path) -> Path:
+    """A path without links. One that leads back to itself stays: `Path.resolve` would fail."""
+    return Path(os.path.realpath(path))
 
 
 def why_no_place(path: str | Path) -> str | None:
@@ -113,7 +118,7 @@ class Layout:
 
     def is_own(self, folder: str) -> bool:
         """Whether files that nobody landed lie in a folder, or anywhere below it."""
-        root, place = (Path(os.path.realpath(self.root / path)) for path in (".", folder))
+        root, place = (real(self.root / path) for path in (".", folder))
         if not place.is_relative_to(root):
             return root.is_relative_to(place)
         below = place.relative_to(root).parts

@@ -191,6 +191,15 @@ def test_a_landing_folder_whose_disk_is_not_there_is_told(home: Home, old: Path)
     assert KINDS["json"].losses(home.config, home.source) == []
 
 
+def test_a_folder_that_is_a_link_to_itself_is_told(home: Home, tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    home.change(folders=(str(tmp_path / "loop"),))
+    home.land("a.json")
+    assert [home.poll(), home.poll()] == [1, 0]
+    (said,) = home.said
+    assert said.endswith("cannot be listed: Too many levels of symbolic links")
+
+
 def test_a_file_in_the_place_of_the_landing_folder_is_told(home: Home) -> None:
     """It is what cp makes of the first one, before there is a folder."""
     home.landing.parent.mkdir(parents=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 
 from medallion.config.model import SourceConfig
-from medallion.lakehouse.layout import Layout
+from medallion.lakehouse.layout import Layout, real
 from medallion.ops.ledger import File
 from medallion.sources.files.walk import LINK, MISSING, NO_FILE, is_hidden, unseen, walk
 
@@ -70,22 +70,21 @@ def _by_one_name(folders: Iterable[Path]) -> Iterator[Path]:
     """Folders without those that lie in an earlier one, by way of a link to either."""
     seen: list[tuple[Path, Path]] = []
     for folder in folders:
-        real = folder.resolve()
+        place = real(folder)
         if not any(
-            real.is_relative_to(other) and not folder.is_relative_to(name) for name, other in seen
+            place.is_relative_to(other) and not folder.is_relative_to(name) for name, other in seen
         ):
-            seen.append((folder, real))
+            seen.append((folder, place))
             yield folder
 
 
 def one_spelling(layout: Layout, source: SourceConfig, path: Path) -> Path:
     """A path without links, but for those on the way to the source's folders or to the root."""
-    real = path.resolve()
+    place = real(path)
     for folder in (*source.places(layout), layout.root):
-        place = folder.resolve()
-        if real.is_relative_to(place):
-            return folder / real.relative_to(place)
-    return real
+        if place.is_relative_to(real(folder)):
+            return folder / place.relative_to(real(folder))
+    return place
 
 
 def _look_in_a_listing(layout: Layout, path: str) -> File | str | None:
