@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from medallion import streams
 from medallion.errors import UsageError
 from medallion.spark.errors import StreamError
+from medallion.spark.signals import handled
 from medallion.streams import known, waiting
 from tests.support.doors import Doors
 
@@ -107,8 +109,8 @@ class Dead(StreamingQuery):
     name, id, runId, isActive, lastProgress = "dead", "1", "2", True, None
     status = {"message": "Processing new data"}  # noqa: RUF012
 
-    def __init__(self) -> None:
-        thread = SimpleNamespace(isAlive=lambda: False)
+    def __init__(self, is_dead: bool = True) -> None:
+        thread = SimpleNamespace(isAlive=lambda: not is_dead)
         stream = SimpleNamespace(queryExecutionThread=lambda: thread)
         self._jsq = SimpleNamespace(streamingQuery=lambda: stream)
 
@@ -116,12 +118,30 @@ class Dead(StreamingQuery):
         return None
 
 
-def test_a_stream_whose_thread_has_died_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def _a_session(monkeypatch: pytest.MonkeyPatch) -> None:
     context = SimpleNamespace(applicationId="app")
     monkeypatch.setattr(known, "session", lambda: SimpleNamespace(sparkContext=context))
+
+
+@pytest.mark.usefixtures("_a_session")
+def test_a_stream_whose_thread_has_died_is_not_waited_for() -> None:
     for wait in (streams.until_stream_is_ready, streams.await_termination):
         with pytest.raises(StreamError, match="dead failed: its thread in Spark has died"):
             wait(Dead(), timeout=600)
+
+
+@pytest.mark.usefixtures("_a_session")
+def test_ctrl_c_ends_a_wait_and_no_stream() -> None:
+    """PySpark's handler would cancel all jobs, and every stream with a batch under way fail."""
+    cancelled: list[int] = []
+    with handled(lambda number, _: cancelled.append(number), [signal.SIGINT]):
+        for wait in (streams.until_stream_is_ready, streams.await_termination):
+            threading.Timer(0.2, signal.raise_signal, [signal.SIGINT]).start()
+            with pytest.raises(KeyboardInterrupt):
+                wait(Dead(is_dead=False), timeout=60)
+        signal.raise_signal(signal.SIGINT)  # it has its handler again
+    assert cancelled == [signal.SIGINT]
 
 
 def test_there_may_be_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,14 +17,13 @@ from medallion.lakehouse.text import counted
 from medallion.spark.errors import SPARK_ERRORS, StreamError
 from medallion.spark.fatal import has_lost_its_thread
 from medallion.spark.plans import analyzed, nodes
-from medallion.spark.signals import handled
 from medallion.streams import screens
 from medallion.streams.known import forget, label, session
 from medallion.streams.picture import Picture
 from medallion.streams.screens import Screen
 from medallion.streams.tally import Tally
 from medallion.streams.triggers import trigger as named_trigger
-from medallion.streams.waiting import exception, stop
+from medallion.streams.waiting import exception, interrupts, stop
 from medallion.streams.writing import write
 
 _PAUSE = 0.1
@@ -132,8 +129,8 @@ class _Showing:
     def run(self) -> str | None:
         """Draw until the end, stop the stream, and draw what it is at last; what it failed of."""
         with self.screen:
-            with _interrupts() as asked:
-                why = self._watch(asked)
+            with interrupts() as come:
+                why = self._watch(come)
             (stopped,) = stop([self.query])
             self.tally.take(self.query)
             failure = exception(self.query)
@@ -148,7 +145,7 @@ class _Showing:
         with suppress(*SPARK_ERRORS, OSError):
             self.run()
 
-    def _watch(self, asked: threading.Event) -> str:
+    def _watch(self, come: list[int]) -> str:
         """Draw each batch until the display is over; why it is."""
         drawn: object = None
         while True:
@@ -159,8 +156,9 @@ class _Showing:
                 self._draw("")
             if why := self._over(is_active):
                 return why
-            if asked.wait(_PAUSE):
+            if come:
                 return "interrupted"
+            time.sleep(_PAUSE)
 
     def _over(self, is_active: bool) -> str | None:
         if not is_active:
@@ -174,14 +172,3 @@ class _Showing:
     def _draw(self, foot: str) -> None:
         draw = self.picture.first if self.tally.mode == "complete" else self.picture.last
         self.screen.draw(draw(f"{label(self.query)}: {self.tally.summary()}", foot))
-
-
-@contextmanager
-def _interrupts() -> Iterator[threading.Event]:
-    """An event that Ctrl-C sets: PySpark's own handler would cancel the jobs of every stream."""
-    asked = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield asked
-        return
-    with handled(lambda *_: asked.set(), [signal.SIGINT]):
-        yield asked

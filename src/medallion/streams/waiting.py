@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
+import signal
 import threading
 import time
-from collections.abc import Callable, Iterable
-from contextlib import redirect_stdout
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 
 from pyspark.sql.streaming.query import StreamingQuery
@@ -14,6 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from medallion.errors import UsageError
 from medallion.spark.errors import SPARK_ERRORS, StreamError, one_line
 from medallion.spark.fatal import has_lost_its_thread
+from medallion.spark.signals import handled
 from medallion.streams.known import find, keep, label, session
 
 STOPPED = "stopped"
@@ -45,6 +47,7 @@ def until_stream_is_ready(
     Raises:
         UsageError: there is no such stream, or `timeout` is not above 0.
         StreamError: it failed, or was not ready in time.
+        KeyboardInterrupt: by Ctrl-C; all streams go on.
     """
     query = find(query_or_name)
     if not _until(lambda: _is_ready(query), query, timeout):
@@ -61,6 +64,7 @@ def await_termination(query_or_name: StreamingQuery | str, timeout: float = 600)
     Raises:
         UsageError: there is no such stream, or `timeout` is not above 0.
         StreamError: it failed; the message has the cause in one sentence.
+        KeyboardInterrupt: by Ctrl-C; all streams go on.
     """
     query = find(query_or_name)
     return _until(lambda: not query.isActive, query, timeout)
@@ -153,13 +157,33 @@ def _until(reached: Callable[[], bool], query: StreamingQuery, timeout: float) -
 
     Raises:
         StreamError: the query failed.
+        KeyboardInterrupt: by Ctrl-C.
     """
     end = time.monotonic() + _checked(timeout)
-    while not (done := reached()) and time.monotonic() < end and not has_lost_its_thread(query):
-        time.sleep(_PAUSE)
+    with interrupts() as come:
+        while not (done := reached()) and time.monotonic() < end:
+            if come or has_lost_its_thread(query):
+                break
+            time.sleep(_PAUSE)
+    if come:
+        raise KeyboardInterrupt
     if failure := exception(query):
         raise StreamError(f"{label(query)} failed: {failure}")
     return done or reached()
+
+
+@contextmanager
+def interrupts() -> Iterator[list[int]]:
+    """Each Ctrl-C that has come within: PySpark's own handler cancels the jobs of every stream.
+
+    No Event, whose lock this thread may hold when the handler wants to set it.
+    """
+    come: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield come
+        return
+    with handled(lambda number, _: come.append(number), [signal.SIGINT]):
+        yield come
 
 
 def _checked(timeout: float) -> float:
