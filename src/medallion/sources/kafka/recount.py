@@ -36,16 +36,13 @@ def recount(config: Config, source: SourceConfig) -> Recount:
             if before.topic in told:
                 continue
             if place not in there:
-                gone = "is not read, or not there, any more: not counted again"
-                found.notes.append(f"{source.name}: topic {before.topic} {gone}.")
+                why = "is not read, or not there, any more"
+            elif before.made_anew:
+                why = "was made anew, so that its rows are not told from those of the one before"
+            else:
+                _count(config, source, before, there[place], found)
                 continue
-            if before.made_anew:
-                found.notes.append(
-                    f"{source.name}: topic {before.topic} was made anew, so that its rows are not "
-                    "told from those of the one before: not counted again."
-                )
-                continue
-            _count(config, source, before, there[place], found)
+            found.notes.append(f"{source.name}: topic {before.topic} {why}: not counted again.")
     except MedallionError as error:
         found.notes.append(f"{source.name}: not counted again: {error}")
     return found

@@ -58,18 +58,17 @@ class KafkaSource:
         there = broker.look(self.settings, self.config.login)
         taken = topics.read(self.config.layout, self.name)
         broker.refuse_gone(self.settings, taken, there)
-        has_none = not taken and not tables.row_count(
-            self.config.layout.table(f"bronze.{self.name}")
-        )
-        is_late = has_none and self.kafka.starting_offsets == "latest"
-        now = clock.now()
-        starts = {place: part.end if is_late else part.first for place, part in there.items()}
-        new = [
-            Taken(self.name, *place, there[place].topic_id, start, start, -1, now)
-            for place, start in starts.items()
-            if place not in taken or taken[place].is_void
-        ]
-        topics.write(self.config.layout, [_anew(each, taken.get(each.place)) for each in new])
+        bronze = self.config.layout.table(f"bronze.{self.name}")
+        is_first_run = not taken and not tables.row_count(bronze)
+        begins_at_end = is_first_run and self.kafka.starting_offsets == "latest"
+        new = []
+        for place, part in there.items():
+            before = taken.get(place)
+            if before is None or before.is_void:
+                start = part.end if begins_at_end else part.first
+                known = before or Taken(self.name, *place, None, start, 0, -1, clock.now())
+                new.append(replace(known, topic_id=part.topic_id, next_offset=start))
+        topics.write(self.config.layout, new)
         self.topic_ids = {topic: part.topic_id for (topic, _), part in there.items()}
 
     def stream(self) -> DataFrame:
@@ -186,13 +185,6 @@ class KafkaSource:
             .option("endingOffsets", json.dumps(_by_topic(end)))
         )
         return reader.load().count()
-
-
-def _anew(new: Taken, before: Taken | None) -> Taken:
-    """The row of a partition that begins; of one that there was before, with its figures."""
-    if before is None:
-        return new
-    return replace(before, topic_id=new.topic_id, next_offset=new.next_offset)
 
 
 def _by_topic(offsets: Mapping[Place, int]) -> dict[str, dict[str, int]]:
