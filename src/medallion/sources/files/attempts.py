@@ -25,7 +25,7 @@ WHY = (
 )
 _MARK = "reading"
 _PARTS = 16
-_MOST_DEATHS = 3  # one or two may be somebody's kill -9
+_MOST_DEATHS = 3  # one or two may be those of a kill -9
 
 
 class Attempts:
@@ -33,28 +33,27 @@ class Attempts:
 
     def __init__(self, spark: SparkSession, checkpoint: Path) -> None:
         self._spark, self._checkpoint = spark, checkpoint
-        left = checkpoints.noted(checkpoint, _MARK) or {"batch": None, "files": [], "deaths": {}}
-        self._batch: int | None = left["batch"]
-        self._files: list[str] = left["files"]
+        left = checkpoints.noted(checkpoint, _MARK) or {"files": [], "deaths": {}}
+        self._suspects: set[str] = set(left["files"])
         self._deaths: dict[str, int] = left["deaths"]
-        if len(self._files) == 1:
-            self._deaths[self._files[0]] = self._deaths.get(self._files[0], 0) + 1
+        if len(self._suspects) == 1:
+            (alone,) = self._suspects
+            self._deaths[alone] = self._deaths.get(alone, 0) + 1
 
-    def suspects(self, batch: int, entries: Sequence[Entry]) -> list[Entry]:
-        """The files of a batch that an earlier process was reading when it died; asked once."""
-        if self._batch != batch:
-            return []
-        self._batch = None
-        return [entry for entry in entries if _key(entry) in self._files]
+    def suspects(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Those that an earlier process was reading when it died; each is told once."""
+        found = [entry for entry in entries if _key(entry) in self._suspects]
+        self._suspects -= set(map(_key, found))
+        return found
 
     def is_to_blame(self, entry: Entry) -> bool:
         """Whether a file has been tried alone often enough."""
         return self._deaths.get(_key(entry), 0) >= _MOST_DEATHS
 
     @contextmanager
-    def of(self, batch: int, entries: Sequence[Entry]) -> Iterator[None]:
+    def of(self, entries: Sequence[Entry]) -> Iterator[None]:
         """Some files are being read. The mark goes with the end of it, unless Spark has died."""
-        mark = {"batch": batch, "files": [_key(e) for e in entries], "deaths": self._deaths}
+        mark = {"files": [_key(entry) for entry in entries], "deaths": self._deaths}
         checkpoints.note(self._checkpoint, _MARK, mark)
         try:
             yield

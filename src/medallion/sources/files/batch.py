@@ -16,23 +16,25 @@ from medallion.lakehouse.text import counted
 from medallion.ops.ledger import REPLACED, Entry
 from medallion.sources.files import (
     codecs,
-    csv_form,
+    csv_dialect,
     ledger_entries,
     lengths,
     reject,
     typed,
 )
-from medallion.sources.files.attempts import WHY, parts, works
+from medallion.sources.files.attempts import WHY, parts
 from medallion.sources.files.ledger_entries import Handed
 from medallion.spark.errors import SPARK_ERRORS, one_line
 
 if TYPE_CHECKING:
     from medallion.sources.files.source import FileSource
 
-# What a file can be the cause of: Python reads the headers of CSV itself, and so may fail as well.
+# Errors that a file may be to blame for: of Spark, which reads it, and of Python, which looks at it
+# first and reads the headers of CSV.
 FAULTS = (*SPARK_ERRORS, *codecs.FAULTS)
-_FILES, _LINES, _BYTES = 8, 20, 1 << 16  # what is looked at to see how files are written
-# What it says of a column of Parquet, and not of which one.
+# How many files, lines of each, and bytes of each are looked at to see how lines are written.
+_FILES, _LINES, _BYTES = 8, 20, 1 << 16
+# Errors of Spark about a column of Parquet whose type it does not read: they do not name it.
 _NO_TYPE = ("PARQUET_TYPE_", "UNSUPPORTED_TIME_TYPE")
 
 
@@ -63,13 +65,13 @@ class FileBatch:
     def read(self, work: Callable[[DataFrame], None], what: str) -> None:
         """Do some work with the files' rows, without the files that cannot be read."""
         if not self._is_looked_at:
-            # With a new checkpoint batches begin anew: what has rows was taken in before that.
+            # What has rows in the ledger is in bronze, by a batch of a checkpoint that is gone.
             new = [e for e in self._entries if not e.rows and self.files.check_unchanged(e)]
             self._entries = self._not_deadly(self._fit_to_read(new))
             self._is_looked_at = True
         while self._entries:
             try:
-                with self.files.attempts.of(self._number, self._entries):
+                with self.files.attempts.of(self._entries):
                     work(self.files.rows([entry.path for entry in self._entries]))
                 return
             except FAULTS as error:
@@ -97,14 +99,14 @@ class FileBatch:
         def why_unfit(path: Path) -> str | None:
             # In this order: CSV is looked at row by row, and none is longer than may be held.
             why = reject.why_not_text(path) or lengths.why_unfit(path, source)
-            return why or (csv_form.why_unfit(path) if is_csv else None)
+            return why or (csv_dialect.why_unfit(path) if is_csv else None)
 
         return self.files.put_aside(entries, why_unfit)
 
     def _not_deadly(self, entries: list[Entry]) -> list[Entry]:
         """The files without those that an earlier process has died of; they are put aside."""
         files, attempts = self.files, self.files.attempts
-        suspects = attempts.suspects(self._number, entries)
+        suspects = attempts.suspects(entries)
         if not suspects:
             return entries
         root = files.config.layout.root
@@ -116,7 +118,7 @@ class FileBatch:
             files.say(f"  {files.name}: a process died while it read {what}: tried in parts first")
         for part in parts(left):
             try:
-                with attempts.of(self._number, part):
+                with attempts.of(part):
                     files.try_out(part)
             except FAULTS as error:  # the batch itself fails as well, and tells
                 _refuse_broken(files, error)
@@ -197,13 +199,11 @@ class FileBatch:
 
 
 def _refuse_broken(files: FileSource, error: Exception) -> None:
-    """Raise the error again where it is not about files: Spark can do nothing at all, or what is
-    done with lines fails with one that is in none of them, for a setting or a defect of ours."""
-    if not works(files.spark):
-        raise error from None
+    """Raise the error again where no file is to blame: what is done with their lines fails with one
+    that is in none of them, because Spark has stopped, say, or of a setting or a defect of ours."""
     try:
         files.try_out_without()
-    except FAULTS:
+    except Exception:
         raise error from None
 
 

@@ -12,10 +12,11 @@ from medallion.parsing.json_text import is_one_value
 from medallion.parsing.nested import is_nested
 from medallion.parsing.parse import NO_JSON
 from medallion.parsing.times import TIMES
-from medallion.sources.files.csv_form import LATIN_1, Form
+from medallion.sources.files.csv_dialect import LATIN_1, Dialect
 
 _BROKEN = "_broken_csv"
-# For Spark's writer, which takes away the blanks around a text, and has a backslash before a quote.
+# Options for Spark to write CSV by which every text can be read back: by itself it takes away the
+# blanks around a text, and puts a backslash before a quote.
 AS_IT_IS = {
     "escape": '"',
     "ignoreLeadingWhiteSpace": "false",
@@ -28,83 +29,83 @@ _TO_ESCAPE = r'["\\\x00-\x1F]'
 
 
 def read(
-    spark: SparkSession, form: Form, escaped: list[str], schema: Mapping[str, str]
+    spark: SparkSession, dialect: Dialect, escaped: list[str], schema: Mapping[str, str]
 ) -> DataFrame:
-    """The rows of files of one form: `value` (JSON text), `_no_json`, `_file`, `_modified`.
+    """The rows of files of one dialect: `value` (JSON text), `_no_json`, `_file`, `_modified`.
 
     A row of more or fewer fields than the header has is in `_no_json` as it stands, even if it
     looks like an object. One that is not UTF-8 is there as Latin-1, with the quotes that it needs.
     """
-    names = [f"_{i}" for i in range(len(form.header))]  # as they stand: a name may be there twice
+    names = [f"_{i}" for i in range(len(dialect.header))]  # a header may have a name twice
     declared = ", ".join(f"{name} string" for name in (*names, _BROKEN))
     found = (
         spark.read.schema(declared)
         .option("header", "true")
         .option("multiLine", "true")
         .option("escape", '"')
-        # Or else NUL escapes the escape, and within quotes there would be none.
+        # By itself Spark takes NUL for this, and leaves out each NUL that stands in quotes.
         .option("charToEscapeQuoteEscaping", '"')
-        .option("encoding", form.encoding)
-        .option("lineSep", form.line_end)  # or within quotes \r\n would become \n
+        .option("encoding", dialect.encoding)
+        .option("lineSep", dialect.line_end)  # found by Spark itself, \r\n in quotes becomes \n
         .option("columnNameOfCorruptRecord", _BROKEN)
         .csv(escaped)
     )
-    if form.returns:
+    if dialect.returns:
         found = found.where(~_is_blank(names))
-        found = found.withColumn(names[-1], _without_returns(F.col(names[-1]), form))
+        found = found.withColumn(names[-1], _without_returns(F.col(names[-1]), dialect))
     fields = found.select(
-        *(_utf8(F.col(name), form).alias(name) for name in names),
+        *(_utf8(F.col(name), dialect).alias(name) for name in names),
         F.col(_BROKEN),
         F.col("_metadata.file_path").alias("_file"),
         F.col("_metadata.file_modification_time").alias("_modified"),
     )
-    told = fields.withColumn(NO_JSON, _unfit(names, form))
-    value = F.when(F.col(NO_JSON).isNull(), _value(names, form, schema)).otherwise("")
+    told = fields.withColumn(NO_JSON, _unfit(names, dialect))
+    value = F.when(F.col(NO_JSON).isNull(), _value(names, dialect, schema)).otherwise("")
     return told.select(value.alias("value"), NO_JSON, "_file", "_modified")
 
 
 def _is_blank(names: list[str]) -> Column:
     """Whether a line is nothing but a \\r, or two."""
-    # Not one `and` within the other: of a thousand, Spark's own calls would lie as deep.
+    # Not a chain of `and`, which for a thousand columns is deeper than Spark can plan.
     is_alone = F.coalesce(*names[1:], F.lit(None)).isNull()
-    # As it stands, with or without the end of its line: a \r before a comma, or in quotes, is none.
+    # The line as it stands tells a \r before a comma, or in quotes, from one that ends the line.
     whole = F.col(_BROKEN)
     is_alone &= whole.isin("", "\r", "\r\r") if len(names) > 1 else whole.isNull()
     return F.coalesce(is_alone & F.col(names[0]).isin("\r", "\r\r"), F.lit(False))
 
 
-def _utf8(text: Column, form: Form) -> Column:
-    """Read as Latin-1, no byte was lost: they are UTF-8 again, or at least what they were."""
-    return F.encode(text, LATIN_1).cast("string") if form.encoding == LATIN_1 else text
+def _utf8(text: Column, dialect: Dialect) -> Column:
+    """Text that was read as Latin-1, which loses no byte, as the UTF-8 that its bytes are."""
+    return F.encode(text, LATIN_1).cast("string") if dialect.encoding == LATIN_1 else text
 
 
 def _latin_1(text: Column) -> Column:
     return F.decode(text.cast("binary"), LATIN_1)
 
 
-def _without_returns(text: Column, form: Form) -> Column:
-    """The last field without what belongs to the end of its line; nothing is null, as elsewhere."""
-    rest = F.regexp_replace(text, rf"\r{{1,{form.returns}}}\z", "")
+def _without_returns(text: Column, dialect: Dialect) -> Column:
+    """The last field without the \\r's that belong to the end of its line; an empty one is null."""
+    rest = F.regexp_replace(text, rf"\r{{1,{dialect.returns}}}\z", "")
     return F.when(text.endswith("\r"), F.nullif(rest, F.lit(""))).otherwise(text)
 
 
-def _value(names: list[str], form: Form, schema: Mapping[str, str]) -> Column:
+def _value(names: list[str], dialect: Dialect, schema: Mapping[str, str]) -> Column:
     members = [
         F.concat(
             F.lit(f"{json.dumps(title or name, ensure_ascii=False)}:"),
             _json(name, schema.get(title, "string")),
         )
-        for name, title in zip(names, form.header, strict=True)
+        for name, title in zip(names, dialect.header, strict=True)
     ]
-    return F.concat(F.lit("{"), F.concat_ws(",", *members), F.lit("}"))  # without the null ones
+    return F.concat(F.lit("{"), F.concat_ws(",", *members), F.lit("}"))  # which leaves out nulls
 
 
-def _unfit(names: list[str], form: Form) -> Column:
-    """The text of a row that is no row of the table; null of one that is."""
-    as_read = F.col(_BROKEN)  # without a \r\n, but of \r\r\n with a \r
-    if form.returns > 1:
+def _unfit(names: list[str], dialect: Dialect) -> Column:
+    """The text of a row whose fields are not those of the header, or not UTF-8; null of others."""
+    as_read = F.col(_BROKEN)  # Spark has taken \r\n from its end, or of \r\r\n all but one \r
+    if dialect.returns > 1:
         as_read = F.regexp_replace(as_read, r"\r\z", "")
-    broken = _utf8(as_read, form)
+    broken = _utf8(as_read, dialect)
     is_valid = F.forall(
         F.array(*names), lambda text: F.coalesce(F.is_valid_utf8(text), F.lit(True))
     )
@@ -117,8 +118,8 @@ def _unfit(names: list[str], form: Form) -> Column:
 def _json(name: str, kind: str) -> Column:
     """A field as JSON: a number, true, false, an object or a list if all of it is one, else text.
 
-    A `null` is text, or nothing would tell that it was there. A time is text, for in JSON a number
-    counts seconds, and here it may be a year.
+    The word `null` is text: as a null of JSON, nothing would tell it from an empty field. A time is
+    text: in JSON a number of it counts seconds, and in CSV it may be a year.
     """
     field = F.col(name)
     text = f"to_json(array({name}))"

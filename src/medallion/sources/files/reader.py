@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
+from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -14,7 +15,7 @@ from medallion.config.model import TYPED, Config, SourceConfig
 from medallion.lakehouse.columns import SOURCE_FILE, SOURCE_MODIFIED_AT
 from medallion.parsing.json_text import sealed
 from medallion.parsing.parse import NO_JSON
-from medallion.sources.files import csv, csv_form
+from medallion.sources.files import csv, csv_dialect
 from medallion.sources.files.typed import rows as typed_rows
 from medallion.sources.files.typed.rows import located
 from medallion.spark.table_files import escaped
@@ -23,7 +24,15 @@ from medallion.spark.table_files import escaped
 _NOT_BLANK = r"[^ \t\r\n\x0B\f]"
 # Below the root, and in an address as in the ledger.
 _AS_IT_STANDS = re.compile(r"(?!/)[A-Za-z0-9_./=-]*")
-Files = Mapping[str, str]  # paths, and how Spark takes them
+
+
+class _Read(NamedTuple):
+    """Files to be read: their paths, each with the pattern that is this path to Spark."""
+
+    spark: SparkSession
+    source: SourceConfig
+    files: Mapping[str, str]
+    schema: Mapping[str, str]
 
 
 def rows(
@@ -46,7 +55,7 @@ def rows(
     plain = [str(config.layout.root / path) for path in paths]
     files = {file: escaped(file) for file in plain}
     reader = _documents if source.multi_line else READERS[source.format]
-    read = reader(spark, source, files, schema)
+    read = reader(_Read(spark, source, files, schema))
     name = _relative(F.col("_file"), config.layout.root, paths)
     return read.select(
         *(column for column in ("value", NO_JSON) if column in read.columns),
@@ -70,22 +79,18 @@ def _relative(address: Column, root: Path, paths: Sequence[str]) -> Column:
     return F.when(address.startswith(start) & ~rest.contains("%"), rest).otherwise(decoded)
 
 
-def _lines(
-    spark: SparkSession, source: SourceConfig, files: Files, schema: Mapping[str, str]
-) -> DataFrame:
-    lines = located(spark.read.text(list(files.values())), F.col("value"))
+def _lines(read: _Read) -> DataFrame:
+    lines = located(read.spark.read.text(list(read.files.values())), F.col("value"))
     # Most lines need no pattern.
     return lines.where(F.col("value").startswith("{") | F.col("value").rlike(_NOT_BLANK))
 
 
-def _documents(
-    spark: SparkSession, source: SourceConfig, files: Files, schema: Mapping[str, str]
-) -> DataFrame:
+def _documents(read: _Read) -> DataFrame:
     """One row an item of an array, or one for a file that is anything else than an array."""
     # Of lines Spark takes the byte-order mark away, of whole files it does not.
     mark, value = "\ufeff", F.col("value")
     value = F.when(value.startswith(mark), F.substr(value, F.lit(2))).otherwise(value)
-    whole = located(spark.read.text(list(files.values()), wholetext=True), value)
+    whole = located(read.spark.read.text(list(read.files.values()), wholetext=True), value)
     whole = whole.where(F.col("value").rlike(_NOT_BLANK))
     is_array = (
         r"is_valid_utf8(value) and value rlike r'\A[ \t\r\n]*\['"
@@ -138,35 +143,34 @@ _MARKED = reduce(
 )
 
 
-def _text(
-    spark: SparkSession, source: SourceConfig, files: Files, schema: Mapping[str, str]
-) -> DataFrame:
-    lines = _lines(spark, source, files, schema)
+def _text(read: _Read) -> DataFrame:
+    lines = _lines(read)
     # What is not UTF-8 would be replaced: as it stands it is no JSON, and so kept.
     value = F.when(F.is_valid_utf8("value"), F.to_json(F.struct("value"))).otherwise(F.col("value"))
     return lines.withColumn("value", value)
 
 
-def _csv(
-    spark: SparkSession, source: SourceConfig, files: Files, schema: Mapping[str, str]
-) -> DataFrame:
-    """Files of one form are read together: Spark would take the first one's header for all."""
-    by_form: dict[csv_form.Form, list[str]] = {}
-    for file, path in files.items():
-        if form := csv_form.form(Path(file)):
-            by_form.setdefault(form, []).append(path)
-    parts = [csv.read(spark, form, some, schema) for form, some in by_form.items()]
+def _csv(read: _Read) -> DataFrame:
+    """Files of one dialect are read together: Spark would take the first one's header for all."""
+    by_dialect: dict[csv_dialect.Dialect, list[str]] = {}
+    for file, path in read.files.items():
+        if dialect := csv_dialect.dialect_of(Path(file)):
+            by_dialect.setdefault(dialect, []).append(path)
+    parts = [
+        csv.read(read.spark, dialect, some, read.schema) for dialect, some in by_dialect.items()
+    ]
     if not parts:
-        return _lines(spark, source, files, schema).limit(0)
+        return _lines(read).limit(0)
     return typed_rows.together(parts)
 
 
-Reader = Callable[[SparkSession, SourceConfig, Files, Mapping[str, str]], DataFrame]
-READERS: dict[str, Reader] = {
+def _typed(read: _Read) -> DataFrame:
+    return typed_rows.read(read.spark, read.source.format, read.files)
+
+
+READERS: dict[str, Callable[[_Read], DataFrame]] = {
     "json": _lines,
     "csv": _csv,
     "text": _text,
-    **dict.fromkeys(
-        TYPED, lambda spark, source, files, _: typed_rows.read(spark, source.format, files)
-    ),
+    **dict.fromkeys(TYPED, _typed),
 }

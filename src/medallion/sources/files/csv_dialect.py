@@ -1,4 +1,6 @@
-"""What Spark has to be told of a CSV file, or would read wrong: found by Python, on all of it."""
+"""The dialect of a CSV file, found by reading all of it in Python: Spark has to be told, or would
+read some files wrong; others it cannot read as they are, whatever it is told.
+"""
 
 from __future__ import annotations
 
@@ -22,35 +24,38 @@ _CACHED = 1 << 14  # files; a few numbers each
 csv.field_size_limit(sys.maxsize)  # a header may be long
 
 
-class Form(NamedTuple):
-    """What Spark has to know of a file, and is told once for all files that are read together."""
+class Dialect(NamedTuple):
+    """What Spark is told, once for all files that are read together.
+
+    `returns` is the most \\r's that a row has before its \\n, where `line_end` is \\n.
+    """
 
     header: tuple[str, ...]
     line_end: str
-    returns: int  # the most \r's that a row has before its \n, where line_end is \n
+    returns: int
     encoding: str
 
 
 class _Start(NamedTuple):
-    """A file up to its header."""
+    """What a file has up to the end of its header."""
 
     header: tuple[str, ...]
-    ends_in_return: bool  # alone, and so do the rows
-    blank: str  # what the blank lines before it consist of
+    ends_in_return: bool  # the header's line ends with \r alone, and so do the rows
+    blank: str  # the blank lines before it
     encoding: str
 
 
 class _Ends(NamedTuple):
     """How the rows of a file end."""
 
-    fewest: int  # \r's before a \n
+    fewest: int  # \r's that a row has before its \n
     most: int
-    never_closed: int | None  # the line where a row begins that has a quote without its second
-    kept: int | None  # the line where one ends whose last field ends with a \r in quotes
+    never_closed: int | None  # the first line of a row whose quote is never closed
+    return_in_quotes: int | None  # the last line of a row that ends with \r and a quote
 
 
-def form(file: Path) -> Form | None:
-    """The form of a CSV file; None where it has no header.
+def dialect_of(file: Path) -> Dialect | None:
+    """The dialect of a CSV file; None where it has no header.
 
     Raises:
         OSError, EOFError, zlib.error: the file cannot be read.
@@ -61,7 +66,7 @@ def form(file: Path) -> Form | None:
     ends = _ends(file, start)
     line_end = _line_end(start, ends)
     returns = ends.most if line_end == "\n" else 0
-    return Form(start.header, line_end, returns, start.encoding)
+    return Dialect(start.header, line_end, returns, start.encoding)
 
 
 def why_unfit(file: Path) -> str | None:
@@ -92,16 +97,16 @@ def why_unfit(file: Path) -> str | None:
     line_end = _line_end(start, ends)
     if {"\n": "\r\n", "\r": "\n\r"}.get(line_end, "no") in start.blank:
         return "a blank line before its header does not end as the rows do: take it out"
-    if line_end == "\n" and ends.most and ends.kept:
+    if line_end == "\n" and ends.most and (line := ends.return_in_quotes):
         return (
-            f"line {ends.kept:,}: its last field ends with a \\r in quotes, which cannot be told "
+            f"line {line:,}: its last field ends with a \\r in quotes, which cannot be told "
             "from those before a \\n: end all rows alike, with \\n or \\r\\n"
         )
     return None
 
 
 def _line_end(start: _Start, ends: _Ends) -> str:
-    """What ends a line to Spark, and nothing else."""
+    """What Spark is to take for the end of a row."""
     if start.ends_in_return:
         return "\r"
     # Where all rows end with \r\n, a \r before that belongs to a field. Else a \n ends a row,
@@ -130,7 +135,7 @@ def _start(file: Path) -> _Start | None:
 
 
 class _Lines:
-    """Lines of a file; `end` is how the last one ended that was asked for, `number` which it is."""
+    """Lines of a file, which remember of the last one how it ended, and its number."""
 
     def __init__(self, first: str, others: Iterator[str]) -> None:
         self._first, self._others = first, others
@@ -173,23 +178,25 @@ def _ends_of(file: Path, size: int, modified: int, line_end: str) -> _Ends:
         quoted = _Quoted(text, line_end)
         for _ in csv.reader(quoted):
             quoted.end_row()
-    return _Ends(quoted.fewest, quoted.most, quoted.never_closed, quoted.kept)
+    return _Ends(quoted.fewest, quoted.most, quoted.never_closed, quoted.return_in_quotes)
 
 
 class _Quoted:
-    """The lines of those rows that have quotes, for the csv module; what ends a row is counted.
+    """The lines of those rows that have quotes, for the csv module: where there is none, a row is a
+    line. How each row ends is counted on the way.
 
-    Whoever takes them tells by `end_row` that it has got a row. A quote is never closed where one
-    has begun, and another line is asked for at the end.
+    Whoever reads rows of it calls `end_row` after each. If it asks for a line after the last one
+    when a row has begun, that row's quote is never closed.
     """
 
     def __init__(self, lines: Iterable[str], line_end: str) -> None:
         self._lines, self._line, self._number = lines, "", 0
-        self._data = "\n" if line_end == "\r" else "\r"  # ends a line to the csv module alone
+        # Part of a field in this file, and the end of a row to the csv module.
+        self._other_end = "\n" if line_end == "\r" else "\r"
         self.fewest, self.most = _MOST_RETURNS, 0
         self._began: int | None = None
         self.never_closed: int | None = None
-        self.kept: int | None = None
+        self.return_in_quotes: int | None = None
 
     def __iter__(self) -> Iterator[str]:
         for number, line in enumerate(self._lines, 1):
@@ -200,13 +207,13 @@ class _Quoted:
                 self._began = number
             self._line, self._number = line, number
             text = line.removeprefix(_BOM) if number == 1 else line
-            yield text.replace(self._data, " ")
+            yield text.replace(self._other_end, " ")
         self.never_closed = self._began
 
     def end_row(self) -> None:
         self._count(self._line)
         if self._line.rstrip("\r\n").endswith('\r"'):
-            self.kept = self.kept or self._number
+            self.return_in_quotes = self.return_in_quotes or self._number
         self._began = None
 
     def _count(self, line: str) -> None:
