@@ -90,6 +90,7 @@ def test_in_a_notebook_it_goes_on_while_other_cells_run(
     screen.outlives_the_call, screen.on_draw = True, drawn.set
     first = streams.display(doors.df, "doors")
     assert first is not None
+    assert screen.grids, "the output is that of the cell which called, and not of a later one"
     again = streams.display(doors.df, "doors")  # the cell is run once more
     assert again is not None
     assert (first.isActive, again.isActive) == (False, True)

@@ -81,6 +81,7 @@ def display(
     showing = _Showing(query, picture, screen, seconds, Tally(mode), stream_name is None)
     ends = seconds or how.keys() & {"once", "availableNow"}
     if screen.outlives_the_call and not ends:
+        showing.draw()  # here: a first output of the thread goes to the cell that runs by then
         threading.Thread(target=showing.run_on, daemon=True).start()
         return query
     if failure := showing.run():
@@ -134,7 +135,7 @@ class _Showing:
             (stopped,) = stop([self.query])
             self.tally.take(self.query)
             failure = exception(self.query)
-            self._draw(f"failed: {failure}" if failure else f"{stopped.outcome}: {why}")
+            self.draw(f"failed: {failure}" if failure else f"{stopped.outcome}: {why}")
         if self.is_nameless:
             session().catalog.dropTempView(self.query.name)
             forget(self.query)
@@ -153,7 +154,7 @@ class _Showing:
             self.tally.take(self.query)  # after that, so that the last batch is drawn
             if (seen := (self.tally.batches, self.tally.rows)) != drawn:
                 drawn = seen
-                self._draw("")
+                self.draw()
             if why := self._over(is_active):
                 return why
             if come:
@@ -169,6 +170,7 @@ class _Showing:
             return f"its table holds {counted(self.tally.rows, 'row')}, all of them in memory"
         return None
 
-    def _draw(self, foot: str) -> None:
+    def draw(self, foot: str = "") -> None:
+        """Draw the rows that the table has now."""
         draw = self.picture.first if self.tally.mode == "complete" else self.picture.last
         self.screen.draw(draw(f"{label(self.query)}: {self.tally.summary()}", foot))
