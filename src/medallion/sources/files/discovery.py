@@ -42,11 +42,10 @@ class Discovery:
         layout, source, now = self._config.layout, self._source, clock.now()
         asked = requests.waiting(layout, source.name)
         listing = self._whole_listing(asked)
-        versions = Versions(layout, source, self.ledger, now, asked, self._lost())
-        judged = versions.files(listing)
+        judged = Versions(layout, source, self.ledger, now, asked, self._lost()).judged(listing)
         fresh = [entry for entry in judged if is_to_hand_over(entry)]
         told = [entry for entry in judged if not is_to_hand_over(entry)]
-        told += versions.hidden(listing) + versions.unfit(listing) + self._vanished(listing.paths)
+        told += self._vanished(listing.paths)
         # The handing over comes first. A run that is cut off here hands the files over again, and
         # bronze leaves out what the ledger says is taken in; the other way round they would be
         # known, and never come.
@@ -56,10 +55,12 @@ class Discovery:
         return len(fresh)
 
     def _lost(self) -> set[tuple[str, int]]:
-        """What waits to be read by bronze, and never will be: bronze has read all that was handed
-        over, for the file had changed just then, and has changed back; or it is not in the table
-        that bronze reads any more, for an older copy of that was put back, or a torn commit moved
-        away."""
+        """Paths and versions that wait in the ledger, and that bronze will never read.
+
+        Either bronze has passed them, because the file had changed just then, and has changed back
+        since. Or they are gone from the table of what was handed over, because an older copy of it
+        was put back, or a torn commit moved away.
+        """
         layout, name = self._config.layout, self._source.name
         waiting = {(e.path, e.version) for e in self.ledger.all_newest() if is_to_hand_over(e)}
         if waiting and due.has_input(self._config, f"bronze.{name}", layout.intake(name)):
@@ -67,7 +68,7 @@ class Discovery:
         return waiting
 
     def _changed(self, entries: Iterable[Entry]) -> list[Entry]:
-        """Those that the ledger does not have yet; they are told, if there is a reason."""
+        """The rows that the ledger does not have like this yet; of each its reason is told."""
         changed = [entry for entry in entries if self.ledger.newest(entry.path) != entry]
         for entry in changed:
             if entry.why:
@@ -90,9 +91,8 @@ class Discovery:
         """The files that wait to be taken in, seen before or not; nothing is written."""
         layout, source, now = self._config.layout, self._source, clock.now()
         asked = requests.waiting(layout, source.name)
-        versions = Versions(layout, source, self.ledger, now, asked)
-        entries = {e.path: e for e in self.ledger.all_newest()}
-        entries |= {entry.path: entry for entry in versions.files(self._listing(asked))}
+        judged = Versions(layout, source, self.ledger, now, asked).judged(self._listing(asked))
+        entries = {entry.path: entry for entry in (*self.ledger.all_newest(), *judged)}
         waiting = [entry.path for entry in entries.values() if is_to_hand_over(entry)]
         return [found for path in waiting if (found := stat(layout, path))]
 

@@ -72,34 +72,35 @@ class Versions:
         self._layout, self._source, self._ledger = layout, source, ledger
         self._now, self._asked, self._lost = now, asked, lost
 
-    def files(self, listing: Listing) -> list[Entry]:
-        """The new rows of the listed files; what was put away from a source does not come back."""
-        found = [entry for file in listing.files.values() if (entry := self._judge(file))]
-        places = {entry.path for entry in found}
+    def judged(self, listing: Listing) -> list[Entry]:
+        """The new rows of what is listed."""
+        new = [row for file in listing.files.values() if (row := self._judge(file))]
+        hidden = (self._hidden(file) for file in listing.hidden.values())
+        unfit = (self._unfit(path, why) for path, why in listing.unfit.items())
+        return [*self._without_put_away(new), *filter(None, hidden), *unfit]
+
+    def _without_put_away(self, new: list[Entry]) -> list[Entry]:
+        """The same, where what was put away from a source does not come back."""
+        places = {entry.path for entry in new}
         moved = (e for e in self._ledger.every() if e.moved_to in places and e.state in TAKEN)
         landed = {File(str(e.moved_to), e.size, e.modified_at): e.path for e in moved}
         return [
             replace(e, state=REJECTED, why=_PUT_AWAY.format(landed[e.file]))
             if e.file in landed
             else e
-            for e in found
+            for e in new
         ]
 
-    def hidden(self, listing: Listing) -> list[Entry]:
-        """Rows of hidden files to tell of; those that are asked for at once, for nobody looks
-        again."""
-        return [
-            self._seen(file, HIDDEN)
-            for file in listing.hidden.values()
-            if (known := self._ledger.newest(file.path)) is None or known.file != file
-            if self._now - file.modified_at > _HIDDEN_FOR or self._is_asked_for(file.path)
-        ]
-
-    def unfit(self, listing: Listing) -> list[Entry]:
-        """Rows of what waits for another look."""
-        return [self._unfit(path, why) for path, why in listing.unfit.items()]
+    def _hidden(self, file: File) -> Entry | None:
+        """The row of a hidden file; None where it is not to be told, or not yet."""
+        known = self._ledger.newest(file.path)
+        is_new = known is None or known.file != file
+        # One that is asked for is told at once, for nobody looks again.
+        is_time = self._now - file.modified_at > _HIDDEN_FOR or self._is_asked_for(file.path)
+        return self._seen(file, HIDDEN) if is_new and is_time else None
 
     def _unfit(self, path: str, why: str) -> Entry:
+        """The row of what waits for another look."""
         known = self._ledger.newest(path)
         if known is not None and known.state == PENDING:
             return replace(known, why=why)  # what is known about its file stands
