@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from medallion.ops.ledger import File
-from medallion.sources.files.ledger_entries import Counts, Handed, ingested
+from medallion.ops.ledger import Entry
+from medallion.sources.files.ledger_entries import Counts, ingested
 from tests.support.home import Home
 
 EARLY, LATE, OTHER = 1_700_000_000_000_000, 1_700_000_060_000_000, 1_700_000_120_000_000
@@ -20,9 +20,9 @@ def test_rows_are_those_of_one_version_where_all_that_was_handed_over_is_asked(
 ) -> None:
     """As where ledger and checkpoint are lost: another version's rows would be counted again."""
     handed = [
-        Handed(File("a.json", 3, EARLY), 1),
-        Handed(File("a.json", 6, LATE), 2),
-        Handed(File("b.json", 9, EARLY), 1),
+        Entry("activity", "a.json", 1, 3, EARLY, EARLY),
+        Entry("activity", "a.json", 2, 6, LATE, LATE),
+        Entry("activity", "b.json", 1, 9, EARLY, EARLY),
     ]
     found = {"a.json": Counts(2, 1, 0, read_at), "b.json": Counts(5, 0, 0, EARLY)}
     ledger = home.discovery().ledger

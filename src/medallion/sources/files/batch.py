@@ -23,7 +23,6 @@ from medallion.sources.files import (
     typed,
 )
 from medallion.sources.files.attempts import WHY, parts
-from medallion.sources.files.ledger_entries import Handed
 from medallion.spark.errors import SPARK_ERRORS, one_line
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ class FileBatch:
     """What one batch was handed; see `sources.base.SourceBatch`.
 
     Args:
-        handed: all of it.
+        handed: all of it, as it was when it was handed over.
         entries: the ledger's rows of the files that are to be read.
     """
 
@@ -50,7 +49,7 @@ class FileBatch:
         self,
         files: FileSource,
         number: int,
-        handed: Sequence[Handed],
+        handed: Sequence[Entry],
         entries: list[Entry],
     ) -> None:
         self.files, self._number, self._handed = files, number, handed

@@ -1,8 +1,9 @@
-"""What a batch was handed, what bronze has of it, and what the ledger is to say of the two."""
+"""The ledger's rows of the files that a batch takes in: which of those that it was handed it is to
+read, and how many rows bronze has of each afterwards."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,13 +21,6 @@ from medallion.spark import checkpoints, table_files
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Handed(NamedTuple):
-    """A file as it was when it was handed over, and which version of its path it was then."""
-
-    file: File
-    version: int
-
-
 class Counts(NamedTuple):
     """The rows that bronze has of one file, and its modification time when Spark read it."""
 
@@ -36,24 +30,30 @@ class Counts(NamedTuple):
     modified_at: int
 
 
-def handed(rows: Iterable[Row]) -> list[Handed]:
-    """Rows of the intake."""
-    return [Handed(File(r.path, r.size, _micros(r.modified_at)), r.version) for r in rows]
+def handed(source: str, rows: Iterable[Row]) -> list[Entry]:
+    """Files as they were when they were handed over, as rows of the ledger: what that has of them
+    by now may be something else, or nothing."""
+    times = ((row, _micros(row.modified_at)) for row in rows)
+    return [Entry(source, row.path, row.version, row.size, at, at) for row, at in times]
 
 
-def handed_to(spark: SparkSession, intake: Path, checkpoint: Path, batch: int) -> list[Handed]:
-    """What one batch was handed, by the checkpoint of its query."""
+def handed_to(
+    spark: SparkSession, source: str, intake: Path, checkpoint: Path, batch: int
+) -> list[Entry]:
+    """What one batch was handed, by its query's checkpoint; nothing where maintenance has removed
+    it."""
     start = checkpoints.delta_offset(checkpoint, batch - 1)
     end = checkpoints.delta_offset(checkpoint, batch)
     if not log.are_there(intake, range(start.version, end.version)):
-        return []  # maintenance has removed them
-    return handed(table_files.added_rows(spark, intake, start.version, end.version - 1).collect())
+        return []
+    added = table_files.added_rows(spark, intake, start.version, end.version - 1)
+    return handed(source, added.collect())
 
 
 def by_file(bronze: Path, version: int | None) -> dict[str, Counts]:
-    """The rows that one version of bronze added, read back and counted by the paths of their files.
+    """How many rows one version of bronze added, by the paths of their files.
 
-    Not by Spark, which takes ten times as long for that.
+    They are read back without Spark, which takes ten times as long for that.
     """
     read_at = f"max(arrow_cast({SOURCE_MODIFIED_AT}, 'Int64'))"
     what = f"{SOURCE_FILE}, {ROW_COUNTS}, {read_at}"
@@ -61,25 +61,19 @@ def by_file(bronze: Path, version: int | None) -> dict[str, Counts]:
     return {path: Counts(*counts) for path, *counts in found}
 
 
-def to_take_in(ledger: Ledger, handed: Handed, batch: int) -> Entry | None:
-    """The ledger's row of a path, if the batch is to take it in.
+def to_take_in(ledger: Ledger, handed: Entry, batch: int) -> Entry | None:
+    """The ledger's row of a file that was handed over, if the batch is to take it in.
 
-    A run that was cut off may have handed a file over twice, and the ledger has none of it.
+    A run that was cut off may have handed it over twice, and may not have entered it at all.
     """
-    entry = ledger.version(handed.file.path, handed.version) or _new(ledger, handed, handed.file)
+    entry = ledger.version(handed.path, handed.version) or handed
     return entry if _is_open(entry, batch) and entry.file == handed.file else None
-
-
-def _new(ledger: Ledger, handed: Handed, file: File) -> Entry:
-    known = ledger.version(file.path, handed.version)
-    seen = known.first_seen_at if known else file.modified_at
-    return Entry(ledger.source, file.path, handed.version, file.size, file.modified_at, seen)
 
 
 def ingested(
     ledger: Ledger,
     layout: Layout,
-    handed: Sequence[Handed],
+    handed: Iterable[Entry],
     entries: Iterable[Entry],
     batch: int,
     found: Mapping[str, Counts],
@@ -99,45 +93,48 @@ def ingested(
     return done + [e.taken_in(batch, 0, 0, 0) for e in entries if e.path not in found]
 
 
-def _by_path(handed: Iterable[Handed], found: Mapping[str, Counts]) -> dict[str, Handed]:
-    """What was handed over with each path last, or rather with the time of the rows: a batch is
-    handed a path once, but where nobody knows which batch was handed what, there are all versions.
+def _by_path(handed: Iterable[Entry], found: Mapping[str, Counts]) -> dict[str, Entry]:
+    """What was handed over under each path.
+
+    A batch is handed a path once. But where nobody knows which batch was handed what, these are all
+    that ever were: of several with one path the one with the time of the rows counts, else the
+    newest.
     """
 
-    def likely(each: Handed) -> tuple[bool, int]:
-        counts = found.get(each.file.path)
-        return counts is not None and counts.modified_at == each.file.modified_at, each.version
+    def likely(each: Entry) -> tuple[bool, int]:
+        counts = found.get(each.path)
+        return counts is not None and counts.modified_at == each.modified_at, each.version
 
-    return {each.file.path: each for each in sorted(handed, key=likely)}
+    return {each.path: each for each in sorted(handed, key=likely)}
 
 
 def _of_rows(
-    ledger: Ledger, layout: Layout, path: str, handed: Handed | None, counts: Counts, batch: int
+    ledger: Ledger, layout: Layout, path: str, handed: Entry | None, counts: Counts, batch: int
 ) -> Entry | None:
-    """The row of the file that bronze has rows of; None where it needs none any more.
+    """The ledger's row of the file that bronze has rows of; None where another batch has taken that
+    in.
 
-    It need not be the one that was handed over: another one may have taken its place just before
-    Spark opened it. And a poll may have entered something else under its path.
+    The file need not be the one that was handed over: another one may have taken its place just
+    before Spark opened it. And a poll may have entered something else under its path.
     """
     newest = ledger.newest(path)
-    if handed is None:  # the table of what was is an older copy
+    if handed is None:  # the table of what was handed over is an older copy
         is_it = newest and newest.state == PENDING and newest.modified_at == counts.modified_at
         return newest if is_it else None
-    file = handed.file
-    if counts.modified_at != file.modified_at:
-        now = stat(layout, file.path)
-        is_there = now is not None and now.modified_at == counts.modified_at
-        file = now if now and is_there else replace(file, modified_at=counts.modified_at)
-    if newest and newest.file == file and _is_open(newest, batch):
+    read_at, size = counts.modified_at, handed.size
+    if read_at != handed.modified_at and (now := stat(layout, path)) and now.modified_at == read_at:
+        size = now.size
+    if newest and newest.file == File(path, size, read_at) and _is_open(newest, batch):
         return newest  # a later version, where the file was gone for a while
-    known = ledger.version(file.path, handed.version)
+    known = ledger.version(path, handed.version)
     if known and known.state in TAKEN:
         return known if _is_open(known, batch) else None
-    return _new(ledger, handed, file)
+    seen = known.first_seen_at if known else read_at
+    return replace(handed, size=size, modified_at=read_at, first_seen_at=seen)
 
 
 def _is_open(entry: Entry, batch: int) -> bool:
-    """Whether a batch may take a file in; where it is repeated, it has done so before."""
+    """Whether a batch may take a file in, or has done so before, and is repeated now."""
     return entry.state == PENDING or (entry.state == INGESTED and entry.batch == batch)
 
 

@@ -44,8 +44,8 @@ class FileSource:
         # A stream polls beside its batches: neither may overwrite what the other has just seen.
         self.ledger_lock = threading.RLock()
         self._make(config.layout.landing(source.name))
-        self._handed = config.layout.intake(source.name)
-        handover.prepare(self._handed)
+        self._intake = config.layout.intake(source.name)
+        handover.prepare(self._intake)
 
     def _make(self, landing: Path) -> None:
         """Make the folder where files land; a link that leads nowhere is told with each look.
@@ -72,14 +72,14 @@ class FileSource:
         return (
             self.spark.readStream.format("delta")
             # What is not there any more, batches have read that are in the ledger.
-            .option("startingVersion", str(log.readable_from(self._handed)))
+            .option("startingVersion", str(log.readable_from(self._intake)))
             .option("maxFilesPerTrigger", "1")  # one commit is what one batch may take
-            .load(str(self._handed))
+            .load(str(self._intake))
         )
 
     def batch(self, number: int, handed: DataFrame) -> FileBatch:
         """The files that one batch was handed, less those that were taken in before."""
-        files = ledger_entries.handed(handed.collect())
+        files = ledger_entries.handed(self.settings.name, handed.collect())
         with self.ledger_lock:  # a poll hands over first, and has it in the ledger then
             entries = [
                 e for each in files if (e := ledger_entries.to_take_in(self.ledger, each, number))
@@ -91,14 +91,16 @@ class FileSource:
 
         By its checkpoint, or without one all that ever was: its rows say which of it was read.
         """
-        checkpoint = self.config.layout.checkpoint(self.name)
-        handed: list[ledger_entries.Handed] = []
+        checkpoint, name = self.config.layout.checkpoint(self.name), self.settings.name
+        handed: list[Entry] = []
         with suppress(MedallionError, FileNotFoundError):  # Spark keeps the last hundred plans
             if checkpoints.last_begun(checkpoint) >= number:
-                handed = ledger_entries.handed_to(self.spark, self._handed, checkpoint, number)
+                handed = ledger_entries.handed_to(
+                    self.spark, name, self._intake, checkpoint, number
+                )
         if not handed:
-            everything = self.spark.read.format("delta").load(str(self._handed))
-            handed = ledger_entries.handed(everything.collect())
+            everything = self.spark.read.format("delta").load(str(self._intake))
+            handed = ledger_entries.handed(name, everything.collect())
         return FileBatch(self, number, handed, [])
 
     @property
@@ -117,8 +119,8 @@ class FileSource:
 
     def begin_anew(self, checkpoint: Path, last: int) -> None:
         """All that was handed over is looked at again: the ledger knows what of it is in."""
-        first = log.readable_from(self._handed)
-        beginning = checkpoints.delta_beginning(tables.identity(self._handed), first)
+        first = log.readable_from(self._intake)
+        beginning = checkpoints.delta_beginning(tables.identity(self._intake), first)
         checkpoints.begin_after(
             self.spark, checkpoint, max(self.last_in_ledger, last, 0), beginning
         )
