@@ -22,9 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Backlog:
-    """What waits to be taken in: files with their bytes, also as they are `unpacked`, or messages.
+    """What waits to be taken in: files, or messages.
 
-    `oldest` are the microseconds since 1970 of the oldest one, where they are known.
+    Attributes:
+        bytes: of the files as they lie there.
+        unpacked: about how many bytes they have without their compression.
+        oldest: modification time of the oldest file, in microseconds since 1970.
     """
 
     files: int = 0
@@ -36,41 +39,43 @@ class Backlog:
 
 @dataclass
 class Recount:
-    """What was found, and what could not be looked at, a line each."""
+    """What an audit found to be wrong, and what it could not check (`notes`), a sentence each."""
 
     findings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
 class SourceBatch(Protocol):
-    """What one micro-batch was handed."""
+    """What a source handed to one micro-batch: files, or messages."""
 
     @property
     def summary(self) -> str:
-        """How much it is, for people: `2 files`."""
+        """How much that is, for people: `2 files`."""
 
     def read(self, work: Callable[[DataFrame], None], what: str) -> None:
         """Do some work with its rows: `value` (JSON text), and where each row came from.
 
-        What cannot be read is put aside and told, and the work done again with the others; there
-        is none to do where nothing is left.
+        What cannot be read is put aside and told, and the work is done again with the rest. Where
+        nothing is left, no work is done.
 
         Args:
             what: what is being done, for the error.
 
         Raises:
-            MedallionError: the work fails, and nothing in the batch is to blame.
+            MedallionError: the work fails, and not because of anything in the batch.
         """
 
     def first_lines(self) -> list[str]:
-        """A few of its lines of JSON text, where that takes no job of Spark's; else none."""
+        """A few of its lines of JSON text; none where it takes a Spark job to get at them."""
 
     def enter_in_ledger(self, version: int | None) -> int:
-        """Enter what bronze has of the batch, if there is a ledger; how many of these rows hold
-        rescued fields.
+        """Enter in the ledger, if there is one, what bronze has of the batch.
 
         Args:
-            version: that of bronze which added its rows; None where it has none.
+            version: the version of bronze that added its rows; None where it has none.
+
+        Returns:
+            How many of its rows hold rescued fields.
         """
 
 
@@ -78,24 +83,24 @@ class Source(Protocol):
     """Where the rows of one table of bronze come from."""
 
     def poll(self) -> None:
-        """Look for what is new; beside batches that run, too.
+        """Look for what is new. Another thread may be running a batch.
 
         Raises:
             MedallionError: what comes next cannot be had, and what to do.
         """
 
     def stream(self) -> DataFrame:
-        """What batches are handed, as a stream.
+        """The stream of what is handed to batches.
 
         Raises:
             MedallionError: something has to be set up first.
         """
 
     def batch(self, number: int, handed: DataFrame) -> SourceBatch:
-        """One batch, with what it was handed of the stream."""
+        """One batch: its number, and what it was handed of the stream."""
 
     def cut_off(self, number: int) -> SourceBatch:
-        """A batch whose rows are in bronze, and not in the ledger: its run was cut off between."""
+        """A batch whose rows are in bronze and not in the ledger, because its run was cut off."""
 
     @property
     def last_in_ledger(self) -> int | None:
@@ -105,27 +110,27 @@ class Source(Protocol):
         """
 
     def make_whole(self, batch: int) -> None:
-        """Enter what bronze has and the ledger does not, as that of a batch that has ended.
+        """Enter what bronze has and the ledger does not, as what a batch that has ended took in.
 
-        Where there is `last_in_ledger`; the log may not say any more which batch added what.
+        Bronze's log may not say any more which batch added it. Called where there is a ledger.
         """
 
     def can_go_on(self, checkpoint: Path) -> bool:
-        """Whether a checkpoint, if there is one, is of use to what is read now."""
+        """Whether the query can go on from a checkpoint, or without one."""
 
     def begin_anew(self, checkpoint: Path, last: int) -> None:
-        """Make a checkpoint in the place of another one: what is known is not taken in again.
+        """Make a new checkpoint, from which nothing that was taken in is read again.
 
         Args:
-            checkpoint: where; there is nothing now.
-            last: the last batch that is known: the numbers go on from there.
+            checkpoint: its folder, which is not there.
+            last: the last batch that is known: the numbers of batches go on from there.
         """
 
     def sample(self) -> SourceBatch:
-        """What waits, to infer a schema from: as much as one batch may take."""
+        """What waits, as much as one batch may take: to infer a schema from."""
 
     def recount(self, number: int) -> int:
-        """The rows of one batch, which is on record, counted again."""
+        """The rows of one batch, counted again: its run was cut off before they were on record."""
 
     def release(self, number: int) -> None:
         """Put away what the batches up to this one took in: their rows are accounted for."""

@@ -24,7 +24,7 @@ def clean(config: Config, source: SourceConfig, ledger: Ledger, batch: int, say:
     cannot be is tried each time, and told once."""
     if source.clean_source == "off":
         return
-    # Where none is to be kept, no clock that was put back keeps it.
+    # Without `clean_after` no time is compared: a clock that was put back would keep files here.
     age = source.clean_after.micros if source.clean_after else None
     latest = clock.now() - (age or 0)
     changed: list[Entry] = []

@@ -1,9 +1,9 @@
 """What bronze's stream reads: the files of a source in the order in which they were handed over.
 
-A Delta table of paths, `_intake/<source>`, one commit for what one micro-batch may take: so a batch
-is bounded by files and by bytes at once, and the stream's checkpoint is a place in this table. A
-file source of Spark's could be bounded by the one or the other, would keep every path for ever in
-its log and in memory, and could neither leave out a file that cannot be read, nor a change of name.
+That is a Delta table of paths, `_intake/<source>`, with one commit for each micro-batch. So a batch
+is bounded by files and by bytes at once, and the stream's checkpoint is a place in this table.
+Spark's own file source is bounded by one of the two, keeps every path for ever in its log and in
+memory, stops at a file that cannot be read, and does not survive that the folder is moved.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ def prepare(table: Path) -> None:
 
 
 def is_behind(layout: Layout, source: str) -> bool:
-    """Whether bronze's checkpoint has read more than the table has, or another one: somebody has
-    put back a copy, or moved it away. What is handed over then, bronze would pass over.
+    """Whether bronze's checkpoint has read more than this table has, or has read another one.
+
+    Somebody has put back an older copy of the table, or moved it away. Bronze would pass over what
+    is handed over now.
 
     Raises:
         MedallionError: the checkpoint is torn.

@@ -1,4 +1,4 @@
-"""Rows of a file counted without Spark: a second way, which shares nothing with its own."""
+"""The rows of a file counted without Spark: a second way, by which the audit checks the first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from medallion.lakehouse.text import refuse_constant
 from medallion.sources.files import typed
 from medallion.sources.files.codecs import opened
 
-# What a line may consist of and still be blank; Python's own idea of it is wider.
+# A line of these alone is blank, as in `reader`; Python's `strip` takes away more.
 _BLANK = " \t\r\n\v\f"
 _BOM = "\ufeff".encode().decode("latin-1")
 csv.field_size_limit(sys.maxsize)

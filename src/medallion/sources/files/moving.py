@@ -21,7 +21,7 @@ from medallion.ops.ledger import File
 from medallion.sources.files.listing import free_name, look_at
 
 PRIVATE = "._moving"
-# What one thread has under way is nothing that another one finds left over.
+# Held while a file is in `._moving`, for another thread would take it for one that was left there.
 _MOVING = threading.Lock()
 
 

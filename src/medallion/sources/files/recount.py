@@ -1,5 +1,5 @@
-"""Files and rows counted again by Python and DataFusion, neither of which is Spark; and files that
-were put away, and no table knows."""
+"""The files of a source counted again without Spark, and held against ledger and bronze; and files
+that were put away and that no table knows."""
 
 from __future__ import annotations
 
@@ -125,11 +125,12 @@ def _unknown(
     bronze: Collection[Key],
     put_away: list[File],
 ) -> list[str]:
-    """Files that are in no table: they were put away after the copy that somebody has put back.
+    """Files in `archive/` and `rejected/` that no table knows: they were put away after the copies
+    of the tables were made that somebody has put back.
 
-    Not those whose rows are there, though the ledger does not say yet, or any more, that they lie
-    here; nor those that have come once more since: they would be taken in twice. From where they
-    landed they are not, for there paths and bytes are compared: so that is where they are to go.
+    Left out are files whose rows are in bronze, though the ledger does not say that they lie here;
+    and files that have landed once more since, for they would be taken in twice. The others are to
+    go where they landed: there paths and bytes are compared, and none is taken in twice.
     """
     places = {path for path, _ in bronze} | {p for e in entries for p in (e.path, e.moved_to) if p}
     moving = {(e.path, e.modified_at) for e in entries if e.state == INGESTED}

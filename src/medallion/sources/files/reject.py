@@ -1,4 +1,4 @@
-"""Files that cannot be read at all: found out, and put aside with their reason."""
+"""Files that cannot be read at all: how they are recognised, and how they are put aside."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def put_aside(
 
 
 def _place(layout: Layout, source: SourceConfig, path: str, taken: set[Path]) -> str | None:
-    """A name that is free, also of those given out before; it is taken from now on."""
+    """A free name in `rejected/`; from now on it and that of its reason are `taken`."""
     below = below_folder(layout, source, layout.root / path)
     if below is None:  # a backfill's file is where its owner keeps it
         return None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
 TIMEOUT = 10.0  # seconds, for each thing that is asked
-# What a client says where brokers are off, and what brokers say while one takes another's place.
+# Errors of a client that reaches no broker, and of brokers while one takes another's place.
 _FOR_A_WHILE = (
     "_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "BROKER_NOT_AVAILABLE",
     "LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION", "OFFSET_NOT_AVAILABLE", "NETWORK_EXCEPTION",
@@ -101,20 +101,20 @@ def ask(
 
 
 def not_set_up(name: str) -> MedallionError:
-    """What is told where the client's package is not there."""
+    """The error where the client's package is not installed."""
     return MedallionError(
         f"{name}: the package confluent-kafka is not set up here: make setup-kafka."
     )
 
 
 def wrong_settings(name: str, error: Exception) -> MedallionError:
-    """What a client that cannot be made is told as."""
+    """The error where the client library refuses the login's settings."""
     told = error.args[0].str() if error.args else "no reason"
     return MedallionError(f"{name}: the login of MEDALLION_KAFKA_*: {told}.")
 
 
 class _Asked:
-    """What a client is asked; troubles are those that it meets on its way to the brokers."""
+    """A client, and the errors that it met on its way to the brokers."""
 
     def __init__(self, name: str, servers: str, client: Any, troubles: list[KafkaError]) -> None:
         self._name, self._servers, self.client = name, servers, client
@@ -156,7 +156,7 @@ def _last_words(text: str) -> str:
 def waiting(
     source: SourceConfig, there: Mapping[Place, Partition], taken: Mapping[Place, Taken]
 ) -> int:
-    """The offsets that are not taken in yet, of which transactions' ends are none to be read."""
+    """How many offsets are not taken in yet, those at which transactions end included."""
     if not taken and kafka_of(source).starting_offsets == "latest":
         return 0
     found = 0
@@ -169,7 +169,8 @@ def waiting(
 def expected(
     source: SourceConfig, taken: Mapping[Place, Taken], there: Mapping[Place, Partition]
 ) -> dict[Place, Taken]:
-    """What the ledger has of the source's topics, and what is new of them: that begins at 0."""
+    """The ledger's rows of the topics that are read; of their new partitions, which begin at 0, the
+    rows to come."""
     topics = kafka_of(source).topics
     known = {topic for topic, _ in taken}
     new = {

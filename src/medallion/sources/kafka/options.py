@@ -11,7 +11,7 @@ _MODULES = {
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
-# What a transaction has taken back never landed.
+# Messages of a transaction that was aborted never landed.
 _COMMITTED = "read_committed"
 
 

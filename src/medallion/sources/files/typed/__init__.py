@@ -1,8 +1,8 @@
 """Files that bring their columns' types: Parquet, ORC and Avro.
 
-`rows` has Spark read them. Here, and in a module a kind, they are looked at by ways that share
-nothing with Spark: their rows are counted, their columns told, and what Spark would not read as it
-is is found.
+`rows` reads them by Spark. Here, and in a module for each kind, they are looked at without Spark:
+their rows are counted, their columns told, and files are found that Spark would read otherwise than
+they are.
 """
 
 from __future__ import annotations

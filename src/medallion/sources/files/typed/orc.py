@@ -14,7 +14,7 @@ def count(path: Path) -> int:
 
 
 def columns(path: Path) -> str:
-    """With who wrote it, which decides on its calendar."""
+    """Their names and types, and which library wrote the file, for that decides on its calendar."""
     import pyorc
 
     with path.open("rb") as file:

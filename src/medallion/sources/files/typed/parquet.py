@@ -1,9 +1,9 @@
 """Parquet without Spark: its rows, its columns, and what Spark would not read as it is.
 
-That is, first, what Spark has noted in a file of its columns, by which it reads them. Other writers
-keep the note when they add a column, or make it another one; Spark would then leave columns out, or
-cut numbers to the size that stands there, and say nothing. And then timestamps of nanoseconds,
-which Spark would cut: two rows may be the same then.
+Spark notes in each file that it writes which columns it has, and reads by that note. Others keep it
+when they write the file anew with other columns: Spark would leave columns out, or cut numbers to
+the size that was noted, and say nothing. It also cuts timestamps of nanoseconds, after which two
+rows may be the same.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _NOTE = b"org.apache.spark.sql.parquet.row.metadata"
 _NUMBERS = {"byte": "Int8", "short": "Int16", "integer": "Int32", "long": "Int64"}
 _NANOSECONDS = "Timestamp(ns"
-# As Arrow has them.
+# Arrow's names of types that Spark may not read.
 _NO_TYPE = re.compile(r"\b(Time32|Time64|Interval|FixedSizeBinary)\(")
 
 
@@ -35,7 +35,7 @@ def count(path: Path) -> int:
 
 
 def columns(path: Path) -> str:
-    """With what Spark itself put down: an interval is a number to others."""
+    """Their names and types, and Spark's note, by which a number may be an interval."""
     with _opened(path) as (engine, _):
         fields, note = _fields(engine)
     return repr([[field.name for field in fields], [str(field.type) for field in fields], note])
@@ -146,7 +146,8 @@ def _within(noted: Any, kind: Any) -> str | None:
 
 
 def _cut(engine: QueryBuilder, fields: Iterable[Any], file: BinaryIO) -> str | None:
-    """The first column of a Parquet file that has some, as INT96: other ones Spark refuses itself.
+    """The first column whose timestamps have nanoseconds that Spark would cut: those of the type
+    INT96, for others it refuses itself.
 
     Years before 1677 or after 2262 wrap around in 64 bits, and so do their microseconds times a
     thousand: sums of both tell what is beyond microseconds all the same.
@@ -170,7 +171,14 @@ def _cut(engine: QueryBuilder, fields: Iterable[Any], file: BinaryIO) -> str | N
 
 
 def _timestamps(engine: QueryBuilder, both: list[str]) -> Iterator[list[str]]:
-    """Queries of the timestamps of nanoseconds within values `x`, at any depth."""
+    """Queries of all timestamps of nanoseconds within a column `x`, at any depth.
+
+    Args:
+        both: a query of that column as the file has it, and one as Spark would read it.
+
+    Raises:
+        LookupError: they are in something that nobody knows how to look into.
+    """
 
     def within(value: str) -> Iterator[list[str]]:
         return _timestamps(engine, [f"select {value} as x from ({query})" for query in both])

@@ -14,17 +14,18 @@ from pyspark.sql.types import StructType
 from medallion.lakehouse.columns import quoted
 from medallion.sources.files import typed
 
-# By itself, Spark writes milliseconds.
+# By itself Spark writes milliseconds.
 _LOCAL = "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]"
 _MICROSECONDS = {"timestampFormat": f"{_LOCAL}[XXX]", "timestampNTZFormat": _LOCAL}
 # Spark 4.2 has the format, but its short name comes with a jar of which nothing else is needed.
 _FORMATS = {"avro": "org.apache.spark.sql.avro.AvroFileFormat"}
-# Of ORC's days before 1582, where a file does not say by which calendar: its library for C++ never
-# does, and knows today's alone.
+# By which calendar Spark takes ORC's days before 1582 where the file does not say. Files of the C++
+# library never say, and are written by today's calendar.
 _IS_GREGORIAN = "orc.proleptic.gregorian.default"
-# In the JSON of a schema, where names are never so.
+# Types in the JSON of a schema; a column's name never stands under such a key.
 _TIMES = r'"(\w*[tT]ype)":"timestamp(_ntz)?"'
-# As names of an object's fields, keys of other types would be addresses in memory, or days counted.
+# Maps become objects. Keys of other types than these would be written as addresses in memory, or as
+# a number of days.
 _UNSAYABLE = re.compile(r"\bmap<(?!string|tinyint|smallint|int|bigint|boolean|decimal)(\w+)")
 _NO_UTF8 = "\ufffd"
 
@@ -39,8 +40,8 @@ def read(spark: SparkSession, kind: str, files: Mapping[str, str]) -> DataFrame:
     Raises:
         OSError: a file is torn, or has keys of maps that are no text.
     """
-    # Spark takes the columns of one file for all: of Avro; of ORC without names those of another in
-    # their places; of Parquet how their names are spelled.
+    # Read together, all files would be taken to have the columns of one: those of Avro altogether,
+    # those of Parquet in how names are spelled, and those of ORC without names by their places.
     groups: dict[str, list[str]] = {}
     for file, path in files.items():
         groups.setdefault(typed.columns(Path(file), kind), []).append(path)
@@ -62,12 +63,12 @@ def _as_json(read: DataFrame) -> DataFrame:
     # Not by `read.schema`: Python would import the modules that a file's own types name.
     if found := _UNSAYABLE.search(read._jdf.schema().catalogString()):
         raise OSError(f"has a map whose keys are {found[1]}, which JSON cannot say")
-    # Bytes as Base64; numbers of 32 bits in the digits that tell them apart, 0.1 and not
-    # 0.10000000149011612, as whoever wrote them meant.
+    # It writes bytes as Base64, and numbers of 32 bits in no more digits than tell them apart: 0.1,
+    # and not 0.10000000149011612.
     row = F.struct("*")
     said = F.to_json(row, _MICROSECONDS)
-    # Text that is no UTF-8 would be replaced there, and two texts become one. As it stands it is no
-    # JSON, and so kept.
+    # Text that is not UTF-8 would lose bytes there, and two texts could become one. Such a row is
+    # passed on as it stands: that is no JSON, and so kept as a corrupt record.
     as_it_is = F.struct(*_bytes_as_base64(read)).cast("string")
     is_lossy = said.contains(_NO_UTF8) & ~F.is_valid_utf8(as_it_is)
     return located(read, F.when(is_lossy, as_it_is).otherwise(said))
