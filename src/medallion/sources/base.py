@@ -129,7 +129,7 @@ class Source(Protocol):
     def sample(self) -> SourceBatch:
         """What waits, as much as one batch may take: to infer a schema from."""
 
-    def recount(self, number: int) -> int:
+    def rows_of(self, number: int) -> int:
         """The rows of one batch, counted again: its run was cut off before they were on record."""
 
     def release(self, number: int) -> None:

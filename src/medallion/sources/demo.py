@@ -97,7 +97,7 @@ class DemoSource:
         """Nothing: the first batch itself tells the schema."""
         return DemoBatch(self._bronze, None)
 
-    def recount(self, number: int) -> int:
+    def rows_of(self, number: int) -> int:
         """The rows that bronze has of one batch."""
         return log.rows_by_transaction(self._bronze, None, number).get(number, 0)
 

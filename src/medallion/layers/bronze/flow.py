@@ -118,7 +118,7 @@ class Bronze(Flow):
         lines = sum(known[batch] for batch in batches if batch in known)
         if lost:
             opened = self._opened(Schema(self.config, self.source))
-            lines += sum(opened.recount(batch) for batch in lost)
+            lines += sum(opened.rows_of(batch) for batch in lost)
         return {"rows_in": lines, "first_batch": since + 1, "last_batch": batches.stop - 1}
 
     def _confirmed_lines(self, first: int) -> Mapping[int, int]:

@@ -130,7 +130,7 @@ class FileSource:
         waiting = [e for e in self.ledger.all_newest() if e.state == PENDING and not e.why]
         return FileBatch(self, -1, [], waiting[: self.settings.max_files_per_trigger])
 
-    def recount(self, number: int) -> int:
+    def rows_of(self, number: int) -> int:
         """The rows in the files of one batch, as the ledger lists them."""
         there: list[str] = []
         lines = 0

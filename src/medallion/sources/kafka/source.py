@@ -143,7 +143,7 @@ class KafkaSource:
         """Nothing: the first batch itself tells the schema."""
         return MessageBatch(self, -1, None)
 
-    def recount(self, number: int) -> int:
+    def rows_of(self, number: int) -> int:
         """The messages of one batch, read again; the rows that bronze has, if they are gone, or
         nobody knows where it began."""
         bronze = self.config.layout.table(f"bronze.{self.name}")
