@@ -135,12 +135,19 @@ def test_a_stream_whose_thread_has_died_is_not_waited_for() -> None:
 def test_ctrl_c_ends_a_wait_and_no_stream() -> None:
     """PySpark's handler would cancel all jobs, and every stream with a batch under way fail."""
     cancelled: list[int] = []
+    running, hangs = Dead(is_dead=False), threading.Event()
+    hanging: Any = SimpleNamespace(runId="run", id="id", name="hangs", stop=hangs.wait)
     with handled(lambda number, _: cancelled.append(number), [signal.SIGINT]):
-        for wait in (streams.until_stream_is_ready, streams.await_termination):
+        for wait in (
+            lambda: streams.until_stream_is_ready(running, timeout=60),
+            lambda: streams.await_termination(running, timeout=60),
+            lambda: waiting.stop([hanging], timeout=60),
+        ):
             threading.Timer(0.2, signal.raise_signal, [signal.SIGINT]).start()
             with pytest.raises(KeyboardInterrupt):
-                wait(Dead(is_dead=False), timeout=60)
+                wait()
         signal.raise_signal(signal.SIGINT)  # it has its handler again
+    hangs.set()
     assert cancelled == [signal.SIGINT]
 
 

@@ -104,6 +104,7 @@ def stop_all_streams(timeout: float = 30) -> list[Stopped]:
 
     Raises:
         UsageError: there is no Spark session, or `timeout` is not above 0.
+        KeyboardInterrupt: by Ctrl-C; they go on to stop.
     """
     return stop(session().streams.active, timeout)
 
@@ -113,6 +114,7 @@ def stop(queries: Iterable[StreamingQuery], timeout: float = 30) -> list[Stopped
 
     Raises:
         UsageError: there is no Spark session, or `timeout` is not above 0.
+        KeyboardInterrupt: by Ctrl-C; they go on to stop.
     """
     limit = _checked(timeout)
     outcomes: dict[str, str] = {}
@@ -126,8 +128,12 @@ def stop(queries: Iterable[StreamingQuery], timeout: float = 30) -> list[Stopped
     for thread in threads:
         thread.start()
     end = time.monotonic() + limit
-    for thread in threads:
-        thread.join(max(0.0, end - time.monotonic()))
+    with interrupts() as come:
+        for thread in threads:
+            while thread.is_alive() and not come and time.monotonic() < end:
+                thread.join(_PAUSE)
+    if come:
+        raise KeyboardInterrupt
     late = f"still running after {timeout:g} seconds: Spark stops it when its batch ends"
     return [Stopped(label(q), q.id, outcomes.get(q.runId, late)) for q in chosen]
 
