@@ -56,7 +56,9 @@ def test_every_sink_gets_each_row_once(doors: Doors, spark: SparkSession, tmp_pa
     assert spark.read.csv(str(tmp_path / "csv")).count() == 2
 
 
-def test_a_checkpoint_goes_with_one_sink(doors: Doors, tmp_path: Path) -> None:
+def test_a_checkpoint_goes_with_one_sink(
+    doors: Doors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     end(doors.df, "delta", tmp_path / "one", checkpoint=tmp_path / "checkpoint")
     with pytest.raises(UsageError, match=r"`to` '.*/one', not '.*/two': each stream"):
         end(doors.df, "delta", tmp_path / "two", checkpoint=tmp_path / "checkpoint")
@@ -69,6 +71,14 @@ def test_a_checkpoint_goes_with_one_sink(doors: Doors, tmp_path: Path) -> None:
     end(doors.df, "foreachBatch", print, name="one", **arguments)
     with pytest.raises(UsageError, match="`name` 'one', not 'two': each"):
         end(doors.df, "foreachBatch", print, name="two", **arguments)
+    # A process that dies as soon as its stream has started, which may have written by then.
+    killed = tmp_path / "of a killed process"
+    with monkeypatch.context() as patch:
+        patch.setattr(writing, "keep", Mock(side_effect=SystemExit))
+        with pytest.raises(SystemExit):
+            end(doors.df, "json", tmp_path / "one json", checkpoint=killed)
+    with pytest.raises(UsageError, match=r"one json', not '.*/two json'"):
+        end(doors.df, "json", tmp_path / "two json", checkpoint=killed)
 
 
 def test_a_checkpoint_goes_with_one_stream_at_a_time(doors: Doors, tmp_path: Path) -> None:
@@ -189,6 +199,7 @@ def test_what_spark_alone_knows_is_one_sentence(doors: Doors, tmp_path: Path) ->
     ):
         with pytest.raises(UsageError, match=f"did not start: .*{told}"):
             streams.write(df, sink, name="another", **arguments)
+    assert checkpoints.noted(tmp_path / "checkpoint", "sink") is None, "no stream has it yet"
     query = streams.write(rate.load(), "delta", **delta, trigger="continuous")
     with pytest.raises(StreamError, match="Unknown type of trigger: ContinuousTrigger"):
         streams.until_stream_is_ready(query)

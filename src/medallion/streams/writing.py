@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -67,23 +68,20 @@ def write(
     goal = _goal(sink, to, name, given)
     if df.sparkSession.conf.get(_STOP_FIRST, None) is None:
         df.sparkSession.conf.set(_STOP_FIRST, "false")
-    if place:
-        if sink == "delta":
-            _refuse_within(Path(to), place)
-        _refuse_claimed(place, goal)
-    try:
-        writer = df.writeStream.outputMode(output_mode).trigger(**how).options(**(options or {}))
-        if name is not None:
-            writer = writer.queryName(name)
-        if place:
-            writer = writer.option("checkpointLocation", str(place))
-        query = keep(_into(writer, sink, to).start())
-    except SPARK_ERRORS as error:
-        why = missing_jars(error) or one_line(str(error))
-        raise UsageError(f"The stream did not start: {why}") from None
-    if place:
-        checkpoints.note(place, _NOTE, goal)
-    return query
+    if place and sink == "delta":
+        _refuse_within(Path(to), place)
+    with _claimed(place, goal):
+        try:
+            writer = df.writeStream.outputMode(output_mode).trigger(**how)
+            writer = writer.options(**(options or {}))
+            if name is not None:
+                writer = writer.queryName(name)
+            if place:
+                writer = writer.option("checkpointLocation", str(place))
+            return keep(_into(writer, sink, to).start())
+        except SPARK_ERRORS as error:
+            why = missing_jars(error) or one_line(str(error))
+            raise UsageError(f"The stream did not start: {why}") from None
 
 
 def _goal(sink: str, to: Any, name: str | None, options: Mapping[str, str]) -> dict[str, Any]:
@@ -151,13 +149,32 @@ def _refuse_within(table: Path, checkpoint: Path) -> None:
             )
 
 
-def _refuse_claimed(checkpoint: Path, goal: Mapping[str, Any]) -> None:
-    noted = checkpoints.noted(checkpoint, _NOTE) or {}
+@contextmanager
+def _claimed(checkpoint: Path | None, goal: Mapping[str, Any]) -> Iterator[None]:
+    """A checkpoint is noted as this sink's before a row goes there; where the stream is refused, it
+    stays whose it was.
+
+    Raises:
+        UsageError: it is another sink's.
+    """
+    if checkpoint is None:
+        yield
+        return
+    noted = checkpoints.noted(checkpoint, _NOTE)
     for part, now in goal.items():
-        then = noted.get(part, now)
+        then = (noted or {}).get(part, now)
         # Servers come and go, and any one of a cluster leads to all.
         if then != now and not (part == "servers" and set(then) & set(now)):
             raise UsageError(
                 f"The checkpoint {checkpoint} belongs to a stream with `{part}` {then!r}, not "
                 f"{now!r}: each stream needs one of its own."
             )
+    checkpoints.note(checkpoint, _NOTE, dict(goal))
+    try:
+        yield
+    except UsageError:
+        if noted is None:
+            checkpoints.forget(checkpoint, _NOTE)
+        else:
+            checkpoints.note(checkpoint, _NOTE, noted)
+        raise
