@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Timer
 from typing import IO
 
 import pytest
@@ -59,6 +60,17 @@ def test_a_layer_has_one_writer(layout: Layout) -> None:
         assert lock.holder(layout, "bronze") is None  # what was held by then is free again
         with lock.hold(layout, ["bronze", "gold"], "run"):
             assert lock.holder(layout, "gold") == f"medallion run, pid {os.getpid()}"
+
+
+def test_an_onlooker_that_is_set_aside_while_it_looks_is_waited_for(layout: Layout) -> None:
+    with lock.hold(layout, ["silver"], "nightly"):
+        pass
+    with layout.lock("silver").open() as file:
+        fcntl.flock(file, fcntl.LOCK_SH)  # as whoever asks for the holder does
+        goes_on = Timer(1, lambda: fcntl.flock(file, fcntl.LOCK_UN))
+        goes_on.start()
+        with lock.hold(layout, ["silver"], "nightly"):
+            goes_on.join()
 
 
 def test_it_ends_with_the_process_however_that_ends(layout: Layout) -> None:

@@ -18,7 +18,7 @@ from typing import IO
 from medallion.errors import UsageError
 from medallion.lakehouse.layout import Layout
 
-_TRIES, _PAUSE = 20, 0.01
+_TRIES, _PAUSE = 1000, 0.01
 
 
 @contextmanager
@@ -53,19 +53,27 @@ def _one(layout: Layout, layer: str, command: str) -> Iterator[None]:
 
 @contextmanager
 def _taken(path: Path) -> Iterator[IO[str] | None]:
-    """The locked file; None where another process has it for longer than an onlooker would."""
+    """The locked file; None where another process writes. Onlookers are waited for: on a busy
+    machine one may be set aside while it looks."""
     for _ in range(_TRIES):
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a+", encoding="utf-8") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                time.sleep(_PAUSE)
-                continue
-            if _is_there(file, path):
-                yield file
-                return
+            if _is_locked(file, fcntl.LOCK_EX):
+                if _is_there(file, path):
+                    yield file
+                    return
+            elif not _is_locked(file, fcntl.LOCK_SH):  # which onlookers have, and no writer lets be
+                break
+        time.sleep(_PAUSE)
     yield None
+
+
+def _is_locked(file: IO[str], how: int) -> bool:
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 @contextmanager
@@ -97,12 +105,12 @@ def holder(layout: Layout, layer: str) -> str | None:
     try:
         with path.open(encoding="utf-8") as file:
             # A shared lock is refused where somebody writes, and hinders no other onlooker.
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            if _is_locked(file, fcntl.LOCK_SH):
+                return None
+        found = _holder(path)
     except FileNotFoundError:
         return None
-    except BlockingIOError:
-        return _holder(path)[0]
-    return None
+    return found[0]
 
 
 def _holder(path: Path) -> tuple[str, str]:
