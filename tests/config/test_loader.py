@@ -463,6 +463,27 @@ def test_one_folder_of_two_sources(
         load({}, tmp_path)
 
 
+def test_a_folder_below_the_root_has_one_name_by_whatever_path_either_is_reached(
+    tmp_path: Path,
+) -> None:
+    """By two, a file that stays where it is would be taken in twice."""
+    root, link = tmp_path / "lake", tmp_path / "link"
+    inbox = root / "inbox"
+    link.symlink_to(root)
+    document = yaml.safe_load((PROJECT / "conf/pipeline.yaml").read_text())
+    named = [str(inbox), str(link / "in"), "drop", "../lake/up", str(tmp_path / "elsewhere")]
+    document["sources"]["event"]["folders"] = named
+    edited(tmp_path, "sources", value=document["sources"])
+    for _ in ("before the first run", "afterwards"):
+        for home in (root, link, "link", "lake/", "lake/../lake"):
+            config = load({"MEDALLION_HOME": str(home)}, tmp_path)
+            places = [
+                config.layout.relative(p) for p in config.sources["event"].places(config.layout)
+            ]
+            assert places[1:] == ["inbox", "in", "drop", "up", named[-1]]
+        inbox.mkdir(parents=True, exist_ok=True)
+
+
 def test_numbers_and_texts_that_are_what_they_look_like(tmp_path: Path) -> None:
     """To YAML 1.1, 010 is 8, and 1:30 is 90; and there is no 30th of February."""
     file = tmp_path / "some.yaml"

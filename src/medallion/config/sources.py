@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import combinations
 
 from medallion.config import connections, values
@@ -52,6 +52,7 @@ def source(name: str, node: Node, layout: Layout) -> SourceConfig:
         stream=connections.stream(node, kind),
     )
     _refuse_contradictions(found, node)
+    found = replace(found, folders=tuple(map(layout.from_root, found.folders)))
     for folder in filter(layout.is_own, found.folders):
         node.fail(
             "folders", f"names {folder}, where the tables or the archive of {layout.root} lie"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,6 +101,13 @@ class Layout:
         text, root = str(path), f"{self.root}/"
         return text.removeprefix(root)
 
+    def from_root(self, folder: str) -> str:
+        """A folder as it is spelled from the root, if it lies below that, by whatever name: the
+        ledger knows a file by its path, and a root may be reached by several."""
+        path = plain(self.root / folder)
+        above = next((each for each in path.parents if _are_one(each, self.root)), None)
+        return str(path.relative_to(above)) if above else folder
+
     def table(self, name: str) -> Path:
         """The Delta table `layer.table`."""
         return self.root / name.replace(".", "/")
@@ -146,6 +154,13 @@ class Layout:
         while it is held, and the next process would take a new one.
         """
         return self.root / layer / ".lock"
+
+
+def _are_one(path: Path, other: Path) -> bool:
+    """Whether two paths lead to one folder: by links, or as a disk is mounted twice."""
+    with suppress(OSError):
+        return path.samefile(other)
+    return os.path.realpath(path) == os.path.realpath(other)  # neither need be there
 
 
 def _is_own(name: str) -> bool:
