@@ -101,6 +101,11 @@ def test_files_that_wait_before_the_first_run(home: Home, config: Config) -> Non
     assert (backlog.files, backlog.bytes) == (2, 150)
     assert backlog.oldest_age == pytest.approx(1000, abs=5)
     assert (backlog.bytes_per_second, backlog.caught_up_in) == (None, None)
+    for name in ("a.json", "b.json"):
+        home.land(name, age=-3600)  # of a machine whose clock is ahead of ours
+    backlog = of(config, "bronze.activity").backlog
+    assert backlog
+    assert (backlog.files, backlog.oldest_age) == (2, 0.0)
 
 
 def test_how_long_the_backlog_takes_at_the_pace_of_the_last_busy_run(

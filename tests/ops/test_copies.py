@@ -127,7 +127,7 @@ def test_a_table_of_which_more_is_on_record(home: Home) -> None:
 
 
 def flow_of(table: str) -> Any:
-    ran = Mock(started=0, ended=1, batches={})
+    ran = Mock(started_at=0, seconds=1.0, batches={})
     ran.configure_mock(**{"error.return_value": None, "watermark.return_value": None})
     flow = Mock(targets=[table], ran=ran)
     flow.name = table  # which Mock keeps for itself

@@ -82,6 +82,17 @@ def test_records_are_taken_up_once_each_and_fetched_only_if_missed() -> None:
     assert (told, query.fetched, run.last_batch) == ([5, 6, 7, 8], 1, 8)
 
 
+def test_a_clock_that_is_put_back_makes_no_run_end_before_its_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = Run("silver.event", cast(Any, Query()), Path("none"), 4)
+    monkeypatch.setattr(time, "time", lambda: 7.0)
+    monkeypatch.setattr(time, "time_ns", lambda: 7_000_000_000)
+    assert 0 <= run.seconds < 60
+    run.settled()
+    assert run.started_at == 7_000_000
+
+
 def test_what_a_batch_failed_of_is_raised_in_words_alone() -> None:
     """Spark matches `(.|\\n)*` against all of it, and dies where that is long."""
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from medallion.config.model import Config, SourceConfig
 from medallion.config.queries import Query, queries
 from medallion.errors import MedallionError
-from medallion.lakehouse import lock
+from medallion.lakehouse import clock, lock
 from medallion.ops import due, ledger, refresh_plan
 from medallion.ops.runs import FAILED, LastRun, Runs, Standing
 from medallion.sources import base
@@ -136,10 +135,15 @@ def _backlog(config: Config, source: SourceConfig, busy: LastRun | None) -> Back
         files=waiting.files,
         messages=waiting.messages,
         bytes=waiting.bytes,
-        oldest_age=None if waiting.oldest is None else round(time.time() - waiting.oldest / 1e6, 1),
+        oldest_age=None if waiting.oldest is None else _age(waiting.oldest),
         bytes_per_second=round(rate, 1) if rate else None,
         caught_up_in=_seconds(waiting, rate),
     )
+
+
+def _age(since: int) -> float:
+    """The seconds since a time; none since one to come, which is another clock's."""
+    return max(round((clock.now() - since) / 1e6, 1), 0.0)
 
 
 def _seconds(waiting: base.Backlog, rate: float | None) -> float | None:

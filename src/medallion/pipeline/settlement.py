@@ -3,7 +3,6 @@ keeps no other from it."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -84,8 +83,8 @@ def row_of(
         "query": flow.name,
         "state": FAILED if error else "done",
         "error": error,
-        "started_at": int(run.started * 1_000_000),
-        "seconds": round((run.ended or time.time()) - run.started, 3),
+        "started_at": run.started_at,
+        "seconds": round(run.seconds, 3),
         "batches": len(run.batches),
         "watermark": run.watermark(),
         **figures,

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from medallion.config.values import Duration
 from medallion.errors import UsageError
+from medallion.lakehouse import clock
 from medallion.spark import checkpoints, fatal, remedies
 from medallion.spark.errors import SPARK_ERRORS, one_line
 from medallion.spark.progress import BatchProgress, moment, records_after
@@ -47,7 +48,8 @@ def trigger(text: str) -> dict[str, Any]:
 class Run:
     """One streaming query, with the records of those of its batches that are not settled yet.
 
-    `last_batch` is the last one that is known to have ended: at first, the checkpoint's.
+    `last_batch` is the last one that is known to have ended: at first, the checkpoint's. The start
+    is in microseconds since 1970, the end in seconds of a clock that nobody puts back.
     """
 
     name: str
@@ -55,7 +57,7 @@ class Run:
     checkpoint: Path
     last_batch: int
     sink: Sink | None = None
-    started: float = field(default_factory=time.time)
+    started_at: int = field(default_factory=clock.now)
     ended: float | None = None
     batches: dict[int, BatchProgress] = field(default_factory=dict)
     has_done_batch: bool = False  # since it was started, settled or not
@@ -63,6 +65,7 @@ class Run:
     is_to_restart: bool = False  # it has ended, and only has to be started again: no failure
     hangs_on: bool = False  # it could not be stopped, and no other one may run beside it
     is_settled: bool = False  # it has ended, and all that it did is on record
+    _begun: float = field(default_factory=time.monotonic)
     _is_stopped: bool = False
     _error: str | None = None  # what had stopped it before it was stopped on purpose
 
@@ -99,7 +102,7 @@ class Run:
         """Note that it has ended by itself."""
         if self.is_lost:
             self.stop()
-        self.ended = time.time()
+        self.ended = time.monotonic()
 
     @property
     def waits(self) -> bool:
@@ -125,7 +128,7 @@ class Run:
             self._error = f"{self._error}, and {told}" if self._error else told
         self._is_stopped = True
         self.collect()
-        self.ended = time.time()
+        self.ended = time.monotonic()
 
     def collect(self) -> None:
         """Take up the records of the batches that have ended since the last call."""
@@ -140,7 +143,12 @@ class Run:
         """Forget its batches, which are on record now."""
         self.is_settled = self.ended is not None
         self.batches = {}
-        self.started = time.time()
+        self.started_at, self._begun = clock.now(), time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """How long it has been on since it was settled last, whatever its clock was put to."""
+        return (time.monotonic() if self.ended is None else self.ended) - self._begun
 
     def batches_to_settle(self, since: int) -> range:
         """The batches after `since` that have ended, those of a run that was cut off among them.

@@ -87,7 +87,7 @@ def test_a_clock_that_was_put_back_keeps_no_file_where_it_is(home: Home) -> None
     assert home.states() == {("a.json", 1): ARCHIVED}
 
 
-@pytest.mark.parametrize(("age", "state"), [(3599, INGESTED), (3601, ARCHIVED)])
+@pytest.mark.parametrize(("age", "state"), [(3500, INGESTED), (3601, ARCHIVED)])
 def test_a_file_is_kept_for_so_long_after_it_was_committed(
     home: Home, age: float, state: str
 ) -> None:
