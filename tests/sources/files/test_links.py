@@ -111,6 +111,24 @@ def test_one_folder_by_two_names_is_listed_under_the_first(home: Home, old: Path
     assert home.said == []
 
 
+@pytest.mark.parametrize("is_backfill", [False, True])
+def test_a_folder_that_lies_in_a_later_one_by_another_name_is_listed_once(
+    home: Home, old: Path, is_backfill: bool
+) -> None:
+    """The folder where files land is a link into what is named, or asked for, as well."""
+    (old / "sub").mkdir()
+    home.landing.parent.mkdir(parents=True, exist_ok=True)
+    home.landing.symlink_to(old / "sub")
+    home.land("b.json")
+    if is_backfill:
+        ask(home, old)
+    else:
+        home.change(folders=(str(old),))
+    assert [home.poll(), home.poll()] == [2, 0]
+    assert sorted(home.names()) == [str(old / "a.json"), "b.json"]
+    assert home.said == []
+
+
 @pytest.mark.parametrize("kind", ["root", "landing"])
 def test_a_root_that_is_a_link_keeps_its_names(home: Home, tmp_path: Path, kind: str) -> None:
     home.land("sub/a.json")

@@ -24,6 +24,8 @@ NEVER_READ = (LINK, MISSING, NO_FILE, _NO_UTF8, _COLON, _LINE_BREAK)
 # Years that Python has in every zone, in microseconds since 1970; some file systems know more.
 _TIMES = range(-62_104_060_800_000_000, 253_370_764_800_000_000)
 
+Identity = tuple[int, int] | str  # device and inode; a path, where nothing is there
+
 
 @dataclass(frozen=True)
 class Listing:
@@ -47,13 +49,12 @@ def list_files(layout: Layout, source: SourceConfig, starts: Iterable[Path]) -> 
     """List folders, and those below, or single files; nothing is left out without a word."""
     found = Listing()
     # A folder that is asked for may lie above the root.
-    there = map(os.stat, filter(os.path.exists, layout.own_folders()))
-    ours = frozenset((folder.st_dev, folder.st_ino) for folder in there)
+    closed: set[Identity] = {*map(_identity, layout.own_folders())}
     for folder in _by_one_name(starts):
         # Below landing/ it is made where there is none; who asks for another one tells.
         if not os.path.lexists(folder) and folder not in source.places(layout)[1:]:
             continue
-        for path, why in walk(folder, source.pattern, ours):
+        for path, why in walk(folder, source.pattern, closed):
             if layout.is_reason(path):
                 continue
             seen = why or _look_in_a_listing(layout, path)
@@ -63,19 +64,28 @@ def list_files(layout: Layout, source: SourceConfig, starts: Iterable[Path]) -> 
             elif seen is not None:
                 kind = found.hidden if _is_hidden(path, folder) else found.files
                 kind[seen.path] = seen
+        closed.add(_identity(folder))  # a later one may lie above it, by another name
     return found
 
 
 def _by_one_name(folders: Iterable[Path]) -> Iterator[Path]:
-    """Folders without those that lie in an earlier one, by way of a link to either."""
-    seen: list[tuple[Path, Path]] = []
+    """Folders without those that lie in an earlier one by another name: a link leads to either, or
+    a disk is mounted twice."""
+    seen: dict[Identity, Path] = {}
     for folder in folders:
-        place = real(folder)
-        if not any(
-            place.is_relative_to(other) and not folder.is_relative_to(name) for name, other in seen
-        ):
-            seen.append((folder, place))
+        above = map(_identity, (folder, *real(folder).parents))
+        if all(folder.is_relative_to(seen[each]) for each in above if each in seen):
+            seen.setdefault(_identity(folder), folder)
             yield folder
+
+
+def _identity(folder: Path) -> Identity:
+    """What tells a folder from every other one, whatever its name; its path, where none is."""
+    try:
+        found = folder.stat()
+    except OSError:
+        return str(real(folder))
+    return found.st_dev, found.st_ino
 
 
 def one_spelling(layout: Layout, source: SourceConfig, path: Path) -> Path:

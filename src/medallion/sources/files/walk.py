@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from operator import attrgetter
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def is_hidden(name: str) -> bool:
 
 
 def walk(
-    folder: Path | str, pattern: str, closed: frozenset[tuple[int, int]] = frozenset()
+    folder: Path | str, pattern: str, closed: Container[object] = ()
 ) -> Iterator[tuple[str, str | None]]:
     """Each file whose name fits, and each entry that is none to read, with why; folders are gone
     into.
