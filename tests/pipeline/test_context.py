@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 from py4j.protocol import Py4JError
 
 from medallion.pipeline import context
 from medallion.spark import session
+from tests.support.home import Home
 from tests.support.lakehouse import Lakehouse
+from tests.support.runs import record
 
 
 class Stopped:
@@ -22,6 +25,19 @@ class Stopped:
         self.order.append(self.name)
         if self.error:
             raise self.error
+
+
+def test_a_root_without_a_table_is_told_for_its_disk_may_not_be_mounted(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "spark_session", lambda *_, **__: MagicMock(version="4"))
+    told: list[str] = []
+    for _ in range(2):
+        with context.open_pipeline(home.config, "test", ["bronze"], told.append):
+            record(home.config, "bronze.activity")
+    first, _, second, _ = told
+    assert first == f"medallion test on {home.layout.root} (a new lakehouse)"
+    assert second == f"medallion test on {home.layout.root}"
 
 
 @pytest.mark.parametrize("error", [None, Py4JError("gone")])

@@ -40,7 +40,8 @@ def open_pipeline(
         KeyboardInterrupt: Ctrl-C or SIGTERM has come, and what was on has been stopped.
     """
     with lock.hold(config.layout, layers, command):
-        say(f"medallion {command} on {config.layout.root}")
+        new = " (a new lakehouse)" if config.layout.is_new else ""
+        say(f"medallion {command} on {config.layout.root}{new}")
         started = time.monotonic()
         with session_of_command(config, f"medallion {command}", debug, work) as spark:
             say(f"session   {time.monotonic() - started:5.1f} s  (Spark {spark.version})")
