@@ -9,6 +9,7 @@ import pytest
 
 from medallion.config.values import Duration
 from medallion.errors import UsageError
+from medallion.ops import ledger
 from medallion.ops.ledger import PENDING, VANISHED
 from medallion.sources.files import requests
 from medallion.sources.files.listing import look, one_spelling
@@ -142,6 +143,21 @@ def test_a_root_that_is_a_link_keeps_its_names(home: Home, tmp_path: Path, kind:
     home.land("b.json")
     assert home.poll() == 1
     assert home.names() == ["sub/a.json", "b.json"]
+
+
+def test_what_is_asked_for_by_another_path_to_the_root_is_no_other_file(
+    home: Home, tmp_path: Path
+) -> None:
+    """Whoever asks a stream that is on need not have its root by the same name."""
+    file = home.layout.root / "inbox" / "a.json"
+    file.parent.mkdir(parents=True)
+    file.write_text("{}\n", encoding="utf-8")
+    ask(home, file.parent)
+    assert home.poll() == 1
+    (tmp_path / "link").symlink_to(home.layout.root)
+    ask(home, tmp_path / "link" / "inbox")
+    assert home.poll() == 0
+    assert [entry.path for entry in ledger.read(home.layout)] == ["inbox/a.json"]
 
 
 @pytest.mark.parametrize("is_configured", [False, True])

@@ -45,7 +45,8 @@ def ask(layout: Layout, source: str, path: Path) -> Request:
 
 
 def waiting(layout: Layout, source: str) -> list[Request]:
-    """The requests for a source that nobody has seen to yet.
+    """The requests for a source that nobody has seen to yet; who asked may have come to the root by
+    another path.
 
     Raises:
         MedallionError: somebody has put something else there.
@@ -53,13 +54,14 @@ def waiting(layout: Layout, source: str) -> list[Request]:
     found = []
     for file in sorted(layout.requests(source).glob("*.json")):
         with suppress(FileNotFoundError):  # another process has just handed its files over
-            found.append(Request(_path(file), file))
+            place = layout.root / layout.from_root(_path(file))
+            found.append(Request(place, file))
     return found
 
 
-def _path(file: Path) -> Path:
+def _path(file: Path) -> str:
     try:
-        return Path(json.loads(file.read_text(encoding="utf-8"))["path"])
+        return str(Path(json.loads(file.read_text(encoding="utf-8"))["path"]))
     except (ValueError, LookupError, TypeError) as error:
         raise MedallionError(
             f"{file}: no request for a backfill ({visible(str(error))}): delete it, and ask for "
