@@ -8,6 +8,7 @@ from unittest.mock import MagicMock
 import pytest
 from py4j.protocol import Py4JError
 
+from medallion.lakehouse import clock
 from medallion.pipeline import context
 from medallion.spark import session
 from tests.support.home import Home
@@ -38,6 +39,28 @@ def test_a_root_without_a_table_is_told_for_its_disk_may_not_be_mounted(
     first, _, second, _ = told
     assert first == f"medallion test on {home.layout.root} (a new lakehouse)"
     assert second == f"medallion test on {home.layout.root}"
+
+
+def test_a_clock_that_is_behind_the_record_is_told(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a start without a battery it says 1970, and every row is of a time to come."""
+    monkeypatch.setattr(session, "spark_session", lambda *_, **__: MagicMock(version="4"))
+    day = 24 * 3600 * 1_000_000
+    told: list[str] = []
+
+    def opened() -> int:
+        told.clear()
+        with context.open_pipeline(home.config, "test", ["bronze"], told.append):
+            return len(told)
+
+    record(home.config, "bronze.activity", started_at=clock.now() + day - 60_000_000)
+    assert opened() == 2
+    record(home.config, "bronze.activity", started_at=4_102_444_800_000_000)
+    assert opened() == 3
+    assert "last run began at 2100-01-01T00:00:00+00:00 or later" in told[-1]
+    record(home.config, "silver.activity", started_at=clock.now())  # it has been put right since
+    assert opened() == 2
 
 
 @pytest.mark.parametrize("error", [None, Py4JError("gone")])

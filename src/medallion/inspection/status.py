@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
 from medallion.config.model import Config, SourceConfig
 from medallion.config.queries import Query, queries
@@ -111,11 +110,11 @@ def _status(config: Config, query: Query, standing: Standing, held: str | None) 
         query=query.name,
         state=_state(run, holder),
         last_batch=batch if batch >= 0 else None,
-        last_run_at=_moment(run.started_at) if run else None,
+        last_run_at=clock.in_words(run.started_at) if run else None,
         rows_in=run.rows_in if run else None,
         rows_out=run.rows_out if run else None,
         waiting_rows=waiting,
-        watermark=_moment(mark * 1000) if mark else None,
+        watermark=clock.in_words(mark * 1000) if mark else None,
         error=error,
         backlog=backlog,
     )
@@ -161,7 +160,3 @@ def _rate(config: Config, source: SourceConfig, run: LastRun | None) -> float | 
     taken = ledger.read(config.layout, source.name)
     size = sum(e.size for e in taken if e.batch is not None and first <= e.batch <= last)
     return size / run.seconds or None
-
-
-def _moment(micros: int) -> str:
-    return datetime.fromtimestamp(micros / 1e6, UTC).isoformat(timespec="seconds")

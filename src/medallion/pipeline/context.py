@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from medallion.config.model import Config
-from medallion.lakehouse import lock
+from medallion.errors import MedallionError
+from medallion.lakehouse import clock, lock
 from medallion.lakehouse.text import Say
 from medallion.pipeline import swap
 from medallion.pipeline.pipeline import Pipeline
 from medallion.spark.session import session_of_command
 from medallion.spark.workload import Work
+
+_DAY = 24 * 3600 * 1_000_000  # that a sender's clock may be ahead of ours
 
 
 @contextmanager
@@ -46,6 +49,19 @@ def open_pipeline(
         with session_of_command(config, f"medallion {command}", debug, work) as spark:
             say(f"session   {time.monotonic() - started:5.1f} s  (Spark {spark.version})")
             pipeline = Pipeline(spark, config, command, say)
+            _tell_clock(pipeline)
             if "gold" in layers:
                 swap.end_swap(pipeline, layers)
             yield pipeline
+
+
+def _tell_clock(pipeline: Pipeline) -> None:
+    """Say so where the clock is behind the record: by it rows are judged to be of times to come."""
+    with suppress(MedallionError):  # whoever needs the record tells
+        begun = min((run.started_at for run in pipeline.runs.standing.last.values()), default=0)
+        now = clock.now()
+        if begun > now + _DAY:
+            pipeline.say(
+                f"clock     it says {clock.in_words(now)}, and every query's last run began at "
+                f"{clock.in_words(begun)} or later: if it is behind, rows of today go to quarantine"
+            )
