@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -71,6 +72,24 @@ def test_an_onlooker_that_is_set_aside_while_it_looks_is_waited_for(layout: Layo
         goes_on.start()
         with lock.hold(layout, ["silver"], "nightly"):
             goes_on.join()
+
+
+def test_a_disk_without_locks_is_told(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    with lock.hold(layout, ["silver"], "nightly"):
+        pass
+
+    def refused(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+    told = r"silver/\.lock cannot be locked \(No locks available\), and two runs at once could lose"
+    with pytest.raises(UsageError, match=told), lock.hold(layout, ["silver"], "nightly"):
+        pass
+    with pytest.raises(UsageError, match=told):
+        lock.holder(layout, "silver")
+    table = layout.table("ops.runs")
+    with pytest.raises(UsageError, match=r"\.runs\.lock cannot be locked"), lock.alone(table):
+        pass
 
 
 def test_it_ends_with_the_process_however_that_ends(layout: Layout) -> None:

@@ -19,6 +19,7 @@ from medallion.errors import UsageError
 from medallion.lakehouse.layout import Layout
 
 _TRIES, _PAUSE = 1000, 0.01
+_TO_LOOK = fcntl.LOCK_SH | fcntl.LOCK_NB
 
 
 @contextmanager
@@ -58,21 +59,31 @@ def _taken(path: Path) -> Iterator[IO[str] | None]:
     for _ in range(_TRIES):
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a+", encoding="utf-8") as file:
-            if _is_locked(file, fcntl.LOCK_EX):
+            if _is_locked(file, fcntl.LOCK_EX | fcntl.LOCK_NB):
                 if _is_there(file, path):
                     yield file
                     return
-            elif not _is_locked(file, fcntl.LOCK_SH):  # which onlookers have, and no writer lets be
+            elif not _is_locked(file, _TO_LOOK):  # which onlookers have, and no writer lets be
                 break
         time.sleep(_PAUSE)
     yield None
 
 
 def _is_locked(file: IO[str], how: int) -> bool:
+    """Whether a file is locked now; not, where another process has it, and it is not waited for.
+
+    Raises:
+        UsageError: the disk has no locks, as some that lie in a network.
+    """
     try:
-        fcntl.flock(file, how | fcntl.LOCK_NB)
+        fcntl.flock(file, how)
     except BlockingIOError:
         return False
+    except OSError as error:
+        raise UsageError(
+            f"{file.name} cannot be locked ({error.strerror}), and two runs at once could lose "
+            "rows: put the lakehouse on a disk that has locks."
+        ) from None
     return True
 
 
@@ -83,8 +94,7 @@ def alone(table: Path) -> Iterator[None]:
     path = table.with_name(f".{table.name}.lock")  # not in the table, which may be moved away
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        if _is_there(file, path):
+        if _is_locked(file, fcntl.LOCK_EX) and _is_there(file, path):
             yield
             return
     with alone(table):
@@ -105,7 +115,7 @@ def holder(layout: Layout, layer: str) -> str | None:
     try:
         with path.open(encoding="utf-8") as file:
             # A shared lock is refused where somebody writes, and hinders no other onlooker.
-            if _is_locked(file, fcntl.LOCK_SH):
+            if _is_locked(file, _TO_LOOK):
                 return None
         found = _holder(path)
     except FileNotFoundError:
