@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,23 @@ def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
     storage.write(tmp_path / "a.json", "two")
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
     assert (tmp_path / "a.json").read_text() == "two"
+
+
+@pytest.mark.parametrize(("fails_for", "number"), [("f", errno.EINVAL), ("d", errno.EIO)])
+def test_a_disk_need_not_know_how_to_sync_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_for: str, number: int
+) -> None:
+    def fails(handle: int, kind: str, number: int) -> None:
+        is_folder = stat.S_ISDIR(os.fstat(handle).st_mode)
+        if is_folder == (kind == "d"):
+            raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", lambda handle: fails(handle, "d", errno.EINVAL))
+    storage.write(tmp_path / "a.json", "one")
+    assert (tmp_path / "a.json").read_text() == "one"
+    monkeypatch.setattr(os, "fsync", lambda handle: fails(handle, fails_for, number))
+    with pytest.raises(OSError, match=os.strerror(number)):
+        storage.write(tmp_path / "a.json", "two")
 
 
 def test_the_bytes_are_on_disk_before_the_name_is(

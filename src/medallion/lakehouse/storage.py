@@ -3,6 +3,7 @@ and whether two files are alike."""
 
 from __future__ import annotations
 
+import errno
 import filecmp
 import os
 from pathlib import Path
@@ -27,6 +28,10 @@ def sync(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
+    except OSError as error:
+        # Some disks in a network cannot do that for a folder, which PostgreSQL passes over as well.
+        if error.errno not in (errno.EBADF, errno.EINVAL) or not path.is_dir():
+            raise
     finally:
         os.close(handle)
 
