@@ -59,6 +59,13 @@ def test_files_by_pattern(config: Config, pattern: str, found: list[int]) -> Non
     assert catalog.files(config, pattern, None, None) == [FILES[at] for at in found]
 
 
+def test_files_by_another_path_to_the_root(config: Config, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(config.layout.root)
+    for root in ("lakehouse", "link"):
+        pattern = str(tmp_path / root / "landing/activity/*")
+        assert catalog.files(config, pattern, None, None) == FILES[:2]
+
+
 @pytest.mark.parametrize(
     ("source", "state", "found"),
     [

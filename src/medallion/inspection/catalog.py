@@ -38,7 +38,7 @@ def files(config: Config, pattern: str, source: str | None, state: str | None) -
     if state is not None and state not in ledger.STATES:
         raise UsageError(f"--state {state}: a state is one of {', '.join(ledger.STATES)}.")
     found = ledger.read(config.layout, source, state)
-    pattern = config.layout.relative(pattern)
+    pattern = config.layout.from_root(pattern)
     return [
         e
         for e in found

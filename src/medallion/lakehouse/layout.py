@@ -101,12 +101,12 @@ class Layout:
         text, root = str(path), f"{self.root}/"
         return text.removeprefix(root)
 
-    def from_root(self, folder: str) -> str:
-        """A folder as it is spelled from the root, if it lies below that, by whatever name: the
-        ledger knows a file by its path, and a root may be reached by several."""
-        path = plain(self.root / folder)
+    def from_root(self, name: str) -> str:
+        """A path, of a folder or with a pattern, as tables spell it, by whatever name it leads
+        below the root: to them a file is its path, and a root may be reached by several."""
+        path = plain(self.root / name)
         above = next((each for each in path.parents if _are_one(each, self.root)), None)
-        return str(path.relative_to(above)) if above else folder
+        return str(path.relative_to(above)) if above else name
 
     def table(self, name: str) -> Path:
         """The Delta table `layer.table`."""
