@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from unittest.mock import MagicMock
 
+import pyspark
 import pytest
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
@@ -15,6 +16,7 @@ from pyspark.sql import SparkSession
 from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.errors import ConfigError
+from medallion.spark import session
 from medallion.spark.session import _FIXED, session_of_command, settings, spark_session
 from tests.support import PROJECT
 
@@ -61,6 +63,22 @@ def test_a_master_with_which_spark_does_not_start_is_named(
     if master:
         told = "MEDALLION_MASTER: Spark does not start with foo: a.b: no such"
         assert str(raised.value) == told
+
+
+def test_another_spark_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many a machine sets SPARK_HOME for an older one; its classes are others."""
+    started: list[int] = []
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", lambda _: started.append(1))
+    monkeypatch.setattr(session, "_prepare", lambda *_: None)
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars/spark-core_2.12-3.5.1.jar").touch()
+    with pytest.raises(ConfigError, match=f"SPARK_HOME: {tmp_path} has no Spark 4"):
+        spark_session(load({}, PROJECT))
+    ours = next(Path(pyspark.__path__[0], "jars").glob("spark-core_*.jar"))
+    (tmp_path / "jars" / ours.name).touch()
+    spark_session(load({}, PROJECT))
+    assert len(started) == 1
 
 
 def test_the_project_s_own_settings_are_utc_and_delta() -> None:

@@ -9,9 +9,11 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from pyspark import SparkConf, SparkContext
+from pyspark import __version__ as version
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
@@ -89,7 +91,7 @@ def spark_session(
 
     Raises:
         ConfigError: that file is missing, or a line of it is not a setting; or Spark does not start
-            with the master that is set.
+            with the master that is set, or that of SPARK_HOME is another one.
     """
     config = config or load()
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # set by spark-submit, whose JVM runs already
@@ -97,6 +99,7 @@ def spark_session(
     wanted = {**settings(config), **work.spark, **(more or {})}
     builder = SparkSession.builder.appName(name)
     if not submitted:
+        _refuse_another_spark()
         log4j = (config.conf_dir / "spark/log4j2.properties").as_uri()
         java = (wanted.get(_JAVA, ""), f"-Dlog4j2.configurationFile={log4j}", work.java)
         wanted[_JAVA] = " ".join(java).strip()
@@ -114,6 +117,14 @@ def spark_session(
     session = _started(builder, None if submitted else config.master)
     _prepare(session, debug)
     return session
+
+
+def _refuse_another_spark() -> None:
+    """Raise ConfigError where the Spark that a user has set is none that this PySpark can speak to:
+    many a machine has an older one."""
+    home = os.environ.get("SPARK_HOME")
+    if home and not any(Path(home, "jars").glob(f"spark-core_*-{version}.jar")):
+        raise ConfigError(f"SPARK_HOME: {home} has no Spark {version}, which is needed: unset it.")
 
 
 def _prepare(session: SparkSession, debug: bool) -> None:
