@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from unittest.mock import MagicMock
+from unittest.mock import MagicMock, Mock
 
 import pyspark
 import pytest
@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from medallion.config.loader import load
 from medallion.config.model import Config
-from medallion.errors import ConfigError
+from medallion.errors import ConfigError, MedallionError
 from medallion.spark import session
 from medallion.spark.session import _FIXED, session_of_command, settings, spark_session
 from tests.support import PROJECT
@@ -63,6 +63,14 @@ def test_a_master_with_which_spark_does_not_start_is_named(
     if master:
         told = "MEDALLION_MASTER: Spark does not start with foo: a.b: no such"
         assert str(raised.value) == told
+
+
+def test_a_java_that_ends_while_spark_starts_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To Python, which asks it for a session, it refuses a connection."""
+    gone = ConnectionRefusedError(111, "Connection refused")
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", Mock(side_effect=gone))
+    with pytest.raises(MedallionError, match=r"^Java has ended while Spark started: .*local\.dir"):
+        spark_session(load({}, PROJECT))
 
 
 def test_another_spark_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from medallion.config.loader import load
 from medallion.config.model import Config
-from medallion.errors import ConfigError
+from medallion.errors import ConfigError, MedallionError
 from medallion.spark import fatal, signals
 from medallion.spark.errors import SPARK_ERRORS, one_line
 from medallion.spark.workload import Work
@@ -92,6 +92,7 @@ def spark_session(
     Raises:
         ConfigError: that file is missing, or a line of it is not a setting; or Spark does not start
             with the master that is set, or that of SPARK_HOME is another one.
+        MedallionError: Java has ended meanwhile.
     """
     config = config or load()
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # set by spark-submit, whose JVM runs already
@@ -191,6 +192,11 @@ def _started(builder: SparkSession.Builder, master: str | None) -> SparkSession:
             raise
         told = f"Spark does not start with {master}: {one_line(str(error))}"
         raise ConfigError(f"MEDALLION_MASTER: {told}") from error
+    except ConnectionError as error:
+        raise MedallionError(
+            "Java has ended while Spark started: its own lines above say why, such as a folder for "
+            "temporary files that cannot be written to (spark.local.dir, SPARK_LOCAL_DIRS)."
+        ) from error
 
 
 def _submitted() -> dict[str, str]:
