@@ -22,7 +22,7 @@ def end_swap(pipeline: Pipeline, layers: Sequence[str]) -> None:
     """End what an earlier refresh was cut off in, as far as it is a table of these layers: what it
     had built goes in the place of the old tables, or is removed where it was not whole yet.
 
-    Where that fails, it is told, and the other tables go on: the queries of this one, and of those
+    Where that fails, it is told, and keeps no other query back: those of this table, and of those
     that read it, are not started before it is rebuilt.
 
     Args:
@@ -37,7 +37,7 @@ def end_swap(pipeline: Pipeline, layers: Sequence[str]) -> None:
     try:
         swap(pipeline, plan)
     except Exception as error:
-        pipeline.say(f"refresh   {plan.table}: {in_words(error)}; the others go on")
+        pipeline.say(f"refresh   {plan.table}: {in_words(error)}")
 
 
 def swap(pipeline: Pipeline, plan: refresh_plan.Plan) -> None:
