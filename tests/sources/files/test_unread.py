@@ -40,6 +40,8 @@ def test_files_whose_names_do_not_fit_are_told_by_the_folder_of_their_source(
     """Two sources may share a folder, each with a pattern, and one may have a folder elsewhere."""
     config = replace(load({}, PROJECT), layout=home.layout)
     elsewhere = tmp_path / "elsewhere"
+    (tmp_path / "its disk").mkdir()
+    elsewhere.symlink_to("its disk")
     event = replace(config.sources["event"], pattern="*.json", folders=(str(elsewhere),))
     activity = replace(config.sources["activity"], pattern="*.log", folders=("landing/event",))
     config = replace(config, sources={"event": event, "activity": activity})

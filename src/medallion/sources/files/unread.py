@@ -31,14 +31,14 @@ def unread(config: Config) -> list[str]:
     for real, top in tops.items():
         if any(real != other and real.is_relative_to(other) for other in tops):
             continue
-        for folder, below, files in _walk(layout, top):
-            here = [each for each in read if _real(folder).is_relative_to(each[0])]
+        for folder, below, files in _walk(layout, real):
+            here = [each for each in read if folder.is_relative_to(each[0])]
             patterns = tuple(sorted({pattern for _, _, pattern in here}))
             if "*" in patterns:  # all are read, and there may be many
                 below.clear()
                 continue
             own = max(here, default=None, key=lambda each: len(each[0].parts))
-            place = own[1] if own else landing.joinpath(*folder.relative_to(landing).parts[:1])
+            place = own[1] if own else top.joinpath(*folder.relative_to(real).parts[:1])
             found[place, patterns] += sum(not any(fits(n, p) for p in patterns) for n in files)
     return [
         f"{layout.relative(folder)}: {counted(files, 'file')} that no source of pipeline.yaml reads"
@@ -50,15 +50,16 @@ def unread(config: Config) -> list[str]:
 
 def left_out(layout: Layout, folder: Path, pattern: str) -> int:
     """How many files below a folder have names that do not fit; of no single file."""
-    return sum(not fits(name, pattern) for _, _, files in _walk(layout, folder) for name in files)
+    found = _walk(layout, _real(folder))
+    return sum(not fits(name, pattern) for _, _, files in found for name in files)
 
 
 def _walk(layout: Layout, top: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
-    """As `os.walk` does it, without what is hidden, or the lakehouse's own."""
+    """As `os.walk` does it from a real path on, without what is hidden, or the lakehouse's own."""
     ours = {_real(folder) for folder in layout.own_folders()}
     for path, below, files in os.walk(top):
         folder = Path(path)
-        below[:] = [n for n in below if n[0] not in "._" and _real(folder / n) not in ours]
+        below[:] = [n for n in below if n[0] not in "._" and folder / n not in ours]
         yield folder, below, [name for name in files if not is_hidden(name)]
 
 
