@@ -26,6 +26,7 @@ from medallion.lakehouse import small_tables, specs
 from medallion.lakehouse.layout import Layout
 from medallion.lakehouse.text import Say
 from medallion.ops.ledger import Entry, Ledger
+from medallion.ops.runs import Runs
 from medallion.pipeline import context
 from medallion.pipeline.report import Report
 from tests.support import PROJECT
@@ -139,6 +140,31 @@ def test_a_root_that_is_misspelled_is_told(root: Path, capsys: pytest.CaptureFix
     for command in (*LOOKS, REBUILDS):
         assert str(root) in refused(capsys, *command)
     assert "Not a directory" in refused(capsys, "land")
+
+
+def test_what_is_wrong_is_said_before_spark_starts(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Which takes ten seconds."""
+
+    def no_spark(*_: object) -> None:
+        raise AssertionError("Spark would be started")
+
+    monkeypatch.setattr(context, "open_pipeline", no_spark)
+    root.mkdir()
+    for table, missing in (
+        ("silver.event", "bronze.event"),
+        ("gold.action_counts", "silver.event"),
+    ):
+        layer = missing.partition(".")[0]
+        told = f"{missing} is not there yet: run medallion run {layer} first."
+        assert told in refused(capsys, "refresh", table)
+    gate = {"kind": "gate", "query": "silver.event", "state": "held", "failed_expectations": "it"}
+    Runs(Layout(root)).write([gate])
+    for command in (["run", "gold"], ["run", "gold", "--trigger", "4 seconds"], ["stream"]):
+        assert main.main(command) == 1
+        told = "medallion: gold is held back: it on silver.event failed and has not passed since."
+        assert capsys.readouterr().err.startswith(told)
 
 
 def test_what_two_looks_of_a_run_find_is_told_once(

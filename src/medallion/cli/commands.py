@@ -18,7 +18,6 @@ from medallion.config.queries import layers_in_use
 from medallion.errors import MedallionError, UsageError
 from medallion.lakehouse.text import Say, counted, each_once
 from medallion.spark import signals
-from medallion.spark.workload import Work
 
 if TYPE_CHECKING:
     from medallion.pipeline.report import Report
@@ -49,25 +48,30 @@ def _land_sample(config: Config, options: argparse.Namespace) -> int:
 
 
 def run(config: Config, options: argparse.Namespace) -> int:
-    from medallion.pipeline import continuous
+    from medallion.ops import due
+    from medallion.pipeline import context, continuous
     from medallion.spark import query
 
     if options.layer not in layers_in_use(config):
         file = config.conf_dir / "pipeline.yaml"
         raise UsageError(f"nothing is published: no table of gold has `publish` in {file}.")
-    query.trigger(options.trigger)  # before Spark starts
+    query.trigger(options.trigger)  # what is wrong is said before Spark starts
+    layers = [options.layer]
+    due.refuse_held(config, layers)
     ends = options.trigger == query.AVAILABLE_NOW
     say = _say(False) if ends else tell
-    with _pipeline(config, options, f"run {options.layer}", [options.layer], say) as pipeline:
+    asked = f"run {options.layer}"
+    with context.open_pipeline(config, asked, layers, say, options.debug) as pipeline:
         if ends:
             pipeline.run(options.layer)
         else:
-            continuous.serve(pipeline, [options.layer], options.trigger)
+            continuous.serve(pipeline, layers, options.trigger)
     return 0
 
 
 def stream(config: Config, options: argparse.Namespace) -> int:
-    from medallion.pipeline import continuous
+    from medallion.ops import due
+    from medallion.pipeline import context, continuous
     from medallion.sources.files.unread import unread
     from medallion.spark import query
 
@@ -75,7 +79,8 @@ def stream(config: Config, options: argparse.Namespace) -> int:
     if options.trigger == query.AVAILABLE_NOW:
         raise UsageError("medallion stream stays on: give an interval, or run medallion nightly.")
     layers = layers_in_use(config)
-    with _pipeline(config, options, "stream", layers, tell) as pipeline:
+    due.refuse_held(config, layers)
+    with context.open_pipeline(config, "stream", layers, tell, options.debug) as pipeline:
         for line in unread(config):
             pipeline.say(line)
         continuous.serve(pipeline, layers, options.trigger)
@@ -118,13 +123,14 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
 
 def _busy_night(config: Config, options: argparse.Namespace, told: Sequence[str]) -> Report:
     """Run a night with something to do; what the look before it has told is said here."""
-    from medallion.pipeline import idle, nightly
+    from medallion.pipeline import context, idle, nightly
     from medallion.quality import gates
 
     nightly.check_accepted(config, options.accept)
     gates.preload()
     say, work = _say(bool(options.json)), idle.work_to_do(config)
-    with _pipeline(config, options, "nightly", layers_in_use(config), say, work) as pipeline:
+    layers, debug = layers_in_use(config), options.debug
+    with context.open_pipeline(config, "nightly", layers, say, debug, work) as pipeline:
         for line in told:
             pipeline.say(line)
         return nightly.Nightly(pipeline, options.accept).run()
@@ -178,11 +184,14 @@ def backfill(config: Config, options: argparse.Namespace) -> int:
 
 
 def refresh(config: Config, options: argparse.Namespace) -> int:
-    from medallion.pipeline import refresh
+    from medallion.ops import due
+    from medallion.pipeline import context, refresh
 
     layers = refresh.layers_of(config, options.table)
     config.layout.refuse_missing()
-    with _pipeline(config, options, "refresh", layers, _say(False)) as pipeline:
+    due.refuse_missing(config, options.table)
+    due.refuse_held(config, layers[:1])
+    with context.open_pipeline(config, "refresh", layers, _say(False), options.debug) as pipeline:
         refresh.refresh(pipeline, options.table)
     return 0
 
@@ -229,20 +238,6 @@ def _there(config: Config, options: argparse.Namespace) -> Config:
     if not options.json:
         show(f"lakehouse {config.layout.root}")
     return config
-
-
-def _pipeline(
-    config: Config,
-    options: argparse.Namespace,
-    command: str,
-    layers: Sequence[str],
-    say: Say,
-    work: Work = Work.ENDLESS,
-) -> Any:
-    """The layers' locks and a Spark session around a `Pipeline`, as a context manager."""
-    from medallion.pipeline.context import open_pipeline
-
-    return open_pipeline(config, command, layers, say, options.debug, work)
 
 
 def _say(quiet: bool) -> Say:

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from medallion import __version__
 from medallion.config.model import Config
-from medallion.config.queries import Query, names
+from medallion.config.queries import Query, names, queries
+from medallion.errors import MedallionError, UsageError
 from medallion.lakehouse import clock, log, tables
-from medallion.lakehouse.layout import PUBLISH
+from medallion.lakehouse.layout import PUBLISH, layer_of
 from medallion.ops import copies
 from medallion.ops.runs import HELD, Runs, Standing
 from medallion.quality.suites import read_suite, suite_path
@@ -152,6 +153,30 @@ def why_held(held: Mapping[str, str]) -> str:
     """What `held` has found, in words."""
     names = "; ".join(f"{failed} on {table}" for table, failed in held.items())
     return f"{names} failed and has not passed since"
+
+
+def refuse_if_held(what: str, held: Mapping[str, str]) -> None:
+    """Raise MedallionError where `held` has found something."""
+    if held:
+        raise MedallionError(
+            f"{what}: {why_held(held)}. Run medallion nightly, with --accept EXPECTATION to let the "
+            "rows through as they are."
+        )
+
+
+def refuse_held(config: Config, layers: Sequence[str]) -> None:
+    """Raise MedallionError where gold is among the layers, and a gate holds rows back from it."""
+    if "gold" in layers:
+        refuse_if_held("gold is held back", held(config, Runs(config.layout).standing))
+
+
+def refuse_missing(config: Config, name: str) -> None:
+    """Raise UsageError where a table that a query reads is not there yet."""
+    for query in queries(config):
+        for table in query.upstream if query.name == name else ():
+            if not tables.exists(config.layout.table(table)):
+                layer = layer_of(table)
+                raise UsageError(f"{table} is not there yet: run medallion run {layer} first.")
 
 
 def is_to_be_judged(config: Config, standing: Standing, table: str) -> bool:

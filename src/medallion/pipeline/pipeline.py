@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from medallion.config.model import Config
 from medallion.config.queries import queries
-from medallion.errors import ConfigError, MedallionError, UsageError
+from medallion.errors import ConfigError, MedallionError
 from medallion.lakehouse import tables
 from medallion.lakehouse.layout import PUBLISH, layer_of
 from medallion.lakehouse.text import Say
@@ -108,7 +108,7 @@ class Pipeline:
     def check(self, flow: Flow) -> None:
         """Raise MedallionError where a table that it reads is not there, is held back by a gate, or
         cannot be read."""
-        self._need(flow)
+        due.refuse_missing(self.config, flow.name)
         self._refuse_unjudged(flow)
         for table in (*flow.upstream, *flow.targets):
             tables.version(self.config.layout.table(table))
@@ -209,17 +209,10 @@ class Pipeline:
         if why := copies.refusal(self.config, self.runs, flow.name):
             raise MedallionError(why)
 
-    def _need(self, flow: Flow) -> None:
-        """Raise UsageError where a table that it reads is not there yet."""
-        for name, table in zip(flow.upstream, flow.read_from, strict=True):
-            if not tables.exists(table):
-                layer = layer_of(name)
-                raise UsageError(f"{name} is not there yet: run medallion run {layer} first.")
-
     def _refuse_unjudged(self, flow: Flow) -> None:
         """Raise MedallionError where it would publish rows that a gate of gold holds back."""
         held = due.held(self.config, self.runs.standing, ["gold"])
-        _refuse_if(f"{flow.name} waits", {t: why for t, why in held.items() if t in flow.upstream})
+        due.refuse_if_held(f"{flow.name} waits", {t: why for t, why in held.items() if t in flow.upstream})
 
     def held(self, flows: Iterable[Flow]) -> dict[str, str]:
         """What holds these flows back: the tables whose gate does, with the names that failed."""
@@ -228,12 +221,4 @@ class Pipeline:
 
     def refuse_held(self, flows: Iterable[Flow]) -> None:
         """Raise MedallionError where a gate holds these flows back."""
-        _refuse_if("gold is held back", self.held(flows))
-
-
-def _refuse_if(what: str, held: Mapping[str, str]) -> None:
-    if held:
-        raise MedallionError(
-            f"{what}: {due.why_held(held)}. Run medallion nightly, with --accept EXPECTATION to "
-            "let the rows through as they are."
-        )
+        due.refuse_if_held("gold is held back", self.held(flows))
