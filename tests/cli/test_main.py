@@ -200,6 +200,9 @@ def test_no_sample_lands_for_other_sources(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`make nightly` goes on from there to the night."""
+    told = "--sample lands the sample files as they are: leave --batches out."
+    assert told in refused(capsys, "land", "--sample", "--batches", "2", "--dirty")
+    assert not root.exists()
     (tmp_path / "conf").mkdir()
     orders = {"event_time": "at", "keys": ["at"], "silver": {"at": "ts"}}
     (tmp_path / "conf/pipeline.yaml").write_text(yaml.safe_dump({"sources": {"orders": orders}}))

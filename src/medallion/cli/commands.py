@@ -39,6 +39,9 @@ def _land_sample(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.render import land as render
     from medallion.factory import sample
 
+    given = [f"--{name}" for name, it in options.made_up.items() if getattr(options, name) != it]
+    if given:
+        raise UsageError(f"--sample lands the sample files as they are: leave {given[0]} out.")
     files = sample.land(config)
     if options.json:
         show(document({name: {"files": count} for name, count in files.items()}))

@@ -165,3 +165,5 @@ def _add_land(land: argparse.ArgumentParser) -> None:
     land.add_argument(
         "--sample", action="store_true", help="land the sample files, once, instead of new ones"
     )
+    made_up = ("source", "batches", "files", "rows", "seed", "dirty")
+    land.set_defaults(made_up={name: land.get_default(name) for name in made_up})
