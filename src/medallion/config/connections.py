@@ -117,6 +117,11 @@ def login(environ: Mapping[str, str], dotenv: Mapping[str, str]) -> Login:
             "MEDALLION_KAFKA_USERNAME and MEDALLION_KAFKA_PASSWORD go together with "
             "MEDALLION_KAFKA_PROTOCOL SASL_SSL (or SASL_PLAINTEXT): set all three of them, or none."
         )
+    if made.ca and not made.protocol.endswith("SSL"):
+        raise ConfigError(
+            f"MEDALLION_KAFKA_CA is for brokers that are spoken to by SSL, and not by "
+            f"{made.protocol}: set MEDALLION_KAFKA_PROTOCOL SSL or SASL_SSL."
+        )
     if made.ca and not (Path(made.ca).is_absolute() and Path(made.ca).is_file()):
         raise ConfigError(f"MEDALLION_KAFKA_CA: {made.ca}: must be the whole path of a file.")
     return made
