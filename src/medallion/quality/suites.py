@@ -72,6 +72,9 @@ def read_suite(conf_dir: Path, table: str) -> tuple[Expectation, ...]:
         _expectation(path, number, *entry) for number, entry in enumerate(entries, start=1)
     )
     _refuse_twins(path, expectations)
+    for expectation in expectations if table.startswith("gold.") else ():
+        if expectation.on_failure == "quarantine":
+            fail(path, f'"{expectation.name}"', "cannot quarantine: gold has none, so warn or stop")
     return expectations
 
 
