@@ -46,6 +46,8 @@ def edited(tmp_path: Path, *path: str, value: Any) -> Path:
 COUNT = {"source": "silver.event", "measure": {"n": "count(*)"}}
 SESSIONS = {**COUNT, "group_by": ["device"], "session": "5 minutes"}
 ON: dict[str, Any] = {"with": "silver.activity", "on": {"device": "device"}, "within": "1 hour"}
+LINES = {"silver": {"at": "value"}, "event_time": "at", "keys": ["at"]}
+MESSAGES = LINES | {"format": "kafka", "servers": ["one:9092"], "topics": ["t"], "value": "text"}
 FILES = {"files": {"format": "json"}}
 TOPIC = {"servers": ["one:9092"], "topic": "t"}
 JOIN = {"source": "silver.event", "join": ON, "columns": {"device": "event.device"}}
@@ -65,6 +67,27 @@ JOIN = {"source": "silver.event", "join": ON, "columns": {"device": "event.devic
         (("sources", "event", "keys"), ["event_at", "devise"], ["keys", "'devise'"]),
         (("sources", "event", "keys"), ["device"], ["keys", "'event_at'"]),
         (("sources", "event", "keys"), ["event_at", "event_at"], ["keys", "'event_at' twice"]),
+        (
+            ("sources", "event", "format"),
+            "text",
+            ["event.schema.action is no column here", "value."],
+        ),
+        (
+            ("sources", "x"),
+            LINES | {"format": "rate", "hints": {"id": "string"}},
+            ["sources.x.hints.id is no column here", "timestamp and value"],
+        ),
+        (
+            ("sources", "x"),
+            MESSAGES | {"schema_evolution": "rescue"},
+            ["sources.x.schema_evolution is for new fields", "text"],
+        ),
+        (
+            ("sources", "x"),
+            LINES | {"format": "orc", "max_line_bytes": "1 MiB"},
+            ["sources.x.max_line_bytes is for lines of text", "orc"],
+        ),
+        (("sources", "event", "pattern"), "_*.json", ["event.pattern", "not hidden", "'_*.json'"]),
         (("sources", "event", "event_time"), "at", ["sources.event.event_time", "'at'"]),
         (
             ("sources", "event", "schema"),

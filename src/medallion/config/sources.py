@@ -8,12 +8,20 @@ from itertools import combinations
 
 from medallion.config import connections, values
 from medallion.config.document import Node
-from medallion.config.model import CLEANING, EVOLUTION, FORMATS, LATE, Enrich, SourceConfig
+from medallion.config.model import (
+    CLEANING,
+    EVOLUTION,
+    FORMATS,
+    LATE,
+    TYPED,
+    Enrich,
+    SourceConfig,
+)
 from medallion.config.patterns import share_a_name
 from medallion.lakehouse.layout import Layout, real
 
 _COLUMNS, _COUNT = "columns with their types", "a whole number above 0"
-_NAMES = "a pattern of names such as '*.json', without / and {"
+_NAMES = "a pattern of names such as '*.json', without / and {, and not hidden ones (._)"
 _LONGEST_LINE = 2**29  # four bytes a character at worst, and two GiB an array of Java's
 _SILVER = "snake_case columns with their Spark SQL expressions"
 _OF_FILES = (
@@ -100,6 +108,9 @@ def _refuse_contradictions(found: SourceConfig, node: Node) -> None:
         node.fail("clean_after", "says when, and clean_source: off that nothing is put away")
     if found.max_line_bytes > _LONGEST_LINE:
         node.fail("max_line_bytes", "must be 512 MiB at most: Spark holds no longer text")
+    if "max_line_bytes" in node.value and found.format in TYPED:
+        node.fail("max_line_bytes", f"is for lines of text: rows of {found.format} are none")
+    _refuse_no_fields(found, node)
     for key, named in (("event_time", (found.event_time,)), ("keys", found.keys)):
         for column in named:
             if column not in found.silver:
@@ -114,6 +125,18 @@ def _refuse_contradictions(found: SourceConfig, node: Node) -> None:
     if found.event_time not in found.keys:
         # Spark would never evict the state of such a deduplication.
         node.fail("keys", f"must hold the event time {found.event_time!r}")
+
+
+def _refuse_no_fields(found: SourceConfig, node: Node) -> None:
+    """What is said of columns that rows cannot have: lines of text, and those that are made up."""
+    is_text = found.format == "text" or getattr(found.stream, "value", None) == "text"
+    fixed = ("value",) if is_text else ("timestamp", "value") if found.format == "rate" else ()
+    for key, columns in (("schema", found.schema), ("hints", found.hints)):
+        for column in columns or ():
+            if fixed and column not in fixed:
+                node.fail(f"{key}.{column}", f"is no column here: a row has {' and '.join(fixed)}")
+    if is_text and "schema_evolution" in node.value:
+        node.fail("schema_evolution", "is for new fields: a row of text has value, and no other")
 
 
 def refuse_shared_files(document: Node, layout: Layout, sources: Iterable[SourceConfig]) -> None:

@@ -74,8 +74,9 @@ def _is_text(value: Any) -> bool:
 
 
 def pattern(value: Any) -> str:
-    """A pattern of file names; of a folder's name, or as shells spell it, it would fit none."""
-    if set(text(value)) & set("/{"):
+    """A pattern of file names; of a folder's name, or as shells spell it, it would fit none, nor
+    would it where it begins as names do that are passed over."""
+    if set(text(value)) & set("/{") or value[0] in "._":
         raise ValueError
     return str(value)
 
