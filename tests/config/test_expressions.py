@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from medallion.config.expressions import has_moment, without_quoted
+from medallion.config.expressions import has_moment, moving, without_quoted
 
 
 @pytest.mark.parametrize(
@@ -43,3 +43,19 @@ def test_what_only_looks_like_one(sql: str) -> None:
 def test_what_is_in_quotes_is_taken_away() -> None:
     sql = r"""a = 'it\'s' and `b c` = "x\"y" and d = r'c:\' or e = 1"""
     assert without_quoted(sql) == "a = '' and '' = '' and d = '' or e = 1"
+
+
+@pytest.mark.parametrize(
+    ("sql", "column"),
+    [
+        ("date(_ingested_at)", "_ingested_at"),
+        ("coalesce(ts, `_SOURCE_MODIFIED_AT`)", "_SOURCE_MODIFIED_AT"),
+        ("my_ingested_at || '_ingested_at' -- _ingested_at", None),
+        ('row._ingested_at || "_source_modified_at" /* _ingested_at */', None),
+        ("_source_file", None),
+    ],
+)
+def test_a_column_that_is_another_one_when_the_row_comes_again(
+    sql: str, column: str | None
+) -> None:
+    assert moving(sql) == column

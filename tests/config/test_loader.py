@@ -68,6 +68,11 @@ JOIN = {"source": "silver.event", "join": ON, "columns": {"device": "event.devic
         (("sources", "event", "keys"), ["device"], ["keys", "'event_at'"]),
         (("sources", "event", "keys"), ["event_at", "event_at"], ["keys", "'event_at' twice"]),
         (
+            ("sources", "event", "silver"),
+            {"event_at": "ts", "device": "concat(id, `_Ingested_at`)", "action": "action"},
+            ["sources.event.keys names 'device'", "made of _Ingested_at", "no duplicate"],
+        ),
+        (
             ("sources", "event", "format"),
             "text",
             ["event.schema.action is no column here", "value."],

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from itertools import combinations
 
-from medallion.config import connections, values
+from medallion.config import connections, expressions, values
 from medallion.config.document import Node
 from medallion.config.model import (
     CLEANING,
@@ -117,6 +117,13 @@ def _refuse_contradictions(found: SourceConfig, node: Node) -> None:
                 node.fail(key, f"names {column!r}, which is not a column of silver")
             if named.count(column) > 1:
                 node.fail(key, f"names {column!r} twice")
+    for column in found.keys:
+        if moving := expressions.moving(found.silver[column]):
+            node.fail(
+                "keys",
+                f"names {column!r}, which is made of {moving}: that is another one when the same "
+                "row comes in again, and no duplicate would be known by it",
+            )
     if found.enrich and found.enrich.on not in found.silver:
         node.fail("enrich.on", f"names {found.enrich.on!r}, which is not a column of silver")
     for column in found.enrich.columns if found.enrich else ():
