@@ -79,6 +79,29 @@ class SourceBatch(Protocol):
         """
 
 
+class Streamed:
+    """Of a `SourceBatch`, what is the same wherever Spark itself reads the rows.
+
+    Args:
+        handed: the rows; None where they are not to be read.
+    """
+
+    def __init__(self, handed: DataFrame | None) -> None:
+        self._handed = handed
+
+    def read(self, work: Callable[[DataFrame], None], what: str) -> None:
+        """Do some work with the rows."""
+        from medallion.spark.errors import as_ours  # here: it brings Spark
+
+        if self._handed is not None:
+            with as_ours(what):
+                work(self._handed)
+
+    def first_lines(self) -> list[str]:
+        """None: they are not to be had without a job."""
+        return []
+
+
 class Source(Protocol):
     """Where the rows of one table of bronze come from."""
 

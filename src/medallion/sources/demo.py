@@ -5,7 +5,6 @@ What they gave cannot be asked for again: bronze's own commits stand for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -17,27 +16,18 @@ from medallion.lakehouse import log, tables
 from medallion.lakehouse.columns import RESCUED
 from medallion.lakehouse.text import Say
 from medallion.schema.evolution import Schema
+from medallion.sources.base import Streamed
 from medallion.spark import checkpoints
-from medallion.spark.errors import as_ours
 
 
-class DemoBatch:
+class DemoBatch(Streamed):
     """What one batch was handed; see `sources.base.SourceBatch`."""
 
     summary = "a demonstration"
 
     def __init__(self, bronze: Path, handed: DataFrame | None) -> None:
-        self._bronze, self._handed = bronze, handed
-
-    def read(self, work: Callable[[DataFrame], None], what: str) -> None:
-        """Do some work with the rows."""
-        if self._handed is not None:
-            with as_ours(what):
-                work(self._handed)
-
-    def first_lines(self) -> list[str]:
-        """None: Spark alone has them."""
-        return []
+        super().__init__(handed)
+        self._bronze = bronze
 
     def enter_in_ledger(self, version: int | None) -> int:
         """How many rows hold rescued fields; there is no ledger."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,7 +13,7 @@ from medallion.lakehouse.columns import OFFSET, PARTITION, ROW_COUNTS, TOPIC
 from medallion.lakehouse.text import counted
 from medallion.ops import topics
 from medallion.ops.topics import Place, Taken
-from medallion.spark.errors import as_ours
+from medallion.sources.base import Streamed
 
 if TYPE_CHECKING:
     from medallion.sources.kafka.source import KafkaSource
@@ -30,30 +29,17 @@ class _Counts(NamedTuple):
     end: int = 0
 
 
-class MessageBatch:
-    """What one batch was handed; see `sources.base.SourceBatch`.
-
-    Args:
-        handed: the messages; None where they are not to be read.
-    """
+class MessageBatch(Streamed):
+    """What one batch was handed; see `sources.base.SourceBatch`."""
 
     def __init__(self, source: KafkaSource, number: int, handed: DataFrame | None) -> None:
-        self._source, self._number, self._handed = source, number, handed
+        super().__init__(handed)
+        self._source, self._number = source, number
 
     @property
     def summary(self) -> str:
         """Which topics are read."""
         return counted(len(self._source.kafka.topics), "topic")
-
-    def read(self, work: Callable[[DataFrame], None], what: str) -> None:
-        """Do some work with the messages' rows."""
-        if self._handed is not None:
-            with as_ours(what):
-                work(self._handed)
-
-    def first_lines(self) -> list[str]:
-        """None: messages are not to be had without a job."""
-        return []
 
     def enter_in_ledger(self, version: int | None) -> int:
         """Write down how far each partition is taken in; how many rows hold rescued fields."""
