@@ -7,10 +7,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from medallion.config.model import GoldTable, OutputMode, Statement
+from medallion.config.loader import load
+from medallion.config.model import GoldTable, Join, OutputMode, Statement
+from medallion.config.values import Duration
 from medallion.errors import ConfigError
 from medallion.layers.definition import refuse_nondeterministic
 from medallion.layers.gold import statement
+from medallion.layers.gold.flow import made_of
+from tests.support import PROJECT
 
 EVENT, OTHER = "silver_event", "silver_activity"
 COUNTS = f"select device, count(*) as n from {EVENT} group by device"
@@ -115,6 +119,26 @@ def test_what_would_depend_on_when_a_row_came_in(spark: SparkSession, condition:
         refuse_nondeterministic(
             "gold.t", stream.where(condition).groupBy().count(), {"where": condition}
         )
+
+
+def test_a_join_goes_by_columns_of_one_type(spark: SparkSession) -> None:
+    stream = spark.readStream.format("rate").load().withColumnRenamed("timestamp", "at")
+    config = load({}, PROJECT)
+    made = Join("inner", {"one": "other"}, Duration.of("1 hour"), None, None, {"one": "one"})
+    table = GoldTable("pairs", ("event", "activity"), made, "append")
+
+    def joined(one: str, other: str) -> list[str]:
+        event = stream.selectExpr("at as event_at", f"{one} as one")
+        activity = stream.selectExpr("at as recorded_at", f"{other} as other")
+        return made_of(spark, config, table, {"event": event, "activity": activity}).columns
+
+    assert joined("value", "value") == joined("value", "int(value)") == ["one"]
+    for one, other, told in (
+        ("string(value)", "value", r"event\.one, which is string, and activity\.other, .* bigint"),
+        ("value", "double(value)", "which is bigint, and .* which is double"),
+    ):
+        with pytest.raises(ConfigError, match=rf"pipeline\.yaml: gold\.pairs\.join\.on .*{told}"):
+            joined(one, other)
 
 
 def test_groups_are_not_appended(spark: SparkSession) -> None:

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from medallion.config.model import Aggregate, Config, GoldTable, Join, Statement
 from medallion.config.queries import Query
+from medallion.errors import ConfigError
 from medallion.lakehouse import tables
 from medallion.lakehouse.text import Say, counted
 from medallion.layers import recovery
@@ -23,6 +24,7 @@ from medallion.spark import checkpoints, query, table_files
 from medallion.spark.progress import BatchProgress
 from medallion.spark.query import Run
 from medallion.spark.sink import Sink
+from medallion.spark.types import KINDS
 
 _NO_PLACE = "no place: "
 TOO_LATE = "medallion nightly, or refresh, makes the table anew"
@@ -190,15 +192,31 @@ def made_of(
     """The rows of a table of gold, of silver's rows by source; the same on batch and stream.
 
     Raises:
-        ConfigError: its SQL is not one that a stream can do.
+        ConfigError: its SQL is not one that a stream can do, or a join's columns are unlike.
     """
     times = {name: config.sources[name].event_time for name in rows}
     match table.made:
         case Statement() as made:
             return statement.result(spark, table, made, rows)
         case Join() as made:
+            _refuse_unlike(f"{config.conf_dir / 'pipeline.yaml'}: gold.{table.name}", rows, made)
             watermarks = {name: config.sources[name].watermark.text for name in rows}
             return joined(rows, times, watermarks, made)
         case Aggregate() as made:
             (source,) = rows
             return aggregate(rows[source], times[source], made)
+
+
+def _refuse_unlike(name: str, rows: Mapping[str, DataFrame], made: Join) -> None:
+    """Raise ConfigError where a join goes by columns of two types: Spark would make one of them the
+    other, and stop at the first text that is no number, or take two numbers for one."""
+    (first, left), (second, right) = ((source, dict(some.dtypes)) for source, some in rows.items())
+    for one, two in made.on.items():
+        if one not in left or two not in right:  # which Spark tells
+            continue
+        if KINDS.get(left[one], left[one]) != KINDS.get(right[two], right[two]):
+            raise ConfigError(
+                f"{name}.join.on goes by {first}.{one}, which is {left[one]}, and {second}.{two}, "
+                f"which is {right[two]}: make both columns of silver the same type, as with string "
+                "or try_cast."
+            )

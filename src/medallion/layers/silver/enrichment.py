@@ -16,11 +16,12 @@ from medallion.lakehouse import storage
 from medallion.lakehouse.layout import plain
 from medallion.layers import recovery
 from medallion.layers.silver import transform
-from medallion.layers.silver.reference import KINDS, Reference, look
+from medallion.layers.silver.reference import Reference, look
 from medallion.quality.rules import Rule, failed_rules
 from medallion.spark import checkpoints
 from medallion.spark.errors import SPARK_ERRORS, one_line
 from medallion.spark.table_files import escaped
+from medallion.spark.types import KINDS
 
 _NOTE, _RULES = "reference", "reference_rules"
 

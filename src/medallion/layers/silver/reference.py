@@ -20,14 +20,8 @@ from medallion.lakehouse import tables
 from medallion.lakehouse.layout import why_no_place
 from medallion.parsing.times import is_time
 from medallion.sources.files.codecs import FAULTS, opened
+from medallion.spark.types import KINDS
 
-# The kinds of columns, as the configuration spells them, by Spark's names of types: each holds all
-# that those types can say. Others have none.
-KINDS = {
-    **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), "long"),
-    **dict.fromkeys(("float", "double"), "double"),
-    **{kind: kind for kind in ("string", "boolean", "date", "timestamp")},
-}
 _LONG = re.compile(r"-?(0|[1-9][0-9]{0,18})")
 _DAY = re.compile(r"[0-9]+-[0-9]+-[0-9]+")
 
