@@ -159,8 +159,8 @@ def refuse_if_held(what: str, held: Mapping[str, str]) -> None:
     """Raise MedallionError where `held` has found something."""
     if held:
         raise MedallionError(
-            f"{what}: {why_held(held)}. Run medallion nightly, with --accept EXPECTATION to let the "
-            "rows through as they are."
+            f"{what}: {why_held(held)}. Run medallion nightly, with --accept EXPECTATION to let "
+            "the rows through as they are."
         )
 
 

@@ -212,7 +212,8 @@ class Pipeline:
     def _refuse_unjudged(self, flow: Flow) -> None:
         """Raise MedallionError where it would publish rows that a gate of gold holds back."""
         held = due.held(self.config, self.runs.standing, ["gold"])
-        due.refuse_if_held(f"{flow.name} waits", {t: why for t, why in held.items() if t in flow.upstream})
+        own = {table: failed for table, failed in held.items() if table in flow.upstream}
+        due.refuse_if_held(f"{flow.name} waits", own)
 
     def held(self, flows: Iterable[Flow]) -> dict[str, str]:
         """What holds these flows back: the tables whose gate does, with the names that failed."""

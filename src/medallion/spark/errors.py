@@ -20,8 +20,6 @@ _CALLED = re.compile(r"\AAn error occurred while calling \S+?\.( Trace:)?\n(: )?
 # The part of a query that failed at a row, with its place underlined.
 _FRAGMENT = re.compile(r"^== SQL \(.*\) ==\n((?:.+\n?)+)", re.MULTILINE)
 _UNDERLINE = re.compile(r"^ *\^+$", re.MULTILINE)
-# The class of SQL's standard for what is wrong about a value.
-_DATA_EXCEPTION = "SQLSTATE: 22"
 
 
 class StreamError(MedallionError):
@@ -66,11 +64,6 @@ def together(failures: Sequence[MedallionError]) -> MedallionError:
     told = type(failures[0])("; ".join(dict.fromkeys(map(str, failures))))
     told.__cause__ = failures[0]
     return told
-
-
-def is_about_data(error: Exception) -> bool:
-    """Whether a value is to blame, such as a text that is no number."""
-    return _DATA_EXCEPTION in str(error)
 
 
 def one_line(text: str) -> str:

@@ -85,7 +85,7 @@ class Silver(Flow):
         self._backpressure = None if "availableNow" in trigger else Backpressure(recorded, stopping)
         if self._is_ending:  # by rules that are not to be gone on by
             trigger = query.trigger(query.AVAILABLE_NOW)
-        write = Writer(self.config, source, check, self._enrichment, self._backpressure)
+        write = Writer(self.config, source, check, stopping, self._enrichment, self._backpressure)
         self._unmatched = write.unmatched
         writer = unique.writeStream.outputMode("append")
         self.run = query.start(writer, self.name, checkpoint, trigger, Sink(write, stopping))

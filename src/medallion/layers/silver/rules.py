@@ -7,7 +7,7 @@ the checkpoint: a batch that is cut off ends by the rules that it began with.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -25,7 +25,7 @@ from medallion.quality.rules import Rule, load_rules
 from medallion.spark import checkpoints
 from medallion.spark.plans import analyzed, in_full, kind_of, nodes
 
-Check = Callable[[DataFrame], DataFrame]
+Check = partial[DataFrame]  # of `transform.checked`
 # A literal, as date'2018-03-02', and the name of a function, as length(.
 _NO_COLUMN = re.compile(rf"\w*?{TEXT}|\b\w+\s*\(")
 # Rows that break these never reach the watermark: one time in 2099 would make all later rows late.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 from pyspark import StorageLevel
@@ -11,15 +12,16 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from medallion.config.model import Config, SourceConfig
-from medallion.errors import MedallionError
+from medallion.errors import MedallionError, UsageError
 from medallion.lakehouse import log
+from medallion.lakehouse.columns import INGESTED_AT
 from medallion.layers.silver import transform
 from medallion.layers.silver.backpressure import Backpressure
 from medallion.layers.silver.batch_rows import rows_of_batch, versions
 from medallion.layers.silver.enrichment import Enrichment
 from medallion.layers.silver.rules import Check
 from medallion.spark import checkpoints
-from medallion.spark.errors import SPARK_ERRORS, is_about_data, one_line
+from medallion.spark.errors import SPARK_ERRORS, one_line
 
 
 class Writer:
@@ -33,6 +35,7 @@ class Writer:
         config: Config,
         source: SourceConfig,
         check: Check,
+        stopping: Event,
         enrichment: Enrichment | None = None,
         backpressure: Backpressure | None = None,
     ) -> None:
@@ -42,6 +45,7 @@ class Writer:
             config: of the lakehouse.
             source: whose rows they are.
             check: the rules that the query began with.
+            stopping: is set when the query is to be stopped: what it does then fails of that.
             enrichment: what they get from a reference, if there is one.
             backpressure: of a query that stays on.
         """
@@ -50,7 +54,7 @@ class Writer:
             layout.table(f"{layer}.{name}") for layer in ("bronze", "silver", "quarantine")
         )
         self._checkpoint = layout.checkpoint(f"silver.{name}")
-        self._source, self._check = source, check
+        self._source, self._check, self._stopping = source, check, stopping
         self._enrichment, self._backpressure = enrichment, backpressure
         self.unmatched: dict[int, int] = {}
 
@@ -58,30 +62,46 @@ class Writer:
         """Write one batch; nothing of one that only drops state: a commit is news to gold.
 
         Raises:
-            MedallionError: the SQL of a column fails at a row.
+            MedallionError: the SQL of a column, or of a rule, fails at a row.
         """
         if self._backpressure:
             self._backpressure.wait(batch_id)
         try:
             self._write_once(batch, batch_id)
-        except SPARK_ERRORS as error:
-            if is_about_data(error):
-                self._blame_a_column(batch.sparkSession, batch_id)
+        except SPARK_ERRORS:
+            if not self._stopping.is_set():
+                self._blame_an_expression(batch.sparkSession, batch_id)
             raise
 
-    def _blame_a_column(self, spark: SparkSession, batch_id: int) -> None:
-        """Raise MedallionError that names the column which fails at a row: Spark often names just a
-        function."""
-        rows = rows_of_batch(spark, self._bronze, self._checkpoint, batch_id)
-        for column, sql in self._source.silver.items():
-            try:
-                rows.select(F.expr(sql)).write.format("noop").mode("overwrite").save()
-            except SPARK_ERRORS as error:
+    def _blame_an_expression(self, spark: SparkSession, batch_id: int) -> None:
+        """Raise MedallionError for the column, or the rule, that fails at a row, if one does: of
+        many functions Spark does not say where they stand. What fails without them is not theirs.
+        """
+        try:
+            rows = rows_of_batch(spark, self._bronze, self._checkpoint, batch_id)
+        except (UsageError, *SPARK_ERRORS):
+            return
+        if not _failure(self._check(rows).drop(transform.BRONZE)) or _failure(rows):
+            return
+        for what, advice, part in self._expressions(rows):
+            if told := _failure(part):
                 raise MedallionError(
-                    f"its column {column} fails at a row, and all rows wait in bronze: "
-                    f"{one_line(str(error))}; have sources.{self._source.name}.silver.{column} "
-                    "give null there, as try_cast and the like do"
-                ) from error
+                    f"{what} fails at a row, and all rows wait in bronze: {told}; {advice}"
+                )
+
+    def _expressions(self, bronze: DataFrame) -> Iterator[tuple[str, str, DataFrame]]:
+        """Each column and each rule: what people call it, what is to be done, and its values."""
+        name, columns = self._source.name, self._source.silver
+        null = "give null there, as try_cast and the like do"
+        for column, sql in columns.items():
+            mend = f"have sources.{name}.silver.{column} {null}"
+            yield f"its column {column}", mend, bronze.select(F.expr(sql))
+        made = (F.expr(sql).alias(column) for column, sql in columns.items())
+        silver = bronze.select(*made, *self._source.silver_origin, INGESTED_AT)
+        for layer, rows in (("bronze", bronze), ("silver", silver)):
+            for rule in self._check.keywords[f"{layer}_rules"]:
+                mend = f"put its expectation right, in the suite of {layer}.{name}"
+                yield f"the rule {rule.name}", mend, rows.select(F.expr(rule.broken))
 
     def _write_once(self, batch: DataFrame, batch_id: int) -> None:
         # The query's id changes with a new checkpoint: its batches are not taken for old ones.
@@ -128,6 +148,15 @@ class Writer:
         if self._enrichment:
             counts.append(F.count_if(transform.UNMATCHED).alias("unmatched"))
         return counts
+
+
+def _failure(rows: DataFrame) -> str | None:
+    """What Spark fails of where rows are computed, and not written; None where it does not."""
+    try:
+        rows.write.format("noop").mode("overwrite").save()
+    except SPARK_ERRORS as error:
+        return one_line(str(error))
+    return None
 
 
 WIDER = {"mergeSchema": "true"}  # bronze may have new columns, and so has quarantine then
