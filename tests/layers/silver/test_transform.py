@@ -122,6 +122,18 @@ def test_a_rule_by_the_name_that_late_rows_break(tmp_path: Path, layer: str) -> 
         rules.rules_of(config, config.sources["event"])
 
 
+def test_a_guard_looks_at_the_event_time(tmp_path: Path) -> None:
+    """A suite may be a copy of another source's, whose event time is another column."""
+    shutil.copytree(PROJECT / "conf", tmp_path / "conf")
+    config = replace(load({}, PROJECT), conf_dir=tmp_path / "conf")
+    suite = suite_path(config.conf_dir, "silver.event")
+    suite.write_text(
+        suite.read_text().replace("event_at > _ingested_at", "ended_at > _ingested_at")
+    )
+    with pytest.raises(ConfigError, match=r"named future_event_time that looks at event_at; "):
+        rules.rules_of(config, config.sources["event"])
+
+
 def test_a_rule_is_of_a_reference_where_it_names_a_column_of_it() -> None:
     """And not where a literal or a function is called as one is: it would be judged too late."""
     alone = {

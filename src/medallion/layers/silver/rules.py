@@ -44,12 +44,13 @@ def rules_of(config: Config, source: SourceConfig) -> dict[str, Any]:
     """
     in_bronze = load_rules(config.conf_dir, f"bronze.{source.name}")
     in_silver = load_rules(config.conf_dir, f"silver.{source.name}")
-    missing = [guard for guard in GUARDS if guard not in {rule.name for rule in in_silver}]
-    if missing:
+    time = re.compile(rf"\b{source.event_time}\b", re.IGNORECASE)
+    guarding = {rule.name for rule in in_silver if time.search(rule.broken)}
+    if missing := [guard for guard in GUARDS if guard not in guarding]:
         raise ConfigError(
             f"{config.expectations}: the suite of silver.{source.name} has no quarantine "
-            f"expectation named {' and '.join(missing)}; without it one wrong time makes every "
-            "later row late."
+            f"expectation named {' and '.join(missing)} that looks at {source.event_time}; without "
+            "it one wrong time makes every later row late."
         )
     if LATE in {rule.name for rule in (*in_bronze, *in_silver)}:
         raise ConfigError(
