@@ -48,6 +48,7 @@ def test_queries_that_a_stream_can_do(spark: SparkSession) -> None:
     [
         (f"{COUNTS} order by n", "ORDER BY where the table is read"),
         (f"{COUNTS} limit 1", "LIMIT where the table is read"),
+        (f"select device from {EVENT} tablesample (50 percent)", "by chance (TABLESAMPLE): do so"),
         (f"{COUNTS} offset 1", "OFFSET where the table is read"),
         (f"select distinct device from {EVENT}", "DISTINCT rows: say GROUP BY"),
         (f"select max(n) as n from ({COUNTS})", "aggregates what it has aggregated"),

@@ -19,6 +19,7 @@ _REFUSED = {
     "Sort": "sorts its rows, and a table has no order: say ORDER BY where the table is read",
     "GlobalLimit": "takes some rows only: say LIMIT where the table is read",
     "Offset": "leaves rows out by their number: say OFFSET where the table is read",
+    "Sample": "takes rows by chance (TABLESAMPLE): do so where the table is read",
     "Distinct": "asks for DISTINCT rows: say GROUP BY",
     "Intersect": "compares two sets of rows (INTERSECT): do so where the tables are read",
     "Except": "compares two sets of rows (EXCEPT): do so where the tables are read",
