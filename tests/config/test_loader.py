@@ -284,6 +284,12 @@ def test_a_group_that_is_named_as_a_window_is(tmp_path: Path) -> None:
         load({}, tmp_path)
 
 
+def test_rows_that_say_no_time_may_have_that_of_their_coming_in(tmp_path: Path) -> None:
+    made = {"event_at": "_ingested_at", "device": "id", "action": "action"}
+    edited(tmp_path, "sources", "event", "silver", value=made)
+    assert load({}, tmp_path).sources["event"].keys == ("event_at", "device", "action")
+
+
 def test_columns_of_a_reference(tmp_path: Path) -> None:
     """Gold may count by them; keys and the event time are silver's own."""
     document = yaml.safe_load((PROJECT / "conf/pipeline.yaml").read_text())

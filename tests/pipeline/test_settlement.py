@@ -25,8 +25,8 @@ def flow_of(name: str, figures: Mapping[str, Any] | Exception) -> Any:
     run = SimpleNamespace(
         is_settled=False,
         batches={0: None},
-        started=0.0,
-        ended=1.0,
+        started_at=0,
+        seconds=1.0,
         collect=lambda: None,
         error=lambda: None,
         watermark=lambda: None,

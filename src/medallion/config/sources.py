@@ -118,7 +118,8 @@ def _refuse_contradictions(found: SourceConfig, node: Node) -> None:
             if named.count(column) > 1:
                 node.fail(key, f"names {column!r} twice")
     for column in found.keys:
-        if moving := expressions.moving(found.silver[column]):
+        # Where rows say no time themselves, they may have that of their coming in.
+        if column != found.event_time and (moving := expressions.moving(found.silver[column])):
             node.fail(
                 "keys",
                 f"names {column!r}, which is made of {moving}: that is another one when the same "
