@@ -37,12 +37,12 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 # With a real broker of Kafka, which the tests start and stop.
 broker: setup-kafka
 	@$(WITH_JAVA) $(BIN)/python tools/jars.py tests/support/broker-jars.txt .venv/broker
-	@$(WITH_JAVA) $(BIN)/python tools/classes
 
+# Without `classes`: its few starts of Java save less than half of what it takes to keep them.
 test: broker ## the test suite, in two processes
 	@$(WITH_JAVA) $(PYTEST) $(PYTEST_ARGS)
 
-test-slow: broker ## the long forms of its tests, before a release (half an hour)
+test-slow: broker classes ## the long forms of its tests, before a release (half an hour)
 	@$(WITH_JAVA) $(PYTEST) -m slow $(PYTEST_ARGS)
 	@$(WITH_JAVA) $(PYTEST) --hypothesis-profile=long -k 'any_bytes or properties' $(PYTEST_ARGS)
 
@@ -75,7 +75,7 @@ faults-sites: setup ## kill a process at each place that writes; writes docs/fau
 faults: setup ## a random walk of 300 steps and faults; writes docs/faults.md (an hour or two)
 	@$(WITH_JAVA) $(BIN)/python -m tests.faults $(FAULTS_ARGS)
 
-faults-outages: broker ## an always-on stream, and what it needs goes away; writes docs/outages.md (20 minutes)
+faults-outages: broker classes ## an always-on stream, and what it needs goes away; writes docs/outages.md (20 minutes)
 	@$(WITH_JAVA) $(BIN)/python -m tests.faults.outages $(FAULTS_ARGS)
 
 clean: ## remove the environment and all caches, never data
