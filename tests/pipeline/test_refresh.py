@@ -109,9 +109,8 @@ def test_silver_rebuilt_and_cut_off_at_every_step(
     the_next_night_has_no_seam(filled)
 
 
-@pytest.mark.parametrize("gone", ["quarantine.event", "checkpoint"])
 def test_what_was_built_and_is_gone_is_built_again(
-    filled: Lakehouse, monkeypatch: pytest.MonkeyPatch, gone: str
+    filled: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is a second copy of a table, and somebody makes room with it."""
     columns = {**filled.config.sources["event"].silver, "action": "upper(action)"}
@@ -121,16 +120,18 @@ def test_what_was_built_and_is_gone_is_built_again(
         killed_at_each_step(filled, patch)
         with pytest.raises(Killed):
             refresh.refresh(filled.pipeline(), "silver.event")
-    beside = refresh_plan.Staging(filled.root, ("silver.event", "quarantine.event"))
-    is_table = gone != "checkpoint"
-    shutil.rmtree(beside.table(gone) if is_table else beside.checkpoint("silver.event"))
-    said = list[str]()
-    swap.end_swap(replace(filled.pipeline(), say=said.append), LAYERS)
-    assert said[-1].startswith("refresh   silver.event: ")
-    assert said[-1].endswith("which it has built, is gone")  # there may be no others
-    assert refresh.finish(filled.pipeline(), "silver") == []
-    assert {action for (action,) in filled.rows("silver.event", "action")} == {"OPEN"}
-    assert audit(filled.config, everything=True).findings == ()
+    for gone in ("quarantine.event", "checkpoint"):
+        killed = filled.copy(tmp_path / gone)
+        beside = refresh_plan.Staging(killed.root, ("silver.event", "quarantine.event"))
+        is_table = gone != "checkpoint"
+        shutil.rmtree(beside.table(gone) if is_table else beside.checkpoint("silver.event"))
+        said = list[str]()
+        swap.end_swap(replace(killed.pipeline(), say=said.append), LAYERS)
+        assert said[-1].startswith("refresh   silver.event: ")
+        assert said[-1].endswith("which it has built, is gone")  # there may be no others
+        assert refresh.finish(killed.pipeline(), "silver") == []
+        assert {action for (action,) in killed.rows("silver.event", "action")} == {"OPEN"}
+        assert audit(killed.config, everything=True).findings == ()
 
 
 def test_a_table_that_was_put_in_place_without_its_checkpoint_is_refused(
