@@ -21,9 +21,9 @@ from tests.support.lakehouse import Lakehouse
 
 # The first compiler alone: most of what a test runs, it runs once, and the second never pays. And
 # one logger context a process: by default, each of Spark's many loggers walks up the stack to find
-# out whose it is.
+# out whose it is. Memory that grows step by step is collected as a whole at each step.
 JAVA = (
-    f"-XX:+UseSerialGC -Xmn600m {FIRST_COMPILER}"
+    f"-XX:+UseSerialGC -Xms2g -Xmn600m -XX:MetaspaceSize=512m {FIRST_COMPILER}"
     " -Dlog4j2.contextSelector=org.apache.logging.log4j.core.selector.BasicContextSelector"
 )
 # Many small tables, plans and batches in one session, where production has few large ones. Tests
