@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,6 +41,18 @@ def plain(path: Path) -> Path:
 def real(path: str | Path) -> Path:
     """A path without links. One that leads back to itself stays: `Path.resolve` would fail."""
     return Path(os.path.realpath(path))
+
+
+Identity = tuple[int, int] | str  # device and inode; a path, where nothing is there
+
+
+def identity(folder: Path) -> Identity:
+    """What tells a folder from every other one, by whatever links or mounts it is reached."""
+    try:
+        found = folder.stat()
+    except OSError:
+        return str(real(folder))
+    return found.st_dev, found.st_ino
 
 
 def why_no_place(path: str | Path) -> str | None:
@@ -104,8 +115,8 @@ class Layout:
     def from_root(self, name: str) -> str:
         """A path, of a folder or with a pattern, as tables spell it, by whatever name it leads
         below the root: to them a file is its path, and a root may be reached by several."""
-        path = plain(self.root / name)
-        above = next((each for each in path.parents if _are_one(each, self.root)), None)
+        path, root = plain(self.root / name), identity(self.root)
+        above = next((each for each in path.parents if identity(each) == root), None)
         return str(path.relative_to(above)) if above else name
 
     def table(self, name: str) -> Path:
@@ -159,13 +170,6 @@ class Layout:
         while it is held, and the next process would take a new one.
         """
         return self.root / layer / ".lock"
-
-
-def _are_one(path: Path, other: Path) -> bool:
-    """Whether two paths lead to one folder: by links, or as a disk is mounted twice."""
-    with suppress(OSError):
-        return path.samefile(other)
-    return os.path.realpath(path) == os.path.realpath(other)  # neither need be there
 
 
 def _is_own(name: str) -> bool:

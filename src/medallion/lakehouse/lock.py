@@ -11,11 +11,11 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
 from medallion.errors import UsageError
+from medallion.lakehouse import clock
 from medallion.lakehouse.layout import Layout
 
 _TRIES, _PAUSE = 1000, 0.01
@@ -46,7 +46,7 @@ def _one(layout: Layout, layer: str, command: str) -> Iterator[None]:
                 "or stop it."
             )
         file.truncate(0)
-        started = datetime.now(UTC).isoformat(timespec="seconds")
+        started = clock.in_words(clock.now())
         json.dump({"command": command, "pid": os.getpid(), "started": started}, file)
         file.flush()
         yield

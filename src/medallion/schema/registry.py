@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from medallion.config.values import folded
 from medallion.errors import ConfigError, MedallionError
-from medallion.lakehouse import storage
+from medallion.lakehouse import clock, storage
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ def add(folder: Path, columns: Mapping[str, str], why: str) -> Version:
     known = read(folder)
     before = dict(known[-1].columns) if known else {}
     number = known[-1].version + 1 if known else 1
-    now = datetime.now(UTC).isoformat(timespec="seconds")
+    now = clock.in_words(clock.now())
     version = Version(number, now, why, {**before, **columns})
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(asdict(version), indent=2) + "\n"

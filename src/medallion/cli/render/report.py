@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from decimal import Decimal
@@ -18,6 +17,7 @@ from medallion.inspection.balance import Balance
 from medallion.inspection.catalog import FirstRows
 from medallion.inspection.overview import Overview
 from medallion.lakehouse import storage
+from medallion.lakehouse.layout import real
 from medallion.lakehouse.text import counted, visible
 
 _STYLE = """
@@ -63,7 +63,7 @@ def write(found: Overview, page: Path) -> str:
     Raises:
         UsageError: it cannot be written there.
     """
-    place = Path(os.path.realpath(page))  # a link, such as /dev/stdout, would be replaced
+    place = real(page)  # a link, such as /dev/stdout, would be replaced
     try:
         if place.exists() and not place.is_file():  # so would a device
             raise ValueError("a folder, or no file")

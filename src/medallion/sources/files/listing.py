@@ -11,7 +11,7 @@ from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 
 from medallion.config.model import SourceConfig
-from medallion.lakehouse.layout import Layout, real
+from medallion.lakehouse.layout import Identity, Layout, identity, real
 from medallion.ops.ledger import File
 from medallion.sources.files.walk import LINK, MISSING, NO_FILE, is_hidden, unseen, walk
 
@@ -23,8 +23,6 @@ NEVER_READ = (LINK, MISSING, NO_FILE, _NO_UTF8, _COLON, _LINE_BREAK)
 """Why something is never taken in under the name that it has."""
 # Years that Python has in every zone, in microseconds since 1970; some file systems know more.
 _TIMES = range(-62_104_060_800_000_000, 253_370_764_800_000_000)
-
-Identity = tuple[int, int] | str  # device and inode; a path, where nothing is there
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ def list_files(layout: Layout, source: SourceConfig, starts: Iterable[Path]) -> 
     """List folders, and those below, or single files; nothing is left out without a word."""
     found = Listing()
     # A folder that is asked for may lie above the root.
-    closed: set[Identity] = {*map(_identity, layout.own_folders())}
+    closed: set[Identity] = {*map(identity, layout.own_folders())}
     for folder in _by_one_name(starts):
         # Below landing/ it is made where there is none; who asks for another one tells.
         if not os.path.lexists(folder) and folder not in source.places(layout)[1:]:
@@ -64,7 +62,7 @@ def list_files(layout: Layout, source: SourceConfig, starts: Iterable[Path]) -> 
             elif seen is not None:
                 kind = found.hidden if _is_hidden(path, folder) else found.files
                 kind[seen.path] = seen
-        closed.add(_identity(folder))  # a later one may lie above it, by another name
+        closed.add(identity(folder))  # a later one may lie above it, by another name
     return found
 
 
@@ -73,27 +71,19 @@ def _by_one_name(folders: Iterable[Path]) -> Iterator[Path]:
     a disk is mounted twice."""
     seen: dict[Identity, Path] = {}
     for folder in folders:
-        above = map(_identity, (folder, *real(folder).parents))
+        above = map(identity, (folder, *real(folder).parents))
         if all(folder.is_relative_to(seen[each]) for each in above if each in seen):
-            seen.setdefault(_identity(folder), folder)
+            seen.setdefault(identity(folder), folder)
             yield folder
-
-
-def _identity(folder: Path) -> Identity:
-    """What tells a folder from every other one, whatever its name; its path, where none is."""
-    try:
-        found = folder.stat()
-    except OSError:
-        return str(real(folder))
-    return found.st_dev, found.st_ino
 
 
 def one_spelling(layout: Layout, source: SourceConfig, path: Path) -> Path:
     """A path without links, but for those on the way to the source's folders or to the root."""
     place = real(path)
     for folder in (*source.places(layout), layout.root):
-        if place.is_relative_to(real(folder)):
-            return folder / place.relative_to(real(folder))
+        top = real(folder)
+        if place.is_relative_to(top):
+            return folder / place.relative_to(top)
     return place
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from medallion.config.model import Config
 from medallion.config.patterns import fits
-from medallion.lakehouse.layout import Layout
+from medallion.lakehouse.layout import Layout, real
 from medallion.lakehouse.text import counted
 from medallion.sources.files.walk import is_hidden
 
@@ -23,22 +23,22 @@ def unread(config: Config) -> list[str]:
     """
     layout, landing = config.layout, config.layout.landing("")
     sources = (source for source in config.sources.values() if not source.stream)
-    read = [(_real(place), place, s.pattern) for s in sources for place in s.places(layout)]
-    tops = {_real(landing): landing}
-    for real, place, _ in read:
-        tops.setdefault(real, place)
+    read = [(real(place), place, s.pattern) for s in sources for place in s.places(layout)]
+    tops = {real(landing): landing}
+    for actual, place, _ in read:
+        tops.setdefault(actual, place)
     found: Counter[tuple[Path, tuple[str, ...]]] = Counter()
-    for real, top in tops.items():
-        if any(real != other and real.is_relative_to(other) for other in tops):
+    for actual, top in tops.items():
+        if any(actual != other and actual.is_relative_to(other) for other in tops):
             continue
-        for folder, below, files in _walk(layout, real):
+        for folder, below, files in _walk(layout, actual):
             here = [each for each in read if folder.is_relative_to(each[0])]
             patterns = tuple(sorted({pattern for _, _, pattern in here}))
             if "*" in patterns:  # all are read, and there may be many
                 below.clear()
                 continue
             own = max(here, default=None, key=lambda each: len(each[0].parts))
-            place = own[1] if own else top.joinpath(*folder.relative_to(real).parts[:1])
+            place = own[1] if own else top.joinpath(*folder.relative_to(actual).parts[:1])
             found[place, patterns] += sum(not any(fits(n, p) for p in patterns) for n in files)
     return [
         f"{layout.relative(folder)}: {counted(files, 'file')} that no source of pipeline.yaml reads"
@@ -50,18 +50,14 @@ def unread(config: Config) -> list[str]:
 
 def left_out(layout: Layout, folder: Path, pattern: str) -> int:
     """How many files below a folder have names that do not fit; of no single file."""
-    found = _walk(layout, _real(folder))
+    found = _walk(layout, real(folder))
     return sum(not fits(name, pattern) for _, _, files in found for name in files)
 
 
 def _walk(layout: Layout, top: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
     """As `os.walk` does it from a real path on, without what is hidden, or the lakehouse's own."""
-    ours = {_real(folder) for folder in layout.own_folders()}
+    ours = {real(folder) for folder in layout.own_folders()}
     for path, below, files in os.walk(top):
         folder = Path(path)
         below[:] = [n for n in below if n[0] not in "._" and folder / n not in ours]
         yield folder, below, [name for name in files if not is_hidden(name)]
-
-
-def _real(path: Path) -> Path:
-    return Path(os.path.realpath(path))
