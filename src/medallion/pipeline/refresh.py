@@ -175,8 +175,9 @@ def _rebuild(pipeline: Pipeline, table: str, readers: Sequence[str] = ()) -> Non
     """
     layout = pipeline.config.layout
     left = refresh_plan.reopen(layout)
-    _refuse_before(pipeline, table)
-    built = pipeline.flow(table).targets
+    old = pipeline.flow(table)
+    _refuse_before(old, left)
+    built = old.targets
     area = refresh_plan.Staging(layout.root, built)
     clear(area, table)
     staged = replace(pipeline, config=replace(pipeline.config, layout=area))
@@ -199,11 +200,10 @@ def _rebuild(pipeline: Pipeline, table: str, readers: Sequence[str] = ()) -> Non
     pipeline.say(f"refresh   {table}: {counted(before, 'row')} before, {now:,} now")
 
 
-def _refuse_before(pipeline: Pipeline, table: str) -> None:
+def _refuse_before(flow: Flow, left: Sequence[str]) -> None:
     """Raise MedallionError where a table that it reads is to be rebuilt first."""
-    left = refresh_plan.left(pipeline.config.layout)
-    if old := [name for name in pipeline.flow(table).upstream if name in left]:
+    if old := [name for name in flow.upstream if name in left]:
         raise MedallionError(
-            f"{table} waits for {old[0]}, which a refresh has left to be rebuilt: "
+            f"{flow.name} waits for {old[0]}, which a refresh has left to be rebuilt: "
             f"medallion refresh {old[0]} rebuilds both."
         )
