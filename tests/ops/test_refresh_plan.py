@@ -85,11 +85,11 @@ def test_a_swap_that_could_not_be_ended_is_not_taken_for_one_that_was(home: Home
     refresh_plan.write(
         home.layout, Plan("silver.activity", ("silver.activity",), "q", 1, {}, (GOLD,))
     )
-    # To build them fails at once, for they do not even have the names of their tables.
-    flow = SimpleNamespace(source_names=frozenset({"activity"}))
-    silver = SimpleNamespace(**vars(flow), is_gated=False, upstream=("bronze.activity",))
-    gold = SimpleNamespace(**vars(flow), is_gated=True, upstream=("silver.activity",))
-    flows = {"silver.activity": silver, GOLD: gold}
+    # To build them fails at once, for they do not even say which tables they write.
+    of: dict[str, Any] = {"source_names": frozenset({"activity"})}
+    silver = {"name": "silver.activity", "is_gated": False, "upstream": ("bronze.activity",)}
+    gold = {"name": GOLD, "is_gated": True, "upstream": ("silver.activity",)}
+    flows = {flow["name"]: SimpleNamespace(**of, **flow) for flow in (silver, gold)}
     pipeline: Any = SimpleNamespace(
         config=config, say=print, flow=flows.__getitem__, held=lambda _: {}
     )
