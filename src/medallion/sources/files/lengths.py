@@ -48,68 +48,34 @@ def _cannot_be_long(size: int, suffix: str, limit: int) -> bool:
 
 def _what_is_too_long(path: Path, source: SourceConfig) -> str | None:
     limit = source.max_line_bytes
-    # A row of CSV has several lines where one of its fields is in quotes.
-    has_rows = source.format == "csv" and _has_quotes(path)
     with opened(path) as file:
         if source.multi_line:
-            return "the document" if _is_longer(file, limit) else None
-        number = _long_row(file, limit) if has_rows else _long_line(file, limit)
+            return "the document" if len(file.read(limit + 1)) > limit else None
+        # A row of CSV has several lines where one of its fields is in quotes.
+        has_rows = source.format == "csv" and any(
+            b'"' in chunk for chunk in iter(lambda: file.read(_CHUNK), b"")
+        )
+    number = _first_long(path, limit, has_rows)
     return f"line {number:,}" if number else None
 
 
-def _is_longer(file: IO[bytes], limit: int) -> bool:
-    """Whether a file has more bytes; read no further than that takes."""
-    count = 0
-    while count <= limit and (chunk := file.read(_CHUNK)):
-        count += len(chunk)
-    return count > limit
+def _first_long(path: Path, limit: int, has_rows: bool) -> int | None:
+    """The number of the line in which the first line, or row of CSV, begins that is too long."""
+    begins, read, length, is_long = 1, 0, 0, False
 
-
-def _has_quotes(path: Path) -> bool:
-    with opened(path) as file:
-        return any(b'"' in chunk for chunk in iter(lambda: file.read(_CHUNK), b""))
-
-
-def _long_line(file: IO[bytes], limit: int) -> int | None:
-    """The number of the first line that is too long."""
-    number, length, ends_in_return = 1, 0, False
-    while chunk := file.read(min(_CHUNK, limit)):
-        rest = chunk[1:] if ends_in_return and chunk[:1] == b"\n" else chunk
-        ends_in_return = chunk[-1:] == b"\r"
-        ends = rest.count(b"\n")
-        if b"\r" in rest:  # mostly there is none, and to count takes longer than to look
-            ends += rest.count(b"\r") - rest.count(b"\r\n")
-        first = min(
-            (at for at in (rest.find(b"\n"), rest.find(b"\r")) if at >= 0), default=len(rest)
-        )
-        if length + first > limit:
-            return number
-        number += ends
-        last = max(rest.rfind(b"\n"), rest.rfind(b"\r"))
-        length = len(rest) - last - 1 if ends else length + len(rest)
-    return None
-
-
-def _long_row(file: IO[bytes], limit: int) -> int | None:
-    """The number of the line in which the first row of CSV begins that is too long."""
-    number, length = 1, 0
-    text = io.TextIOWrapper(file, "latin-1", newline="")
-
-    def lines() -> Iterator[str]:
-        nonlocal length
-        while line := text.readline(limit + 1):
-            length += len(line)
-            if length > limit:
-                return
+    def lines(text: IO[str]) -> Iterator[str]:
+        nonlocal read, length, is_long
+        while not is_long and (line := text.readline(limit + len("\r\n"))):
+            is_long = length + len(line.rstrip("\r\n")) > limit
+            read, length = read + 1, length + len(line)
             yield line
 
-    rows = csv.reader(lines())
-    for _ in rows:
-        if length > limit:
-            break
-        number, length = rows.line_num + 1, 0
-    text.detach()  # the file is closed by whoever opened it
-    return number if length > limit else None
+    with io.TextIOWrapper(opened(path), "latin-1", newline="") as text:
+        for _ in csv.reader(lines(text)) if has_rows else lines(text):
+            if is_long:
+                return begins
+            begins, length = read + 1, 0
+    return None
 
 
 def _spelled(size: int) -> str:
