@@ -8,8 +8,9 @@ import csv
 import io
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,13 +46,31 @@ class _Start(NamedTuple):
     encoding: str
 
 
-class _Ends(NamedTuple):
-    """How the rows of a file end."""
+@dataclass
+class _Ends:
+    """How the rows of a file end.
 
-    fewest: int  # \r's that a row has before its \n
-    most: int
-    never_closed: int | None  # the first line of a row whose quote is never closed
-    return_in_quotes: int | None  # the last line of a row that ends with \r and a quote
+    Attributes:
+        fewest: \\r's that a row has before its \\n; `most` likewise.
+        never_closed: the first line of a row whose quote is never closed.
+        return_in_quotes: the last line of the first row that ends with \\r and a quote.
+    """
+
+    fewest: int = _MOST_RETURNS
+    most: int = 0
+    never_closed: int | None = None
+    return_in_quotes: int | None = None
+
+    def count(self, line: str) -> None:
+        """Take notice of the last line of a row."""
+        if line.endswith("\r\n"):
+            returns = len(line) - len(line.rstrip("\r\n")) - 1
+            self.fewest = min(self.fewest, returns)
+            self.most = max(self.most, min(returns, _MOST_RETURNS))
+        elif line.endswith(("\n", "\r")):
+            self.fewest = 0
+            if line == "\r":  # a blank line, and the last one
+                self.most = max(self.most, 1)
 
 
 def dialect_of(file: Path) -> Dialect | None:
@@ -115,36 +134,25 @@ def _line_end(start: _Start, ends: _Ends) -> str:
 
 
 def _start(file: Path) -> _Start | None:
+    read: list[str] = []  # the lines up to the end of the header
+
+    def lines(first: str, others: Iterable[str]) -> Iterator[str]:
+        for line in chain([first], others):
+            read.append(line)
+            yield line
+
     with io.TextIOWrapper(opened(file), LATIN_1, newline="") as text:
         first = text.readline()
-        lines = _Lines(first.removeprefix(_BOM), text)
-        blank = ""
-        for header in csv.reader(lines):
-            if header:
-                break
-            blank += lines.end
-        else:
+        header = next(filter(None, csv.reader(lines(first.removeprefix(_BOM), text))), None)
+        if header is None:
             return None
-        end, is_one_line = lines.end, lines.number == 1
         # A \r alone, and not the first one of \r\r\n.
-        ends_in_return = end == "\r" and text.readline() != "\r\n"
+        ends_in_return = read[-1].endswith("\r") and text.readline() != "\r\n"
+    blank = "".join(takewhile(lambda line: not line.strip("\r\n"), read))
     # In Latin-1 Spark knows no byte-order mark, and so no blank line or quote behind it: what
     # follows of the header would be a row.
-    encoding = LATIN_1 if is_one_line or not first.startswith(_BOM) else UTF_8
+    encoding = LATIN_1 if len(read) == 1 or not first.startswith(_BOM) else UTF_8
     return _Start(tuple(map(_as_utf8, header)), ends_in_return, blank, encoding)
-
-
-class _Lines:
-    """Lines of a file, which remember of the last one how it ended, and its number."""
-
-    def __init__(self, first: str, others: Iterator[str]) -> None:
-        self._first, self._others = first, others
-        self.end, self.number = "", 0
-
-    def __iter__(self) -> Iterator[str]:
-        for line in chain([self._first], self._others):
-            self.end, self.number = line[len(line.rstrip("\r\n")) :], self.number + 1
-            yield line
 
 
 def _as_utf8(text: str) -> str:
@@ -174,54 +182,27 @@ def _ends(file: Path, start: _Start) -> _Ends:
 
 @lru_cache(_CACHED)
 def _ends_of(file: Path, size: int, modified: int, line_end: str) -> _Ends:
-    with io.TextIOWrapper(opened(file), LATIN_1, newline=line_end) as text:
-        quoted = _Quoted(text, line_end)
-        for _ in csv.reader(quoted):
-            quoted.end_row()
-    return _Ends(quoted.fewest, quoted.most, quoted.never_closed, quoted.return_in_quotes)
+    ends, number, last = _Ends(), 0, ""
+    began: int | None = None  # the line in which a row began that has a quote
+    # Part of a field in this file, and the end of a row to the csv module.
+    other_end = "\n" if line_end == "\r" else "\r"
 
-
-class _Quoted:
-    """The lines of those rows that have quotes, for the csv module: where there is none, a row is a
-    line. How each row ends is counted on the way.
-
-    Whoever reads rows of it calls `end_row` after each. If it asks for a line after the last one
-    when a row has begun, that row's quote is never closed.
-    """
-
-    def __init__(self, lines: Iterable[str], line_end: str) -> None:
-        self._lines, self._line, self._number = lines, "", 0
-        # Part of a field in this file, and the end of a row to the csv module.
-        self._other_end = "\n" if line_end == "\r" else "\r"
-        self.fewest, self.most = _MOST_RETURNS, 0
-        self._began: int | None = None
-        self.never_closed: int | None = None
-        self.return_in_quotes: int | None = None
-
-    def __iter__(self) -> Iterator[str]:
-        for number, line in enumerate(self._lines, 1):
-            if self._began is None:
-                if '"' not in line:
-                    self._count(line)
-                    continue
-                self._began = number
-            self._line, self._number = line, number
+    def with_quotes(lines: Iterable[str]) -> Iterator[str]:
+        """The lines of those rows that have quotes: where there is none, a row is a line."""
+        nonlocal number, last, began
+        for number, line in enumerate(lines, 1):
+            if began is None and '"' not in line:
+                ends.count(line)
+                continue
+            began, last = began or number, line
             text = line.removeprefix(_BOM) if number == 1 else line
-            yield text.replace(self._other_end, " ")
-        self.never_closed = self._began
+            yield text.replace(other_end, " ")
+        ends.never_closed = began  # else the reader would not have asked for more of its row
 
-    def end_row(self) -> None:
-        self._count(self._line)
-        if self._line.rstrip("\r\n").endswith('\r"'):
-            self.return_in_quotes = self.return_in_quotes or self._number
-        self._began = None
-
-    def _count(self, line: str) -> None:
-        if line.endswith("\r\n"):
-            returns = len(line) - len(line.rstrip("\r\n")) - 1
-            self.fewest = min(self.fewest, returns)
-            self.most = max(self.most, min(returns, _MOST_RETURNS))
-        elif line.endswith(("\n", "\r")):
-            self.fewest = 0
-            if line == "\r":  # a blank line, and the last one
-                self.most = max(self.most, 1)
+    with io.TextIOWrapper(opened(file), LATIN_1, newline=line_end) as text:
+        for _ in csv.reader(with_quotes(text)):
+            ends.count(last)
+            if last.rstrip("\r\n").endswith('\r"'):
+                ends.return_in_quotes = ends.return_in_quotes or number
+            began = None
+    return ends
