@@ -13,7 +13,8 @@ from dotenv.parser import parse_stream
 from medallion.config.connections import LOGIN
 from medallion.errors import ConfigError
 
-KEYS = ("MEDALLION_HOME", "MEDALLION_MASTER", *LOGIN)
+_PLACES = ("MEDALLION_HOME", "MEDALLION_MASTER")
+KEYS = (*_PLACES, *LOGIN)
 _PREFIX = "MEDALLION_"
 
 
@@ -29,7 +30,7 @@ def read(file: Path) -> dict[str, str]:
         return {}
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file}: cannot be read ({error}).") from None
-    seen: set[str] = set()
+    plain: dict[str, str | None] = {}  # as it is written: a password may have a ${
     for binding in parse_stream(StringIO(text)):
         written = binding.original.string
         line = binding.original.line + len(written) - len(written.lstrip("\n"))
@@ -48,13 +49,11 @@ def read(file: Path) -> dict[str, str]:
                 f"{file} line {line}: {binding.key} is not a known key; known here: "
                 f"{', '.join(KEYS)}."
             )
-        if binding.key in seen and binding.key in KEYS:
+        if binding.key in plain and binding.key in KEYS:
             raise ConfigError(f"{file} line {line}: {binding.key} stands there twice.")
-        seen.add(binding.key or "")
-    found = dotenv_values(stream=StringIO(text))
-    plain = dotenv_values(stream=StringIO(text), interpolate=False)  # a password may have a ${
-    found |= {key: plain[key] for key in LOGIN if key in plain}
-    for key in (key for key in KEYS if key not in LOGIN):
+        plain[binding.key or ""] = binding.value
+    found = {**dotenv_values(stream=StringIO(text)), **{k: plain[k] for k in LOGIN if k in plain}}
+    for key in _PLACES:
         value = plain.get(key) or ""
         if bare := re.search(r"\$([A-Za-z_]\w*)", value):  # a folder of that very name
             raise ConfigError(f"{file}: {key} has {bare[0]}: write ${{{bare[1]}}}.")
