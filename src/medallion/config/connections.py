@@ -12,14 +12,6 @@ from medallion.config import values
 from medallion.config.document import Node
 from medallion.errors import ConfigError
 
-LOGIN = {
-    "MEDALLION_KAFKA_PROTOCOL": "protocol",
-    "MEDALLION_KAFKA_MECHANISM": "mechanism",
-    "MEDALLION_KAFKA_USERNAME": "username",
-    "MEDALLION_KAFKA_PASSWORD": "password",
-    "MEDALLION_KAFKA_CA": "ca",
-}
-_LOGIN_PREFIX = "MEDALLION_KAFKA_"
 _CHOICES = {
     "protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
     "mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
@@ -80,12 +72,16 @@ class Login:
     ca: str = ""
 
 
+LOGIN = {f"MEDALLION_KAFKA_{each.name.upper()}": each.name for each in fields(Login)}
+"""The variables of the environment that say it, each with its field."""
+
+
 def stream(node: Node, kind: str) -> Kafka | Rate | Socket | None:
     """What a source of this format reads; None for files."""
     if kind == "kafka":
         return Kafka(
             servers=servers(node),
-            topics=node.get("topics", _topics, "a list of topics, each named once"),
+            topics=node.get("topics", _each(_TOPIC), "a list of topics, each named once"),
             value=node.choice("value", _VALUES),
             starting_offsets=node.choice("starting_offsets", _OFFSETS),
             max_messages_per_trigger=_count(node, "max_messages_per_trigger", 1_000_000),
@@ -108,9 +104,9 @@ def login(environ: Mapping[str, str], dotenv: Mapping[str, str]) -> Login:
     """
     given = {key: environ.get(key) or dotenv.get(key) for key in LOGIN}
     found = {LOGIN[key]: value for key, value in given.items() if value}
-    for name, choices in _CHOICES.items():
-        if found.get(name, choices[0]) not in choices:
-            raise ConfigError(f"{_LOGIN_PREFIX}{name.upper()} must be one of {', '.join(choices)}.")
+    for key, name in LOGIN.items():
+        if (choices := _CHOICES.get(name)) and found.get(name, choices[0]) not in choices:
+            raise ConfigError(f"{key} must be one of {', '.join(choices)}.")
     made = Login(**found)
     if made.protocol.startswith("SASL_") != bool(made.username and made.password):
         raise ConfigError(
@@ -133,7 +129,7 @@ def _count(node: Node, key: str, default: int) -> int:
 
 def servers(node: Node) -> tuple[str, ...]:
     """The brokers that an entry names."""
-    return node.get("servers", _servers, "a list such as [localhost:9092]")
+    return node.get("servers", _each(_SERVER), "a list such as [localhost:9092]")
 
 
 def topic(value: Any) -> str:
@@ -143,19 +139,16 @@ def topic(value: Any) -> str:
     return found
 
 
-def _servers(value: Any) -> tuple[str, ...]:
-    return _all(value, _SERVER.fullmatch)
+def _each(pattern: re.Pattern[str]) -> Callable[[Any], tuple[str, ...]]:
+    """The kind of a list of different texts that fit a pattern."""
 
+    def kind(value: Any) -> tuple[str, ...]:
+        found = values.texts(value)
+        if not found or len(set(found)) < len(found) or not all(map(pattern.fullmatch, found)):
+            raise ValueError
+        return found
 
-def _topics(value: Any) -> tuple[str, ...]:
-    return _all(value, _TOPIC.fullmatch)
-
-
-def _all(value: Any, fits: Callable[[str], Any]) -> tuple[str, ...]:
-    found = values.texts(value)
-    if not found or len(set(found)) < len(found) or not all(map(fits, found)):
-        raise ValueError
-    return found
+    return kind
 
 
 def _port(value: Any) -> int:
