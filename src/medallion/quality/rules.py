@@ -67,15 +67,6 @@ def row_condition(expectation: Expectation) -> str | None:
         return None
 
 
-def _where_condition(query: str) -> str | None:
-    """The condition of "SELECT * FROM {batch} WHERE ..."; None for any other query."""
-    match = _ROW_QUERY.fullmatch(query.strip().rstrip("; \t\r\n\v\f"))
-    if match is None or _NOT_A_CONDITION.search(without_quoted(match["condition"])):
-        return None
-    # Great Expectations fills in {batch} by str.format, where doubled braces stand for one.
-    return match["condition"].replace("{{", "{").replace("}}", "}")
-
-
 _ROW_QUERY = re.compile(
     r"SELECT\s+\*\s+FROM\s+\{batch\}\s+WHERE\s+(?P<condition>.+)", re.IGNORECASE | re.DOTALL
 )
@@ -160,11 +151,13 @@ def _not_greater(kwargs: Mapping[str, Any]) -> str:
 
 
 def _row_query(kwargs: Mapping[str, Any]) -> str:
-    condition = _where_condition(kwargs["unexpected_rows_query"])
-    if condition is None:
+    match = _ROW_QUERY.fullmatch(kwargs["unexpected_rows_query"].strip().rstrip("; \t\r\n\v\f"))
+    if match is None or _NOT_A_CONDITION.search(without_quoted(match["condition"])):
         raise ValueError(
             'needs "unexpected_rows_query" of the form SELECT * FROM {batch} WHERE <condition>'
         )
+    # Great Expectations fills in {batch} by str.format, where doubled braces stand for one.
+    condition = match["condition"].replace("{{", "{").replace("}}", "}")
     return f"({condition})"
 
 
