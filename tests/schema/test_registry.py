@@ -90,15 +90,6 @@ def test_another_type_is_refused(
     assert len(read(tmp_path)) == 1
 
 
-@pytest.mark.parametrize(
-    ("first", "then"),
-    [("struct<a:long>", "struct<a: long>"), ("long", "LONG"), ("array<long>", "array< long >")],
-)
-def test_the_same_type_spelled_otherwise(tmp_path: Path, first: str, then: str) -> None:
-    declare(tmp_path, "a", {"x": first})
-    assert declare(tmp_path, "a", {"x": then}).columns == {"x": first}
-
-
 def test_a_name_that_differs_in_case_is_refused(tmp_path: Path) -> None:
     """Delta's columns are the same whatever their case: the table could not have both."""
     add(tmp_path, {"battery": "double"}, "new fields in batch 1")

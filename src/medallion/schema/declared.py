@@ -31,11 +31,6 @@ def declared(source: SourceConfig) -> tuple[Mapping[str, str] | None, Mapping[st
     return found[0] if source.schema is not None else None, found[1]
 
 
-def spelled(kind: str) -> str:
-    """A type as versions spell it, in whatever case it is written, with blanks or a comment."""
-    return ddl(T.DataType.fromDDL(kind))
-
-
 def _checked(source: SourceConfig, key: str, column: str, kind: str) -> str:
     where = f"sources.{source.name}.{key}"
     try:

@@ -19,7 +19,7 @@ from medallion.lakehouse.text import counted
 from medallion.parsing.layout import LineLayout
 from medallion.parsing.parse import parse
 from medallion.schema import registry
-from medallion.schema.declared import declared, spelled
+from medallion.schema.declared import declared
 from medallion.schema.inference import ddl, infer
 from medallion.schema.names import acceptable
 
@@ -41,8 +41,7 @@ class Schema:
         known = registry.read(self._folder)
         if known and self._hints:  # they may have come since the schema was inferred
             known = [registry.declare(self._folder, source.name, self._hints, "hints")]
-        columns = known[-1].columns if known else self._hints
-        self.columns: Mapping[str, str] = {name: spelled(kind) for name, kind in columns.items()}
+        self.columns = known[-1].columns if known else self._hints
         self.is_known = bool(known)
 
     def _take_over(self, bronze: Path) -> None:

@@ -68,6 +68,7 @@ def declare(folder: Path, name: str, declared: Mapping[str, str], key: str = "sc
     """The newest version, after the configuration's columns have been added to it.
 
     Args:
+        declared: columns with their types, spelled as versions have them (`schema.declared`).
         key: the setting of source `name` that declares them.
 
     Raises:
@@ -84,7 +85,7 @@ def declare(folder: Path, name: str, declared: Mapping[str, str], key: str = "sc
                 f"sources.{name}.{key}.{column} must be spelled {there}: bronze's table has that "
                 "column, and cannot have two whose names differ in case alone."
             )
-        if _plain(columns.get(column, kind)) != _plain(kind):
+        if columns.get(column, kind) != kind:
             raise ConfigError(
                 f"sources.{name}.{key}.{column} must be {columns[column]}, not {kind}: bronze's "
                 "table has that type, and its rows keep it; take the value under another name in "
@@ -94,12 +95,6 @@ def declare(folder: Path, name: str, declared: Mapping[str, str], key: str = "sc
     if new or not known:
         return add(folder, new, "declared in the configuration")
     return known[-1]
-
-
-def _plain(kind: str) -> str:
-    """A type without what means nothing in it: blanks, quotes and case; and some have two names."""
-    plain = "".join(kind.split()).lower().replace("`", "")
-    return plain.replace("bigint", "long").replace("integer", "int")
 
 
 def differences(before: Version | None, after: Version) -> list[str]:
