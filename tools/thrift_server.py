@@ -14,7 +14,6 @@ import signal
 import sys
 import tempfile
 import time
-from pathlib import Path
 from types import FrameType
 
 from pyspark.errors import PySparkException
@@ -22,7 +21,8 @@ from pyspark.sql import SparkSession
 
 from medallion.config.loader import load
 from medallion.errors import ConfigError
-from medallion.lakehouse.layout import SCHEMAS
+from medallion.lakehouse.columns import quoted
+from medallion.lakehouse.layout import SCHEMAS, Layout
 
 
 def session(master: str, host: str, port: int) -> SparkSession:
@@ -43,21 +43,13 @@ def session(master: str, host: str, port: int) -> SparkSession:
     return builder.master(master).config(map=settings).getOrCreate()
 
 
-def tables(home: Path) -> dict[str, str]:
-    """Where each `layer.table` lies."""
-    return {
-        f"{layer}.`{log.parent.name}`": str(log.parent)
-        for layer in SCHEMAS
-        for log in home.glob(f"{layer}/*/_delta_log")
-    }
-
-
-def register(spark: SparkSession, home: Path, failed: set[str]) -> None:
+def register(spark: SparkSession, layout: Layout, failed: set[str]) -> None:
     """Show the clients every table that there is; one that cannot be read yet is tried again."""
-    for name, path in tables(home).items():
+    for table, path in layout.tables().items():
+        name = ".".join(map(quoted, table.split(".", 1)))
         if spark.catalog.tableExists(name):
             continue
-        location = path.replace("'", "\\'")
+        location = str(path).replace("'", "\\'")
         try:
             spark.sql(f"CREATE TABLE IF NOT EXISTS {name} USING delta LOCATION '{location}'")
             print(f"serving {name}", flush=True)
@@ -84,20 +76,19 @@ def main() -> None:
         config = load()
     except ConfigError as error:
         sys.exit(f"thrift_server: {error}")
-    home = config.layout.root
     failed: set[str] = set()
     spark = session(config.master or "local[*]", options.host, options.port)
     try:
         for layer in SCHEMAS:
             spark.sql(f"CREATE SCHEMA IF NOT EXISTS {layer}")
-        register(spark, home, failed)
+        register(spark, config.layout, failed)
         assert spark._jvm is not None
         server = spark._jvm.org.apache.spark.sql.hive.thriftserver.HiveThriftServer2
         server.startWithContext(spark._jsparkSession.sqlContext())
         print(f"listening on {options.host}:{options.port}", flush=True)
         while True:
             time.sleep(options.every)
-            register(spark, home, failed)
+            register(spark, config.layout, failed)
     finally:
         spark.stop()
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from medallion.lakehouse.layout import Layout
 from tests.support import PROJECT
 
 
@@ -30,8 +31,8 @@ def test_root_and_master_are_those_of_env(tmp_path: Path, monkeypatch: pytest.Mo
         asked.append(master)
         return SimpleNamespace(sql=lambda _: None, stop=lambda: None)
 
-    def register(_: Any, home: Path, *__: Any) -> None:
-        asked.append(home)
+    def register(_: Any, layout: Layout, *__: Any) -> None:
+        asked.append(layout.root)
         raise KeyboardInterrupt
 
     main = runpy.run_path(str(PROJECT / "tools/thrift_server.py"))["main"]

@@ -123,6 +123,11 @@ class Layout:
         """The Delta table `layer.table`."""
         return self.root / name.replace(".", "/")
 
+    def tables(self) -> dict[str, Path]:
+        """Where each table lies that is there, by its name `layer.table`."""
+        logs = (log for schema in SCHEMAS for log in self.root.glob(f"{schema}/*/_delta_log"))
+        return {f"{log.parts[-3]}.{log.parts[-2]}": log.parent for log in logs}
+
     def published(self, table: str) -> Path:
         """The files of a table's changes, a folder a micro-batch."""
         return self.root / PUBLISH / table

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from medallion.errors import UsageError
-from medallion.lakehouse.layout import SCHEMAS, Layout, why_no_place
+from medallion.lakehouse.layout import Layout, why_no_place
 from medallion.sql import guard
 
 if TYPE_CHECKING:
@@ -53,7 +52,11 @@ def query(root: str | os.PathLike[str], statement: str) -> Result:
 def stream(root: str, statement: str) -> tuple[Names, Rows]:
     """Like `query`, but rows come as they are found: the result need not fit in memory."""
     asked = guard.read_only(statement)
-    tables = _tables(root)
+    layout = Layout(Path(root))
+    layout.refuse_missing()
+    if why := why_no_place(root):
+        raise UsageError(f"{root}: {why}")
+    tables = layout.tables()
     if asked.lists_tables:
         return ("layer", "table"), iter([tuple(name.split(".", 1)) for name in sorted(tables)])
     # Whoever asks about tables in general sees them all; otherwise only those named are opened.
@@ -90,16 +93,7 @@ def _values(column: Array) -> list[Any]:
     return list(column.cast(DataType.utf8()).to_pylist())
 
 
-def _tables(root: str) -> dict[str, str]:
-    """Where each `layer.table` lies."""
-    Layout(Path(root)).refuse_missing()
-    if why := why_no_place(root):
-        raise UsageError(f"{root}: {why}")
-    logs = chain.from_iterable(Path(root).glob(f"{layer}/*/_delta_log") for layer in SCHEMAS)
-    return {f"{log.parts[-3]}.{log.parts[-2]}": str(log.parent) for log in logs}
-
-
-def _engine(names: AbstractSet[str], tables: dict[str, str]) -> QueryBuilder:
+def _engine(names: AbstractSet[str], tables: Mapping[str, Path]) -> QueryBuilder:
     """An engine that knows those tables of `names` that exist; it complains about the rest."""
     from deltalake import DeltaTable, QueryBuilder
     from deltalake.exceptions import TableNotFoundError
