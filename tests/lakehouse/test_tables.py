@@ -38,7 +38,7 @@ def test_only_what_streams_read_keeps_its_log(tmp_path: Path, name: str, is_stre
 
 def test_a_table_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
     small_tables.append(tmp_path, NUMBERS, [{"n": 1}])
-    tables.create(tmp_path, tables.schema_json({"other": "string"}), specs.GOLD.properties())
+    tables.create(tmp_path, tables.schema_json({"other": "string"}), specs.TableSpec().properties())
     assert tables.version(tmp_path) == 1
     assert tables.columns(tmp_path) == {"n"}
 

@@ -12,7 +12,6 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from medallion.lakehouse import log, specs, tables
-from medallion.lakehouse.columns import FILES
 from medallion.lakehouse.layout import Layout
 from medallion.ops import ledger
 from medallion.ops.ledger import (
@@ -193,7 +192,7 @@ def test_the_version_that_a_batch_made(tmp_path: Path) -> None:
     table = tmp_path / "table"
     assert log.committed_version(table, "q", 0) is None
     schema = tables.schema_json({"rows": "long"})
-    tables.create(table, schema, specs.QUARANTINE.properties())  # version 0
+    tables.create(table, schema, specs.TableSpec().properties())  # version 0
     assert log.committed_version(table, "q", 0) is None
     committed(table, "q", 0)  # 1
     committed(table, "other", 5)  # 2
@@ -208,12 +207,20 @@ def test_the_version_that_a_batch_made(tmp_path: Path) -> None:
 
 def test_rows_that_only_look_like_a_transaction(tmp_path: Path) -> None:
     table = tmp_path / "table"
-    tables.create(table, tables.schema_json({'"txn"': "long"}), specs.QUARANTINE.properties())
+    tables.create(table, tables.schema_json({'"txn"': "long"}), specs.TableSpec().properties())
     assert log.committed_version(table, "q", 0) is None
     lines = (table / "_delta_log" / f"{0:020}.json").read_text().splitlines()
     assert any("txn" in line for line in lines)
     assert not any("txn" in json.loads(line) for line in lines)
 
 
-def test_columns_of_the_ledger_are_those_of_an_entry() -> None:
-    assert list(FILES) == list(Entry.__dataclass_fields__)
+def test_columns_of_the_ledger_have_the_types_that_they_are_asked_for_by(tmp_path: Path) -> None:
+    Ledger(Layout(tmp_path), "a").write([Entry("a", "a.json", 1, 2, 3, 4)])
+    fields = tables.open_table(tmp_path / "ops/files").schema().fields
+    kinds = {field.name: str(field.type.type) for field in fields}
+    assert list(kinds) == list(Entry.__dataclass_fields__)
+    texts = {"source", "path", "state", "why", "moved_to"}
+    times = {"modified_at", "first_seen_at", "committed_at"}
+    assert {name for name, kind in kinds.items() if kind == "string"} == texts
+    assert {name for name, kind in kinds.items() if kind == "timestamp"} == times
+    assert {kinds[name] for name in kinds.keys() - texts - times} == {"long"}

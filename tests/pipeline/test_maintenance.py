@@ -246,7 +246,7 @@ def test_what_is_still_to_be_published_stays(config: Config) -> None:
 def test_an_older_table_gets_the_properties_of_its_spec(config: Config) -> None:
     path = append(config, times=1, table="gold.device_totals")
     DeltaTable(path).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
-    wanted = specs.GOLD.properties("2 days")
+    wanted = specs.TableSpec().properties("2 days")
     tables.align(path, wanted)
     found = DeltaTable(path).metadata().configuration
     assert {key: found[key] for key in wanted} == wanted
@@ -363,7 +363,7 @@ def test_the_records_are_maintained_while_nobody_writes_them(
     for other in others:
         other.join()
     assert Runs(config.layout).last_batch("silver.activity") == 3
-    properties = config.maintain.properties(specs.RECORD)
+    properties = config.maintain.properties(specs.TableSpec())
     assert not tables.properties_to_set(config.layout.table("ops.runs"), properties)
 
 

@@ -13,7 +13,6 @@ from medallion.inspection import catalog
 from medallion.inspection.audit import Audit, audit
 from medallion.inspection.catalog import FirstRows
 from medallion.lakehouse import clock, small_tables, tables
-from medallion.lakehouse.columns import RUNS
 from medallion.ops import runs
 from medallion.ops.runs import GateRecord, Runs
 
@@ -97,4 +96,4 @@ def _broken(config: Config, source: str) -> dict[str, int]:
 
 def _runs(config: Config) -> tuple[QueryRun, ...]:
     newest = f"where kind = 'query' order by number desc limit {NEWEST_RUNS}"
-    return tuple(small_tables.read(config.layout.table(runs.TABLE), RUNS, QueryRun, newest))
+    return tuple(small_tables.read(config.layout.table(runs.TABLE), runs.RUNS, QueryRun, newest))

@@ -25,6 +25,17 @@ _Row = TypeVar("_Row", bound="DataclassInstance")
 _MOST_FILES = 24
 
 
+def columns_of(kind: type[DataclassInstance]) -> Columns:
+    """The columns of a table whose rows are objects of a dataclass: texts, whole numbers, and times
+    in microseconds since 1970, whose names end with `_at`."""
+    return {
+        field.name: "string"
+        if "str" in str(field.type)
+        else ("timestamp" if field.name.endswith("_at") else "long")
+        for field in fields(kind)
+    }
+
+
 def read(table: Path, columns: Columns, kind: type[_Row], rest: str = "") -> list[_Row]:
     """Rows as objects of a dataclass whose fields are columns; times are microseconds since 1970.
 
@@ -43,7 +54,7 @@ def append(
     put together, unless a stream reads the table commit by commit.
 
     Args:
-        spec: of a table whose columns are the same in every lakehouse.
+        spec: with the table's columns.
         numbered: the column that counts the rows as they are written, whoever writes them.
     """
     from deltalake import write_deltalake

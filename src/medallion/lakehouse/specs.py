@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from medallion.lakehouse.columns import FILES, RUNS, TOPICS, Columns, quoted
+from medallion.lakehouse.columns import Columns, quoted
 from medallion.lakehouse.layout import layer_of
 
 # How long what is replaced stays, unless the configuration says otherwise. A table that is written
@@ -17,7 +17,7 @@ class TableSpec:
     """What a table's log and files carry, whoever writes them.
 
     Attributes:
-        columns: where every lakehouse has the same; None where the configuration gives them.
+        columns: of a table that is written without Spark; None of the others.
         is_streamed: a stream reads its commits one after the other. One that was switched off for
             longer than the log is kept could not go on where it stopped, so only `maintain`, which
             knows what the streams still need, takes old commits away.
@@ -60,20 +60,14 @@ class TableSpec:
 
 BRONZE = TableSpec(is_streamed=True, statistics=())
 SILVER = TableSpec(is_streamed=True)
-QUARANTINE = TableSpec()
-GOLD = TableSpec()
 PUBLISHED = TableSpec(is_streamed=True, has_feed=True)  # a table of gold whose changes are read
 INTAKE = TableSpec(
     {"path": "string", "version": "long", "size": "long", "modified_at": "timestamp"},
     is_streamed=True,
 )
-LEDGER = TableSpec(FILES)
-LEDGER_OF_TOPICS = TableSpec(TOPICS)
-RECORD = TableSpec(RUNS)
-RECORDS = {"ops.files": LEDGER, "ops.topics": LEDGER_OF_TOPICS, "ops.runs": RECORD}
+RECORDS = ("ops.files", "ops.topics", "ops.runs")
 
 
 def of(table: str) -> TableSpec:
-    """The spec of `layer.name`."""
-    layers = {"bronze": BRONZE, "silver": SILVER, "quarantine": QUARANTINE, "gold": GOLD}
-    return RECORDS.get(table) or layers[layer_of(table)]
+    """The spec of `layer.name`; where nothing is said of a layer here, it is the plain one."""
+    return {"bronze": BRONZE, "silver": SILVER}.get(layer_of(table), TableSpec())

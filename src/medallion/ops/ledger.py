@@ -10,9 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 
 from medallion.lakehouse import clock, small_tables
-from medallion.lakehouse.columns import FILES
 from medallion.lakehouse.layout import Layout
-from medallion.lakehouse.specs import LEDGER
+from medallion.lakehouse.specs import TableSpec
 
 TABLE = "ops.files"
 
@@ -73,6 +72,10 @@ class Entry:
         )
 
 
+_COLUMNS = small_tables.columns_of(Entry)
+_SPEC = TableSpec(_COLUMNS)
+
+
 class Ledger:
     """The rows of one source, in memory and on disk."""
 
@@ -116,7 +119,7 @@ class Ledger:
         if not listed:
             return
         rows = [asdict(entry) for entry in listed.values()]
-        small_tables.upsert(self._layout.table(TABLE), LEDGER, rows, ("source", "path", "version"))
+        small_tables.upsert(self._layout.table(TABLE), _SPEC, rows, ("source", "path", "version"))
         for entry in listed.values():
             self._remember(entry)
 
@@ -135,4 +138,4 @@ def read(layout: Layout, source: str | None = None, state: str | None = None) ->
     terms = [f"{name} = '{value}'" for name, value in asked.items() if value is not None]
     where = f"where {' and '.join(terms)}" if terms else ""
     order = "order by first_seen_at, source, path, version"
-    return small_tables.read(layout.table(TABLE), FILES, Entry, f"{where} {order}")
+    return small_tables.read(layout.table(TABLE), _COLUMNS, Entry, f"{where} {order}")

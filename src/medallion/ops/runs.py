@@ -11,12 +11,41 @@ from pathlib import Path
 from typing import Any
 
 from medallion.lakehouse import small_tables, tables
-from medallion.lakehouse.columns import RUNS, as_number
+from medallion.lakehouse.columns import Columns, as_number
 from medallion.lakehouse.layout import Layout
-from medallion.lakehouse.specs import RECORD
+from medallion.lakehouse.specs import TableSpec
 
 TABLE = "ops.runs"
 FAILED, PASSED, HELD, REFRESHED = "failed", "passed", "held", "refreshed"
+# One row a query and run, and one row a quality gate and run (kind `query` or `gate`). `number` is
+# their order, which no clock has a say in. Times are UTC; expectations are names with commas
+# between; a gate's version is the last one that it saw. Unmatched rows are those that a reference
+# has none for: null without one, or where the process that had counted them was cut off.
+RUNS: Columns = {
+    "run_id": "string",
+    "command": "string",
+    "kind": "string",
+    "query": "string",
+    "started_at": "timestamp",
+    "seconds": "double",
+    "state": "string",
+    "error": "string",
+    "first_batch": "long",
+    "last_batch": "long",
+    "batches": "long",
+    "rows_in": "long",
+    "rows_out": "long",
+    "quarantined_rows": "long",
+    "duplicate_rows": "long",
+    "late_rows": "long",
+    "unmatched_rows": "long",
+    "watermark": "timestamp",
+    "table_version": "long",
+    "quarantine_version": "long",
+    "failed_expectations": "string",
+    "accepted_expectations": "string",
+    "number": "long",
+}
 
 
 @dataclass(frozen=True)
@@ -115,7 +144,7 @@ class Runs:
         """Append rows of `RUNS`, all in one commit, after those that are there."""
         self._read = None  # what fails may have been written
         if listed := [{**self._by, **row} for row in rows]:
-            small_tables.append(self._table, RECORD, listed, numbered="number")
+            small_tables.append(self._table, TableSpec(RUNS), listed, numbered="number")
 
     def late_rows(self, query: str) -> int:
         """The rows on record that came too late for a query's state, since its last refresh."""

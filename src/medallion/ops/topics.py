@@ -10,9 +10,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 from medallion.lakehouse import small_tables
-from medallion.lakehouse.columns import TOPICS
 from medallion.lakehouse.layout import Layout
-from medallion.lakehouse.specs import LEDGER_OF_TOPICS
+from medallion.lakehouse.specs import TableSpec
 
 TABLE = "ops.topics"
 Place = tuple[str, int]  # a topic, and the number of one of its partitions
@@ -20,7 +19,16 @@ Place = tuple[str, int]  # a topic, and the number of one of its partitions
 
 @dataclass(frozen=True)
 class Taken:
-    """One row of the ledger; see `lakehouse.columns.TOPICS`. Times are microseconds since 1970."""
+    """One row of the ledger. Times are microseconds since 1970.
+
+    Attributes:
+        first_offset: where the partition's messages were first taken in from.
+        next_offset: up to where, and without it; -1: there is no such partition any more.
+        rows: of all batches up to `batch`; likewise those that are corrupt or hold rescued fields.
+        lost: the offsets that were gone before they were taken in.
+        made_anew: how often another topic of the same name took its place, or its offsets began to
+            come a second time, where somebody said to go on.
+    """
 
     source: str
     topic: str
@@ -47,10 +55,13 @@ class Taken:
         return self.next_offset < 0
 
 
+_COLUMNS = small_tables.columns_of(Taken)
+
+
 def read(layout: Layout, source: str) -> dict[Place, Taken]:
     """The partitions of one source; no JVM."""
     where = f"where source = '{source}' order by topic, partition"
-    found = small_tables.read(layout.table(TABLE), TOPICS, Taken, where)
+    found = small_tables.read(layout.table(TABLE), _COLUMNS, Taken, where)
     return {taken.place: taken for taken in found}
 
 
@@ -59,4 +70,4 @@ def write(layout: Layout, taken: Iterable[Taken]) -> None:
     rows = [asdict(each) for each in taken]
     if rows:
         keys = ("source", "topic", "partition")
-        small_tables.upsert(layout.table(TABLE), LEDGER_OF_TOPICS, rows, keys)
+        small_tables.upsert(layout.table(TABLE), TableSpec(_COLUMNS), rows, keys)

@@ -124,8 +124,8 @@ def _tables(
             path, needed = layout.table(name), needs.get(name, [])
             yield _Table(name, path, config.spec(name), query.name, is_compacted, needed)
     if "bronze" in layers:  # the records are compacted as they are written
-        for name, spec in specs.RECORDS.items():
-            yield _Table(name, layout.table(name), spec, is_compacted=False)
+        for name in specs.RECORDS:
+            yield _Table(name, layout.table(name), config.spec(name), is_compacted=False)
 
 
 def _maintain(

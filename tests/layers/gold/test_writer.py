@@ -67,7 +67,7 @@ def test_groups_that_a_batch_touches_are_counted_anew(spark: SparkSession, tmp_p
     for table in gold:
         made = made_of(lakehouse.spark, config, table, {"event": silver(lakehouse, 0)})
         path = config.layout.table(f"gold.{table.name}")
-        tables.create(path, made.schema.json(), config.maintain.properties(specs.GOLD))
+        tables.create(path, made.schema.json(), config.maintain.properties(specs.TableSpec()))
     none = silver(lakehouse, 0).limit(0)
     write(lakehouse, [])
     Merge(spark, config, everything)(none, 0)
