@@ -150,16 +150,12 @@ def _refuse_no_fields(found: SourceConfig, node: Node) -> None:
 def refuse_shared_files(document: Node, layout: Layout, sources: Iterable[SourceConfig]) -> None:
     """Raise ConfigError where files of one source are another's: either may reject one."""
     for one, other in combinations((s for s in sources if not s.stream), 2):
-        if _take_from_each_other(layout, one, other):
+        here, there = ([real(p) for p in s.places(layout)] for s in (one, other))
+        if share_a_name(one.pattern, other.pattern) and any(
+            a.is_relative_to(b) or b.is_relative_to(a) for a in here for b in there
+        ):
             document.fail(
                 f"sources.{other.name}",
                 f"takes the same files as {one.name}, and one may move them away from the other: "
                 "give each folders or a pattern of its own",
             )
-
-
-def _take_from_each_other(layout: Layout, one: SourceConfig, other: SourceConfig) -> bool:
-    here, there = ([real(p) for p in s.places(layout)] for s in (one, other))
-    return share_a_name(one.pattern, other.pattern) and any(
-        a.is_relative_to(b) or b.is_relative_to(a) for a in here for b in there
-    )

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from medallion.config.model import Config
-from medallion.config.queries import Query, queries
+from medallion.config.queries import queries
 from medallion.errors import MedallionError
 from medallion.lakehouse import log, tables
 from medallion.ops.runs import Runs
@@ -34,8 +34,12 @@ def refusal(config: Config, runs: Runs, name: str) -> str | None:
         for upstream in query.upstream
         if has_read_more(checkpoint, table(upstream))
     ]
+    # Bronze and gold have one target, and silver its quarantine beside it.
+    recorded = runs.standing.sums_of(name).versions
     why += [
-        f"{target} is an older copy than what is on record" for target in _old(config, runs, query)
+        f"{target} is an older copy than what is on record"
+        for target, version in zip(query.targets, recorded, strict=False)
+        if tables.exists(table(target)) and version > tables.version(table(target))
     ]
     if not why:
         return None
@@ -86,13 +90,3 @@ def _last_read(checkpoint: Path, batch: int, table: Path) -> int:
         return -1
     read = checkpoints.delta_offset(checkpoint, batch, table)
     return read.version - read.is_whole
-
-
-def _old(config: Config, runs: Runs, query: Query) -> list[str]:
-    """The tables of a query that have fewer versions than its runs have left on record."""
-    recorded = runs.standing.sums_of(query.name).versions
-    return [
-        target
-        for target, version in zip(query.targets, recorded, strict=False)
-        if tables.exists(path := config.layout.table(target)) and version > tables.version(path)
-    ]

@@ -58,20 +58,16 @@ def is_unfinished(config: Config, runs: Runs, query: str) -> bool:
     """
     checkpoint = config.layout.checkpoint(query)
     committed = checkpoints.last_committed(checkpoint)
+    is_published = layer_of(query) == PUBLISH  # which has no table
     return (
         (query.startswith("gold.") and runs.late_rows(query) > 0)
         or checkpoints.torn(checkpoint) is not None
-        or (committed >= 0 and _is_gone(config, query))
+        or (committed >= 0 and not is_published and not tables.exists(config.layout.table(query)))
         or checkpoints.last_begun(checkpoint) > committed
         or committed > runs.last_batch(query)
         or runs.has_failed(query)
         or copies.refusal(config, runs, query) is not None
     )
-
-
-def _is_gone(config: Config, query: str) -> bool:
-    """Whether somebody has moved a query's table away."""
-    return not (query.startswith(f"{PUBLISH}.") or tables.exists(config.layout.table(query)))
 
 
 def has_input(config: Config, query: str, upstream: Path) -> bool:

@@ -14,7 +14,7 @@ from pyspark.sql import types as T
 from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError
 from medallion.lakehouse import tables
-from medallion.lakehouse.columns import RESCUED, bronze_columns
+from medallion.lakehouse.columns import RESCUED, bronze_columns, quoted
 from medallion.lakehouse.text import counted
 from medallion.parsing.layout import LineLayout
 from medallion.parsing.parse import parse
@@ -59,7 +59,9 @@ class Schema:
 
     def table_json(self) -> str:
         """Bronze's columns as Delta and Spark spell them."""
-        return _struct(bronze_columns(self.columns, self._source.origin)).json()
+        columns = bronze_columns(self.columns, self._source.origin)
+        ddl = ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
+        return T.DataType.fromDDL(ddl).json()
 
     def infer(self, rows: DataFrame, of: str) -> None:
         """Make the first version from the first rows, with JSON text in `value`, of `2 files`."""
@@ -132,10 +134,3 @@ def _columns_of(bronze: Path, origin: Mapping[str, str]) -> dict[str, str]:
 
 def _without(columns: Mapping[str, str], others: Mapping[str, str]) -> dict[str, str]:
     return {name: kind for name, kind in columns.items() if name not in others}
-
-
-def _struct(columns: Mapping[str, str]) -> T.StructType:
-    found = T.StructType()
-    for name, kind in columns.items():
-        found.add(name, T.DataType.fromDDL(kind))
-    return found
