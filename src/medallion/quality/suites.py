@@ -59,22 +59,20 @@ def read_suite(conf_dir: Path, table: str) -> tuple[Expectation, ...]:
         suite = json.loads(text, object_pairs_hook=_without_twins, parse_constant=refuse_constant)
         if not isinstance(suite["expectations"], list):
             raise TypeError('"expectations" is no list')
-        entries = [
-            (e["type"], dict(e["kwargs"]), dict(e.get("meta") or {}), e.get("notes"))
-            for e in suite["expectations"]
-        ]
+        numbered = enumerate(suite["expectations"], start=1)
+        expectations = tuple(_expectation(path, number, entry) for number, entry in numbered)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigError(
             f"{path} is not a suite of Great Expectations ({type(error).__name__}: {error}): it"
             ' must be JSON with "expectations", each with "type", "kwargs" and "meta".'
         ) from error
-    expectations = tuple(
-        _expectation(path, number, *entry) for number, entry in enumerate(entries, start=1)
-    )
-    _refuse_twins(path, expectations)
-    for expectation in expectations if table.startswith("gold.") else ():
-        if expectation.on_failure == "quarantine":
-            fail(path, f'"{expectation.name}"', "cannot quarantine: gold has none, so warn or stop")
+    names = [expectation.name for expectation in expectations]
+    for expectation in expectations:
+        told = f'"{expectation.name}"'
+        if names.count(expectation.name) > 1:
+            fail(path, told, "is there twice, and each needs a name of its own")
+        if table.startswith("gold.") and expectation.on_failure == "quarantine":
+            fail(path, told, "cannot quarantine: gold has none, so warn or stop")
     return expectations
 
 
@@ -91,14 +89,9 @@ def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def _expectation(
-    path: Path,
-    number: int,
-    kind: str,
-    kwargs: dict[str, Any],
-    meta: dict[str, Any],
-    notes: str | None,
-) -> Expectation:
+def _expectation(path: Path, number: int, entry: Any) -> Expectation:
+    """One entry of a suite; what it raises beside ConfigError says that it is none."""
+    kind, kwargs, meta = entry["type"], dict(entry["kwargs"]), dict(entry.get("meta") or {})
     name = meta.get("name")
     if not isinstance(name, str) or not name:
         fail(path, f"number {number} ({kind})", 'has no name, and needs "name" in its "meta"')
@@ -110,12 +103,4 @@ def _expectation(
             f'has "on_failure": {json.dumps(on_failure)} in its "meta", which must be one of '
             + ", ".join(ON_FAILURE),
         )
-    return Expectation(name, on_failure, kind, kwargs, notes)
-
-
-def _refuse_twins(path: Path, expectations: tuple[Expectation, ...]) -> None:
-    seen: set[str] = set()
-    for expectation in expectations:
-        if expectation.name in seen:
-            fail(path, f'"{expectation.name}"', "is there twice, and each needs a name of its own")
-        seen.add(expectation.name)
+    return Expectation(name, on_failure, kind, kwargs, entry.get("notes"))
