@@ -91,11 +91,13 @@ class Streamed:
 
     def read(self, work: Callable[[DataFrame], None], what: str) -> None:
         """Do some work with the rows."""
-        from medallion.spark.errors import as_ours  # here: it brings Spark
+        from medallion.spark.errors import SPARK_ERRORS, ours  # here: it brings Spark
 
         if self._handed is not None:
-            with as_ours(what):
+            try:
                 work(self._handed)
+            except SPARK_ERRORS as error:
+                raise ours(error, what) from error
 
     def first_lines(self) -> list[str]:
         """None: they are not to be had without a job."""

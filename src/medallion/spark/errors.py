@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -48,15 +47,6 @@ def ours(error: Exception, what: str) -> MedallionError:
     told = StreamError(f"{what}: {in_words(error)}")
     told.__cause__ = error  # for whoever asks for the stack trace
     return told
-
-
-@contextmanager
-def as_ours(what: str) -> Iterator[None]:
-    """An error of Spark's becomes one of ours: `what`, and why."""
-    try:
-        yield
-    except SPARK_ERRORS as error:
-        raise MedallionError(f"{what}: {one_line(str(error))}") from error
 
 
 def together(failures: Sequence[MedallionError]) -> MedallionError:
