@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from medallion.errors import UsageError
+from medallion.lakehouse import tables
 from medallion.lakehouse.layout import Layout, why_no_place
 from medallion.sql import guard
 
@@ -56,15 +57,15 @@ def stream(root: str, statement: str) -> tuple[Names, Rows]:
     layout.refuse_missing()
     if why := why_no_place(root):
         raise UsageError(f"{root}: {why}")
-    tables = layout.tables()
+    known = layout.tables()
     if asked.lists_tables:
-        return ("layer", "table"), iter([tuple(name.split(".", 1)) for name in sorted(tables)])
+        return ("layer", "table"), iter([tuple(name.split(".", 1)) for name in sorted(known)])
     # Whoever asks about tables in general sees them all; otherwise only those named are opened.
-    names = set(tables) if asked.asks_about_tables else asked.tables
-    engine = _engine(names, tables)
-    there = f"the tables are {', '.join(sorted(tables))}"
+    names = set(known) if asked.asks_about_tables else asked.tables
+    engine = _engine(names, known)
+    there = f"the tables are {', '.join(sorted(known))}"
     none = "no nightly has run yet: run medallion nightly"
-    rows = _rows(engine, asked.sql, f"under {root}; {there if tables else none}")
+    rows = _rows(engine, asked.sql, f"under {root}; {there if known else none}")
     return next(rows), rows
 
 
@@ -93,21 +94,21 @@ def _values(column: Array) -> list[Any]:
     return list(column.cast(DataType.utf8()).to_pylist())
 
 
-def _engine(names: AbstractSet[str], tables: Mapping[str, Path]) -> QueryBuilder:
-    """An engine that knows those tables of `names` that exist; it complains about the rest."""
-    from deltalake import DeltaTable, QueryBuilder
-    from deltalake.exceptions import TableNotFoundError
+def _engine(names: AbstractSet[str], there: Mapping[str, Path]) -> QueryBuilder:
+    """An engine that knows those tables of `names` that exist; it complains about the rest.
+
+    Raises:
+        MedallionError: one cannot be read; the message names the file to blame, and what to do.
+    """
+    from deltalake import QueryBuilder
 
     engine = QueryBuilder(_SETTINGS)
-    paths = {name.lower(): path for name, path in tables.items()}
+    paths = {name.lower(): path for name, path in there.items()}
     for name in sorted(name for name in names if name.lower() in paths):
-        try:
-            opened = DeltaTable(paths[name.lower()])
-        except TableNotFoundError:  # its folder is there, its first commit is not yet
+        path = paths[name.lower()]
+        if not tables.exists(path):  # its first commit is still under way
             continue
-        except Exception as error:
-            raise UsageError(f"{name} cannot be read: {_BREAKS.sub(' ', str(error))}") from error
         schema, table = ('"' + part.replace('"', '""') + '"' for part in name.split(".", 1))
         engine.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}").read_all()
-        engine.register(f"{schema}.{table}", opened)
+        engine.register(f"{schema}.{table}", tables.open_table(path))
     return engine
