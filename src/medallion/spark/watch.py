@@ -17,7 +17,7 @@ from medallion.spark.query import Run, stop_all
 PATIENCE = 300.0  # seconds
 _LOOK_SECONDS = 1
 _PAUSE = 10.0  # between two looks: an idle query gives a sign as often
-_FINISH = 30.0  # seconds, where a batch of a stream takes a few
+_FINISH = 30  # seconds for all queries of a stream, of which a batch takes a few
 
 
 class Watch:
@@ -98,16 +98,13 @@ class Watch:
             raise StreamError("; ".join(failures))
 
 
-def stop_after_batches(runs: Iterable[Run], patience: float = _FINISH) -> None:
+def stop_after_batches(runs: Iterable[Run]) -> None:
     """Stop queries one after the other, each once the batch that it is in has ended.
 
     A batch that is cut off runs again at the next start; until then what it has written is on no
     record, and the balance does not add up.
-
-    Args:
-        patience: for how many seconds all of them together may go on.
     """
-    until = time.monotonic() + patience
+    until = time.monotonic() + _FINISH
     for run in runs:
         with suppress(*SPARK_ERRORS):  # one that cannot be asked or stopped keeps no other on
             run.collect()
