@@ -136,11 +136,6 @@ class Layout:
         """The checkpoint of one streaming query, never shared."""
         return self.root / "_checkpoints" / query
 
-    @property
-    def is_new(self) -> bool:
-        """Whether there is no table yet: a disk that is not mounted looks like it, too."""
-        return not any(self.root.glob("*/*/_delta_log"))
-
     def own_folders(self) -> list[Path]:
         """Those below the root whose files nobody landed."""
         return [path for path in self.root.glob("*") if _is_own(path.name)]

@@ -43,7 +43,8 @@ def open_pipeline(
         KeyboardInterrupt: Ctrl-C or SIGTERM has come, and what was on has been stopped.
     """
     with lock.hold(config.layout, layers, command):
-        new = " (a new lakehouse)" if config.layout.is_new else ""
+        # A disk that is not mounted looks like it, too.
+        new = "" if config.layout.tables() else " (a new lakehouse)"
         say(f"medallion {command} on {config.layout.root}{new}")
         started = time.monotonic()
         with session_of_command(config, f"medallion {command}", debug, work) as spark:
