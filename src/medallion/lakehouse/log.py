@@ -148,8 +148,7 @@ def _transactions(
     table: Path, application: str | None = None
 ) -> Iterator[tuple[int, int, Actions]]:
     """Version, transaction and actions of the writes of an application, or of all, newest first."""
-    version = _newest(table)
-    while version >= 0:
+    for version in range(_newest(table), -1, -1):
         try:
             text = commit_file(table, version).read_text(encoding="utf-8")
         except FileNotFoundError:
@@ -159,7 +158,6 @@ def _transactions(
             for txn in (action["txn"] for action in actions if "txn" in action):
                 if application in (None, txn["appId"]):
                     yield version, int(txn["version"]), actions
-        version -= 1
 
 
 def commits(table: Path) -> dict[int, Path]:
