@@ -47,6 +47,12 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def struct(columns: Mapping[str, str]) -> str:
+    """SQL: a struct, from the SQL of its fields."""
+    fields = (f"'{name}', {value}" for name, value in columns.items())
+    return f"named_struct({', '.join(fields)})"
+
+
 def as_number(columns: Columns, name: str) -> str:
     """A column of a record in SQL, a time as microseconds since 1970."""
     return f"arrow_cast({name}, 'Int64')" if columns[name] == "timestamp" else name

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from medallion.lakehouse import small_tables, tables
-from medallion.lakehouse.columns import Columns, as_number
+from medallion.lakehouse.columns import Columns, as_number, struct
 from medallion.lakehouse.layout import Layout
 from medallion.lakehouse.specs import TableSpec
 
@@ -191,12 +191,8 @@ _ROWS = """(
 _IS_SINCE = "kind = 'query' and (since is null or number >= since)"
 
 
-def _struct(columns: Mapping[str, str]) -> str:
-    return "named_struct(" + ", ".join(f"'{name}', {it}" for name, it in columns.items()) + ")"
-
-
 def _last(columns: Mapping[str, str], where: str) -> str:
-    return f"last_value({_struct(columns)} order by number) filter (where {where})"
+    return f"last_value({struct(columns)} order by number) filter (where {where})"
 
 
 def _newest(column: str, where: str) -> str:
@@ -223,7 +219,7 @@ _SUMS = {
 _PASSED = f"state = '{PASSED}' and (since is null or number >= since)"
 _ASKED = {
     "query": "query",
-    "sums": f"case when count(*) {_SINCE} > 0 then {_struct(_SUMS)} end",
+    "sums": f"case when count(*) {_SINCE} > 0 then {struct(_SUMS)} end",
     "last": _last(_RUN, "kind = 'query'"),
     "last_busy": _last(_RUN, "kind = 'query' and rows_in > 0"),
     "gates": _last(_GATE, "kind = 'gate'"),

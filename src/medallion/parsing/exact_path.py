@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pyspark.sql import types as T
 
-from medallion.lakehouse.columns import CORRUPT, RESCUED
+from medallion.lakehouse.columns import CORRUPT, RESCUED, struct
 from medallion.parsing.json_text import HALVES, IS_FLAT, IS_SPELLED, literal, member, sealed, texts
 from medallion.parsing.nested import (
     BEYOND_VARIANT,
@@ -18,7 +18,7 @@ from medallion.parsing.nested import (
     lacks,
     nested_astray,
 )
-from medallion.parsing.steps import parsed, struct, struct_of, with_steps
+from medallion.parsing.steps import parsed, struct_of, with_steps
 from medallion.parsing.times import PLAIN_TIME, TIMES, times_of
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from medallion.lakehouse.columns import CORRUPT, RESCUED
+from medallion.lakehouse.columns import CORRUPT, RESCUED, struct
 from medallion.parsing.exact_path import column_lacks
 from medallion.parsing.json_text import HALVES, IS_FLAT, IS_SPELLED, is_one_value, literal, texts
 from medallion.parsing.nested import NUMBERS, PRECISE, is_nested
-from medallion.parsing.steps import struct, struct_of, with_steps
+from medallion.parsing.steps import struct_of, with_steps
 from medallion.parsing.times import PLAIN_TIME, fits, times_of
 
 

@@ -20,12 +20,6 @@ def struct_of(schema: Mapping[str, str]) -> str:
     return f"struct<{', '.join(f'`{name}`: {kind}' for name, kind in both.items())}>"
 
 
-def struct(columns: Mapping[str, str]) -> str:
-    """SQL: a struct, from the SQL of its fields."""
-    fields = (f"'{name}', {value}" for name, value in columns.items())
-    return f"named_struct({', '.join(fields)})"
-
-
 def with_steps(steps: Mapping[str, str], then: str, kind: str) -> str:
     """SQL: an expression of type `kind` that may use each step by its name; so may later steps.
 
