@@ -13,7 +13,7 @@ TABLE_NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")  # it is the name of folders an
 
 _UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
 _LONGEST = 36_500 * _UNITS["day"]  # Spark's arithmetic overflows some way beyond
-_BYTES = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+BYTES = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 # What no file's name can have, and halves of characters, which no file can.
 _UNSPEAKABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 _NESTED = re.compile(r"(struct|array)<.+>", re.DOTALL)  # Spark reads the rest of it
@@ -150,7 +150,7 @@ def size(value: Any) -> int:
     match = re.fullmatch(r"([1-9]\d{0,6}) (KiB|MiB|GiB)", text(value))
     if not match:
         raise ValueError
-    return int(match[1]) * _BYTES[match[2]]
+    return int(match[1]) * BYTES[match[2]]
 
 
 def truth(value: Any) -> bool:

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import IO
 
 from medallion.config.model import SourceConfig
+from medallion.config.values import BYTES
 from medallion.sources.files.codecs import CODECS, FAULTS, MOST_UNPACKED, opened, why_spoilt
 
 _CHUNK = 1 << 20
-_UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 def why_unfit(path: Path, source: SourceConfig) -> str | None:
@@ -80,5 +80,6 @@ def _first_long(path: Path, limit: int, has_rows: bool) -> int | None:
 
 def _spelled(size: int) -> str:
     """Bytes as the configuration has them."""
-    unit, name = next(((u, n) for u, n in _UNITS if size % u == 0), (1, "bytes"))
+    units = ((unit, name) for name, unit in reversed(BYTES.items()) if size % unit == 0)
+    unit, name = next(units, (1, "bytes"))
     return f"{size // unit} {name}"
