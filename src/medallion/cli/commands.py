@@ -9,6 +9,7 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from medallion.cli.render.terminal import document, pour, show, tell
 from medallion.config.model import Config
 from medallion.config.queries import layers_in_use
 from medallion.errors import MedallionError, UsageError
-from medallion.lakehouse.text import Say, counted, each_once
+from medallion.lakehouse.text import Say, counted
 from medallion.spark import signals
 
 if TYPE_CHECKING:
@@ -244,5 +245,6 @@ def _there(config: Config, options: argparse.Namespace) -> Config:
 
 
 def _say(quiet: bool) -> Say:
-    """For what ends: progress goes to standard output, unless that is for one JSON document."""
-    return each_once(lambda text: tell(text, sys.stderr if quiet else sys.stdout))
+    """For what ends: progress goes to standard output, unless that is for one JSON document; no
+    line twice, for several looks at a thing find the same."""
+    return cache(lambda text: tell(text, sys.stderr if quiet else sys.stdout))

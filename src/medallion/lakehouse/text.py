@@ -13,18 +13,6 @@ def counted(number: int, what: str) -> str:
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
-def each_once(say: Say) -> Say:
-    """Tells no line a second time, for what ends: several looks at a thing find the same."""
-    said = set[str]()
-
-    def once(line: str) -> None:
-        if line not in said:
-            said.add(line)
-            say(line)
-
-    return once
-
-
 def visible(text: str) -> str:
     """One line of text, with control characters, escapes and line breaks spelled out."""
     if text.isprintable():
