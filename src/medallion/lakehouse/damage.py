@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from medallion.errors import MedallionError
-from medallion.lakehouse import log, specs
+from medallion.lakehouse import log
 
 _PARQUET = b"PAR1"  # the last bytes of every file of that format
 
@@ -36,7 +36,7 @@ def is_cut_off(table: Path) -> bool:
 
 
 def _advice(table: Path) -> str:
-    if _is_record(table):
+    if table.parent.name == "ops":
         return "move that file away; the next run writes again what it said."
     if again := _rebuilt(table):
         return f"{again}."
@@ -56,16 +56,12 @@ def _rebuilt(table: Path) -> str | None:
         return f"move {table} away and run medallion refresh gold.{name}"
     if layer in ("silver", "quarantine"):
         return f"move {table} away and run medallion refresh silver.{name}"
-    if _is_record(table):
+    if layer == "ops":
         return (
             f"move {table} away, and the next run writes again what the other tables "
             "tell, or says what to rebuild"
         )
     return None
-
-
-def _is_record(table: Path) -> bool:
-    return f"{table.parent.name}.{table.name}" in specs.RECORDS
 
 
 def _damaged(table: Path) -> Iterator[Path]:
