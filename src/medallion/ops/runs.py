@@ -113,10 +113,6 @@ class Standing:
         """The sums of one query, which may not be on record yet."""
         return self.sums.get(query, Sums())
 
-    def last_batch(self, query: str) -> int:
-        """The last batch of a query on record, -1 if none: those after it have to be settled."""
-        return self.sums_of(query).last_batch
-
 
 class Runs:
     """The record as one step of a run needs it: read when first asked, and again after a write.
@@ -151,8 +147,8 @@ class Runs:
         return self.standing.sums_of(query).late_rows
 
     def last_batch(self, query: str) -> int:
-        """The last batch of a query on record; see `Standing`."""
-        return self.standing.last_batch(query)
+        """The last batch of a query on record, -1 if none: those after it have to be settled."""
+        return self.standing.sums_of(query).last_batch
 
     def has_failed(self, query: str) -> bool:
         """Whether a query failed when it ran last."""

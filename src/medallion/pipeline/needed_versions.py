@@ -67,12 +67,12 @@ def _of_streams(config: Config, standing: Standing) -> Iterator[tuple[str, Need]
             yield query.upstream[0], Need(version, need.who, is_within=True)
         elif query.upstream:
             is_settled = query.layer in SETTLED
-            recorded = standing.last_batch(query.name) if is_settled else _NEVER
+            recorded = standing.sums_of(query.name).last_batch if is_settled else _NEVER
             for name in query.upstream:
                 read = config.layout.table(name)
                 yield name, _of_stream(config, query.name, recorded, read)
         elif tables.exists(config.layout.intake(query.source)):  # files, which it reads in order
-            recorded = standing.last_batch(query.name)
+            recorded = standing.sums_of(query.name).last_batch
             yield f"_intake.{query.source}", _of_stream(config, query.name, recorded)
 
 
