@@ -87,6 +87,8 @@ ROWS: dict[str, tuple[bytes, int | None]] = {
     "a long field": (b"a,b\n1,2\n3," + line(1001) + b"\n", 3),
     "a long field of many lines": (b'a,b\n1,"' + b"2\n" * 600 + b'"\n', 2),
     "a long header": (b",".join([b"abc"] * 400) + b"\n1,2\n", 1),
+    "short enough with its end": (b'a,b\n"' + line(996) + b'",2\r\n', None),
+    "one byte too many": (b'a,b\n"' + line(997) + b'",2\r\n', 2),
 }
 
 
