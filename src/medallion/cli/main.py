@@ -149,7 +149,7 @@ def _add_files(files: argparse.ArgumentParser) -> None:
         "pattern", nargs="?", default="*", help="where they landed or lie now, such as '*x.json'"
     )
     files.add_argument("--source", help="of this source only")
-    states = "pending, ingested, rejected, replaced, vanished or archived"
+    states = "pending, ingested, unreadable, rejected, replaced, vanished or archived"
     files.add_argument("--state", help=f"in this state only: {states}")
 
 

@@ -15,11 +15,13 @@ from medallion.lakehouse.specs import TableSpec
 
 TABLE = "ops.files"
 
-PENDING, INGESTED, REJECTED = "pending", "ingested", "rejected"
+PENDING, INGESTED, UNREADABLE, REJECTED = "pending", "ingested", "unreadable", "rejected"
 REPLACED, VANISHED, ARCHIVED = "replaced", "vanished", "archived"
-STATES = (PENDING, INGESTED, REJECTED, REPLACED, VANISHED, ARCHIVED)
+STATES = (PENDING, INGESTED, UNREADABLE, REJECTED, REPLACED, VANISHED, ARCHIVED)
 # The rows of a file in one of these states are in bronze.
 TAKEN = (INGESTED, ARCHIVED, REPLACED)
+# Nothing of these is. What is unreadable is still to be moved to rejected/, and rejected then.
+REFUSED = (UNREADABLE, REJECTED)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from medallion.lakehouse import lock
 from medallion.lakehouse.layout import LAYERS, plain
 from medallion.lakehouse.text import Say, counted
 from medallion.ops import ledger
-from medallion.ops.ledger import PENDING, REJECTED, TAKEN, VANISHED, Entry, File
+from medallion.ops.ledger import PENDING, REFUSED, TAKEN, VANISHED, Entry, File
 from medallion.pipeline import refresh
 from medallion.pipeline.context import open_pipeline
 from medallion.pipeline.pipeline import GOLD_IS_HELD
@@ -106,7 +106,7 @@ def _outcome(asked: int, before: Mapping[str, Entry], after: Sequence[Entry]) ->
         files=asked,
         new_files=len(new),
         rows=sum(entry.rows or 0 for entry in new),
-        refused=tuple(e for e in after if e.state in (REJECTED, VANISHED)),
+        refused=tuple(e for e in after if e.state in (*REFUSED, VANISHED)),
         waiting=tuple(replace(e, why=e.why or _CHANGED) for e in after if e.state == PENDING),
     )
 

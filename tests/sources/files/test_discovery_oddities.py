@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gzip
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from medallion.config.values import Duration
-from medallion.ops.ledger import PENDING, REJECTED
+from medallion.ops.ledger import PENDING, UNREADABLE
 from medallion.sources.files import archive
 from medallion.sources.kinds import KINDS
 from tests.support.home import Home, aged, tree
@@ -80,17 +81,13 @@ def test_what_is_unfit_and_not_like_the_pattern_is_none_of_ours(home: Home) -> N
 
 def test_a_file_that_was_put_aside_and_is_put_back_is_looked_at_again(home: Home) -> None:
     """As after the configuration was put right, which had another format."""
-    from dataclasses import replace
-
-    from medallion.sources.files import reject
-
     file = home.land("a.json", age=10)
     assert home.poll() == 1
     book = home.discovery().ledger
     entry = book.newest(home.path("a.json"))
     assert entry
-    rejected = replace(entry, state=REJECTED, why="no reason")
-    reject.put_aside(home.layout, home.source, book, [rejected])
+    unreadable = replace(entry, state=UNREADABLE, why="no reason")
+    archive.put_aside(home.layout, home.source, book, [unreadable])
     moved = home.ledger()[("a.json", 1)].moved_to
     assert moved
     assert home.poll() == 0

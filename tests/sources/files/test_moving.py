@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from medallion.ops.ledger import INGESTED, PENDING, REJECTED, Entry, File
+from medallion.ops.ledger import INGESTED, PENDING, UNREADABLE, Entry, File
 from medallion.sources.files import archive as cleaning
-from medallion.sources.files import reject as rejects
 from medallion.sources.files.moving import Moves
 from tests.support.home import Home
 
@@ -50,8 +49,8 @@ def archive(home: Home, name: str = "a.json") -> Entry:
 def reject(home: Home, name: str = "a.json") -> Entry:
     book = home.discovery().ledger
     (known,) = (e for e in book.all_newest() if e.path == home.path(name))
-    entry = replace(known, state=REJECTED, why="torn")
-    rejects.put_aside(home.layout, home.source, book, [entry])
+    entry = replace(known, state=UNREADABLE, why="torn")
+    cleaning.put_aside(home.layout, home.source, book, [entry])
     return home.ledger()[name, 1]
 
 
@@ -76,8 +75,8 @@ def test_a_folder_that_may_only_be_read_gets_no_copies_of_its_files(
     assert entry.state == INGESTED
     assert entry.why == "cannot be moved: Permission denied"
     entry = reject(home)
-    assert (entry.state, entry.moved_to) == (REJECTED, None)
-    assert entry.why == "torn; it cannot be moved: Permission denied"
+    assert (entry.state, entry.moved_to) == (UNREADABLE, None)
+    assert entry.why == "torn; it could not be moved at once: Permission denied"
     assert file.is_file()
     assert found(home.layout.root / "archive") == []
     assert found(home.layout.root / "rejected") == []
@@ -188,8 +187,8 @@ def test_a_file_that_comes_before_the_first_is_rejected_is_taken_in(home: Home) 
     home.poll()
     (entry,) = home.ledger().values()
     file = home.land("a.json", "{}\n{}\n", age=4)
-    refused = replace(entry, state=REJECTED, why="torn")
-    rejects.put_aside(home.layout, home.source, home.discovery().ledger, [refused])
+    refused = replace(entry, state=UNREADABLE, why="torn")
+    cleaning.put_aside(home.layout, home.source, home.discovery().ledger, [refused])
     assert file.read_text() == "{}\n{}\n"
     assert found(home.layout.root / "rejected") == []
     assert home.poll() == 1

@@ -8,8 +8,10 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from medallion.ops.ledger import REJECTED, Entry
-from medallion.sources.files import listing, reject
+from medallion.ops.ledger import PENDING, REJECTED, UNREADABLE, Entry, Ledger
+from medallion.sources.files import archive, listing, reject, requests
+from medallion.sources.files.recount import recount
+from medallion.sources.kinds import KINDS
 from tests.support.home import Home
 
 
@@ -18,11 +20,11 @@ def put_aside(home: Home, *names: str, why: str = "no reason") -> dict[str, Entr
     book = home.discovery().ledger
     files = (listing.stat(home.layout, name) for name in names)
     entries = [
-        Entry("activity", f.path, 1, f.size, f.modified_at, 0, state=REJECTED, why=why)
+        Entry("activity", f.path, 1, f.size, f.modified_at, 0, state=UNREADABLE, why=why)
         for f in files
         if f
     ]
-    reject.put_aside(home.layout, home.source, book, entries)
+    archive.put_aside(home.layout, home.source, book, entries)
     return {entry.path: entry for entry in home.discovery().ledger.all_newest()}
 
 
@@ -91,11 +93,122 @@ def test_a_file_is_never_moved_over_another(home: Home, monkeypatch: pytest.Monk
     other.parent.mkdir(parents=True)
     other.write_text("another one")
     file = home.land("a.json", "mine")
-    monkeypatch.setattr(reject, "free_name", lambda path, *_: path)
+    monkeypatch.setattr(archive, "free_name", lambda path, *_: path)
     entry = put_aside(home, home.path("a.json"))[home.path("a.json")]
     assert (other.read_text(), file.read_text()) == ("another one", "mine")
     assert entry.moved_to is None
-    assert "cannot be moved" in (entry.why or "")
+    assert "could not be moved at once" in (entry.why or "")
+
+
+def stuck(home: Home, name: str = "a.json", why: str = "torn") -> Path:
+    """A file that cannot be moved for now, for rejected/activity is no folder."""
+    file = home.land(name, "torn\n", age=9)
+    home.poll()
+    home.layout.rejected("").mkdir(exist_ok=True)
+    home.layout.rejected("activity").touch()
+    entry = put_aside(home, home.path(name), why=why)[home.path(name)]
+    assert (entry.state, entry.moved_to, file.read_text()) == (UNREADABLE, None, "torn\n")
+    return file
+
+
+def look_again(home: Home) -> Entry:
+    """As a night does that finds nothing to do; the newest row of the ledger."""
+    KINDS["json"].poll(home.config, home.source, -1, home.said.append)
+    return max(home.ledger().values(), key=lambda entry: entry.version)
+
+
+@pytest.mark.parametrize("clean_source", ["archive", "delete", "off"])
+def test_what_could_not_be_moved_is_tried_again_and_not_read_again(
+    home: Home, clean_source: str
+) -> None:
+    home.change(clean_source=clean_source)
+    file = stuck(home, "sub/a.json")
+    home.said.clear()
+    waits = [look_again(home) for _ in range(3)]
+    assert {entry.state for entry in waits} == {UNREADABLE}
+    assert file.is_file()
+    home.layout.rejected("activity").unlink()
+    entry = look_again(home)
+    assert (entry.state, entry.version, entry.rows) == (REJECTED, 1, None)
+    assert entry.moved_to == "rejected/activity/sub/a.json"
+    assert (home.layout.root / entry.moved_to).read_text() == "torn\n"
+    reason = (home.layout.root / f"{entry.moved_to}.reason.txt").read_text()
+    why = "torn; it could not be moved at once: Not a directory"
+    assert (reason, entry.why) == (f"{home.path('sub/a.json')}: {why}\n", why)
+    assert not file.exists()
+    assert [look_again(home), home.handed(), home.said] == [entry, [("sub/a.json", 1)], []]
+
+
+@pytest.mark.parametrize("overwrites", [False, True])
+def test_another_file_in_the_place_of_one_that_could_not_be_moved(
+    home: Home, overwrites: bool
+) -> None:
+    """Nothing of the first one was taken in: the other one is no namesake that is refused."""
+    home.change(allow_overwrites=overwrites)
+    file = stuck(home)
+    home.layout.rejected("activity").unlink()
+    home.land("a.json", "{}\n{}\n", age=4)
+    assert look_again(home).state == PENDING
+    assert file.read_text() == "{}\n{}\n"
+    assert home.handed() == [("a.json", 1), ("a.json", 2)]
+    assert kept(home) == {}
+
+
+def test_a_file_that_could_not_be_moved_and_that_somebody_took_away(home: Home) -> None:
+    """It is not called moved, and comes again under its name as any other."""
+    file = stuck(home)
+    home.layout.rejected("activity").unlink()
+    file.rename(home.layout.root / "mine")
+    assert look_again(home).state == UNREADABLE
+    home.land("a.json", "{}\n{}\n", age=4)
+    assert look_again(home).version == 2
+    assert kept(home) == {}
+
+
+def test_a_file_that_could_not_be_moved_is_read_again_if_a_backfill_asks_for_it(
+    home: Home,
+) -> None:
+    file = stuck(home)
+    requests.ask(home.layout, "activity", file)
+    assert look_again(home).state == PENDING
+    assert home.handed() == [("a.json", 1), ("a.json", 2)]
+
+
+@pytest.mark.parametrize("after", ["the ledger", "the move"])
+def test_a_run_that_is_cut_off_while_it_puts_a_file_aside(
+    home: Home, monkeypatch: pytest.MonkeyPatch, after: str
+) -> None:
+    home.land("a.json", "torn\n", age=9)
+    home.poll()
+
+    def dies(*_: object) -> None:
+        raise RuntimeError("cut off")
+
+    with monkeypatch.context() as patch:
+        if after == "the ledger":
+            patch.setattr(archive, "look", dies)
+        else:
+            writes = iter((Ledger.write, dies))
+            patch.setattr(Ledger, "write", lambda *given: next(writes)(*given))
+        with pytest.raises(RuntimeError):
+            put_aside(home, home.path("a.json"), why="torn")
+    assert home.states() == {("a.json", 1): UNREADABLE}
+    assert (home.landing / "a.json").exists() == (after == "the ledger")
+    assert recount(home.config, home.source).findings == []
+    entry = look_again(home)
+    assert (entry.state, entry.version, entry.why) == (REJECTED, 1, "torn")
+    assert (home.layout.root / str(entry.moved_to)).read_text() == "torn\n"
+    assert kept(home)["a.json.reason.txt"] == f"{entry.path}: torn\n"
+    assert home.handed() == [("a.json", 1)]
+
+
+def test_a_backfills_file_stays_and_is_rejected_at_once(home: Home, tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    file.write_text("torn\n")
+    entry = put_aside(home, str(file))[str(file)]
+    assert (entry.state, entry.moved_to, file.read_text()) == (REJECTED, None, "torn\n")
+    assert look_again(home) == entry
+    assert kept(home) == {}
 
 
 @pytest.mark.parametrize(

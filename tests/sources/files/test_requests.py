@@ -9,8 +9,8 @@ import pytest
 
 from medallion.config.values import Duration
 from medallion.errors import MedallionError
-from medallion.ops.ledger import PENDING, REJECTED, VANISHED
-from medallion.sources.files import reject, requests
+from medallion.ops.ledger import PENDING, UNREADABLE, VANISHED
+from medallion.sources.files import archive, requests
 from tests.support.home import Home, aged
 
 
@@ -80,7 +80,8 @@ def test_a_rejected_file_that_stays_is_looked_at_once_more_for_each_request(
         book = home.discovery().ledger
         entry = book.version(str(file), version)
         assert entry
-        reject.put_aside(home.layout, home.source, book, [replace(entry, state=REJECTED, why="no")])
+        unreadable = replace(entry, state=UNREADABLE, why="no")
+        archive.put_aside(home.layout, home.source, book, [unreadable])
         assert home.poll() == 0
         requests.ask(home.layout, home.source.name, file.parent)
         assert [len(home.discovery().backlog()), home.poll(), home.poll()] == [1, 1, 0]

@@ -15,8 +15,17 @@ from medallion.errors import MedallionError
 from medallion.inspection.audit import audit
 from medallion.layers.bronze.writer import Writer
 from medallion.ops import ledger
-from medallion.ops.ledger import ARCHIVED, INGESTED, PENDING, REJECTED, REPLACED, VANISHED
+from medallion.ops.ledger import (
+    ARCHIVED,
+    INGESTED,
+    PENDING,
+    REJECTED,
+    REPLACED,
+    UNREADABLE,
+    VANISHED,
+)
 from medallion.sources.files.batch import FileBatch
+from medallion.sources.kinds import KINDS
 from medallion.spark.errors import StreamError
 from medallion.spark.watch import Watch
 from tests.support.home import aged
@@ -228,8 +237,16 @@ def test_a_torn_file_among_good_ones_is_put_aside_and_comes_again_repaired(
     home.land("activity", "a.json", row(2))
     good = home.land("activity", "good.json.gz")
     good.write_bytes(gzip.compress(f"{row(3)}\n{row(4)}\n".encode()))
+    home.config.layout.rejected("").mkdir()
+    home.config.layout.rejected("activity").touch()  # it cannot be moved at once
     home.fill("bronze")
     assert indexes(home) == [2, 3, 4]
+    assert counts(home)["torn.json.gz", 1][0] == UNREADABLE
+    assert torn.exists()
+    assert audit(home.config, everything=True).findings == ()
+    home.config.layout.rejected("activity").unlink()
+    source = home.config.sources["activity"]
+    assert not KINDS["json"].poll(home.config, source, 0, print), "it is not read again"
     entry = book(home)["torn.json.gz", 1]
     assert (entry.state, entry.moved_to) == (REJECTED, "rejected/activity/torn.json.gz")
     assert not torn.exists()

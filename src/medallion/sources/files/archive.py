@@ -1,18 +1,20 @@
-"""Files whose rows are committed and accounted for leave the source's folders."""
+"""Files that are done with leave the source's folders: those whose rows are committed and accounted
+for, and those that cannot be read."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 
 from medallion.config.model import Config, SourceConfig
 from medallion.lakehouse import clock
-from medallion.lakehouse.layout import Layout
+from medallion.lakehouse.layout import REASON, Layout
 from medallion.lakehouse.text import Say, counted
-from medallion.ops.ledger import ARCHIVED, INGESTED, Entry, Ledger
+from medallion.ops.ledger import ARCHIVED, INGESTED, REJECTED, UNREADABLE, Entry, Ledger
 from medallion.sources.files.listing import below_folder, free_name, look, namesakes, with_folders
 from medallion.sources.files.moving import Moves
 
@@ -20,21 +22,28 @@ _DELETED = "deleted, as clean_source asks for"
 
 
 def clean(config: Config, source: SourceConfig, ledger: Ledger, batch: int, say: Say) -> None:
-    """Archive or delete what batches up to `batch` took in, once `clean_after` has passed; what
-    cannot be is tried each time, and told once."""
-    if source.clean_source == "off":
-        return
+    """Archive or delete what batches up to `batch` took in, once `clean_after` has passed, and move
+    to `rejected/` what is still to be; what cannot be is tried each time, and told once."""
     # Without `clean_after` no time is compared: a clock that was put back would keep files here.
     age = source.clean_after.micros if source.clean_after else None
     latest = clock.now() - (age or 0)
+
+    def is_due(entry: Entry) -> bool:
+        if entry.state != INGESTED or source.clean_source == "off":
+            return entry.state == UNREADABLE
+        is_on_record = (entry.batch or 0) <= batch
+        return is_on_record and (age is None or (entry.committed_at or 0) <= latest)
+
     changed: list[Entry] = []
     with Moves() as moves:
-        for entry in ledger.all_newest():
-            is_on_record = entry.state == INGESTED and (entry.batch or 0) <= batch
-            if is_on_record and (age is None or (entry.committed_at or 0) <= latest):
-                row = _put_away(config, source, entry, moves)
-                if row and row != entry:
-                    changed.append(row)
+        for entry in filter(is_due, ledger.all_newest()):
+            try:
+                row = _put_away(config.layout, source, entry, moves)
+            except OSError as error:  # the others are no worse for it; the next run tries again
+                told = f"cannot be moved: {_what(error)}"
+                row = replace(entry, why=told) if entry.state == INGESTED else None
+            if row and row != entry:
+                changed.append(row)
     ledger.write(changed)
     stuck = Counter(entry.why for entry in changed if entry.state == INGESTED)
     for why, files in stuck.items():
@@ -42,38 +51,76 @@ def clean(config: Config, source: SourceConfig, ledger: Ledger, batch: int, say:
         say(f"  {source.name}: {told} (medallion files --state {INGESTED})")
 
 
-def _put_away(config: Config, source: SourceConfig, entry: Entry, moves: Moves) -> Entry | None:
-    """Archive or delete a file, and give its new row; None where it is not ours to move."""
-    layout = config.layout
+def put_aside(
+    layout: Layout, source: SourceConfig, ledger: Ledger, unreadable: list[Entry]
+) -> None:
+    """Enter files that cannot be read, and move them to `rejected/<source>/`, with reasons beside
+    them.
+
+    The ledger comes first: cut off in between, a file is still where it landed, and is not read
+    again. So is one that cannot be moved, and its row says why: `clean` tries again.
+    """
+    ledger.write(unreadable)
+    moved: list[Entry | None] = []
+    with Moves() as moves:
+        for entry in unreadable:
+            try:
+                moved.append(_put_away(layout, source, entry, moves))
+            except OSError as error:
+                why = f"{entry.why}; it could not be moved at once: {_what(error)}"
+                moved.append(replace(entry, why=why))
+    ledger.write(filter(None, moved))
+
+
+def _what(error: OSError) -> str:
+    return error.strerror or str(error)
+
+
+def _put_away(layout: Layout, source: SourceConfig, entry: Entry, moves: Moves) -> Entry | None:
+    """Archive, delete or reject a file, and give its new row; None where nothing is to be done.
+
+    Raises:
+        OSError: it stays where it is.
+    """
+    is_taken = entry.state == INGESTED
     below = below_folder(layout, source, layout.root / entry.path)
     if below is None:  # a backfill's file stays where its owner keeps it
+        return None if is_taken else replace(entry, state=REJECTED)
+    found = look(layout, entry.path)
+    if found not in (None, entry.file):  # another file has come under this name: discovery tells
         return None
-    target = with_folders(layout.archive(source.name), below)
-    try:
-        found = look(layout, entry.path)
-        if found is None:
-            return _cleaned_before(layout, source, entry, target)
-        if found != entry.file:  # another file has come under this name: discovery tells of it
+    if is_taken and source.clean_source == "delete":
+        is_done = found is None or moves.delete(layout.root / entry.path, entry.file)
+        return replace(entry, state=ARCHIVED, why=_DELETED) if is_done else None
+    top = layout.archive(source.name) if is_taken else layout.rejected(source.name)
+    target = with_folders(top, below)
+    if found is None:
+        place = _moved_before(layout, entry, target)
+    else:
+        place = free_name(target)
+        if not moves.move(layout.root / entry.path, place, entry.file):
             return None
-        if source.clean_source == "delete":
-            is_done = moves.delete(layout.root / entry.path, entry.file)
-            return replace(entry, state=ARCHIVED, why=_DELETED) if is_done else None
-        target = free_name(target)
-        if not moves.move(layout.root / entry.path, target, entry.file):
-            return None
-    except OSError as error:  # the other files are no worse for it; the next run tries again
-        return replace(entry, why=f"cannot be moved: {error.strerror or error}")
-    return replace(entry, state=ARCHIVED, why=None, moved_to=layout.relative(target))
+    if place is None:
+        return None
+    if is_taken:
+        return replace(entry, state=ARCHIVED, why=None, moved_to=layout.relative(place))
+    _give_reason(entry, place)
+    return replace(entry, state=REJECTED, moved_to=layout.relative(place))
 
 
-def _cleaned_before(
-    layout: Layout, source: SourceConfig, entry: Entry, target: Path
-) -> Entry | None:
-    """The new row of a file that a run moved which was cut off before the ledger had that."""
-    if source.clean_source == "delete":
-        return replace(entry, state=ARCHIVED, why=_DELETED)
+def _moved_before(layout: Layout, entry: Entry, target: Path) -> Path | None:
+    """Where a run has moved a file to that was cut off before the ledger had that."""
     for place in takewhile(os.path.lexists, namesakes(target)):
         moved = look(layout, layout.relative(place))
         if moved is not None and entry.file == replace(moved, path=entry.path):
-            return replace(entry, state=ARCHIVED, why=None, moved_to=moved.path)
+            return place
     return None
+
+
+def _give_reason(entry: Entry, place: Path) -> None:
+    """Say beside a rejected file why it is one; names are no longer than 255 bytes."""
+    name = place.name.encode()[: 255 - len(REASON)].decode(errors="ignore")
+    with suppress(OSError):  # the ledger has the reason too
+        reason = free_name(place.with_name(name + REASON))
+        told = f"{entry.path}: {entry.why}\n"
+        reason.write_text(told, encoding="utf-8", errors="replace")

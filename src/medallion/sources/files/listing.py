@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
@@ -170,23 +170,15 @@ def below_folder(layout: Layout, source: SourceConfig, path: Path) -> Path | Non
     return None
 
 
-def free_name(path: Path, taken: Collection[Path] = ()) -> Path:
-    """The path itself, or the first of its numbered namesakes that is not taken.
-
-    Args:
-        taken: names that are given away, and have no file yet.
-    """
-    return next(p for p in namesakes(path) if p not in taken and not os.path.lexists(p))
+def free_name(path: Path) -> Path:
+    """The path itself, or the first of its numbered namesakes that is not taken."""
+    return next(p for p in namesakes(path) if not os.path.lexists(p))
 
 
-def with_folders(top: Path, below: Path, taken: Collection[Path] = ()) -> Path:
-    """A path below a folder, by numbered namesakes of those folders in whose place a file lies.
-
-    Args:
-        taken: names that are given away to files.
-    """
+def with_folders(top: Path, below: Path) -> Path:
+    """A path below a folder, by numbered namesakes of those folders in whose place a file lies."""
     for part in below.parts[:-1]:
-        given = (p for p in namesakes(top / part) if p not in taken)
+        given = namesakes(top / part)
         # Where nobody may look, whoever moves a file there tells.
         top = next(p for p in given if os.path.isdir(p) or not os.path.lexists(p))  # noqa: PTH112
     return top / below.name

@@ -17,7 +17,7 @@ from medallion.lakehouse import storage
 from medallion.lakehouse.layout import Layout
 from medallion.lakehouse.text import counted
 from medallion.ops import ledger
-from medallion.ops.ledger import INGESTED, REJECTED, TAKEN, Entry, File
+from medallion.ops.ledger import INGESTED, REJECTED, TAKEN, UNREADABLE, Entry, File
 from medallion.sources.base import Recount
 from medallion.sources.files.codecs import FAULTS
 from medallion.sources.files.ledger_repair import Key, in_bronze
@@ -133,7 +133,7 @@ def _unknown(
     go where they landed: there paths and bytes are compared, and none is taken in twice.
     """
     places = {path for path, _ in bronze} | {p for e in entries for p in (e.path, e.moved_to) if p}
-    moving = {(e.path, e.modified_at) for e in entries if e.state == INGESTED}
+    moving = {(e.path, e.modified_at) for e in entries if e.state in (INGESTED, UNREADABLE)}
     times = {(_landed_below(layout, source, path), at) for path, at in (*bronze, *moving)}
     copies: dict[Path, list[Path]] = defaultdict(list)
     for entry in (entry for entry in entries if entry.state in TAKEN):

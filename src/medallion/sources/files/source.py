@@ -15,7 +15,7 @@ from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError, UsageError
 from medallion.lakehouse import log, tables
 from medallion.lakehouse.text import Say, visible
-from medallion.ops.ledger import PENDING, REJECTED, VANISHED, Entry
+from medallion.ops.ledger import PENDING, REJECTED, UNREADABLE, VANISHED, Entry
 from medallion.parsing.parse import parse
 from medallion.schema.evolution import Schema
 from medallion.sources.files import archive, handover, ledger_entries, ledger_repair, reader, reject
@@ -188,7 +188,8 @@ class FileSource:
             if why is None:
                 good.append(entry)
             elif self.check_unchanged(entry):  # what has gone since is not to blame
-                bad.append(replace(entry, state=REJECTED, why=why))
+                bad.append(replace(entry, state=UNREADABLE, why=why))
                 self.say(f"  {self.name}: {visible(entry.path)}: {REJECTED}: {visible(why)}")
-        reject.put_aside(layout, self.settings, self.ledger, bad)
+        with self.ledger_lock:  # a stream settles beside its batches, and moves what is left
+            archive.put_aside(layout, self.settings, self.ledger, bad)
         return good

@@ -17,6 +17,7 @@ from medallion.ops.ledger import (
     ARCHIVED,
     INGESTED,
     PENDING,
+    REFUSED,
     REJECTED,
     TAKEN,
     VANISHED,
@@ -105,7 +106,7 @@ class Versions:
         if known is not None and known.state == PENDING:
             return replace(known, why=why)  # what is known about its file stands
         # Either the file of that row is still there, or was moved and this is another one.
-        if known and known.moved_to is None and known.state in (INGESTED, REJECTED):
+        if known and known.moved_to is None and known.state in (INGESTED, *REFUSED):
             return known
         return self._seen(File(path, 0, self._now), why)
 
@@ -125,7 +126,7 @@ class Versions:
 
     def _is_open(self, known: Entry) -> bool:
         """Whether a file that is as the ledger has it is to be looked at once more."""
-        if known.state == REJECTED:
+        if known.state in REFUSED:
             # Somebody has put it back, or has done what its reason told.
             allowed = known.why in (_NOT_AGAIN, _OTHER_TIME) and self._source.allow_overwrites
             return known.moved_to is not None or allowed or self._is_asked_for(known.path)
