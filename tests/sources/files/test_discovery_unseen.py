@@ -277,3 +277,20 @@ def test_a_file_that_may_not_be_read_waits_until_it_may(nobodys: Home) -> None:
     file.chmod(0o644)
     assert [home.poll(), home.poll()] == [1, 0]
     assert whys(home) == {"a.json": (PENDING, None)}
+
+
+def test_a_hidden_file_that_cannot_be_looked_at_for_a_while_is_no_loss_once_it_is_renamed(
+    home: Home, trouble: Trouble
+) -> None:
+    file = home.land(".a.json", age=100)
+    home.poll()
+    hidden = home.ledger()[".a.json", 1]
+    trouble.stat[file] = errno.EIO
+    home.poll()
+    assert whys(home) == {".a.json": (PENDING, "cannot be looked at: Input/output error")}
+    trouble.stat.clear()
+    assert [home.poll(), home.poll()] == [0, 0]
+    assert home.ledger() == {(".a.json", 1): hidden}
+    file.rename(home.landing / "a.json")
+    assert home.poll() == 1
+    assert KINDS["json"].losses(home.config, home.source)[:-1] == []

@@ -28,6 +28,8 @@ from medallion.ops.ledger import (
 from medallion.sources.files.listing import Listing
 from medallion.sources.files.requests import Request
 
+# By some reasons a file is judged once more, here and in `discovery`. They are compared as a whole,
+# and are in people's ledgers: whoever words one anew keeps the old words beside it.
 HIDDEN = (
     "hidden: its name or its folder's begins with . or _, or it ends with ._COPYING_; rename it to "
     "have it taken in, and where it is a backfill's, ask for that again"
@@ -95,7 +97,7 @@ class Versions:
     def _hidden(self, file: File) -> Entry | None:
         """The row of a hidden file; None where it is not to be told, or not yet."""
         known = self._ledger.newest(file.path)
-        is_new = known is None or known.file != file
+        is_new = known is None or known.file != file or waits(known)
         # One that is asked for is told at once, for nobody looks again.
         is_time = self._now - file.modified_at > _HIDDEN_FOR or self._is_asked_for(file.path)
         return self._seen(file, HIDDEN) if is_new and is_time else None
@@ -131,7 +133,7 @@ class Versions:
             allowed = known.why in (_NOT_AGAIN, _OTHER_TIME) and self._source.allow_overwrites
             return known.moved_to is not None or allowed or self._is_asked_for(known.path)
         if known.state == PENDING:
-            return known.why is not None or (known.path, known.version) in self._lost
+            return waits(known) or (known.path, known.version) in self._lost
         return known.state in (VANISHED, ARCHIVED)  # it had gone, and is there again
 
     def _is_asked_for(self, path: str) -> bool:
@@ -190,6 +192,11 @@ class Versions:
         except OSError as error:
             return f"cannot be opened: {error.strerror or error}"
         return None
+
+
+def waits(entry: Entry) -> bool:
+    """Whether something speaks against taking a file in, until another look finds that gone."""
+    return entry.state == PENDING and entry.why is not None
 
 
 def is_to_hand_over(entry: Entry) -> bool:
