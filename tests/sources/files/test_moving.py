@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from medallion.ops.ledger import INGESTED, PENDING, UNREADABLE, Entry, File
+from medallion.ops.ledger import INGESTED, PENDING, REJECTED, UNREADABLE, Entry, File
 from medallion.sources.files import archive as cleaning
 from medallion.sources.files.moving import Moves
 from tests.support.home import Home
@@ -238,3 +238,24 @@ def test_what_a_run_that_died_had_taken_away_is_put_back(
     assert home.states() == {("sub/a.json", 1): INGESTED if is_taken else PENDING}
     if is_taken:
         assert archive(home, "sub/a.json").moved_to == "archive/activity/sub/a.json"
+
+
+@pytest.mark.parametrize("overwrites", [False, True])
+def test_what_is_in_bronze_and_put_back_beside_another_file_is_not_taken_in_again(
+    home: Home, overwrites: bool
+) -> None:
+    """The run died within the move, and the next file of that name came before it was put back."""
+    home.change(allow_overwrites=overwrites)
+    file = landed(home, "{}\n")
+    private = file.parent / "._moving"
+    private.mkdir()
+    file.rename(private / file.name)
+    home.land("a.json", "{}\n{}\n", age=4)
+    home.land("3~a.json", "{ }\n", age=4)  # only its name is like that of one put back
+    assert home.poll() == 1 + overwrites
+    assert found(home.landing) == ["2~a.json", "3~a.json", "a.json"]
+    entry = home.ledger()["2~a.json", 1]
+    told = f"the same file as {home.path('a.json')}, where it landed: its rows are there"
+    assert (entry.state, (entry.why or "")[: len(told)]) == (REJECTED, told)
+    assert home.poll() == 0
+    assert "2~a.json" not in home.names()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -191,3 +192,8 @@ def namesakes(path: Path) -> Iterator[Path]:
         mark = f"{number}~"
         end = path.name.encode()[-(_LONGEST_NAME - len(mark)) :].decode(errors="ignore")
         yield path.with_name(mark + end)
+
+
+def without_number(path: Path) -> Path:
+    """What a file may have been called that is one of the numbered namesakes."""
+    return path.with_name(re.sub(r"^[0-9]+~(?=.)", "", path.name))

@@ -4,7 +4,6 @@ that were put away and that no table knows."""
 from __future__ import annotations
 
 import os
-import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
@@ -22,7 +21,7 @@ from medallion.sources.base import Recount
 from medallion.sources.files.codecs import FAULTS
 from medallion.sources.files.ledger_repair import Key, in_bronze
 from medallion.sources.files.line_counts import rows_of
-from medallion.sources.files.listing import below_folder, stat
+from medallion.sources.files.listing import below_folder, stat, without_number
 from medallion.sources.files.walk import is_hidden
 
 
@@ -172,4 +171,4 @@ def _names_before(layout: Layout, source: SourceConfig, file: File) -> tuple[Pat
     tops = (layout.archive(source.name), layout.rejected(source.name))
     path = layout.root / file.path
     below = next(path.relative_to(top) for top in tops if path.is_relative_to(top))
-    return below.with_name(re.sub(r"^[0-9]+~(?=.)", "", below.name)), below
+    return without_number(below), below

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection
 from dataclasses import replace
+from pathlib import Path
 
 from medallion.config.model import SourceConfig
 from medallion.lakehouse import storage
@@ -25,7 +26,7 @@ from medallion.ops.ledger import (
     File,
     Ledger,
 )
-from medallion.sources.files.listing import Listing
+from medallion.sources.files.listing import Listing, without_number
 from medallion.sources.files.requests import Request
 
 # By some reasons a file is judged once more, here and in `discovery`. They are compared as a whole,
@@ -124,7 +125,17 @@ class Versions:
             why = self._why_the_same(taken, file)
             if why is None and not self._source.allow_overwrites:
                 why = _OTHER_TIME if taken.size == file.size else _NOT_AGAIN
+        elif given_back := self._before_it_was_given_back(seen):
+            why = _PUT_AWAY.format(given_back.path)
         return replace(seen, state=REJECTED, why=why) if why else seen
+
+    def _before_it_was_given_back(self, seen: Entry) -> Entry | None:
+        """The row of a file that was taken in, and has a numbered name now: a run was cut off when
+        it had just taken it away to move it, and another one came in its place."""
+        original = str(without_number(Path(seen.path)))
+        newest = self._ledger.newest(original) if original != seen.path else None
+        taken = self._ledger.before(replace(newest, version=newest.version + 1)) if newest else None
+        return taken if taken and taken.file == replace(seen.file, path=original) else None
 
     def _is_open(self, known: Entry) -> bool:
         """Whether a file that is as the ledger has it is to be looked at once more."""
