@@ -233,6 +233,14 @@ def test_rows_doubled_in_silver(config: Config) -> None:
 def test_keys_that_silver_is_not_made_by_yet(config: Config) -> None:
     source = replace(config.sources["event"], keys=("device",))
     assert recount.recount(config, source).findings == []
+    found = audit(replace(config, sources={"event": source}), everything=True)
+    assert found.findings == ()
+    (note,) = found.notes
+    assert note.startswith("silver.event: not compared, for its entry is another one by now: ")
+    assert note.endswith(
+        "silver.event was made with keys ['event_at', 'device', 'action']: put that back, or "
+        "rebuild the table with medallion refresh silver.event."
+    )
 
 
 def test_a_row_doubled_in_quarantine(config: Config) -> None:

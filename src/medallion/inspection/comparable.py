@@ -9,9 +9,10 @@ from medallion.config.model import Config
 from medallion.config.queries import Query, queries
 from medallion.errors import ConfigError, MedallionError
 from medallion.lakehouse import tables
-from medallion.layers.gold.flow import TOO_LATE, refuse_changed_definition
-from medallion.layers.gold.flow import definition_of as definition_of_gold
-from medallion.layers.silver.flow import definition_of as definition_of_silver
+from medallion.layers.gold.definition import definition_of
+from medallion.layers.gold.definition import refuse_changed_definition as refuse_changed_gold
+from medallion.layers.gold.flow import TOO_LATE
+from medallion.layers.silver.definition import refuse_changed_definition as refuse_changed_silver
 from medallion.ops import due, refresh_plan
 from medallion.ops.runs import Runs
 from medallion.sources.base import Recount
@@ -50,16 +51,14 @@ def silver(config: Config, unjudged: Collection[str]) -> tuple[list[Comparable],
             done = checkpoints.last_committed(checkpoint)
             if query.source in unjudged or name in half_done or done < 0:
                 continue
-            then = checkpoints.noted(checkpoint, "definition") or {}
-            if not then.items() <= definition_of_silver(config.sources[query.source]).items():
-                why = f"its entry is another by now: medallion refresh {name} makes it by that one"
+            if why := _why_another(config, query):
+                found.notes.append(f"{name}: not compared, for {why}")
             # Late rows come into silver as a batch is put on record.
             elif runs.last_batch(name) >= done and (same := _compared(config, query, done)):
                 read.append(same)
-                continue
             else:
-                why = "what it has read of that is not all, or not on record yet"
-            found.notes.append(f"{name}: not held against bronze, for {why}.")
+                why = "what it has read of bronze is not all, or not on record yet"
+                found.notes.append(f"{name}: not compared, for {why}.")
         except MedallionError as error:  # of one table, which hides nothing of the others'
             found.findings.append(str(error))
     return read, found
@@ -79,9 +78,7 @@ def gold(config: Config) -> tuple[list[Comparable], Recount]:
                 late = f"rows came too late for it: {TOO_LATE}"
                 found.notes.append(f"{name}: not compared, for {late}.")
             elif why := _why_another(config, query):
-                found.notes.append(
-                    f"{name}: not compared, for its entry is another one by now: {why}"
-                )
+                found.notes.append(f"{name}: not compared, for {why}")
             elif same := _compared(config, query, done):
                 read.append(same)
             elif runs.has_failed(name):
@@ -97,14 +94,18 @@ def gold(config: Config) -> tuple[list[Comparable], Recount]:
 
 
 def _why_another(config: Config, query: Query) -> str | None:
-    """What a table of gold was made by, and how to rebuild it, where the configuration has another
+    """What a table was made by, and how to rebuild it, where the configuration has another
     definition by now; None where it has not."""
-    table = config.gold[query.name.partition(".")[2]]
     then = checkpoints.noted(config.layout.checkpoint(query.name), "definition")
+    layer, _, name = query.name.partition(".")
     try:
-        refuse_changed_definition(config, table, then or definition_of_gold(table))
+        if layer == "silver":
+            refuse_changed_silver(config, config.sources[name], then or {})
+        else:
+            table = config.gold[name]
+            refuse_changed_gold(config, table, then or definition_of(table))
     except ConfigError as error:
-        return str(error)
+        return f"its entry is another one by now: {error}"
     return None
 
 

@@ -15,9 +15,10 @@ from medallion.errors import ConfigError
 from medallion.lakehouse import tables
 from medallion.lakehouse.text import Say, counted
 from medallion.layers import recovery
-from medallion.layers.definition import refuse_changed, refuse_nondeterministic, refuse_unstreamable
+from medallion.layers.definition import refuse_nondeterministic, refuse_unstreamable
 from medallion.layers.flow import Flow, ToJudge
 from medallion.layers.gold import statement
+from medallion.layers.gold.definition import definition_of, refuse_changed_definition
 from medallion.layers.gold.transform import aggregate, has_place, joined
 from medallion.layers.gold.writer import Merge, refuse_unmergeable
 from medallion.spark import checkpoints, query, table_files
@@ -138,43 +139,6 @@ class Gold(Flow):
         """All rows, whatever the files: complete mode writes the whole table, and a merge rewrites
         files of older rows."""
         return ToJudge(table_files.rows_at(self.spark, self.tables[0]))
-
-
-def definition_of(table: GoldTable) -> dict[str, Any]:
-    """All that the configuration says of what a table is made of: another one is refused until
-    `medallion refresh`."""
-    mode, made = {"output_mode": table.output_mode}, table.made
-    match made:
-        case Statement():
-            return {"sql": made.sql, **mode}
-        case Join():
-            within = {"within": made.within.text, "on": dict(made.on)}
-            said = {"where": made.where, "condition": made.condition, "kind": made.kind}
-            sources = dict(zip(("source", "with"), table.sources, strict=True))
-            return {**sources, **within, **said, "columns": dict(made.columns), **mode}
-    return {
-        "source": table.sources[0],
-        "window": made.window.text if made.window else None,
-        "slide": made.slide.text if made.slide else None,
-        "session": made.session.text if made.session else None,
-        "group_by": list(made.group_by),
-        "measure": dict(made.measure),
-        **mode,
-    }
-
-
-def refuse_changed_definition(config: Config, table: GoldTable, then: Mapping[str, Any]) -> None:
-    """Raise ConfigError where a table was made by another definition than the configuration's, or
-    its silver table by another event time than the one that windows and joins would now go by."""
-    if not isinstance(table.made, Statement):
-        for source in table.sources:
-            checkpoint = config.layout.checkpoint(f"silver.{source}")
-            made = checkpoints.noted(checkpoint, "definition") or {}
-            time = {"event_time": config.sources[source].event_time}
-            refuse_changed(config, f"silver.{source}", time | made, made | time)
-    # Spark's state knows measures, and the keys of a join, by their order.
-    in_order = () if table.output_mode == "update" else ("measure", "on")
-    refuse_changed(config, f"gold.{table.name}", then, definition_of(table), in_order)
 
 
 def _rows_without(time: str) -> Column:

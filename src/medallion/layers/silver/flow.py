@@ -12,14 +12,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, FloatType
 
-from medallion.config.model import Config, SourceConfig
+from medallion.config.model import Config
 from medallion.config.queries import Query
 from medallion.errors import ConfigError
 from medallion.lakehouse import tables
 from medallion.lakehouse.text import Say, counted
 from medallion.layers import recovery
 from medallion.layers.definition import (
-    refuse_changed,
     refuse_changed_row_count,
     refuse_nondeterministic,
     refuse_unstreamable,
@@ -28,6 +27,7 @@ from medallion.layers.flow import Flow, ToJudge
 from medallion.layers.silver import late, rules, transform, unique_keys
 from medallion.layers.silver.backpressure import Backpressure
 from medallion.layers.silver.batch_rows import BatchRows, rows_observed
+from medallion.layers.silver.definition import definition_of, refuse_changed_definition
 from medallion.layers.silver.enrichment import Enrichment
 from medallion.layers.silver.rules import Check
 from medallion.layers.silver.writer import Writer
@@ -143,9 +143,8 @@ class Silver(Flow):
         has_written = recovery.has_begun_to_write(self.checkpoint, self.tables)
         then = checkpoints.first_definition(self.checkpoint, now, has_written)
         there = self.spark.read.format("delta").load(str(self.tables[0]))
-        columns = [{f"column {c}": kind for c, kind in rows.dtypes} for rows in (there, good)]
-        now = {key: it for key, it in now.items() if key in then}  # others are columns that are new
-        refuse_changed(self.config, self.name, then | columns[0], now | columns[1])
+        columns = dict(there.dtypes), dict(good.dtypes)
+        refuse_changed_definition(self.config, self.source, then, columns)
 
     def _refuse_inexact(self, good: DataFrame) -> None:
         """Refuse fractions as keys: 0.0 and -0.0 are the same to SQL, and two keys to Spark's
@@ -235,11 +234,3 @@ class Silver(Flow):
         if told and (unmatched := self._unmatched.get(batch.id)):
             told += f", {self._without_partner(unmatched)}"
         return told
-
-
-def definition_of(source: SourceConfig) -> dict[str, Any]:
-    """The keys, event time and expressions that a table of silver is made by: others are refused
-    until `medallion refresh`. The types of its columns are in the table itself."""
-    found: dict[str, Any] = {"event_time": source.event_time, "keys": list(source.keys)}
-    found |= {f"{column} as": sql for column, sql in source.silver.items()}
-    return {**found, "enrich.on": source.enrich.on} if source.enrich else found
