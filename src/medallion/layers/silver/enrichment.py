@@ -35,6 +35,7 @@ class Enrichment:
 
     Attributes:
         rules: the names of the rules about its columns, those that were dropped since among them.
+        judges: the rules about its columns by which rows are judged now.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class Enrichment:
         """
         assert source.enrich, f"{source.name} has no reference"
         self._enrich: Enrich = source.enrich
-        self._spark, self._failed = spark, failed_rules(rules)
+        self._spark, self.judges, self._failed = spark, rules, failed_rules(rules)
         self._where = f"{config.conf_dir / 'pipeline.yaml'}: sources.{source.name}.enrich.on"
         self._file = plain(config.layout.root / self._enrich.file)
         self._checkpoint = config.layout.checkpoint(f"silver.{source.name}")

@@ -14,14 +14,14 @@ from pyspark.sql import functions as F
 from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError, UsageError
 from medallion.lakehouse import log
-from medallion.lakehouse.columns import INGESTED_AT
+from medallion.layers.blame import NULL_THERE, Part, blamed
 from medallion.layers.silver import transform
 from medallion.layers.silver.backpressure import Backpressure
 from medallion.layers.silver.batch_rows import rows_of_batch, versions
 from medallion.layers.silver.enrichment import Enrichment
 from medallion.layers.silver.rules import Check
 from medallion.spark import checkpoints
-from medallion.spark.errors import SPARK_ERRORS, one_line
+from medallion.spark.errors import SPARK_ERRORS
 
 
 class Writer:
@@ -74,34 +74,35 @@ class Writer:
             raise
 
     def _blame_an_expression(self, spark: SparkSession, batch_id: int) -> None:
-        """Raise MedallionError for the column, or the rule, that fails at a row, if one does: of
-        many functions Spark does not say where they stand. What fails without them is not theirs.
-        """
+        """Raise MedallionError for the column, or the rule, that fails at a row, if one does."""
         try:
             rows = rows_of_batch(spark, self._bronze, self._checkpoint, batch_id)
         except (UsageError, *SPARK_ERRORS):
             return
-        if not _failure(self._check(rows).drop(transform.BRONZE)) or _failure(rows):
-            return
-        for what, advice, part in self._expressions(rows):
-            if told := _failure(part):
-                raise MedallionError(
-                    f"{what} fails at a row, and all rows wait in bronze: {told}; {advice}"
-                )
+        whole = self._check(rows)
+        if self._enrichment:
+            whole = self._enrichment.of_now(whole)
+        whole = whole.drop(transform.BRONZE)
+        if told := blamed([rows], whole, self._parts(rows), "all rows wait in bronze"):
+            raise MedallionError(told)
 
-    def _expressions(self, bronze: DataFrame) -> Iterator[tuple[str, str, DataFrame]]:
-        """Each column and each rule: what people call it, what is to be done, and its values."""
-        name, columns = self._source.name, self._source.silver
-        null = "give null there, as try_cast and the like do"
-        for column, sql in columns.items():
-            mend = f"have sources.{name}.silver.{column} {null}"
-            yield f"its column {column}", mend, bronze.select(F.expr(sql))
-        made = (F.expr(sql).alias(column) for column, sql in columns.items())
-        silver = bronze.select(*made, *self._source.silver_origin, INGESTED_AT)
-        for layer, rows in (("bronze", bronze), ("silver", silver)):
-            for rule in self._check.keywords[f"{layer}_rules"]:
+    def _parts(self, bronze: DataFrame) -> Iterator[Part]:
+        """Each column and each rule by itself."""
+        name, rules = self._source.name, self._check.keywords
+        silver = self._check(bronze, bronze_rules=(), silver_rules=())
+        for column in self._source.silver:
+            mend = f"have sources.{name}.silver.{column} {NULL_THERE}"
+            yield Part(f"its column {column}", mend, silver.select(column))
+        judged = [
+            ("bronze", bronze, rules["bronze_rules"]),
+            ("silver", silver, rules["silver_rules"]),
+        ]
+        if self._enrichment:
+            judged.append(("silver", self._enrichment.of_now(silver), self._enrichment.judges))
+        for layer, rows, some in judged:
+            for rule in some:
                 mend = f"put its expectation right, in the suite of {layer}.{name}"
-                yield f"the rule {rule.name}", mend, rows.select(F.expr(rule.broken))
+                yield Part(f"the rule {rule.name}", mend, rows.select(F.expr(rule.broken)))
 
     def _write_once(self, batch: DataFrame, batch_id: int) -> None:
         # The query's id changes with a new checkpoint: its batches are not taken for old ones.
@@ -148,15 +149,6 @@ class Writer:
         if self._enrichment:
             counts.append(F.count_if(transform.UNMATCHED).alias("unmatched"))
         return counts
-
-
-def _failure(rows: DataFrame) -> str | None:
-    """What Spark fails of where rows are computed, and not written; None where it does not."""
-    try:
-        rows.write.format("noop").mode("overwrite").save()
-    except SPARK_ERRORS as error:
-        return one_line(str(error))
-    return None
 
 
 WIDER = {"mergeSchema": "true"}  # bronze may have new columns, and so has quarantine then
