@@ -62,6 +62,14 @@ def test_wrong_sql_names_its_table(lakehouse: Lakehouse) -> None:
         lakehouse.fill("gold")
     assert str(failed.value).count("[CAST_INVALID_INPUT]") == 3
     assert str(failed.value).count(number) == 3  # the SQL that failed, for who looks for it
+    fails = "fails at a row, and the table stays as it is: [CAST_INVALID_INPUT] The value 'open'"
+    for name, part in (
+        ("action_counts", "measure.n"),
+        ("updated", "measure.n"),
+        ("appended", "SQL (appended.sql)"),
+    ):
+        assert f"gold.{name}: its {part} {fails}" in str(failed.value)
+    assert str(failed.value).count("; have it give null there, as try_cast and the like do") == 3
     lakehouse.config = replace(right, gold=of_each_mode(counts, "max(action)", "action"))
     lakehouse.fill("gold")
     for name in lakehouse.config.gold:
@@ -70,7 +78,7 @@ def test_wrong_sql_names_its_table(lakehouse: Lakehouse) -> None:
 
 def of_each_mode(counts: GoldTable, measure: str, column: str) -> dict[str, GoldTable]:
     """A table in each output mode, with a column `n`."""
-    complete = otherwise(counts, measure={"n": measure})
+    complete = otherwise(counts, measure={"events": "count(*)", "n": measure})
     update = replace(complete, name="updated", output_mode="update")
     sql = Statement(Path("appended.sql"), f"select {column} as n from silver_event")
     append = replace(complete, name="appended", made=sql, output_mode="append")

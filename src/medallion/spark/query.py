@@ -65,9 +65,11 @@ class Run:
     is_to_restart: bool = False  # it has ended, and only has to be started again: no failure
     hangs_on: bool = False  # it could not be stopped, and no other one may run beside it
     is_settled: bool = False  # it has ended, and all that it did is on record
+    blame: Callable[[], str | None] = lambda: None  # the part of its SQL that fails at a row, told
     _begun: float = field(default_factory=time.monotonic)
     _is_stopped: bool = False
     _error: str | None = None  # what had stopped it before it was stopped on purpose
+    _told: str | None = None  # what has stopped it by itself
 
     @property
     def is_lost(self) -> bool:
@@ -172,8 +174,11 @@ class Run:
         if self.is_lost:
             return f"its thread in Spark has died of {fatal.cause(self.query)}"
         exception = self.query.exception()
-        if exception is None:
-            return None
+        if exception is not None and self._told is None:
+            self._told = self._tell(exception)
+        return self._told
+
+    def _tell(self, exception: Exception) -> str:
         failure = self.sink.failure if self.sink else None
         told = str(failure) if failure else one_line(str(exception))
         if _WORDLESS in told:
@@ -182,7 +187,10 @@ class Run:
         is_wanting = not failure and any(name in told for name in _NO_CAUSE)
         if is_wanting and (why := fatal.root_cause(self.query)) not in told:
             told += f" ({why})"
-        return remedies.explain(told, self.name)
+        known = remedies.explain(told, self.name)
+        if known != told or remedies.restart_note(told):
+            return known
+        return self.blame() or told
 
 
 def start(

@@ -1,11 +1,12 @@
-"""What the configuration says of a table of gold: by which definition it is made."""
+"""What the configuration says of a table of gold: by which definition it is made, and its parts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from medallion.config.model import Config, GoldTable, Join, Statement
+from medallion.config.model import Aggregate, Config, GoldTable, Join, Statement
 from medallion.layers.definition import refuse_changed
 from medallion.spark import checkpoints
 
@@ -45,3 +46,27 @@ def refuse_changed_definition(config: Config, table: GoldTable, then: Mapping[st
     # Spark's state knows measures, and the keys of a join, by their order.
     in_order = () if table.output_mode == "update" else ("measure", "on")
     refuse_changed(config, f"gold.{table.name}", then, definition_of(table), in_order)
+
+
+def parts_of(table: GoldTable) -> Mapping[str, GoldTable]:
+    """Tables of one part of its definition each, by what that is called in the configuration; one
+    that others are made with is before them.
+
+    A column `_rows` is in the place of those that are another part.
+    """
+    made, found = table.made, dict[str, Aggregate | Statement | Join]()
+    match made:
+        case Statement():
+            found[f"SQL ({made.file})"] = made
+        case Aggregate():
+            window = "session" if made.session else "window"
+            found[window] = replace(made, measure={"_rows": "count(*)"})
+            for column, sql in made.measure.items():
+                found[f"measure.{column}"] = replace(made, measure={column: sql})
+        case Join():
+            pairs = replace(made, columns={"_rows": "1"})
+            found["where"] = replace(pairs, kind="left", condition=None)
+            found["join"] = pairs
+            for column, sql in made.columns.items():
+                found[f"columns.{column}"] = replace(made, columns={column: sql})
+    return {what: replace(table, made=part) for what, part in found.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ from medallion.errors import ConfigError
 from medallion.lakehouse import tables
 from medallion.lakehouse.text import Say, counted
 from medallion.layers import recovery
+from medallion.layers.blame import NULL_THERE, Part, blamed
 from medallion.layers.definition import refuse_nondeterministic, refuse_unstreamable
 from medallion.layers.flow import Flow, ToJudge
 from medallion.layers.gold import statement
-from medallion.layers.gold.definition import definition_of, refuse_changed_definition
+from medallion.layers.gold.definition import definition_of, parts_of, refuse_changed_definition
 from medallion.layers.gold.transform import aggregate, has_place, joined
 from medallion.layers.gold.writer import Merge, refuse_unmergeable
 from medallion.spark import checkpoints, query, table_files
@@ -28,6 +30,10 @@ from medallion.spark.sink import Sink
 from medallion.spark.types import KINDS
 
 _NO_PLACE = "no place: "
+_MEND = (
+    f"have it {NULL_THERE}, or set such rows aside by a rule of silver, and rebuild that with "
+    "medallion refresh"
+)
 TOO_LATE = "medallion nightly, or refresh, makes the table anew"
 
 
@@ -81,6 +87,7 @@ class Gold(Flow):
         if mode == "complete":  # counted anew, it may be by another definition
             writer = writer.option("overwriteSchema", "true")
         self.run = query.start(writer, self.name, checkpoint, trigger, sink)
+        self.run.blame = self._blame
         return self.run
 
     def _refuse_changed(self, now: dict[str, Any]) -> None:
@@ -110,6 +117,33 @@ class Gold(Flow):
             if isinstance(self.table.made, Join):
                 rows = rows.observe(_NO_PLACE + source.name, _rows_without(source.event_time))
             found[source.name] = rows
+        return found
+
+    def _blame(self) -> str | None:
+        """The part of its SQL that fails at a row of the batch that was cut off, if one does.
+
+        What fails only beside rows of before (a sum, a pair of a join) is told as Spark does.
+        """
+        try:
+            return failing_part(self.spark, self.config, self.table, self._rows_cut_off())
+        except Exception:  # whatever it is, what has stopped the query is told all the same
+            return None
+
+    def _rows_cut_off(self) -> dict[str, DataFrame]:
+        """The rows of the batch that was cut off, by source; of a version that it has read in part,
+        all of them."""
+        batch, found = checkpoints.last_begun(self.checkpoint), dict[str, DataFrame]()
+        for source, table in zip(self.sources, self.read_from, strict=True):
+            start, end = (
+                checkpoints.delta_offset(self.checkpoint, number, table)
+                for number in (batch - 1, batch)
+            )
+            last = end.version - end.is_whole
+            if start.version == 0 or start.is_first:  # it begins with the table as it is
+                found[source.name] = table_files.rows_at(self.spark, table, last)
+            else:
+                rows = table_files.added_rows(self.spark, table, start.version, last)
+                found[source.name] = rows
         return found
 
     def settle(self, since: int) -> dict[str, Any]:
@@ -169,6 +203,15 @@ def made_of(
         case Aggregate() as made:
             (source,) = rows
             return aggregate(rows[source], times[source], made)
+
+
+def failing_part(
+    spark: SparkSession, config: Config, table: GoldTable, rows: Mapping[str, DataFrame]
+) -> str | None:
+    """The part of a table's definition that fails at one of these rows, in words; or None."""
+    make = partial(made_of, spark, config, rows=rows)
+    parts = (Part(f"its {what}", _MEND, make(part)) for what, part in parts_of(table).items())
+    return blamed(rows.values(), make(table), parts, "the table stays as it is")
 
 
 def _refuse_unlike(name: str, rows: Mapping[str, DataFrame], made: Join) -> None:

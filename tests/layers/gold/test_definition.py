@@ -1,0 +1,52 @@
+"""Tables of gold by their definitions: the part that fails at a row is found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from medallion.config.loader import load
+from medallion.config.model import Aggregate, GoldTable, Join
+from medallion.config.values import Duration
+from medallion.layers.gold.flow import failing_part
+from tests.support import PROJECT
+
+MINUTES = Duration.of("10 minutes")
+RIGHT = Join("left", {"device": "device"}, MINUTES, "action = 'x'", "x > 0", {"n": "1"})
+NUMBER = "int(action) = 1"
+COUNTS = Aggregate(("device",), {"n": "count(*)"}, MINUTES)
+NOW = 1_500_000_000_000_000
+# A window would begin before the first time that Spark can hold, a session end after the last one.
+OLDEST, NEWEST = 1 - 2**63, 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    ("made", "micros", "part"),
+    [
+        (RIGHT, NOW, None),
+        (replace(RIGHT, where=NUMBER), NOW, "where"),
+        (replace(RIGHT, condition=NUMBER), NOW, "join"),
+        (replace(RIGHT, columns={"n": "1", "m": NUMBER}), NOW, "columns.m"),
+        (COUNTS, NOW, None),
+        (replace(COUNTS, measure={"n": "count(*)", "m": f"count_if({NUMBER})"}), NOW, "measure.m"),
+        (replace(COUNTS, measure={"n": "sum(1 / 0)"}, window=None), NOW, "measure.n"),
+        (COUNTS, OLDEST, "window"),
+        (replace(COUNTS, session=MINUTES, window=None), NEWEST, "session"),
+    ],
+)
+def test_the_part_that_fails_is_named(
+    spark: SparkSession, made: Any, micros: int, part: str | None
+) -> None:
+    at = f"timestamp_micros({micros}) as"
+    rows = {
+        "event": spark.range(1).selectExpr(f"{at} event_at", "'a' as device", "'x' as action"),
+        "activity": spark.range(1).selectExpr(f"{at} recorded_at", "'a' as device", "1 as x"),
+    }
+    sources = tuple(rows) if isinstance(made, Join) else ("event",)
+    table = GoldTable("t", sources, made, "append")
+    some = {source: rows[source] for source in sources}
+    told = failing_part(spark, load({}, PROJECT), table, some)
+    assert (told or "its nothing fails").split()[1] == (part or "nothing")
