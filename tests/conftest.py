@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import secrets
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,6 +42,8 @@ SETTINGS = {
     "spark.sql.files.minPartitionNum": "1",
     "spark.databricks.delta.snapshotPartitions": "1",
 }
+
+NOBODY = 65534
 
 # PySpark takes a main module without a file for a doctest, and ends the process when it is imported
 # without PyArrow; pytest-xdist's workers have such a one.
@@ -107,6 +112,21 @@ def lakehouse(spark: SparkSession, tmp_path: Path) -> Lakehouse:
 def home(tmp_path: Path) -> Home:
     """A source's folders and ledger, without Spark."""
     return Home(tmp_path / "lakehouse")
+
+
+@pytest.fixture
+def nobodys() -> Iterator[Home]:
+    """A lakehouse of a user for whom permissions count, as they do not for root."""
+    if os.geteuid() != 0:
+        pytest.skip("takes root to become somebody else")
+    root = Path(tempfile.mkdtemp())
+    root.chmod(0o777)
+    os.seteuid(NOBODY)
+    try:
+        yield Home(root / "lakehouse")
+    finally:
+        os.seteuid(0)
+        shutil.rmtree(root)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.inspection import audit as module
 from medallion.inspection.audit import audit
+from medallion.inspection.overview import overview
 from medallion.lakehouse import lock, small_tables, specs
 from medallion.lakehouse.columns import OF_FILES
 from medallion.ops import topics
@@ -21,7 +22,7 @@ from medallion.ops.ledger import INGESTED, PENDING, REJECTED, VANISHED, Entry, L
 from medallion.ops.runs import Runs
 from medallion.ops.topics import Taken
 from medallion.sources.kinds import note_format, refuse_another_kind
-from tests.support import PROJECT, checkpoints
+from tests.support import PROJECT, checkpoints, runs
 from tests.support.home import Home
 
 
@@ -118,6 +119,49 @@ def test_a_table_that_cannot_be_read_hides_no_other_finding(home: Home) -> None:
     assert found.findings[0].startswith(f"bronze.activity: {home.layout.root}/bronze/activity/")
     assert found.findings[1] == "event: 0 lines were read, bronze has 3."
     assert found.balances["event"].bronze_rows == 3
+    assert not found.is_balanced
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "bronze/activity",
+        "bronze/activity/_delta_log",
+        "_checkpoints/silver.activity",
+        "ops/files",
+    ],
+)
+def test_what_may_not_be_read_hides_no_other_finding(place: str, nobodys: Home) -> None:
+    config = replace(load({}, PROJECT), layout=nobodys.layout)
+    for source, count in (("activity", 2), ("event", 3)):
+        rows(config, f"bronze.{source}", count, **OF_FILES)
+        runs.record(config, f"bronze.{source}", rows_in=count)
+        Ledger(config.layout, source).write(
+            [Entry(source, "a.json", 1, 5, 0, 0, INGESTED, batch=0, rows=count)]
+        )
+    checkpoints.done(config.layout, "silver.activity", 0, version=2)
+    runs.record(config, "silver.activity", duplicate_rows=2, last_batch=0)
+    assert audit(config).is_balanced
+    (config.layout.root / place).chmod(0)
+    found = audit(config)
+    (told,) = found.findings
+    assert f"{config.layout.root}/{place}" in told
+    assert told.endswith(": Permission denied.")
+    assert found.balances["event"].bronze_rows == 3
+    assert not found.is_balanced
+    assert overview(config).audit == found
+
+
+def test_a_record_that_cannot_be_read_is_a_finding(home: Home) -> None:
+    """Nothing can be balanced then, and what else there is to say is said."""
+    config = replace(load({}, PROJECT), layout=home.layout)
+    runs.record(config, "bronze.event")
+    newest = max((config.layout.table("ops.runs") / "_delta_log").glob("*.json"))
+    newest.write_text("{")
+    rows(config, "bronze.old", 1, n="long")
+    found = audit(config, everything=True)
+    assert found.findings[0].startswith(f"ops.runs: {newest} is damaged or cut short")
+    assert found.notes[0].startswith("bronze.old: the configuration has no source of that name")
     assert not found.is_balanced
 
 

@@ -155,13 +155,16 @@ def damage(config: Config, table: str) -> str:
     return f"{table}: {newest} is damaged or cut short"
 
 
-def test_a_damaged_table_is_told_of_the_queries_that_read_it(config: Config) -> None:
+def test_a_damaged_table_is_told_of_the_queries_that_read_or_write_it(config: Config) -> None:
     record(config, "silver.activity", rows_in=5)
     for table, count in (("bronze.activity", 3), ("bronze.event", 4)):
         add_rows(config, table, count)
     told = damage(config, "bronze.activity")
     found = {one.query: one for one in status(config)}
-    assert [name for name, one in found.items() if not one.is_known] == ["silver.activity"]
+    assert [n for n, one in found.items() if not one.is_known] == [*QUERIES[:1], "silver.activity"]
+    assert found["bronze.activity"].state == "unknown"
+    assert found["bronze.activity"].backlog, "files wait all the same"
+    assert str(found["bronze.activity"].error).startswith(told.partition(": ")[2])
     broken = found["silver.activity"]
     assert (broken.rows_in, broken.waiting_rows) == (5, None)
     assert str(broken.error).startswith(f"what waits is not known: {told}")
@@ -170,6 +173,33 @@ def test_a_damaged_table_is_told_of_the_queries_that_read_it(config: Config) -> 
     checkpoints.done(config.layout, "silver.event", 0, version=1)
     (offsets / "0").write_text("")
     assert not of(config, "silver.event").is_known
+
+
+@pytest.mark.parametrize(
+    ("place", "unknown"),
+    [
+        ("silver/activity", ["silver.activity", "gold.device_counts", "gold.device_totals"]),
+        ("gold/device_totals/_delta_log", ["gold.device_totals"]),
+        ("_checkpoints/silver.event", ["silver.event"]),
+        ("silver", ["silver.activity", "silver.event", *QUERIES[4:]]),
+        ("ops/runs", QUERIES),
+    ],
+)
+def test_what_may_not_be_read_is_told_of_those_that_it_is_of(
+    place: str, unknown: list[str], nobodys: Home
+) -> None:
+    config = replace(load({}, PROJECT), layout=nobodys.layout)
+    for table in ("silver.activity", "silver.event", "gold.device_totals"):
+        add_rows(config, table, 3)
+    record(config, "silver.event")
+    checkpoints.done(config.layout, "silver.event", 0, version=1)
+    with lock.hold(config.layout, ["silver"], "run silver"):
+        pass
+    (config.layout.root / place).chmod(0)
+    found = status(config)
+    assert [one.query for one in found if not one.is_known] == unknown
+    denied = [one.query for one in found if "Permission denied" in (one.error or "")]
+    assert denied == unknown
 
 
 def test_a_damaged_record_hides_no_backlog(home: Home, config: Config) -> None:

@@ -49,6 +49,20 @@ def rows(table: Path) -> object:
     return tables.select(table, "*")
 
 
+def test_a_log_that_may_not_be_read_is_named_as_that(nobodys: Home) -> None:
+    """Nobody is told to move a table away that is sound."""
+    table = nobodys.layout.table("gold.totals")
+    small_tables.append(table, TableSpec({"n": "long"}), [{"n": 1}])
+    newest = table / "_delta_log" / f"{1:020}.json"
+    newest.chmod(0)
+    with pytest.raises(MedallionError) as raised:
+        tables.version(table)
+    assert str(raised.value) == f"gold.totals: {newest}: Permission denied."
+    newest.parent.chmod(0)
+    with pytest.raises(PermissionError):  # and it is not taken for one that is not there
+        tables.exists(table)
+
+
 @pytest.mark.parametrize("kind", DAMAGES)
 def test_a_damaged_log_names_the_file_and_the_command(gold: Path, kind: str) -> None:
     name, damage = DAMAGES[kind]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from medallion.cli.render.terminal import document, pour, show, tell
 from medallion.config.model import Config
 from medallion.config.queries import layers_in_use
-from medallion.errors import MedallionError, UsageError
+from medallion.errors import FAULTS, UsageError, sentence
 from medallion.lakehouse.text import Say, counted
 from medallion.spark import signals
 
@@ -109,8 +109,8 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
         if waiting := ledger.read(config.layout, state=ledger.PENDING):
             files = counted(len(waiting), "file")
             told.append(f"{files} not taken in yet: medallion files --state pending")
-    except MedallionError as damaged:
-        report.add_error(str(damaged))
+    except FAULTS as fault:
+        report.add_error(sentence(fault))
     for line in told:
         _say(quiet)(line)
     report.seconds["all"] = time.monotonic() - started

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from medallion.config.model import Config
-from medallion.errors import MedallionError
+from medallion.errors import FAULTS, sentence
 from medallion.inspection import balance as accounting
 from medallion.inspection import recount
 from medallion.inspection.balance import Balance, Look
@@ -91,7 +91,7 @@ def audit(config: Config, everything: bool = False, say: Say = lambda _: None) -
         f"{name}: {who} is writing it, and its last batches are not on record yet: not judged."
         for name, who in sorted(unjudged.items())
     )
-    told = (tuple(findings), (*not_judged, *notes))
+    told = (tuple(dict.fromkeys(findings)), (*not_judged, *notes))
     return Audit(found, *told, tuple(sorted(unjudged)), tuple(look.unreadable))
 
 
@@ -136,10 +136,9 @@ def _by_writer(
 def _not_on_record(runs: Runs, written: Mapping[str, str], cut_off: list[str]) -> list[str]:
     """Findings about queries whose last batches are not on record, parted by `_by_writer`."""
     told = "a run was cut off before it was put on record; the next run settles it."
-    last = runs.standing.last
     return [f"{name}: {told}" for name in cut_off] + [
-        f"{name}: it has failed, and what it did last is not on record ({last[name].error}); "
-        f"{who} tries it again."
+        f"{name}: it has failed, and what it did last is not on record "
+        f"({runs.standing.last[name].error}); {who} tries it again."
         for name, who in written.items()
         if runs.has_failed(name)
     ]
@@ -149,8 +148,8 @@ def _half_done(config: Config) -> list[str]:
     """A refresh that was cut off while it put tables in the place of others."""
     try:
         plan = refresh_plan.read(config.layout)
-    except MedallionError as damaged:
-        return [str(damaged)]
+    except FAULTS as fault:
+        return [sentence(fault)]
     if not plan or not plan.built or lock.holder(config.layout, layer_of(plan.table)):
         return []
     return [f"{plan.table}: a refresh was cut off while it put it in place; the next run ends it."]
@@ -194,8 +193,8 @@ def _judge(config: Config, name: str, balance: Balance, everything: bool) -> Rec
             found = Recount(_unlike_the_ledger(config, name, balance))
         if losses := KINDS[source.format].losses(config, source):
             found.notes.append(f"{name}: {'; '.join(losses)}.")
-    except MedallionError as error:  # a table cannot be read, or is of a source of another kind
-        found = Recount([str(error)])
+    except FAULTS as fault:  # a table cannot be read, or is of a source of another kind
+        found = Recount([sentence(fault)])
     return replace(found, findings=[*(f"{name}: {f}" for f in balance.faults), *found.findings])
 
 

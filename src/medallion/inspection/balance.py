@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from medallion.config.model import Config, SourceConfig
 from medallion.config.queries import queries
-from medallion.errors import MedallionError
+from medallion.errors import FAULTS, sentence
 from medallion.lakehouse import tables
 from medallion.layers import recovery
 from medallion.ops import due
@@ -77,9 +77,9 @@ def look(config: Config, runs: Runs) -> Look:
         try:
             unsettled = _unsettled(alone, runs)
             found.balances[name] = _balance(alone, source, runs.standing)
-        except MedallionError as error:
-            if str(error) not in found.unreadable:  # the record is of all sources
-                found.unreadable.append(str(error))
+        except FAULTS as fault:
+            if sentence(fault) not in found.unreadable:  # the record is of all sources
+                found.unreadable.append(sentence(fault))
         else:
             found.unsettled.extend(unsettled)
     return found

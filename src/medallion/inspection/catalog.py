@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from medallion.config.model import Aggregate, Config
-from medallion.errors import MedallionError, UsageError
+from medallion.errors import FAULTS, UsageError, sentence
 from medallion.lakehouse import tables
 from medallion.ops import ledger
 from medallion.ops.ledger import Entry
@@ -72,6 +72,6 @@ def _first_rows(config: Config, table: str, most: int) -> FirstRows:
         columns = ", ".join(str(n + 1) for n in range(groups or 1))
         sql = f"select * from {table} order by {columns} limit {most}"
         return FirstRows(table, rows, engine.query(str(config.layout.root), sql))
-    except MedallionError as error:
-        why = f"{table}: {str(error).removeprefix(f'{table}: ')}"
+    except FAULTS as fault:
+        why = f"{table}: {sentence(fault).removeprefix(f'{table}: ')}"
         return FirstRows(table, 0, nothing, why)

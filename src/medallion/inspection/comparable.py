@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from medallion.config.model import Config
 from medallion.config.queries import Query, queries
-from medallion.errors import ConfigError, MedallionError
+from medallion.errors import FAULTS, ConfigError, sentence
 from medallion.lakehouse import tables
 from medallion.layers.gold.definition import definition_of
 from medallion.layers.gold.definition import refuse_changed_definition as refuse_changed_gold
@@ -43,7 +43,7 @@ def silver(config: Config, unjudged: Collection[str]) -> tuple[list[Comparable],
     runs, found, read = Runs(config.layout), Recount(), list[Comparable]()
     try:
         half_done = refresh_plan.left(config.layout)
-    except MedallionError:  # nobody knows, which is a finding of its own, as what is half done is
+    except FAULTS:  # nobody knows, which is a finding of its own, as what is half done is
         return read, found
     for query in queries(config, ["silver"]):
         name, checkpoint = query.name, config.layout.checkpoint(query.name)
@@ -59,8 +59,8 @@ def silver(config: Config, unjudged: Collection[str]) -> tuple[list[Comparable],
             else:
                 why = "what it has read of bronze is not all, or not on record yet"
                 found.notes.append(f"{name}: not compared, for {why}.")
-        except MedallionError as error:  # of one table, which hides nothing of the others'
-            found.findings.append(str(error))
+        except FAULTS as fault:
+            found.findings.append(sentence(fault))
     return read, found
 
 
@@ -68,8 +68,9 @@ def gold(config: Config) -> tuple[list[Comparable], Recount]:
     """The queries of gold that have read all of silver, and a note on each of the others."""
     runs, found, read = Runs(config.layout), Recount(), list[Comparable]()
     for query in queries(config, ["gold"]):
-        name, done = query.name, checkpoints.last_committed(config.layout.checkpoint(query.name))
+        name = query.name
         try:
+            done = checkpoints.last_committed(config.layout.checkpoint(name))
             if not tables.exists(config.layout.table(name)):
                 if done >= 0:
                     gone = "its table is gone: medallion run gold says more"
@@ -88,8 +89,8 @@ def gold(config: Config) -> tuple[list[Comparable], Recount]:
                 found.findings.append(f"{name}: not compared, for {failed}.")
             else:
                 found.notes.append(f"{name}: not compared, for it has not read all of silver yet.")
-        except MedallionError as error:  # of one table, which hides nothing of the others'
-            found.findings.append(str(error))
+        except FAULTS as fault:
+            found.findings.append(sentence(fault))
     return read, found
 
 

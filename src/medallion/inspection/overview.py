@@ -8,7 +8,7 @@ from functools import partial
 from typing import TypeVar
 
 from medallion.config.model import Config
-from medallion.errors import MedallionError
+from medallion.errors import FAULTS, sentence
 from medallion.inspection import catalog
 from medallion.inspection.audit import Audit, audit
 from medallion.inspection.catalog import FirstRows
@@ -72,8 +72,8 @@ def overview(config: Config) -> Overview:
     def asked(ask: Callable[[], _Found], otherwise: _Found) -> _Found:
         try:
             return ask()
-        except MedallionError as error:
-            unreadable.append(str(error))
+        except FAULTS as fault:
+            unreadable.append(sentence(fault))
             return otherwise
 
     return Overview(

@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from medallion.config.model import Config
-from medallion.errors import MedallionError
+from medallion.errors import FAULTS
 from medallion.inspection.comparable import Comparable
 from medallion.lakehouse.columns import FAILED_RULES, INGESTED_AT, OFFSET
 from medallion.lakehouse.text import counted
@@ -31,7 +31,7 @@ def compare(spark: SparkSession, config: Config, same: Comparable, found: Recoun
     name = same.query.source
     try:
         odd = _odd(spark, config, same).limit(_SHOWN).collect()
-    except (MedallionError, *SPARK_ERRORS) as error:  # such as a file, or a table, that is gone
+    except (*FAULTS, *SPARK_ERRORS) as error:  # such as a file, or a table, that is gone
         told = in_words(error)
         found.findings.append(f"silver.{name}: it cannot be held against bronze: {told}")
         return

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from medallion.config.model import Config, SourceConfig
 from medallion.config.queries import Query, queries
-from medallion.errors import MedallionError
-from medallion.lakehouse import clock, lock
+from medallion.errors import FAULTS, sentence
+from medallion.lakehouse import clock, lock, tables
 from medallion.ops import due, ledger, refresh_plan
 from medallion.ops.runs import FAILED, LastRun, Runs, Standing
 from medallion.sources import base
@@ -66,17 +66,17 @@ def _standing(config: Config) -> tuple[Standing, str | None]:
     """What is on record, or an empty record, and why it cannot be read."""
     try:
         return Runs(config.layout).standing, None
-    except MedallionError as damaged:
+    except FAULTS as fault:
         nothing = Standing({}, {}, {}, {}, {}, {}, {}, frozenset())
-        return nothing, f"what it did is not known: {damaged}"
+        return nothing, f"what it did is not known: {sentence(fault)}"
 
 
 def _left(config: Config) -> dict[str, str]:
     """What is told of the queries that a refresh has left; of a damaged plan, any but bronze's."""
     try:
         return dict.fromkeys(refresh_plan.left(config.layout), _LEFT)
-    except MedallionError as damaged:
-        return {query.name: str(damaged) for query in queries(config) if query.upstream}
+    except FAULTS as fault:
+        return {query.name: sentence(fault) for query in queries(config) if query.upstream}
 
 
 def _held(config: Config, standing: Standing) -> str | None:
@@ -92,23 +92,23 @@ def _more(*told: str | None) -> str | None:
 def _status(config: Config, query: Query, standing: Standing, held: str | None) -> QueryStatus:
     run, layout = standing.last.get(query.name), config.layout
     checkpoint = layout.checkpoint(query.name)
-    batch = checkpoints.last_committed(checkpoint)
     holder = lock.holder(layout, query.layer)
-    waiting, backlog, mark, error = None, None, None, run.error if run else None
+    batch, waiting, backlog, mark, error = -1, None, None, None, run.error if run else None
     try:
+        batch = checkpoints.last_committed(checkpoint)
         waiting = due.waiting_rows(config, query)
         if not query.upstream:
             busy = standing.last_busy.get(query.name)
             backlog = _backlog(config, config.sources[query.source], busy)
         mark = checkpoints.watermark(checkpoint, batch)
-    except MedallionError as unknown:  # a broker that does not answer, a table that is damaged
-        told = f"what waits is not known: {str(unknown).removeprefix(f'{query.name}: ')}"
-        error = _more(error, told)
-    if held and query.layer == "gold":
-        error = _more(error, held)
+    except FAULTS as fault:  # a broker that does not answer, a table that is damaged
+        told = sentence(fault).removeprefix(f"{query.name}: ")
+        error = _more(error, f"what waits is not known: {told}")
+    unreadable = _unreadable(config, query)
+    error = _more(error, unreadable, held if query.layer == "gold" else None)
     return QueryStatus(
         query=query.name,
-        state=_state(run, holder),
+        state=UNKNOWN if unreadable else _state(run, holder),
         last_batch=batch if batch >= 0 else None,
         last_run_at=clock.in_words(run.started_at) if run else None,
         rows_in=run.rows_in if run else None,
@@ -118,6 +118,16 @@ def _status(config: Config, query: Query, standing: Standing, held: str | None) 
         error=error,
         backlog=backlog,
     )
+
+
+def _unreadable(config: Config, query: Query) -> str:
+    """Why a table that it writes cannot be read; nothing where each can be."""
+    try:
+        for name in query.targets:
+            tables.version(config.layout.table(name))
+    except FAULTS as fault:
+        return sentence(fault).removeprefix(f"{query.name}: ")
+    return ""
 
 
 def _state(run: LastRun | None, holder: str | None) -> str:

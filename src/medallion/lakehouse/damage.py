@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from medallion.errors import MedallionError
+from medallion.errors import MedallionError, sentence
 from medallion.lakehouse import log
 
 _PARQUET = b"PAR1"  # the last bytes of every file of that format
@@ -18,8 +18,11 @@ def error_for(table: Path, error: Exception | None = None) -> MedallionError:
     Args:
         error: what its reader says, for damage that is not found here.
     """
-    file = next(_damaged(table), None)
     name = f"{table.parent.name}.{table.name}".removeprefix("_intake.")
+    try:
+        file = next(_damaged(table), None)
+    except OSError as refused:
+        return MedallionError(f"{name}: {sentence(refused)}")
     if file is not None:
         return MedallionError(f"{name}: {file} is damaged or cut short: {_advice(table)}")
     told = str(error).strip().splitlines()[0] if error and str(error).strip() else "no reason given"

@@ -110,7 +110,8 @@ def _is_there(file: IO[str], path: Path) -> bool:
 
 
 def holder(layout: Layout, layer: str) -> str | None:
-    """The command that writes a layer now, with its pid; None where nobody does."""
+    """The command that writes a layer now, with its pid; None where nobody does, or where that may
+    not be seen: mostly the layer's tables may not be, either, which is told of them."""
     path = layout.lock(layer)
     try:
         with path.open(encoding="utf-8") as file:
@@ -118,7 +119,7 @@ def holder(layout: Layout, layer: str) -> str | None:
             if _is_locked(file, _TO_LOOK):
                 return None
         found = _holder(path)
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionError):
         return None
     return found[0]
 

@@ -58,8 +58,10 @@ def exists(table: Path) -> bool:
 
     A commit is written under another name first, which ends otherwise.
     """
-    log = table / "_delta_log"
-    return log.is_dir() and any(f.suffix in (".json", ".parquet") for f in log.iterdir())
+    try:  # `is_dir` of some Pythons says of a log that may not be seen that there is none
+        return any(f.suffix in (".json", ".parquet") for f in (table / "_delta_log").iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def open_table(table: Path) -> DeltaTable:
@@ -94,7 +96,7 @@ def open_to_write(table: Path) -> DeltaTable:
         raise damage.error_for(table)
     try:
         return DeltaTable(table)
-    except DeltaError as error:
+    except (DeltaError, OSError) as error:
         raise damage.error_for(table, error) from error
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,23 +17,6 @@ from medallion.sources.files import archive
 from medallion.sources.files.walk import walk
 from medallion.sources.kinds import KINDS
 from tests.support.home import Home
-
-NOBODY = 65534
-
-
-@pytest.fixture
-def nobodys() -> Iterator[Home]:
-    """A lakehouse of a user for whom permissions count, as they do not for root."""
-    if os.geteuid() != 0:
-        pytest.skip("takes root to become somebody else")
-    root = Path(tempfile.mkdtemp())
-    root.chmod(0o777)
-    os.seteuid(NOBODY)
-    try:
-        yield Home(root / "lakehouse")
-    finally:
-        os.seteuid(0)
-        shutil.rmtree(root)
 
 
 class Trouble:
