@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from medallion.ops.ledger import ARCHIVED
-from medallion.sources.files import archive
+from medallion.lakehouse import small_tables, specs
+from medallion.lakehouse.columns import CORRUPT, OF_FILES, RESCUED, SOURCE_FILE, SOURCE_MODIFIED_AT
+from medallion.ops.ledger import ARCHIVED, REPLACED
+from medallion.sources.files import archive, ledger_repair
 from medallion.sources.files.recount import recount
 from tests.support.home import Home, aged
 
@@ -27,6 +31,17 @@ def leave(home: Home, name: str, text: str = "{}\n", age: float = 3600) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
     return aged(file, age)
+
+
+def write_bronze(home: Home, files: Mapping[tuple[str, int], tuple[int, int]]) -> None:
+    """The rows of each version of a file: its time, and how many there are."""
+    spec = specs.TableSpec({**OF_FILES, CORRUPT: "string", RESCUED: "string"})
+    rows = [
+        {SOURCE_FILE: home.path(name), SOURCE_MODIFIED_AT: at}
+        for (name, _), (at, count) in files.items()
+        for _ in range(count)
+    ]
+    small_tables.append(home.layout.table("bronze.activity"), spec, rows)
 
 
 def unknown(home: Home) -> list[str]:
@@ -76,6 +91,63 @@ def test_a_file_that_has_come_once_more_since_is_not_taken_in_twice(home: Home) 
     take_in(home, "a.json", '{"x": 1}\n')
     assert home.ledger()["a.json", 1].moved_to == "archive/activity/2~a.json"
     assert unknown(home) == []
+
+
+@pytest.mark.parametrize("is_intake_there", [True, False])
+def test_an_archive_without_its_times_beside_a_ledger_that_is_gone(
+    is_intake_there: bool, home: Home
+) -> None:
+    """As after `cp -r`, which keeps none: each file is known by its size, or by its rows, and
+    nobody is told to land one again; of one name the oldest was archived first."""
+    home.change(allow_overwrites=True)
+    files = {
+        ("a.json", 1): ('{"x": 1}\n', "archive/activity/a.json"),
+        ("b.json", 1): ('{"x": 1}\n{"x": 2}\n', "archive/activity/b.json"),
+        ("b.json", 2): ('{"x": 3}\n{"x": 4}\n', "archive/activity/2~b.json"),
+    }
+    for age, ((name, _), (text, _)) in zip((9000, 8000, 7000), files.items(), strict=True):
+        take_in(home, name, text, age)
+    old = home.ledger()
+    assert {key: entry.moved_to for key, entry in old.items()} == {
+        key: place for key, (_, place) in files.items()
+    }
+    bronze = {key: (old[key].modified_at, text.count("\n")) for key, (text, _) in files.items()}
+    write_bronze(home, bronze)
+    shutil.rmtree(home.layout.table("ops.files"))
+    if not is_intake_there:
+        shutil.rmtree(home.layout.intake("activity"))
+    for number, (_, place) in enumerate(files.values()):
+        aged(home.layout.root / place, 100 + number)
+    findings = recount(home.config, home.source).findings
+    assert len(findings) == len(files)
+    assert all("which the ledger does not have as taken in" in finding for finding in findings)
+
+    ledger_repair.make_whole(home.layout, home.source, home.discovery().ledger, 0)
+    whole = home.ledger()
+    assert {key: (e.state, e.moved_to, e.size, e.rows) for key, e in whole.items()} == {
+        key: (ARCHIVED if key != ("b.json", 1) else REPLACED, place, len(text), bronze[key][1])
+        for key, (text, place) in files.items()
+    }
+    assert recount(home.config, home.source).findings == []
+    home.land("a.json", files["a.json", 1][0])  # its sender brings it once more
+    assert home.poll() == 0
+
+
+def test_what_is_left_of_a_file_whose_rows_are_there_is_not_to_land_again(home: Home) -> None:
+    """It would be taken in as another one, where that is allowed, and some rows be double."""
+    take_in(home, "a.json", '{"x": 1}\n{"x": 2}\n')
+    write_bronze(home, {("a.json", 1): (home.ledger()["a.json", 1].modified_at, 2)})
+    shutil.rmtree(home.layout.table("ops.files"))
+    leave(home, "archive/activity/a.json", '{"x": 1}\n')
+    for is_whole in (False, True):
+        found = recount(home.config, home.source).findings
+        told = "activity: archive/activity/a.json lies there, and may be landing/activity/a.json, "
+        assert [line for line in found if "lies there" in line] == [
+            f"{told}changed: of that bronze has 2 rows, and it is not there any more. Leave it; if "
+            "it has other rows, move it to landing/activity by a name of its own."
+        ]
+        assert any("was taken in, and" in line for line in found) == is_whole
+        ledger_repair.make_whole(home.layout, home.source, home.discovery().ledger, 0)
 
 
 def test_a_file_is_known_by_all_of_its_path(home: Home) -> None:

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import operator
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from medallion.config.model import SourceConfig
 from medallion.lakehouse import tables
 from medallion.lakehouse.columns import ROW_COUNTS, SOURCE_FILE, SOURCE_MODIFIED_AT
 from medallion.lakehouse.layout import Layout
 from medallion.ops.ledger import PENDING, REPLACED, TAKEN, Entry, Ledger
 from medallion.sources.files.listing import stat
+from medallion.sources.files.put_away import found_again, put_away
 
 Key = tuple[str, int]  # a file's path and its modification time: one version of a file
 Rows = tuple[int, ...]  # of a file: all, those that are corrupt, those that hold rescued fields
@@ -43,22 +45,27 @@ def rows_in_ledger(entries: Iterable[Entry]) -> int:
     return sum(entry.rows or 0 for entry in entries if entry.state in TAKEN)
 
 
-def make_whole(layout: Layout, ledger: Ledger, batch: int) -> None:
+def make_whole(layout: Layout, source: SourceConfig, ledger: Ledger, batch: int) -> None:
     """Enter the files that bronze has rows of and the ledger does not have, as those of a batch
-    that has ended: which one it was, nobody knows any more."""
-    if not is_short(layout, ledger):
-        return
+    that has ended: which one it was, nobody knows any more. And where those lie that were archived
+    before, whoever has entered them."""
+    if is_short(layout, ledger):
+        entries = lacking(layout, ledger, in_bronze(layout, source.name), batch)
+        ledger.write(entries)
+        older = (old for entry in entries if (old := ledger.before(entry)))
+        ledger.write(replace(old, state=REPLACED) for old in older)
+    ledger.write(found_again(layout, source, ledger.every(), put_away(layout, source)))
+
+
+def lacking(
+    layout: Layout, ledger: Ledger, in_bronze: Mapping[Key, Rows], batch: int
+) -> list[Entry]:
+    """The rows that the ledger does not have of files that bronze has, as those of a batch."""
     known = _taken(ledger)
-    versions = _Versions(layout, ledger)
-    found = sorted(in_bronze(layout, ledger.source).items(), key=lambda each: each[0][::-1])
-    entries = [
-        versions.of(key).taken_in(batch, *missing)
-        for key, rows in found
-        if (missing := tuple(map(operator.sub, rows, known[key])))[0] > 0
-    ]
-    ledger.write(entries)
-    older = (old for entry in entries if (old := ledger.before(entry)))
-    ledger.write(replace(old, state=REPLACED) for old in older)
+    apart = {key: tuple(map(operator.sub, rows, known[key])) for key, rows in in_bronze.items()}
+    found = sorted((key for key, rows in apart.items() if rows[0] > 0), key=lambda key: key[::-1])
+    versions = _Versions(layout, ledger) if found else None
+    return [versions.of(key).taken_in(batch, *apart[key]) for key in found if versions]
 
 
 def _taken(ledger: Ledger) -> dict[Key, Rows]:

@@ -18,22 +18,33 @@ from medallion.lakehouse.text import counted
 from medallion.ops import ledger
 from medallion.ops.ledger import INGESTED, REJECTED, TAKEN, UNREADABLE, Entry, File
 from medallion.sources.base import Recount
+from medallion.sources.files import ledger_repair
 from medallion.sources.files.codecs import FAULTS
 from medallion.sources.files.ledger_repair import Key, in_bronze
 from medallion.sources.files.line_counts import rows_of
-from medallion.sources.files.listing import below_folder, stat, without_number
-from medallion.sources.files.walk import is_hidden
+from medallion.sources.files.put_away import (
+    found_again,
+    is_lost,
+    landed_below,
+    names_before,
+    put_away,
+)
 
 
 def recount(config: Config, source: SourceConfig) -> Recount:
     """Count the rows of the files of a source, and those in bronze; name the files that differ."""
-    layout, put_away = config.layout, _put_away(config, source)  # before the ledger is asked
-    entries = ledger.read(layout, source.name)
-    bronze = {key: rows[0] for key, rows in in_bronze(layout, source.name).items()}
+    layout = config.layout
+    files = list(put_away(layout, source))  # before the ledger is asked
+    book, rows = ledger.Ledger(layout, source.name), in_bronze(layout, source.name)
+    entries, bronze = book.every(), {key: counts[0] for key, counts in rows.items()}
+    # As the next run enters it, where the ledger is gone, or an older copy.
+    more = ledger_repair.lacking(layout, book, rows, 0)
+    found = {(e.path, e.version): e for e in found_again(layout, source, [*entries, *more], files)}
+    entries, more = ([found.get((e.path, e.version), e) for e in each] for each in (entries, more))
     newest = ledger.newest(entries)
     findings, unread = _differing(config, source, entries, newest, bronze)
     findings += _gone_from_rejected(layout, entries, newest)
-    findings += _unknown(layout, source, entries, bronze, put_away)
+    findings += _unknown(layout, source, [*entries, *more], bronze, files)
     told = f"{unread:,} files are deleted or overwritten, and cannot be counted again: the "
     notes = [f"{source.name}: {told}ledger's figures stand for them."] if unread else []
     return Recount([f"{source.name}: {finding}" for finding in findings], notes)
@@ -104,52 +115,52 @@ def _gone_from_rejected(
     ]
 
 
-def _put_away(config: Config, source: SourceConfig) -> list[File]:
-    """What lies in `archive/` and `rejected/` of a source, but for the reasons."""
-    layout = config.layout
-    found = []
-    for top in (layout.archive(source.name), layout.rejected(source.name)):
-        for folder, below, names in os.walk(top):
-            below[:] = sorted(name for name in below if not is_hidden(name))
-            paths = (Path(folder, name) for name in sorted(names) if not is_hidden(name))
-            there = (stat(layout, layout.relative(p)) for p in paths if not layout.is_reason(p))
-            found += [file for file in there if file]
-    return found
-
-
 def _unknown(
     layout: Layout,
     source: SourceConfig,
     entries: list[Entry],
     bronze: Collection[Key],
-    put_away: list[File],
+    files: list[File],
 ) -> list[str]:
     """Files in `archive/` and `rejected/` that no table knows: they were put away after the copies
     of the tables were made that somebody has put back.
 
     Left out are files whose rows are in bronze, though the ledger does not say that they lie here;
     and files that have landed once more since, for they would be taken in twice. The others are to
-    go where they landed: there paths and bytes are compared, and none is taken in twice.
+    go where they landed: there paths and bytes are compared, and none is taken in twice. But one
+    that may be what is left of a file whose rows are there, and which itself is not, goes nowhere.
     """
     places = {path for path, _ in bronze} | {p for e in entries for p in (e.path, e.moved_to) if p}
     moving = {(e.path, e.modified_at) for e in entries if e.state in (INGESTED, UNREADABLE)}
-    times = {(_landed_below(layout, source, path), at) for path, at in (*bronze, *moving)}
+    times = {(landed_below(layout, source, path), at) for path, at in (*bronze, *moving)}
     copies: dict[Path, list[Path]] = defaultdict(list)
+    lost: dict[Path, Entry] = {}
     for entry in (entry for entry in entries if entry.state in TAKEN):
-        place = layout.root / (entry.moved_to or entry.path)
-        copies[_landed_below(layout, source, entry.path)].append(place)
+        below = landed_below(layout, source, entry.path)
+        copies[below].append(layout.root / (entry.moved_to or entry.path))
+        if is_lost(layout, entry):
+            lost[below] = entry
     found = []
-    for file in sorted(put_away, key=lambda file: file.modified_at):  # as they came
-        below = _names_before(layout, source, file)
-        landed = next((each for each in below if fits(each.name, source.pattern)), None)
+    for file in sorted(files, key=lambda file: file.modified_at):  # as they came
+        names = names_before(layout, source, file)
+        landed = next((each for each in names if fits(each.name, source.pattern)), None)
         is_known = file.path in places or any(
             (each, file.modified_at) in times or _is_one_of(layout.root / file.path, copies[each])
-            for each in below
+            for each in names
         )
-        if landed and not is_known:
+        if is_known or not landed:
+            continue
+        if other := next((lost[each] for each in names if each in lost), None):
+            told = (
+                f"may be {other.path}, changed: of that bronze has "
+                f"{counted(other.rows or 0, 'row')}, and it is not there any more. Leave it; if it "
+                f"has other rows, move it to {layout.relative(layout.landing(source.name))} by a "
+                "name of its own."
+            )
+        else:
             to = " or ".join(layout.relative(place / landed) for place in source.places(layout))
             told = f"no table has it: move it (mv -n) to {to}, from where it is taken in."
-            found.append(f"{file.path} lies there, and {told}")
+        found.append(f"{file.path} lies there, and {told}")
     return found
 
 
@@ -159,16 +170,3 @@ def _is_one_of(file: Path, others: Iterable[Path]) -> bool:
             if storage.have_same_bytes(file, other):
                 return True
     return False
-
-
-def _landed_below(layout: Layout, source: SourceConfig, path: str) -> Path:
-    """Where a file landed below its folder; its name alone, where that is none of the source's."""
-    return below_folder(layout, source, layout.root / path) or Path(Path(path).name)
-
-
-def _names_before(layout: Layout, source: SourceConfig, file: File) -> tuple[Path, Path]:
-    """Where a file that was put away can have landed: the number may be one that it was given."""
-    tops = (layout.archive(source.name), layout.rejected(source.name))
-    path = layout.root / file.path
-    below = next(path.relative_to(top) for top in tops if path.is_relative_to(top))
-    return without_number(below), below

@@ -111,7 +111,7 @@ class FileSource:
     def make_whole(self, batch: int) -> None:
         """Enter the files that bronze has rows of, and the ledger does not have."""
         with self.ledger_lock:
-            ledger_repair.make_whole(self.config.layout, self.ledger, batch)
+            ledger_repair.make_whole(self.config.layout, self.settings, self.ledger, batch)
 
     def can_go_on(self, checkpoint: Path) -> bool:
         """Unless what was handed over is less than it has read."""
