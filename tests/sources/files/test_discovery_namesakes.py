@@ -22,16 +22,27 @@ def test_another_file_of_a_known_name_is_refused_once(home: Home) -> None:
 
 def test_a_copy_that_did_not_keep_its_time_is_told_as_what_it_may_be(home: Home) -> None:
     """As of a lakehouse copied by `cp -r`, where files stay in landing: nobody has their bytes."""
-    file = home.land("a.json", age=20)
+    names = [f"{number:02}.json" for number in range(25)]
+    files = [home.land(name, age=20) for name in names]
     home.poll()
-    home.take_in("a.json")
-    aged(file, 10)
+    home.take_in(*names)
+    for file in files:
+        aged(file, 10)
     assert [home.poll(), home.poll()] == [0, 0]
-    assert home.states() == {("a.json", 1): INGESTED, ("a.json", 2): REJECTED}
-    (said,) = home.said
-    assert "a copy of it that did not keep the time may stay" in said
+    assert home.states() == {
+        (name, version): state
+        for name in names
+        for version, state in ((1, INGESTED), (2, REJECTED))
+    }
+    *said, more = home.said
+    assert [line.split()[1] for line in said] == [f"{home.path(name)}:" for name in names[:20]]
+    why = "if it is that file, copied without its time (by cp -r, say, and not cp -a), it may stay"
+    assert all(why in line for line in said)
+    assert (
+        more == "  activity: and 5 more rejected, for the same (medallion files --state rejected)"
+    )
     home.change(allow_overwrites=True)
-    assert [home.poll(), home.poll()] == [1, 0]
+    assert [home.poll(), home.poll()] == [25, 0]
 
 
 def test_it_is_refused_again_when_it_changes_once_more(home: Home) -> None:

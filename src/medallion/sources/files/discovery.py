@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from medallion.sources.files.moving import PRIVATE, put_back
 from medallion.sources.files.requests import Request
 from medallion.sources.files.versions import HIDDEN, Versions, is_to_hand_over
 
+_SHOWN = 20
 _GONE = "gone before it was taken in"
 _LISTED = "a folder that can be listed again; where it is a backfill's, ask for that again"
 _PASSED_OVER = "not there any more under this name, by which it was not to be taken in"
@@ -68,13 +70,18 @@ class Discovery:
         return waiting
 
     def _changed(self, entries: Iterable[Entry]) -> list[Entry]:
-        """The rows that the ledger does not have like this yet; of each its reason is told."""
+        """The rows that the ledger does not have like this yet; of each its reason is told, unless
+        many have the same, as in a lakehouse that was copied without the files' times."""
         changed = [entry for entry in entries if self.ledger.newest(entry.path) != entry]
-        for entry in changed:
-            if entry.why:
-                self._say(
-                    f"  {self._source.name}: {visible(entry.path)}: {entry.state}: {entry.why}"
-                )
+        source, alike = self._source.name, Counter[tuple[str, str]]()
+        for entry in (entry for entry in changed if entry.why):
+            alike[entry.state, str(entry.why)] += 1
+            if alike[entry.state, str(entry.why)] <= _SHOWN:
+                self._say(f"  {source}: {visible(entry.path)}: {entry.state}: {entry.why}")
+        for (state, _), files in alike.items():
+            if files > _SHOWN:
+                told = f"and {files - _SHOWN:,} more {state}, for the same"
+                self._say(f"  {source}: {told} (medallion files --state {state})")
         return changed
 
     def _close(self, asked: Iterable[Request]) -> None:
