@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -122,6 +123,57 @@ def test_a_table_that_cannot_be_read_hides_no_other_finding(home: Home) -> None:
     assert not found.is_balanced
 
 
+def balanced(home: Home) -> Config:
+    """Two rows of activity, of which silver and quarantine have one each, and three of event."""
+    config = replace(load({}, PROJECT), layout=home.layout)
+    for source, count in (("activity", 2), ("event", 3)):
+        rows(config, f"bronze.{source}", count, **OF_FILES)
+        runs.record(config, f"bronze.{source}", rows_in=count)
+        Ledger(config.layout, source).write(
+            [Entry(source, "a.json", 1, 5, 0, 0, INGESTED, batch=0, rows=count)]
+        )
+    for layer in ("silver", "quarantine"):
+        rows(config, f"{layer}.activity", 1, n="long")
+    checkpoints.done(config.layout, "silver.activity", 0, version=2)
+    runs.record(config, "silver.activity", last_batch=0)
+    assert audit(config).is_balanced
+    return config
+
+
+@pytest.mark.parametrize("layer", ["bronze", "silver", "quarantine"])
+@pytest.mark.parametrize("is_cut", [True, False])
+def test_rows_that_only_the_log_has_are_not_balanced(layer: str, is_cut: bool, home: Home) -> None:
+    """As of a file that somebody has removed, or a copy that ended too soon."""
+    config = balanced(home)
+    table = config.layout.table(f"{layer}.activity")
+    (file,) = table.glob("*.parquet")
+    if is_cut:
+        file.write_bytes(file.read_bytes()[:-9])
+    else:
+        file.unlink()
+    found = audit(config)
+    (told,) = found.findings
+    gone = f"1 data file gone, or cut short, such as {file.name}"
+    again = f", or move {table} away and run medallion refresh silver.activity"
+    assert told == (
+        f"{layer}.activity: the table at {table} cannot be read ({gone}): put its files back from "
+        f"a copy{again if layer != 'bronze' else ''}."
+    )
+    assert not found.is_balanced
+    assert found.balances["event"].bronze_rows == 3
+
+
+def test_rows_are_counted_where_the_log_has_no_counts(home: Home) -> None:
+    """Of a file without a count Delta's own readers say that it has no row."""
+    config = balanced(home)
+    newest = config.layout.table("silver.activity") / "_delta_log" / f"{1:020}.json"
+    actions = [json.loads(line) for line in newest.read_text(encoding="utf-8").splitlines()]
+    for action in actions:
+        action.get("add", {}).pop("stats", None)
+    newest.write_text("".join(f"{json.dumps(action)}\n" for action in actions), encoding="utf-8")
+    assert audit(config).is_balanced
+
+
 @pytest.mark.parametrize(
     "place",
     [
@@ -132,16 +184,7 @@ def test_a_table_that_cannot_be_read_hides_no_other_finding(home: Home) -> None:
     ],
 )
 def test_what_may_not_be_read_hides_no_other_finding(place: str, nobodys: Home) -> None:
-    config = replace(load({}, PROJECT), layout=nobodys.layout)
-    for source, count in (("activity", 2), ("event", 3)):
-        rows(config, f"bronze.{source}", count, **OF_FILES)
-        runs.record(config, f"bronze.{source}", rows_in=count)
-        Ledger(config.layout, source).write(
-            [Entry(source, "a.json", 1, 5, 0, 0, INGESTED, batch=0, rows=count)]
-        )
-    checkpoints.done(config.layout, "silver.activity", 0, version=2)
-    runs.record(config, "silver.activity", duplicate_rows=2, last_batch=0)
-    assert audit(config).is_balanced
+    config = balanced(nobodys)
     (config.layout.root / place).chmod(0)
     found = audit(config)
     (told,) = found.findings

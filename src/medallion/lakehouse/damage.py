@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from medallion.errors import MedallionError, sentence
 from medallion.lakehouse import log
+from medallion.lakehouse.text import counted
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
 
 _PARQUET = b"PAR1"  # the last bytes of every file of that format
 
@@ -30,6 +37,24 @@ def error_for(table: Path, error: Exception | None = None) -> MedallionError:
         f"{name}: the table at {table} cannot be read ({told}): put its files back from a copy"
         f"{f', or {again}' if (again := _rebuilt(table)) else ''}."
     )
+
+
+def why_incomplete(table: Path, delta: DeltaTable) -> str | None:
+    """What to say of a table whose data files are not all as its log has them, which nobody sees
+    who goes by the log; None where they are."""
+    files = delta.get_add_actions()
+    paths, sizes = (files.column(name).to_pylist() for name in ("path", "size_bytes"))
+    lost = [p for p, size in zip(paths, sizes, strict=True) if _size(table / unquote(p)) != size]
+    if not lost:
+        return None
+    told = f"{counted(len(lost), 'data file')} gone, or cut short, such as {min(lost)}"
+    return str(error_for(table, OSError(told)))
+
+
+def _size(file: Path) -> int | None:
+    with suppress(FileNotFoundError):
+        return file.stat().st_size
+    return None
 
 
 def is_cut_off(table: Path) -> bool:

@@ -58,10 +58,9 @@ def exists(table: Path) -> bool:
 
     A commit is written under another name first, which ends otherwise.
     """
-    try:  # `is_dir` of some Pythons says of a log that may not be seen that there is none
+    with suppress(FileNotFoundError, NotADirectoryError):  # a log that may not be seen is one
         return any(f.suffix in (".json", ".parquet") for f in (table / "_delta_log").iterdir())
-    except (FileNotFoundError, NotADirectoryError):
-        return False
+    return False
 
 
 def open_table(table: Path) -> DeltaTable:
@@ -161,11 +160,8 @@ def select(
 def select_added(
     table: Path, version: int | None, what: str, rest: str = ""
 ) -> list[tuple[Any, ...]]:
-    """The same of the rows alone that one version added; none of no version.
-
-    Raises:
-        FileNotFoundError: the table's log does not have that version any more.
-    """
+    """The same of the rows alone that one version added; none of no version; FileNotFoundError
+    where the table's log does not have that version any more."""
     files = [] if version is None else log.added_files(table, version, version)
     return select(table, what, rest, "added", files=files) if files else []
 
@@ -200,10 +196,9 @@ def _answered(engine: QueryBuilder, sql: Iterable[str], table: Path) -> list[tup
 
 def forget_empty(table: Path, schema: str) -> None:
     """Remove a table that has no rows and other columns: its query was refused after all."""
-    if exists(table) and not row_count(table):
-        delta = open_table(table)
-        if _types(delta.schema().to_json()) != _types(schema):
-            shutil.rmtree(table)
+    is_empty = exists(table) and not row_count(table)
+    if is_empty and _types(open_table(table).schema().to_json()) != _types(schema):
+        shutil.rmtree(table)
 
 
 def _types(schema: str) -> dict[str, Any]:
@@ -211,8 +206,14 @@ def _types(schema: str) -> dict[str, Any]:
 
 
 def row_count(table: Path) -> int:
-    """Rows of a table, 0 where there is none, from its files' footers' counts in the log."""
-    return int(open_table(table).count()) if exists(table) else 0
+    """Rows of a table, 0 where there is none: by the counts of its files in the log, unless other
+    writers have left some out, or deleted rows by marking them in files of their own."""
+    if not exists(table):
+        return 0
+    delta = open_table(table)
+    counts = delta.get_add_actions().column("num_records").to_pylist()
+    is_marked = "deletionVectors" in (delta.protocol().reader_features or ())
+    return int(select(table, "count(*)")[0][0] if is_marked or None in counts else sum(counts))
 
 
 def columns(table: Path) -> set[str]:
