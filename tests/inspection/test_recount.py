@@ -156,6 +156,16 @@ def test_a_row_deleted_from_bronze(config: Config) -> None:
     assert told(found, "activity/1.json has 502 lines, 502 rows in the ledger and 501 in bronze")
 
 
+def test_a_row_deleted_by_a_mark_beside_its_file(config: Config, spark: Any) -> None:
+    """The log goes on to count it: 502 rows of bronze are 500 of silver, one broken, one double."""
+    silver = f"delta.`{config.layout.table('silver.activity')}`"
+    marks = "'delta.enableDeletionVectors' = 'true'"
+    spark.sql(f"alter table {silver} set tblproperties ({marks})")
+    spark.sql(f"delete from {silver} where user_id = 7")
+    assert list(config.layout.table("silver.activity").glob("deletion_vector_*.bin"))
+    assert told(audit(config), "bronze has 502 rows, but silver", "make 501.")
+
+
 def test_a_bronze_commit_written_twice(config: Config) -> None:
     assert add_again(config, "bronze.event") == 1
     found = audit(config, everything=True)
@@ -338,13 +348,20 @@ def test_gold_that_has_not_read_all_of_silver_is_not_compared(with_gold: Config)
 
 
 def test_gold_whose_data_cannot_be_read_is_told_and_hides_no_other(with_gold: Config) -> None:
-    (file,) = with_gold.layout.table("gold.device_totals").glob("*.parquet")
-    file.write_bytes(file.read_bytes()[:-1])
+    cut, gone = (
+        next(with_gold.layout.table(f"gold.{name}").glob("*.parquet"))
+        for name in ("device_totals", "action_counts")
+    )
+    cut.write_bytes(cut.read_bytes()[:-1])
+    gone.unlink()
     table(with_gold, "gold.all_events").update({"n": "n + 1"})
-    gold = {name: with_gold.gold[name] for name in ("device_totals", "all_events")}
-    unreadable, differing = audit(replace(with_gold, gold=gold), everything=True).findings
-    assert unreadable.startswith("gold.device_totals: it cannot be compared: ")
-    assert file.name in unreadable
+    names = ("device_totals", "action_counts", "all_events")
+    gold = {name: with_gold.gold[name] for name in names}
+    *unreadable, differing = audit(replace(with_gold, gold=gold), everything=True).findings
+    for told, name, file in zip(unreadable, names, (cut, gone), strict=False):
+        assert told.startswith(f"gold.{name}: it cannot be compared: ")
+        assert file.name in told
+    assert len(unreadable) == 2
     assert differing == ALL_DIFFERS
 
 

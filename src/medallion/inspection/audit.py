@@ -12,7 +12,7 @@ from medallion.errors import FAULTS, sentence
 from medallion.inspection import balance as accounting
 from medallion.inspection import recount
 from medallion.inspection.balance import Balance, Look
-from medallion.lakehouse import damage, lock, tables
+from medallion.lakehouse import lock
 from medallion.lakehouse.layout import layer_of
 from medallion.lakehouse.text import Say
 from medallion.ops import refresh_plan
@@ -21,7 +21,6 @@ from medallion.sources.base import Recount
 from medallion.sources.files.unread import unread
 from medallion.sources.kinds import KINDS, refuse_another_kind
 
-_BALANCED = ("bronze", "silver", "quarantine")
 PATIENCE = 35.0  # seconds; a stream settles every 30
 
 
@@ -186,11 +185,7 @@ def _judge_at_rest(
 
 def _judge(config: Config, name: str, balance: Balance, everything: bool) -> Recount:
     source = config.sources[name]
-    there = [config.layout.table(f"{layer}.{name}") for layer in _BALANCED]
-    gone: list[str] = []
     try:
-        opened = {table: tables.open_table(table) for table in filter(tables.exists, there)}
-        gone += filter(None, (damage.why_incomplete(*each) for each in opened.items()))
         refuse_another_kind(config, source)
         if everything or not balance.is_balanced:
             found = recount.recount(config, source)
@@ -200,8 +195,7 @@ def _judge(config: Config, name: str, balance: Balance, everything: bool) -> Rec
             found.notes.append(f"{name}: {'; '.join(losses)}.")
     except FAULTS as fault:  # a table cannot be read, or is of a source of another kind
         found = Recount([sentence(fault)])
-    faults = (f"{name}: {fault}" for fault in balance.faults)
-    return replace(found, findings=[*faults, *gone, *found.findings])
+    return replace(found, findings=[*(f"{name}: {f}" for f in balance.faults), *found.findings])
 
 
 def _unlike_the_ledger(config: Config, name: str, balance: Balance) -> list[str]:

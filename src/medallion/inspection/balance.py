@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from medallion.config.model import Config, SourceConfig
 from medallion.config.queries import queries
 from medallion.errors import FAULTS, sentence
-from medallion.lakehouse import tables
+from medallion.lakehouse import damage, tables
 from medallion.layers import recovery
 from medallion.ops import due
 from medallion.ops.runs import Runs, Standing
@@ -96,13 +97,20 @@ def _balance(config: Config, source: SourceConfig, standing: Standing) -> Balanc
     (silver,) = queries(config, ["silver"])
     return Balance(
         landed_lines=standing.sums_of(f"bronze.{source.name}").rows_in,
-        bronze_rows=tables.row_count(layout.table(f"bronze.{source.name}")),
-        silver_rows=tables.row_count(layout.table(f"silver.{source.name}")),
-        quarantined_rows=tables.row_count(layout.table(f"quarantine.{source.name}")),
+        bronze_rows=_rows(layout.table(f"bronze.{source.name}")),
+        silver_rows=_rows(layout.table(f"silver.{source.name}")),
+        quarantined_rows=_rows(layout.table(f"quarantine.{source.name}")),
         duplicate_rows=on_record.duplicate_rows,
         late_rows=on_record.late_rows,
         waiting_rows=due.waiting_rows(config, silver) or 0,
     )
+
+
+def _rows(table: Path) -> int:
+    """The rows of a table, whose files have to be there: its log alone has the counts."""
+    if tables.exists(table):
+        damage.refuse_incomplete(table, tables.open_table(table))
+    return tables.row_count(table)
 
 
 def _unsettled(config: Config, runs: Runs) -> list[str]:

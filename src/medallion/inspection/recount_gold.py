@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from medallion.config.expressions import without_quoted
 from medallion.config.model import Aggregate, Config, GoldTable, Join, Statement
-from medallion.errors import MedallionError
+from medallion.errors import FAULTS, ConfigError
 from medallion.inspection.comparable import Comparable
 from medallion.lakehouse.text import counted
 from medallion.layers.gold.flow import made_of
@@ -46,11 +46,13 @@ def compare(spark: SparkSession, config: Config, same: Comparable, found: Recoun
     table = config.gold[name.removeprefix("gold.")]
     try:
         differing, by_order = _differing(spark, config, table, same)
-    except (AnalysisException, MedallionError) as error:
-        found.notes.append(f"{name}: not compared ({one_line(str(error))}).")
-        return
-    except SPARK_ERRORS as error:  # such as a file of data that cannot be read
-        found.findings.append(f"{name}: it cannot be compared: {one_line(str(error))}")
+    except (*FAULTS, *SPARK_ERRORS) as error:
+        told = one_line(str(error))
+        # Spark's analysis also fails of a file of data that is gone, which is no fault of the SQL.
+        if isinstance(error, (AnalysisException, ConfigError)) and "PATH_NOT_FOUND" not in told:
+            found.notes.append(f"{name}: not compared ({told}).")
+        else:
+            found.findings.append(f"{name}: it cannot be compared: {told}")
         return
     told = f"{name}: it differs from silver's rows in {counted(differing or by_order, 'group')}"
     if differing:

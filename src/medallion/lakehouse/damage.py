@@ -39,16 +39,15 @@ def error_for(table: Path, error: Exception | None = None) -> MedallionError:
     )
 
 
-def why_incomplete(table: Path, delta: DeltaTable) -> str | None:
-    """What to say of a table whose data files are not all as its log has them, which nobody sees
-    who goes by the log; None where they are."""
+def refuse_incomplete(table: Path, delta: DeltaTable) -> None:
+    """Raise MedallionError where data files are not there as the log has them, by whose counts
+    their rows are there."""
     files = delta.get_add_actions()
     paths, sizes = (files.column(name).to_pylist() for name in ("path", "size_bytes"))
     lost = [p for p, size in zip(paths, sizes, strict=True) if _size(table / unquote(p)) != size]
-    if not lost:
-        return None
-    told = f"{counted(len(lost), 'data file')} gone, or cut short, such as {min(lost)}"
-    return str(error_for(table, OSError(told)))
+    if lost:
+        told = f"{counted(len(lost), 'data file')} gone, or cut short, such as {min(lost)}"
+        raise error_for(table, OSError(told))
 
 
 def _size(file: Path) -> int | None:

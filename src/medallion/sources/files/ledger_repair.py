@@ -54,7 +54,8 @@ def make_whole(layout: Layout, source: SourceConfig, ledger: Ledger, batch: int)
         ledger.write(entries)
         older = (old for entry in entries if (old := ledger.before(entry)))
         ledger.write(replace(old, state=REPLACED) for old in older)
-    ledger.write(found_again(layout, source, ledger.every(), put_away(layout, source)))
+    if source.clean_source != "off":  # then all stay where they landed, and may be many to look at
+        ledger.write(found_again(layout, source, ledger.every(), put_away(layout, source)))
 
 
 def lacking(
