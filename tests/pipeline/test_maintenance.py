@@ -314,6 +314,15 @@ def test_a_table_that_cannot_be_maintained_stops_no_other(config: Config) -> Non
     assert found.tables[BRONZE].compacted_files == MANY
 
 
+def test_a_table_that_may_not_be_read_stops_no_other(config: Config, nobodys: Home) -> None:
+    config = replace(config, layout=nobodys.layout)
+    read_until(config, append(config))
+    (append(config, times=1, table="quarantine.activity") / "_delta_log").chmod(0)
+    found = maintain(config)
+    assert [note.partition(":")[0] for note in found.notes] == ["quarantine.activity"]
+    assert found.tables[BRONZE].compacted_files == MANY
+
+
 def test_who_is_beaten_to_a_commit_comes_again(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,9 +82,9 @@ def maintain(
     needs = needed_versions.needs(config, runs.standing)
     done, notes = {}, []
     for table in _tables(config, layers, is_streaming, needs):
-        if not tables.exists(table.path):
-            continue
         try:
+            if not tables.exists(table.path):
+                continue
             with table.alone():
                 found, note = _maintain(config, runs, table, is_streaming)
         except Exception as error:  # maintenance stops nothing, and the other tables are no worse
