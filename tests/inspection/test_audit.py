@@ -26,6 +26,14 @@ from medallion.sources.kinds import note_format, refuse_another_kind
 from tests.support import PROJECT, checkpoints, runs
 from tests.support.home import Home
 
+# A deletion vector, as Delta has it in its log: the first row of a file is deleted.
+FIRST_ROW = {
+    "storageType": "i",
+    "pathOrInlineDv": "^Bg9^0rr910000000000iXQKl0rr91000005c8Xg00000",
+    "sizeInBytes": 34,
+    "cardinality": 1,
+}
+
 
 @pytest.mark.parametrize(("state", "is_balanced"), [("done", True), ("failed", False)])
 def test_a_source_that_is_stuck_beside_a_stream_is_not_balanced(
@@ -163,15 +171,25 @@ def test_rows_that_only_the_log_has_are_not_balanced(layer: str, is_cut: bool, h
     assert found.balances["event"].bronze_rows == 3
 
 
-def test_rows_are_counted_where_the_log_has_no_counts(home: Home) -> None:
-    """Of a file without a count Delta's own readers say that it has no row."""
+@pytest.mark.parametrize("is_marked", [True, False])
+def test_rows_are_counted_where_the_log_does_not_tell(is_marked: bool, home: Home) -> None:
+    """A row that is deleted by a mark beside its file is one of the file's count; and of a file
+    without a count, Delta's own reader says that it has none."""
     config = balanced(home)
     newest = config.layout.table("silver.activity") / "_delta_log" / f"{1:020}.json"
     actions = [json.loads(line) for line in newest.read_text(encoding="utf-8").splitlines()]
-    for action in actions:
-        action.get("add", {}).pop("stats", None)
+    (add,) = (action["add"] for action in actions if "add" in action)
+    if is_marked:
+        add["deletionVector"] = FIRST_ROW
+        both = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
+        actions.append({"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **both}})
+    else:
+        del add["stats"]
     newest.write_text("".join(f"{json.dumps(action)}\n" for action in actions), encoding="utf-8")
-    assert audit(config).is_balanced
+    found = audit(config)
+    assert found.is_balanced != is_marked
+    told = "bronze has 2 rows, but silver, quarantine, duplicates and rows that wait make 1."
+    assert [line for line in found.findings if told in line] == [f"activity: {told}"] * is_marked
 
 
 @pytest.mark.parametrize(

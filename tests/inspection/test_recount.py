@@ -156,16 +156,6 @@ def test_a_row_deleted_from_bronze(config: Config) -> None:
     assert told(found, "activity/1.json has 502 lines, 502 rows in the ledger and 501 in bronze")
 
 
-def test_a_row_deleted_by_a_mark_beside_its_file(config: Config, spark: Any) -> None:
-    """The log goes on to count it: 502 rows of bronze are 500 of silver, one broken, one double."""
-    silver = f"delta.`{config.layout.table('silver.activity')}`"
-    marks = "'delta.enableDeletionVectors' = 'true'"
-    spark.sql(f"alter table {silver} set tblproperties ({marks})")
-    spark.sql(f"delete from {silver} where user_id = 7")
-    assert list(config.layout.table("silver.activity").glob("deletion_vector_*.bin"))
-    assert told(audit(config), "bronze has 502 rows, but silver", "make 501.")
-
-
 def test_a_bronze_commit_written_twice(config: Config) -> None:
     assert add_again(config, "bronze.event") == 1
     found = audit(config, everything=True)
