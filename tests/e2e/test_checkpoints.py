@@ -31,11 +31,13 @@ def test_a_checkpoint_that_is_gone(filled: Lakehouse) -> None:
     """Bronze goes on by its ledger, silver is not written twice, and gold is counted anew; as it is
     where its table is gone, with nothing else to do.
 
-    The ledger itself is made whole from bronze, where an older copy of it was put back.
+    The ledger itself is made whole from bronze, where an older copy of it was put back. Bronze is
+    made from nothing: without its table, or beside an older copy of it, nothing is taken in.
     """
     lakehouse = filled
     layout = lakehouse.config.layout
     shutil.copytree(layout.table("ops.files"), lakehouse.root / "copy")
+    shutil.copytree(layout.table("bronze.activity"), lakehouse.root / "older")
     before = {name: lakehouse.rows(name) for name in ("silver.activity", "gold.device_totals")}
     for name in ("bronze.activity", "silver.activity", "gold.device_totals"):
         shutil.rmtree(layout.checkpoint(name))
@@ -81,6 +83,17 @@ def test_a_checkpoint_that_is_gone(filled: Lakehouse) -> None:
     with pytest.raises(MedallionError, match=r"bronze/activity is gone, and nothing else has all"):
         lakehouse.fill("bronze")
     assert not layout.table("bronze.activity").exists()
+    assert not lakehouse.night().is_counted
+    (lakehouse.root / "older").rename(layout.table("bronze.activity"))
+    lakehouse.land("activity", "3.json", recording("13:30:02"))
+    told = r"bronze.activity cannot go on, for bronze.activity is an older copy .* newer one back"
+    assert [each for each in lakehouse.night().errors if re.search(told, each)]
+    assert tables.row_count(layout.table("bronze.activity")) == len(FIRST)
+    shutil.rmtree(layout.table("bronze.activity"))
+    (lakehouse.root / "away").rename(layout.table("bronze.activity"))
+    balance = lakehouse.night().balances["activity"]
+    assert balance.is_balanced
+    assert balance.landed_lines == 18
 
 
 def test_the_last_files_of_checkpoints_are_torn(filled: Lakehouse) -> None:

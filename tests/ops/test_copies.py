@@ -20,7 +20,6 @@ from medallion.ops import copies, due
 from medallion.ops.runs import Runs
 from medallion.pipeline import maintenance
 from medallion.pipeline.settlement import row_of
-from medallion.spark import checkpoints
 from tests.support import PROJECT
 from tests.support.checkpoints import done
 
@@ -134,10 +133,17 @@ def flow_of(table: str) -> Any:
     return flow
 
 
-def test_bronze_is_for_its_ledger(home: Home) -> None:
-    write(home, "bronze.activity", 1)
-    row = recorded(home, "bronze.activity")
-    Runs(home.layout).write([{**row, "table_version": 9}])
-    done(home.layout, "bronze.activity", 0, 1)
-    assert checkpoints.last_committed(home.layout.checkpoint("bronze.activity")) == 0
-    assert not is_refused(home, "bronze.activity")
+def test_bronze_is_not_rebuilt_from_anything(home: Home) -> None:
+    """What it took in goes on into the table that the record is about, or not at all."""
+    name = "bronze.activity"
+    bronze, copy = write(home, name, 2), home.layout.root / "copy"
+    shutil.copytree(bronze, copy)
+    write(home, name, 1)
+    Runs(home.layout).write([recorded(home, name)])
+    done(home.layout, name, 0, 1)
+    assert not is_refused(home, name)
+    put_back(bronze, copy)
+    assert is_refused(home, name)
+    told = str(copies.refusal(home.config, Runs(home.layout), name))
+    assert "put the newer one back, or ops/ as old as it" in told
+    assert "refresh" not in told

@@ -23,11 +23,9 @@ _READ = "read"
 def refusal(config: Config, runs: Runs, name: str) -> str | None:
     """Why a query cannot go on beside the tables that it reads and writes; None where it can.
 
-    Bronze has nothing to be built from: its source and its ledger see to it.
+    Bronze too: what it added to an older copy would be gone once the newer one is put back.
     """
     query = next(query for query in queries(config) if query.name == name)
-    if not query.upstream:
-        return None
     checkpoint, table = config.layout.checkpoint(name), config.layout.table
     why = [
         f"{upstream} is an older copy than what it has read, and new rows would be passed over"
@@ -43,9 +41,12 @@ def refusal(config: Config, runs: Runs, name: str) -> str | None:
     ]
     if not why:
         return None
+    anew = f"medallion refresh {name} begins anew with what is there"
+    # Which has nothing to be built from, and a ledger that knows what is not in it any more.
+    again = "ops/ as old as it, and medallion audit --deep says what has to land again"
     return (
-        f"{name} cannot go on, for {'; '.join(why)}: put the newer one back, or medallion refresh "
-        f"{name} begins anew with what is there."
+        f"{name} cannot go on, for {'; '.join(why)}: put the newer one back, or "
+        f"{anew if query.upstream else again}."
     )
 
 

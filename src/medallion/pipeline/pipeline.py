@@ -198,10 +198,9 @@ class Pipeline:
             self.say(f"  {flow.name} batch {batch.id}: {told}, {batch.seconds:.1f} s")
 
     def _refuse_old(self, flow: Flow) -> None:
-        """Raise MedallionError where its table has to be rebuilt before it may go on."""
-        if not flow.upstream:  # bronze is never rebuilt, whatever a damaged plan may have said
-            return
-        if flow.name in refresh_plan.left(self.config.layout):
+        """Raise MedallionError where its table has to be rebuilt or put back first."""
+        # Bronze is never rebuilt, whatever a damaged plan may have said.
+        if flow.upstream and flow.name in refresh_plan.left(self.config.layout):
             raise MedallionError(
                 f"{flow.name} has to be rebuilt, which a refresh has left to do: medallion refresh "
                 f"{flow.name} does it, with no stream on, or says why it cannot."
