@@ -49,9 +49,10 @@ class Nightly:
             self._layers()
         self._timed("docs", self._build_docs)
         self._timed("maintain", self._maintain)
+        self.report.is_counted = False
         with self._reporting_errors("balance"):
             look = accounting.look(self.config, self.pipeline.runs)
-            self.report.balances = look.balances
+            self.report.balances, self.report.is_counted = look.balances, not look.unreadable
             self._tell_all("balance", map(MedallionError, look.unreadable))
         return self.report
 

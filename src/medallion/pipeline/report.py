@@ -29,12 +29,14 @@ class GateResult:
 
 @dataclass
 class Report:
-    """What a nightly run did; seconds by step."""
+    """What a nightly run did; seconds by step. Not `is_counted`: of some source the balance is not
+    known."""
 
     seconds: dict[str, float] = field(default_factory=dict)
     gates: list[GateResult] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     balances: dict[str, Balance] = field(default_factory=dict)
+    is_counted: bool = True
     docs: str | None = None
     exit_status: int = 0  # of the worst error
     crash: Exception | None = None  # the first error that nobody foresaw

@@ -30,3 +30,8 @@ def test_what_holds_gold_back_is_let_through_by_a_command_that_is_told() -> None
     ]
     told = nightly.failures(Report(gates=gates))
     assert told[-1].endswith("let the rows through: medallion nightly --accept a --accept b")
+
+
+def test_a_balance_that_is_not_known_is_none() -> None:
+    report = Report(seconds={"all": 0.0}, is_counted=False)
+    assert "NOT BALANCED" in nightly.as_text(report, []).splitlines()

@@ -45,8 +45,8 @@ def as_text(report: Report, gold: Sequence[FirstRows]) -> str:
     ]
     for found in gold:
         lines += ["", *_first_rows(found)]
-    unbalanced = accounting.unbalanced(report.balances)
-    lines += ["", *balances(report.balances), "NOT BALANCED" if unbalanced else "balanced"]
+    is_balanced = report.is_counted and not accounting.unbalanced(report.balances)
+    lines += ["", *balances(report.balances), "balanced" if is_balanced else "NOT BALANCED"]
     if report.docs:
         lines += ["", visible(f"quality   {report.docs}")]
     lines.append(f"all       {report.seconds['all']:5.1f} s")
