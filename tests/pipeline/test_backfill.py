@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +21,7 @@ from medallion.lakehouse.text import Say
 from medallion.ops.ledger import PENDING
 from medallion.pipeline import backfill as module
 from medallion.pipeline.backfill import Backfilled, backfill
-from tests.support.home import Home, aged
+from tests.support.home import Home, a_source, aged
 
 _PATIENCE = 60.0
 
@@ -219,6 +220,19 @@ def test_a_file_that_the_pattern_leaves_out_is_refused(
     assert said[0] == f"{old}: 1 file left out, whose names do not fit *.json"
     with pytest.raises(UsageError, match=r"a\.csv: its name does not fit \*\.json, the pattern"):
         backfill(home.config, "activity", land(old, "a.csv"), lambda _: None)
+
+
+def test_another_source_s_file_is_refused(home: Home) -> None:
+    """It would be rows of both, and gone from where the ledger of one says that it lies."""
+    other = a_source(name="event", pattern="*.json")
+    config = replace(home.config, sources={"activity": home.source, "event": other})
+    theirs = home.layout.landing("event")
+    theirs.mkdir(parents=True)
+    file = land(theirs, "a.json")
+    for path in (file, theirs, theirs.parent):
+        with pytest.raises(UsageError, match=r"event/a\.json: event takes it in as well"):
+            backfill(config, "activity", path, lambda _: None)
+    assert not list(home.layout.requests("activity").glob("*"))
 
 
 def test_why_a_file_was_rejected_is_no_data(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from medallion.config.patterns import fits
 from medallion.config.queries import layers_in_use
 from medallion.errors import MedallionError, UsageError
 from medallion.lakehouse import lock
-from medallion.lakehouse.layout import LAYERS, plain
+from medallion.lakehouse.layout import LAYERS, plain, real
 from medallion.lakehouse.text import Say, counted
 from medallion.ops import ledger
 from medallion.ops.ledger import PENDING, REFUSED, TAKEN, VANISHED, Entry, File
@@ -70,6 +70,7 @@ def backfill(config: Config, name: str, path: Path, say: Say, debug: bool = Fals
         say(f"{path}: {counted(out, 'file')} left out, whose names do not fit {source.pattern}")
     listed = list_files(config.layout, source, [path])
     files, paths = {**listed.files, **listed.hidden}, listed.paths
+    _refuse_another_s(config, source, listed.files)
     before = _newest(config, source)
     request = requests.ask(config.layout, source.name, path)
     if not _taken_in_by_another(config, source, paths, request, say):
@@ -97,6 +98,20 @@ def _checked(config: Config, source: SourceConfig, path: Path) -> Path:
     if path.is_file() and config.layout.is_reason(path):
         raise UsageError(f"{path}: it is no data, but says why the file beside it was rejected.")
     return path
+
+
+def _refuse_another_s(config: Config, source: SourceConfig, paths: Iterable[str]) -> None:
+    """Raise UsageError where another source takes the same files in, and then moves them away."""
+    for other in config.sources.values():
+        if other.name == source.name or other.stream or other.clean_source == "off":
+            continue
+        places = {each for p in other.places(config.layout) for each in (p, real(p))}
+        for file in map(config.layout.root.joinpath, paths):
+            if fits(file.name, other.pattern) and not places.isdisjoint(file.parents):
+                raise UsageError(
+                    f"{file}: {other.name} takes it in as well, and moves it away: copy it to a "
+                    f"folder of its own, and backfill {source.name} from there."
+                )
 
 
 def _outcome(asked: int, before: Mapping[str, Entry], after: Sequence[Entry]) -> Backfilled:
