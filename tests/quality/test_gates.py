@@ -10,8 +10,11 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib._bootstrap import _ModuleLockManager  # type: ignore[attr-defined]
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -265,8 +268,17 @@ def test_a_suite_that_great_expectations_refuses_is_a_config_error(
     shutil.copytree(CONF / "great_expectations", tmp_path / "great_expectations")
     path = suite_path(tmp_path, "gold.device_totals")
     path.write_text(path.read_text().replace("expect_column_values_to_be_between", "expect_magic"))
+    gates = Gates(tmp_path, tmp_path / "results")
     with pytest.raises(ConfigError, match="expect_magic"):
-        Gates(tmp_path, tmp_path / "results").validate("gold.device_totals", spark.range(1))
+        gates.validate("gold.device_totals", spark.range(1))
+    # As long as another thread imports it, it may not know yet what it will know.
+    package = sys.modules["great_expectations"].__spec__
+    with ThreadPoolExecutor(1) as beside:
+        with _ModuleLockManager("great_expectations"), patch.object(package, "_initializing", True):
+            told = beside.submit(gates.validate, "gold.device_totals", spark.range(1))
+            with pytest.raises(TimeoutError):
+                told.result(timeout=1)
+        assert isinstance(told.exception(), ConfigError)
     shutil.copy(suite_path(CONF, "gold.device_totals"), path)
     (tmp_path / "great_expectations/great_expectations.yml").write_text("stores: [")
     with pytest.raises(ConfigError, match=r"great_expectations\.yml is not a Great Expectations"):
