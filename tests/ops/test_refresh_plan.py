@@ -12,6 +12,7 @@ from medallion.config.loader import load
 from medallion.errors import MedallionError
 from medallion.ops import refresh_plan
 from medallion.ops.refresh_plan import Plan
+from medallion.ops.runs import Runs
 from medallion.pipeline import refresh
 from medallion.pipeline.pipeline import Pipeline
 from tests.support import PROJECT
@@ -64,9 +65,9 @@ def test_a_plan_that_cannot_be_read_is_no_crash(home: Home, text: str) -> None:
 
 def test_a_damaged_plan_holds_up_no_bronze(home: Home) -> None:
     home.layout.refresh_plan.write_text("{")
-    pipeline: Any = SimpleNamespace(config=home.config)
-    bronze: Any = SimpleNamespace(name="bronze.a", upstream=())
-    silver: Any = SimpleNamespace(name="silver.a", upstream=("bronze.a",))
+    pipeline: Any = SimpleNamespace(config=home.config, runs=Runs(home.layout))
+    bronze: Any = SimpleNamespace(name="bronze.activity", upstream=())
+    silver: Any = SimpleNamespace(name="silver.activity", upstream=("bronze.activity",))
     Pipeline._refuse_old(pipeline, bronze)
     with pytest.raises(MedallionError, match="is damaged"):
         Pipeline._refuse_old(pipeline, silver)

@@ -79,8 +79,7 @@ class Gates:
         expectations = read_suite(self._conf_dir, table)
         if not expectations:
             return None
-        # Waits until `preload` is done: parts of it can be had before it knows an expectation.
-        importlib.import_module("great_expectations")
+        importlib.import_module("great_expectations")  # all of it, for `preload` may still be on
         for expectation in expectations:
             self._refuse_what_gx_would_drop(table, expectation)
         rows, broken = count_broken(batch, expectations, key)
