@@ -235,6 +235,14 @@ def test_another_source_s_file_is_refused(home: Home) -> None:
     assert not list(home.layout.requests("activity").glob("*"))
 
 
+def test_a_table_of_the_lakehouse_is_refused(home: Home) -> None:
+    """Its rows would come in once more, or its log wait for ever."""
+    for name in ("bronze/activity", "_schemas"):
+        (home.layout.root / name).mkdir(parents=True, exist_ok=True)
+        with pytest.raises(UsageError, match="the lakehouse's own tables lie there"):
+            backfill(home.config, "activity", home.layout.root / name, lambda _: None)
+
+
 def test_why_a_file_was_rejected_is_no_data(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rejected files that are as good as any now are taken in, and the reasons beside them not."""
     home.change(pattern="*")

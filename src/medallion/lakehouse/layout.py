@@ -140,6 +140,11 @@ class Layout:
         """Those below the root whose files nobody landed."""
         return [path for path in self.root.glob("*") if _is_own(path.name)]
 
+    def is_written(self, path: Path) -> bool:
+        """Whether it lies among the tables, or what is noted beside them."""
+        below = path.relative_to(self.root).parts if path.is_relative_to(self.root) else ()
+        return bool(below) and (below[0] in SCHEMAS or below[0].startswith("_"))
+
     def is_own(self, folder: str) -> bool:
         """Whether files that nobody landed lie in a folder, or anywhere below it."""
         root, place = (real(self.root / path) for path in (".", folder))

@@ -85,12 +85,14 @@ def _checked(config: Config, source: SourceConfig, path: Path) -> Path:
     """The path of what is to be taken in, as the ledger spells it.
 
     Raises:
-        UsageError: it is not there, or its name is not one that the source takes in.
+        UsageError: it is not there, is our own, or its name is not one that the source takes in.
     """
     path = plain(path)
     if not path.exists():
         raise UsageError(f"{path}: there is no such file or folder.")
     path = one_spelling(config.layout, source, path)
+    if config.layout.is_written(path):
+        raise UsageError(f"{path}: nobody landed it: the lakehouse's own tables lie there.")
     if path.is_file() and not fits(path.name, source.pattern):
         raise UsageError(
             f"{path}: its name does not fit {source.pattern}, the pattern of {source.name}."
