@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from medallion.layers.definition import refuse_changed
 from medallion.ops.runs import Runs
 from medallion.pipeline import refresh
 from medallion.pipeline.pipeline import Pipeline
+from medallion.spark import signals
 from medallion.spark.errors import StreamError
 from tests.support.lakehouse import Lakehouse, otherwise
 from tests.support.lines import event, recording
@@ -229,6 +231,13 @@ def test_what_one_query_cannot_be_started_for_stops_no_other(
         with pytest.raises(MedallionError, match=told):
             lakehouse.fill("silver")
     assert len(lakehouse.rows("silver.event")) == 1
+    # By a signal to the whole process group Java ends before Python: none has failed for that.
+    runs = lakehouse.rows("ops.runs")
+    with signals.ending():
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt):
+            lakehouse.fill("silver")
+    assert lakehouse.rows("ops.runs") == runs
     (notes / "rules.json").unlink()
     (notes / "rules.json").mkdir()  # nobody can write there
     with pytest.raises(StreamError, match=r"silver\.activity cannot be started: IsADirectoryError"):

@@ -26,7 +26,7 @@ from medallion.layers.silver.flow import Silver
 from medallion.ops import copies, due, refresh_plan
 from medallion.ops.runs import Runs
 from medallion.pipeline import settlement
-from medallion.spark import fatal
+from medallion.spark import fatal, signals
 from medallion.spark.errors import StreamError, one_line, ours, together
 from medallion.spark.progress import BatchProgress
 from medallion.spark.query import AVAILABLE_NOW, trigger
@@ -116,10 +116,11 @@ class Pipeline:
     @contextmanager
     def _in_words(self, flow: Flow) -> Iterator[None]:
         """Whatever keeps this one query from starting becomes a MedallionError, so that the others
-        are started all the same."""
+        are started all the same; a signal that has come ends them all, and has failed none."""
         try:
             yield
         except MedallionError:
+            signals.pass_on()  # Java has got it too
             raise
         except AnalysisException as error:
             if not flow.targets:  # it has no SQL
@@ -131,6 +132,7 @@ class Pipeline:
             told = one_line(str(error))
             raise ConfigError(f"{where} is not SQL that Spark can run: {told}") from None
         except Exception as error:
+            signals.pass_on()
             raise ours(error, f"{flow.name} cannot be started") from error
 
     def run(self, layer: str) -> None:
