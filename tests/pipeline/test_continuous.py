@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from medallion.config.loader import load
-from medallion.errors import MedallionError
+from medallion.errors import MedallionError, NoAnswerError
 from medallion.pipeline.continuous import Stream
 from tests.support import PROJECT
 
@@ -215,6 +215,28 @@ def test_a_query_waits_for_the_table_that_another_one_is_to_make(tmp_path: Path)
     stream = stream_of(early, [], [])
     stream.start()
     assert (stream.failures, stream.is_on) == ({}, True)
+
+
+def test_a_stream_that_starts_before_its_broker_waits_for_it() -> None:
+    said: list[str] = []
+    early, on = Ended(None), Ended(None)
+    early.run, on.run.is_active = None, True
+    stream = stream_of(early, [on], said)
+    answers: list[Any] = [NoAnswerError("no Kafka broker answers."), True]
+
+    def begin(*_: Any) -> Any:
+        if isinstance(answer := answers.pop(0), Exception):
+            raise answer
+        return answer
+
+    pipeline: Any = stream._pipeline
+    pipeline.begin = begin
+    stream.start()
+    assert said == ["no Kafka broker answers. It is tried again."]
+    assert (stream.failures, stream.is_on) == ({}, True)
+    stream.poll()
+    assert not answers
+    assert [flow.run for flow in stream._flows] == [on.run]
 
 
 def test_what_a_refresh_has_left_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

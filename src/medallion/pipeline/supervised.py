@@ -59,7 +59,8 @@ class SupervisedQuery:
         return self.flow.run is not None and self.flow.run.is_active
 
     def start(self) -> MedallionError | None:
-        """Start it unless it has to wait; why it cannot start, which is told and tried again."""
+        """Start it unless it has to wait, as for somebody who does not answer; why it cannot start,
+        which is told and tried again."""
         try:
             is_early = self._is_too_early()
             if not is_early and "gold" in self._layers:  # whose lock that needs
@@ -147,12 +148,13 @@ class SupervisedQuery:
         self.starts.went_well()
         self._notices.forget(self.name)
 
-    def _cannot_start(self, error: Exception) -> MedallionError:
-        failure = ours(error, f"{self.name} cannot be started")
+    def _cannot_start(self, error: Exception) -> MedallionError | None:
         if isinstance(error, NoAnswerError):  # it waits for somebody else, and has not failed
             self.starts.failed(None)
             self._notices.say(self.name, f"{error} It is tried again.")
-        elif self._fail(f"cannot start: {failure}"):
+            return None
+        failure = ours(error, f"{self.name} cannot be started")
+        if self._fail(f"cannot start: {failure}"):
             self._settler.refused(self.name, failure)
         return failure
 
