@@ -255,7 +255,7 @@ def test_what_a_refresh_has_left_is_tried_again(monkeypatch: pytest.MonkeyPatch)
 
     def rebuild(_: Any, flow: Any) -> None:
         if flow.name == "gold.a" and fails.pop(0):
-            raise MedallionError("the disk is full")
+            raise MedallionError("gold.a: the disk is full")
 
     monkeypatch.setattr("medallion.pipeline.refresh.rebuild_if_left", rebuild)
     stream.start()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from medallion.spark.errors import one_line
 from medallion.spark.remedies import explain
 
@@ -62,3 +64,15 @@ def test_a_message_that_spark_cannot_read_past() -> None:
     assert told.startswith("topic a.b, partition 3, offset 41 has the timestamp 17000000")
     assert "before offset 42" in told
     assert "medallion backfill clicks a.b goes on" in told
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        # Where a partition ends before what was read of it, the class is not in the message.
+        "Some data may have been lost because they are not available in Kafka any more;",
+        "[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] Could not read records in offset [0, 9)",
+    ],
+)
+def test_messages_that_are_gone(said: str) -> None:
+    assert explain(said, "bronze.clicks").endswith("medallion run bronze says which")

@@ -154,7 +154,7 @@ class SupervisedQuery:
             self._notices.say(self.name, f"{error} It is tried again.")
             return None
         failure = ours(error, f"{self.name} cannot be started")
-        if self._fail(f"cannot start: {failure}"):
+        if self._fail(f"cannot start: {self._without_name(failure)}"):
             self._settler.refused(self.name, failure)
         return failure
 
@@ -164,6 +164,9 @@ class SupervisedQuery:
         then = "only another process can go on with it" if is_final else "it is tried again"
         return self._notices.say(self.name, f"{self.name} {what}; {then}")
 
+    def _without_name(self, error: Exception) -> str:
+        return in_words(error).removeprefix(f"{self.name}: ")
+
     def poll_if_due(self) -> None:
         """Look for new input; where it was not the time to, as in a batch, soon again."""
         if not self._polls.is_due:
@@ -172,7 +175,7 @@ class SupervisedQuery:
         try:
             has_looked = self.flow.poll()
         except Exception as error:  # whatever it is, the others are looked after
-            told = f"{self.name}: {in_words(error)}"
+            told = f"{self.name}: {self._without_name(error)}"
             is_known = isinstance(error, (MedallionError, OSError, *SPARK_ERRORS))
             self._polls.failed(None if is_known else told)  # a fault of ours: it is no good end
             self._notices.say(about, f"{told}; it is looked for again")

@@ -10,7 +10,7 @@ _DAMAGED_STATE = re.compile(
     r"LOAD_STATE_STORE(?!.*\(java\.io\.IOException: )|MISSING_STATE_DIR"
     "|(Checksum|FileNotFound)Exception.*/state/"
 )
-_GONE = "KAFKA_DATA_LOSS"
+_GONE = re.compile("KAFKA_DATA_LOSS|Some data may have been lost because they are not available")
 # Of a table: bronze reads files that land, and sees to those that go itself.
 _GONE_FILE = re.compile(r"FILE_NOT_EXIST\].*?/(bronze|silver|gold)/[^/ ]+/")
 # Spark turns the time of each message into microseconds, and fails where they are too many.
@@ -55,7 +55,7 @@ def explain(error: str, query: str) -> str:
             "what its table has changed since it last ran is not kept any more: medallion "
             f"refresh {query} publishes the whole table anew"
         )
-    if _GONE in error:
+    if _GONE.search(error):
         return "messages are gone, or a topic was made anew: medallion run bronze says which"
     if found := _NO_TIME.search(error):
         topic, part, offset, at = found.groups()

@@ -42,7 +42,9 @@ def recount(config: Config, source: SourceConfig) -> Recount:
             else:
                 _count(config, source, before, there[place], found)
                 continue
-            found.notes.append(f"{source.name}: topic {before.topic} {why}: not counted again.")
+            note = f"{source.name}: topic {before.topic} {why}: not counted again."
+            if note not in found.notes:  # as of another of its partitions
+                found.notes.append(note)
     except MedallionError as error:
         found.notes.append(f"{source.name}: not counted again: {error}")
     return found
