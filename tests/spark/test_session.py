@@ -95,6 +95,14 @@ def test_the_project_s_own_settings_are_utc_and_delta() -> None:
     assert found["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension"
 
 
+def test_a_clock_that_jumps_ahead_loses_no_executor(spark: SparkSession) -> None:
+    """Spark holds heartbeats against the clock: after a sleep of two minutes it would remove the
+    executor that the process is itself, and end Java ten minutes later."""
+    conf = spark.sparkContext._jsc.sc().conf()
+    patience = conf.getTimeAsMs("spark.storage.blockManagerHeartbeatTimeoutMs")
+    assert patience >= 365 * 24 * 3600 * 1000
+
+
 def test_a_command_has_spark_s_times_in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
     """A gate of the newest time holds what Python has of it against its bounds."""
     monkeypatch.setattr("medallion.spark.session.spark_session", MagicMock())

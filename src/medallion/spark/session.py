@@ -59,6 +59,14 @@ _FIXED: Mapping[str, str] = {
     "spark.databricks.delta.stats.collect": "true",
     "spark.sql.streaming.minBatchesToRetain": "100",
 }
+# Of a Spark that is one process. A laptop's host name need not resolve, and nobody else has to
+# reach this driver. Nor is its executor lost where the clock jumps ahead, as after a sleep: Spark
+# would end Java ten minutes later.
+_LOCAL: Mapping[str, str] = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.storage.blockManagerHeartbeatTimeoutMs": "3650d",
+}
 # What PySpark asks the JVM for by name, hundreds of times a night; for a name without its package
 # that is a look into each of Spark's three hundred jars.
 _CLASSES = (
@@ -97,18 +105,16 @@ def spark_session(
     config = config or load()
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # set by spark-submit, whose JVM runs already
     given = _submitted() if submitted else {}
-    wanted = {**settings(config), **work.spark, **(more or {})}
+    master = given.get("spark.master") or config.master or "local[*]"
+    local = _LOCAL if master.startswith("local") else {}
+    wanted = {**local, **settings(config), **work.spark, **(more or {})}
     builder = SparkSession.builder.appName(name)
     if not submitted:
         _refuse_another_spark()
         log4j = (config.conf_dir / "spark/log4j2.properties").as_uri()
         java = (wanted.get(_JAVA, ""), f"-Dlog4j2.configurationFile={log4j}", work.java)
         wanted[_JAVA] = " ".join(java).strip()
-        builder = builder.master(config.master or "local[*]")
-        if (config.master or "local").startswith("local"):
-            # A laptop's host name need not resolve, and nobody else has to reach this driver.
-            builder = builder.config("spark.driver.host", "127.0.0.1")
-            builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
+        builder = builder.master(master)
     for key, value in wanted.items():
         if key not in given:
             builder = builder.config(key, value)
