@@ -73,6 +73,7 @@ class Ended:
             batches={},
             has_done_batch=False,
             is_settled=False,
+            awaits_the_past=False,
             collect=lambda: None,
             end=lambda: None,
             error=lambda: error,
@@ -322,6 +323,7 @@ def test_what_cannot_be_put_on_record_is_told_and_the_stream_goes_on() -> None:
     [
         "[DELTA_SCHEMA_CHANGED_WITH_VERSION] Detected schema change:",
         "[DELTA_METADATA_CHANGED] The metadata of the table has been changed by another update.",
+        "the clock was put back",
     ],
 )
 def test_a_query_that_only_has_to_be_started_again_has_not_failed(error: str) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
 import signal
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,11 +15,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from medallion.lakehouse import clock
 from medallion.spark import query, signals
 from medallion.spark.errors import StreamError
 from medallion.spark.query import Run
 from medallion.spark.sink import Sink
 from medallion.spark.watch import Watch
+from medallion.streams import until_stream_is_ready
 
 
 def test_a_query_for_which_nothing_happens_is_told_every_five_minutes() -> None:
@@ -26,7 +30,8 @@ def test_a_query_for_which_nothing_happens_is_told_every_five_minutes() -> None:
     signs = {"silver.a": 0, "silver.b": 0}
 
     def a_run(name: str) -> Any:
-        return SimpleNamespace(name=name, sign=lambda: signs[name], waits=False)
+        sign = lambda: signs[name]  # noqa: E731
+        return SimpleNamespace(name=name, sign=sign, waits=False, awaits_the_past=False)
 
     runs = [a_run(name) for name in signs]
     watch = Watch(said.append, 300, lambda: now[0])
@@ -61,8 +66,11 @@ def test_who_waits_stops_the_queries_at_a_signal(number: signal.Signals) -> None
     signals.pass_on()  # beyond it nothing has come
 
 
-def test_a_query_that_hangs_is_given_up(spark: SparkSession, tmp_path: Path) -> None:
-    """Its thread waits for another one, which does not come; Spark would wait for ever."""
+def test_a_query_that_hangs_is_given_up(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its thread waits for another one, which does not come; Spark would wait for ever. Or it waits
+    for a time that the clock, which was put back, is to say again."""
     entered = threading.Event()
     latch = spark.sparkContext._jvm.java.util.concurrent.CountDownLatch(1)  # type: ignore[union-attr]
     rows = spark.readStream.format("rate").load()
@@ -84,4 +92,15 @@ def test_a_query_that_hangs_is_given_up(spark: SparkSession, tmp_path: Path) -> 
     assert not run.hangs_on
     again = begun(lambda *_: None)  # under the same name
     assert again.is_active
-    again.stop()
+    until_stream_is_ready(again.query)
+    patient = Watch(print, math.inf, itertools.count(step=11).__next__)
+    patient.look([again])
+    assert again.is_active
+    monkeypatch.setattr(clock, "now", lambda: time.time_ns() // 1000 - 2 * 3600 * 1_000_000)
+    deadline = time.monotonic() + 60
+    while again.is_active:  # it may be in a batch, which is left to end
+        assert time.monotonic() < deadline
+        patient.look([again])
+    assert again.error() == "the clock was put back"
+    again.is_to_restart = True
+    assert again.error() is None

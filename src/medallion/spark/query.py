@@ -23,6 +23,7 @@ from medallion.spark.sink import Sink
 AVAILABLE_NOW = "available-now"
 _STOP_SECONDS = 60
 _WORDLESS = "(no cause message)"  # such as a stack overflow
+_PUT_BACK = 60_000_000  # microseconds; by less it waits for less
 # These say what was to be read or written, and not what was wrong.
 _NO_CAUSE = ("TASK_WRITE_FAILED", "CANNOT_WRITE_STATE_STORE", "CANNOT_LOAD_STATE_STORE")
 
@@ -57,6 +58,7 @@ class Run:
     checkpoint: Path
     last_batch: int
     sink: Sink | None = None
+    is_timed: bool = False  # its batches begin at an interval
     started_at: int = field(default_factory=clock.now)
     ended: float | None = None
     batches: dict[int, BatchProgress] = field(default_factory=dict)
@@ -110,6 +112,14 @@ class Run:
     def waits(self) -> bool:
         """Whether its thread waits for another one."""
         return fatal.waits(self.query)
+
+    @property
+    def awaits_the_past(self) -> bool:
+        """Whether the clock was put back while it waits for its next batch: Spark begins that when
+        the clock says again what it has said, in hours perhaps."""
+        last = self.query.lastProgress if self.is_timed else None
+        began = moment(last["timestamp"] if last else None) or 0
+        return began > clock.now() + _PUT_BACK and not self.query.status["isTriggerActive"]
 
     def stop(self, because: str | None = None) -> None:
         """Stop it where it is: a batch that is cut off runs again at the next start.
@@ -169,7 +179,9 @@ class Run:
 
     def error(self) -> str | None:
         """What stopped the query, in one line; None where it runs or ended well."""
-        if self._is_stopped or self.is_to_restart:
+        if self.is_to_restart:
+            return None
+        if self._is_stopped:
             return self._error
         if self.is_lost:
             return f"its thread in Spark has died of {fatal.cause(self.query)}"
@@ -205,11 +217,13 @@ def start(
     Args:
         how: its trigger, as `trigger` gives it.
     """
-    before = checkpoints.last_committed(checkpoint)
+    before, is_timed = checkpoints.last_committed(checkpoint), "processingTime" in how
     writer = writer.queryName(name).option("checkpointLocation", str(checkpoint)).trigger(**how)
     if isinstance(sink, Path):
-        return Run(name, writer.format("delta").start(str(sink)), checkpoint, before)
-    return Run(name, writer.foreachBatch(sink).start(), checkpoint, before, sink)
+        started = writer.format("delta").start(str(sink))
+        return Run(name, started, checkpoint, before, is_timed=is_timed)
+    started = writer.foreachBatch(sink).start()
+    return Run(name, started, checkpoint, before, sink, is_timed)
 
 
 def stop_all(runs: Iterable[Run]) -> None:

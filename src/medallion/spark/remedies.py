@@ -24,10 +24,12 @@ _REWRITTEN = (
     "DELTA_MISSING_FILES_UNEXPECTED_VERSION",
     "unexpected Delta table (id",  # its class has two spellings
 )
+PUT_BACK = "the clock was put back"
 # What ends a query that only has to be started again, and what it is told to have done then.
 _RESTARTS = {
     "DELTA_SCHEMA_CHANGED": "goes on with new columns",
     "DELTA_METADATA_CHANGED": "is started anew: somebody has changed the settings of its table",
+    PUT_BACK: f"is started anew, for {PUT_BACK}: Spark would wait until it says again what it said",
     "no Kafka broker answers": "has stopped, for no Kafka broker answers; it is tried again",
 }
 

@@ -10,7 +10,7 @@ from typing import Any
 from pyspark import SparkContext
 
 from medallion.lakehouse.text import Say
-from medallion.spark import signals
+from medallion.spark import remedies, signals
 from medallion.spark.errors import SPARK_ERRORS, StreamError
 from medallion.spark.query import Run, stop_all
 
@@ -44,7 +44,8 @@ class Watch:
         """Tell of queries for which nothing has happened for too long, and again after as long.
 
         Those are given up for which nothing will: their thread waits, and no task runs that it
-        could wait for. (A task of an hour gives no sign either, and is left to its work.)
+        could wait for. (A task of an hour gives no sign either, and is left to its work.) And those
+        that wait for a time that the clock, which was put back, is to say once more.
         """
         now = self._clock()
         if now - self._looked < _PAUSE:
@@ -55,7 +56,9 @@ class Watch:
         for run in runs:
             sign = (run.sign(), tasks)
             before, since = seen.get(id(run), (None, now))
-            if sign != before:
+            if run.awaits_the_past:
+                run.stop(remedies.PUT_BACK)
+            elif sign != before:
                 since = now
             elif now - since >= self._patience:
                 if not tasks and run.waits:
