@@ -33,9 +33,10 @@ NO_LOSS = {
 NAMESAKES = (
     "a file of this name was taken in before, and this is another one: give it a name of its own, "
     "or set allow_overwrites",
-    "a file of this name and size was taken in before, and this one has another time: a copy of it "
-    "that did not keep the time may stay, for its rows are there; if it is another one, give it a "
-    "name of its own, or set allow_overwrites",
+    "a file of this name and size was taken in before, and this one has another time: if it is "
+    "that file, copied without its time (by cp -r, say, and not cp -a), it may stay, for its rows "
+    "are there; if it has other rows, give it a name of its own (allow_overwrites takes in all "
+    "that are told so, the copies once more)",
 )
 
 
