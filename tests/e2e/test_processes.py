@@ -9,13 +9,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from medallion.config.loader import load
 from medallion.errors import MedallionError
+from medallion.factory import DataFactory, LandReport
+from medallion.inspection.audit import audit
 from medallion.lakehouse import lock
 from medallion.lakehouse.layout import Layout
 from medallion.spark import checkpoints
@@ -86,18 +87,14 @@ def in_gold(root: Path) -> int:
     return int(asked.rows[0][0] or 0)
 
 
-def await_gold(root: Path, process: subprocess.Popen[str], landed: list[dict[str, int]]) -> None:
+def await_gold(root: Path, process: subprocess.Popen[str], landed: LandReport) -> None:
     """Wait until gold counts all that has landed."""
-    expected = total(landed, "expected_silver")
+    expected = landed.expected_silver
     deadline = time.monotonic() + 300  # seconds on an idle machine, minutes on a crowded one
     while in_gold(root) != expected:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline, (in_gold(root), expected)
         time.sleep(0.5)
-
-
-def total(landed: list[dict[str, int]], figure: str) -> int:
-    return sum(each[figure] for each in landed)
 
 
 def interrupt_a_night(cli: Cli) -> None:
@@ -117,7 +114,7 @@ def interrupt_a_night(cli: Cli) -> None:
 
 
 # Five rows, one of them there twice; they are older than all others, so each is late.
-BACKFILLED = Counter(lines=5, expected_silver=4, duplicates=1)
+BACKFILLED = LandReport(lines=5, duplicates=1)
 
 
 @pytest.mark.parametrize(
@@ -135,26 +132,27 @@ def test_a_stream_a_backfill_beside_it_and_a_night(
     # The same settings, by which the last night knows that there is nothing to do.
     lakehouse.config = load({"MEDALLION_CONF": str(conf), "MEDALLION_HOME": str(root)}, PROJECT)
 
-    def land() -> dict[str, int]:
-        found = cli.json("land", "--source", "event", "--dirty", "--rows", "300", "--seed", "7")
-        return Counter(found["event"])
+    factory = DataFactory(root / "landing", seed=7, dirty=True)
+
+    def land() -> LandReport:
+        return factory.land(rows=300, source="event")["event"]
 
     process = cli.start("stream", "--trigger", "1 seconds", start_new_session=True)
     try:
-        landed = [land()]
+        landed = land()
         await_gold(root, process, landed)
-        landed.append(land())  # late rows and repeats of the first among them
+        landed += land()  # late rows and repeats of the first among them
         await_gold(root, process, landed)
         old_files(tmp_path / "elsewhere")
         done = cli("backfill", "event", str(tmp_path / "elsewhere"))
         assert done.returncode == 1, done.stderr  # one file was refused
         assert "asked of medallion stream" in done.stdout
         assert "3 files: 2 taken in with 5 rows" in done.stdout
-        landed.append(BACKFILLED)
+        landed += BACKFILLED
         await_gold(root, process, landed)
-        found = cli.json("audit")  # beside the stream, which has not ended
-        assert (found["balanced"], found.get("notes")) == (True, None)
-        assert found["sources"]["event"]["late_rows"] >= 4
+        beside = audit(lakehouse.config)  # the stream has not ended
+        assert (beside.is_balanced, beside.notes) == (True, ())
+        assert beside.balances["event"].late_rows >= 4
         if number == signal.SIGINT:
             os.killpg(process.pid, number)  # as a terminal does for Ctrl-C
         else:
@@ -168,10 +166,10 @@ def test_a_stream_a_backfill_beside_it_and_a_night(
     assert out.splitlines()[-1] == "ended: the next run goes on from here"
     assert "Traceback" not in err
 
-    landed.append(land())
+    landed += land()
     interrupt_a_night(cli)
     assert lakehouse.nightly().is_good
-    assert in_gold(root) == total(landed, "expected_silver")
+    assert in_gold(root) == landed.expected_silver
     read, write = os.pipe()
     os.close(read)  # as `medallion nightly | true` does: the status is that of the night
     night = cli.start("nightly", stdout=write)
@@ -190,7 +188,7 @@ def test_a_stream_a_backfill_beside_it_and_a_night(
         "duplicate_rows": "duplicates",
     }
     balance = {ours: found["sources"]["event"][ours] for ours in figures}
-    assert balance == {ours: total(landed, factory) for ours, factory in figures.items()}
+    assert balance == {ours: getattr(landed, theirs) for ours, theirs in figures.items()}
 
 
 def refused(done: subprocess.CompletedProcess[str]) -> str:
