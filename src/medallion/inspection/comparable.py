@@ -51,14 +51,15 @@ def silver(config: Config, unjudged: Collection[str]) -> tuple[list[Comparable],
             done = checkpoints.last_committed(checkpoint)
             if query.source in unjudged or name in half_done or done < 0:
                 continue
-            if why := _why_another(config, query):
-                found.notes.append(f"{name}: not compared, for {why}")
+            if another := _why_another(config, query):
+                why = another
             # Late rows come into silver as a batch is put on record.
             elif runs.last_batch(name) >= done and (same := _compared(config, query, done)):
                 read.append(same)
+                continue
             else:
-                why = "what it has read of bronze is not all, or not on record yet"
-                found.notes.append(f"{name}: not compared, for {why}.")
+                why = "what it has read of that is not all, or not on record yet."
+            found.notes.append(f"{name}: not held against bronze, for {why}")
         except FAULTS as fault:
             found.findings.append(sentence(fault))
     return read, found
