@@ -28,7 +28,7 @@ from medallion.lakehouse.text import Say
 from medallion.ops.ledger import Entry, Ledger
 from medallion.ops.runs import Runs
 from medallion.pipeline import context
-from medallion.pipeline.report import Report
+from medallion.pipeline.outcome import Outcome
 from tests.support import PROJECT
 from tests.support.command import Cli
 
@@ -323,8 +323,8 @@ def test_a_night_says_what_it_has_not_taken_in(
 ) -> None:
     Ledger(Layout(tmp_path), "event").write([Entry("event", "landing/event/.a", 1, 5, 0, 0)])
     idle = "medallion.pipeline.idle.end_if_idle"
-    monkeypatch.setattr(idle, lambda *_: None if is_busy else Report())
-    monkeypatch.setattr(commands, "_busy_night", lambda *_: Report())
+    monkeypatch.setattr(idle, lambda *_: None if is_busy else Outcome())
+    monkeypatch.setattr(commands, "_busy_night", lambda *_: Outcome())
     monkeypatch.chdir(PROJECT)
     monkeypatch.setenv("MEDALLION_HOME", str(tmp_path))
     assert main.main(["nightly"]) == 0
@@ -346,7 +346,7 @@ def test_a_damaged_table_is_a_line_of_what_is_shown(
             told[name] = f"{name}: {newest}"
     monkeypatch.setattr("medallion.pipeline.idle.end_if_idle", lambda *_: None)
     balances = {"event": Balance(2, 2, 2, 0, 0, 0, 0)}
-    monkeypatch.setattr(commands, "_busy_night", lambda *_: Report(balances=balances))
+    monkeypatch.setattr(commands, "_busy_night", lambda *_: Outcome(balances=balances))
     monkeypatch.chdir(PROJECT)
     monkeypatch.setenv("MEDALLION_HOME", str(tmp_path))
 

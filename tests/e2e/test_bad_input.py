@@ -14,7 +14,7 @@ import pytest
 from medallion.config.queries import names
 from medallion.inspection.audit import Audit, audit
 from medallion.lakehouse import tables
-from medallion.pipeline.report import Report
+from medallion.pipeline.outcome import Outcome
 from tests.support.lakehouse import Lakehouse
 
 GOOD = {
@@ -87,7 +87,7 @@ class First:
     """What a night without files left: its report, its audit, and the rows of each table."""
 
     lakehouse: Lakehouse
-    report: Report
+    report: Outcome
     audit: Audit
     rows: dict[str, int]
 

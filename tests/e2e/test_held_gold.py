@@ -16,8 +16,8 @@ from medallion.inspection.status import status
 from medallion.lakehouse import tables
 from medallion.ops.runs import Runs
 from medallion.pipeline import backfill, nightly
+from medallion.pipeline.outcome import Outcome
 from medallion.pipeline.pipeline import Pipeline
-from medallion.pipeline.report import Report
 from tests.support import lines
 from tests.support.lakehouse import Lakehouse
 
@@ -56,7 +56,7 @@ def gold(lakehouse: Lakehouse) -> tuple[int, list[tuple[Any, ...]]]:
     return tables.version(lakehouse.config.layout.table(name)), lakehouse.rows(name)
 
 
-def held_by(report: Report) -> list[tuple[str, str, int | None]]:
+def held_by(report: Outcome) -> list[tuple[str, str, int | None]]:
     return [
         (failure.table, failure.expectation, failure.unexpected_count)
         for gate in report.gates

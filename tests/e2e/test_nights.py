@@ -12,7 +12,7 @@ import duckdb
 import pytest
 from pyspark.sql import SparkSession
 
-from medallion.factory import DataFactory, LandReport
+from medallion.factory import DataFactory, Landed
 from medallion.inspection.audit import audit
 from medallion.lakehouse import tables
 from medallion.lakehouse.columns import OF_FILES, TECHNICAL
@@ -27,7 +27,7 @@ class Nights:
     """What three nights made of what landed."""
 
     lakehouse: Lakehouse
-    landed: dict[str, LandReport]
+    landed: dict[str, Landed]
     lines: int
     """Of each source."""
 
@@ -40,7 +40,7 @@ def nights(
 ) -> Nights:
     lakehouse = Lakehouse(spark, tmp_path_factory.mktemp("nights") / "lakehouse")
     factory = DataFactory(lakehouse.root / "landing", seed=11, dirty=True)
-    landed: dict[str, LandReport] = {}
+    landed: dict[str, Landed] = {}
     for number in range(3):
         for source, report in factory.land(files=4, rows=request.param).items():
             landed[source] = landed[source] + report if source in landed else report

@@ -13,7 +13,7 @@ from medallion.inspection.overview import overview
 from medallion.layers.flow import Flow
 from medallion.pipeline.idle import end_if_idle
 from medallion.pipeline.nightly import Nightly
-from medallion.pipeline.report import GateResult
+from medallion.pipeline.outcome import GateResult
 from tests.support.lakehouse import Lakehouse
 
 

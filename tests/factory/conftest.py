@@ -93,7 +93,7 @@ def _all_missing(source: str) -> tuple[str, ...]:
 
 
 def recount_folder(folder: Path) -> Recount:
-    """Count everything again that a report tells."""
+    """Count everything again that the factory tells."""
     source, count = folder.name, Recount()
     seen: set[tuple[Any, ...]] = set()
     latest: dict[int, datetime] = {}

@@ -40,9 +40,9 @@ def test_three_batches_are_three_times_one(tmp_path: Path, dirty: bool) -> None:
     together = factory(at_once, dirty=dirty).land(batches=3, files=3, rows=800)
     singles = [factory(one_by_one, dirty=dirty).land(files=3, rows=800) for _ in range(3)]
     assert landed(at_once) == landed(one_by_one)
-    for source, report in together.items():
+    for source, one in together.items():
         first, second, third = (single[source] for single in singles)
-        assert report == first + second + third
+        assert one == first + second + third
 
 
 def test_one_source_at_a_time_gives_the_same_files(tmp_path: Path) -> None:
@@ -87,17 +87,17 @@ def test_seed_dirt_and_size_may_change_from_batch_to_batch(
 ) -> None:
     total = factory(tmp_path, seed=7, dirty=False).land(rows=30, files=3)
     for seed, rows, files in ((8, 4000, 2), (7, 1, 1), (9, 4000, 5)):
-        for source, report in factory(tmp_path, seed=seed).land(rows=rows, files=files).items():
-            total[source] += report
-    for source, report in total.items():
+        for source, one in factory(tmp_path, seed=seed).land(rows=rows, files=files).items():
+            total[source] += one
+    for source, one in total.items():
         counted = recount(tmp_path / "landing" / source)
-        assert report.expected_silver == len(counted.silver)
-        assert (report.duplicates, report.late) == (
+        assert one.expected_silver == len(counted.silver)
+        assert (one.duplicates, one.late) == (
             counted.figures["duplicates"],
             counted.figures["late"],
         )
-        assert report.late > 0
-        assert report.duplicates_by_origin["earlier_batch"] > 0
+        assert one.late > 0
+        assert one.duplicates_by_origin["earlier_batch"] > 0
 
 
 def test_names_are_not_used_again_when_files_have_moved_on(tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ from medallion.layers.flow import Flow
 from medallion.ops import ledger
 from medallion.ops.ledger import Entry
 from medallion.pipeline.nightly import Nightly
+from medallion.pipeline.outcome import Outcome
 from medallion.pipeline.pipeline import Pipeline
-from medallion.pipeline.report import Report
 from medallion.quality.gates import Gates
 from medallion.quality.suites import suite_path
 from medallion.spark.query import AVAILABLE_NOW, trigger
@@ -67,10 +67,10 @@ class Lakehouse:
     def pipeline(self) -> Pipeline:
         return Pipeline(self.spark, self.config, "test", lambda _: None)
 
-    def nightly(self, *accept: str) -> Report:
+    def nightly(self, *accept: str) -> Outcome:
         return Nightly(self.pipeline(), accept).run()
 
-    def night(self) -> Report:
+    def night(self) -> Outcome:
         """A nightly batch without its gates, which cost two fifths of a night of few rows."""
         nightly = Nightly(self.pipeline())
         nightly.gates = NoGates(self.config.conf_dir, self.config.layout.quality)

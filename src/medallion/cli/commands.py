@@ -21,7 +21,7 @@ from medallion.lakehouse.text import Say, counted
 from medallion.spark import signals
 
 if TYPE_CHECKING:
-    from medallion.pipeline.report import Report
+    from medallion.pipeline.outcome import Outcome
 
 
 def land(config: Config, options: argparse.Namespace) -> int:
@@ -33,7 +33,7 @@ def land(config: Config, options: argparse.Namespace) -> int:
     refuse_unread(config.sources, options.source)
     factory = DataFactory(config.layout.root / "landing", seed=options.seed, dirty=options.dirty)
     landed = factory.land(options.batches, options.files, options.rows, options.source)
-    return _report(options, render, landed)
+    return _present(options, render, landed)
 
 
 def _land_sample(config: Config, options: argparse.Namespace) -> int:
@@ -100,9 +100,9 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
 
     started, quiet = time.monotonic(), bool(options.json)
     told = unread(config)
-    report = None if options.accept else end_if_idle(config, "nightly", told.append)
-    if report is None:
-        report, told = _busy_night(config, options, told), []
+    outcome = None if options.accept else end_if_idle(config, "nightly", told.append)
+    if outcome is None:
+        outcome, told = _busy_night(config, options, told), []
     else:
         told.append("nothing is new")
     try:
@@ -110,22 +110,22 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
             files = counted(len(waiting), "file")
             told.append(f"{files} not taken in yet: medallion files --state pending")
     except FAULTS as fault:
-        report.add_error(sentence(fault))
+        outcome.add_error(sentence(fault))
     for line in told:
         _say(quiet)(line)
-    report.seconds["all"] = time.monotonic() - started
+    outcome.seconds["all"] = time.monotonic() - started
     gold = catalog.first_rows(config)
     for unreadable in filter(None, (each.unreadable for each in gold)):
-        report.add_error(unreadable)
-    show(document(render.as_json(report)) if quiet else render.as_text(report, gold))
-    for line in render.failures(report):
+        outcome.add_error(unreadable)
+    show(document(render.as_json(outcome)) if quiet else render.as_text(outcome, gold))
+    for line in render.failures(outcome):
         tell(f"medallion: {line}", sys.stderr)
-    if report.crash:
-        raise report.crash
-    return 0 if report.is_good else max(report.exit_status, 1)
+    if outcome.crash:
+        raise outcome.crash
+    return 0 if outcome.is_good else max(outcome.exit_status, 1)
 
 
-def _busy_night(config: Config, options: argparse.Namespace, told: Sequence[str]) -> Report:
+def _busy_night(config: Config, options: argparse.Namespace, told: Sequence[str]) -> Outcome:
     """Run a night with something to do; what the look before it has told is said here."""
     from medallion.pipeline import context, idle, nightly
     from medallion.quality import gates
@@ -152,7 +152,7 @@ def sql(config: Config, options: argparse.Namespace) -> int:
         pour(render.csv_lines(*engine.stream(root, options.statement)))
         return 0
     result = engine.query(root, options.statement)
-    _report(options, render, result)
+    _present(options, render, result)
     if not options.json:
         show(f"({counted(len(result.rows), 'row')}, {time.monotonic() - started:.2f} s)")
     return 0
@@ -163,7 +163,7 @@ def audit(config: Config, options: argparse.Namespace) -> int:
     from medallion.inspection.audit import audit
 
     found = audit(_there(config, options), options.deep, _say(True))
-    return _report(options, render, found, found.is_balanced)
+    return _present(options, render, found, found.is_balanced)
 
 
 def report(config: Config, options: argparse.Namespace) -> int:
@@ -184,7 +184,7 @@ def backfill(config: Config, options: argparse.Namespace) -> int:
 
     say = _say(bool(options.json))
     found = backfill.backfill(config, options.source, Path(options.path), say, options.debug)
-    return _report(options, render, found, found.is_good)
+    return _present(options, render, found, found.is_good)
 
 
 def refresh(config: Config, options: argparse.Namespace) -> int:
@@ -204,7 +204,7 @@ def maintain(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.render import maintain as render
     from medallion.pipeline import maintenance
 
-    return _report(options, render, maintenance.by_hand(_there(config, options)))
+    return _present(options, render, maintenance.by_hand(_there(config, options)))
 
 
 def status(config: Config, options: argparse.Namespace) -> int:
@@ -212,7 +212,7 @@ def status(config: Config, options: argparse.Namespace) -> int:
     from medallion.inspection import status
 
     found = status.status(_there(config, options))
-    return _report(options, render, found, all(one.is_known for one in found))
+    return _present(options, render, found, all(one.is_known for one in found))
 
 
 def files(config: Config, options: argparse.Namespace) -> int:
@@ -220,17 +220,17 @@ def files(config: Config, options: argparse.Namespace) -> int:
     from medallion.inspection import catalog
 
     found = catalog.files(_there(config, options), options.pattern, options.source, options.state)
-    return _report(options, render, found)
+    return _present(options, render, found)
 
 
 def schema(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.render import schema as render
     from medallion.inspection import catalog
 
-    return _report(options, render, catalog.schema(_there(config, options), options.source))
+    return _present(options, render, catalog.schema(_there(config, options), options.source))
 
 
-def _report(options: argparse.Namespace, render: Any, found: Any, is_good: bool = True) -> int:
+def _present(options: argparse.Namespace, render: Any, found: Any, is_good: bool = True) -> int:
     """Print a result by the module that has words for it; the exit status."""
     show(document(render.as_json(found)) if options.json else render.as_text(found))
     return 0 if is_good else 1

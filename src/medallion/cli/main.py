@@ -75,16 +75,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"medallion {__version__}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
 
-    def add(name: str, text: str, reports: bool = True) -> argparse.ArgumentParser:
+    def add(name: str, text: str, has_json: bool = True) -> argparse.ArgumentParser:
         sub = subparsers.add_parser(name, help=text, description=text)
         sub.set_defaults(command=getattr(commands, name))  # each command is a function there
         sub.add_argument("--debug", action="store_true", help="show stack traces of errors")
-        if reports:
+        if has_json:
             sub.add_argument("--json", action="store_true", help="print one JSON document only")
         return sub
 
     _add_land(add("land", "make up test data, and land it: the next batches of the data factory"))
-    run = add("run", "run one layer on all that is available", reports=False)
+    run = add("run", "run one layer on all that is available", has_json=False)
     run.add_argument("layer", choices=(*LAYERS, PUBLISH))
     run.add_argument(
         "--trigger",
@@ -92,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
         help="available-now (default), or an interval such as '4 seconds' to stay on",
     )
     _add_nightly(add("nightly", "run all layers in one session, with gates and balance"))
-    stream = add("stream", "keep all layers on, until SIGTERM or Ctrl-C", reports=False)
+    stream = add("stream", "keep all layers on, until SIGTERM or Ctrl-C", has_json=False)
     stream.add_argument("--trigger", default="4 seconds", help="the interval (default: 4 seconds)")
     sql = add("sql", "ask the tables in SQL, read-only, as layer.table")
     sql.add_argument("statement", help='such as "SELECT * FROM gold.device_counts"')
@@ -110,7 +110,7 @@ def _parser() -> argparse.ArgumentParser:
     backfill = add("backfill", "take in files from anywhere, once, whatever their age")
     backfill.add_argument("source", help=_SOURCE)
     backfill.add_argument("path", type=_path, help="a file, a folder with all below it, or a topic")
-    refresh = add("refresh", "rebuild a silver or gold table, or publish one anew", reports=False)
+    refresh = add("refresh", "rebuild a silver or gold table, or publish one anew", has_json=False)
     refresh.add_argument("table", help="such as silver.activity or publish.device_counts.kafka")
     add("maintain", "compact the tables, and remove what nobody needs any more")
     add("status", "how each query stands, and what waits for it")

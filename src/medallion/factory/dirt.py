@@ -9,8 +9,8 @@ from random import Random
 from medallion.factory.activity import ActivitySource
 from medallion.factory.event import EventSource
 from medallion.factory.faults import MALFORMED_LINE, Fault, malformed, with_extra_field
+from medallion.factory.landed import Landed
 from medallion.factory.plan import FilePlan
-from medallion.factory.report import LandReport
 
 Source = ActivitySource | EventSource
 SOURCES: dict[str, Source] = {source.name: source for source in (ActivitySource(), EventSource())}
@@ -30,11 +30,11 @@ ORIGINS = ("same_file", "same_batch", "earlier_batch")
 BLANKS = ("", "   ", "\t")
 
 
-def file_lines(plan: FilePlan) -> tuple[list[str], LandReport]:
+def file_lines(plan: FilePlan) -> tuple[list[str], Landed]:
     """What to write into the file, and the figures of it. Some items hold several lines."""
     source = SOURCES[plan.batch.source]
     if not plan.batch.dirty:
-        return source.clean_lines(plan, plan.rows), LandReport(files=1, lines=plan.rows)
+        return source.clean_lines(plan, plan.rows), Landed(files=1, lines=plan.rows)
     random = plan.random("dirt")
     counts = _counts(plan, random)
     base = plan.rows - sum(counts[origin] for origin in ORIGINS)
@@ -45,7 +45,7 @@ def file_lines(plan: FilePlan) -> tuple[list[str], LandReport]:
         after[random.randrange(base)].append(random.choice(BLANKS))
     for place, additions in after.items():
         lines[place] = "\n".join((lines[place], *additions))
-    return lines, _report(plan, counts, rules)
+    return lines, _landed(plan, counts, rules)
 
 
 def _counts(plan: FilePlan, random: Random) -> Counter[str]:
@@ -128,7 +128,7 @@ def _head(source: Source, plan: FilePlan) -> list[str]:
     return [line for line in source.clean_lines(plan, plan.head) if source.has_identity(line)]
 
 
-def _report(plan: FilePlan, counts: Counter[str], rules: Counter[str]) -> LandReport:
+def _landed(plan: FilePlan, counts: Counter[str], rules: Counter[str]) -> Landed:
     lost = counts["malformed"]
     quarantine = Counter(rules)
     if lost:
@@ -136,7 +136,7 @@ def _report(plan: FilePlan, counts: Counter[str], rules: Counter[str]) -> LandRe
         missing = {f.rule for f in SOURCES[plan.batch.source].faults if f.bad_values}
         quarantine.update(dict.fromkeys((*missing, MALFORMED_LINE), lost))
     origins = {origin: counts[origin] for origin in ORIGINS if counts[origin]}
-    return LandReport(
+    return Landed(
         files=1,
         lines=plan.rows,
         malformed=lost,

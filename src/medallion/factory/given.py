@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from medallion.errors import UsageError
-from medallion.factory.report import LandReport
+from medallion.factory.landed import Landed
 from medallion.factory.state import StateFile
 from medallion.factory.writing import hidden
 from medallion.lakehouse import storage
@@ -22,21 +22,21 @@ class GivenFiles:
     landing: Path
     state: StateFile
 
-    def land(self, source: str | None, everything: bool) -> dict[str, LandReport]:
+    def land(self, source: str | None, everything: bool) -> dict[str, Landed]:
         """Land the next file of each source, or of one, or all that are left: each whole, and once.
 
         Raises:
             UsageError: the folder is not there, or has no files (of that source); or another file
                 of a name is in the landing zone.
         """
-        found, reports = self._found(source), dict[str, LandReport]()
+        found, result = self._found(source), dict[str, Landed]()
         with self.state.locked():
             for name, files in found.items():
                 landed = self.state.load(name).given
                 left = [file for file in files if file.name not in landed]
                 for file in left if everything else left[:1]:
-                    reports[name] = reports.get(name, LandReport()) + self._land(file, name)
-        return reports
+                    result[name] = result.get(name, Landed()) + self._land(file, name)
+        return result
 
     def _found(self, source: str | None) -> dict[str, list[Path]]:
         folders = self.folder.iterdir() if self.folder.is_dir() else ()
@@ -51,7 +51,7 @@ class GivenFiles:
             raise UsageError(f"{self.folder}: no files of {source!r}, only of {', '.join(found)}.")
         return {source: found[source]}
 
-    def _land(self, file: Path, source: str) -> LandReport:
+    def _land(self, file: Path, source: str) -> Landed:
         place = self.landing / source / file.name
         # The same one is there where a run was cut off before it was noted.
         if place.exists() and not storage.have_same_bytes(file, place):
@@ -65,7 +65,7 @@ class GivenFiles:
         before = self.state.load(source)
         self.state.save(source, replace(before, given=(*before.given, file.name)))
         with file.open("rb") as lines:
-            return LandReport(files=1, lines=sum(bool(line.strip()) for line in lines), batches=1)
+            return Landed(files=1, lines=sum(bool(line.strip()) for line in lines), batches=1)
 
 
 def _files(folder: Path) -> list[Path]:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from medallion.errors import UsageError
 from medallion.factory.given import GivenFiles
+from medallion.factory.landed import Landed
 from medallion.factory.lesson import CleanedUp, Lesson
 from medallion.factory.plan import SOURCE_NAMES, BatchPlan
-from medallion.factory.report import LandReport
 from medallion.factory.state import StateFile
-from medallion.factory.writing import batch_files, report_of, show_batch, write_batch
+from medallion.factory.writing import batch_files, landed_of, show_batch, write_batch
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class DataFactory:
 
     def land(
         self, batches: int = 1, files: int = 2, rows: int = 1000, source: str | None = None
-    ) -> dict[str, LandReport]:
+    ) -> dict[str, Landed]:
         """Land the next batches, of all sources or of one, and say what was landed.
 
         `files` and `rows` are those of each batch and source; there is no file without a row. A
@@ -60,13 +60,13 @@ class DataFactory:
         """
         sources = _checked(batches=batches, files=files, rows=rows, source=source)
         state = StateFile(self.state_path)
-        reports = dict.fromkeys(sources, LandReport())
+        landed = dict.fromkeys(sources, Landed())
         with state.locked():
             for name in (name for _ in range(batches) for name in sources):
-                reports[name] += self._land_next(state, name, rows, min(files, rows))
-        return reports
+                landed[name] += self._land_next(state, name, rows, min(files, rows))
+        return landed
 
-    def load(self, continuous: bool = False, *, source: str | None = None) -> dict[str, LandReport]:
+    def load(self, continuous: bool = False, *, source: str | None = None) -> dict[str, Landed]:
         """Land the next file of each source in `given`, or with `continuous` all that are left; {}
         at the end.
 
@@ -93,7 +93,7 @@ class DataFactory:
     def _lesson(self) -> Lesson:
         return Lesson(self._landing, StateFile(self.state_path))
 
-    def _land_next(self, state: StateFile, source: str, rows: int, files: int) -> LandReport:
+    def _land_next(self, state: StateFile, source: str, rows: int, files: int) -> Landed:
         progress = state.load(source)
         folder, done = self._landing / source, progress.done
         plan = progress.written or progress.begun
@@ -103,14 +103,14 @@ class DataFactory:
             progress = replace(progress, begun=plan)
             state.save(source, progress)
         if progress.written:
-            report = report_of(plan, done)
+            landed = landed_of(plan, done)
         else:
-            report = write_batch(folder, plan, done)
+            landed = write_batch(folder, plan, done)
             progress = replace(progress, begun=None, written=plan)
             state.save(source, progress)
         show_batch(folder, plan)
         state.save(source, replace(progress, written=None, done=plan))
-        return report
+        return landed
 
     def _plan_next(self, done: BatchPlan | None, source: str, rows: int, files: int) -> BatchPlan:
         if done is None:

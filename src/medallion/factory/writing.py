@@ -8,8 +8,8 @@ from operator import add
 from pathlib import Path
 
 from medallion.factory.dirt import file_lines
+from medallion.factory.landed import Landed
 from medallion.factory.plan import BatchPlan, FilePlan
-from medallion.factory.report import LandReport
 
 LINES_A_WRITE = 20_000
 
@@ -24,29 +24,29 @@ def hidden(place: Path) -> Path:
     return place.with_name(f".{place.name}.tmp")
 
 
-def write_file(folder: Path, plan: FilePlan) -> LandReport:
+def write_file(folder: Path, plan: FilePlan) -> Landed:
     """Write one file under its hidden name."""
-    lines, report = file_lines(plan)
+    lines, landed = file_lines(plan)
     with hidden(folder / plan.name).open("w", encoding="utf-8", newline="\n") as file:
         for first in range(0, len(lines), LINES_A_WRITE):
             file.write("\n".join(lines[first : first + LINES_A_WRITE]) + "\n")
-    return report
+    return landed
 
 
-def write_batch(folder: Path, batch: BatchPlan, previous: BatchPlan | None) -> LandReport:
+def write_batch(folder: Path, batch: BatchPlan, previous: BatchPlan | None) -> Landed:
     """Write a batch's files, which nobody reads yet.
 
     One process does it all: it makes some 800,000 lines a second, which no reader keeps up with.
     """
     folder.mkdir(parents=True, exist_ok=True)
     plans = batch_files(batch, previous)
-    return reduce(add, (write_file(folder, plan) for plan in plans), LandReport(batches=1))
+    return reduce(add, (write_file(folder, plan) for plan in plans), Landed(batches=1))
 
 
-def report_of(batch: BatchPlan, previous: BatchPlan | None) -> LandReport:
+def landed_of(batch: BatchPlan, previous: BatchPlan | None) -> Landed:
     """What `write_batch` said of a batch that an interrupted run wrote."""
     plans = batch_files(batch, previous)
-    return reduce(add, (file_lines(plan)[1] for plan in plans), LandReport(batches=1))
+    return reduce(add, (file_lines(plan)[1] for plan in plans), Landed(batches=1))
 
 
 def show_batch(folder: Path, batch: BatchPlan) -> None:

@@ -12,13 +12,13 @@ from medallion.lakehouse import lock, tables
 from medallion.lakehouse.text import Say
 from medallion.ops import due
 from medallion.ops.runs import Runs
-from medallion.pipeline.report import Report
+from medallion.pipeline.outcome import Outcome
 from medallion.sources.kinds import KINDS
 from medallion.spark.workload import Work
 
 
-def end_if_idle(config: Config, command: str, say: Say) -> Report | None:
-    """Look for new input; the report of the night if there is none.
+def end_if_idle(config: Config, command: str, say: Say) -> Outcome | None:
+    """Look for new input; the outcome of the night if there is none.
 
     None where Spark has to be started; also where something is wrong, for the run that follows
     meets it as well, and tells what.
@@ -34,10 +34,10 @@ def end_if_idle(config: Config, command: str, say: Say) -> Report | None:
             if _has_work(config, runs, say):
                 return None
             look = accounting.look(config, runs)
-            report = Report(balances=look.balances, errors=look.unreadable)
+            outcome = Outcome(balances=look.balances, errors=look.unreadable)
         except Exception:  # whatever is wrong, the run that follows meets it, and tells
             return None
-    return report if report.is_good else None
+    return outcome if outcome.is_good else None
 
 
 def work_to_do(config: Config) -> Work:

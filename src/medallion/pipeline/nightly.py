@@ -18,8 +18,8 @@ from medallion.layers.flow import Flow
 from medallion.ops import due
 from medallion.ops.runs import HELD, PASSED, Standing
 from medallion.pipeline import maintenance, refresh
+from medallion.pipeline.outcome import GateResult, Outcome
 from medallion.pipeline.pipeline import GOLD_IS_HELD, Pipeline
-from medallion.pipeline.report import GateResult, Report
 from medallion.quality.gates import Gates
 from medallion.quality.results import Failure
 from medallion.quality.suites import of_no_table, read_suite
@@ -36,12 +36,12 @@ class Nightly:
         self.pipeline, self.accept = pipeline, tuple(accept)
         self.config, self._say = pipeline.config, pipeline.say
         self.gates = Gates(self.config.conf_dir, self.config.layout.quality)
-        self.report = Report()
+        self.outcome = Outcome()
         self.unjudged: set[str] = set()  # sources with a table whose gate could not be asked
         # Great Expectations judges one table at a time, beside the queries of the next layer.
         self.worker = ThreadPoolExecutor(1)
 
-    def run(self) -> Report:
+    def run(self) -> Outcome:
         """Run the layers, and tell how it went, whatever failed on the way."""
         for suite in of_no_table(self.config.conf_dir, names(self.config)):
             self._say(f"gates     {suite} judges nothing: no table has that name")
@@ -49,18 +49,18 @@ class Nightly:
             self._layers()
         self._timed("docs", self._build_docs)
         self._timed("maintain", self._maintain)
-        self.report.is_counted = False
+        self.outcome.is_counted = False
         with self._reporting_errors("balance"):
             look = accounting.look(self.config, self.pipeline.runs)
-            self.report.balances, self.report.is_counted = look.balances, not look.unreadable
+            self.outcome.balances, self.outcome.is_counted = look.balances, not look.unreadable
             self._tell_all("balance", map(MedallionError, look.unreadable))
-        return self.report
+        return self.outcome
 
     def _layers(self) -> None:
         """One layer after the other; gold only if no gate holds its rows back."""
         gates = [*self._layer("bronze"), *self._layer("silver")]
         self._await_gates(gates)
-        if any(gate.stops for gate in self.report.gates):
+        if any(gate.stops for gate in self.outcome.gates):
             self._say(GOLD_IS_HELD)
             return
         self._await_gates(self._layer("gold"))
@@ -99,9 +99,9 @@ class Nightly:
                 signals.pass_on()  # Java has got it too
             told = in_words(error)
             status = error.exit_status if isinstance(error, MedallionError) else 1
-            self.report.add_error(told, status)
+            self.outcome.add_error(told, status)
             if not isinstance(error, (MedallionError, OSError, *SPARK_ERRORS)):
-                self.report.crash = self.report.crash or error
+                self.outcome.crash = self.outcome.crash or error
             self._say(f"{what:<9} {told}")
 
     def _judge(self, flow: Flow, standing: Standing) -> GateResult | None:
@@ -141,10 +141,10 @@ class Nightly:
                 self.unjudged |= flow.source_names
             else:
                 gates += [gate] if gate else []
-        self.report.seconds["gates"] = (
-            self.report.seconds.get("gates", 0) + time.monotonic() - started
+        self.outcome.seconds["gates"] = (
+            self.outcome.seconds.get("gates", 0) + time.monotonic() - started
         )
-        self.report.gates += gates
+        self.outcome.gates += gates
         self.pipeline.runs.write([self._row(gate) for gate in gates])
 
     def _row(self, gate: GateResult) -> dict[str, Any]:
@@ -167,16 +167,16 @@ class Nightly:
 
     def _build_docs(self) -> None:
         docs = self.gates.build_docs()
-        self.report.docs = str(docs) if docs else None
+        self.outcome.docs = str(docs) if docs else None
 
     def _timed(self, name: str, work: Any) -> None:
         signals.pass_on()
         started = time.monotonic()
         with self._reporting_errors(name):
             work()
-        self.report.seconds[name] = time.monotonic() - started
+        self.outcome.seconds[name] = time.monotonic() - started
         if name != "docs":
-            self._say(f"{name:<9} {self.report.seconds[name]:5.1f} s")
+            self._say(f"{name:<9} {self.outcome.seconds[name]:5.1f} s")
 
 
 def check_accepted(config: Config, accept: Sequence[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from medallion.cli.render import nightly
-from medallion.pipeline.report import GateResult, Report
+from medallion.pipeline.outcome import GateResult, Outcome
 from medallion.quality.results import Failure, Verdict
 
 
@@ -13,13 +13,13 @@ def test_what_came_of_a_failure_that_stops_nothing_stands_beside_it() -> None:
         for name in ("quarantine", "warn", "stop")
     )
     gate = GateResult(Verdict("bronze.event", 3, failures), 1, accepted=("stop",), seconds=0.0)
-    report = Report(seconds={"all": 0.0}, gates=[gate])
-    assert nightly.as_text(report, []).splitlines()[:3] == [
+    outcome = Outcome(seconds={"all": 0.0}, gates=[gate])
+    assert nightly.as_text(outcome, []).splitlines()[:3] == [
         "quarantine failed on bronze.event: 2 of 3 rows (set aside in quarantine)",
         "warn failed on bronze.event: 2 of 3 rows (a warning: the run goes on)",
         "stop failed on bronze.event: 2 of 3 rows (let through by --accept)",
     ]
-    assert nightly.failures(report) == []
+    assert nightly.failures(outcome) == []
 
 
 def test_what_holds_gold_back_is_let_through_by_a_command_that_is_told() -> None:
@@ -28,7 +28,7 @@ def test_what_holds_gold_back_is_let_through_by_a_command_that_is_told() -> None
         GateResult(Verdict(table, 3, (Failure(table, name, "stop", 2, 3, (), ""),)), 1, (), 0.0)
         for table, name in stops
     ]
-    told = nightly.failures(Report(gates=gates))
+    told = nightly.failures(Outcome(gates=gates))
     assert told[-1].endswith("let the rows through: medallion nightly --accept a --accept b")
 
 

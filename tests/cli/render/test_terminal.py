@@ -22,7 +22,7 @@ from medallion.inspection.status import QueryStatus
 from medallion.lakehouse.text import visible
 from medallion.ops.ledger import Entry
 from medallion.pipeline.backfill import Backfilled
-from medallion.pipeline.report import GateResult, Report
+from medallion.pipeline.outcome import GateResult, Outcome
 from medallion.quality.results import Failure, Verdict
 from medallion.schema.registry import Version
 from medallion.sql.engine import Result
@@ -35,7 +35,7 @@ SEEN = "\\x1b]0;title\\x07\\x9b31m\\u202e\\udcff\\nbalanced"
 ENTRY = Entry("event", EVIL, 1, 5, 0, 0, EVIL, EVIL, moved_to=EVIL)
 STATUS = QueryStatus("bronze.event", EVIL, 1, EVIL, 1, 1, 1, EVIL, EVIL)
 FAILURE = Failure("silver.event", EVIL, "warn", 1, 1, (EVIL,), EVIL)
-REPORT = Report({"all": 1.0}, [GateResult(Verdict("silver.event", 1, (FAILURE,)), 1, (), 1.0)])
+REPORT = Outcome({"all": 1.0}, [GateResult(Verdict("silver.event", 1, (FAILURE,)), 1, (), 1.0)])
 REPORT.docs = EVIL
 ROWS = Result((EVIL,), [(EVIL,), ([EVIL],), ({EVIL: EVIL},)])
 

@@ -6,22 +6,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from medallion.factory import LandReport
+from medallion.factory import Landed
 from medallion.factory.plan import SOURCE_NAMES
 from medallion.lakehouse.text import counted
 
 
-def as_json(reports: Mapping[str, LandReport]) -> dict[str, Any]:
+def as_json(landed: Mapping[str, Landed]) -> dict[str, Any]:
     """The figures of each source, those that programs rely on first."""
-    return {source: report.figures() for source, report in reports.items()}
+    return {source: one.figures() for source, one in landed.items()}
 
 
-def as_text(reports: Mapping[str, LandReport]) -> str:
+def as_text(landed: Mapping[str, Landed]) -> str:
     """The same figures as a table: a line a figure, a column a source."""
-    columns = [_flat(document) for document in as_json(reports).values()]
-    order = list(LandReport().figures())
+    columns = [_flat(document) for document in as_json(landed).values()]
+    order = list(Landed().figures())
     names = {name for column in columns for name in column}
-    rows = [["", *reports]]
+    rows = [["", *landed]]
     for name in sorted(names, key=lambda name: (order.index(name.partition(".")[0]), name)):
         # A source without such a rule has an empty place, not a nought.
         rows.append([name, *(f"{c[name]:,}" if name in c else "" for c in columns)])

@@ -11,7 +11,7 @@ from medallion.cli.render.values import table
 from medallion.inspection import balance as accounting
 from medallion.inspection.catalog import FirstRows
 from medallion.lakehouse.text import counted, visible
-from medallion.pipeline.report import Report
+from medallion.pipeline.outcome import Outcome
 from medallion.quality.results import Failure
 
 _THEN = {
@@ -21,50 +21,50 @@ _THEN = {
 }
 
 
-def as_json(report: Report) -> dict[str, Any]:
+def as_json(outcome: Outcome) -> dict[str, Any]:
     """Whether all is well, the balance, seconds by step, gates and errors."""
     return {
-        "ok": report.is_good,
-        "sources": {name: asdict(balance) for name, balance in report.balances.items()},
-        "seconds": {step: round(seconds, 2) for step, seconds in report.seconds.items()},
+        "ok": outcome.is_good,
+        "sources": {name: asdict(balance) for name, balance in outcome.balances.items()},
+        "seconds": {step: round(seconds, 2) for step, seconds in outcome.seconds.items()},
         "failed_expectations": [
-            asdict(failure) for gate in report.gates for failure in gate.verdict.failures
+            asdict(failure) for gate in outcome.gates for failure in gate.verdict.failures
         ],
-        "errors": failures(report),
-        "data_docs": report.docs,
+        "errors": failures(outcome),
+        "data_docs": outcome.docs,
     }
 
 
-def as_text(report: Report, gold: Sequence[FirstRows]) -> str:
+def as_text(outcome: Outcome, gold: Sequence[FirstRows]) -> str:
     """Warnings, gold's tables, the balance of rows, and the time it took."""
     lines = [
         visible(f"{_failure_line(failure)} ({_THEN[failure.on_failure]})")
-        for gate in report.gates
+        for gate in outcome.gates
         for failure in gate.verdict.failures
         if failure not in gate.stops
     ]
     for found in gold:
         lines += ["", *_first_rows(found)]
-    is_balanced = report.is_counted and not accounting.unbalanced(report.balances)
-    lines += ["", *balances(report.balances), "balanced" if is_balanced else "NOT BALANCED"]
-    if report.docs:
-        lines += ["", visible(f"quality   {report.docs}")]
-    lines.append(f"all       {report.seconds['all']:5.1f} s")
+    is_balanced = outcome.is_counted and not accounting.unbalanced(outcome.balances)
+    lines += ["", *balances(outcome.balances), "balanced" if is_balanced else "NOT BALANCED"]
+    if outcome.docs:
+        lines += ["", visible(f"quality   {outcome.docs}")]
+    lines.append(f"all       {outcome.seconds['all']:5.1f} s")
     return "\n".join(lines)
 
 
-def failures(report: Report) -> list[str]:
+def failures(outcome: Outcome) -> list[str]:
     """What went wrong, a line each: failed queries, expectations that hold gold back, balances."""
-    lines = list(report.errors)
-    for gate in report.gates:
+    lines = list(outcome.errors)
+    for gate in outcome.gates:
         for failure in gate.stops:
             lines += [_failure_line(failure), *(f"  {example}" for example in failure.examples)]
-    if names := dict.fromkeys(f.expectation for gate in report.gates for f in gate.stops):
+    if names := dict.fromkeys(f.expectation for gate in outcome.gates for f in gate.stops):
         lines.append(
             "gold is held back until these pass: put the data or the rule right and run nightly "
             f"again, or let the rows through: medallion nightly --accept {' --accept '.join(names)}"
         )
-    for name in accounting.unbalanced(report.balances):
+    for name in accounting.unbalanced(outcome.balances):
         lines.append(f"the balance of {name} does not add up; medallion audit names the files.")
     return lines
 

@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class LandReport:
+class Landed:
     """The lines landed for one source, each counted once.
 
     `lines` (all but blank ones) = `expected_silver` + `malformed` + `invalid` + `duplicates`.
@@ -42,7 +42,7 @@ class LandReport:
         """The rows that belong in quarantine."""
         return self.malformed + self.invalid
 
-    def __add__(self, other: LandReport) -> LandReport:
+    def __add__(self, other: Landed) -> Landed:
         """Both together."""
         total: dict[str, Any] = {}
         for each in fields(self):
@@ -51,7 +51,7 @@ class LandReport:
                 total[each.name] = dict(sorted((Counter(mine) + Counter(theirs)).items()))
             else:
                 total[each.name] = mine + theirs
-        return LandReport(**total)
+        return Landed(**total)
 
     def figures(self) -> dict[str, Any]:
         """Those that programs rely on first, then the factory's own."""

@@ -1,4 +1,4 @@
-"""Every figure of a report is found again in the files."""
+"""Every figure of what was landed is found again in the files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from medallion.cli.render.land import as_json, as_text
-from medallion.factory import DataFactory, LandReport
+from medallion.factory import DataFactory, Landed
 from medallion.factory.plan import RATES
 from tests.support import SAMPLE
 
@@ -47,35 +47,33 @@ def test_dirty_figures_are_found_again(
     tmp_path: Path, recount: Recounter, batches: int, files: int, rows: int, seed: int
 ) -> None:
     landing = tmp_path / "landing"
-    reports = DataFactory(landing, seed=seed, dirty=True).land(batches, files, rows)
-    for source, report in reports.items():
+    landed = DataFactory(landing, seed=seed, dirty=True).land(batches, files, rows)
+    for source, one in landed.items():
         counted = recount(landing / source)
-        assert {name: getattr(report, name) for name in FIGURES} == {
+        assert {name: getattr(one, name) for name in FIGURES} == {
             name: counted.figures[name] for name in FIGURES
         }
-        assert report.invalid_by_rule == counted.invalid_by_rule
-        assert report.expected_quarantine == counted.quarantine
-        assert report.expected_silver == len(counted.silver)
-        assert report.lines == batches * rows
-        assert report.batches == batches
-        assert sum(report.invalid_by_rule.values()) == report.invalid
-        assert sum(report.duplicates_by_origin.values()) == report.duplicates
-        assert report.expected_silver + report.expected_quarantined + report.duplicates == (
-            report.lines
-        )
+        assert one.invalid_by_rule == counted.invalid_by_rule
+        assert one.expected_quarantine == counted.quarantine
+        assert one.expected_silver == len(counted.silver)
+        assert one.lines == batches * rows
+        assert one.batches == batches
+        assert sum(one.invalid_by_rule.values()) == one.invalid
+        assert sum(one.duplicates_by_origin.values()) == one.duplicates
+        assert one.expected_silver + one.expected_quarantined + one.duplicates == (one.lines)
 
 
 def test_a_dirty_landing_has_every_defect(tmp_path: Path) -> None:
-    reports = DataFactory(tmp_path / "landing", seed=3, dirty=True).land(2, files=3, rows=20_000)
-    for report in reports.values():
-        assert all(getattr(report, name) > 0 for name in FIGURES)
-        assert set(report.duplicates_by_origin) == {"same_file", "same_batch", "earlier_batch"}
-        assert report.expected_silver > 0.95 * report.lines
-    assert set(reports["activity"].expected_quarantine) == {
+    landed = DataFactory(tmp_path / "landing", seed=3, dirty=True).land(2, files=3, rows=20_000)
+    for one in landed.values():
+        assert all(getattr(one, name) > 0 for name in FIGURES)
+        assert set(one.duplicates_by_origin) == {"same_file", "same_batch", "earlier_batch"}
+        assert one.expected_silver > 0.95 * one.lines
+    assert set(landed["activity"].expected_quarantine) == {
         "malformed_line", "missing_event_time", "future_event_time", "missing_device",
         "missing_index", "missing_x", "missing_y", "missing_z",
     }  # fmt: skip
-    assert set(reports["event"].expected_quarantine) == {
+    assert set(landed["event"].expected_quarantine) == {
         "malformed_line", "missing_event_time", "future_event_time", "missing_action",
     }  # fmt: skip
 
@@ -83,11 +81,11 @@ def test_a_dirty_landing_has_every_defect(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rows", [1, 50, 3000])
 def test_a_clean_landing_is_clean(tmp_path: Path, recount: Recounter, rows: int) -> None:
     landing = tmp_path / "landing"
-    reports = DataFactory(landing, seed=5).land(batches=3, files=2, rows=rows)
-    for source, report in reports.items():
-        assert report == LandReport(files=3 * min(2, rows), lines=3 * rows, batches=3)
+    landed = DataFactory(landing, seed=5).land(batches=3, files=2, rows=rows)
+    for source, one in landed.items():
+        assert one == Landed(files=3 * min(2, rows), lines=3 * rows, batches=3)
         counted = recount(landing / source)
-        assert counted.figures == {"files": report.files, "lines": report.lines,
+        assert counted.figures == {"files": one.files, "lines": one.lines,
                                    "unknown_fields": 0}  # fmt: skip
 
 
@@ -155,20 +153,20 @@ def test_crowded_events_stay_unique(
 
 
 def test_the_json_begins_with_the_contract(tmp_path: Path) -> None:
-    reports = DataFactory(tmp_path / "landing", dirty=True).land()
-    document = as_json(reports)
+    landed = DataFactory(tmp_path / "landing", dirty=True).land()
+    document = as_json(landed)
     assert list(document) == ["activity", "event"]
     assert list(document["event"])[:7] == list(FIGURES[:7])
 
 
 def test_the_table_names_every_figure(tmp_path: Path) -> None:
-    reports = DataFactory(tmp_path / "landing", dirty=True).land(rows=30_000)
-    table = as_text(reports).splitlines()
+    landed = DataFactory(tmp_path / "landing", dirty=True).land(rows=30_000)
+    table = as_text(landed).splitlines()
     assert table[0].split() == ["activity", "event"]
     cells = {line.split()[0]: line.split()[1:] for line in table[1:]}
     assert cells["lines"] == ["30,000", "30,000"]
     assert cells["expected_quarantine.malformed_line"] == [
-        f"{report.malformed:,}" for report in reports.values()
+        f"{one.malformed:,}" for one in landed.values()
     ]
     assert "expected_silver" in cells
     assert len(cells["invalid_by_rule.missing_action"]) == 1

@@ -28,7 +28,7 @@ class GateResult:
 
 
 @dataclass
-class Report:
+class Outcome:
     """What a nightly run did; seconds by step. Not `is_counted`: of some source the balance is not
     known."""
 
