@@ -109,7 +109,7 @@ def test_no_file_has_come_yet(tmp_path: Path) -> None:
 def test_files_as_json_have_every_field_and_times_in_utc() -> None:
     (row, _, _, _) = files.as_json(FILES)["files"]
     assert set(row) == set(Entry.__dataclass_fields__)
-    assert row["committed_at"] == row["modified_at"] == "2023-11-14T22:13:20.250000+00:00"
+    assert row["committed_at"] == row["modified_at"] == "2023-11-14T22:13:20.250000Z"
     assert (row["rows"], row["corrupt_rows"], row["rescued_rows"]) == (3, 1, 2)
     (_, row, _, _) = files.as_json(FILES)["files"]
     assert (row["committed_at"], row["rows"], row["why"]) == (None, None, None)

@@ -12,5 +12,5 @@ def now() -> int:
 
 
 def in_words(micros: int) -> str:
-    """A time for people, to the second."""
-    return datetime.fromtimestamp(micros / 1e6, UTC).isoformat(timespec="seconds")
+    """A time for people, to the second, as SQL shows it: 2018-03-02T10:02:33Z."""
+    return f"{datetime.fromtimestamp(micros // 1_000_000, UTC).replace(tzinfo=None).isoformat()}Z"

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from medallion.cli.render.values import moment, table
+from medallion.lakehouse import clock
 from medallion.lakehouse.text import counted
 from medallion.ops.ledger import Entry
 
@@ -25,11 +26,9 @@ def as_json(entries: Sequence[Entry]) -> dict[str, Any]:
 
 def as_text(entries: Sequence[Entry]) -> str:
     """An aligned table, and how many files it has."""
-    rows = [
-        tuple(
-            moment(getattr(entry, name)) if name in _TIMES else getattr(entry, name)
-            for name in _SHOWN
-        )
-        for entry in entries
-    ]
+    rows = [tuple(_cell(name, getattr(entry, name)) for name in _SHOWN) for entry in entries]
     return "\n".join([*table(_SHOWN, rows), f"({counted(len(rows), 'file')})"])
+
+
+def _cell(name: str, value: Any) -> Any:
+    return clock.in_words(value) if name in _TIMES and value is not None else value

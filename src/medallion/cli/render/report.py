@@ -16,9 +16,9 @@ from medallion.errors import UsageError
 from medallion.inspection.balance import Balance
 from medallion.inspection.catalog import FirstRows
 from medallion.inspection.overview import Overview
-from medallion.lakehouse import storage
+from medallion.lakehouse import clock, storage
 from medallion.lakehouse.layout import real
-from medallion.lakehouse.text import counted, visible
+from medallion.lakehouse.text import counted, visible, why
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 70em; padding: 0 1em }
@@ -69,9 +69,8 @@ def write(found: Overview, page: Path) -> str:
             raise ValueError("a folder, or no file")
         storage.write(place, as_html(found))
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
         told = "name a file, in a folder that is there and may be written to"
-        raise UsageError(f"--output {page}: {why}; {told}.") from None
+        raise UsageError(f"--output {page}: {why(error)}; {told}.") from None
     return str(page)
 
 
@@ -80,7 +79,7 @@ def as_html(found: Overview) -> str:
     verdict = "balanced" if found.audit.is_balanced else "NOT BALANCED"
     body = [
         f"<h1>medallion: {_text(found.root)}</h1>",
-        f"<p>{_text(moment(found.made_at))}, "
+        f"<p>{clock.in_words(found.made_at)}, "
         f"<b class={'good' if found.audit.is_balanced else 'bad'}>{verdict}</b></p>",
         *_told(found.unreadable),
         "<h2>Gold</h2>",
@@ -152,7 +151,7 @@ def _quality(found: Overview) -> list[str]:
 
 
 def _runs(found: Overview) -> str:
-    rows = [{**asdict(run), "started_at": moment(run.started_at)} for run in found.runs]
+    rows = [{**asdict(run), "started_at": clock.in_words(run.started_at)} for run in found.runs]
     columns = list(rows[0]) if rows else []
     return _table(
         columns, [list(row.values()) for row in rows], _bars(r.seconds for r in found.runs)

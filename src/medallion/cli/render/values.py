@@ -60,6 +60,4 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
 
 def moment(micros: int | None) -> str | None:
     """Microseconds since 1970 as ISO 8601 in UTC."""
-    if micros is None:
-        return None
-    return datetime.fromtimestamp(micros / 1e6, UTC).isoformat()
+    return None if micros is None else str(plain(datetime.fromtimestamp(micros / 1e6, UTC)))
