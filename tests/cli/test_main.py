@@ -133,7 +133,7 @@ REBUILDS = ["refresh", "silver.event"]  # which has nothing to rebuild, and star
 
 
 def test_a_root_that_is_misspelled_is_told(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = f"there is no lakehouse at {root}: no such folder; a first run makes it."
+    told = f"there is no lakehouse at {root}: no such folder; medallion nightly makes it, and "
     for command in (*LOOKS, REBUILDS):
         assert told in refused(capsys, *command)
     root.write_text("a file")
@@ -228,6 +228,7 @@ def test_land_without_a_reader(
         assert "has no source activity of JSON lines that takes activity-000001-00001.json" in told
         assert told.endswith("is landed: take --source event.\n")
     assert main.main(["land", "--source", "event", "--rows", "9"]) == 0
+    assert capsys.readouterr().out.startswith(f"landed in {root}/landing\n")
     assert {path.name for path in (root / "landing").iterdir()} >= {"event"}
     assert not (root / "landing/activity").exists()
 
@@ -252,6 +253,7 @@ def test_wrong_sql(
 ) -> None:
     root.mkdir()
     assert told in refused(capsys, "sql", statement, "--json")
+    assert "one argument" in refused(capsys, "sql", *statement.split())
 
 
 @pytest.mark.parametrize(("number", "form"), [(signal.SIGINT, "--json"), (signal.SIGTERM, "--csv")])

@@ -415,7 +415,10 @@ def test_who_wins(tmp_path: Path) -> None:
         (b"MEDALLION_MASTER=local[0]\n", "MEDALLION_MASTER: 'local\\[0\\]' is none of local"),
         (b"MEDALLION_KAFKA_LOGIN=x\n", "line 1: MEDALLION_KAFKA_LOGIN is not a known key"),
         (b"MEDALLION_HOME=$HOME/lake", r"has \$HOME: write \$\{HOME\}"),
-        (b"MEDALLION_HOME=${NOT_SET}/lake", "takes in NOT_SET, which is set neither"),
+        (
+            b"MEDALLION_HOME=${NOT_SET}/lake",
+            r"has \$\{NOT_SET\}, which is set neither in this file",
+        ),
     ],
 )
 def test_mistakes_in_dotenv(tmp_path: Path, content: bytes, told: str) -> None:

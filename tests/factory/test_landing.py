@@ -227,10 +227,10 @@ def test_the_future_is_not_landed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"batches": 0}, "The number of batches must be at least 1, not 0."),
-        ({"files": -1}, "The number of files must be at least 1, not -1."),
-        ({"rows": 0}, "The number of rows must be at least 1, not 0."),
-        ({"source": "weather"}, "There is no source 'weather'"),
+        ({"batches": 0}, "batches must be at least 1, not 0."),
+        ({"files": -1}, "files must be at least 1, not -1."),
+        ({"rows": 0}, "rows must be at least 1, not 0."),
+        ({"source": "weather"}, "makes up activity and event, not 'weather'"),
     ],
 )
 def test_wrong_use(tmp_path: Path, arguments: dict[str, Any], message: str) -> None:

@@ -33,6 +33,8 @@ def land(config: Config, options: argparse.Namespace) -> int:
     refuse_unread(config.sources, options.source)
     factory = DataFactory(config.layout.root / "landing", seed=options.seed, dirty=options.dirty)
     landed = factory.land(options.batches, options.files, options.rows, options.source)
+    if not options.json:
+        show(f"landed in {config.layout.landing('')}")
     return _present(options, render, landed)
 
 
@@ -145,13 +147,13 @@ def sql(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.render import sql as render
     from medallion.sql import engine
 
-    started, root = time.monotonic(), str(config.layout.root)
-    if options.csv and options.json:
-        raise UsageError("sql gives --csv or --json, not both.")
+    started, root, statement = time.monotonic(), str(config.layout.root), options.statement
+    if options.more:
+        raise UsageError('a statement is one argument: medallion sql "SELECT ..."')
     if options.csv:
-        pour(render.csv_lines(*engine.stream(root, options.statement)))
+        pour(render.csv_lines(*engine.stream(root, statement)))
         return 0
-    result = engine.query(root, options.statement)
+    result = engine.query(root, statement)
     _present(options, render, result)
     if not options.json:
         show(f"({counted(len(result.rows), 'row')}, {time.monotonic() - started:.2f} s)")

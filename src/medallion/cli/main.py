@@ -18,6 +18,7 @@ from medallion.lakehouse.layout import LAYERS, PUBLISH
 from medallion.spark import signals
 
 Command = Callable[[Config, argparse.Namespace], int]
+_JSON = "print one JSON document only"
 _SOURCE = "its name in pipeline.yaml, such as event"
 
 
@@ -80,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
         sub.set_defaults(command=getattr(commands, name))  # each command is a function there
         sub.add_argument("--debug", action="store_true", help="show stack traces of errors")
         if has_json:
-            sub.add_argument("--json", action="store_true", help="print one JSON document only")
+            sub.add_argument("--json", action="store_true", help=_JSON)
         return sub
 
     _add_land(add("land", "make up test data, and land it: the next batches of the data factory"))
@@ -94,9 +95,12 @@ def _parser() -> argparse.ArgumentParser:
     _add_nightly(add("nightly", "run all layers in one session, with gates and balance"))
     stream = add("stream", "keep all layers on, until SIGTERM or Ctrl-C", has_json=False)
     stream.add_argument("--trigger", default="4 seconds", help="the interval (default: 4 seconds)")
-    sql = add("sql", "ask the tables in SQL, read-only, as layer.table")
-    sql.add_argument("statement", help='such as "SELECT * FROM gold.device_counts"')
-    sql.add_argument("--csv", action="store_true", help="print CSV with a header, and not --json")
+    sql = add("sql", "ask the tables in SQL, read-only, as layer.table", has_json=False)
+    sql.add_argument("statement", help='in quotes, such as "SELECT * FROM gold.device_counts"')
+    sql.add_argument("more", nargs="*", help=argparse.SUPPRESS)  # it was not in quotes
+    forms = sql.add_mutually_exclusive_group()
+    forms.add_argument("--json", action="store_true", help=_JSON)
+    forms.add_argument("--csv", action="store_true", help="print CSV with a header")
     audit = add("audit", "balance the rows of every source")
     audit.add_argument(
         "--deep",
@@ -123,7 +127,7 @@ def _parser() -> argparse.ArgumentParser:
 def _path(text: str) -> str:
     """A path as it was given; without this, an empty one would be the folder that one is in."""
     if not text.strip():
-        raise argparse.ArgumentTypeError("it is empty: name a file, or . for the folder here")
+        raise argparse.ArgumentTypeError("it is empty")
     return text
 
 
@@ -139,7 +143,7 @@ def _add_nightly(nightly: argparse.ArgumentParser) -> None:
         "--trigger",
         choices=("available-now",),
         default="available-now",
-        help="its only one, as jobs take it; what stays on is medallion stream",
+        help="no other: a night ends when all is done; what stays on is medallion stream",
     )
 
 

@@ -12,6 +12,7 @@ from dotenv.parser import parse_stream
 
 from medallion.config.connections import LOGIN
 from medallion.errors import ConfigError
+from medallion.lakehouse.text import why
 
 _PLACES = ("MEDALLION_HOME", "MEDALLION_MASTER")
 KEYS = (*_PLACES, *LOGIN)
@@ -29,7 +30,7 @@ def read(file: Path) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file}: cannot be read ({error}).") from None
+        raise ConfigError(f"{file}: cannot be read ({why(error)}).") from None
     plain: dict[str, str | None] = {}  # as it is written: a password may have a ${
     for binding in parse_stream(StringIO(text)):
         written = binding.original.string
@@ -37,7 +38,8 @@ def read(file: Path) -> dict[str, str]:
         if binding.error or (binding.key and binding.value is None):
             # What stands there is not repeated: it may be a password.
             raise ConfigError(
-                f"{file} line {line}: must be KEY=value; a value with quotes stands in the others."
+                f"{file} line {line}: must be KEY=value; a value that has ' in it stands in \", "
+                "and the other way round."
             )
         if binding.key == f"{_PREFIX}CONF":
             raise ConfigError(
@@ -60,6 +62,7 @@ def read(file: Path) -> dict[str, str]:
         for name in re.findall(r"\$\{([^}:]+)\}", value):
             if name not in plain and name not in os.environ:  # ${DATA}/lake would be /lake
                 raise ConfigError(
-                    f"{file}: {key} takes in {name}, which is set neither there nor around it."
+                    f"{file}: {key} has ${{{name}}}, which is set neither in this file nor in the "
+                    "environment."
                 )
     return {key: value for key, value in found.items() if value}

@@ -23,6 +23,7 @@ from medallion.config.model import (
 from medallion.config.publish import outputs
 from medallion.config.values import Duration
 from medallion.lakehouse.columns import WINDOW
+from medallion.lakehouse.text import why
 
 Sources = Mapping[str, SourceConfig]
 Made = Aggregate | Statement | Join
@@ -128,7 +129,7 @@ def _by_sql(name: str, node: Node, sources: Sources, conf_dir: Path) -> GoldTabl
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        node.fail("sql", f"names {file}, which cannot be read ({error})")
+        node.fail("sql", f"names {file}, which cannot be read ({why(error)})")
     named: dict[str, None] = {}
 
     def view(match: re.Match[str]) -> str:

@@ -120,7 +120,7 @@ class DataFactory:
         # The clock decides nothing but this: rows of the future would all be quarantined.
         if plan.end > time.time():
             raise UsageError(
-                f"Batch {plan.number} of {source} would be dated in the future, because the data "
+                f"batch {plan.number} of {source} would be dated in the future, because the data "
                 "factory's calendar has caught up with today: land on a new root."
             )
         return plan
@@ -138,7 +138,7 @@ class DataFactory:
     def _landing(self) -> Path:
         if "://" in os.fspath(self.landing):
             raise UsageError(
-                f"The data factory lands in local folders only, not in {self.landing}."
+                f"the data factory lands in local folders only, not in {self.landing}."
             )
         return _folder(self.landing).absolute()
 
@@ -146,7 +146,7 @@ class DataFactory:
 def _folder(path: str | os.PathLike[str]) -> Path:
     """A folder that was named; to pathlib, one without a name is that of the process."""
     if not os.fspath(path).strip():
-        raise UsageError("The data factory was given an empty path: name a folder.")
+        raise UsageError("the data factory was given an empty path: name a folder.")
     return Path(path)
 
 
@@ -154,10 +154,10 @@ def _checked(*, batches: int, files: int, rows: int, source: str | None) -> tupl
     """The sources to land; wrong arguments are errors that name them."""
     for name, value in (("batches", batches), ("files", files), ("rows", rows)):
         if value < 1:
-            raise UsageError(f"The number of {name} must be at least 1, not {value}.")
+            raise UsageError(f"{name} must be at least 1, not {value}.")
     if source is None:
         return SOURCE_NAMES
     if source not in SOURCE_NAMES:
-        known = " or ".join(SOURCE_NAMES)
-        raise UsageError(f"There is no source {source!r} for the data factory: {known}.")
+        known = " and ".join(SOURCE_NAMES)
+        raise UsageError(f"the data factory makes up {known}, not {source!r}.")
     return (source,)

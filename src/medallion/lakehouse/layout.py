@@ -76,7 +76,8 @@ class Layout:
         """Raise UsageError where there is no such folder: its name may be misspelled."""
         if not self.root.is_dir():
             raise UsageError(
-                f"there is no lakehouse at {self.root}: no such folder; a first run makes it."
+                f"there is no lakehouse at {self.root}: no such folder; medallion nightly makes "
+                "it, and MEDALLION_HOME names another."
             )
 
     def landing(self, source: str) -> Path:

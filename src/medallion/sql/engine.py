@@ -76,6 +76,8 @@ def _rows(engine: QueryBuilder, sql: str, hint: str) -> Rows:
         yield tuple(reader.schema.names)
         for batch in reader:
             yield from zip(*(_values(column) for column in batch.columns), strict=True)
+    except MemoryError:
+        raise
     except Exception as error:  # also in mid-result, as a cast or a division can fail
         line = _BREAKS.sub(" ", str(error))
         if missing := re.search(r"table '(?:datafusion\.)?(?:public\.)?(.+?)' not found", line):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from medallion.cli.render import nightly
+from medallion.inspection.balance import Balance
 from medallion.pipeline.outcome import GateResult, Outcome
 from medallion.quality.results import Failure, Verdict
 
@@ -33,5 +34,14 @@ def test_what_holds_gold_back_is_let_through_by_a_command_that_is_told() -> None
 
 
 def test_a_balance_that_is_not_known_is_none() -> None:
-    report = Report(seconds={"all": 0.0}, is_counted=False)
-    assert "NOT BALANCED" in nightly.as_text(report, []).splitlines()
+    outcome = Outcome(seconds={"all": 0.0}, is_counted=False)
+    assert "NOT BALANCED" in nightly.as_text(outcome, []).splitlines()
+
+
+def test_where_files_go_is_told_while_nothing_has_landed() -> None:
+    told = "files go to landing/<source>/"
+    for lines in (0, 1):
+        balances = {"event": Balance(lines, lines, lines, 0, 0, 0, 0), "a": Balance(*[0] * 7)}
+        assert (told in nightly.as_text(Outcome({"all": 0.0}, balances=balances), [])) == (
+            not lines
+        )

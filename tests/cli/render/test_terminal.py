@@ -35,8 +35,8 @@ SEEN = "\\x1b]0;title\\x07\\x9b31m\\u202e\\udcff\\nbalanced"
 ENTRY = Entry("event", EVIL, 1, 5, 0, 0, EVIL, EVIL, moved_to=EVIL)
 STATUS = QueryStatus("bronze.event", EVIL, 1, EVIL, 1, 1, 1, EVIL, EVIL)
 FAILURE = Failure("silver.event", EVIL, "warn", 1, 1, (EVIL,), EVIL)
-REPORT = Outcome({"all": 1.0}, [GateResult(Verdict("silver.event", 1, (FAILURE,)), 1, (), 1.0)])
-REPORT.docs = EVIL
+OUTCOME = Outcome({"all": 1.0}, [GateResult(Verdict("silver.event", 1, (FAILURE,)), 1, (), 1.0)])
+OUTCOME.docs = EVIL
 ROWS = Result((EVIL,), [(EVIL,), ([EVIL],), ({EVIL: EVIL},)])
 
 
@@ -49,7 +49,7 @@ ROWS = Result((EVIL,), [(EVIL,), ([EVIL],), ({EVIL: EVIL},)])
         (audit.as_text(Audit({}, (EVIL,), (EVIL,))), 5),
         (backfill.as_text(Backfilled(1, 0, 0, (ENTRY,), (ENTRY,))), 3),
         (schema.as_text([Version(1, EVIL, EVIL, {EVIL: "string"})]), 2),
-        (nightly.as_text(REPORT, [FirstRows("gold.x", 3, ROWS)]), 15),
+        (nightly.as_text(OUTCOME, [FirstRows("gold.x", 3, ROWS)]), 15),
     ],
 )
 def test_text_is_as_many_lines_as_it_should_be_and_harmless(text: str, lines: int) -> None:

@@ -45,6 +45,8 @@ def as_text(outcome: Outcome, gold: Sequence[FirstRows]) -> str:
     ]
     for found in gold:
         lines += ["", *_first_rows(found)]
+    if outcome.balances and not any(one.landed_lines for one in outcome.balances.values()):
+        lines += ["", "nothing has landed yet: files go to landing/<source>/ of the lakehouse"]
     is_balanced = outcome.is_counted and not accounting.unbalanced(outcome.balances)
     lines += ["", *balances(outcome.balances), "balanced" if is_balanced else "NOT BALANCED"]
     if outcome.docs:
