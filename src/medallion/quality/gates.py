@@ -117,36 +117,35 @@ class Gates:
         return page
 
     def _render(self) -> Path:
-        for key in self._stored:
-            suite = key.expectation_suite_identifier
+        suites: list[Any] = [key.expectation_suite_identifier for key in self._stored]
+        for suite in suites:
             shutil.rmtree(self._folder("data_docs/validations", suite), ignore_errors=True)
-        (url,) = self._context.build_data_docs(resource_identifiers=self._stored).values()
+        (url,) = self._context.build_data_docs(resource_identifiers=suites + self._stored).values()
         self._stored = []
         return Path(unquote(urlparse(url).path))
 
     @cached_property
     def _context(self) -> EphemeralDataContext:
-        """The project in conf, but held in memory: a file context saves its data sources to it."""
+        """The project in conf, in memory, with the suites as judged: a file context would write."""
         from ruamel.yaml import YAML
         from ruamel.yaml.error import YAMLError
 
         logging.getLogger("great_expectations").setLevel(logging.ERROR)
-        project = self._conf_dir / "great_expectations"
+        project = self._conf_dir / "great_expectations/great_expectations.yml"
         try:
-            config = YAML(typ="safe").load(project / "great_expectations.yml")
-            store = config["stores"]["expectations_store"]["store_backend"]
-            store["base_directory"] = str(project / store["base_directory"])
-        except (OSError, KeyError, TypeError, YAMLError) as error:
+            config = YAML(typ="safe").load(project)
+            stores = config["stores"]
+            stores["expectations_store"]["store_backend"] = {"class_name": "InMemoryStoreBackend"}
+        except (OSError, KeyError, TypeError, ValueError, YAMLError) as error:
             raise ConfigError(
-                f"{project / 'great_expectations.yml'} is not a Great Expectations project with an"
-                f" expectations_store in a folder ({type(error).__name__}: {error})."
+                f"{project} is not a Great Expectations project ({type(error).__name__}: {error})."
             ) from error
         config.pop("config_variables_file_path", None)
         try:
             return self._open(config)
         except OSError:  # no results can be written, which `build_docs` tells: the gates judge
-            for name in config["stores"].keys() - {"expectations_store"}:
-                config["stores"][name]["store_backend"] = {"class_name": "InMemoryStoreBackend"}
+            for store in stores.values():
+                store["store_backend"] = {"class_name": "InMemoryStoreBackend"}
             return self._open(config)
 
     def _open(self, config: dict[str, Any]) -> EphemeralDataContext:
@@ -193,7 +192,7 @@ class Gates:
         results: list[ExpectationValidationResult],
     ) -> None:
         """Keep the results of a table, with what Great Expectations says of the batch."""
-        from great_expectations.core import RunIdentifier
+        from great_expectations.core import ExpectationSuite, RunIdentifier
         from great_expectations.data_context.types.resource_identifiers import (
             ExpectationSuiteIdentifier,
             ValidationResultIdentifier,
@@ -208,6 +207,8 @@ class Gates:
         outcome.statistics = {k: v for k, v in statistics._asdict().items() if k != "success"}
         outcome.meta |= {"run_id": key.run_id, "validation_time": now}
         make_harmless(outcome)
+        expected: list[Any] = [result.expectation_config for result in results]
+        self._context.suites.add_or_update(ExpectationSuite(table, expected))
         shutil.rmtree(self._folder("validations", suite), ignore_errors=True)
         self._context.validation_results_store.store_validation_results(outcome, key, suite)
         self._stored = [k for k in self._stored if k.expectation_suite_identifier != suite] + [key]
