@@ -27,7 +27,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Anything unforeseen is 70, one line unless `--debug` asks for the stack trace.
     """
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.command is None:
+        parser.exit(2, parser.format_help())
     command: Command = options.command
     try:
         with signals.as_interrupts():
@@ -74,7 +77,8 @@ def _parser() -> argparse.ArgumentParser:
         "failed a gate or a check, 2 wrong use or configuration, 70 a crash.",
     )
     parser.add_argument("--version", action="version", version=f"medallion {__version__}")
-    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
+    parser.set_defaults(command=None)
+    subparsers = parser.add_subparsers(metavar="COMMAND")
 
     def add(name: str, text: str, has_json: bool = True) -> argparse.ArgumentParser:
         sub = subparsers.add_parser(name, help=text, description=text)
@@ -85,22 +89,23 @@ def _parser() -> argparse.ArgumentParser:
         return sub
 
     _add_land(add("land", "make up test data, and land it: the next batches of the data factory"))
+    _add_nightly(add("nightly", "run all layers in one session, with gates and balance"))
     run = add("run", "run one layer on all that is available", has_json=False)
-    run.add_argument("layer", choices=(*LAYERS, PUBLISH))
+    run.add_argument(
+        "layer", choices=(*LAYERS, PUBLISH), help="publish: what changed in tables with `publish`"
+    )
     run.add_argument(
         "--trigger",
         default="available-now",
         help="available-now (default), or an interval such as '4 seconds' to stay on",
     )
-    _add_nightly(add("nightly", "run all layers in one session, with gates and balance"))
     stream = add("stream", "keep all layers on, until SIGTERM or Ctrl-C", has_json=False)
     stream.add_argument("--trigger", default="4 seconds", help="the interval (default: 4 seconds)")
-    sql = add("sql", "ask the tables in SQL, read-only, as layer.table", has_json=False)
-    sql.add_argument("statement", help='in quotes, such as "SELECT * FROM gold.device_counts"')
-    sql.add_argument("more", nargs="*", help=argparse.SUPPRESS)  # it was not in quotes
-    forms = sql.add_mutually_exclusive_group()
-    forms.add_argument("--json", action="store_true", help=_JSON)
-    forms.add_argument("--csv", action="store_true", help="print CSV with a header")
+    _add_sql(add("sql", "ask the tables in SQL, read-only, as layer.table", has_json=False))
+    add("status", "how each query stands, and what waits for it")
+    _add_files(add("files", "the ledger: every file that ever landed, and what became of it"))
+    schema = add("schema", "the versions of a source's schema, and their differences")
+    schema.add_argument("source", help=_SOURCE)
     audit = add("audit", "balance the rows of every source")
     audit.add_argument(
         "--deep",
@@ -117,10 +122,6 @@ def _parser() -> argparse.ArgumentParser:
     refresh = add("refresh", "rebuild a silver or gold table, or publish one anew", has_json=False)
     refresh.add_argument("table", help="such as silver.activity or publish.device_counts.kafka")
     add("maintain", "compact the tables, and remove what nobody needs any more")
-    add("status", "how each query stands, and what waits for it")
-    _add_files(add("files", "the ledger: every file that ever landed, and what became of it"))
-    schema = add("schema", "the versions of a source's schema, and their differences")
-    schema.add_argument("source", help=_SOURCE)
     return parser
 
 
@@ -129,6 +130,14 @@ def _path(text: str) -> str:
     if not text.strip():
         raise argparse.ArgumentTypeError("it is empty")
     return text
+
+
+def _add_sql(sql: argparse.ArgumentParser) -> None:
+    sql.add_argument("statement", help='in quotes, such as "SELECT * FROM gold.device_counts"')
+    sql.add_argument("more", nargs="*", help=argparse.SUPPRESS)  # it was not in quotes
+    forms = sql.add_mutually_exclusive_group()
+    forms.add_argument("--json", action="store_true", help=_JSON)
+    forms.add_argument("--csv", action="store_true", help="print CSV with a header")
 
 
 def _add_nightly(nightly: argparse.ArgumentParser) -> None:
