@@ -37,6 +37,22 @@ cast(
     assert one_line(text) == "[CAST_INVALID_INPUT] The value 'p' of it. (in cast( id as int))"
 
 
+def test_of_what_is_no_sql_the_line_is_named() -> None:
+    text = """
+[PARSE_SYNTAX_ERROR] Syntax error at or near 'form'. SQLSTATE: 42601 (line 2, pos 9)
+
+== SQL ==
+SELECT action
+count(*) form silver_event
+---------^^^
+GROUP BY action
+
+JVM stacktrace:
+"""
+    told = "[PARSE_SYNTAX_ERROR] Syntax error at or near 'form'. SQLSTATE: 42601 (line 2, pos 9)"
+    assert one_line(text) == f"{told} (in count(*) form silver_event)"
+
+
 def test_a_file_of_a_table_that_is_gone() -> None:
     """As after a VACUUM by hand, which asks nobody what is still to be read."""
     told = "[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file file:/data/"

@@ -16,8 +16,11 @@ _NO_KAFKA = "data source: kafka"
 _TRACEBACK = "Traceback (most recent call last):\n"
 # What Py4J says before the error of Java.
 _CALLED = re.compile(r"\AAn error occurred while calling \S+?\.( Trace:)?\n(: )?")
-# The part of a query that failed at a row, with its place underlined.
-_FRAGMENT = re.compile(r"^== SQL \(.*\) ==\n((?:.+\n?)+)", re.MULTILINE)
+# The part of a query that failed at a row, with its place underlined; or all of one that is no SQL,
+# of which the line above the mark is enough.
+_FRAGMENT = re.compile(
+    r"^== SQL (?:\(.*\) ==\n((?:.+\n?)+)|==\n(?:.*\n)*?(.+)\n-*\^)", re.MULTILINE
+)
 _UNDERLINE = re.compile(r"^ *\^+$", re.MULTILINE)
 
 
@@ -58,9 +61,9 @@ def together(failures: Sequence[MedallionError]) -> MedallionError:
 
 def one_line(text: str) -> str:
     """An exception of Spark without its stack traces, Python's among them; with the SQL that failed
-    at a row, where Spark says it."""
+    at a row, or could not be read, where Spark says it."""
     told, found = _of_python(text) or _of_java(text), _FRAGMENT.search(text)
-    sql = " ".join(_UNDERLINE.sub("", found[1]).split()) if found else ""
+    sql = " ".join(_UNDERLINE.sub("", found[1] or found[2]).split()) if found else ""
     return f"{told} (in {sql})" if sql else told
 
 
