@@ -132,6 +132,9 @@ def test_a_guard_looks_at_the_event_time(tmp_path: Path) -> None:
     )
     with pytest.raises(ConfigError, match=r"named future_event_time that looks at event_at; "):
         rules.rules_of(config, config.sources["event"])
+    suite.unlink()
+    with pytest.raises(ConfigError, match=r"silver/event\.json must have .*missing_event_time and"):
+        rules.rules_of(config, config.sources["event"])
 
 
 def test_a_rule_is_of_a_reference_where_it_names_a_column_of_it() -> None:

@@ -22,6 +22,7 @@ from medallion.layers import recovery
 from medallion.layers.definition import refuse_changed_row_count, refuse_nondeterministic
 from medallion.layers.silver import transform
 from medallion.quality.rules import Rule, load_rules
+from medallion.quality.suites import suite_path
 from medallion.spark import checkpoints
 from medallion.spark.plans import analyzed, in_full, kind_of, nodes
 
@@ -48,9 +49,9 @@ def rules_of(config: Config, source: SourceConfig) -> dict[str, Any]:
     guarding = {rule.name for rule in in_silver if time.search(rule.broken)}
     if missing := [guard for guard in GUARDS if guard not in guarding]:
         raise ConfigError(
-            f"{config.expectations}: the suite of silver.{source.name} has no quarantine "
-            f"expectation named {' and '.join(missing)} that looks at {source.event_time}; without "
-            "it one wrong time makes every later row late."
+            f"{suite_path(config.conf_dir, f'silver.{source.name}')} must have a quarantine "
+            f"expectation named {' and one named '.join(missing)} that looks at "
+            f"{source.event_time}; without it one wrong time makes every later row late."
         )
     if LATE in {rule.name for rule in (*in_bronze, *in_silver)}:
         raise ConfigError(
