@@ -15,7 +15,7 @@ import pytest
 
 from medallion.config.loader import load
 from medallion.errors import MedallionError
-from medallion.factory import DataFactory, LandReport
+from medallion.factory import DataFactory, Landed
 from medallion.inspection.audit import audit
 from medallion.lakehouse import lock
 from medallion.lakehouse.layout import Layout
@@ -87,7 +87,7 @@ def in_gold(root: Path) -> int:
     return int(asked.rows[0][0] or 0)
 
 
-def await_gold(root: Path, process: subprocess.Popen[str], landed: LandReport) -> None:
+def await_gold(root: Path, process: subprocess.Popen[str], landed: Landed) -> None:
     """Wait until gold counts all that has landed."""
     expected = landed.expected_silver
     deadline = time.monotonic() + 300  # seconds on an idle machine, minutes on a crowded one
@@ -114,7 +114,7 @@ def interrupt_a_night(cli: Cli) -> None:
 
 
 # Five rows, one of them there twice; they are older than all others, so each is late.
-BACKFILLED = LandReport(lines=5, duplicates=1)
+BACKFILLED = Landed(lines=5, duplicates=1)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_stream_a_backfill_beside_it_and_a_night(
 
     factory = DataFactory(root / "landing", seed=7, dirty=True)
 
-    def land() -> LandReport:
+    def land() -> Landed:
         return factory.land(rows=300, source="event")["event"]
 
     process = cli.start("stream", "--trigger", "1 seconds", start_new_session=True)
