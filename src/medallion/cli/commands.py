@@ -105,8 +105,6 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
     outcome = None if options.accept else end_if_idle(config, "nightly", told.append)
     if outcome is None:
         outcome, told = _busy_night(config, options, told), []
-    else:
-        told.append("nothing is new")
     try:
         if waiting := ledger.read(config.layout, state=ledger.PENDING):
             files = counted(len(waiting), "file")
@@ -247,6 +245,5 @@ def _there(config: Config, options: argparse.Namespace) -> Config:
 
 
 def _say(quiet: bool) -> Say:
-    """For what ends: progress goes to standard output, unless that is for one JSON document; no
-    line twice, for several looks at a thing find the same."""
+    """Progress of what ends, no line twice: to standard output, unless JSON goes there."""
     return cache(lambda text: tell(text, sys.stderr if quiet else sys.stdout))

@@ -37,7 +37,10 @@ def end_if_idle(config: Config, command: str, say: Say) -> Outcome | None:
             outcome = Outcome(balances=look.balances, errors=look.unreadable)
         except Exception:  # whatever is wrong, the run that follows meets it, and tells
             return None
-    return outcome if outcome.is_good else None
+    if not outcome.is_good:
+        return None
+    say("nothing is new")
+    return outcome
 
 
 def work_to_do(config: Config) -> Work:

@@ -87,9 +87,8 @@ class Gates:
         judged = {_name(result): result for result in outcome.results}
         results, failures = [], []
         for expectation in expectations:
-            result = judged.get(expectation.name) or counted(
-                expectation, rows, broken[expectation.name]
-            )
+            name = expectation.name
+            result = judged.get(name) or counted(expectation, rows, broken[name])
             if not result.success:
                 result = _explain(self._batch(table, batch), expectation, result)
                 failures.append(failure_of(table, rows, expectation, result))
