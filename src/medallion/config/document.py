@@ -11,7 +11,7 @@ import yaml
 
 from medallion.config.values import TABLE_NAME, WrongColumnError, one_of
 from medallion.errors import ConfigError
-from medallion.lakehouse.text import why
+from medallion.lakehouse.text import reason_of
 
 T = TypeVar("T")
 _BOOLEAN = "tag:yaml.org,2002:bool"
@@ -80,7 +80,7 @@ def read_yaml(file: Path) -> Any:
             f"{file}: no such file; set MEDALLION_CONF to the folder that holds pipeline.yaml."
         ) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file}: cannot be read ({why(error)}).") from None
+        raise ConfigError(f"{file}: cannot be read ({reason_of(error)}).") from None
     except yaml.reader.ReaderError as error:
         line, problem = text.count("\n", 0, error.position), error.reason
     except yaml.MarkedYAMLError as error:

@@ -12,7 +12,7 @@ from dotenv.parser import parse_stream
 
 from medallion.config.connections import LOGIN
 from medallion.errors import ConfigError
-from medallion.lakehouse.text import why
+from medallion.lakehouse.text import reason_of
 
 _PLACES = ("MEDALLION_HOME", "MEDALLION_MASTER")
 KEYS = (*_PLACES, *LOGIN)
@@ -30,7 +30,7 @@ def read(file: Path) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file}: cannot be read ({why(error)}).") from None
+        raise ConfigError(f"{file}: cannot be read ({reason_of(error)}).") from None
     plain: dict[str, str | None] = {}  # as it is written: a password may have a ${
     for binding in parse_stream(StringIO(text)):
         written = binding.original.string

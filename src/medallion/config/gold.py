@@ -23,7 +23,7 @@ from medallion.config.model import (
 from medallion.config.publish import outputs
 from medallion.config.values import Duration
 from medallion.lakehouse.columns import WINDOW
-from medallion.lakehouse.text import why
+from medallion.lakehouse.text import reason_of
 
 Sources = Mapping[str, SourceConfig]
 Made = Aggregate | Statement | Join
@@ -129,7 +129,7 @@ def _by_sql(name: str, node: Node, sources: Sources, conf_dir: Path) -> GoldTabl
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        node.fail("sql", f"names {file}, which cannot be read ({why(error)})")
+        node.fail("sql", f"names {file}, which cannot be read ({reason_of(error)})")
     named: dict[str, None] = {}
 
     def view(match: re.Match[str]) -> str:

@@ -13,7 +13,7 @@ def counted(number: int, what: str) -> str:
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
-def why(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
     """What an error says, without the number and the path of what the system refused."""
     return getattr(error, "strerror", None) or str(error)
 

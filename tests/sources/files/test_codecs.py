@@ -20,7 +20,7 @@ from medallion.sources.files.reject import why_not_text
 # Longer than any codec's block, and not so regular that it would come out of a few bytes.
 LINE = random.Random(7).randbytes(50_000).hex()
 LONG = f"{LINE}\n".encode() * 10
-FAULTS = (OSError, EOFError, zlib.error)
+READ_ERRORS = (OSError, EOFError, zlib.error)
 
 
 def zstandard(data: bytes) -> bytes:
@@ -75,7 +75,7 @@ def test_an_empty_file_has_no_bytes(tmp_path: Path, codec: str) -> None:
 @pytest.mark.parametrize("left", [1, 3, 7, 9, 50_000, -1])
 def test_torn(tmp_path: Path, codec: str, left: int) -> None:
     (tmp_path / f"a{codec}").write_bytes(PACK[codec](LONG)[:left])
-    with opened(tmp_path / f"a{codec}") as found, pytest.raises(FAULTS):
+    with opened(tmp_path / f"a{codec}") as found, pytest.raises(READ_ERRORS):
         found.read()
 
 
@@ -83,7 +83,7 @@ def test_torn(tmp_path: Path, codec: str, left: int) -> None:
 @pytest.mark.parametrize("after", [b"garbage", bytes(9), b"x", LONG])
 def test_what_follows_is_no_end(tmp_path: Path, codec: str, after: bytes) -> None:
     (tmp_path / f"a{codec}").write_bytes(PACK[codec](b"{}\n") + after)
-    with opened(tmp_path / f"a{codec}") as found, pytest.raises(FAULTS):
+    with opened(tmp_path / f"a{codec}") as found, pytest.raises(READ_ERRORS):
         found.read()
 
 
@@ -110,14 +110,14 @@ def test_other_codecs_are_refused(tmp_path: Path, name: str, data: bytes) -> Non
 def test_spoilt(tmp_path: Path, codec: str) -> None:
     packed = PACK[codec](LONG)
     (tmp_path / f"a{codec}").write_bytes(packed[:9_000] + bytes(3_000) + packed[12_000:])
-    with opened(tmp_path / f"a{codec}") as found, pytest.raises(FAULTS):
+    with opened(tmp_path / f"a{codec}") as found, pytest.raises(READ_ERRORS):
         found.read()
 
 
 @pytest.mark.parametrize("codec", PACK)
 def test_text(tmp_path: Path, codec: str) -> None:
     (tmp_path / f"a{codec}").write_bytes(b'{"Index": 1}\n' * 9)
-    with opened(tmp_path / f"a{codec}") as found, pytest.raises(FAULTS):
+    with opened(tmp_path / f"a{codec}") as found, pytest.raises(READ_ERRORS):
         found.read()
 
 

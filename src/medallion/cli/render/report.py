@@ -18,7 +18,7 @@ from medallion.inspection.catalog import FirstRows
 from medallion.inspection.overview import Overview
 from medallion.lakehouse import clock, storage
 from medallion.lakehouse.layout import real
-from medallion.lakehouse.text import counted, visible, why
+from medallion.lakehouse.text import counted, reason_of, visible
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 70em; padding: 0 1em }
@@ -70,7 +70,7 @@ def write(found: Overview, page: Path) -> str:
         storage.write(place, as_html(found))
     except (OSError, ValueError) as error:
         told = "name a file, in a folder that is there and may be written to"
-        raise UsageError(f"--output {page}: {why(error)}; {told}.") from None
+        raise UsageError(f"--output {page}: {reason_of(error)}; {told}.") from None
     return str(page)
 
 

@@ -19,7 +19,7 @@ from medallion.errors import MedallionError
 from medallion.lakehouse import tables
 from medallion.lakehouse.layout import why_no_place
 from medallion.parsing.times import is_time
-from medallion.sources.files.codecs import FAULTS, opened
+from medallion.sources.files.codecs import READ_ERRORS, opened
 from medallion.spark.types import KINDS
 
 _LONG = re.compile(r"-?(0|[1-9][0-9]{0,18})")
@@ -56,7 +56,7 @@ def look(spark: SparkSession, file: Path, name: str, kinds: Mapping[str, str]) -
             data = packed.read()
     except FileNotFoundError:
         raise MedallionError(f"{name}: no such file, and no Delta table.") from None
-    except FAULTS as error:
+    except READ_ERRORS as error:
         raise MedallionError(f"{name}: cannot be read ({error}).") from None
 
     def rows() -> DataFrame:

@@ -13,7 +13,7 @@ from pathlib import Path
 from medallion.config.model import Config, SourceConfig
 from medallion.lakehouse import clock
 from medallion.lakehouse.layout import REASON, Layout
-from medallion.lakehouse.text import Say, counted
+from medallion.lakehouse.text import Say, counted, reason_of
 from medallion.ops.ledger import ARCHIVED, INGESTED, REJECTED, UNREADABLE, Entry, Ledger
 from medallion.sources.files.listing import below_folder, free_name, look, namesakes, with_folders
 from medallion.sources.files.moving import Moves
@@ -40,7 +40,7 @@ def clean(config: Config, source: SourceConfig, ledger: Ledger, batch: int, say:
             try:
                 row = _put_away(config.layout, source, entry, moves)
             except OSError as error:  # the others are no worse for it; the next run tries again
-                told = f"cannot be moved: {_what(error)}"
+                told = f"cannot be moved: {reason_of(error)}"
                 row = replace(entry, why=told) if entry.state == INGESTED else None
             if row and row != entry:
                 changed.append(row)
@@ -67,13 +67,9 @@ def put_aside(
             try:
                 moved.append(_put_away(layout, source, entry, moves))
             except OSError as error:
-                why = f"{entry.why}; it could not be moved at once: {_what(error)}"
+                why = f"{entry.why}; it could not be moved at once: {reason_of(error)}"
                 moved.append(replace(entry, why=why))
     ledger.write(filter(None, moved))
-
-
-def _what(error: OSError) -> str:
-    return error.strerror or str(error)
 
 
 def _put_away(layout: Layout, source: SourceConfig, entry: Entry, moves: Moves) -> Entry | None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # Errors that a file may be to blame for: of Spark, which reads it, and of Python, which looks at it
 # first and reads the headers of CSV.
-FAULTS = (*SPARK_ERRORS, *codecs.FAULTS)
+_ERRORS = (*SPARK_ERRORS, *codecs.READ_ERRORS)
 # How many files, lines of each, and bytes of each are looked at to see how lines are written.
 _FILES, _LINES, _BYTES = 8, 20, 1 << 16
 # Errors of Spark about a column of Parquet whose type it does not read: they do not name it.
@@ -73,7 +73,7 @@ class FileBatch:
                 with self.files.attempts.of(self._entries):
                     work(self.files.rows([entry.path for entry in self._entries]))
                 return
-            except FAULTS as error:
+            except _ERRORS as error:
                 good = self._readable(error)
                 if len(good) == len(self._entries):
                     raise MedallionError(f"{what}: {one_line(str(error))}") from error
@@ -119,7 +119,7 @@ class FileBatch:
             try:
                 with attempts.of(part):
                     files.try_out(part)
-            except FAULTS as error:  # the batch itself fails as well, and tells
+            except _ERRORS as error:  # the batch itself fails as well, and tells
                 _refuse_broken(files, error)
         return entries
 
@@ -172,7 +172,7 @@ class FileBatch:
     def _problem(self, entries: list[Entry]) -> Exception | None:
         try:
             self.files.try_out(entries)
-        except FAULTS as error:
+        except _ERRORS as error:
             return error
         return None
 
@@ -210,7 +210,7 @@ def first_lines(paths: Sequence[Path]) -> list[str]:
     """A few whole lines of a few of the files; none where one is long, or cannot be read."""
     found: list[str] = []
     for path in paths[:: max(1, len(paths) // _FILES)][:_FILES]:
-        with suppress(*codecs.FAULTS), codecs.opened(path) as file:
+        with suppress(*codecs.READ_ERRORS), codecs.opened(path) as file:
             head = file.read(_BYTES)
             lines = head.splitlines()[: -1 if len(head) == _BYTES else None]
             found += [line.decode("utf-8-sig", "replace") for line in lines[:_LINES]]

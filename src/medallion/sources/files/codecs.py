@@ -30,7 +30,7 @@ _PACKED = 1 << 16  # of which a rest is copied for each member that ends in it
 
 
 # What fails where a file cannot be read or unpacked.
-FAULTS = (OSError, EOFError, zlib.error)
+READ_ERRORS = (OSError, EOFError, zlib.error)
 
 
 def opened(path: Path) -> IO[bytes]:

@@ -14,7 +14,7 @@ from itertools import chain, takewhile
 from pathlib import Path
 from typing import NamedTuple
 
-from medallion.sources.files.codecs import FAULTS, opened
+from medallion.sources.files.codecs import READ_ERRORS, opened
 
 LATIN_1, UTF_8 = "ISO-8859-1", "UTF-8"
 _BOM = "\ufeff".encode().decode(LATIN_1)
@@ -101,7 +101,7 @@ def why_unfit(file: Path) -> str | None:
             )
         ends = _ends(file, start)
         spoilt = _not_utf8(file) if start.encoding == UTF_8 else None
-    except FAULTS:  # whoever reads it next tells
+    except READ_ERRORS:  # whoever reads it next tells
         return None
     if spoilt:
         return (

@@ -13,7 +13,7 @@ from typing import IO
 
 from medallion.config.model import SourceConfig
 from medallion.config.values import BYTES
-from medallion.sources.files.codecs import CODECS, FAULTS, MOST_UNPACKED, opened, why_spoilt
+from medallion.sources.files.codecs import CODECS, MOST_UNPACKED, READ_ERRORS, opened, why_spoilt
 
 _CHUNK = 1 << 20
 
@@ -29,7 +29,7 @@ def why_unfit(path: Path, source: SourceConfig) -> str | None:
         if _cannot_be_long(path.stat().st_size, suffix, limit):
             return None
         found = _what_is_too_long(path, source)
-    except FAULTS as error:  # what is not for its bytes, whoever reads it next tells
+    except READ_ERRORS as error:  # what is not for its bytes, whoever reads it next tells
         return why_spoilt(path, error)
     if found is None:
         return None

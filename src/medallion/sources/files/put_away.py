@@ -14,7 +14,7 @@ from pathlib import Path
 from medallion.config.model import SourceConfig
 from medallion.lakehouse.layout import Layout
 from medallion.ops.ledger import ARCHIVED, INGESTED, REPLACED, Entry, File
-from medallion.sources.files.codecs import FAULTS
+from medallion.sources.files.codecs import READ_ERRORS
 from medallion.sources.files.line_counts import rows_of
 from medallion.sources.files.listing import below_folder, stat, without_number
 from medallion.sources.files.walk import is_hidden
@@ -91,7 +91,7 @@ def found_again(
     def is_like(entry: Entry, file: File) -> bool:
         if entry.size or not entry.rows:
             return file.size == entry.size
-        with suppress(*FAULTS):
+        with suppress(*READ_ERRORS):
             return rows_of(layout.root / file.path, source) == entry.rows
         return False
 

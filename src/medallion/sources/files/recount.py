@@ -14,12 +14,12 @@ from medallion.config.model import Config, SourceConfig
 from medallion.config.patterns import fits
 from medallion.lakehouse import storage
 from medallion.lakehouse.layout import Layout
-from medallion.lakehouse.text import counted
+from medallion.lakehouse.text import counted, reason_of
 from medallion.ops import ledger
 from medallion.ops.ledger import INGESTED, REJECTED, TAKEN, UNREADABLE, Entry, File
 from medallion.sources.base import Recount
 from medallion.sources.files import ledger_repair
-from medallion.sources.files.codecs import FAULTS
+from medallion.sources.files.codecs import READ_ERRORS
 from medallion.sources.files.ledger_repair import Key, in_bronze
 from medallion.sources.files.line_counts import rows_of
 from medallion.sources.files.put_away import (
@@ -98,8 +98,8 @@ def _count(config: Config, source: SourceConfig, entry: Entry, newest: int) -> _
         return _Counted(rows_of(config.layout.root / place, source))
     except FileNotFoundError:
         problem = f"it was taken in, and {place} is not there any more."
-    except FAULTS as error:
-        problem = f"{place} cannot be read: {getattr(error, 'strerror', None) or error}."
+    except READ_ERRORS as error:
+        problem = f"{place} cannot be read: {reason_of(error)}."
     return _Counted(known, problem=problem)
 
 

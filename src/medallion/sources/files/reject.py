@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from medallion.sources.files.codecs import CODECS, FAULTS, REFUSED_CODECS, opened, why_spoilt
+from medallion.lakehouse.text import reason_of
+from medallion.sources.files.codecs import CODECS, READ_ERRORS, REFUSED_CODECS, opened, why_spoilt
 
 Problem = Callable[[Path], str | None]  # why a file cannot be taken in; None where it can
 _CHUNK = 1 << 20
@@ -40,10 +41,10 @@ def why_not_text(path: Path) -> str | None:
     try:
         with opened(path) as file:
             start = file.read(256)
-    except FAULTS as error:
+    except READ_ERRORS as error:
         if suffix in CODECS:  # whoever reads all of it tells
             return None
-        return f"cannot be opened: {getattr(error, 'strerror', None) or error}"
+        return f"cannot be opened: {reason_of(error)}"
     signs = {**_BINARY, **_LETTERS} if _NO_TEXT.search(start) else _BINARY
     what = next((what for magic, what in signs.items() if start.startswith(magic)), None)
     if what is None:
@@ -57,7 +58,6 @@ def why_unreadable(path: Path) -> str | None:
         with opened(path) as file:
             while file.read(_CHUNK):
                 pass
-    except FAULTS as error:
-        system = getattr(error, "strerror", None) or error
-        return why_spoilt(path, error) or f"cannot be read: {system}"
+    except READ_ERRORS as error:
+        return why_spoilt(path, error) or f"cannot be read: {reason_of(error)}"
     return None

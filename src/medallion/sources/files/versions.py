@@ -14,6 +14,7 @@ from pathlib import Path
 from medallion.config.model import SourceConfig
 from medallion.lakehouse import storage
 from medallion.lakehouse.layout import Layout
+from medallion.lakehouse.text import reason_of
 from medallion.ops.ledger import (
     ARCHIVED,
     INGESTED,
@@ -202,7 +203,7 @@ class Versions:
         except FileNotFoundError:  # the next look tells
             return None
         except OSError as error:
-            return f"cannot be opened: {error.strerror or error}"
+            return f"cannot be opened: {reason_of(error)}"
         return None
 
 

@@ -8,6 +8,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from medallion.config.patterns import fits
+from medallion.lakehouse.text import reason_of
 
 LINK = (
     "a symbolic link, which is left where it is and never followed: move or copy the files "
@@ -19,7 +20,7 @@ MISSING = "there is no such folder, or it is a link to one whose disk is not mou
 
 def unseen(error: OSError, what: str = "looked at") -> str:
     """What is told of an entry that the system does not let us look at."""
-    return f"cannot be {what}: {error.strerror or error}"
+    return f"cannot be {what}: {reason_of(error)}"
 
 
 def is_hidden(name: str) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from medallion.lakehouse.text import reason_of
 from medallion.sources.files.typed import avro, orc, parquet
 
 _KINDS = {"parquet": parquet, "orc": orc, "avro": avro}
@@ -53,7 +54,7 @@ def why_unreadable(path: Path, kind: str) -> str | None:
     except FileNotFoundError:  # it has gone: whoever reads it tells
         return None
     except OSError as error:
-        return f"cannot be read: {error.strerror or error}"
+        return f"cannot be read: {reason_of(error)}"
 
 
 def columns(path: Path, kind: str) -> str:
