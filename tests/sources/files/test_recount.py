@@ -175,3 +175,22 @@ def test_each_folder_that_a_file_may_have_come_from_is_told(home: Home, tmp_path
     leave(home, "archive/activity/a.json")
     (told,) = recount(home.config, home.source).findings
     assert f"(mv -n) to landing/activity/a.json or {tmp_path / 'drop'}/a.json, from where" in told
+
+
+@pytest.mark.parametrize(("cleaning", "is_told"), [("off", False), ("archive", True)])
+def test_a_file_that_its_owner_has_deleted_since(home: Home, cleaning: str, is_told: bool) -> None:
+    """Where nothing is put away, files are their owner's, as those of a backfill are anywhere."""
+    home.change(clean_source=cleaning)
+    landed = home.land("a.json")
+    home.poll()
+    home.take_in("a.json")
+    file = next(iter(home.discovery().ledger.all_newest())).file
+    write_bronze(home, {("a.json", 1): (file.modified_at, 1)})
+    assert recount(home.config, home.source).findings == []
+    landed.unlink()
+    found = recount(home.config, home.source)
+    assert [("is not there any more" in each) for each in found.findings] == [True] * is_told
+    told = (
+        "activity: 1 file deleted or overwritten, and not counted again: the ledger's figures stand"
+    )
+    assert [each.startswith(told) for each in found.notes] == [True] * (not is_told)

@@ -22,6 +22,7 @@ from medallion.sources.files import ledger_repair
 from medallion.sources.files.codecs import READ_ERRORS
 from medallion.sources.files.ledger_repair import Key, in_bronze
 from medallion.sources.files.line_counts import rows_of
+from medallion.sources.files.listing import below_folder
 from medallion.sources.files.put_away import (
     found_again,
     is_lost,
@@ -45,8 +46,8 @@ def recount(config: Config, source: SourceConfig) -> Recount:
     findings, unread = _differing(config, source, entries, newest, bronze)
     findings += _gone_from_rejected(layout, entries, newest)
     findings += _unknown(layout, source, [*entries, *more], bronze, files)
-    told = f"{unread:,} files are deleted or overwritten, and cannot be counted again: the "
-    notes = [f"{source.name}: {told}ledger's figures stand for them."] if unread else []
+    told = f"{counted(unread, 'file')} deleted or overwritten, and not counted again: the "
+    notes = [f"{source.name}: {told}ledger's figures stand."] if unread else []
     return Recount([f"{source.name}: {finding}" for finding in findings], notes)
 
 
@@ -97,10 +98,21 @@ def _count(config: Config, source: SourceConfig, entry: Entry, newest: int) -> _
     try:
         return _Counted(rows_of(config.layout.root / place, source))
     except FileNotFoundError:
+        if _is_its_owner_s(config, source, entry):
+            return _Counted(known, is_unread=True)
         problem = f"it was taken in, and {place} is not there any more."
     except READ_ERRORS as error:
         problem = f"{place} cannot be read: {reason_of(error)}."
     return _Counted(known, problem=problem)
+
+
+def _is_its_owner_s(config: Config, source: SourceConfig, entry: Entry) -> bool:
+    """Whether a file that was taken in is left to whoever put it there, who may delete it: one of a
+    backfill, and any where `clean_source` is `off`."""
+    if entry.moved_to is not None:
+        return False
+    is_a_backfill_s = below_folder(config.layout, source, config.layout.root / entry.path) is None
+    return source.clean_source == "off" or is_a_backfill_s
 
 
 def _gone_from_rejected(
