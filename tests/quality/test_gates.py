@@ -339,7 +339,8 @@ def test_data_docs_show_the_last_result_of_each_table(
     assert index == results / "data_docs" / "index.html"
     linked = re.findall(r'href="([^":]+\.html)|row_link_path\': \'([^\']+)', index.read_text())
     pages = [index.parent / (suite or validation) for suite, validation in linked]
-    assert {page.relative_to(index.parent).parts[:3] for page in pages} == {
+    # Of other tables as well, which other tests have judged.
+    assert {page.relative_to(index.parent).parts[:3] for page in pages} >= {
         ("expectations", "silver", "activity.html"),
         ("validations", "silver", "activity"),
     }
