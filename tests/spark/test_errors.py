@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 
-from medallion.spark.errors import one_line
+from medallion.spark.errors import one_line, ours
 from medallion.spark.remedies import explain
 
 
@@ -80,6 +81,12 @@ def test_a_message_that_spark_cannot_read_past() -> None:
     assert told.startswith("topic a.b, partition 3, offset 41 has the timestamp 17000000")
     assert "before offset 42" in told
     assert "medallion backfill clicks a.b goes on" in told
+
+
+@pytest.mark.parametrize("gone", [ConnectionRefusedError(111, "no"), Py4JNetworkError("no")])
+def test_java_that_has_ended_is_told_as_that(gone: Exception) -> None:
+    told = "silver.a cannot be put on record: Java has ended (memory, or a signal)"
+    assert str(ours(gone, "silver.a cannot be put on record")) == told
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from medallion.errors import MedallionError
 
 # On the threads that call back from a stream, PySpark leaves some of the JVM's errors as they are.
 SPARK_ERRORS = (PySparkException, Py4JError)
+# What Python meets where the other process is gone.
+_JAVA_IS_GONE = (ConnectionRefusedError, Py4JNetworkError)
 _NO_KAFKA = "data source: kafka"
 _TRACEBACK = "Traceback (most recent call last):\n"
 # What Py4J says before the error of Java.
@@ -39,6 +41,8 @@ def in_words(error: Exception) -> str:
     """Any exception in one line; with its class, if it is neither ours nor Spark's."""
     if isinstance(error, MedallionError):
         return str(error)
+    if isinstance(error, _JAVA_IS_GONE):
+        return "Java has ended (memory, or a signal)"
     told = one_line(str(error)) if str(error).strip() else "no message"
     return told if isinstance(error, SPARK_ERRORS) else f"{type(error).__name__}: {told}"
 
