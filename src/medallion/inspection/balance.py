@@ -108,9 +108,11 @@ def _balance(config: Config, source: SourceConfig, standing: Standing) -> Balanc
 
 def _rows(table: Path) -> int:
     """The rows of a table, whose files have to be there: its log alone has the counts."""
-    if tables.exists(table):
-        damage.refuse_incomplete(table, tables.open_table(table))
-    return tables.row_count(table)
+    if not tables.exists(table):
+        return 0
+    delta = tables.open_table(table)
+    damage.refuse_incomplete(table, delta)
+    return tables.rows_in(table, delta)
 
 
 def _unsettled(config: Config, runs: Runs) -> list[str]:

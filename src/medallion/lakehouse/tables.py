@@ -206,11 +206,13 @@ def _types(schema: str) -> dict[str, Any]:
 
 
 def row_count(table: Path) -> int:
-    """Rows of a table, 0 where there is none: by the counts of its files in the log, unless other
-    writers have left some out, or deleted rows by marking them in files of their own."""
-    if not exists(table):
-        return 0
-    delta = open_table(table)
+    """Rows of a table, 0 where there is none."""
+    return rows_in(table, open_table(table)) if exists(table) else 0
+
+
+def rows_in(table: Path, delta: DeltaTable) -> int:
+    """Rows of a table that is open: by the counts of its files in the log, unless other writers
+    have left some out, or deleted rows by marking them in files of their own."""
     counts = delta.get_add_actions().column("num_records").to_pylist()
     is_marked = "deletionVectors" in (delta.protocol().reader_features or ())
     return int(select(table, "count(*)")[0][0] if is_marked or None in counts else sum(counts))

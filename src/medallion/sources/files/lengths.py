@@ -48,15 +48,17 @@ def _cannot_be_long(size: int, suffix: str, limit: int) -> bool:
 
 def _what_is_too_long(path: Path, source: SourceConfig) -> str | None:
     limit = source.max_line_bytes
-    with opened(path) as file:
-        if source.multi_line:
+    if source.multi_line:
+        with opened(path) as file:
             return "the document" if len(file.read(limit + 1)) > limit else None
-        # A row of CSV has several lines where one of its fields is in quotes.
-        has_rows = source.format == "csv" and any(
-            b'"' in chunk for chunk in iter(lambda: file.read(_CHUNK), b"")
-        )
-    number = _first_long(path, limit, has_rows)
+    # A row of CSV has several lines where one of its fields is in quotes.
+    number = _first_long(path, limit, source.format == "csv" and _has_quotes(path))
     return f"line {number:,}" if number else None
+
+
+def _has_quotes(path: Path) -> bool:
+    with opened(path) as file:
+        return any(b'"' in chunk for chunk in iter(lambda: file.read(_CHUNK), b""))
 
 
 def _first_long(path: Path, limit: int, has_rows: bool) -> int | None:
