@@ -17,6 +17,7 @@ from typing import IO
 from medallion.errors import UsageError
 from medallion.lakehouse import clock
 from medallion.lakehouse.layout import Layout
+from medallion.lakehouse.text import reason_of
 
 _TRIES, _PAUSE = 1000, 0.01
 _TO_LOOK = fcntl.LOCK_SH | fcntl.LOCK_NB
@@ -81,7 +82,7 @@ def _is_locked(file: IO[str], how: int) -> bool:
         return False
     except OSError as error:
         raise UsageError(
-            f"{file.name} cannot be locked ({error.strerror}), and two runs at once could lose "
+            f"{file.name} cannot be locked ({reason_of(error)}), and two runs at once could lose "
             "rows: put the lakehouse on a disk that has locks."
         ) from None
     return True

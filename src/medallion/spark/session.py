@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.errors import ConfigError, MedallionError
+from medallion.lakehouse.text import reason_of
 from medallion.spark import fatal, signals
 from medallion.spark.errors import SPARK_ERRORS, one_line
 from medallion.spark.workload import Work
@@ -222,7 +223,7 @@ def settings(config: Config) -> dict[str, str]:
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        raise ConfigError(f"{file}: cannot be read ({error.strerror}).") from None
+        raise ConfigError(f"{file}: cannot be read ({reason_of(error)}).") from None
     found = {}
     for number, line in enumerate(lines, 1):
         words = line.split(None, 1)

@@ -15,7 +15,7 @@ from io import TextIOWrapper
 from typing import Any, TextIO
 
 from medallion.errors import UsageError
-from medallion.lakehouse.text import visible
+from medallion.lakehouse.text import reason_of, visible
 
 
 def visible_lines(text: str) -> str:
@@ -74,7 +74,7 @@ def _written() -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise UsageError(f"what there is to show cannot be written: {error.strerror}.") from None
+        raise UsageError(f"what there is to show cannot be written: {reason_of(error)}.") from None
 
 
 def leave() -> None:

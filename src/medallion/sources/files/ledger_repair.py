@@ -65,8 +65,10 @@ def lacking(
     known = _taken(ledger)
     apart = {key: tuple(map(operator.sub, rows, known[key])) for key, rows in in_bronze.items()}
     found = sorted((key for key, rows in apart.items() if rows[0] > 0), key=lambda key: key[::-1])
-    versions = _Versions(layout, ledger) if found else None
-    return [versions.of(key).taken_in(batch, *apart[key]) for key in found if versions]
+    if not found:
+        return []
+    versions = _Versions(layout, ledger)
+    return [versions.of(key).taken_in(batch, *apart[key]) for key in found]
 
 
 def _taken(ledger: Ledger) -> dict[Key, Rows]:

@@ -22,6 +22,7 @@ _COLON = "its name, or its folder's, has a colon, which Hadoop cannot open: rena
 _LINE_BREAK = "its name, or its folder's, has a line break: rename it"
 NEVER_READ = (LINK, MISSING, NO_FILE, _NO_UTF8, _COLON, _LINE_BREAK)
 """Why something is never taken in under the name that it has."""
+_MARK = re.compile(r"^([0-9]+)~(?=.)")  # of a numbered namesake
 # Years that Python has in every zone, in microseconds since 1970; some file systems know more.
 _TIMES = range(-62_104_060_800_000_000, 253_370_764_800_000_000)
 
@@ -196,4 +197,10 @@ def namesakes(path: Path) -> Iterator[Path]:
 
 def without_number(path: Path) -> Path:
     """What a file may have been called that is one of the numbered namesakes."""
-    return path.with_name(re.sub(r"^[0-9]+~(?=.)", "", path.name))
+    return path.with_name(_MARK.sub("", path.name))
+
+
+def number_of(path: Path) -> int:
+    """Which of the namesakes a file is; 1 where its name has no number."""
+    found = _MARK.match(path.name)
+    return int(found[1]) if found else 1

@@ -4,7 +4,6 @@ is, where that does not say so."""
 from __future__ import annotations
 
 import os
-import re
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import suppress
@@ -16,10 +15,8 @@ from medallion.lakehouse.layout import Layout
 from medallion.ops.ledger import ARCHIVED, INGESTED, REPLACED, Entry, File
 from medallion.sources.files.codecs import READ_ERRORS
 from medallion.sources.files.line_counts import rows_of
-from medallion.sources.files.listing import below_folder, stat, without_number
+from medallion.sources.files.listing import below_folder, number_of, stat, without_number
 from medallion.sources.files.walk import is_hidden
-
-_NUMBERED = re.compile("([0-9]+)~")
 
 
 def put_away(layout: Layout, source: SourceConfig) -> Iterator[File]:
@@ -110,11 +107,6 @@ def _by_name(
         if file.path not in known and file.path.startswith(f"{top}/"):
             for below in {*names_before(layout, source, file)}:
                 found[below].append(file)
-
-    def number(file: File) -> int:
-        found = _NUMBERED.match(Path(file.path).name)
-        return int(found[1]) if found else 1
-
     for named in found.values():
-        named.sort(key=number)
+        named.sort(key=lambda file: number_of(Path(file.path)))
     return found
