@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 
 def analyzed(found: DataFrame) -> Any:
@@ -49,3 +49,42 @@ def expressions(plan: Any) -> Iterator[Any]:
 def kind_of(node: Any) -> str:
     """The name of a node's class."""
     return str(node.getClass().getSimpleName())
+
+
+def fields_in(spark: SparkSession, expressions: Iterable[str]) -> set[tuple[str, ...]]:
+    """Return the fields that SQL expressions name, whether a table has them or not.
+
+    Args:
+        spark: the session whose parser reads the expressions.
+        expressions: SQL over the columns of one table.
+
+    Returns:
+        The parts of each dotted name: `user.plan` gives `("user", "plan")`. Variables of lambdas
+        are left out, and what follows an index is not part of a name: `items[0].sku` gives
+        `("items",)`.
+
+    Raises:
+        ParseException: one of them is not an expression.
+    """
+    parser = spark._jsparkSession.sessionState().sqlParser()
+    return {name for sql in expressions for name in _names_in(parser.parseExpression(sql))}
+
+
+def _names_in(node: Any, variables: frozenset[str] = frozenset()) -> Iterator[tuple[str, ...]]:
+    """Yield the names within a parsed expression, without the variables of enclosing lambdas."""
+    if kind_of(node) == "LambdaFunction":
+        arguments = node.arguments()
+        variables |= {_name_parts(arguments.apply(at))[0] for at in range(arguments.size())}
+    # Within a lambda the parser takes each name for a variable.
+    if kind_of(node) in ("UnresolvedAttribute", "UnresolvedNamedLambdaVariable"):
+        parts = _name_parts(node)
+        if parts[0] not in variables:
+            yield parts
+    children = node.children()
+    for at in range(children.size()):
+        yield from _names_in(children.apply(at), variables)
+
+
+def _name_parts(node: Any) -> tuple[str, ...]:
+    parts = node.nameParts()
+    return tuple(parts.apply(at) for at in range(parts.size()))
