@@ -119,8 +119,8 @@ def _parser() -> argparse.ArgumentParser:
     backfill = add("backfill", "take in files from anywhere, once, whatever their age")
     backfill.add_argument("source", help=_SOURCE)
     backfill.add_argument("path", type=_path, help="a file, a folder with all below it, or a topic")
-    refresh = add("refresh", "rebuild a silver or gold table, or publish one anew", has_json=False)
-    refresh.add_argument("table", help="such as silver.activity or publish.device_counts.kafka")
+    refresh = add("refresh", "rebuild a table, or publish one again", has_json=False)
+    refresh.add_argument("table", help="bronze.event, silver.event, publish.counts.kafka or so")
     add("maintain", "compact the tables, and remove what nobody needs any more")
     return parser
 

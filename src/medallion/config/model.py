@@ -30,7 +30,8 @@ from medallion.lakehouse.specs import TableSpec
 TYPED = ("parquet", "orc", "avro")  # whose files bring the types of their columns
 FILE_FORMATS = ("json", "csv", *TYPED, "text")
 FORMATS = (*FILE_FORMATS, *KEYS)
-EVOLUTION = ("addNewColumns", "rescue", "failOnNewColumns", "none")
+WIDENING = "addNewColumnsWithTypeWidening"
+EVOLUTION = ("addNewColumns", WIDENING, "rescue", "failOnNewColumns", "none")
 CLEANING = ("archive", "delete", "off")
 LATE = ("admit", "quarantine")
 OUTPUT_MODES = ("complete", "update")

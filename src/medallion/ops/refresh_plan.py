@@ -115,6 +115,7 @@ def write(layout: Layout, plan: Plan) -> None:
     was built."""
     file = layout.refresh_plan
     if plan.built or plan.then:
+        file.parent.mkdir(parents=True, exist_ok=True)
         storage.write(file, json.dumps(asdict(plan)))
     else:
         file.unlink(missing_ok=True)

@@ -1,4 +1,5 @@
-"""A silver or gold table rebuilt from the layer before it, with those that are made of it.
+"""A silver or gold table rebuilt from the layer before it, with those that are made of it; and a
+bronze table rewritten under another schema, from its own rows.
 
 The new table and its checkpoint are built in `_refresh/`, and then put in the place of the old ones
 (`swap`). What is left to do is written down first (`ops.refresh_plan`): where a process is cut off,
@@ -9,14 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 from medallion.config.model import Config
 from medallion.config.queries import layers_in_use, names
 from medallion.errors import MedallionError, UsageError
-from medallion.lakehouse import tables
+from medallion.lakehouse import clock, tables
+from medallion.lakehouse.columns import RESCUED
 from medallion.lakehouse.layout import PUBLISH, layer_of
 from medallion.lakehouse.text import counted
+from medallion.layers.bronze.flow import Bronze
 from medallion.layers.flow import Flow
 from medallion.layers.publish.flow import Publish
 from medallion.ops import refresh_plan
@@ -36,11 +41,11 @@ def layers_of(config: Config, table: str) -> tuple[str, ...]:
     Raises:
         UsageError: it is no table that can be built from another one.
     """
-    rebuilt = layers_in_use(config)[1:]  # bronze is made of files, which may be gone
-    known = names(config, rebuilt)
+    layers = layers_in_use(config)
+    known = names(config, layers)
     if table not in known:
         raise UsageError(f"{table} cannot be rebuilt; these can: {', '.join(known)}.")
-    return rebuilt[rebuilt.index(layer_of(table)) :]
+    return layers[layers.index(layer_of(table)) :]
 
 
 def refresh(pipeline: Pipeline, table: str) -> None:
@@ -57,13 +62,81 @@ def refresh(pipeline: Pipeline, table: str) -> None:
     if first == PUBLISH:
         _publish_anew(pipeline, table)
         return
+    if first == "bronze":
+        flow = pipeline.flow(table)
+        assert isinstance(flow, Bronze), "names of bronze are those of its queries"
+        if not tables.exists(pipeline.config.layout.table(table)):
+            raise UsageError(f"{table} is not there yet: nothing has been ingested.")
+        _recast(pipeline, flow, can_recast=True)
+        _finish_all(pipeline, later)
+        return
     pipeline.refuse_held([pipeline.flow(table)])
     # What is published of a table reads what a refresh has changed, as it reads any change.
     rebuilt = (flow for layer in later for flow in pipeline.flows(layer) if flow.targets)
     _rebuild(pipeline, table, [flow.name for flow in rebuilt if table in flow.upstream])
-    failures = [error for layer in (first, *later) for _, error in finish(pipeline, layer)]
-    if failures:
+    _finish_all(pipeline, (first, *later))
+
+
+def _finish_all(pipeline: Pipeline, layers: Sequence[str]) -> None:
+    """Rebuild what a refresh has left in these layers; raise MedallionError for what cannot be."""
+    if failures := [error for layer in layers for _, error in finish(pipeline, layer)]:
         raise together(failures)
+
+
+def _recast(pipeline: Pipeline, flow: Bronze, can_recast: bool = False) -> None:
+    """Rewrite a bronze table under its source's newest schema, from its own rows.
+
+    The plan comes first, which has silver and gold rebuilt: their checkpoints know the old table.
+    The table changes in one commit, so that a process that dies leaves the old or the new one.
+
+    Args:
+        pipeline: with the locks of all layers.
+        flow: bronze's.
+        can_recast: whether the configuration may change types, as a user asked for the refresh.
+    """
+    layout, (table,) = pipeline.config.layout, flow.tables
+    schema, started = flow.schema(can_recast), clock.now()
+    schema.add_named()
+    silver = f"silver.{flow.source.name}"
+    queries = (each for layer in ("silver", "gold") for each in pipeline.flows(layer))
+    readers = [each.name for each in queries if {flow.name, silver} & {*each.upstream}]
+    built = [name for name in readers if tables.exists(layout.table(name))]
+    left = dict.fromkeys((*built, *refresh_plan.reopen(layout)))
+    refresh_plan.write(layout, refresh_plan.Plan(flow.name, then=tuple(left)))
+    rows, before = _rescued(table)
+    flow.recast(schema)
+    sums = pipeline.runs.standing.sums_of(flow.name)
+    row = {"kind": "query", "query": flow.name, "state": REFRESHED, "batches": 0}
+    row |= {"started_at": started, "seconds": (clock.now() - started) / 1e6}
+    # The record starts again with this row, so it repeats what was recorded until now.
+    row |= {"rows_in": sums.rows_in, "last_batch": sums.last_batch}
+    pipeline.runs.write([row | {"rows_out": 0, "table_version": tables.version(table)}])
+    _, after = _rescued(table)
+    pipeline.say(
+        f"refresh   {flow.name}: {counted(rows, 'row')} rewritten; {before:,} had rescued values "
+        f"before, {after:,} now"
+    )
+
+
+def _rescued(table: Path) -> tuple[int, int]:
+    """Return the rows of a bronze table, and those among them with rescued values."""
+    (counts,) = tables.select(table, f"count(*), count({RESCUED})")
+    return int(counts[0]), int(counts[1])
+
+
+def _recast_if_due(pipeline: Pipeline, flows: Sequence[Flow]) -> list[Flow]:
+    """Rewrite the bronze tables whose columns have other types than their schema.
+
+    Returns:
+        The flows whose tables were rewritten. What is wrong with the others, their start reports.
+    """
+    done = list[Flow]()
+    for flow in flows:
+        with suppress(MedallionError):
+            if isinstance(flow, Bronze) and flow.has_other_types():
+                _recast(pipeline, flow)
+                done.append(flow)
+    return done
 
 
 def _publish_anew(pipeline: Pipeline, name: str) -> None:
@@ -99,7 +172,14 @@ def run_layer(
     failures = finish(pipeline, layer, without)
     unbuilt = {flow.name for flow, _ in failures}
     flows = [flow for flow in pipeline.flows(layer) if not flow.source_names & without]
-    return failures + pipeline.attempt([flow for flow in flows if flow.name not in unbuilt])
+    flows = [flow for flow in flows if flow.name not in unbuilt]
+    _recast_if_due(pipeline, flows)
+    failed = pipeline.attempt(flows)
+    # A batch whose values need a wider type stops before it writes.
+    if rewritten := {flow.name for flow in _recast_if_due(pipeline, [flow for flow, _ in failed])}:
+        failed = [(flow, error) for flow, error in failed if flow.name not in rewritten]
+        failed += pipeline.attempt([pipeline.flow(name) for name in rewritten])
+    return failures + failed
 
 
 def finish(
@@ -130,6 +210,7 @@ def finish(
 
 def rebuild_if_left(pipeline: Pipeline, flow: Flow) -> None:
     """Rebuild a table, if a refresh has left that to do; raises MedallionError where it cannot."""
+    _recast_if_due(pipeline, [flow])
     if flow.name in refresh_plan.left(pipeline.config.layout):
         _rebuild(pipeline, flow.name)
 

@@ -1,9 +1,11 @@
-"""A source's schema while it is being read: declared or inferred, and widened as fields come."""
+"""A source's schema while it is being read: declared or inferred, and grown as fields come."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
 from itertools import accumulate
 from pathlib import Path
 
@@ -11,54 +13,103 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from medallion.config.model import Config, SourceConfig
-from medallion.errors import MedallionError
+from medallion.config.model import WIDENING, Config, SourceConfig
+from medallion.config.values import folded
 from medallion.lakehouse import tables
 from medallion.lakehouse.columns import RESCUED, bronze_columns, quoted
 from medallion.lakehouse.text import counted
-from medallion.parsing.layout import LineLayout
-from medallion.parsing.parse import parse
+from medallion.parsing.nested import is_nested
 from medallion.schema import registry
 from medallion.schema.declared import declared
-from medallion.schema.inference import ddl, infer
-from medallion.schema.names import acceptable
+from medallion.schema.growth import grown, new_fields
+from medallion.schema.inference import ddl, infer, names_within
+from medallion.schema.names import MOST_COLUMNS, acceptable, is_plain, reserved
 
-_NAMES_SHOWN, _NAME_SHOWN = 10, 100  # so many, and so many characters of each
+_NAMES_SHOWN, _NAME_SHOWN = 10, 100  # names in a message, and characters of each
 # The rows that a schema is inferred from go through one task to the driver's memory.
 _LINES, _BYTES = 10_000, 8 * 2**20
+_GROWING = ("addNewColumns", WIDENING)
+
+
+class TableChange(Enum):
+    """What bronze's table needs before rows of a schema can be written to it."""
+
+    NONE = "none"
+    WIDER = "wider"  # more columns, or more fields within columns
+    RECAST = "recast"  # a column has another type
+
+
+@dataclass(frozen=True)
+class Growth:
+    """What a schema has gained from the rescued values of a batch.
+
+    Attributes:
+        added: columns, and fields within columns, by their dotted paths.
+        widened: columns that have another type now, with both types: `amount: long to double`.
+    """
+
+    added: list[str] = field(default_factory=list)
+    widened: list[str] = field(default_factory=list)
 
 
 class Schema:
-    """The columns of one source. See the configuration's `schema_evolution`."""
+    """The columns of one source. See the configuration's `schema_evolution`.
 
-    def __init__(self, config: Config, source: SourceConfig) -> None:
-        self._source = source
+    Attributes:
+        columns: what rows are parsed to: columns with their Spark types.
+        is_known: whether they are declared or inferred already.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        source: SourceConfig,
+        named: Collection[tuple[str, ...]] = (),
+        can_recast: bool = False,
+    ) -> None:
+        """Read the newest version, with what the configuration declares.
+
+        Args:
+            config: of the lakehouse.
+            source: the source's settings.
+            named: fields that silver or a rule of bronze reads, as `spark.plans.fields_in` returns
+                them.
+            can_recast: whether the table is about to be rewritten, so that the configuration may
+                give a column another type than the table has.
+
+        Raises:
+            ConfigError: the configuration declares a type or a name that no table can have, or
+                another type than the table has.
+        """
+        self._source, self._named = source, named
+        self._table = config.layout.table(f"bronze.{source.name}")
         self._folder = config.layout.schemas(source.name)
+        self._refused = set[str]()  # fields that no column can be made of
         schema, self._hints = declared(source)
-        self._take_over(config.layout.table(f"bronze.{source.name}"))
+        self._take_over()
         if schema is not None:
-            registry.declare(self._folder, source.name, schema)
+            registry.declare(self._folder, source.name, schema, can_recast=can_recast)
         known = registry.read(self._folder)
         if known and self._hints:  # they may have come since the schema was inferred
-            known = [registry.declare(self._folder, source.name, self._hints, "hints")]
+            known = [registry.declare(self._folder, source.name, self._hints, "hints", can_recast)]
         self.columns = known[-1].columns if known else self._hints
         self.is_known = bool(known)
 
-    def _take_over(self, bronze: Path) -> None:
-        """Add the columns of bronze's table that no version has: somebody has put back older ones.
+    def _take_over(self) -> None:
+        """Add the columns of bronze's table that no version has: a user restored older versions.
 
-        Else such a column would be learned once more, maybe with another type than the table has,
+        Otherwise such a column would be learned again, maybe with another type than the table has,
         and no batch could be written.
         """
         known = registry.read(self._folder)
-        there = _columns_of(bronze, self._source.origin)
+        there = columns_of(self._table, self._source.origin)
         new = _without(there, known[-1].columns if known else {})
         # A table that was made before the first row had any fields has the hints alone.
         if _without(new, {} if known else self._hints):
             registry.add(self._folder, new, "as bronze's table has it")
 
     def table_json(self) -> str:
-        """Bronze's columns as Delta and Spark spell them."""
+        """Return bronze's columns as Delta and Spark spell them."""
         columns = bronze_columns(self.columns, self._source.origin)
         ddl = ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
         return T.DataType.fromDDL(ddl).json()
@@ -71,36 +122,117 @@ class Schema:
         if columns:  # files without a single field say nothing: the next ones may
             self._add(columns, f"inferred from {counted(len(lines), 'row')} of {of}")
 
-    def refuse_new(self, lines: DataFrame, layout: LineLayout) -> None:
-        """In the mode failOnNewColumns, raise MedallionError where lines have unknown fields."""
-        if self._source.schema_evolution != "failOnNewColumns":
-            return
-        new = self._unknown(parse(lines, self.columns, layout))
-        if new:
-            raise MedallionError(
-                f"bronze.{self._source.name} stops at new fields ({', '.join(new)}), as "
-                "schema_evolution failOnNewColumns asks for: declare them in the schema, or choose "
-                "another mode. Nothing of this batch was written."
-            )
+    def change_of_table(self) -> TableChange:
+        """Return what the table needs before rows of this schema can be written to it."""
+        change = TableChange.NONE
+        there = columns_of(self._table, self._source.origin)
+        for name, kind in self.columns.items() if tables.exists(self._table) else ():
+            if name not in there:
+                change = TableChange.WIDER
+            elif there[name] != kind:
+                before, after = T.DataType.fromDDL(there[name]), T.DataType.fromDDL(kind)
+                if not is_additive(before, after):
+                    return TableChange.RECAST
+                change = TableChange.WIDER
+        return change
 
-    def learn(self, rows: DataFrame, batch: int) -> list[str]:
-        """In the mode addNewColumns, make columns of the fields that a batch had to rescue."""
-        if self._source.schema_evolution != "addNewColumns":
+    def add_named(self) -> list[str]:
+        """Add the fields that the configuration reads and that no row has had yet, as strings.
+
+        So that silver can run before the first row has an optional field. Nothing is added to a
+        schema that the configuration declares as a whole: there a missing name is a mistake.
+
+        Returns:
+            The dotted names of the fields that were added.
+        """
+        if self._source.schema is not None or not self.is_known:
             return []
-        new = acceptable(infer(sample(rows, RESCUED)), self.columns, self._source.origin)
-        if new:
-            self._add(new, f"new fields in batch {batch}")
-        return list(new)
+        columns, added = dict(self.columns), list[str]()
+        known, not_fields = {folded(name): name for name in columns}, reserved(self._source.origin)
+        for path in sorted(self._named):
+            if folded(path[0]) in not_fields or not all(map(is_plain, path)):
+                continue
+            name = known.setdefault(folded(path[0]), path[0])
+            wanted: T.DataType = T.StringType()
+            for part in reversed(path[1:]):
+                wanted = T.StructType([T.StructField(part, wanted)])
+            before = columns.get(name)
+            after = wanted if before is None else grown(T.DataType.fromDDL(before), wanted, False)
+            if ddl(after) != before:
+                columns[name] = ddl(after)
+                added.append(".".join(path))
+        if added:
+            self._add(columns, f"read by the configuration: {', '.join(added)}")
+        return added
 
-    def _unknown(self, rows: DataFrame) -> list[str]:
+    @property
+    def stops_at_new_fields(self) -> bool:
+        """Whether a batch with unknown fields is to fail."""
+        return self._source.schema_evolution == "failOnNewColumns"
+
+    def growing(self) -> str:
+        """Return SQL that is true for a parsed row for which the schema should grow."""
+        mode = self._source.schema_evolution
+        if mode not in _GROWING and not self.stops_at_new_fields:
+            return "false"
+        has_room = self.stops_at_new_fields or len(self.columns) < MOST_COLUMNS
+        return new_fields(self.columns, self._refused, has_room, mode == WIDENING)
+
+    def learn(self, rows: DataFrame, batch: int) -> Growth:
+        """Grow by what the rows of a batch hold that the columns cannot.
+
+        Args:
+            rows: rows with `_rescued_data`, parsed by the columns that are known.
+            batch: its number, for the record.
+
+        Returns:
+            What is new. Nothing if no column can be made of it: those fields stay rescued, and
+            `growing` is not true of them again while this process runs.
+        """
+        rescued = sample(rows.where(self.growing()), RESCUED)
+        found = infer(rescued)
+        can_widen = self._source.schema_evolution == WIDENING
+        spelled = {folded(name): name for name in self.columns}
+        growth, columns = Growth(), dict(self.columns)
+        for name, kind in found.items():
+            if known := spelled.get(folded(name)):
+                before = T.DataType.fromDDL(columns[known])
+                after = grown(before, T.DataType.fromDDL(kind), can_widen)
+                if ddl(after) != ddl(before) and len(names_within(after)) <= MOST_COLUMNS:
+                    columns[known] = ddl(after)
+                    self._note_growth(growth, known, before, after)
+        new = acceptable(_without(found, columns), self.columns, self._source.origin)
+        growth.added.extend(new)
+        if growth.added or growth.widened:
+            self._add({**columns, **new}, f"new in batch {batch}")
+        else:
+            self._refused.update(name for text in rescued for name in json.loads(text))
+        return growth
+
+    @staticmethod
+    def _note_growth(growth: Growth, name: str, before: T.DataType, after: T.DataType) -> None:
+        if is_additive(before, after):
+            inner = [n for n in names_within(after) if n not in names_within(before)]
+            growth.added.extend(f"{name}.{field}" for field in inner)
+        else:
+            growth.widened.append(f"{name}: {ddl(before)} to {ddl(after)}")
+
+    def unknown(self, rows: DataFrame) -> list[str]:
+        """Return the first names of rescued fields that are new, or hold new ones, in order."""
+        flat = [name for name, kind in self.columns.items() if not is_nested(kind)]
         keys = F.explode(F.expr(f"json_object_keys({RESCUED})"))
-        new = rows.select(keys.alias("key")).where(~F.col("key").isin(list(self.columns)))
+        new = rows.where(self.growing()).select(keys.alias("key")).where(~F.col("key").isin(flat))
         named = new.select(F.left("key", F.lit(_NAME_SHOWN)).alias("key")).distinct()
         return [row.key for row in named.orderBy("key").limit(_NAMES_SHOWN).collect()]
 
     def _add(self, columns: Mapping[str, str], why: str) -> None:
         self.columns = registry.add(self._folder, columns, why).columns
         self.is_known = True
+
+
+def is_additive(before: T.DataType, after: T.DataType) -> bool:
+    """Return whether a type only has more fields than another one, at any depth."""
+    return ddl(grown(before, after, can_widen=False)) == ddl(after)
 
 
 def sample(rows: DataFrame, column: str, most_bytes: int = _BYTES) -> list[str]:
@@ -123,7 +255,7 @@ def sample(rows: DataFrame, column: str, most_bytes: int = _BYTES) -> list[str]:
     return [row.text for row in chosen.collect()]
 
 
-def _columns_of(bronze: Path, origin: Mapping[str, str]) -> dict[str, str]:
+def columns_of(bronze: Path, origin: Mapping[str, str]) -> dict[str, str]:
     """A source's own columns in its table, with their types as versions spell them."""
     if not tables.exists(bronze):
         return {}

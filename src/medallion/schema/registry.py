@@ -1,7 +1,8 @@
 """The versions of a source's schema: `_schemas/<source>/<version>.json`, for people to read.
 
-A version is never changed: a new one has the columns of the one before, and others after them. So
-bronze's table only widens, and the rows already there keep what they have.
+A version is never changed: a new one has the columns of the one before, and others after them. A
+column has another type only after `medallion refresh bronze.<source>`, or by type widening: then
+bronze's table is rewritten.
 """
 
 from __future__ import annotations
@@ -64,16 +65,28 @@ def add(folder: Path, columns: Mapping[str, str], why: str) -> Version:
     return version
 
 
-def declare(folder: Path, name: str, declared: Mapping[str, str], key: str = "schema") -> Version:
-    """The newest version, after the configuration's columns have been added to it.
+def declare(
+    folder: Path,
+    name: str,
+    declared: Mapping[str, str],
+    key: str = "schema",
+    can_recast: bool = False,
+) -> Version:
+    """Add the configuration's columns to the newest version.
 
     Args:
+        folder: the versions of the source.
+        name: the source.
         declared: columns with their types, spelled as versions have them (`schema.declared`).
-        key: the setting of source `name` that declares them.
+        key: the setting of the source that declares them.
+        can_recast: whether a column may get another type, as the table is about to be rewritten.
+
+    Returns:
+        The newest version, with these columns.
 
     Raises:
         ConfigError: the configuration gives a column another type than bronze's table has, or
-            spells its name otherwise.
+            spells its name differently.
     """
     known = read(folder)
     columns = known[-1].columns if known else {}
@@ -85,19 +98,23 @@ def declare(folder: Path, name: str, declared: Mapping[str, str], key: str = "sc
                 f"sources.{name}.{key}.{column} must be spelled {there}: bronze's table has that "
                 "column, and cannot have two whose names differ in case alone."
             )
-        if columns.get(column, kind) != kind:
+        if columns.get(column, kind) != kind and not can_recast:
             raise ConfigError(
-                f"sources.{name}.{key}.{column} must be {columns[column]}, not {kind}: bronze's "
-                "table has that type, and its rows keep it; take the value under another name in "
-                "silver."
+                f"sources.{name}.{key}.{column} is {kind}, but bronze.{name} has "
+                f"{columns[column]}: medallion refresh bronze.{name} rewrites the table with "
+                "the new type, and rebuilds silver and gold from it."
             )
-    new = {column: kind for column, kind in declared.items() if column not in columns}
+    new = {column: kind for column, kind in declared.items() if columns.get(column) != kind}
     if new or not known:
         return add(folder, new, "declared in the configuration")
     return known[-1]
 
 
 def differences(before: Version | None, after: Version) -> list[str]:
-    """What a version has that the one before has not, a column a line."""
+    """Return what a version has that the one before has not, a column a line."""
     old = before.columns if before else {}
-    return [f"+ {name} {kind}" for name, kind in after.columns.items() if name not in old]
+    return [
+        f"~ {name} {old[name]} to {kind}" if name in old else f"+ {name} {kind}"
+        for name, kind in after.columns.items()
+        if old.get(name) != kind
+    ]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
+from py4j.java_gateway import is_instance_of
 from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
 from medallion.errors import MedallionError
@@ -28,6 +31,26 @@ _UNDERLINE = re.compile(r"^ *\^+$", re.MULTILINE)
 
 class StreamError(MedallionError):
     """A streaming query stopped with an error."""
+
+
+def raised_code(error: Exception) -> str | None:
+    """Return the code that `raise_error(code)` in SQL failed with; None if it was another error."""
+    for found in _spark_errors(error):
+        if found.getCondition() == "USER_RAISED_EXCEPTION":
+            return str(found.getMessageParameters().get("errorMessage"))
+    return None
+
+
+def _spark_errors(error: Exception) -> Iterator[Any]:
+    """Yield Spark's own errors behind one that PySpark may or may not have converted."""
+    if isinstance(error, PySparkException) and error.getCondition():
+        yield error
+    found = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    gateway = SparkContext._gateway
+    while found is not None:
+        if is_instance_of(gateway, found, "org.apache.spark.SparkThrowable"):
+            yield found
+        found = found.getCause()
 
 
 def missing_jars(error: Exception) -> str | None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from threading import Event
 from typing import Any
 
+from pyspark.errors import ParseException
 from pyspark.sql import SparkSession
 
 from medallion.config.model import Config
@@ -15,14 +17,17 @@ from medallion.errors import UsageError
 from medallion.lakehouse import log, tables
 from medallion.lakehouse.text import Say, counted
 from medallion.layers import recovery
+from medallion.layers.bronze.recast import recast
 from medallion.layers.bronze.writer import Writer
 from medallion.layers.flow import Flow
 from medallion.ops import due
 from medallion.ops.runs import Runs
-from medallion.schema.evolution import Schema
+from medallion.quality.rules import load_rules
+from medallion.schema.evolution import Schema, TableChange
 from medallion.sources.base import Source
 from medallion.sources.kinds import KINDS, note_format, refuse_another_kind
 from medallion.spark import checkpoints, query
+from medallion.spark.plans import fields_in
 from medallion.spark.progress import BatchProgress
 from medallion.spark.query import Run
 from medallion.spark.sink import Sink
@@ -50,7 +55,12 @@ class Bronze(Flow):
             )
         refuse_another_kind(self.config, self.source)
         self._refuse_gone(recorded)
-        schema = Schema(self.config, self.source)
+        schema = self.schema()
+        if schema.change_of_table() is TableChange.RECAST:
+            raise UsageError(
+                f"{self.name} has columns of other types than its schema says: medallion refresh "
+                f"{self.name} rewrites it, and rebuilds silver and gold from it."
+            )
         opened = self._opened(schema)
         stopping = Event()
         self._writer = Writer(
@@ -64,6 +74,26 @@ class Bronze(Flow):
         sink, stream = Sink(self._writer.take_in, stopping), opened.stream().writeStream
         self.run = query.start(stream, self.name, self.checkpoint, trigger, sink)
         return self.run
+
+    def schema(self, can_recast: bool = False) -> Schema:
+        """Return the source's schema; see `Schema` for the argument and what is raised."""
+        rules = load_rules(self.config.conf_dir, self.name)
+        sql = (*self.source.silver.values(), *(rule.broken for rule in rules))
+        named = set[tuple[str, ...]]()
+        with suppress(ParseException):  # which silver reports, by its column or rule
+            named = fields_in(self.spark, sql)
+        return Schema(self.config, self.source, named, can_recast)
+
+    def has_other_types(self) -> bool:
+        """Return whether the table has to be rewritten before the query can start."""
+        return self.schema().change_of_table() is TableChange.RECAST
+
+    def recast(self, schema: Schema) -> None:
+        """Rewrite the table under a schema in one commit, from its own rows."""
+        (table,) = self.tables
+        rows = recast(self.rows(), schema.columns, self.source.origin)
+        options = {"overwriteSchema": "true"}
+        rows.write.format("delta").mode("overwrite").options(**options).save(str(table))
 
     def _opened(self, schema: Schema) -> Source:
         kind = KINDS[self.source.format]
@@ -117,7 +147,7 @@ class Bronze(Flow):
         lost = [batch for batch in batches if batch not in known]
         lines = sum(known[batch] for batch in batches if batch in known)
         if lost:
-            opened = self._opened(Schema(self.config, self.source))
+            opened = self._opened(self.schema())
             lines += sum(opened.rows_of(batch) for batch in lost)
         return {"rows_in": lines, "first_batch": since + 1, "last_batch": batches.stop - 1}
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from contextlib import suppress
 from threading import Event
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from medallion.config.model import Config
 from medallion.errors import MedallionError
@@ -16,10 +18,12 @@ from medallion.lakehouse.columns import RESCUED
 from medallion.lakehouse.text import Say
 from medallion.parsing.layout import LineLayout
 from medallion.parsing.parse import parse
-from medallion.schema.evolution import Schema
+from medallion.schema.evolution import Schema, TableChange
 from medallion.sources.base import Source, SourceBatch
-from medallion.spark import checkpoints, table_files
-from medallion.spark.errors import SPARK_ERRORS, one_line
+from medallion.spark import checkpoints
+from medallion.spark.errors import SPARK_ERRORS, one_line, raised_code
+
+_GROWS = "SCHEMA_GROWS"  # raised within the engine at a row that has a new field
 
 
 class Writer:
@@ -49,13 +53,32 @@ class Writer:
         self._checkpoint = config.layout.checkpoint(name)
 
     def prepare(self) -> None:
-        """Look for what is new, infer the schema from it if nobody declared it, make the table."""
+        """Poll the source, infer the schema if it is not known, and make or widen the table."""
         self.source.poll()
-        # Where nothing of it is to blame, the first batch fails as well, and tells: it is a query's
-        # failure then, and the other sources start.
+        # If nothing of it is to blame, the first batch fails as well, and reports it: it is a
+        # query's failure then, and the other sources start.
         with suppress(MedallionError, *SPARK_ERRORS):
             self._infer(self.source.sample())
-        tables.create(self._table, self._schema.table_json(), self._properties)
+        self._add_named()
+        if not tables.exists(self._table):
+            tables.create(self._table, self._schema.table_json(), self._properties)
+        elif self._schema.change_of_table() is TableChange.WIDER:
+            self._widen()
+
+    def _add_named(self) -> None:
+        if added := self._schema.add_named():
+            self._say(
+                f"  {self._name}: no row has {', '.join(added)} yet: null, as a string, until one "
+                "has; for another type set hints"
+            )
+
+    def _widen(self) -> None:
+        """Add the schema's new columns to the table, so that silver can name them at once."""
+        rows = self._spark.createDataFrame(
+            [], T.StructType.fromJson(json.loads(self._schema.table_json()))
+        )
+        options = {"mergeSchema": "true"}
+        rows.write.format("delta").mode("append").options(**options).save(str(self._table))
 
     def enter_after(self, recorded: int, ended: int) -> None:
         """Enter in the ledger all batches after one whose rows are in bronze.
@@ -103,6 +126,7 @@ class Writer:
                 lambda rows: self._schema.infer(rows, batch.summary),
                 f"{self._name}, to infer its schema",
             )
+            self._add_named()
 
     def _write(self, batch: SourceBatch, number: int) -> None:
         """Append the rows of a batch in one commit."""
@@ -123,14 +147,52 @@ class Writer:
         batch.read(append, f"{self._name} batch {number}")
 
     def _append(self, rows: DataFrame, first_lines: Sequence[str], number: int) -> None:
-        layout = LineLayout.of(first_lines, self._schema.columns)
-        self._schema.refuse_new(rows, layout)
+        """Write rows by the columns that they need.
+
+        The write fails at the first row with a new field. Then the schema learns what the batch
+        has, and the batch is written again, so that a field's first batch has it in its column.
+
+        Raises:
+            MedallionError: there are new fields, and `schema_evolution` is failOnNewColumns; or a
+                column needs another type, for which the table has to be rewritten first.
+        """
+        growing = self._schema.growing()
+        while growing != "false":
+            try:
+                self._write_parsed(rows, first_lines, number, growing)
+                return
+            except SPARK_ERRORS as error:
+                if raised_code(error) != _GROWS:
+                    raise
+            if not self._learn(self._parsed(rows, first_lines), number):
+                break
+            growing = self._schema.growing()
+        self._write_parsed(rows, first_lines, number, "false")
+
+    def _parsed(self, rows: DataFrame, first_lines: Sequence[str]) -> DataFrame:
+        columns = self._schema.columns
+        return parse(rows, columns, LineLayout.of(first_lines, columns))
+
+    def _write_parsed(
+        self, rows: DataFrame, first_lines: Sequence[str], number: int, growing: str
+    ) -> None:
+        """Append parsed rows in one commit.
+
+        Args:
+            rows: rows of the batch, with JSON text in `value`.
+            first_lines: a few of them, which tell how most are written.
+            number: of the batch.
+            growing: SQL; the write fails with the code `_GROWS` at a row for which it is true.
+        """
         read = Observation(f"landed-{number}")
         observed = rows.observe(read, F.count(F.lit(1)).alias("rows"))
+        parsed = self._parsed(observed, first_lines)
+        if growing != "false":
+            stop = f"case when {growing} then raise_error('{_GROWS}') else {RESCUED} end"
+            parsed = parsed.withColumn(RESCUED, F.expr(stop))
         once_only = {"txnAppId": self._query(), "txnVersion": str(number)}
         (
-            parse(observed, self._schema.columns, layout)
-            .write.format("delta")
+            parsed.write.format("delta")
             .mode("append")
             .options(**once_only, mergeSchema="true")
             .save(str(self._table))
@@ -138,24 +200,37 @@ class Writer:
         self.lines[number] = int(read.get["rows"])
 
     def _enter(self, batch: SourceBatch, number: int, version: int | None) -> None:
-        """Enter a batch in the ledger, and learn the fields that it had to rescue."""
-        rescued = batch.enter_in_ledger(version)
-        if version is not None and rescued:
-            written = table_files.added_rows(self._spark, self._table, version, version)
-            self._learn(written.where(f"{RESCUED} is not null"), number)
+        """Enter a batch in the ledger."""
+        batch.enter_in_ledger(version)
 
-    def _learn(self, rescued: DataFrame, number: int) -> None:
-        """Make columns of new fields; what fails is told, for the rows are there whatever comes."""
-        try:
-            new = self._schema.learn(rescued, number)
-        except Exception as error:
-            self._say(
-                f"  {self._name}: batch {number} is in, and its new fields are kept in {RESCUED}; "
-                f"they could not be made columns: {one_line(str(error))}"
+    def _learn(self, rows: DataFrame, number: int) -> bool:
+        """Add columns for the new fields of a batch; return whether there are any.
+
+        What fails is reported, and the fields stay in `_rescued_data`: the rows are worth more.
+        """
+        if self._schema.stops_at_new_fields:
+            raise MedallionError(
+                f"{self._name} stops at new fields ({', '.join(self._schema.unknown(rows))}), as "
+                "schema_evolution failOnNewColumns asks for: declare them in the schema, or choose "
+                "another mode. Nothing of this batch was written."
             )
-        else:
-            if new:
-                self._say(f"  {self._name}: new columns from now on: {', '.join(new)}")
+        try:
+            growth = self._schema.learn(rows, number)
+        except (MedallionError, OSError, *SPARK_ERRORS) as error:
+            self._say(
+                f"  {self._name}: the new fields of batch {number} stay in {RESCUED}; they could "
+                f"not become columns: {one_line(str(error))}"
+            )
+            return False
+        if growth.added:
+            self._say(f"  {self._name}: new columns: {', '.join(growth.added)}")
+        if growth.widened:
+            self._say(f"  {self._name}: wider types: {', '.join(growth.widened)}")
+            raise MedallionError(
+                f"{self._name} has to be rewritten for wider types: medallion nightly does it, or "
+                f"medallion refresh {self._name}. Nothing of this batch was written."
+            )
+        return bool(growth.added)
 
     def _committed(self, number: int) -> int | None:
         """The version of bronze that has the rows of a batch."""

@@ -1,0 +1,82 @@
+"""Bronze's rows under a newer schema, made from bronze itself: pure, DataFrame to DataFrame."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from medallion.lakehouse.columns import CORRUPT, INGESTED_AT, RESCUED, quoted
+from medallion.parsing.parse import parse
+from medallion.schema.inference import ddl
+
+_OLD = "before "  # in front of the name of a column as the table has it; no field is called so
+_KEYS = f"{_OLD}keys"  # the names of the fields that were rescued
+_TIMES = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+
+
+def recast(rows: DataFrame, schema: Mapping[str, str], origin: Mapping[str, str]) -> DataFrame:
+    """Return bronze's rows with the columns and types of another schema.
+
+    A column with another type gets its values as the parser reads them from JSON, so that what
+    does not fit is rescued. Rescued values that fit now move to their columns.
+
+    Args:
+        rows: all columns of a bronze table.
+        schema: the source's own columns with their Spark types; none of the table's is missing.
+        origin: the columns that say where a row came from.
+
+    Returns:
+        The columns of `schema`, then the technical ones, in bronze's order.
+    """
+    before = {field.name: ddl(field.dataType) for field in rows.schema if field.name in schema}
+    changed = [name for name, kind in before.items() if schema[name] != kind]
+    old = rows.select(*(F.col(quoted(name)).alias(_OLD + name) for name in rows.columns))
+    keys = F.json_object_keys(_before(RESCUED))
+    old = old.withColumn(_KEYS, F.coalesce(keys, F.array().cast("array<string>")))
+    old = old.withColumn("value", _as_json(changed))
+    parsed = parse(old, schema).drop(INGESTED_AT)
+    columns = [_column(name, name in before, name in changed) for name in schema]
+    # A row without anything to parse is an empty object, which has nothing to rescue either.
+    return parsed.select(
+        *(column.alias(name) for column, name in zip(columns, schema, strict=True)),
+        F.col(RESCUED),
+        # What was read before is JSON. Should the parser differ, fail before anything is written.
+        F.when(F.col(CORRUPT).isNotNull(), F.raise_error(F.lit("a row cannot be parsed again")))
+        .otherwise(_before(CORRUPT))
+        .alias(CORRUPT),
+        *(_before(name).alias(name) for name in (*origin, INGESTED_AT)),
+    )
+
+
+def _as_json(changed: list[str]) -> Column:
+    """Return what is parsed again: rescued fields, and columns whose type changes.
+
+    A nested column may hold part of a value that is rescued as a whole: then only that counts.
+    """
+    fields = [F.when(~_is_rescued(name), _before(name)).alias(name) for name in changed]
+    own = F.to_json(F.struct(*fields), _TIMES) if fields else F.lit("{}")
+    rescued = _before(RESCUED)
+    start, end = F.substr(own, F.lit(1), F.length(own) - 1), F.substr(rescued, F.lit(2))
+    both = F.concat(start, F.lit(","), end)
+    return F.when(rescued.isNull(), own).when(own == "{}", rescued).otherwise(both)
+
+
+def _column(name: str, is_old: bool, is_changed: bool) -> Column:
+    new = F.col(quoted(name))
+    if is_changed or not is_old:
+        return new
+    old = _before(name)
+    return F.when(_is_rescued(name), F.coalesce(new, old)).otherwise(old)
+
+
+def _before(name: str) -> Column:
+    return F.col(quoted(_OLD + name))
+
+
+def _is_rescued(name: str) -> Column:
+    return F.array_contains(F.col(quoted(_KEYS)), name)

@@ -1,0 +1,141 @@
+"""How a source's columns grow: fields added at any depth, and types that hold more values.
+
+`new_fields` finds rows that a schema should grow for, in SQL over what the parser rescued; `grown`
+merges the types that are inferred from them into those that are known. Both are pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from pyspark.sql import types as T
+
+from medallion.config.values import folded
+from medallion.lakehouse.columns import RESCUED
+from medallion.parsing.json_text import member, texts
+from medallion.parsing.nested import is_nested
+from medallion.schema.inference import ddl
+
+_WHOLE = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+_FRACTIONS = (T.FloatType, T.DoubleType)
+_MOST_DIGITS = 38
+_DIGITS_OF_LONG = 19
+
+
+def new_fields(
+    columns: Mapping[str, str], refused: Iterable[str], has_room: bool, can_widen: bool
+) -> str:
+    """Return SQL that is true for a row whose rescued values the columns could grow to hold.
+
+    Args:
+        columns: the known columns with their Spark types.
+        refused: names of top-level fields for which a schema is known not to grow.
+        has_room: whether the table may have more columns.
+        can_widen: whether a column may get another type, so that any rescued value counts.
+
+    Returns:
+        An expression over `_rescued_data`, never null. A line that names a field twice is no reason
+        to grow: no column holds two values.
+    """
+    known = texts(sorted({name.lower() for name in columns}))
+    tests = []
+    if has_room:
+        tests.append(f"(not array_contains({known}, lower(e.key)) and {_HAS_TYPE})")
+    if can_widen:
+        tests.append(f"array_contains({known}, lower(e.key))")
+    is_new = f"e.value is not null and not array_contains({texts(refused)}, e.key)"
+    found = [f"exists(map_entries(fields), e -> {is_new} and ({' or '.join(tests)}))"] * bool(tests)
+    if not can_widen:
+        for name, kind in columns.items():
+            json = f"get_json_object({RESCUED}, {member(name)})"
+            if is_nested(kind) and (test := _has_new_field(json, T.DataType.fromDDL(kind))):
+                found.append(test)
+    if not found:
+        return "false"
+    keys = f"json_object_keys({RESCUED})"
+    any_of = f"size(array_distinct({keys})) = size({keys}) and ({' or '.join(found)})"
+    fields = f"from_json({RESCUED}, 'map<string,string>')"
+    # One lambda, which Spark interprets: few rows need it, and compiled code is paid by all.
+    test = f"exists(array({fields}), fields -> {any_of})"
+    return f"case when {RESCUED} is null then false else coalesce({test}, false) end"
+
+
+# Whether the JSON text `e.value` has a value with a type: null has none, nor has [] or {}.
+_NAMES = r"""r'"([^"\\]|\\.)*+" *:'"""
+_HAS_TYPE = (
+    rf"(e.value = '' or not regexp_replace(e.value, {_NAMES}, '') rlike r'^(null|[\[\]{{}},\s])*$')"
+)
+
+
+def _has_new_field(json: str, kind: T.DataType, depth: int = 0) -> str | None:
+    """Return SQL that is true if a JSON value has a field, at any depth, that a type lacks."""
+    if isinstance(kind, T.StructType):
+        known = texts(sorted({name.lower() for name in kind.names}))
+        entries = f"map_entries(from_json({json}, 'map<string,string>'))"
+        is_new = (
+            f"not array_contains({known}, lower(e.key)) and e.value is not null and {_HAS_TYPE}"
+        )
+        found = [f"exists({entries}, e -> {is_new})"]
+        for field in kind.fields:
+            inner = f"get_json_object({json}, {member(field.name)})"
+            if test := _has_new_field(inner, field.dataType, depth):
+                found.append(test)
+        return f"coalesce({' or '.join(found)}, false)"
+    if isinstance(kind, T.ArrayType):
+        item = f"i{depth}"
+        test = _has_new_field(item, kind.elementType, depth + 1)
+        items = f"from_json({json}, 'array<string>')"
+        return test and f"coalesce(exists({items}, {item} -> {test}), false)"
+    return None
+
+
+def grown(known: T.DataType, new: T.DataType, can_widen: bool) -> T.DataType:
+    """Return the known type, grown by what another one has beside it.
+
+    Args:
+        known: the type of a column.
+        new: the type of values that did not fit it.
+        can_widen: whether a type may be replaced by one that holds the values of both.
+
+    Returns:
+        Structs with the fields of both, the known ones first and in their order; names that differ
+        only in case are one field. `known` itself if it cannot grow.
+    """
+    if isinstance(known, T.ArrayType) and isinstance(new, T.ArrayType):
+        return T.ArrayType(grown(known.elementType, new.elementType, can_widen))
+    if isinstance(known, T.StructType) and isinstance(new, T.StructType):
+        more = {folded(field.name): field for field in new.fields}
+        fields = []
+        for field in known.fields:
+            other = more.pop(folded(field.name), field)
+            fields.append(
+                T.StructField(field.name, grown(field.dataType, other.dataType, can_widen))
+            )
+        return T.StructType([*fields, *more.values()])
+    return wider(known, new) if can_widen else known
+
+
+def wider(one: T.DataType, other: T.DataType) -> T.DataType:
+    """Return the narrowest type that holds the values of both exactly; string if none does."""
+    if ddl(one) == ddl(other):
+        return one
+    kinds = {type(one), type(other)}
+    if kinds <= {*_WHOLE}:
+        return max(one, other, key=lambda kind: _WHOLE.index(type(kind)))
+    if kinds <= {*_WHOLE, *_FRACTIONS}:
+        return T.DoubleType()
+    if kinds <= {*_WHOLE, T.DecimalType}:
+        return _wider_decimal([_as_decimal(one), _as_decimal(other)])
+    if kinds == {T.DateType, T.TimestampType}:
+        return T.TimestampType()
+    return T.StringType()
+
+
+def _as_decimal(kind: T.DataType) -> T.DecimalType:
+    return kind if isinstance(kind, T.DecimalType) else T.DecimalType(_DIGITS_OF_LONG, 0)
+
+
+def _wider_decimal(kinds: Collection[T.DecimalType]) -> T.DataType:
+    scale = max(kind.scale for kind in kinds)
+    digits = max(kind.precision - kind.scale for kind in kinds) + scale
+    return T.DecimalType(digits, scale) if digits <= _MOST_DIGITS else T.StringType()

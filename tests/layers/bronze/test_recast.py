@@ -1,0 +1,144 @@
+"""Bronze rewritten under another schema: columns cast, rescued values moved, nothing lost."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from medallion.inspection.audit import audit
+from medallion.layers.bronze.recast import recast
+from medallion.pipeline.refresh import refresh
+from tests.support.lakehouse import Lakehouse, only
+
+ORIGIN = {"_source_file": "string"}
+TECHNICAL = (
+    "_rescued_data string, _corrupt_record string, _source_file string, _ingested_at timestamp"
+)
+
+
+def test_recast_moves_values_that_fit(spark: SparkSession) -> None:
+    """Long to double, date to timestamp, a struct with one more field, and a new column."""
+    rows: list[tuple[Any, ...]] = [
+        (1, None, None, None, None, None, "a", None),
+        (None, None, None, '{"n":1.5,"new":true}', None, None, "b", None),
+        (None, None, {"x": 1}, '{"n":"high","user":{"x":1,"y":"z"}}', None, None, "c", None),
+        (None, None, None, None, "{broken", None, "d", None),
+        (2**60 + 1, None, {"x": 5}, '{"other":"\\u00e9"}', None, None, "e", None),
+    ]
+    schema = "n long, day date, user struct<x:long>, _rescued_data string, _corrupt_record string"
+    frame = spark.createDataFrame(
+        rows, f"{schema}, spare string, _source_file string, _ingested_at timestamp"
+    ).drop("spare")
+    frame = frame.selectExpr(
+        "n", "if(n = 1, date'2026-05-01', null) as day", "user", *frame.columns[3:]
+    )
+    now = {"n": "double", "day": "timestamp", "user": "struct<x:long,y:string>", "new": "boolean"}
+    found = {row._source_file: row for row in recast(frame, now, ORIGIN).collect()}
+    assert [*found["a"].asDict()] == [
+        *now,
+        "_rescued_data",
+        "_corrupt_record",
+        *ORIGIN,
+        "_ingested_at",
+    ]
+    values = {
+        key: (row.n, str(row.day), row.user and tuple(row.user), row.new, row._rescued_data)
+        for key, row in found.items()
+    }
+    assert values == {
+        "a": (1.0, "2026-05-01 00:00:00", None, None, None),
+        "b": (1.5, "None", None, True, None),
+        "c": (None, "None", (1, "z"), None, '{"n":"high"}'),
+        "d": (None, "None", None, None, None),
+        "e": (float(2**60), "None", (5, None), None, '{"other":"é"}'),
+    }
+    assert found["d"]._corrupt_record == "{broken"
+
+
+def sale(order: str, **more: Any) -> str:
+    return json.dumps({"order": order, "time": "2026-05-01T10:00:00Z", **more})
+
+
+def sales(home: Lakehouse, **more: Any) -> Lakehouse:
+    """Silver with the amount of each order; from the source activity, without its rules."""
+    silver = {
+        "recorded_at": "time",
+        "device": "order",
+        "amount": "try_cast(amount as double)",
+        **dict.fromkeys(("user_id", "x", "y", "z"), "1"),
+    }
+    given = {"schema": None, "hints": {}, "silver": silver, "keys": ("device", "recorded_at")}
+    return only(home, **{**given, **more})
+
+
+def revenue(home: Lakehouse) -> float:
+    return sum(amount or 0 for (amount,) in home.rows("silver.activity", "amount"))
+
+
+def test_refresh_bronze_applies_a_changed_hint(lakehouse: Lakehouse) -> None:
+    home = sales(lakehouse)
+    home.land("activity", "1.json", sale("o1", amount=10), sale("o2", amount=20))
+    home.fill("bronze", "silver")
+    home.land("activity", "2.json", sale("o3", amount=12.5), sale("o4", amount="30"))
+    home.fill("bronze", "silver")
+    assert home.rows("bronze.activity", "amount") == [(10,), (20,), (None,), (None,)]
+    sales(home, hints={"amount": "string"})
+    refresh(home.pipeline(), "bronze.activity")
+    assert sorted(home.rows("bronze.activity", "order", "amount")) == [
+        ("o1", "10"),
+        ("o2", "20"),
+        ("o3", "12.5"),
+        ("o4", "30"),
+    ]
+    assert revenue(home) == 72.5
+    assert audit(home.config, everything=True).is_balanced
+    home.land("activity", "3.json", sale("o5", amount=1))
+    home.fill("bronze", "silver")
+    assert revenue(home) == 73.5
+    assert audit(home.config, everything=True).is_balanced
+
+
+def test_type_widening_rewrites_bronze_by_itself(lakehouse: Lakehouse) -> None:
+    home = sales(lakehouse, schema_evolution="addNewColumnsWithTypeWidening")
+    home.land("activity", "1.json", sale("o1", amount=10), sale("o2", amount=20, note={"a": 1}))
+    home.night()
+    home.land("activity", "2.json", sale("o3", amount=12.5), sale("o4", note={"a": 1.5, "b": 2}))
+    outcome = home.night()
+    assert outcome.errors == []
+    assert home.rows("bronze.activity", "amount", "note", "_rescued_data") == [
+        (10.0, None, None),
+        (12.5, None, None),
+        (20.0, {"a": 1.0, "b": None}, None),
+        (None, {"a": 1.5, "b": 2}, None),
+    ]
+    assert revenue(home) == 42.5
+    assert audit(home.config, everything=True).is_balanced
+
+
+def test_an_optional_field_is_null_until_it_comes(lakehouse: Lakehouse) -> None:
+    home = sales(lakehouse)
+    silver = {**home.config.sources["activity"].silver, "coupon": "offer.coupon"}
+    home = sales(home, silver=silver)
+    home.land("activity", "1.json", sale("o1", amount=1))
+    home.fill("bronze", "silver")
+    assert home.rows("silver.activity", "device", "coupon") == [("o1", None)]
+    home.land("activity", "2.json", sale("o2", amount=2, offer={"coupon": "C1", "until": 3}))
+    home.fill("bronze", "silver")
+    assert home.rows("silver.activity", "device", "coupon") == [("o1", None), ("o2", "C1")]
+    offers = home.rows("bronze.activity", "offer", "_rescued_data")
+    assert ({"coupon": "C1", "until": 3}, None) in offers
+
+
+def test_a_hint_widens_the_table_before_a_row_comes(lakehouse: Lakehouse) -> None:
+    home = sales(lakehouse)
+    home.land("activity", "1.json", sale("o1", amount=1))
+    home.fill("bronze", "silver")
+    home = sales(home, hints={"tax": "double"})
+    source = home.config.sources["activity"]
+    silver = replace(source, silver={**source.silver, "tax": "tax"})
+    home.config = replace(home.config, sources={"activity": silver})
+    home.fill("bronze")
+    assert home.rows("bronze.activity", "tax") == [(None,)]
