@@ -6,6 +6,7 @@ import json
 import threading
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -262,7 +263,7 @@ def test_ledger_of_an_earlier_release(layout: Layout, text: str | None, code: st
 
 def test_newest_versions_that_are_not_ingested(layout: Layout) -> None:
     """The same path of another source is another file."""
-    rejected = {"state": REJECTED, "why": "torn", "reason_code": "unreadable"}
+    rejected: dict[str, Any] = {"state": REJECTED, "why": "torn", "reason_code": "unreadable"}
     a = [
         entry("put back", **rejected),
         entry("put back", 2, state=INGESTED),
@@ -271,7 +272,7 @@ def test_newest_versions_that_are_not_ingested(layout: Layout) -> None:
         entry("waits"),
         entry("done", state=ARCHIVED),
     ]
-    b = replace(entry("put back", **rejected), source="b")
+    b = replace(a[0], source="b")
     Ledger(layout, "a").write(a)
     Ledger(layout, "b").write([b])
     assert set(ledger.not_ingested(layout)) == {a[3], a[4], b}
