@@ -123,7 +123,7 @@ def _files(config: Config, findings: list[str]) -> Attention:
     except FAULTS as fault:
         findings.append(sentence(fault))
         return Attention()
-    findings += [f"{entry.source}: {entry.path}: {entry.why}." for entry in files.changed]
+    findings += [f"{entry.source}: {entry.path}: {entry.why}" for entry in files.changed]
     return files
 
 

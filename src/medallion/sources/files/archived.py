@@ -32,11 +32,9 @@ def changed(config: Config) -> tuple[list[Entry], int]:
     )
     files: dict[tuple[str, str, int], File] = {}
     for source, path, version, size, moved_to in rows:
-        is_changed = source in config.sources and _size(f"{layout.root}/{moved_to}") not in (
-            None,
-            size,
-        )
-        if is_changed and (file := stat(layout, moved_to)):
+        if source not in config.sources or _size(f"{layout.root}/{moved_to}") in (None, size):
+            continue
+        if file := stat(layout, moved_to):
             files[source, path, version] = file
     entries = (
         entry for source in {key[0] for key in files} for entry in ledger.read(layout, source)
@@ -69,8 +67,8 @@ def _with_reason(entry: Entry, file: File) -> Entry:
     reason = Reason(
         ReasonCode.CHANGED_IN_ARCHIVE,
         f"{entry.moved_to} was written after it was read, from {entry.size:,} to {file.size:,} "
-        f"bytes, and bronze has the {rows} of then: land the new lines as a file with a name of "
-        "its own (quiet_period leaves files alone while they are written)",
+        f"bytes: bronze has the {rows} read before. Write the new lines to a file in landing with "
+        "a name of its own (quiet_period leaves files alone while they are written)",
     )
     return replace(
         entry.turned(entry.state, reason),

@@ -231,8 +231,8 @@ def _other_version(taken: Entry, file: File) -> Reason:
     rows = counted(taken.rows or 0, "row")
     return Reason(
         ReasonCode.GREW,
-        f"grew after it was read, from {taken.size:,} to {file.size:,} bytes, and bronze has the "
-        f"{rows} of then: write the new lines to a file with a name of its own, or set "
+        f"grew after it was read, from {taken.size:,} to {file.size:,} bytes: bronze has the "
+        f"{rows} read before. Write the new lines to a file with a name of its own, or set "
         "allow_overwrites (quiet_period leaves files alone while they are written)",
     )
 
