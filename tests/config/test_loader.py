@@ -127,6 +127,8 @@ JOIN = {"source": "silver.event", "join": ON, "columns": {"device": "event.devic
         (("sources", "event", "quiet_period"), "soon", ["quiet_period", "'1 hour'"]),
         (("sources", "event", "folders"), "/data", ["folders", "a list of folders"]),
         (("sources", "event", "folders"), ["x", "../.."], ["event.folders", "names ../.., where"]),
+        (("sources", "event", "folders"), ["x", "s3://b/k"], ["s3://b/k", "not supported yet"]),
+        (("sources", "event", "folders"), ["hdfs:/b"], ["event.folders", "name a local path"]),
         (("sources", "event", "folders"), ["archive/event"], ["event.folders", "archive/event"]),
         (("sources", "event", "folders"), ["landing"], ["sources.event takes the same files"]),
         (("sources", "event", "pattern"), "2024/*.json", ["event.pattern", "without /"]),

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from concurrent.futures import Future
 from dataclasses import asdict, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 from unittest.mock import patch
+
+import yaml
 
 from medallion.errors import MedallionError
 from medallion.inspection.overview import overview
@@ -14,10 +18,12 @@ from medallion.layers.flow import Flow
 from medallion.pipeline.idle import end_if_idle
 from medallion.pipeline.nightly import Nightly
 from medallion.pipeline.outcome import GateResult
+from tests.support import PROJECT
+from tests.support.command import Cli
 from tests.support.lakehouse import Lakehouse
 
 
-def test_all_activity_samples_reach_gold(lakehouse: Lakehouse) -> None:
+def test_all_activity_samples_reach_gold(lakehouse: Lakehouse, tmp_path: Path) -> None:
     lakehouse.about("activity", "device_counts", "device_totals")
     lakehouse.land_sample("activity", "sample.json")
     assert lakehouse.nightly().is_good
@@ -28,6 +34,7 @@ def test_all_activity_samples_reach_gold(lakehouse: Lakehouse) -> None:
     ]
     assert lakehouse.rows("gold.device_totals") == [("nexus4_1", 1), ("nexus4_2", 9)]
     _is_on_the_page(lakehouse)
+    _names_files_until_they_are_dismissed(lakehouse, tmp_path)
     _goes_idle(lakehouse)
     _tells_what_is_damaged(lakehouse)
     _tells_what_nobody_foresaw(lakehouse)
@@ -43,6 +50,42 @@ def _is_on_the_page(lakehouse: Lakehouse) -> None:
     assert {gate.state for gate in found.gates.values()} == {"passed"}
     in_and_out = {run.query: (run.rows_in, run.rows_out) for run in found.runs}
     assert in_and_out["silver.activity"] == (10, 10)
+
+
+def _names_files_until_they_are_dismissed(lakehouse: Lakehouse, tmp_path: Path) -> None:
+    """By the command as a process: runs that need no Spark, and their exit status."""
+    shutil.copytree(PROJECT / "conf", tmp_path / "conf")
+    file = tmp_path / "conf/pipeline.yaml"
+    document = yaml.safe_load(file.read_text(encoding="utf-8"))
+    for part in ("sources", "gold"):
+        known = getattr(lakehouse.config, part)
+        document[part] = {name: it for name, it in document[part].items() if name in known}
+    file.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+    cli = Cli(lakehouse.root)
+    cli.environment["MEDALLION_CONF"] = str(tmp_path / "conf")
+
+    def night() -> tuple[int, str]:
+        done = cli("nightly")
+        assert "nothing is new" in done.stdout, done.stderr  # without Spark
+        verdicts = [line for line in done.stdout.splitlines() if line.startswith("balanced")]
+        return done.returncode, "".join(verdicts)
+
+    assert night() == (0, "balanced")
+    lakehouse.land("activity", "sample.json", '{"Index": 1}')  # the archived file's name
+    assert night() == (1, "")
+    assert night() == (0, "balanced, but 1 file was rejected:")
+    assert cli("files", "--dismiss", "sample.json").returncode == 0
+    assert night() == (0, "balanced")
+    (lakehouse.config.layout.landing("activity") / "sample.json").unlink()
+
+    archived = lakehouse.config.layout.archive("activity") / "sample.json"
+    lines = archived.read_bytes()
+    archived.write_bytes(lines + lines)
+    assert cli("audit").returncode == 1
+    assert night() == (1, "")
+    assert night() == (0, "balanced, but 1 archived file was written after it was read:")
+    archived.write_bytes(lines)
+    assert night() == (0, "balanced")
 
 
 def _goes_idle(lakehouse: Lakehouse) -> None:
@@ -63,6 +106,7 @@ def _goes_idle(lakehouse: Lakehouse) -> None:
         "duplicate_rows": 0,
         "late_rows": 0,
         "waiting_rows": 0,
+        "rejected_files": 0,
     }
     other = {"activity": replace(config.sources["activity"], allow_overwrites=True)}
     other_config = replace(config, sources=other)

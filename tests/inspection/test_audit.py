@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from medallion.cli.render.audit import verdict
 from medallion.config.connections import Kafka
 from medallion.config.loader import load
 from medallion.config.model import Config
@@ -146,6 +147,16 @@ def balanced(home: Home) -> Config:
     runs.record(config, "silver.activity", last_batch=0)
     assert audit(config).is_balanced
     return config
+
+
+def test_balanced_is_not_said_of_a_query_that_failed(home: Home) -> None:
+    config = balanced(home)
+    row = {"kind": "query", "query": "gold.device_totals", "started_at": 1, "state": "failed"}
+    Runs(config.layout).write([row])
+    found = audit(config)
+    assert (found.is_balanced, found.failed) == (True, ("gold.device_totals",))
+    but = "gold.device_totals failed when last run (medallion status)"
+    assert verdict(found) == f"balanced, but {but}"
 
 
 @pytest.mark.parametrize("layer", ["bronze", "silver", "quarantine"])

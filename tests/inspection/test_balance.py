@@ -10,6 +10,7 @@ from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.inspection.balance import Balance, look, unbalanced
 from medallion.lakehouse import log, small_tables, specs, tables
+from medallion.ops.ledger import REJECTED, Entry, Ledger
 from medallion.ops.runs import Runs
 from tests.support import PROJECT, checkpoints
 from tests.support.home import Home
@@ -31,10 +32,13 @@ EVEN = Balance(
 def test_what_adds_up_is_even() -> None:
     assert EVEN.is_balanced
     assert replace(EVEN, late_rows=0).is_balanced  # they are part of silver's rows
+    assert replace(EVEN, rejected_files=2).is_balanced  # their rows are in no figure
     assert replace(EVEN, landed_lines=14, bronze_rows=14, waiting_rows=4).is_balanced
 
 
-@pytest.mark.parametrize("figure", [name for name in asdict(EVEN) if name != "late_rows"])
+@pytest.mark.parametrize(
+    "figure", [f for f in asdict(EVEN) if f not in ("late_rows", "rejected_files")]
+)
 @pytest.mark.parametrize("by", [1, -1])
 def test_one_row_more_or_less_is_not(figure: str, by: int) -> None:
     off = replace(EVEN, **{figure: getattr(EVEN, figure) + by})
@@ -70,7 +74,10 @@ def test_tables_and_records_make_the_balance(config: Config) -> None:
     record(config, "bronze.activity", rows_in=13)
     checkpoints.done(config.layout, "silver.activity", 0, version=3)
     record(config, "silver.activity", duplicate_rows=3, late_rows=2)
-    assert look(config, Runs(config.layout)).balances == {"activity": EVEN}
+    rejected = Entry("activity", "a.png", 1, 5, 0, 0, REJECTED, reason_code="unreadable")
+    Ledger(config.layout, "activity").write([rejected])
+    even = replace(EVEN, rejected_files=1)
+    assert look(config, Runs(config.layout)).balances == {"activity": even}
 
 
 def test_rows_that_wait_for_a_silver_that_has_never_run(config: Config) -> None:

@@ -24,7 +24,18 @@ AT = 1_700_000_000_250_000  # 2023-11-14T22:13:20.25Z
 FILES = [
     Entry("activity", "landing/activity/a.json", 1, 5, AT, AT, INGESTED, None, 0, AT, 3, 1, 2),
     Entry("activity", "landing/activity/sub/a.json", 1, 5, AT, AT + 1),
-    Entry("event", "landing/event/a.json", 1, 5, AT, AT + 2, REJECTED, "torn", moved_to="r/a"),
+    Entry(
+        "event",
+        "landing/event/a.json",
+        1,
+        5,
+        AT,
+        AT + 2,
+        REJECTED,
+        "torn",
+        moved_to="r/a",
+        reason_code="unreadable",
+    ),
     Entry("event", "/else/where/[b].json", 2, 5, AT, AT + 3, ARCHIVED, None, 1, AT, 1234567),
 ]
 

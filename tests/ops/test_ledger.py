@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from medallion.lakehouse import log, specs, tables
+from medallion.lakehouse import log, small_tables, specs, tables
 from medallion.lakehouse.layout import Layout
+from medallion.lakehouse.specs import TableSpec
 from medallion.ops import ledger
 from medallion.ops.ledger import (
     ARCHIVED,
@@ -25,8 +27,10 @@ from medallion.ops.ledger import (
     Entry,
     Ledger,
 )
+from medallion.ops.reasons import Reason, ReasonCode
 from tests.support.home import tree
 
+NEW_COLUMNS = ("reason_code", "reported_at", "dismissed_at")
 NOW = 1_700_000_000_123_456
 
 
@@ -50,6 +54,9 @@ FULL = entry(
     corrupt_rows=2,
     rescued_rows=1,
     moved_to="archive/a/x.json",
+    reason_code="deleted",
+    reported_at=NOW + 6,
+    dismissed_at=NOW + 7,
 )
 
 
@@ -80,9 +87,9 @@ def test_a_row_of_the_same_path_and_version_is_replaced(layout: Layout) -> None:
 
 def test_of_two_rows_for_one_the_last_counts(layout: Layout) -> None:
     book = Ledger(layout, "a")
-    book.write([entry(why="first"), entry(why="second")])
-    assert ledger.read(layout) == [entry(why="second")]
-    assert book.newest(entry().path) == entry(why="second")
+    book.write([entry(rows=1), entry(rows=2)])
+    assert ledger.read(layout) == [entry(rows=2)]
+    assert book.newest(entry().path) == entry(rows=2)
 
 
 def test_sources_keep_out_of_each_other(layout: Layout) -> None:
@@ -219,8 +226,62 @@ def test_columns_of_the_ledger_have_the_types_that_they_are_asked_for_by(tmp_pat
     fields = tables.open_table(tmp_path / "ops/files").schema().fields
     kinds = {field.name: str(field.type.type) for field in fields}
     assert list(kinds) == list(Entry.__dataclass_fields__)
-    texts = {"source", "path", "state", "why", "moved_to"}
-    times = {"modified_at", "first_seen_at", "committed_at"}
+    texts = {"source", "path", "state", "why", "moved_to", "reason_code"}
+    times = {"modified_at", "first_seen_at", "committed_at", "reported_at", "dismissed_at"}
     assert {name for name, kind in kinds.items() if kind == "string"} == texts
     assert {name for name, kind in kinds.items() if kind == "timestamp"} == times
     assert {kinds[name] for name in kinds.keys() - texts - times} == {"long"}
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (
+            "hidden: its name or its folder's begins with . or _, or it ends with ._COPYING_",
+            "hidden",
+        ),
+        ("a file of this name was taken in before, and this is another one", "name_taken"),
+        ("a file of this name, size and time was taken in before, and is not there", "same_file"),
+        ("the same file as landing/a/1.json, where it landed", "same_file"),
+        ("there is no such folder, or it is a link to one", "folder_missing"),
+        ("not there any more under this name, by which it was", "renamed"),
+        ("not text: a PNG picture", "other"),
+        (None, None),
+    ],
+)
+def test_ledger_of_an_earlier_release(layout: Layout, text: str | None, code: str | None) -> None:
+    """Without the columns of today: its sentences get codes, and its rows can be written."""
+    row = {k: v for k, v in asdict(entry(why=text)).items() if not k.endswith(NEW_COLUMNS)}
+    columns = {k: v for k, v in small_tables.columns_of(Entry).items() if k in row}
+    small_tables.append(layout.table(ledger.TABLE), TableSpec(columns), [row])
+    (found,) = ledger.read(layout)
+    assert found == entry(why=text, reason_code=code)
+    changed = replace(found, dismissed_at=NOW)
+    Ledger(layout, "a").write([changed, entry(version=2)])
+    assert ledger.read(layout) == [changed, entry(version=2)]
+
+
+def test_newest_versions_that_are_not_ingested(layout: Layout) -> None:
+    """The same path of another source is another file."""
+    rejected: dict[str, Any] = {"state": REJECTED, "why": "torn", "reason_code": "unreadable"}
+    a = [
+        entry("put back", **rejected),
+        entry("put back", 2, state=INGESTED),
+        entry("twice", **rejected),
+        entry("twice", 2, **rejected),
+        entry("waits"),
+        entry("done", state=ARCHIVED),
+    ]
+    b = replace(a[0], source="b")
+    Ledger(layout, "a").write(a)
+    Ledger(layout, "b").write([b])
+    assert set(ledger.not_ingested(layout)) == {a[3], a[4], b}
+
+
+def test_another_reason_is_not_acknowledged_yet() -> None:
+    known = entry(state=REJECTED, reason_code="name_taken", reported_at=1, dismissed_at=2)
+    same = known.turned(REJECTED, Reason(ReasonCode.NAME_TAKEN, "still"))
+    assert (same.why, same.reported_at, same.dismissed_at) == ("still", 1, 2)
+    other = known.turned(REJECTED, Reason(ReasonCode.GREW, "more"))
+    assert (other.reported_at, other.dismissed_at) == (None, None)
+    assert known.taken_in(0, 1, 0, 0).dismissed_at is None

@@ -72,7 +72,22 @@ def run(config: Config, options: argparse.Namespace) -> int:
             pipeline.run(options.layer)
         else:
             continuous.serve(pipeline, layers, options.trigger)
-    return 0
+    return _report_files(config, asked) if asked == "run bronze" and ends else 0
+
+
+def _report_files(config: Config, command: str) -> int:
+    """Name the files that the user has to see to; the exit status."""
+    from medallion.cli.render import attention as render
+    from medallion.inspection import attention
+    from medallion.pipeline import acknowledge
+
+    files = attention.find(config)
+    for line in render.warnings(files):
+        tell(line)
+    for line in render.errors(files):
+        tell(f"medallion: {line}", sys.stderr)
+    acknowledge.record_reported(config, files, command)
+    return 1 if files.has_failures else 0
 
 
 def stream(config: Config, options: argparse.Namespace) -> int:
@@ -95,8 +110,8 @@ def stream(config: Config, options: argparse.Namespace) -> int:
 
 def nightly(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.render import nightly as render
-    from medallion.inspection import catalog
-    from medallion.ops import ledger
+    from medallion.inspection import attention, catalog
+    from medallion.pipeline import acknowledge
     from medallion.pipeline.idle import end_if_idle
     from medallion.sources.files.unread import unread
 
@@ -106,11 +121,12 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
     if outcome is None:
         outcome, told = _busy_night(config, options, told), []
     try:
-        if waiting := ledger.read(config.layout, state=ledger.PENDING):
-            files = counted(len(waiting), "file")
-            told.append(f"{files} not taken in yet: medallion files --state pending")
+        outcome.files = attention.find(config)
     except FAULTS as fault:
         outcome.add_error(sentence(fault))
+    if outcome.files.pending:
+        waiting = counted(outcome.files.pending, "file")
+        told.append(f"{waiting} not taken in yet: medallion files --state pending")
     for line in told:
         _say(quiet)(line)
     outcome.seconds["all"] = time.monotonic() - started
@@ -122,6 +138,7 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
         tell(f"medallion: {line}", sys.stderr)
     if outcome.crash:
         raise outcome.crash
+    acknowledge.record_reported(config, outcome.files, "nightly")
     return 0 if outcome.is_good else max(outcome.exit_status, 1)
 
 
@@ -209,16 +226,27 @@ def maintain(config: Config, options: argparse.Namespace) -> int:
 
 def status(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.render import status as render
-    from medallion.inspection import status
+    from medallion.inspection import attention, status
 
     found = status.status(_there(config, options))
-    return _present(options, render, found, all(one.is_known for one in found))
+    try:
+        files = attention.find(config)
+    except FAULTS:  # the queries of the sources report it
+        files = attention.Attention()
+    show(document(render.as_json(found, files)) if options.json else render.as_text(found, files))
+    return 0 if all(one.is_known for one in found) else 1
 
 
 def files(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.render import files as render
     from medallion.inspection import catalog
+    from medallion.pipeline import acknowledge
 
+    if options.dismiss is not None:
+        if options.pattern != "*" or options.state is not None:
+            raise UsageError("--dismiss takes its pattern itself, and no --state.")
+        found = acknowledge.dismiss(_there(config, options), options.dismiss, options.source)
+        return _present(options, render, found)
     found = catalog.files(_there(config, options), options.pattern, options.source, options.state)
     return _present(options, render, found)
 

@@ -163,6 +163,12 @@ def _add_files(files: argparse.ArgumentParser) -> None:
     files.add_argument("--source", help="of this source only")
     states = "pending, ingested, unreadable, rejected, replaced, vanished or archived"
     files.add_argument("--state", help=f"in this state only: {states}")
+    files.add_argument(
+        "--dismiss",
+        metavar="PATTERN",
+        type=_path,
+        help="acknowledge rejected files (and those that wait or changed): runs name them no more",
+    )
 
 
 def _add_land(land: argparse.ArgumentParser) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from itertools import combinations
@@ -28,6 +29,7 @@ _OF_FILES = (
     "multi_line", "pattern", "folders", "allow_overwrites", "quiet_period", "clean_source",
     "clean_after", "max_line_bytes", "max_files_per_trigger", "max_bytes_per_trigger",
 )  # fmt: skip
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")  # s3://bucket, and its like
 _TRUTH, _DURATION = "true or false", "a duration such as '1 hour'"
 
 
@@ -60,6 +62,12 @@ def source(name: str, node: Node, layout: Layout) -> SourceConfig:
         stream=connections.stream(node, kind),
     )
     _refuse_contradictions(found, node)
+    for folder in filter(_ADDRESS.match, found.folders):
+        node.fail(
+            "folders",
+            f"names {folder!r}, and object stores and other addresses are not supported yet: name "
+            "a local path, such as one where the store is mounted",
+        )
     found = replace(found, folders=tuple(map(layout.from_root, found.folders)))
     for folder in filter(layout.is_own, found.folders):
         node.fail(

@@ -5,16 +5,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from medallion.config.model import Config
+from medallion.config.queries import queries
 from medallion.errors import FAULTS, sentence
+from medallion.inspection import attention, recount
 from medallion.inspection import balance as accounting
-from medallion.inspection import recount
+from medallion.inspection.attention import Attention
 from medallion.inspection.balance import Balance, Look
 from medallion.lakehouse import lock
 from medallion.lakehouse.layout import layer_of
-from medallion.lakehouse.text import Say
+from medallion.lakehouse.text import Say, counted
 from medallion.ops import refresh_plan
 from medallion.ops.runs import Runs
 from medallion.sources.base import Recount
@@ -34,6 +36,8 @@ class Audit:
         notes: no faults: what could not be looked at, and what a ledger has as lost or waiting.
         unjudged: sources that are being written, whose last batches are not on record yet.
         unreadable: those of the findings that are about tables which cannot be read.
+        files: those that the user has to see to.
+        failed: queries that failed when they ran last.
     """
 
     balances: dict[str, Balance]
@@ -41,6 +45,8 @@ class Audit:
     notes: tuple[str, ...] = ()
     unjudged: tuple[str, ...] = ()
     unreadable: tuple[str, ...] = ()
+    files: Attention = field(default_factory=Attention)
+    failed: tuple[str, ...] = ()
 
     @property
     def is_balanced(self) -> bool:
@@ -64,6 +70,7 @@ def audit(config: Config, everything: bool = False, say: Say = lambda _: None) -
         *_half_done(config),
         *_not_on_record(Runs(config.layout), written, cut_off),
     ]
+    files = _files(config, findings)
     notes = [
         f"{table}: the configuration has no source of that name; its rows are in no balance."
         for table in _given_up(config, "bronze", config.sources)
@@ -73,6 +80,10 @@ def audit(config: Config, everything: bool = False, say: Say = lambda _: None) -
         for table in _given_up(config, "gold", config.gold)
     ]
     notes += [f"{line}: in no balance." for line in unread(config)]
+    if files.not_compared:
+        notes.append(
+            f"{counted(files.not_compared, 'older file')} in archive/ not compared with the ledger."
+        )
     for name in [name for name in found if name not in unjudged]:
         judged = _judge_at_rest(config, name, look.of(name), everything, say)
         if judged is None:
@@ -92,7 +103,28 @@ def audit(config: Config, everything: bool = False, say: Say = lambda _: None) -
         for name, who in sorted(unjudged.items())
     )
     told = (tuple(dict.fromkeys(findings)), (*not_judged, *notes))
-    return Audit(found, *told, tuple(sorted(unjudged)), tuple(look.unreadable))
+    failed = _failed(config)
+    return Audit(found, *told, tuple(sorted(unjudged)), tuple(look.unreadable), files, failed)
+
+
+def _failed(config: Config) -> tuple[str, ...]:
+    """Return the queries that failed when they ran last, as far as the record can be read."""
+    runs = Runs(config.layout)
+    try:
+        return tuple(query.name for query in queries(config) if runs.has_failed(query.name))
+    except FAULTS:  # which the balance has found
+        return ()
+
+
+def _files(config: Config, findings: list[str]) -> Attention:
+    """Return the files to see to; archived ones that have changed are findings."""
+    try:
+        files = attention.find(config)
+    except FAULTS as fault:
+        findings.append(sentence(fault))
+        return Attention()
+    findings += [f"{entry.source}: {entry.path}: {entry.why}" for entry in files.changed]
+    return files
 
 
 def _at_rest(config: Config, say: Say) -> tuple[Look, dict[str, str]]:

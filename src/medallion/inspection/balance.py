@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from medallion.config.model import Config, SourceConfig
 from medallion.config.queries import queries
 from medallion.errors import FAULTS, sentence
+from medallion.inspection import attention
 from medallion.lakehouse import damage, tables
 from medallion.layers import recovery
 from medallion.ops import due
@@ -20,7 +22,10 @@ SETTLED = ("bronze", "silver")
 
 @dataclass(frozen=True)
 class Balance:
-    """The rows of one source: what came in, and where it went."""
+    """The rows of one source: what came in, and where it went.
+
+    The rows of `rejected_files` are in none of the other figures.
+    """
 
     landed_lines: int
     bronze_rows: int
@@ -29,6 +34,7 @@ class Balance:
     duplicate_rows: int
     late_rows: int
     waiting_rows: int
+    rejected_files: int = 0
 
     @property
     def faults(self) -> list[str]:
@@ -73,11 +79,17 @@ class Look:
 def look(config: Config, runs: Runs) -> Look:
     """Each source looked at by itself: what cannot be read of one hides nothing of the others."""
     found = Look()
+    try:
+        rejected = attention.rejected_files(config)
+    except FAULTS as fault:
+        found.unreadable.append(sentence(fault))
+        rejected = Counter[str]()
     for name, source in config.sources.items():
         alone = replace(config, sources={name: source}, gold={})
         try:
             unsettled = _unsettled(alone, runs)
-            found.balances[name] = _balance(alone, source, runs.standing)
+            balance = _balance(alone, source, runs.standing)
+            found.balances[name] = replace(balance, rejected_files=rejected[name])
         except FAULTS as fault:
             if sentence(fault) not in found.unreadable:  # the record is of all sources
                 found.unreadable.append(sentence(fault))

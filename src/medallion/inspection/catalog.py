@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -37,11 +38,15 @@ def files(config: Config, pattern: str, source: str | None, state: str | None) -
         config.source(source)
     if state is not None and state not in ledger.STATES:
         raise UsageError(f"--state {state}: a state is one of {', '.join(ledger.STATES)}.")
-    found = ledger.read(config.layout, source, state)
+    return matching(config, ledger.read(config.layout, source, state), pattern)
+
+
+def matching(config: Config, entries: Iterable[Entry], pattern: str) -> list[Entry]:
+    """Return the entries whose files landed, or are stored now, at a path like the pattern."""
     pattern = config.layout.from_root(pattern)
     return [
         e
-        for e in found
+        for e in entries
         if _is_like(e.path, pattern) or (e.moved_to and _is_like(e.moved_to, pattern))
     ]
 

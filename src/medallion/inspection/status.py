@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from medallion.config.model import Config, SourceConfig
 from medallion.config.queries import Query, queries
 from medallion.errors import FAULTS, sentence
+from medallion.inspection import attention
 from medallion.lakehouse import clock, lock, tables
 from medallion.ops import due, ledger, refresh_plan
 from medallion.ops.runs import FAILED, LastRun, Runs, Standing
@@ -28,6 +29,7 @@ class BacklogStatus:
     oldest_age: float | None
     bytes_per_second: float | None
     caught_up_in: float | None
+    rejected_files: int | None = None
 
 
 @dataclass(frozen=True)
@@ -57,9 +59,25 @@ def status(config: Config) -> list[QueryStatus]:
     standing, unknown = _standing(config)
     held, left = _held(config, standing), _left(config)
     found = [_status(config, query, standing, held) for query in queries(config)]
+    found = _with_rejected_files(config, found)
     if unknown:
         found = [replace(one, state=UNKNOWN, error=_more(unknown, one.error)) for one in found]
     return [replace(one, error=_more(one.error, left.get(one.query))) for one in found]
+
+
+def _with_rejected_files(config: Config, found: list[QueryStatus]) -> list[QueryStatus]:
+    """Add the counts; of a ledger that cannot be read, the queries of its sources report that."""
+    try:
+        counts = attention.rejected_files(config)
+    except FAULTS:
+        return found
+    names = {query.name: query.source for query in queries(config)}
+    return [
+        replace(one, backlog=replace(one.backlog, rejected_files=counts[names[one.query]]))
+        if one.backlog
+        else one
+        for one in found
+    ]
 
 
 def _standing(config: Config) -> tuple[Standing, str | None]:

@@ -40,10 +40,11 @@ def read(table: Path, columns: Columns, kind: type[_Row], rest: str = "") -> lis
     """Rows as objects of a dataclass whose fields are columns; times are microseconds since 1970.
 
     Args:
-        columns: all that the table has.
+        columns: all that the table has; those that an earlier release did not have are null.
         rest: SQL after `from`.
     """
-    what = ", ".join(as_number(columns, field.name) for field in fields(kind))
+    known, names = tables.columns(table), [field.name for field in fields(kind)]
+    what = ", ".join(as_number(columns, n) if n in known else f"null as {n}" for n in names)
     return [kind(*row) for row in tables.select(table, what, rest)]
 
 
@@ -82,6 +83,7 @@ def upsert(
     with lock.alone(table):
         tables.create(table, tables.schema_json(columns), spec.properties())
         delta = tables.open_to_write(table)
+        _add_columns(table, delta, columns)
         (
             delta.merge(_arrow(columns, rows), same, source_alias="new", target_alias="old")
             .when_matched_update_all()
@@ -89,6 +91,19 @@ def upsert(
             .execute()
         )
         _compact(delta)
+
+
+def _add_columns(table: Path, delta: DeltaTable, columns: Columns) -> None:
+    """Add the columns that a table of an earlier release lacks."""
+    from deltalake import Field
+    from deltalake.schema import PrimitiveType
+
+    known = tables.columns(table)
+    lacking = [
+        Field(name, PrimitiveType(kind)) for name, kind in columns.items() if name not in known
+    ]
+    if lacking:
+        delta.alter.add_columns(lacking)
 
 
 def _compact(delta: DeltaTable) -> None:

@@ -6,12 +6,14 @@ each write may be repeated: a run that was cut off between two writes says the s
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 
 from medallion.lakehouse import clock, small_tables
 from medallion.lakehouse.layout import Layout
 from medallion.lakehouse.specs import TableSpec
+from medallion.ops.reasons import Reason, code_of_old_text
 
 TABLE = "ops.files"
 
@@ -38,6 +40,8 @@ class Entry:
     """One row of the ledger. Times are microseconds since 1970, `size` is in bytes.
 
     `version` counts the files of one path; `moved_to` is where the file lies now, if elsewhere.
+    `reason_code` is a `ReasonCode`, `why` its sentence. `reported_at` is when a run that ended with
+    status 1 named the file, `dismissed_at` when the user acknowledged it.
     """
 
     source: str
@@ -54,6 +58,9 @@ class Entry:
     corrupt_rows: int | None = None
     rescued_rows: int | None = None
     moved_to: str | None = None
+    reason_code: str | None = None
+    reported_at: int | None = None
+    dismissed_at: int | None = None
 
     @property
     def file(self) -> File:
@@ -66,12 +73,23 @@ class Entry:
             self,
             state=INGESTED,
             why=None,
+            reason_code=None,
+            reported_at=None,
+            dismissed_at=None,
             batch=batch,
             committed_at=clock.now(),
             rows=rows,
             corrupt_rows=corrupt,
             rescued_rows=rescued,
         )
+
+    def turned(self, state: str, reason: Reason | None) -> Entry:
+        """Return the row in a state, for a reason: if the code is another one than before, the file
+        has not been reported or dismissed yet."""
+        code, text = reason or (None, None)
+        turned = replace(self, state=state, why=text, reason_code=code)
+        is_known = code is not None and code == self.reason_code
+        return turned if is_known else replace(turned, reported_at=None, dismissed_at=None)
 
 
 _COLUMNS = small_tables.columns_of(Entry)
@@ -138,6 +156,26 @@ def read(layout: Layout, source: str | None = None, state: str | None = None) ->
     """Rows of the ledger in the order in which the files were seen; no JVM."""
     asked: Mapping[str, str | None] = {"source": source, "state": state}
     terms = [f"{name} = '{value}'" for name, value in asked.items() if value is not None]
-    where = f"where {' and '.join(terms)}" if terms else ""
+    return _read(layout, f"where {' and '.join(terms)}" if terms else "")
+
+
+def not_ingested(layout: Layout) -> list[Entry]:
+    """Return the newest versions that are pending, unreadable or rejected, in the same order."""
+    states = (PENDING, *REFUSED)
+    some = f"select path from rows where state in {states}"
+    versions: dict[tuple[str, str], list[Entry]] = defaultdict(list)
+    for entry in _read(layout, f"where path in ({some})"):
+        versions[entry.source, entry.path].append(entry)
+    found = (max(each, key=lambda entry: entry.version) for each in versions.values())
+    return [entry for entry in found if entry.state in states]
+
+
+def _read(layout: Layout, where: str) -> list[Entry]:
     order = "order by first_seen_at, source, path, version"
-    return small_tables.read(layout.table(TABLE), _COLUMNS, Entry, f"{where} {order}")
+    found = small_tables.read(layout.table(TABLE), _COLUMNS, Entry, f"{where} {order}")
+    return [
+        replace(entry, reason_code=code_of_old_text(entry.why))
+        if entry.why and not entry.reason_code
+        else entry
+        for entry in found
+    ]

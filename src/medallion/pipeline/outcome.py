@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from medallion.inspection.attention import Attention
 from medallion.inspection.balance import Balance, unbalanced
 from medallion.quality.results import Failure, Verdict
 
@@ -30,13 +31,14 @@ class GateResult:
 @dataclass
 class Outcome:
     """What a nightly run did; seconds by step. Not `is_counted`: of some source the balance is not
-    known."""
+    known. `files` are those that the user has to see to."""
 
     seconds: dict[str, float] = field(default_factory=dict)
     gates: list[GateResult] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     balances: dict[str, Balance] = field(default_factory=dict)
     is_counted: bool = True
+    files: Attention = field(default_factory=Attention)
     docs: str | None = None
     exit_status: int = 0  # of the worst error
     crash: Exception | None = None  # the first error that nobody foresaw
@@ -51,4 +53,5 @@ class Outcome:
     def is_good(self) -> bool:
         """Whether the run did all that it should have."""
         held = any(gate.stops for gate in self.gates)
-        return not held and not self.errors and not unbalanced(self.balances)
+        is_wrong = held or bool(self.errors) or self.files.has_failures
+        return not is_wrong and not unbalanced(self.balances)

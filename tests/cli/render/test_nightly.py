@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from medallion.cli.render import nightly
+from medallion.inspection.attention import Attention
 from medallion.inspection.balance import Balance
+from medallion.ops.ledger import Entry
 from medallion.pipeline.outcome import GateResult, Outcome
 from medallion.quality.results import Failure, Verdict
 
@@ -21,6 +27,10 @@ def test_what_came_of_a_failure_that_stops_nothing_stands_beside_it() -> None:
         "stop failed on bronze.event: 2 of 3 rows (let through by --accept)",
     ]
     assert nightly.failures(outcome) == []
+
+
+LANDED = {"a": Balance(2, 2, 2, 0, 0, 0, 0)}
+NOTHING = {"a": Balance(*[0] * 7)}
 
 
 def test_what_holds_gold_back_is_let_through_by_a_command_that_is_told() -> None:
@@ -45,3 +55,30 @@ def test_where_files_go_is_told_while_nothing_has_landed() -> None:
         assert (told in nightly.as_text(Outcome({"all": 0.0}, balances=balances), [])) == (
             not lines
         )
+
+
+REJECTED = Entry("a", "landing/a/1.png", 1, 5, 0, 0, "rejected", "no text", reason_code="x")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "verdict"),
+    [
+        (Outcome(balances=LANDED), "balanced"),
+        (Outcome(balances=LANDED, errors=["bronze.a cannot be started"]), None),
+        (Outcome(balances=LANDED, files=Attention((REJECTED,))), None),
+        (
+            Outcome(balances=LANDED, files=Attention((replace(REJECTED, reported_at=1),))),
+            "balanced, but 1 file was rejected:",
+        ),
+        (Outcome(balances=NOTHING, errors=["Spark has died"]), None),
+    ],
+)
+def test_balanced_is_never_said_beside_a_failure(outcome: Outcome, verdict: str | None) -> None:
+    outcome.seconds["all"] = 0.0
+    lines = nightly.as_text(outcome, []).splitlines()
+    assert [line for line in lines if "balanced" in line] == ([verdict] if verdict else [])
+    assert ("nothing has landed" in "".join(lines)) is False
+    assert bool(nightly.failures(outcome)) == (verdict is None)
+    assert outcome.is_good == (verdict is not None)
+    is_named = "rejected: landing/a/1.png: no text" in lines
+    assert is_named == (verdict is not None and "but" in verdict)

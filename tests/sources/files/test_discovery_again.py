@@ -95,7 +95,7 @@ def test_the_same_file_night_after_night_under_other_times(home: Home) -> None:
         land_again(file, '{"x": 1}\n', at + night * 60_000_000_000)
         assert home.poll() == 0
     assert home.handed() == [("a.json", 1)]
-    assert [entry.why for entry in home.ledger().values()][1:] == [_THE_SAME] * 3
+    assert [entry.why for entry in home.ledger().values()][1:] == [_THE_SAME.text] * 3
 
 
 def test_another_file_after_the_same_one_is_a_namesake_still(home: Home) -> None:

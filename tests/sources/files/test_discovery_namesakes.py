@@ -16,7 +16,7 @@ def test_another_file_of_a_known_name_is_refused_once(home: Home) -> None:
     assert file.is_file()
     assert home.states() == {("a.json", 1): INGESTED, ("a.json", 2): REJECTED}
     (said,) = home.said
-    assert "this is another one: give it a name of its own, or set allow_overwrites" in said
+    assert "grew after it was read, from 3 to 6 bytes: bronze has the 1 row read before" in said
     assert home.handed() == [("a.json", 1)]
 
 

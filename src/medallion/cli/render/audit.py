@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
+from medallion.cli.render import attention
 from medallion.cli.render.values import table
 from medallion.inspection.audit import Audit
 from medallion.inspection.balance import Balance
@@ -13,20 +14,30 @@ from medallion.lakehouse.text import visible
 
 
 def as_json(found: Audit) -> dict[str, Any]:
-    """What programs rely on; findings and notes only where there are any."""
+    """What programs rely on; findings, notes and files only where there are any."""
     sources = {name: asdict(balance) for name, balance in found.balances.items()}
     document: dict[str, Any] = {"balanced": found.is_balanced, "sources": sources}
     lists = {"findings": list(found.findings), "notes": list(found.notes)}
-    return {**document, **{name: lines for name, lines in lists.items() if lines}}
+    files = attention.as_json(found.files)
+    return {**document, **files, **{name: lines for name, lines in lists.items() if lines}}
 
 
 def as_text(found: Audit) -> str:
-    """An aligned table, the findings under it, and the verdict."""
-    verdict = "balanced" if found.is_balanced else "NOT BALANCED"
-    if found.is_balanced and found.unjudged:
-        verdict += f", but for {', '.join(found.unjudged)}, which was not judged"
-    said = (*found.findings, *found.notes, verdict)
+    """An aligned table, the findings and the files under it, and the verdict."""
+    files = attention.every(replace(found.files, changed=()))  # those are findings
+    said = (*found.findings, *found.notes, *files, verdict(found))
     return "\n".join([*balances(found.balances), *map(visible, said)])
+
+
+def verdict(found: Audit) -> str:
+    """One line: never `balanced` alone, if there is something to see to."""
+    if not found.is_balanced:
+        return "NOT BALANCED"
+    but = [f"for {', '.join(found.unjudged)}, which was not judged"] if found.unjudged else []
+    if found.failed:
+        but.append(f"{', '.join(found.failed)} failed when last run (medallion status)")
+    but += filter(None, [attention.summary(found.files)])
+    return f"balanced, but {'; '.join(but)}" if but else "balanced"
 
 
 def balances(found: Mapping[str, Balance]) -> list[str]:

@@ -11,10 +11,10 @@ from medallion.lakehouse import clock
 from medallion.lakehouse.text import counted
 from medallion.ops.ledger import Entry
 
-_TIMES = ("modified_at", "first_seen_at", "committed_at")
+_TIMES = ("modified_at", "first_seen_at", "committed_at", "reported_at", "dismissed_at")
 _SHOWN = (
     "path", "version", "state", "size", "rows", "corrupt_rows", "rescued_rows", "batch",
-    "committed_at", "moved_to", "why",
+    "committed_at", "moved_to", "dismissed_at", "why",
 )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from medallion.cli.render import attention
 from medallion.cli.render.audit import balances
 from medallion.cli.render.values import table
 from medallion.inspection import balance as accounting
@@ -26,6 +27,7 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
     return {
         "ok": outcome.is_good,
         "sources": {name: asdict(balance) for name, balance in outcome.balances.items()},
+        **attention.as_json(outcome.files),
         "seconds": {step: round(seconds, 2) for step, seconds in outcome.seconds.items()},
         "failed_expectations": [
             asdict(failure) for gate in outcome.gates for failure in gate.verdict.failures
@@ -45,10 +47,10 @@ def as_text(outcome: Outcome, gold: Sequence[FirstRows]) -> str:
     ]
     for found in gold:
         lines += ["", *_first_rows(found)]
-    if outcome.balances and not any(one.landed_lines for one in outcome.balances.values()):
+    if _has_nothing_landed(outcome):
         lines += ["", "nothing has landed yet: files go to landing/<source>/ of the lakehouse"]
-    is_balanced = outcome.is_counted and not accounting.unbalanced(outcome.balances)
-    lines += ["", *balances(outcome.balances), "balanced" if is_balanced else "NOT BALANCED"]
+    lines += ["", *balances(outcome.balances), _verdict(outcome)]
+    lines += map(visible, attention.warnings(outcome.files))
     if outcome.docs:
         lines += ["", visible(f"quality   {outcome.docs}")]
     lines.append(f"all       {outcome.seconds['all']:5.1f} s")
@@ -56,8 +58,9 @@ def as_text(outcome: Outcome, gold: Sequence[FirstRows]) -> str:
 
 
 def failures(outcome: Outcome) -> list[str]:
-    """What went wrong, a line each: failed queries, expectations that hold gold back, balances."""
-    lines = list(outcome.errors)
+    """What went wrong, a line each: failed queries, files, expectations that hold gold back,
+    balances."""
+    lines = [*outcome.errors, *attention.errors(outcome.files)]
     for gate in outcome.gates:
         for failure in gate.stops:
             lines += [_failure_line(failure), *(f"  {example}" for example in failure.examples)]
@@ -69,6 +72,22 @@ def failures(outcome: Outcome) -> list[str]:
     for name in accounting.unbalanced(outcome.balances):
         lines.append(f"the balance of {name} does not add up; medallion audit names the files.")
     return lines
+
+
+def _has_nothing_landed(outcome: Outcome) -> bool:
+    files, landed = outcome.files, any(one.landed_lines for one in outcome.balances.values())
+    is_seen = landed or files.pending or files.files
+    return bool(outcome.balances) and outcome.is_good and not is_seen
+
+
+def _verdict(outcome: Outcome) -> str:
+    """Never that all is balanced, where the run ends with an error."""
+    if not outcome.is_counted or accounting.unbalanced(outcome.balances):
+        return "NOT BALANCED"
+    if not outcome.is_good:
+        return "the rows that were read add up, but the run has failed: see the errors"
+    but = attention.summary(outcome.files)
+    return f"balanced, but {but}:" if but else "balanced"
 
 
 def _failure_line(failure: Failure) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from decimal import Decimal
 from html import escape
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from medallion.cli.render import attention
 from medallion.cli.render import audit as balance
 from medallion.cli.render.values import moment, plain, text
 from medallion.errors import UsageError
@@ -76,7 +77,7 @@ def write(found: Overview, page: Path) -> str:
 
 def as_html(found: Overview) -> str:
     """The page."""
-    verdict = "balanced" if found.audit.is_balanced else "NOT BALANCED"
+    verdict = _text(balance.verdict(found.audit))
     body = [
         f"<h1>medallion: {_text(found.root)}</h1>",
         f"<p>{clock.in_words(found.made_at)}, "
@@ -122,7 +123,8 @@ def _flow(found: Overview) -> list[str]:
         ]
     rows = [(name, *asdict(one).values()) for name, one in found.audit.balances.items()]
     lines.append(_table(("source", *Balance.__dataclass_fields__), rows))
-    told = (*found.audit.findings, *found.audit.notes)
+    files = attention.every(replace(found.audit.files, changed=()))  # those are findings
+    told = (*found.audit.findings, *found.audit.notes, *files)
     return [*lines, *_told(line for line in told if line not in found.unreadable)]
 
 

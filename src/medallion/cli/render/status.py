@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from medallion.cli.render import attention
 from medallion.cli.render.values import table
+from medallion.inspection.attention import Attention
 from medallion.inspection.status import QueryStatus
 from medallion.lakehouse.text import visible
 
@@ -16,18 +18,20 @@ _QUERY = (
 )  # fmt: skip
 _BACKLOG = (
     "waiting for", "files", "messages", "bytes", "oldest_age (s)", "bytes_per_second",
-    "caught_up_in (s)",
+    "caught_up_in (s)", "rejected_files",
 )  # fmt: skip
+_NOTHING = Attention()
 
 
-def as_json(found: Sequence[QueryStatus]) -> dict[str, Any]:
-    """A list of queries, bronze's with their backlog."""
-    return {"queries": [asdict(query) for query in found]}
+def as_json(found: Sequence[QueryStatus], files: Attention = _NOTHING) -> dict[str, Any]:
+    """A list of queries, bronze's with their backlog, and the files to see to."""
+    return {"queries": [asdict(query) for query in found], **attention.as_json(files)}
 
 
-def as_text(found: Sequence[QueryStatus]) -> str:
-    """Two aligned tables, and the errors under them."""
+def as_text(found: Sequence[QueryStatus], files: Attention = _NOTHING) -> str:
+    """Two aligned tables, and the errors and files under them."""
     queries = [tuple(getattr(query, column) for column in _QUERY) for query in found]
     backlogs = [(q.query, *asdict(q.backlog).values()) for q in found if q.backlog]
     errors = [visible(f"{query.query}: {query.error}") for query in found if query.error]
-    return "\n".join([*table(_QUERY, queries), "", *table(_BACKLOG, backlogs), *errors])
+    lines = [*errors, *map(visible, attention.every(files))]
+    return "\n".join([*table(_QUERY, queries), "", *table(_BACKLOG, backlogs), *lines])

@@ -15,10 +15,11 @@ from medallion.lakehouse import clock
 from medallion.lakehouse.layout import REASON, Layout
 from medallion.lakehouse.text import Say, counted, reason_of
 from medallion.ops.ledger import ARCHIVED, INGESTED, REJECTED, UNREADABLE, Entry, Ledger
+from medallion.ops.reasons import Reason, ReasonCode
 from medallion.sources.files.listing import below_folder, free_name, look, namesakes, with_folders
 from medallion.sources.files.moving import Moves
 
-_DELETED = "deleted, as clean_source asks for"
+_DELETED = Reason(ReasonCode.DELETED, "deleted, as clean_source asks for")
 
 
 def clean(config: Config, source: SourceConfig, ledger: Ledger, batch: int, say: Say) -> None:
@@ -41,7 +42,8 @@ def clean(config: Config, source: SourceConfig, ledger: Ledger, batch: int, say:
                 row = _put_away(config.layout, source, entry, moves)
             except OSError as error:  # the others are no worse for it; the next run tries again
                 told = f"cannot be moved: {reason_of(error)}"
-                row = replace(entry, why=told) if entry.state == INGESTED else None
+                reason = Reason(ReasonCode.CANNOT_MOVE, told)
+                row = entry.turned(INGESTED, reason) if entry.state == INGESTED else None
             if row and row != entry:
                 changed.append(row)
     ledger.write(changed)
@@ -87,7 +89,7 @@ def _put_away(layout: Layout, source: SourceConfig, entry: Entry, moves: Moves) 
         return None
     if is_taken and source.clean_source == "delete":
         is_done = found is None or moves.delete(layout.root / entry.path, entry.file)
-        return replace(entry, state=ARCHIVED, why=_DELETED) if is_done else None
+        return entry.turned(ARCHIVED, _DELETED) if is_done else None
     top = layout.archive(source.name) if is_taken else layout.rejected(source.name)
     target = with_folders(top, below)
     if found is None:
@@ -99,7 +101,7 @@ def _put_away(layout: Layout, source: SourceConfig, entry: Entry, moves: Moves) 
     if place is None:
         return None
     if is_taken:
-        return replace(entry, state=ARCHIVED, why=None, moved_to=layout.relative(place))
+        return replace(entry.turned(ARCHIVED, None), moved_to=layout.relative(place))
     _give_reason(entry, place)
     return replace(entry, state=REJECTED, moved_to=layout.relative(place))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from medallion.config.model import TYPED
 from medallion.errors import MedallionError
 from medallion.lakehouse.text import counted
 from medallion.ops.ledger import REPLACED, Entry
+from medallion.ops.reasons import Reason, ReasonCode
 from medallion.sources.files import (
     codecs,
     csv_dialect,
@@ -189,12 +189,16 @@ class FileBatch:
                 files.ledger, files.config.layout, self._handed, self._entries, self._number, found
             )
             replaced = [
-                replace(old, state=REPLACED, why=f"version {entry.version} has come since")
+                old.turned(REPLACED, _replaced_by(entry))
                 for entry in ingested
                 if (old := files.ledger.before(entry)) and old.state != REPLACED
             ]
             files.ledger.write([*replaced, *ingested])
         return sum(entry.rescued_rows or 0 for entry in ingested)
+
+
+def _replaced_by(entry: Entry) -> Reason:
+    return Reason(ReasonCode.REPLACED, f"version {entry.version} has come since")
 
 
 def _refuse_broken(files: FileSource, error: Exception) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from medallion.config.model import Config, SourceConfig
@@ -13,6 +12,7 @@ from medallion.lakehouse import clock
 from medallion.lakehouse.text import Say, visible
 from medallion.ops import due
 from medallion.ops.ledger import PENDING, VANISHED, Entry, File, Ledger
+from medallion.ops.reasons import Reason, ReasonCode
 from medallion.sources.files import handover, requests
 from medallion.sources.files.listing import (
     NEVER_READ,
@@ -24,12 +24,18 @@ from medallion.sources.files.listing import (
 )
 from medallion.sources.files.moving import PRIVATE, put_back
 from medallion.sources.files.requests import Request
-from medallion.sources.files.versions import HIDDEN, Versions, is_to_hand_over
+from medallion.sources.files.versions import Versions, is_to_hand_over
 
 _SHOWN = 20
-_GONE = "gone before it was taken in"
-_LISTED = "a folder that can be listed again; where it is a backfill's, ask for that again"
-_PASSED_OVER = "not there any more under this name, by which it was not to be taken in"
+_GONE = Reason(ReasonCode.GONE, "gone before it was taken in")
+_LISTED = Reason(
+    ReasonCode.LISTED_AGAIN,
+    "a folder that can be listed again; where it is a backfill's, ask for that again",
+)
+_RENAMED = Reason(
+    ReasonCode.RENAMED,
+    "not there any more under this name, by which it was not to be taken in",
+)
 
 
 class Discovery:
@@ -129,25 +135,27 @@ class Discovery:
         """Files that were never taken in, and are not there any more."""
         root = self._config.layout.root
         return [
-            replace(entry, state=VANISHED, why=self._why_vanished(entry))
+            entry.turned(VANISHED, self._why_vanished(entry))
             for entry in self.ledger.all_newest()
             if entry.state == PENDING
             and entry.path not in listed
             and not is_there(root / entry.path)
         ]
 
-    def _why_vanished(self, entry: Entry) -> str:
+    def _why_vanished(self, entry: Entry) -> Reason:
         if (self._config.layout.root / entry.path).is_dir():
             return _LISTED
-        return _PASSED_OVER if _is_passed_over(entry) else _GONE
+        return _RENAMED if _is_passed_over(entry) else _GONE
 
 
 def is_lost(entry: Entry) -> bool:
     """Whether a file went that was to be taken in: a hidden one has mostly come by its name."""
-    return entry.state == VANISHED and entry.why not in (_LISTED, _PASSED_OVER)
+    is_known = entry.reason_code in (ReasonCode.LISTED_AGAIN, ReasonCode.RENAMED)
+    return entry.state == VANISHED and not is_known
 
 
 def _is_passed_over(entry: Entry) -> bool:
     """Whether it is not taken in by its name; where it came in the place of a file, the size of
     that stands."""
-    return entry.why == HIDDEN or (entry.why in NEVER_READ and not entry.size)
+    is_never_read = entry.reason_code in NEVER_READ and not entry.size
+    return entry.reason_code == ReasonCode.HIDDEN or is_never_read

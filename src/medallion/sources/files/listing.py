@@ -14,13 +14,19 @@ from stat import S_ISDIR, S_ISREG
 from medallion.config.model import SourceConfig
 from medallion.lakehouse.layout import Identity, Layout, identity, real
 from medallion.ops.ledger import File
-from medallion.sources.files.walk import LINK, MISSING, NO_FILE, is_hidden, unseen, walk
+from medallion.ops.reasons import Reason, ReasonCode
+from medallion.sources.files.walk import is_hidden, unseen, walk
 
 _LONGEST_NAME = 255  # bytes
 _NO_UTF8 = "its name is not UTF-8, in which tables have theirs: rename it"
 _COLON = "its name, or its folder's, has a colon, which Hadoop cannot open: rename it"
 _LINE_BREAK = "its name, or its folder's, has a line break: rename it"
-NEVER_READ = (LINK, MISSING, NO_FILE, _NO_UTF8, _COLON, _LINE_BREAK)
+NEVER_READ = (
+    ReasonCode.LINK,
+    ReasonCode.FOLDER_MISSING,
+    ReasonCode.NOT_A_FILE,
+    ReasonCode.UNSUPPORTED_NAME,
+)
 """Why something is never taken in under the name that it has."""
 _MARK = re.compile(r"^([0-9]+)~(?=.)")  # of a numbered namesake
 # Years that Python has in every zone, in microseconds since 1970; some file systems know more.
@@ -37,7 +43,7 @@ class Listing:
 
     files: dict[str, File] = field(default_factory=dict)
     hidden: dict[str, File] = field(default_factory=dict)
-    unfit: dict[str, str] = field(default_factory=dict)
+    unfit: dict[str, Reason] = field(default_factory=dict)
 
     @property
     def paths(self) -> set[str]:
@@ -58,7 +64,7 @@ def list_files(layout: Layout, source: SourceConfig, starts: Iterable[Path]) -> 
             if layout.is_reason(path):
                 continue
             seen = why or _look_in_a_listing(layout, path)
-            if isinstance(seen, str):  # the ledger spells its name as it can
+            if isinstance(seen, Reason):  # the ledger spells its name as it can
                 key = layout.relative(path).encode(errors="backslashreplace").decode()
                 found.unfit[key] = seen
             elif seen is not None:
@@ -89,7 +95,7 @@ def one_spelling(layout: Layout, source: SourceConfig, path: Path) -> Path:
     return place
 
 
-def _look_in_a_listing(layout: Layout, path: str) -> File | str | None:
+def _look_in_a_listing(layout: Layout, path: str) -> File | Reason | None:
     key = layout.relative(path)
     try:
         return _unspeakable(key) or look(layout, key)
@@ -154,14 +160,15 @@ def is_there(path: Path) -> bool:
     return False
 
 
-def _unspeakable(path: str) -> str | None:
+def _unspeakable(path: str) -> Reason | None:
     try:
         path.encode()
     except UnicodeEncodeError:
-        return _NO_UTF8
+        return Reason(ReasonCode.UNSUPPORTED_NAME, _NO_UTF8)
     if ":" in path:
-        return _COLON
-    return _LINE_BREAK if "\n" in path or "\r" in path else None
+        return Reason(ReasonCode.UNSUPPORTED_NAME, _COLON)
+    has_line_break = "\n" in path or "\r" in path
+    return Reason(ReasonCode.UNSUPPORTED_NAME, _LINE_BREAK) if has_line_break else None
 
 
 def below_folder(layout: Layout, source: SourceConfig, path: Path) -> Path | None:

@@ -82,7 +82,7 @@ def found_again(
                         free[below].remove(file)
                 row = replace(entry, size=file.size, moved_to=file.path)
                 if entry.state == INGESTED:
-                    row = replace(row, state=ARCHIVED, why=None)
+                    row = row.turned(ARCHIVED, None)
                 found[entry.path, entry.version] = row
 
     def is_like(entry: Entry, file: File) -> bool:

@@ -15,7 +15,8 @@ from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError, UsageError
 from medallion.lakehouse import log, tables
 from medallion.lakehouse.text import Say, visible
-from medallion.ops.ledger import PENDING, REJECTED, UNREADABLE, VANISHED, Entry
+from medallion.ops.ledger import REJECTED, UNREADABLE, VANISHED, Entry
+from medallion.ops.reasons import Reason, ReasonCode
 from medallion.parsing.parse import parse
 from medallion.schema.evolution import Schema
 from medallion.sources.files import archive, handover, ledger_entries, ledger_repair, reader, reject
@@ -23,6 +24,7 @@ from medallion.sources.files.attempts import Attempts
 from medallion.sources.files.batch import FileBatch
 from medallion.sources.files.discovery import Discovery
 from medallion.sources.files.listing import stat
+from medallion.sources.files.versions import is_to_hand_over
 from medallion.spark import checkpoints
 from medallion.spark.table_files import escaped
 
@@ -127,7 +129,7 @@ class FileSource:
 
     def sample(self) -> FileBatch:
         """The first files that wait."""
-        waiting = [e for e in self.ledger.all_newest() if e.state == PENDING and not e.why]
+        waiting = [e for e in self.ledger.all_newest() if is_to_hand_over(e)]
         return FileBatch(self, -1, [], waiting[: self.settings.max_files_per_trigger])
 
     def rows_of(self, number: int) -> int:
@@ -175,7 +177,7 @@ class FileSource:
         found = stat(self.config.layout, entry.path)
         if found is None:
             why = "gone between its listing and its reading"
-            self.ledger.write([replace(entry, state=VANISHED, why=why)])
+            self.ledger.write([entry.turned(VANISHED, Reason(ReasonCode.GONE, why))])
             self.say(f"  {self.name}: {visible(entry.path)}: {VANISHED}: {why}")
         return found == entry.file
 
@@ -188,7 +190,7 @@ class FileSource:
             if why is None:
                 good.append(entry)
             elif self.check_unchanged(entry):  # what has gone since is not to blame
-                bad.append(replace(entry, state=UNREADABLE, why=why))
+                bad.append(entry.turned(UNREADABLE, Reason(ReasonCode.UNREADABLE, why)))
                 self.say(f"  {self.name}: {visible(entry.path)}: {REJECTED}: {visible(why)}")
         with self.ledger_lock:  # a stream settles beside its batches, and moves what is left
             archive.put_aside(layout, self.settings, self.ledger, bad)

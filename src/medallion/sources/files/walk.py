@@ -9,18 +9,23 @@ from pathlib import Path
 
 from medallion.config.patterns import fits
 from medallion.lakehouse.text import reason_of
+from medallion.ops.reasons import Reason, ReasonCode
 
-LINK = (
+LINK = Reason(
+    ReasonCode.LINK,
     "a symbolic link, which is left where it is and never followed: move or copy the files "
-    "themselves here, or name their folder in the source's folders"
+    "themselves here, or name their folder in the source's folders",
 )
-NO_FILE = "neither a file nor a directory"
-MISSING = "there is no such folder, or it is a link to one whose disk is not mounted"
+NO_FILE = Reason(ReasonCode.NOT_A_FILE, "neither a file nor a directory")
+MISSING = Reason(
+    ReasonCode.FOLDER_MISSING,
+    "there is no such folder, or it is a link to one whose disk is not mounted",
+)
 
 
-def unseen(error: OSError, what: str = "looked at") -> str:
-    """What is told of an entry that the system does not let us look at."""
-    return f"cannot be {what}: {reason_of(error)}"
+def unseen(error: OSError) -> Reason:
+    """Return the reason for an entry that the system does not let us inspect."""
+    return Reason(ReasonCode.INACCESSIBLE, f"cannot be looked at: {reason_of(error)}")
 
 
 def is_hidden(name: str) -> bool:
@@ -30,7 +35,7 @@ def is_hidden(name: str) -> bool:
 
 def walk(
     folder: Path | str, pattern: str, closed: Container[object] = ()
-) -> Iterator[tuple[str, str | None]]:
+) -> Iterator[tuple[str, Reason | None]]:
     """Each file whose name fits, and each entry that is none to read, with why; folders are gone
     into.
 
@@ -52,7 +57,8 @@ def walk(
                 yield path, MISSING
             continue
         except OSError as error:
-            yield path, unseen(error, "listed")
+            told = f"cannot be listed: {reason_of(error)}"
+            yield path, Reason(ReasonCode.FOLDER_UNREADABLE, told)
             continue
         for entry in entries:
             try:
@@ -68,7 +74,7 @@ def walk(
                 yield entry.path, unseen(error)
 
 
-def _why_unfit(entry: os.DirEntry[str], pattern: str) -> str | None:
+def _why_unfit(entry: os.DirEntry[str], pattern: str) -> Reason | None:
     is_fit = fits(entry.name, pattern)
     if entry.is_symlink():
         return LINK if is_fit or os.path.isdir(entry) else None  # noqa: PTH112 - to itself, say
