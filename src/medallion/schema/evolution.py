@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from itertools import accumulate
 from pathlib import Path
 
@@ -14,7 +15,15 @@ from pyspark.sql import types as T
 from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError
 from medallion.lakehouse import tables
-from medallion.lakehouse.columns import RESCUED, bronze_columns, quoted
+from medallion.lakehouse.columns import (
+    OFFSET,
+    PARTITION,
+    RESCUED,
+    SOURCE_FILE,
+    TOPIC,
+    bronze_columns,
+    quoted,
+)
 from medallion.lakehouse.text import counted
 from medallion.parsing.layout import LineLayout
 from medallion.parsing.parse import parse
@@ -22,6 +31,7 @@ from medallion.schema import registry
 from medallion.schema.declared import declared
 from medallion.schema.inference import ddl, infer
 from medallion.schema.names import acceptable
+from medallion.schema.notes import notes_on
 
 _NAMES_SHOWN, _NAME_SHOWN = 10, 100  # so many, and so many characters of each
 # The rows that a schema is inferred from go through one task to the driver's memory.
@@ -29,10 +39,18 @@ _LINES, _BYTES = 10_000, 8 * 2**20
 
 
 class Schema:
-    """The columns of one source. See the configuration's `schema_evolution`."""
+    """The columns of one source. See the configuration's `schema_evolution`.
 
-    def __init__(self, config: Config, source: SourceConfig) -> None:
-        self._source = source
+    Args:
+        config: the configuration.
+        source: the source.
+        named: the fields that the configuration uses, which become columns before all others.
+    """
+
+    def __init__(
+        self, config: Config, source: SourceConfig, named: AbstractSet[str] = frozenset()
+    ) -> None:
+        self._source, self._named = source, named
         self._folder = config.layout.schemas(source.name)
         schema, self._hints = declared(source)
         self._take_over(config.layout.table(f"bronze.{source.name}"))
@@ -63,13 +81,23 @@ class Schema:
         ddl = ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
         return T.DataType.fromDDL(ddl).json()
 
-    def infer(self, rows: DataFrame, of: str) -> None:
-        """Make the first version from the first rows, with JSON text in `value`, of `2 files`."""
+    def infer(self, rows: DataFrame, of: str) -> list[str]:
+        """Write the first version of the schema, as the first rows have it.
+
+        Args:
+            rows: JSON text in `value`, and the columns that say where a row came from.
+            of: how much that is: `2 files`.
+
+        Returns:
+            Notes for the user: values that do not fit their column, and fields that are no columns.
+        """
         lines = sample(rows, "value")
-        found = {**infer(lines), **self._hints}
-        columns = {**self._hints, **acceptable(found, self._hints, self._source.origin)}
+        found = infer(lines)
+        inferred = acceptable(found.columns, self._hints, self._source.origin, self._named)
+        columns = {**self._hints, **inferred}
         if columns:  # files without a single field say nothing: the next ones may
             self._add(columns, f"inferred from {counted(len(lines), 'row')} of {of}")
+        return notes_on(found, inferred, lambda row: _origin_of(lines[row - 1], rows))
 
     def refuse_new(self, lines: DataFrame, layout: LineLayout) -> None:
         """In the mode failOnNewColumns, raise MedallionError where lines have unknown fields."""
@@ -87,7 +115,8 @@ class Schema:
         """In the mode addNewColumns, make columns of the fields that a batch had to rescue."""
         if self._source.schema_evolution != "addNewColumns":
             return []
-        new = acceptable(infer(sample(rows, RESCUED)), self.columns, self._source.origin)
+        fields = infer(sample(rows, RESCUED)).columns
+        new = acceptable(fields, self.columns, self._source.origin, self._named)
         if new:
             self._add(new, f"new fields in batch {batch}")
         return list(new)
@@ -121,6 +150,15 @@ def sample(rows: DataFrame, column: str, most_bytes: int = _BYTES) -> list[str]:
         return []
     chosen = numbered.where(F.col("number") <= fit[-1]).select("text").limit(len(fit))
     return [row.text for row in chosen.collect()]
+
+
+def _origin_of(line: str, rows: DataFrame) -> str:
+    """Return where the first row with this line came from: `file na/1.json`."""
+    names = [name for name in (SOURCE_FILE, TOPIC, PARTITION, OFFSET) if name in rows.columns]
+    row = rows.where(F.col("value") == line).select(*names).first()
+    words = {SOURCE_FILE: "file"}
+    found = row.asDict() if row else {}
+    return ", ".join(f"{words.get(n, n.strip('_'))} {value}" for n, value in found.items())
 
 
 def _columns_of(bronze: Path, origin: Mapping[str, str]) -> dict[str, str]:
