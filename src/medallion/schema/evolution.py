@@ -97,7 +97,7 @@ class Schema:
         columns = {**self._hints, **inferred}
         if columns:  # files without a single field say nothing: the next ones may
             self._add(columns, f"inferred from {counted(len(lines), 'row')} of {of}")
-        return notes_on(found, inferred, lambda row: _origin_of(lines[row - 1], rows))
+        return notes_on(found, columns, self._hints, lambda row: _origin_of(lines[row - 1], rows))
 
     def refuse_new(self, lines: DataFrame, layout: LineLayout) -> None:
         """In the mode failOnNewColumns, raise MedallionError where lines have unknown fields."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
 
 from medallion.lakehouse.columns import RESCUED
 from medallion.lakehouse.text import visible
@@ -14,22 +14,27 @@ _MOST_SHOWN = 60  # characters of a value
 
 
 def notes_on(
-    found: Inferred, columns: Mapping[str, str], origin_of: Callable[[int], str]
+    found: Inferred,
+    columns: Collection[str],
+    hints: Collection[str],
+    origin_of: Callable[[int], str],
 ) -> list[str]:
     """Return sentences about the values and fields that stay in `_rescued_data`.
 
     Args:
         found: what the sample says.
-        columns: the columns that were made of it.
+        columns: the columns of the schema.
+        hints: those whose types the configuration declares.
         origin_of: returns where a row of the sample came from, by its number.
     """
     notes = []
-    if len(found.columns) > MOST_COLUMNS:
+    if len({*found.columns, *hints}) > MOST_COLUMNS:
         notes.append(
             f"{len(found.columns):,} fields: {len(columns):,} of them became columns, the others "
             f"stay in {RESCUED}"
         )
-    odd = [odd for name in found.columns if name in columns for odd in found.odd_values[name]]
+    named = set(columns) - set(hints)
+    odd = [odd for name in found.columns if name in named for odd in found.odd_values[name]]
     notes += [_odd_values_note(each, origin_of(each.row)) for each in odd[:_MOST_NOTES]]
     if len(odd) > _MOST_NOTES:
         notes.append(f"{len(odd) - _MOST_NOTES:,} more fields have values that do not fit")
