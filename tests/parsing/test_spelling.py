@@ -34,7 +34,7 @@ def expected(value: Any, names: Mapping[str, Any]) -> Any:
     found = {}
     for name, inner in value.items():
         is_single = sum(other.lower() == name.lower() for other in value) == 1
-        known = spelled.get(name.lower(), name) if is_single else name
+        known = spelled.get(str(name).lower(), str(name)) if is_single else str(name)
         found[known] = expected(inner, names.get(known, {}))
     return found
 
