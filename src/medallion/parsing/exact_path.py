@@ -55,7 +55,7 @@ def exact_path(schema: Mapping[str, str]) -> str:
         "_twice": _IS_TWICE,
         **respelling_steps(schema),
         "_again": f"case when _respelled is not null then {parsed(times_as_text(schema))} end",
-        "_parsed": f"if(_respelled is null, _parsed, {_respelled_parsed(schema)})",
+        "_parsed": f"if(_respelled is null, {_as_parsed(schema)}, {_respelled_parsed(schema)})",
         "_members": "cast(_variant as map<string, variant>)",
         "_times": f"case when {unclear} then {parsed(times)} end",
         "_astray": _astray(typed, schema),
@@ -88,6 +88,11 @@ def _respelled_parsed(schema: Mapping[str, str]) -> str:
         for name, kind in schema.items()
     }
     return struct({**columns, "_conflict": "_again._conflict"})
+
+
+def _as_parsed(schema: Mapping[str, str]) -> str:
+    """SQL: `_parsed` without the fields that only a layout has."""
+    return struct({name: f"_parsed.`{name}`" for name in (*schema, "_conflict")})
 
 
 def _fields(schema: Mapping[str, str]) -> str:
