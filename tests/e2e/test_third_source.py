@@ -95,7 +95,7 @@ def test_from_a_file_to_gold(lakehouse: Lakehouse) -> None:
     assert [row[2] for row in found] == [19.5]
     assert [str(row[1]) for row in found] == ["80"]
     kinds = registry.read(lakehouse.config.layout.schemas("sensor"))[-1].columns
-    assert list(kinds) == ["celsius", "note", "sensor", "taken_at", "battery"]
+    assert list(kinds) == ["celsius", "sensor", "taken_at", "note", "battery"]
     assert kinds["taken_at"] == "timestamp"
     # 20 and 19.5 and 19.5 of s1; of s2 the row without a number, whose mean is null.
     means = lakehouse.rows("gold.warmth", "sensor", "mean_celsius")

@@ -42,7 +42,7 @@ LINES = [
     ),
     ('{"id": "a", "x": "fast", "n": 3}', RESCUED, ("a", 3, None), {"x": "fast"}),
     ('{"id": "a", "x": true, "new": null}', RESCUED, ("a", None, None), {"x": True, "new": None}),
-    ('{"ID": "a"}', RESCUED, (None, None, None), {"ID": "a"}),
+    ('{"ID": "a"}', FITS, ("a", None, None), None),
     ('{"id": "a", "ts": "no time"}', RESCUED, ("a", None, None), {"ts": "no time"}),
     ('{"id": "a", "_rescued_data": 1}', RESCUED, ("a", None, None), {"_rescued_data": 1}),
     ('{"id": "a", "n": 10.0, "new": 10}', RESCUED, ("a", None, None), {"n": 10, "new": 10}),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -19,6 +20,8 @@ EXAMPLES, LINES = 5 * settings().max_examples, 80
 
 SCHEMA = {"id": "string", "n": "long", "x": "double", "ts": "timestamp", "yes": "boolean"}
 SCHEMA["at"] = "struct<lat:double,n:long,tags:array<string>>"
+# The names of fields, and of those within them.
+KNOWN: dict[str, Any] = {**{name: {} for name in SCHEMA}, "at": {"lat": {}, "n": {}, "tags": {}}}
 
 
 def pairs_of(line: bytes) -> list[tuple[str, Any]] | None:
@@ -104,6 +107,19 @@ def _without_nulls(value: Any) -> Any:
     return value
 
 
+def respelled(value: Any, names: Mapping[str, Any]) -> Any:
+    """A value with the names of columns, where one field of an object differs only in case."""
+    if not isinstance(value, Pairs):
+        return value
+    known = {name.lower(): name for name in names}
+    found = Pairs()
+    for name, inner in value:
+        is_single = sum(other.lower() == name.lower() for other, _ in value) == 1
+        column = known.get(name.lower(), name) if is_single else name
+        found.append((column, respelled(inner, names.get(column, {}))))
+    return found
+
+
 def check(line: bytes, row: Row) -> None:
     """No value of a line is lost, and no other one invented."""
     fields = pairs_of(line)
@@ -119,10 +135,14 @@ def check(line: bytes, row: Row) -> None:
     assert corrupt is None
     kept = pairs_of((rescued or "{}").encode(errors="surrogatepass"))
     assert kept is not None
-    for name, value in fields:
-        in_rescued = any(name == other and same(value, found) for other, found in kept)
-        assert in_rescued or says(row, name, value), (name, value, row)
-    names = {name for name, _ in fields}
+    spelled = respelled(fields, KNOWN)
+    for (name, value), (column, inner) in zip(fields, spelled, strict=True):
+        in_rescued = any(
+            (name == other and same(value, found)) or (column == other and same(inner, found))
+            for other, found in kept
+        )
+        assert in_rescued or says(row, column, inner), (name, value, row)
+    names = {name for name, _ in spelled}
     assert all(row[name] is None for name in SCHEMA if name not in names)
 
 

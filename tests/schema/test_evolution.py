@@ -309,3 +309,34 @@ def test_a_schema_is_learned_from_so_many_rows_as_one_task_can_send(
     rows = lakehouse.spark.range(0, 10_000, 1, 4).selectExpr(f"'{text}' as _rescued_data")
     assert len(sample(rows, "_rescued_data")) == 8 * 2**20 // len(text)
     assert sorted(schema.learn(rows, 3).added) == ["long", "new"]
+
+
+def infer(home: Lakehouse, lines: list[str], named: set[str]) -> tuple[Schema, list[str]]:
+    """The schema that lines of one file make, and what is reported of them."""
+    only(home, schema=None, hints={"code": "string"})
+    schema = Schema(home.config, home.config.sources["activity"], [(name,) for name in named])
+    rows = [(line, "activity/1.json") for line in lines]
+    frame = home.spark.createDataFrame(rows, "value string, _source_file string").coalesce(1)
+    return schema, schema.infer(frame, "1 file")
+
+
+def test_values_that_do_not_fit_an_inferred_column_are_reported(lakehouse: Lakehouse) -> None:
+    lines = [json.dumps({"at": f"2026-05-0{day}T10:00:00Z", "code": day}) for day in range(1, 6)]
+    odd = json.dumps({"at": "N/A", "code": "x", "deep": json.loads("[" * 7 + "]" * 7)})
+    schema, notes = infer(lakehouse, [*lines, "{broken", odd], set())
+    assert schema.columns == {"code": "string", "at": "timestamp"}
+    assert notes == [
+        'at is inferred as timestamp; 1 of 6 values does not fit, such as "N/A" '
+        "(row 7 of the sample, file activity/1.json)",
+        "deep stays in _rescued_data: it is nested more than 5 levels deep",
+    ]
+
+
+def test_fields_that_are_named_are_columns_of_a_wide_record(lakehouse: Lakehouse) -> None:
+    """The alphabetically first 500 fields were, and the key was none of them."""
+    fields = {f"f{number}": number for number in range(2_300, 0, -1)}
+    schema, notes = infer(lakehouse, [json.dumps({**fields, "id": "a", "z": 1})], {"ID"})
+    assert list(schema.columns)[:2] == ["code", "f2300"]
+    assert list(schema.columns)[-2:] == ["f303", "id"]
+    assert len(schema.columns) == 2_000
+    assert notes == ["2,302 fields: 2,000 of them became columns, the others stay in _rescued_data"]

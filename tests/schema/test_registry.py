@@ -144,11 +144,16 @@ def test_letters_that_spark_takes_for_one(known: str, new: str) -> None:
 @pytest.mark.parametrize("known", [0, 1, MOST_COLUMNS - 1, MOST_COLUMNS, MOST_COLUMNS + 9])
 def test_so_many_columns_and_no_more(known: int) -> None:
     there = {f"k{number}": "long" for number in range(known)}
-    fields = {f"f{number}": "string" for number in range(1000)}
+    fields = {f"f{number}": "string" for number in range(2 * MOST_COLUMNS)}
     found = acceptable(fields, there)
     assert len(found) == max(MOST_COLUMNS - known, 0)
     assert list(found) == list(fields)[: len(found)]
     assert len(acceptable(fields, iter(there))) == len(found)
+    # Fields that the configuration uses are columns, however many there are.
+    last = f"f{2 * MOST_COLUMNS - 1}"
+    found = acceptable(fields, there, named=[last.upper(), "f0", "not_there"])
+    assert len(found) == max(MOST_COLUMNS - known, 2)
+    assert list(found)[:1] + list(found)[-1:] == ["f0", last]
 
 
 def test_differences() -> None:

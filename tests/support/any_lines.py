@@ -6,7 +6,9 @@ import json
 
 from hypothesis import strategies as st
 
-NAMES = st.one_of(st.sampled_from(["id", "n", "x", "ts", "yes", "at", "lat", "tags"]), st.text())
+NAMES = st.one_of(
+    st.sampled_from(["id", "n", "x", "ts", "yes", "at", "lat", "tags", "ID", "At"]), st.text()
+)
 ZONES = st.sampled_from(["", "Z", "+01:00", "-11:30", "+0100"])
 FRACTIONS = st.sampled_from(["", ".5", ".123456", ".1234560", ".1234567"])
 TIMES = st.one_of(

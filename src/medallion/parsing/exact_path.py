@@ -18,8 +18,9 @@ from medallion.parsing.nested import (
     lacks,
     nested_astray,
 )
+from medallion.parsing.spelling import respelling_steps
 from medallion.parsing.steps import parsed, struct_of, with_steps
-from medallion.parsing.times import PLAIN_TIME, TIMES, times_of
+from medallion.parsing.times import PLAIN_TIME, TIMES, times_as_text, times_of
 
 
 def exact_path(schema: Mapping[str, str]) -> str:
@@ -50,7 +51,11 @@ def exact_path(schema: Mapping[str, str]) -> str:
         "_is_huge": HUGE,
         "_is_precise": f"value rlike {PRECISE}",
         "_is_beyond": f"_is_precise and {BEYOND_VARIANT}",
-        "_variant": f"case when {CORRUPT} is null then try_parse_json(value) end",
+        "_written": f"case when {CORRUPT} is null then try_parse_json(value) end",
+        "_twice": _IS_TWICE,
+        **respelling_steps(schema),
+        "_again": f"case when _respelled is not null then {parsed(times_as_text(schema))} end",
+        "_parsed": f"if(_respelled is null, {_as_parsed(schema)}, {_respelled_parsed(schema)})",
         "_members": "cast(_variant as map<string, variant>)",
         "_times": f"case when {unclear} then {parsed(times)} end",
         "_astray": _astray(typed, schema),
@@ -72,6 +77,24 @@ _TWICE = "size(array_distinct(_keys)) < size(_keys)"
 _NOT_JSON = f"_keys is null or not {IS_SPELLED} or not (_flat or get(_sealed, 1) <=> md5(value))"
 
 
+def _respelled_parsed(schema: Mapping[str, str]) -> str:
+    """SQL: the columns of a line whose names were respelled. A string may hold JSON, whose text
+    VARIANT would change, and is taken from the line as it came.
+    """
+    columns = {
+        name: f"coalesce(_parsed.`{name}`, _again.`{name}`)"
+        if kind == "string"
+        else f"_again.`{name}`"
+        for name, kind in schema.items()
+    }
+    return struct({**columns, "_conflict": "_again._conflict"})
+
+
+def _as_parsed(schema: Mapping[str, str]) -> str:
+    """SQL: `_parsed` without the fields that only a layout has."""
+    return struct({name: f"_parsed.`{name}`" for name in (*schema, "_conflict")})
+
+
 def _fields(schema: Mapping[str, str]) -> str:
     """SQL: the fields that the columns do not hold, as JSON."""
     known = f"(is_variant_null(val) and array_contains({texts(schema)}, key))"
@@ -82,29 +105,29 @@ def _fields(schema: Mapping[str, str]) -> str:
 
 # How many fields a JSON text without blanks names at any depth; a quote in a text counts as well.
 _NAMES = "regexp_count({}, '\":')"
+# A field named twice has two values, and no VARIANT keeps both.
+_IS_TWICE = (
+    f"if(_flat, {_TWICE},"
+    f" {_NAMES.format('get(_sealed, 0)')} <> {_NAMES.format('to_json(_written)')})"
+)
 
 
 def _kept(schema: Mapping[str, str]) -> str:
     """SQL: the fields that the columns do not hold, or the line where VARIANT would say less."""
-    # A field named twice has two values, and no VARIANT keeps both.
-    twice = (
-        f"if(_flat, {_TWICE},"
-        f" {_NAMES.format('get(_sealed, 0)')} <> {_NAMES.format('to_json(_variant)')})"
-    )
     # A number that is infinite to VARIANT, or less exact.
     infinite = "contains(_fields, 'Infinity') and _is_huge"
     inexact = "_fields <> '{}' and _is_beyond"
     # 10.0 in a new field: as 10 it would make a column of whole numbers, for ever.
     whole = r"schema_of_variant(each.value) rlike r'DECIMAL\([0-9]+,0\)'"
     becomes_whole = (
-        r"value rlike r'[0-9]\.0' and exists(map_entries(_members), each ->"
+        r"_line rlike r'[0-9]\.0' and exists(map_entries(_members), each ->"
         f" {whole} and not array_contains({texts(schema)}, each.key))"
     )
     says_less = " ".join(
-        f"when {case} then value" for case in (twice, infinite, inexact, becomes_whole)
+        f"when {case} then _line" for case in ("_twice", infinite, inexact, becomes_whole)
     )
     # Null are the fields of valid JSON that VARIANT refuses (a lone surrogate, over 16 MiB).
-    fields = "coalesce(_fields, value)"
+    fields = "coalesce(_fields, _line)"
     return f"case when {CORRUPT} is not null then null {says_less} else {fields} end"
 
 

@@ -8,6 +8,7 @@ from medallion.lakehouse.columns import CORRUPT, RESCUED, struct
 from medallion.parsing.exact_path import column_lacks
 from medallion.parsing.json_text import HALVES, IS_FLAT, IS_SPELLED, is_one_value, literal, texts
 from medallion.parsing.nested import NUMBERS, PRECISE, is_nested
+from medallion.parsing.spelling import has_other_spelling
 from medallion.parsing.steps import struct_of, with_steps
 from medallion.parsing.times import PLAIN_TIME, fits, times_of
 
@@ -25,7 +26,8 @@ def plain_path(schema: Mapping[str, str]) -> str:
         "_texts": f"concat_ws('\n', {', '.join(_texts_of(schema)) or 'null'})",
         "_sound": f"{fits(times)} and {_is_sound(schema)}",
         "_known": _is_known(schema),
-        "_more": f"case when _sound and not _known and {_IS_CLEAR} then {_more(schema)} end",
+        "_more": f"case when _sound and not _known and {_IS_CLEAR}"
+        f" and not {has_other_spelling('_keys', schema)} then {_more(schema)} end",
     }
     whole = f"_sound and (_known or (_more is not null and {_IS_PLAIN}))"
     kept = {CORRUPT: "cast(null as string)", RESCUED: "_more"}

@@ -16,7 +16,15 @@ from pyspark.sql import types as T
 from medallion.config.model import WIDENING, Config, SourceConfig
 from medallion.config.values import folded
 from medallion.lakehouse import tables
-from medallion.lakehouse.columns import RESCUED, bronze_columns, quoted
+from medallion.lakehouse.columns import (
+    OFFSET,
+    PARTITION,
+    RESCUED,
+    SOURCE_FILE,
+    TOPIC,
+    bronze_columns,
+    quoted,
+)
 from medallion.lakehouse.text import counted
 from medallion.parsing.nested import is_nested
 from medallion.schema import registry
@@ -24,6 +32,7 @@ from medallion.schema.declared import declared
 from medallion.schema.growth import grown, new_fields
 from medallion.schema.inference import ddl, infer, names_within
 from medallion.schema.names import MOST_COLUMNS, acceptable, is_plain, reserved
+from medallion.schema.notes import notes_on
 
 _NAMES_SHOWN, _NAME_SHOWN = 10, 100  # names in a message, and characters of each
 # The rows that a schema is inferred from go through one task to the driver's memory.
@@ -114,13 +123,23 @@ class Schema:
         ddl = ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
         return T.DataType.fromDDL(ddl).json()
 
-    def infer(self, rows: DataFrame, of: str) -> None:
-        """Make the first version from the first rows, with JSON text in `value`, of `2 files`."""
+    def infer(self, rows: DataFrame, of: str) -> list[str]:
+        """Write the first version of the schema, as the first rows have it.
+
+        Args:
+            rows: JSON text in `value`, and the columns that say where a row came from.
+            of: how much that is: `2 files`.
+
+        Returns:
+            Notes for the user: values that do not fit their column, and fields that are no columns.
+        """
         lines = sample(rows, "value")
-        found = {**infer(lines), **self._hints}
-        columns = {**self._hints, **acceptable(found, self._hints, self._source.origin)}
+        found = infer(lines)
+        inferred = self._acceptable(found.columns, self._hints)
+        columns = {**self._hints, **inferred}
         if columns:  # files without a single field say nothing: the next ones may
             self._add(columns, f"inferred from {counted(len(lines), 'row')} of {of}")
+        return notes_on(found, columns, self._hints, lambda row: _origin_of(lines[row - 1], rows))
 
     def change_of_table(self) -> TableChange:
         """Return what the table needs before rows of this schema can be written to it."""
@@ -190,7 +209,7 @@ class Schema:
             `growing` is not true of them again while this process runs.
         """
         rescued = sample(rows.where(self.growing()), RESCUED)
-        found = infer(rescued)
+        found = infer(rescued).columns
         can_widen = self._source.schema_evolution == WIDENING
         spelled = {folded(name): name for name in self.columns}
         growth, columns = Growth(), dict(self.columns)
@@ -201,7 +220,7 @@ class Schema:
                 if ddl(after) != ddl(before) and len(names_within(after)) <= MOST_COLUMNS:
                     columns[known] = ddl(after)
                     self._note_growth(growth, known, before, after)
-        new = acceptable(_without(found, columns), self.columns, self._source.origin)
+        new = self._acceptable(_without(found, columns), columns)
         growth.added.extend(new)
         if growth.added or growth.widened:
             self._add({**columns, **new}, f"new in batch {batch}")
@@ -224,6 +243,11 @@ class Schema:
         new = rows.where(self.growing()).select(keys.alias("key")).where(~F.col("key").isin(flat))
         named = new.select(F.left("key", F.lit(_NAME_SHOWN)).alias("key")).distinct()
         return [row.key for row in named.orderBy("key").limit(_NAMES_SHOWN).collect()]
+
+    def _acceptable(self, columns: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
+        """Return the columns that the table can have beside the known ones."""
+        named = {path[0] for path in self._named}
+        return acceptable(columns, known, self._source.origin, named)
 
     def _add(self, columns: Mapping[str, str], why: str) -> None:
         self.columns = registry.add(self._folder, columns, why).columns
@@ -253,6 +277,15 @@ def sample(rows: DataFrame, column: str, most_bytes: int = _BYTES) -> list[str]:
         return []
     chosen = numbered.where(F.col("number") <= fit[-1]).select("text").limit(len(fit))
     return [row.text for row in chosen.collect()]
+
+
+def _origin_of(line: str, rows: DataFrame) -> str:
+    """Return where the first row with this line came from: `file na/1.json`."""
+    names = [name for name in (SOURCE_FILE, TOPIC, PARTITION, OFFSET) if name in rows.columns]
+    row = rows.where(F.col("value") == line).select(*names).first()
+    words = {SOURCE_FILE: "file"}
+    found = row.asDict() if row else {}
+    return ", ".join(f"{words.get(n, n.strip('_'))} {value}" for n, value in found.items())
 
 
 def columns_of(bronze: Path, origin: Mapping[str, str]) -> dict[str, str]:

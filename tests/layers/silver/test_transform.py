@@ -15,9 +15,11 @@ from medallion.config.loader import load
 from medallion.config.model import Aggregate
 from medallion.config.values import Duration
 from medallion.errors import ConfigError
+from medallion.lakehouse.layout import Layout
 from medallion.layers.gold import transform as gold
 from medallion.layers.silver import rules
 from medallion.layers.silver import transform as silver
+from medallion.layers.silver.event_time import refuse_string
 from medallion.quality.rules import Rule
 from medallion.quality.suites import suite_path
 from tests.support import PROJECT
@@ -107,6 +109,26 @@ def test_a_rule_that_would_stop_at_the_row_that_it_is_for(spark: SparkSession, b
             rows.select(F.expr(broken)).collect()
         with pytest.raises(ConfigError, match=r"the rule r of silver\.event takes id, a string"):
             rules.refuse_implicit_casts(*told)
+
+
+def test_an_event_time_that_is_a_string(spark: SparkSession, tmp_path: Path) -> None:
+    """The required rule was blamed, and the value not named."""
+    config = replace(load({}, PROJECT), layout=Layout(tmp_path))
+    source = replace(config.sources["event"], event_time="at", silver={"at": "TIME", "id": "id"})
+    bronze = spark.sql("select * from values ('2026-05-01', 'a'), ('N/A', 'b') as t(time, id)")
+    bronze.write.format("delta").save(str(config.layout.table("bronze.event")))
+    rows = bronze.selectExpr("time as at", "id")
+    with pytest.raises(ConfigError) as refused:
+        refuse_string(config, source, bronze, rows)
+    assert str(refused.value) == (
+        "The event time at of silver.event is a string, because the column time of bronze.event is "
+        'one, with values such as "N/A". Set hints: {time: timestamp} for the source, and run '
+        "medallion refresh bronze.event."
+    )
+    source = replace(source, silver={"at": "substr(time, 1)", "id": "id"})
+    with pytest.raises(ConfigError, match=r"make it a timestamp in sources\.event\.silver\.at"):
+        refuse_string(config, source, bronze, rows)
+    refuse_string(config, source, bronze, rows.selectExpr("try_cast(at as timestamp) as at"))
 
 
 @pytest.mark.parametrize("layer", ["bronze", "silver"])

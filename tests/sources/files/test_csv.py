@@ -45,6 +45,8 @@ PATTERNS = ["sales [2024-05].csv", "{a,b}.csv", "a*.csv", "a?.csv", "a\\b.csv", 
 MORE = {
     "twice.csv": b'Index,Index,"a ""b"""\n1,2,c\n',
     "text.csv.zst": b"Device,Index\nc,4\n",
+    "case.csv": b"INDEX,device\n10,007\n",
+    "case_twice.csv": b"index,Index,device\n1,11,d\n",
     "wider.csv": b",".join([b"c"] * 2001) + b"\n1\n",
 }
 
@@ -129,6 +131,12 @@ def test_blank_lines_before_the_header(taken: Lakehouse) -> None:
 def test_two_columns_of_one_name(taken: Lakehouse) -> None:
     ((rescued,),) = found(taken, "_rescued_data")["twice.csv"]
     assert rescued == '{"Index":1,"Index":2,"a \\"b\\"":"c"}'
+
+
+def test_names_of_a_header_that_differ_only_in_case(taken: Lakehouse) -> None:
+    rows = found(taken, "Index", "Device", "_rescued_data")
+    assert rows["case.csv"] == [(10, "007", None)]
+    assert rows["case_twice.csv"] == [(11, "d", '{"index":"1"}')]
 
 
 def test_csv_whose_names_are_patterns_to_spark(taken: Lakehouse) -> None:

@@ -120,12 +120,14 @@ class Writer:
         self._enter(batch, number, version)
 
     def _infer(self, batch: SourceBatch) -> None:
-        """Make a first schema from a batch, where nobody declared one."""
+        """Infer the schema from a batch if none is declared, and report what does not fit it."""
+
+        def infer(rows: DataFrame) -> None:
+            for note in self._schema.infer(rows, batch.summary):
+                self._say(f"  {self._name}: {note}")
+
         if not self._schema.is_known:
-            batch.read(
-                lambda rows: self._schema.infer(rows, batch.summary),
-                f"{self._name}, to infer its schema",
-            )
+            batch.read(infer, f"{self._name}, to infer its schema")
             self._add_named()
 
     def _write(self, batch: SourceBatch, number: int) -> None:

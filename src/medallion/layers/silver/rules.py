@@ -20,7 +20,7 @@ from medallion.errors import ConfigError
 from medallion.lakehouse.text import Say
 from medallion.layers import recovery
 from medallion.layers.definition import refuse_changed_row_count, refuse_nondeterministic
-from medallion.layers.silver import transform
+from medallion.layers.silver import event_time, transform
 from medallion.quality.rules import Rule, load_rules
 from medallion.quality.suites import suite_path
 from medallion.spark import checkpoints
@@ -120,6 +120,7 @@ def refuse_unfit_rules(
         rows: those of silver, as the rules have checked them.
         whole: the same, with the columns of a reference, if there is one.
     """
+    event_time.refuse_string(config, source, bronze, rows)
     told = f"{config.expectations}: a rule of bronze.{source.name} or silver.{source.name}"
     refuse_nondeterministic(told, whole, rules)
     refuse_changed_row_count(told, rows)

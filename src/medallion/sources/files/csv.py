@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from medallion.parsing.json_text import is_one_value
 from medallion.parsing.nested import is_nested
 from medallion.parsing.parse import NO_JSON
+from medallion.parsing.spelling import as_columns
 from medallion.parsing.times import TIMES
 from medallion.sources.files.csv_dialect import LATIN_1, Dialect
 
@@ -95,7 +96,7 @@ def _value(names: list[str], dialect: Dialect, schema: Mapping[str, str]) -> Col
             F.lit(f"{json.dumps(title or name, ensure_ascii=False)}:"),
             _json(name, schema.get(title, "string")),
         )
-        for name, title in zip(names, dialect.header, strict=True)
+        for name, title in zip(names, as_columns(dialect.header, schema), strict=True)
     ]
     return F.concat(F.lit("{"), F.concat_ws(",", *members), F.lit("}"))  # which leaves out nulls
 
