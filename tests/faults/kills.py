@@ -50,9 +50,11 @@ def kill_within(cli: Cli, delay: float, log: Path) -> str:
         try:
             return f"had ended with {process.wait(delay)}"
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
             return "killed"
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
 
 
 def differences(root: Path, devices: list[str]) -> list[str]:
