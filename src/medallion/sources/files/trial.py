@@ -43,7 +43,7 @@ REASON = (
 _COMMAND = (sys.executable, "-m", "medallion.sources.files.trial")
 _PATIENCE = 600.0  # seconds without progress: a child that hangs proves nothing
 _POLL_SECONDS = 0.2
-_JAVA_SECONDS = 10  # for Java to end after the error that ends it has come to Python
+_JAVA_SECONDS = 30  # for Java to end after the error that ends it has come to Python
 # Settings of the run's session that decide how much memory a file needs, and what may be used.
 _SAME = ("spark.driver.memory", "spark.jars", "spark.memory.", "spark.sql.")
 _OF_SPARK_SUBMIT = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET")
