@@ -9,7 +9,7 @@ BIN := .venv/bin
 WITH_JAVA := . tools/java.sh && use_java &&
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-kafka classes broker nightly test test-slow check format bench bench-ingestion bench-maintain faults faults-sites faults-outages clean
+.PHONY: help setup setup-kafka classes broker nightly test test-slow check format bench bench-ingestion bench-maintain faults faults-sites faults-outages faults-kills clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -77,6 +77,9 @@ faults: setup ## a random walk of 300 steps and faults; writes docs/faults.md (a
 
 faults-outages: broker classes ## an always-on stream, and what it needs goes away; writes docs/outages.md (20 minutes)
 	@$(WITH_JAVA) $(BIN)/python -m tests.faults.outages $(FAULTS_ARGS)
+
+faults-kills: setup ## kill twelve nightly runs at random moments; no row may be missing, no file rejected (10 minutes)
+	@$(WITH_JAVA) $(BIN)/python -m tests.faults.kills $(FAULTS_ARGS)
 
 clean: ## remove the environment and all caches, never data
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache spark-warehouse metastore_db derby.log build dist

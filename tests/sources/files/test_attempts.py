@@ -1,10 +1,10 @@
-"""A file that the engine dies of is put aside; a kill -9, or Spark that stops, costs no file."""
+"""A file that kills the engine is rejected; a kill -9, or Spark that stops, costs no file."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import count
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,9 @@ from medallion.errors import MedallionError
 from medallion.inspection.audit import audit
 from medallion.ops.ledger import PENDING, REJECTED
 from medallion.schema.evolution import Schema
-from medallion.sources.files import attempts, reader
+from medallion.sources.files import attempts, reader, trial
 from medallion.sources.files.source import FileSource
+from medallion.sources.files.trial import Groups, Result
 from medallion.spark.errors import StreamError
 from tests.support.home import Home
 from tests.support.lakehouse import Lakehouse, book, indexes, only
@@ -30,10 +31,11 @@ class Engine:
     def __init__(self, home: Home, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
         self._home, self._spark, self._is_dead = home, spark, False
         self.deadly: set[str] = set()
+        self.is_killed = False  # from outside, whatever it reads
         whole = reader.rows
 
         def rows(spark: Any, config: Any, source: Any, paths: Any, schema: Any) -> DataFrame:
-            if self.deadly & {Path(path).name for path in paths}:
+            if self.is_killed or self._is_deadly(paths):
                 self._is_dead = True
                 raise Py4JError("Answer from Java side is empty")
             return whole(spark, config, source, paths, schema)
@@ -45,6 +47,15 @@ class Engine:
         monkeypatch.setattr(reader, "rows", rows)
         monkeypatch.setattr(FileSource, "try_out_without", try_out_without)
         monkeypatch.setattr(attempts, "works", lambda _: not self._is_dead)
+        monkeypatch.setattr(FileSource, "child", lambda _: self._child)
+
+    def _is_deadly(self, paths: Sequence[str]) -> bool:
+        return bool(self.deadly & {Path(path).name for path in paths})
+
+    def _child(self, groups: Groups) -> Result:
+        """A child process dies of the same files."""
+        read = list(takewhile(lambda paths: not self._is_deadly(paths), groups))
+        return Result(len(read), len(read) < len(groups))
 
     def run(self) -> list[str] | None:
         """The files that one process reads; None where it dies."""
@@ -74,50 +85,49 @@ def mark(home: Home) -> Path:
     return home.layout.checkpoint("bronze.activity") / "reading.json"
 
 
-def test_a_file_that_the_engine_dies_of_is_found_and_put_aside(home: Home, engine: Engine) -> None:
+def test_file_that_kills_the_engine_is_rejected(home: Home, engine: Engine) -> None:
     names = sorted(f"{number}.json" for number in range(17))
     for name in (*names, "deadly.json"):
         home.land(name)
     engine.deadly = {"deadly.json"}
-    # All, a part of two of them, and three times the one alone.
-    assert [engine.run() for _ in range(6)] == [None] * 5 + [names]
+    assert [engine.run() for _ in range(2)] == [None, names]
     assert {name for (name, _), state in home.states().items() if state == PENDING} == {*names}
     entry = home.ledger()["deadly.json", 1]
     assert (entry.state, entry.moved_to) == (REJECTED, "rejected/activity/deadly.json")
-    assert "died each time that it read this file alone" in (entry.why or "")
-    assert any("tried in parts first" in said for said in home.said)
+    assert entry.why == trial.REASON
+    assert any("a child reads them first" in said for said in home.said)
     assert not mark(home).exists()
     assert engine.run() == names
 
 
-def test_two_files_that_the_engine_dies_of(home: Home, engine: Engine) -> None:
+def test_two_files_that_kill_the_engine(home: Home, engine: Engine) -> None:
     for name in ("a.json", "b.json", "c.json"):
         home.land(name)
     engine.deadly = {"a.json", "c.json"}
-    runs = [engine.run() for _ in range(9)]
-    assert runs[-1] == ["b.json"]
+    assert [engine.run() for _ in range(2)] == [None, ["b.json"]]
     assert set(home.states().values()) == {PENDING, REJECTED}
 
 
-def test_a_process_that_was_killed_costs_no_file(home: Home, engine: Engine) -> None:
-    for name in ("a.json", "b.json"):
+@pytest.mark.parametrize("names", [["a.json"], ["a.json", "b.json"]])
+def test_no_number_of_kills_costs_a_file(home: Home, engine: Engine, names: list[str]) -> None:
+    for name in names:
         home.land(name)
-    engine.deadly = {"b.json"}
-    for _ in range(3):  # once with both, twice while it was read alone
-        assert engine.run() is None
-    engine.deadly = set()
-    assert engine.run() == ["a.json", "b.json"]
+    engine.is_killed = True
+    assert [engine.run() for _ in range(5)] == [None] * 5
+    engine.is_killed = False
+    assert engine.run() == names
     assert set(home.states().values()) == {PENDING}
     assert not mark(home).exists()
 
 
-def test_a_file_that_was_changed_since_is_tried_anew(home: Home, engine: Engine) -> None:
+def test_file_that_was_changed_since_is_no_suspect(home: Home, engine: Engine) -> None:
     home.land("a.json", age=9)
-    engine.deadly = {"a.json"}
-    assert [engine.run(), engine.run()] == [None, None]
+    engine.is_killed = True
+    assert engine.run() is None
     home.land("a.json", "{}\n{}\n")
-    engine.deadly = set()
+    engine.is_killed = False
     assert engine.run() == ["a.json", "a.json"]
+    assert home.said == []
 
 
 def test_work_that_fails_of_itself_leaves_no_mark(
@@ -209,6 +219,7 @@ def test_a_batch_whose_spark_stops_is_taken_in_by_the_next_run(
     states = {key: entry.state for key, entry in book(home).items()}
     assert states == {(name, 1): PENDING for name in THREE}
     assert not home.config.layout.rejected("activity").exists()
+    monkeypatch.setattr(FileSource, "child", lambda _: lambda groups: Result(len(groups), False))
     home.fill("bronze")
     assert indexes(home) == [1, 2, 3]
     assert audit(home.config, everything=True).findings == ()

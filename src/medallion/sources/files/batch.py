@@ -20,9 +20,10 @@ from medallion.sources.files import (
     ledger_entries,
     lengths,
     reject,
+    trial,
     typed,
 )
-from medallion.sources.files.attempts import WHY, parts
+from medallion.spark import signals
 from medallion.spark.errors import SPARK_ERRORS, one_line
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class FileBatch:
         if not self._is_looked_at:
             # What has rows in the ledger is in bronze, by a batch of a checkpoint that is gone.
             new = [e for e in self._entries if not e.rows and self.files.check_unchanged(e)]
-            self._entries = self._not_deadly(self._fit_to_read(new))
+            self._entries = self._without_killers(self._fit_to_read(new))
             self._is_looked_at = True
         while self._entries:
             try:
@@ -102,26 +103,23 @@ class FileBatch:
 
         return self.files.put_aside(entries, why_unfit)
 
-    def _not_deadly(self, entries: list[Entry]) -> list[Entry]:
-        """The files without those that an earlier process has died of; they are put aside."""
-        files, attempts = self.files, self.files.attempts
-        suspects = attempts.suspects(entries)
+    def _without_killers(self, entries: list[Entry]) -> list[Entry]:
+        """Reject the files that kill the engine; a child process reads the suspected ones first.
+
+        Raises:
+            MedallionError: a signal asks for an end; the files stay suspected.
+        """
+        files = self.files
+        suspects = files.attempts.suspects(entries)
         if not suspects:
             return entries
+        what = counted(len(suspects), "file")
+        files.say(f"  {files.name}: a process died while it read {what}: a child reads them first")
+        found = trial.killers(files.child(), [entry.path for entry in suspects])
+        if signals.have_come():
+            raise MedallionError(f"interrupted while a child process read {what}")
         root = files.config.layout.root
-        blamed = {root / e.path: WHY for e in suspects if attempts.is_to_blame(e)}
-        entries = files.put_aside(entries, blamed.get)
-        left = [entry for entry in suspects if root / entry.path not in blamed]
-        if left:
-            what = counted(len(left), "file")
-            files.say(f"  {files.name}: a process died while it read {what}: tried in parts first")
-        for part in parts(left):
-            try:
-                with attempts.of(part):
-                    files.try_out(part)
-            except _ERRORS as error:  # the batch itself fails as well, and tells
-                _refuse_broken(files, error)
-        return entries
+        return files.put_aside(entries, dict.fromkeys((root / p for p in found), trial.REASON).get)
 
     def _readable(self, error: Exception) -> list[Entry]:
         """The files that are still there and can be read; the others are put aside.

@@ -24,6 +24,7 @@ from medallion.sources.files.attempts import Attempts
 from medallion.sources.files.batch import FileBatch
 from medallion.sources.files.discovery import Discovery
 from medallion.sources.files.listing import stat
+from medallion.sources.files.trial import Child
 from medallion.sources.files.versions import is_to_hand_over
 from medallion.spark import checkpoints
 from medallion.spark.table_files import escaped
@@ -152,6 +153,11 @@ class FileSource:
     def try_out(self, entries: Iterable[Entry]) -> None:
         """Read and parse some files, for nothing but to see whether that can be done."""
         self._parse_for_nothing(self.rows([entry.path for entry in entries]))
+
+    def child(self) -> Child:
+        """A process of its own that reads files, for nothing but to see how it ends."""
+        folder = self.config.layout.checkpoint(self.name) / "trial"
+        return Child(self.spark, self.config, self.settings, self._schema.columns, folder)
 
     def try_out_without(self) -> None:
         """Do the same without any of them: where that fails as well, no file is to blame."""
