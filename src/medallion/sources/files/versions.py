@@ -27,6 +27,7 @@ from medallion.ops.ledger import (
     File,
     Ledger,
 )
+from medallion.sources.files import csv_header
 from medallion.sources.files.listing import Listing, without_number
 from medallion.sources.files.requests import Request
 
@@ -77,6 +78,7 @@ class Versions:
         """
         self._layout, self._source, self._ledger = layout, source, ledger
         self._now, self._asked, self._lost = now, asked, lost
+        self._names: set[str] | None = None  # that headers of CSV may have
 
     def judged(self, listing: Listing) -> list[Entry]:
         """The new rows of what is listed."""
@@ -120,7 +122,7 @@ class Versions:
         known, why = self._ledger.newest(file.path), None
         if known is not None and known.file == file and not self._is_open(known):
             return None
-        why_not_yet = self._is_being_written(file) or self._is_closed(file)
+        why_not_yet = self._is_being_written(file) or self._is_closed(file) or self._header(file)
         seen = self._seen(file, why_not_yet)
         # Not only the newest version counts: the one before may be a refused namesake, too.
         if taken := self._ledger.before(seen):
@@ -205,6 +207,14 @@ class Versions:
         except OSError as error:
             return f"cannot be opened: {reason_of(error)}"
         return None
+
+    def _header(self, file: File) -> str | None:
+        """Return why a CSV file waits for another header or other options of its source."""
+        if self._source.format != "csv":
+            return None
+        if self._names is None:
+            self._names = csv_header.known_names(self._layout, self._source)
+        return csv_header.waiting_reason(self._layout.root / file.path, self._source, self._names)
 
 
 def waits(entry: Entry) -> bool:
