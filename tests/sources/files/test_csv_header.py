@@ -8,10 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from medallion.config.model import CsvOptions
 from medallion.ops.ledger import PENDING
-from medallion.sources.files import csv_header
+from medallion.sources.files import csv_dialect, csv_header
+from medallion.sources.files.line_counts import rows_of
 from tests.support.home import Home, a_source
 
 SILVER = {
@@ -137,3 +140,33 @@ def test_a_file_waits_until_the_options_or_the_file_change(home: Home) -> None:
     home.change(schema={"Order_Id": "long", "v": "string"}, options=CsvOptions(header=False))
     assert home.poll() == 1
     assert home.names() == ["a.csv", "c.csv", "b.csv"]
+
+
+FIELDS = st.sampled_from(["", "x", '"a;b"', '""', '"say ""x"""', '"two\nlines"', " ", "1.5"])
+ROWS = st.lists(
+    st.tuples(st.lists(FIELDS, min_size=2, max_size=2), st.sampled_from([";", ";", ";", "", ";x"])),
+    max_size=4,
+)
+
+
+@settings(max_examples=200)
+@given(rows=ROWS, end=st.sampled_from(["\n", "\r\n"]), blank=st.booleans(), header=st.booleans())
+def test_rows_that_end_with_a_delimiter(
+    tmp_path_factory: pytest.TempPathFactory,
+    rows: list[tuple[list[str], str]],
+    end: str,
+    blank: bool,
+    header: bool,
+) -> None:
+    """Only where each row does, and as many rows are counted as Python's csv module finds."""
+    file = tmp_path_factory.getbasetemp() / "rows.csv"
+    lines = [f"{';'.join(fields)}{last}{end}{end * blank}" for fields, last in rows]
+    file.write_bytes("".join([f"a;b{end}"] * header + lines).encode())
+    options = CsvOptions(";", header=None if header else False)
+    source = replace(SOURCE, schema={"a": "string", "b": "string"}, options=options)
+    found = csv_dialect.dialect_of(file, source)
+    assert (found is None) == (not header and not rows)
+    if found:
+        assert found.ends_with_delimiter == (bool(rows) and {last for _, last in rows} == {";"})
+        assert found.header == ("a", "b")
+    assert rows_of(file, source) == len(rows)

@@ -50,12 +50,11 @@ _NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 def why_not_text(path: Path) -> str | None:
     """Return why a file is not text, by its name and first bytes; None if it may be text."""
     suffix = path.suffix.lower()
+    is_tar = Path(path.stem).suffix.lower() == ".tar" and suffix in (*CODECS, *REFUSED_CODECS)
+    if is_tar or suffix in REFUSED_ARCHIVES:
+        return f"an archive by its name, which is not read here: {_UNPACK}"
     if suffix in REFUSED_CODECS:
         return f"packed as {suffix}, which is not read here: {_REPACK}"
-    if suffix in REFUSED_ARCHIVES or (
-        suffix in CODECS and Path(path.stem).suffix.lower() == ".tar"
-    ):
-        return f"an archive by its name, which is not read here: {_UNPACK}"
     try:
         with opened(path) as file:
             start = file.read(512)
