@@ -71,14 +71,6 @@ def test_from_a_file_to_gold(lakehouse: Lakehouse) -> None:
     assert report.is_good, report
     assert end_if_idle(lakehouse.config, "test", print), "and to wait costs no Spark"
     landing = lakehouse.config.layout.landing("sensor")
-    (landing / "tabs.csv").write_text("sensor\tcelsius\ntaken_at\t1\n")
-    silver = lakehouse.pipeline().flow("silver.sensor")
-    assert silver.waiting_reason() == "nothing has landed that tells its schema"
-    lakehouse.fill("bronze")
-    assert silver.waiting_reason().startswith(
-        "no file told its schema; landing/sensor/tabs.csv is pending: 1 column by commas, and 1 tab"
-    )
-    (landing / "tabs.csv").unlink()
     (landing / "1.csv").write_text(FIRST)
     report = lakehouse.nightly()
     assert report.is_good, report

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from medallion.config.model import CsvOptions
+from medallion.layers.flow import why_no_columns
 from medallion.ops.ledger import PENDING
 from medallion.sources.files import csv_dialect, csv_header
 from medallion.sources.files.line_counts import rows_of
@@ -140,6 +141,26 @@ def test_a_file_waits_until_the_options_or_the_file_change(home: Home) -> None:
     home.change(schema={"Order_Id": "long", "v": "string"}, options=CsvOptions(header=False))
     assert home.poll() == 1
     assert home.names() == ["a.csv", "c.csv", "b.csv"]
+
+
+def test_a_flow_that_waits_names_the_file_that_told_no_schema(home: Home) -> None:
+    home.change(**{k: getattr(SOURCE, k) for k in ("format", "schema", "hints", "silver")})
+
+    def told() -> str:
+        return why_no_columns(home.config, home.source)
+
+    assert told() == "nothing has landed that tells its schema"
+    home.land("a.csv", "Order_Id\n")
+    home.poll()
+    home.take_in("a.csv")
+    landed = home.path("a.csv")
+    assert told() == f"no file told its schema; {landed} is ingested: no row in it has a field"
+    home.land("b.tsv", "id\tat\n1\t2\n")
+    home.poll()
+    assert told().startswith(
+        f"no file told its schema; {home.path('b.tsv')} is pending: 1 column by commas, and 1 tab"
+    )
+    assert told().endswith("(2 files landed: medallion files)")
 
 
 FIELDS = st.sampled_from(["", "x", '"a;b"', '""', '"say ""x"""', '"two\nlines"', " ", "1.5"])
