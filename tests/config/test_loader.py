@@ -12,7 +12,7 @@ import yaml
 
 from medallion.config.document import read_yaml
 from medallion.config.loader import load
-from medallion.config.model import Aggregate, Statement
+from medallion.config.model import Aggregate, CsvOptions, Statement
 from medallion.config.values import Duration
 from medallion.errors import ConfigError
 from tests.support import PROJECT
@@ -457,6 +457,41 @@ def test_home_of_a_person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert load({"MEDALLION_HOME": "~/lake"}, PROJECT).layout.root == tmp_path / "lake"
     with pytest.raises(ConfigError, match="~nobody-here"):
         load({"MEDALLION_HOME": "~nobody-here/lake"}, PROJECT)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, CsvOptions(",", None)),
+        ({"delimiter": ";"}, CsvOptions(";")),
+        ({"sep": "\t"}, CsvOptions("\t")),
+        ({"sep": r"\t", "header": True}, CsvOptions("\t", header=True)),
+        ({"header": False}, CsvOptions(header=False)),
+    ],
+)
+def test_options_of_csv(tmp_path: Path, options: dict[str, Any], expected: CsvOptions) -> None:
+    source = {**LINES, "format": "csv", "schema": {"value": "timestamp"}, "options": options}
+    edited(tmp_path, "sources", "more", value=source)
+    assert load({}, tmp_path).sources["more"].options == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"options": {"quoted": "'"}}, "options.quoted is not a known key; known here: delimiter"),
+        ({"options": {"delimiter": ";;"}}, "options.delimiter must be one character"),
+        ({"options": {"delimiter": "a"}}, "options.delimiter must be one character"),
+        ({"options": {"sep": ";", "delimiter": ";"}}, "options.sep is another name of delimiter"),
+        ({"options": {"header": "no"}}, "options.header must be true or false"),
+        ({"options": {"header": False}, "schema": "infer"}, "options.header is false: give the"),
+        ({"options": {}, "format": "json"}, "options is for the format csv, not json"),
+    ],
+)
+def test_options_of_csv_that_are_wrong(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+    source = {**LINES, "format": "csv", "schema": {"value": "timestamp"}, **changes}
+    edited(tmp_path, "sources", "more", value=source)
+    with pytest.raises(ConfigError, match=words):
+        load({}, tmp_path)
 
 
 def test_durations() -> None:

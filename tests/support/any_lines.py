@@ -104,6 +104,48 @@ DEEP = st.builds(
 )
 
 
+# Objects without line breaks between them, some of them broken.
+SEVERAL = st.lists(
+    st.one_of(objects(), objects(), objects(), NEARLY), min_size=2, max_size=4
+).flatmap(
+    lambda some: st.sampled_from([b"", b" ", b"  ", b","]).map(lambda between: between.join(some))
+)
+
+
+def objects_in(line: bytes) -> int:
+    """The rows of a line, letter by letter: an object ends where its brackets match, and another
+    one follows it, behind one blank at most; from the first broken one on, all is one row."""
+    try:
+        text = line.decode()
+    except UnicodeDecodeError:
+        return 1
+    rows, at = 1, 0
+    while (end := _end(text, at + text.startswith(" ", at))) is not None:
+        if text[end : end + 1] != "{" and text[end : end + 2] != " {":
+            break
+        rows, at = rows + 1, end
+    return rows
+
+
+def _end(text: str, at: int) -> int | None:
+    if text[at : at + 1] != "{":
+        return None
+    level, is_string, is_escaped = 0, False, False
+    for index in range(at, len(text)):
+        letter = text[index]
+        if is_string:
+            is_string = is_escaped or letter != '"'
+            is_escaped = letter == "\\" and not is_escaped
+            continue
+        is_string = letter == '"'
+        level += (letter in "[{") - (letter in "]}")
+        if level > 100:
+            return None
+        if level == 0:
+            return index + 1 if letter == "}" else None
+    return None
+
+
 def padded(length: int) -> bytes:
     """A line of so many bytes."""
     return b'{"id":"' + b"x" * (length - 9) + b'"}'

@@ -5,8 +5,10 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
+import lzma
 import os
 import random
+import tarfile
 import time
 import zipfile
 import zlib
@@ -62,6 +64,17 @@ def _zip() -> bytes:
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as zipped:
         zipped.writestr("a.json", ONE)
+    return archive.getvalue()
+
+
+def _tar() -> bytes:
+    """An archive of two files, as `tar` writes it."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as members:
+        for name in ("x.json", "y.json"):
+            member = tarfile.TarInfo(name)
+            member.size = len(TWO)
+            members.addfile(member, io.BytesIO(TWO))
     return archive.getvalue()
 
 
@@ -125,7 +138,28 @@ NO_FILES = [
     packed("empty", "empty.json", b"", 0),
     rejected("PNG", "png.json", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "PNG"),
     rejected("PNG of a long name", "p" * 250 + ".json", b"\x89PNG\r\n\x1a\n", "PNG"),
-    rejected("zip", "zip.json", _zip(), "zip"),
+    rejected("zip", "zip.json", _zip(), "a zip archive: unpack it, and land its files"),
+    rejected("zip by its name", "a.json.zip", _zip(), "a zip archive: unpack it"),
+    rejected("tar", "a.tar", _tar(), "unpack it, and land its files"),
+    rejected("tar.gz", "a.tar.gz", gzip.compress(_tar()), "unpack it, and land its files"),
+    rejected("tar.bz2", "a.TAR.bz2", bz2.compress(_tar()), "unpack it, and land its files"),
+    rejected("tar.xz", "a.tar.xz", lzma.compress(_tar()), "unpack it, and land its files"),
+    rejected("tgz", "a.tgz", gzip.compress(_tar()), "unpack it, and land its files"),
+    rejected("tar without its name", "tar.json", _tar(), "not text: a tar archive: unpack it"),
+    rejected(
+        "tar in .gz",
+        "tar.json.gz",
+        gzip.compress(_tar()),
+        "once it is unpacked: a tar archive: unpack",
+    ),
+    rejected("xz", "a.json.xz", lzma.compress(TWO), "packed as .xz, which is not read here: pack"),
+    rejected("xz without its name", "xz.json", lzma.compress(TWO), "xz data: pack it as .gz"),
+    rejected("brotli", "a.json.br", b"\x0b\x07\x80{}\n\x03", "pack it as .gz or .zst"),
+    rejected("compress", "a.json.Z", b"\x1f\x9d\x90" + ONE, "pack it as .gz or .zst"),
+    rejected("compress without its name", "z.json", b"\x1f\x9d\x90" + ONE, "data of compress"),
+    rejected("7z", "a.7z", b"7z\xbc\xaf\x27\x1c\0\4", "unpack it, and land its files"),
+    rejected("7z without its name", "7z.json", b"7z\xbc\xaf\x27\x1c\0\4", "a 7z archive: unpack"),
+    rejected("rar", "rar.json", b"Rar!\x1a\x07\1\0", "a rar archive: unpack it"),
     rejected("Parquet", "parquet.json", why="Parquet", make=_parquet),
     left("named pipe", "pipe.json", "neither", make=os.mkfifo),
     rejected("lz4", "a.json.lz4", ONE, "pack it as .gz or .zst"),

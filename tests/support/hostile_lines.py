@@ -34,7 +34,7 @@ class Kind:
     source: str = "activity"
     sees: Mapping[str, list[Any]] = field(default_factory=dict)
     kept: list[str] | None = None
-    raw: list[str] | None = None
+    raw: list[str | None] | None = None
     modified_at: float | None = None
     make: Callable[[Path], object] | None = None
 
@@ -134,7 +134,15 @@ LINE_ENDS = [
     Kind("blanks of Unicode", text("\u00a0\n\u3000\n\u2003\n\u200b\n\u0085"), rows=5, corrupt=5),
     Kind("separators of ASCII", b"\x1c\n\x1d\n\x1e\n\x1f\n", rows=4, corrupt=4),
     Kind("NUL lines", b"\0\n\0\0\n", rows=2, corrupt=2, raw=["\0", "\0\0"]),
-    bad("two objects in one line", A + B),
+    good("two objects in one line", A + B, "a", "b"),
+    good("objects without line breaks", f"{A}{B} {C}\n{D}", "a", "b", "c", "d"),
+    Kind(
+        "objects without line breaks, of which one is cut",
+        text(f'{A}{{"Device":{B}{C}'),
+        rows=2,
+        corrupt=1,
+        raw=[None, f'{{"Device":{B}{C}'],
+    ),
     Kind("an object over lines", b'{"Device":\n"a"\n}\n', rows=3, corrupt=3),
 ]
 LONE = [

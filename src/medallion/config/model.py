@@ -52,6 +52,19 @@ class Enrich:
 
 
 @dataclass(frozen=True)
+class CsvOptions:
+    """Reader options of CSV files, by Spark's names.
+
+    `header` is None if files have a header, and one that looks like data makes its file wait. True
+    takes each file's first row as its header, whatever it looks like. False: files have no header,
+    and their columns are those of `schema`, in order.
+    """
+
+    delimiter: str = ","
+    header: bool | None = None
+
+
+@dataclass(frozen=True)
 class SourceConfig:
     """Where rows come from, and what bronze and silver make of them.
 
@@ -82,6 +95,7 @@ class SourceConfig:
     max_files_per_trigger: int
     max_bytes_per_trigger: int
     stream: Kafka | Rate | Socket | None = None
+    options: CsvOptions = CsvOptions()
 
     @property
     def origin(self) -> Columns:

@@ -15,6 +15,7 @@ from medallion.config.model import (
     FORMATS,
     LATE,
     TYPED,
+    CsvOptions,
     Enrich,
     SourceConfig,
 )
@@ -27,9 +28,10 @@ _LONGEST_LINE = 2**29  # four bytes a character at worst, and two GiB an array o
 _SILVER = "snake_case columns with their Spark SQL expressions"
 _OF_FILES = (
     "multi_line", "pattern", "folders", "allow_overwrites", "quiet_period", "clean_source",
-    "clean_after", "max_line_bytes", "max_files_per_trigger", "max_bytes_per_trigger",
+    "clean_after", "max_line_bytes", "max_files_per_trigger", "max_bytes_per_trigger", "options",
 )  # fmt: skip
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")  # s3://bucket, and its like
+_DELIMITER = "one character such as ';' or \"\\t\", and no letter, digit or quote"
 _TRUTH, _DURATION = "true or false", "a duration such as '1 hour'"
 
 
@@ -60,6 +62,7 @@ def source(name: str, node: Node, layout: Layout) -> SourceConfig:
         max_files_per_trigger=node.get("max_files_per_trigger", values.count, _COUNT, 1000),
         max_bytes_per_trigger=_size(node, "max_bytes_per_trigger", "1 GiB"),
         stream=connections.stream(node, kind),
+        options=_options(node, kind),
     )
     _refuse_contradictions(found, node)
     for folder in filter(_ADDRESS.match, found.folders):
@@ -74,6 +77,22 @@ def source(name: str, node: Node, layout: Layout) -> SourceConfig:
             "folders", f"names {folder}, where the tables or the archive of {layout.root} lie"
         )
     return found
+
+
+def _options(source: Node, kind: str) -> CsvOptions:
+    if "options" not in source.value or kind in connections.KEYS:
+        return CsvOptions()
+    if kind != "csv":
+        source.fail("options", f"is for the format csv, not {kind}")
+    node = source.child("options")
+    node.only("delimiter", "sep", "header")
+    if "delimiter" in node.value and "sep" in node.value:
+        node.fail("sep", "is another name of delimiter: give one of them")
+    key = "sep" if "sep" in node.value else "delimiter"
+    return CsvOptions(
+        delimiter=node.get(key, values.delimiter, _DELIMITER, ","),
+        header=node.perhaps("header", values.truth, _TRUTH),
+    )
 
 
 def _keys(kind: str) -> list[str]:
@@ -110,6 +129,8 @@ def _refuse_contradictions(found: SourceConfig, node: Node) -> None:
     """Settings that are right one by one, and not together."""
     if found.schema is not None and found.hints:
         node.fail("hints", "is for a schema that is inferred: give the types in schema")
+    if found.options.header is False and found.schema is None:
+        node.fail("options.header", "is false: give the columns of the files in schema, in order")
     if found.multi_line and found.format != "json":
         node.fail("multi_line", f"is for the format json, not {found.format}")
     if found.clean_after and found.clean_source == "off":

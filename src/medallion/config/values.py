@@ -153,6 +153,16 @@ def size(value: Any) -> int:
     return int(match[1]) * BYTES[match[2]]
 
 
+def delimiter(value: Any) -> str:
+    """Return the character between two fields of CSV; `\\t` is a tab, as Spark spells it."""
+    found = "\t" if value == "\\t" else value
+    if not isinstance(found, str) or len(found) != 1 or not found.isascii():
+        raise ValueError
+    if found.isalnum() or found in "\"'\\\r\n\0":
+        raise ValueError
+    return found
+
+
 def truth(value: Any) -> bool:
     """True or false."""
     if not isinstance(value, bool):

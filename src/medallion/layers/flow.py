@@ -13,8 +13,8 @@ from medallion.config.model import Config, SourceConfig
 from medallion.config.queries import Query
 from medallion.lakehouse import tables
 from medallion.lakehouse.columns import bronze_columns
-from medallion.lakehouse.text import Say, counted
-from medallion.ops import due
+from medallion.lakehouse.text import Say, counted, visible
+from medallion.ops import due, ledger
 from medallion.ops.runs import Runs
 from medallion.schema import registry
 from medallion.spark import checkpoints, table_files
@@ -135,6 +135,13 @@ class Flow(ABC):
             for source in self.sources
         )
 
+    def waiting_reason(self) -> str:
+        """Return why a source's columns are not known yet; see `is_waiting`."""
+        source = next(
+            s for s in self.sources if s.schema is None and not has_columns(self.config, s)
+        )
+        return why_no_columns(self.config, source)
+
     def poll(self) -> bool:
         """Look for new input that no table tells of; False where that was not the time to."""
         return True
@@ -145,6 +152,18 @@ class Flow(ABC):
     def describe(self, batch: BatchProgress) -> str | None:
         """What a batch did, for people; None where it did nothing."""
         return counted(batch.rows, "row") if batch.rows else None
+
+
+def why_no_columns(config: Config, source: SourceConfig) -> str:
+    """Return what has landed for a source whose columns are not known: its last file that waits or
+    was rejected, else its last file, from which nothing could be inferred."""
+    entries = ledger.newest(ledger.read(config.layout, source.name)).values()
+    last = max(entries, key=lambda e: (e.why is not None, e.first_seen_at), default=None)
+    if last is None:
+        return "nothing has landed that tells its schema"
+    told = last.why or ("no row in it has a field" if last.state in ledger.TAKEN else "not read")
+    more = f" ({counted(len(entries), 'file')} landed: medallion files)" if len(entries) > 1 else ""
+    return f"no file told its schema; {visible(last.path)} is {last.state}: {told}{more}"
 
 
 def has_columns(config: Config, source: SourceConfig) -> bool:

@@ -16,6 +16,7 @@ class ReasonCode(StrEnum):
     UNSUPPORTED_NAME = "unsupported_name"
     INACCESSIBLE = "inaccessible"
     BEING_WRITTEN = "being_written"
+    CSV_HEADER = "csv_header"
     # A folder whose files are not known.
     FOLDER_MISSING = "folder_missing"
     FOLDER_UNREADABLE = "folder_unreadable"

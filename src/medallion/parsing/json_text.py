@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import reduce
 
 # RFC 8259 only: what Spark would let pass besides is not JSON to the next reader.
 _STRICT = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
@@ -21,6 +22,32 @@ IS_FLAT = (
     "(startswith(value, '{') and endswith(value, '}')"
     " and octet_length(substring_index(value, '}', 2)) = octet_length(value))"
 )
+
+# Objects of more levels are not split off: each level makes the pattern longer.
+MAX_SPLIT_LEVELS = 100
+_STRING = r'"(?:[^"\\]|\\.)*+"'
+_NO_BRACKET = rf'[^{{}}\[\]"]++|{_STRING}'
+# What stands between the braces of an object: strings, and brackets that match.
+_WITHIN = reduce(
+    lambda inner, _: rf"(?:{_NO_BRACKET}|[{{\[]{inner}[}}\]])*+",
+    range(MAX_SPLIT_LEVELS - 1),
+    f"(?:{_NO_BRACKET})*+",
+)
+
+
+def split_objects(text: str, blanks: str) -> str:
+    """Return SQL for the objects that follow one another in a column of text, as an array.
+
+    Delivery streams such as Amazon Data Firehose write no line breaks between objects. Each object
+    is an item up to the first one whose brackets or quotes do not match: that one and all that
+    follows is the last item.
+
+    Args:
+        text: the column.
+        blanks: a regular expression of what may stand between two objects.
+    """
+    pattern = rf"(?s)\G(?:{blanks}\{{{_WITHIN}\}}(?={blanks}\{{)|.++)"
+    return f"regexp_extract_all({text}, r'{pattern}', 0)"
 
 
 def sealed(text: str) -> str:

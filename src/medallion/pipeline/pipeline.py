@@ -87,7 +87,7 @@ class Pipeline:
         """
         with self._in_words(flow):
             if flow.is_waiting():
-                self.say(f"  {flow.name} waits: nothing has landed that tells its schema")
+                self.say(f"  {flow.name} waits: {flow.waiting_reason()}")
                 due.note(self.config, flow.name, self._settings)
                 return False
             if not is_new:

@@ -146,7 +146,7 @@ def _publish_anew(pipeline: Pipeline, name: str) -> None:
     pipeline.check(flow)
     flow.forget(pipeline.runs.last_batch(name))
     if not pipeline.begin(flow, trigger(AVAILABLE_NOW)):
-        raise UsageError(f"{name} waits: nothing has landed that tells its schema.")
+        raise UsageError(f"{name} waits: {flow.waiting_reason()}.")
     Watch(pipeline.say).await_all([flow.ran])
     sent = sum(map(flow.sent, flow.ran.batches.values()))
     if failures := pipeline.settle([flow]):
@@ -264,9 +264,7 @@ def _rebuild(pipeline: Pipeline, table: str, readers: Sequence[str] = ()) -> Non
     staged = replace(pipeline, config=replace(pipeline.config, layout=area))
     flow = staged.flow(table)
     if not staged.begin(flow, trigger(AVAILABLE_NOW), is_new=True):
-        raise UsageError(
-            f"{table} cannot be rebuilt yet: nothing has landed that tells its schema."
-        )
+        raise UsageError(f"{table} cannot be rebuilt yet: {flow.waiting_reason()}.")
     Watch(pipeline.say).await_all([flow.ran])
     row = row_of(staged.config, staged.runs, flow, flow.settle(-1), is_new=True)
     row |= {"run_id": pipeline.run_id, "command": f"refresh {table}", "state": REFRESHED}

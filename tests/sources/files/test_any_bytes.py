@@ -1,5 +1,5 @@
 """Whatever bytes land: a file is put aside where it is none to read, or left for its name; else
-each line is a row."""
+each line is a row, or each object on it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from medallion.inspection.audit import audit
 from medallion.ops import ledger
 from medallion.ops.ledger import ARCHIVED, INGESTED, PENDING, REJECTED
-from medallion.sources.files.codecs import REFUSED_CODECS
-from tests.support.any_lines import ANY_LINES, DEEP, NEARLY, ODD, padded
+from medallion.sources.files.reject import REFUSED_ARCHIVES, REFUSED_CODECS
+from tests.support.any_lines import ANY_LINES, DEEP, NEARLY, ODD, SEVERAL, objects_in, padded
 from tests.support.lakehouse import Lakehouse
 
 FILES = 40 * settings().max_examples
@@ -31,6 +31,7 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 NO_TEXT = (
     *(b"\x89PNG", b"%PDF-", b"PK\x03\x04", b"\xff\xd8\xff", b"\x7fELF"),
     *(b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"Obj\x01", b"\xff\xfe", b"\xfe\xff"),
+    *(b"\xfd7zXZ\0", b"7z\xbc\xaf\x27\x1c", b"Rar!\x1a\x07", b"\x1f\x9d", b"\x04\x22\x4d\x18"),
 )
 MAYBE_TEXT = (b"BZh", b"PAR1", b"ORC")  # by what follows
 PACK: dict[str, Callable[[bytes], bytes]] = {
@@ -44,11 +45,11 @@ KINDS = [
     *[(".json", ""), ("", "")] * 10,
     *[(codec, "") for codec in PACK] * 4,
     *itertools.product(PACK, ("torn", "twice", "not packed", "written on")),
-    *((codec, "") for codec in REFUSED_CODECS),
+    *((ending, "") for ending in (*REFUSED_CODECS, *REFUSED_ARCHIVES, ".tar.gz", ".TAR.BZ2")),
 ]
 
 LINES = st.one_of(
-    *(ANY_LINES, NEARLY, ODD, DEEP),
+    *(ANY_LINES, NEARLY, ODD, DEEP, SEVERAL),
     st.sampled_from([9000, 9000, LIMIT - 1, LIMIT, LIMIT, LIMIT + 1]).map(padded),
 )
 ENDS = st.sampled_from([b"\n", b"\r\n", b"\r", b"\n\n", b"\n \t\n"])
@@ -91,11 +92,14 @@ class AnyFile:
 
     @property
     def rows(self) -> int | None:
-        """Lines that are not blank; None where it is not taken in, -1 where either is right.
+        """Objects, and lines that are none and not blank; None where it is not taken in, -1 where
+        either is right.
 
         A mark of the order of bytes is no part of the first line, unless for its length.
         """
-        if self.ending in REFUSED_CODECS or set(self.name) & set(BAD):
+        if self.ending in {*REFUSED_CODECS, *REFUSED_ARCHIVES, ".tar.gz", ".TAR.BZ2"} or set(
+            self.name
+        ) & set(BAD):
             return None
         if self.ending in PACK and self.harm:
             return self._rows_of_harmed
@@ -106,7 +110,7 @@ class AnyFile:
         if any(len(line) > LIMIT for line in lines_of(self.text)):
             return None
         lines = lines_of(self.text.removeprefix(BYTE_ORDER_MARK))
-        return sum(bool(line.strip(BLANK)) for line in lines)
+        return sum(objects_in(line) for line in lines if line.strip(BLANK))
 
     @property
     def _rows_of_harmed(self) -> int | None:

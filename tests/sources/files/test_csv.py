@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import json
 from collections.abc import Iterable
 from datetime import date
@@ -12,6 +14,7 @@ import duckdb
 import pytest
 from pyspark.sql import SparkSession
 
+from medallion.config.model import CsvOptions
 from medallion.ops.ledger import INGESTED, REJECTED
 from medallion.sources.files import reader
 from tests.support.byte_files import SCHEMA, found, land, recounted
@@ -42,6 +45,15 @@ BLANK_FIRST = {
     "blank_in_between.csv": b"\n\nIndex,Device\r\n7,g\r\n",
 }
 PATTERNS = ["sales [2024-05].csv", "{a,b}.csv", "a*.csv", "a?.csv", "a\\b.csv", "plain.csv"]
+TRAILING = {
+    "rows.csv": b'Index,Device\n1,a,\n,,\n3,"c,",\n',
+    "rows_crlf.csv.gz": gzip.compress(b"Index,Device\r\n1,a,\r\n\r\n2,,\r\n"),
+    "rows_mixed.csv": b"Index,Device\n1,a,\r\n2,b,\n",
+    "both.csv": b"Index,Device,\n1,a,\n2,b,\n",
+    "only_some.csv": b"Index,Device\n1,a,\n2,b\n3,c,x\n",
+    "latin.csv": b"Index,Device\n1,caf\xe9,\n2,b,\n",
+    "quoted_blank.csv": b'Index,Device\n1,a,"x"\n2,b,\n',
+}
 MORE = {
     "twice.csv": b'Index,Index,"a ""b"""\n1,2,c\n',
     "text.csv.zst": b"Device,Index\nc,4\n",
@@ -63,7 +75,7 @@ def taken(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake
     """After one run over all files of one schema, and another over one file alone."""
     home = Lakehouse(spark, tmp_path_factory.mktemp("csv") / "lakehouse")
     only(home, format="csv", schema=SCHEMA, schema_evolution="rescue")
-    land(home, {**CSV, **WITHOUT_A_VALUE, **BLANK_FIRST, **MORE, "wide.csv": wide(120)})
+    land(home, {**CSV, **WITHOUT_A_VALUE, **BLANK_FIRST, **TRAILING, **MORE, "wide.csv": wide(120)})
     land(home, {name: f"Device,Index\n{i},{i}\n".encode() for i, name in enumerate(PATTERNS)})
     good = home.config.layout.landing("activity") / "a.csv.zst"
     text = '"De\nvice",Index\nb,2\nä,3'
@@ -126,6 +138,23 @@ def test_blank_lines_before_the_header(taken: Lakehouse) -> None:
     }
     ((text,),) = found(taken, "_rescued_data")["bom_quoted.csv"]
     assert json.loads(text) == {"Ind\nex": "5"}
+
+
+def test_rows_that_end_with_a_comma(taken: Lakehouse) -> None:
+    """The field behind the last comma is none, where each row of a file has it and it is empty."""
+    assert rows_of(taken, TRAILING, "Index", "Device", "_corrupt_record", "_rescued_data") == {
+        "rows.csv": [(1, "a", None, None), (3, "c,", None, None), (None, None, None, None)],
+        "rows_crlf.csv.gz": [(1, "a", None, None), (2, None, None, None)],
+        "rows_mixed.csv": [(1, "a", None, None), (2, "b", None, None)],
+        "both.csv": [(1, "a", None, None), (2, "b", None, None)],
+        "only_some.csv": [
+            (2, "b", None, None),
+            (None, None, "1,a,", None),
+            (None, None, "3,c,x", None),
+        ],
+        "latin.csv": [(2, "b", None, None), (None, None, "1,caf\xe9,", None)],
+        "quoted_blank.csv": [(None, None, '1,a,"x"', None), (None, None, "2,b,", None)],
+    }
 
 
 def test_two_columns_of_one_name(taken: Lakehouse) -> None:
@@ -260,3 +289,40 @@ def test_bare_digits_are_no_time(lakehouse: Lakehouse) -> None:
         {"at": "2018", "day": "17"},
         {"at": "1519984953", "day": "5"},
     ]
+
+
+WITHOUT_HEADER = {
+    "plain.csv": b'1;phone\n2;"two;\nlines"\n\n3;\n',
+    "bom.csv": b"\xef\xbb\xbf4;\xc3\xa4\r\n5;b\r\n",
+    "bom_quoted.csv": b'\xef\xbb\xbf"6";b\n',
+    "blank_first.csv.gz": gzip.compress(b"\r\n7;c\r\n\r\n8;d\r\n"),
+    "fields.csv": b'9;d;x\n10\n11;"e;e"\n',
+    "trailing.csv": b"12;f;\n13;;\n",
+    "returns.csv": b"14;g\r15;h\r",
+    "latin.csv": b'16;caf\xe9\n17;"i"""\n',
+    "empty.csv": b"",
+}
+
+
+def test_files_without_a_header(lakehouse: Lakehouse) -> None:
+    """Their columns are those of the schema, and a reader of Python's own finds the same rows."""
+    options = CsvOptions(header=False, delimiter=";")
+    home = only(lakehouse, format="csv", schema=SCHEMA, schema_evolution="rescue", options=options)
+    land(home, WITHOUT_HEADER)
+    home.fill("bronze")
+    assert recounted(home) == []
+    rows = found(home, "Index", "Device", "_corrupt_record", "_rescued_data")
+    corrupt = {"fields.csv": {"9;d;x", "10"}, "latin.csv": {"16;caf\xe9"}}
+    for name, data in WITHOUT_HEADER.items():
+        text = (gzip.decompress(data) if name.endswith(".gz") else data).decode("latin-1")
+        lines = csv.reader(
+            io.StringIO(text.removeprefix("\xef\xbb\xbf"), newline=""), delimiter=";"
+        )
+        expected = [
+            (int(row[0]), row[1].encode("latin-1").decode() or None, None, None)
+            for row in lines
+            if row and not corrupt.get(name, set()) & {";".join(row)}
+        ]
+        good = [row for row in rows.get(name, []) if row[2] is None]
+        assert sorted(good) == sorted(expected), name
+        assert {row[2] for row in rows.get(name, []) if row[2]} == corrupt.get(name, set())

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
 
+from medallion.config.loader import load
+from medallion.lakehouse.layout import Layout
+from medallion.sources.files import reader
 from medallion.sources.files.line_counts import rows_of
+from tests.support import PROJECT
+from tests.support.any_lines import objects, objects_in
 from tests.support.home import a_source
 from tests.support.typed_files import INDEX, MAKE
 
@@ -44,6 +54,58 @@ LINES: dict[str, tuple[bytes, int]] = {
     "a NUL": (b"\x00\n", 1),
     "anything at all": (b"{broken\n[]\nnull\n", 3),
 }
+
+
+OBJECTS: dict[str, tuple[str, int]] = {
+    "nothing between": ('{"a":1}{"b":2}{}', 3),
+    "a blank between": ('{"a":1} {"b":2}', 2),
+    "more than a blank between": ('{"a":1}  {"b":2}', 1),
+    "a blank before": (' {"a":1}{"b":2} ', 2),
+    "braces in a string": (r'{"a":"}{\"}{"}{"b":"} {"}', 2),
+    "nested": ('{"a":{"b":[{},{}]}}{"a":[]}', 2),
+    "a comma between": ('{"a":1},{"b":2}', 1),
+    "one that is cut": ('{"a":1}{"b":2}{"c":', 3),
+    "one without its end, and more": ('{"a":1}{"b":{"c":2}{"d":3}{"e":4}', 2),
+    "within an array": ('[{"a":1}{"b":2}{"c":3}]', 1),
+    "within an object": ('{"a":{"b":1}{"c":2}{"d":3}}', 1),
+    "a quote that is never closed": ('{"a":1}{"b":"2}{"c":3}', 2),
+    "what is no object": ('{"a":1}{"b":2} 3{"c":3}{"d":4}', 2),
+    "as deep as they are split": ('{"a":' + "[" * 99 + "]" * 99 + "}{}", 2),
+    "deeper by one": ('{"a":' + "[" * 100 + "]" * 100 + "}{}", 1),
+    "many": ('{"a":{"b":"}{"}}' * 50_000, 50_000),
+    "a long one": ('{"a":"' + "x" * 5_000_000 + '"}{"b":[' + '"{",' * 500_000 + "1]}{}", 3),
+}
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_objects_on_a_line(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    """Spark splits a line where Python does, and loses no character."""
+    text, rows = OBJECTS[name]
+    (tmp_path / "a.json").write_text(f"{text}\n\n{{}}\n", encoding="utf-8")
+    assert rows_of(tmp_path / "a.json", a_source()) == rows + 1
+    assert objects_in(text.encode()) == rows
+    config = replace(load({}, PROJECT), layout=Layout(tmp_path))
+    found = reader.rows(spark, config, a_source(), ["a.json"], {}).select("value").collect()
+    assert [row.value for row in found][-1] == "{}"
+    assert len(found) == rows + 1
+    assert "".join(row.value for row in found[:-1]) == text
+
+
+@settings(max_examples=200)
+@given(
+    some=st.lists(objects(), min_size=1, max_size=4),
+    blank=st.sampled_from([b"", b" "]),
+    cut=st.integers(0, 9),
+)
+def test_objects_that_pythons_parser_finds(some: list[bytes], blank: bytes, cut: int) -> None:
+    """An independent parser of JSON finds as many in valid ones; a cut-off rest is a row."""
+    line, found, at = blank.join(some).decode(), 0, 0
+    while at < len(line):
+        at = json.JSONDecoder().raw_decode(line, at)[1] + len(blank)
+        found += 1
+    assert found == len(some) == objects_in(line.encode())
+    short = some[-1].decode()[: -1 - cut].encode() or b"{"
+    assert objects_in(blank.join([*some[:-1], short])) == len(some)
 
 
 @pytest.mark.parametrize("kind", ["json", "text"])
@@ -113,7 +175,9 @@ DOCUMENTS: dict[str, tuple[bytes, int]] = {
     "something else": (b"null", 1),
     "broken": (b'[{"a": 1}, {"a":', 1),
     "no JSON, though Python reads it": (b'[{"a": NaN}, {"a": -Infinity}]', 1),
-    "two documents": (b'{"a": 1}\n{"a": 2}\n', 1),
+    "two documents": (b'{"a": 1}\n{"a": 2}\n', 2),
+    "documents without anything between": (b'{"a": "}{"}{\n"a": [{}]}\t\r\n {"a": 3', 3),
+    "documents that are not UTF-8": (b'{"a": 1}\n{"a": "\xff"}\n', 1),
     "a BOM": (BOM + b"[1, 2, 3]", 3),
     "nothing but a BOM": (BOM, 0),
     "a BOM and a line end": (BOM + b"\n", 0),

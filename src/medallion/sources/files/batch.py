@@ -99,7 +99,7 @@ class FileBatch:
         def why_unfit(path: Path) -> str | None:
             # In this order: CSV is looked at row by row, and none is longer than may be held.
             why = reject.why_not_text(path) or lengths.why_unfit(path, source)
-            return why or (csv_dialect.why_unfit(path) if is_csv else None)
+            return why or (csv_dialect.why_unfit(path, source) if is_csv else None)
 
         return self.files.put_aside(entries, why_unfit)
 

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 CODECS = (".gz", ".bz2", ".deflate", ".zst")
-# Spark would unpack these as well; where one is torn or of another kind, it finds no rows and says
-# nothing.
-REFUSED_CODECS = (".lz4", ".snappy")
 # What a packed byte may be at most. (Source: zlib's technical details; of the others none is told.)
 MOST_UNPACKED = {".gz": 1032, ".deflate": 1032}
 _TORN = "its data ends too soon"

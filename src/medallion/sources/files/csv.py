@@ -37,11 +37,13 @@ def read(
     A row of more or fewer fields than the header has is in `_no_json` as it stands, even if it
     looks like an object. One that is not UTF-8 is there as Latin-1, with the quotes that it needs.
     """
-    names = [f"_{i}" for i in range(len(dialect.header))]  # a header may have a name twice
+    # A header may have a name twice.
+    names = [f"_{i}" for i in range(len(dialect.header) + dialect.ends_with_delimiter)]
     declared = ", ".join(f"{name} string" for name in (*names, _BROKEN))
     found = (
         spark.read.schema(declared)
-        .option("header", "true")
+        .option("header", str(dialect.has_header).lower())
+        .option("sep", dialect.delimiter)
         .option("multiLine", "true")
         .option("escape", '"')
         # By itself Spark takes NUL for this, and leaves out each NUL that stands in quotes.
@@ -96,7 +98,8 @@ def _value(names: list[str], dialect: Dialect, schema: Mapping[str, str]) -> Col
             F.lit(f"{json.dumps(title or name, ensure_ascii=False)}:"),
             _json(name, schema.get(title, "string")),
         )
-        for name, title in zip(names, as_columns(dialect.header, schema), strict=True)
+        # The names are fewer if each row ends with a delimiter: the empty field is left out.
+        for name, title in zip(names, as_columns(dialect.header, schema), strict=False)
     ]
     return F.concat(F.lit("{"), F.concat_ws(",", *members), F.lit("}"))  # which leaves out nulls
 
@@ -110,7 +113,8 @@ def _unfit(names: list[str], dialect: Dialect) -> Column:
     is_valid = F.forall(
         F.array(*names), lambda text: F.coalesce(F.is_valid_utf8(text), F.lit(True))
     )
-    again = F.to_csv(F.struct(*(_latin_1(F.col(n)).alias(n) for n in names)), AS_IT_IS)
+    latin_1 = F.struct(*(_latin_1(F.col(n)).alias(n) for n in names))
+    again = F.to_csv(latin_1, {**AS_IT_IS, "sep": dialect.delimiter})
     return F.when(F.is_valid_utf8(broken), broken).otherwise(
         F.coalesce(as_read, F.when(~is_valid, again))
     )

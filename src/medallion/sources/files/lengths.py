@@ -52,7 +52,8 @@ def _what_is_too_long(path: Path, source: SourceConfig) -> str | None:
         with opened(path) as file:
             return "the document" if len(file.read(limit + 1)) > limit else None
     # A row of CSV has several lines where one of its fields is in quotes.
-    number = _first_long(path, limit, source.format == "csv" and _has_quotes(path))
+    has_rows = source.format == "csv" and _has_quotes(path)
+    number = _first_long(path, limit, source.options.delimiter if has_rows else None)
     return f"line {number:,}" if number else None
 
 
@@ -61,8 +62,12 @@ def _has_quotes(path: Path) -> bool:
         return any(b'"' in chunk for chunk in iter(lambda: file.read(_CHUNK), b""))
 
 
-def _first_long(path: Path, limit: int, has_rows: bool) -> int | None:
-    """The number of the line in which the first line, or row of CSV, begins that is too long."""
+def _first_long(path: Path, limit: int, delimiter: str | None) -> int | None:
+    """Return the number of the line in which the first line begins that is too long.
+
+    Args:
+        delimiter: for rows of CSV in place of lines.
+    """
     begins, read, length, is_long = 1, 0, 0, False
 
     def lines(text: IO[str]) -> Iterator[str]:
@@ -73,7 +78,8 @@ def _first_long(path: Path, limit: int, has_rows: bool) -> int | None:
             yield line
 
     with io.TextIOWrapper(opened(path), "latin-1", newline="") as text:
-        for _ in csv.reader(lines(text)) if has_rows else lines(text):
+        rows = csv.reader(lines(text), delimiter=delimiter) if delimiter else lines(text)
+        for _ in rows:
             if is_long:
                 return begins
             begins, length = read + 1, 0

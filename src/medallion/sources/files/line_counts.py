@@ -12,6 +12,7 @@ from pathlib import Path
 
 from medallion.config.model import TYPED, SourceConfig
 from medallion.lakehouse.text import refuse_constant
+from medallion.parsing.json_text import MAX_SPLIT_LEVELS
 from medallion.sources.files import typed
 from medallion.sources.files.codecs import opened
 
@@ -20,7 +21,8 @@ _BLANK = " \t\r\n\v\f"
 _BOM = "\ufeff".encode().decode("latin-1")
 csv.field_size_limit(sys.maxsize)
 _MOST_LEVELS = 999  # Spark's parser goes into no more of them
-_SIGNS = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[{\]}]')
+_SIGNS = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[{\]}"]', re.DOTALL)
+_NEXT_IN_LINE, _NEXT_IN_DOCUMENT = re.compile(r" ?\{"), re.compile(r"[ \t\r\n]*\{")
 
 
 def rows_of(path: Path, source: SourceConfig) -> int:
@@ -32,16 +34,26 @@ def rows_of(path: Path, source: SourceConfig) -> int:
     if source.format in TYPED:
         return typed.count(path, source.format)
     if source.format == "csv" and not source.multi_line:
-        return _csv_rows(path)
+        return _csv_rows(path, source)
     # Latin-1 gives a text for any bytes, and only \n, \r\n and \r end a line, as they do for Spark.
     with io.TextIOWrapper(opened(path), "latin-1") as lines:
         if source.multi_line:
             return _items(lines.read())
-        return sum(1 for line in _without_bom(lines) if line.strip(_BLANK))
+        rows = (line for line in _without_bom(lines) if line.strip(_BLANK))
+        return sum(
+            _objects(line, _NEXT_IN_LINE)
+            if source.format == "json" and ("}{" in line or "} {" in line)
+            else 1
+            for line in rows
+        )
 
 
-def _csv_rows(path: Path) -> int:
-    """Rows after the header. They end with \r if that does, else with \n, \r\n or \r\r\n."""
+def _csv_rows(path: Path, source: SourceConfig) -> int:
+    """Return the number of rows without the header.
+
+    They end with \\r if the first one does, else with \\n, \\r\\n or \\r\\r\\n.
+    """
+    options = source.options
     with io.TextIOWrapper(opened(path), "latin-1", newline="") as lines:
         last = [""]
 
@@ -49,12 +61,13 @@ def _csv_rows(path: Path) -> int:
             last[0] = line
             return line
 
-        found = any(csv.reader(map(read, _without_bom(lines))))  # up to the first row
+        # Up to the first row.
+        found = any(csv.reader(map(read, _without_bom(lines)), delimiter=options.delimiter))
         is_cr = found and last[0].endswith("\r") and lines.readline() != "\r\n"
         end = "\r" if is_cr else "\n"
     with io.TextIOWrapper(opened(path), "latin-1", newline=end) as lines:
-        rows = (row for row in csv.reader(_one_end(_without_bom(lines), end)) if row)
-        return max(sum(1 for _ in rows) - 1, 0)
+        read_rows = csv.reader(_one_end(_without_bom(lines), end), delimiter=options.delimiter)
+        return max(sum(1 for row in read_rows if row) - (options.header is not False), 0)
 
 
 def _one_end(lines: Iterator[str], end: str) -> Iterator[str]:
@@ -72,12 +85,47 @@ def _without_bom(lines: Iterable[str]) -> Iterator[str]:
         yield line.removeprefix(_BOM) if number == 0 else line
 
 
+def _objects(text: str, is_next: re.Pattern[str]) -> int:
+    """Return how many rows a text has: its objects, of which a broken one takes all the rest.
+
+    Args:
+        text: a line or document, decoded as Latin-1.
+        is_next: what has to follow an object for the next one to be a row of its own.
+    """
+    rows, at = 1, 0
+    while (start := is_next.match(text, at)) and (end := _end_of_object(text, start.end() - 1)):
+        if not is_next.match(text, end):
+            break
+        rows, at = rows + 1, end
+    return rows if rows == 1 or _is_utf8(text) else 1
+
+
+def _end_of_object(text: str, at: int) -> int | None:
+    """Return where the object that starts here ends; None if its brackets or quotes do not match"""
+    level = 0
+    for sign in _SIGNS.finditer(text, at):
+        level += {"[": 1, "{": 1, "]": -1, "}": -1}.get(sign[0], 0)
+        if sign[0] == '"' or level > MAX_SPLIT_LEVELS:
+            return None
+        if level == 0:
+            return sign.end() if sign[0] == "}" else None
+    return None
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode("latin-1").decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def _items(text: str) -> int:
     text = text.removeprefix(_BOM)
     if not text.strip(_BLANK):
         return 0
     if _levels(text) > _MOST_LEVELS:
-        return 1  # kept whole, as one line that is not JSON
+        return _objects(text, _NEXT_IN_DOCUMENT)  # an array is kept as one line that is not JSON
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(limit + _MOST_LEVELS)
     try:
@@ -87,7 +135,7 @@ def _items(text: str) -> int:
             decoded, parse_int=str, parse_float=str, parse_constant=refuse_constant
         )
     except ValueError:
-        return 1
+        return _objects(text, _NEXT_IN_DOCUMENT)
     finally:
         sys.setrecursionlimit(limit)
     return len(document) if isinstance(document, list) else 1

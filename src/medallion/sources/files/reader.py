@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from medallion.config.model import TYPED, Config, SourceConfig
 from medallion.lakehouse.columns import SOURCE_FILE, SOURCE_MODIFIED_AT
-from medallion.parsing.json_text import sealed
+from medallion.parsing.json_text import sealed, split_objects
 from medallion.parsing.parse import NO_JSON
 from medallion.sources.files import csv, csv_dialect
 from medallion.sources.files.typed import rows as typed_rows
@@ -22,6 +22,9 @@ from medallion.spark.table_files import escaped
 
 # What Python's bytes.strip takes away: a line of nothing else is blank, and no row.
 _NOT_BLANK = r"[^ \t\r\n\x0B\f]"
+# Two objects on one line; a blank between them at most, as these tests cost little.
+_HAS_OBJECTS = "(contains(value, '}{') or contains(value, '} {')) and is_valid_utf8(value)"
+_OBJECTS = split_objects("value", " ?+")
 # Below the root, and in an address as in the ledger.
 _AS_IT_STANDS = re.compile(r"(?!/)[A-Za-z0-9_./=-]*")
 
@@ -85,8 +88,19 @@ def _lines(read: _Read) -> DataFrame:
     return lines.where(F.col("value").startswith("{") | F.col("value").rlike(_NOT_BLANK))
 
 
+def _json_lines(read: _Read) -> DataFrame:
+    """Return a row for each line, or for each object of a line that has several."""
+    # The array of null is a constant: ordinary lines are not copied into arrays.
+    objects = f"case when {_HAS_OBJECTS} then {_OBJECTS} else array(cast(null as string)) end"
+    lines = _lines(read).select("*", F.explode(F.expr(objects)).alias("_object"))
+    return lines.select(F.coalesce("_object", "value").alias("value"), "_file", "_modified")
+
+
 def _documents(read: _Read) -> DataFrame:
-    """One row an item of an array, or one for a file that is anything else than an array."""
+    """Return a row for each item of an array, or for each object of a file that has several.
+
+    A file that is anything else is one row.
+    """
     # Of lines Spark takes the byte-order mark away, of whole files it does not.
     mark, value = "\ufeff", F.col("value")
     value = F.when(value.startswith(mark), F.substr(value, F.lit(2))).otherwise(value)
@@ -104,12 +118,14 @@ def _documents(read: _Read) -> DataFrame:
         f" else regexp_replace({texts}, concat('\"?', _mark, '([^\"]*)\"?'), '$1') end"
     )
     items = f"transform(from_json(_sealed[0], 'array<string>'), item -> {item})"
+    several = split_objects("value", r"[ \t\r\n]*+")
+    objects = f"case when is_valid_utf8(value) then {several} else array(value) end"
     return (
         whole.withColumn("_mark", F.expr(f"case when {_UNCLEAR} then md5(value) end"))
         .withColumn("_mark_of_text", F.expr("concat('t', _mark)"))
         .withColumn("_marked", F.expr(f"case when _mark is null then value else {_MARKED} end"))
         .withColumn("_sealed", F.expr(sealed("_marked")))
-        .withColumn("_items", F.expr(f"case when {is_array} then {items} else array(value) end"))
+        .withColumn("_items", F.expr(f"case when {is_array} then {items} else {objects} end"))
         .select(F.explode("_items").alias("value"), "_file", "_modified")
     )
 
@@ -154,7 +170,7 @@ def _csv(read: _Read) -> DataFrame:
     """Files of one dialect are read together: Spark would take the first one's header for all."""
     by_dialect: dict[csv_dialect.Dialect, list[str]] = {}
     for file, path in read.files.items():
-        if dialect := csv_dialect.dialect_of(Path(file)):
+        if dialect := csv_dialect.dialect_of(Path(file), read.source):
             by_dialect.setdefault(dialect, []).append(path)
     parts = [
         csv.read(read.spark, dialect, some, read.schema) for dialect, some in by_dialect.items()
@@ -169,7 +185,7 @@ def _typed(read: _Read) -> DataFrame:
 
 
 READERS: dict[str, Callable[[_Read], DataFrame]] = {
-    "json": _lines,
+    "json": _json_lines,
     "csv": _csv,
     "text": _text,
     **dict.fromkeys(TYPED, _typed),

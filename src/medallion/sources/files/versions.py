@@ -28,6 +28,7 @@ from medallion.ops.ledger import (
     Ledger,
 )
 from medallion.ops.reasons import Reason, ReasonCode
+from medallion.sources.files import csv_header
 from medallion.sources.files.listing import Listing, without_number
 from medallion.sources.files.requests import Request
 
@@ -85,6 +86,7 @@ class Versions:
         """
         self._layout, self._source, self._ledger = layout, source, ledger
         self._now, self._asked, self._lost = now, asked, lost
+        self._names: set[str] | None = None  # that headers of CSV may have
 
     def judged(self, listing: Listing) -> list[Entry]:
         """The new rows of what is listed."""
@@ -126,7 +128,7 @@ class Versions:
         known, reason = self._ledger.newest(file.path), None
         if known is not None and known.file == file and not self._is_open(known):
             return None
-        why_not_yet = self._is_being_written(file) or self._is_closed(file)
+        why_not_yet = self._is_being_written(file) or self._is_closed(file) or self._header(file)
         seen = self._seen(file, why_not_yet)
         # Not only the newest version counts: the one before may be a refused namesake, too.
         if taken := self._ledger.before(seen):
@@ -218,6 +220,15 @@ class Versions:
         except OSError as error:
             return Reason(ReasonCode.INACCESSIBLE, f"cannot be opened: {reason_of(error)}")
         return None
+
+    def _header(self, file: File) -> Reason | None:
+        """Return why a CSV file waits for another header or other options of its source."""
+        if self._source.format != "csv":
+            return None
+        if self._names is None:
+            self._names = csv_header.known_names(self._layout, self._source)
+        text = csv_header.waiting_reason(self._layout.root / file.path, self._source, self._names)
+        return Reason(ReasonCode.CSV_HEADER, text) if text else None
 
 
 def _put_away_before(path: str) -> Reason:
