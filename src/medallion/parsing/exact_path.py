@@ -19,14 +19,15 @@ from medallion.parsing.nested import (
     nested_astray,
 )
 from medallion.parsing.steps import parsed, struct_of, with_steps
-from medallion.parsing.times import PLAIN_TIME, TIMES, times_of
+from medallion.parsing.times import MICROSECONDS, PLAIN_TIME, TIMES, is_no_time, times_of
 
 
-def exact_path(schema: Mapping[str, str]) -> str:
+def exact_path(schema: Mapping[str, str], digits: int = MICROSECONDS) -> str:
     """SQL: what bronze keeps of a line.
 
     Args:
         schema: columns with their Spark types.
+        digits: how many a fraction of a second may have in a column that is not nested.
 
     Returns:
         An expression over `value`, the line, and what the fast path found in it: `_parsed` and
@@ -53,7 +54,7 @@ def exact_path(schema: Mapping[str, str]) -> str:
         "_variant": f"case when {CORRUPT} is null then try_parse_json(value) end",
         "_members": "cast(_variant as map<string, variant>)",
         "_times": f"case when {unclear} then {parsed(times)} end",
-        "_astray": _astray(typed, schema),
+        "_astray": _astray(typed, schema, digits),
         "_taken": _taken(typed, schema),
         "_fields": _fields(schema),
         "_kept": _kept(schema),
@@ -119,7 +120,7 @@ def _taken(typed: Mapping[str, str], schema: Mapping[str, str]) -> str:
     return f"array_except(array_compact(array({', '.join(found)})), _astray)"
 
 
-def _astray(typed: Mapping[str, str], schema: Mapping[str, str]) -> str:
+def _astray(typed: Mapping[str, str], schema: Mapping[str, str], digits: int) -> str:
     """SQL: the columns that hold another value than the line; it is rescued instead."""
     found = []
     for name, kind in schema.items():
@@ -132,6 +133,8 @@ def _astray(typed: Mapping[str, str], schema: Mapping[str, str]) -> str:
             half = f"_variant is null and contains({typed[name]}, '?') and _has_halves"
             how = f"{half} or {is_rounded(exact, typed[name])}"
         elif kind in TIMES:  # of the plainest form it cannot be
+            if kind == "timestamp":
+                how = is_no_time(f"_parsed.`{name}`", typed[name], digits)
             how = f"`{PLAIN_TIME}{name}` is null and {how}"
         if how:
             found.append(f"case when {how} then '{name}' end")

@@ -18,6 +18,7 @@ from medallion.lakehouse.columns import RESCUED, bronze_columns, quoted
 from medallion.lakehouse.text import counted
 from medallion.parsing.layout import LineLayout
 from medallion.parsing.parse import parse
+from medallion.parsing.times import full_times_column
 from medallion.schema import registry
 from medallion.schema.declared import declared
 from medallion.schema.inference import ddl, infer
@@ -68,6 +69,7 @@ class Schema:
         lines = sample(rows, "value")
         found = {**infer(lines), **self._hints}
         columns = {**self._hints, **acceptable(found, self._hints, self._source.origin)}
+        columns |= full_times_column(lines, columns)
         if columns:  # files without a single field say nothing: the next ones may
             self._add(columns, f"inferred from {counted(len(lines), 'row')} of {of}")
 
@@ -87,7 +89,9 @@ class Schema:
         """In the mode addNewColumns, make columns of the fields that a batch had to rescue."""
         if self._source.schema_evolution != "addNewColumns":
             return []
-        new = acceptable(infer(sample(rows, RESCUED)), self.columns, self._source.origin)
+        rescued = sample(rows, RESCUED)
+        new = acceptable(infer(rescued), self.columns, self._source.origin)
+        new |= full_times_column(rescued, {**self.columns, **new})
         if new:
             self._add(new, f"new fields in batch {batch}")
         return list(new)

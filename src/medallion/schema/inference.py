@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 
 from medallion.config.values import folded
 from medallion.lakehouse.text import refuse_constant
-from medallion.parsing.times import is_time
+from medallion.parsing.times import MICROSECONDS, NANOSECONDS, is_time
 from medallion.schema.names import MOST_COLUMNS, is_plain
 
 # Each level is looked at by expressions of its own, in every batch (see parsing.nested).
@@ -75,7 +75,8 @@ class _Seen:
         elif isinstance(value, bool):
             self.kinds.add(T.BooleanType)
         elif isinstance(value, str):
-            is_dated = _DATED.match(value) and is_time(value)
+            digits = NANOSECONDS if level == 1 else MICROSECONDS  # `_full_times` has no others
+            is_dated = _DATED.match(value) and is_time(value, digits)
             self.kinds.add(T.TimestampType if is_dated else T.StringType)
         else:
             self.kinds.add(T.NumericType)
