@@ -12,7 +12,7 @@ from medallion.parsing.exact_path import exact_path
 from medallion.parsing.fast_path import fast_path
 from medallion.parsing.layout import LineLayout
 from medallion.parsing.plain_path import plain_path
-from medallion.parsing.times import PLAIN_TIME
+from medallion.parsing.times import MICROSECONDS, NANOSECONDS, PLAIN_TIME
 
 FLAT = {"id": "string", "n": "long", "x": "double", "ts": "timestamp", "day": "date"}
 FLAT["yes"] = "boolean"
@@ -76,20 +76,30 @@ Schema = dict[str, str]
 
 
 def on_all_paths(
-    spark: SparkSession, lines: list[str], schema: Schema, layout: LineLayout | None = None
+    spark: SparkSession,
+    lines: list[str],
+    schema: Schema,
+    layout: LineLayout | None = None,
+    digits: int = MICROSECONDS,
 ) -> DataFrame:
     """What the fast path adds to lines, and `plain` and `exact`, what the others make of them."""
     frame = spark.createDataFrame([(line,) for line in lines], "value string")
-    rows = fast_path(frame, schema, layout or LineLayout.of((), schema))
-    paths = {"plain": plain_path(schema), "exact": exact_path(schema)}
+    rows = fast_path(frame, schema, layout or LineLayout.of((), schema), digits)
+    paths = {"plain": plain_path(schema), "exact": exact_path(schema, digits)}
     return rows.withColumns({name: F.expr(path) for name, path in paths.items()})
 
 
-@pytest.mark.parametrize("schema", [FLAT, NESTED, {}], ids=["flat", "nested", "no columns"])
-def test_what_is_said_is_the_same_on_the_exact_path(spark: SparkSession, schema: Schema) -> None:
+@pytest.mark.parametrize(
+    ("schema", "digits"),
+    [(FLAT, NANOSECONDS), (NESTED, MICROSECONDS), ({}, MICROSECONDS)],
+    ids=["flat", "nested", "no columns"],
+)
+def test_what_is_said_is_the_same_on_the_exact_path(
+    spark: SparkSession, schema: Schema, digits: int
+) -> None:
     lines = [s.format(name, value) for s in SHAPES for name in NESTED for value in VALUES]
     lines += ["", "null", "[]", "]", "],[", "{", "}", '"']
-    rows = on_all_paths(spark, lines, schema).cache()
+    rows = on_all_paths(spark, lines, schema, digits=digits).cache()
     same = " and ".join(["true", *(f"exact.`{name}` <=> {VALUE[name]}" for name in schema)])
     nothing_else = "exact._corrupt_record is null and exact._rescued_data is null"
     wrong = rows.where(f"_is_same and not ({same} and {nothing_else})")
@@ -152,6 +162,16 @@ def test_lines_like_those_of_a_layout_take_the_fast_path(
         assert columns.items() <= json.loads(row.value).items()
         more = {k: v for k, v in json.loads(row.value).items() if k not in FLAT}
         assert json.loads(row._more or "{}") == more == json.loads(row.exact._rescued_data or "{}")
+
+
+def test_a_time_with_nanoseconds_takes_the_fast_path(spark: SparkSession) -> None:
+    """As Docker and .NET write them."""
+    schema = {"log": "string", "stream": "string", "time": "timestamp"}
+    line = r'{{"log": "GET /x/{0} 200\n", "stream": "stdout", "time": "2026-05-01T10:00:00.{0}Z"}}'
+    lines = [line.format(digits) for digits in ("347712782", "2234302", "161973")]
+    layout = LineLayout.of(lines, {**schema, "_full_times": "string"})
+    rows = on_all_paths(spark, lines, schema, layout, NANOSECONDS)
+    assert [row._is_same for row in rows.collect()] == [True] * 3
 
 
 def test_no_columns_are_said_by_no_fields(spark: SparkSession) -> None:

@@ -6,7 +6,10 @@ By RFC 3339, ISO 8601 and arithmetic: each time is given as microseconds since 1
 from __future__ import annotations
 
 import json
+import random
 from calendar import timegm
+from collections.abc import Mapping
+from decimal import ROUND_FLOOR, Decimal
 from typing import Any
 
 import pytest
@@ -14,7 +17,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from medallion.parsing.parse import parse
-from medallion.parsing.times import is_time
+from medallion.parsing.times import (
+    NANOSECONDS,
+    full_times_column,
+    is_time,
+    lacks_full_times,
+    needs_full_times,
+)
 
 NOON = timegm((2018, 3, 2, 10, 2, 33)) * 1_000_000
 MIDNIGHT = NOON - (10 * 3600 + 2 * 60 + 33) * 1_000_000
@@ -97,15 +106,17 @@ CASES: list[tuple[str, int | None]] = [
 # By the fast path; by the exact path, for the line has a field that is not known; nested.
 SHAPES = ['{{"ts":{}}}', '{{"ts":{}, "new":0}}', '{{"at":{{"since":[{}]}}}}']
 KINDS = {"ts": "timestamp", "at": "struct<since:array<timestamp>>", "day": "date"}
-Found = dict[str, tuple[int | None, dict[str, Any]]]
+Found = dict[str, tuple[Any, dict[str, Any]]]
 
 
-def read(spark: SparkSession, lines: list[str], value: str) -> Found:
+def read(
+    spark: SparkSession, lines: list[str], value: str, kinds: Mapping[str, str] = KINDS
+) -> Found:
     """Of each line the value of an expression, and what was rescued."""
     frame = spark.createDataFrame(
         [(line, line) for line in lines], "value string, _source_file string"
     )
-    found = parse(frame.withColumn("_source_modified_at", F.current_timestamp()), KINDS)
+    found = parse(frame.withColumn("_source_modified_at", F.current_timestamp()), kinds)
     rows = found.selectExpr("_source_file", value, "_rescued_data", "_corrupt_record").collect()
     assert [line for line, *_, corrupt in rows if corrupt is not None] == []
     return {line: (said, json.loads(kept or "{}")) for line, said, kept, _ in rows}
@@ -150,3 +161,86 @@ def test_what_is_inferred_as_a_time_is_one() -> None:
     out_of_range = {"0001-01-01T00:59:59+01:00", "9999-12-31T23:00:00-01:00"}
     wrong_offset = {text for text in NO_TEXTS if text[19:] in ("+19:00", "+18:01", "+01:60")}
     assert {text for text in NO_TEXTS if is_time(text)} == out_of_range | wrong_offset
+
+
+FULL = {**KINDS, "_full_times": "string"}
+
+
+def some_times(count: int = 600) -> dict[str, tuple[int, str]]:
+    """Times with 0 to 9 digits of a second, each with its microseconds since 1970, rounded down,
+    and the digits that those lack."""
+    chance, found = random.Random(7), {}
+    for _ in range(count):
+        day = (chance.choice([3, 1582, 1899, 1969, 1970, 2026, 9998]), chance.randint(1, 12))
+        clock = (chance.randint(1, 28), chance.randrange(24), chance.randrange(60))
+        second, fraction = chance.randrange(60), chance.choice(["", "0", "9", "0000001", "9999999"])
+        digits = fraction or "".join(chance.choices("0123456789", k=chance.randint(0, 9)))
+        sign, hours, minutes = chance.choice("+-"), chance.randrange(15), chance.choice([0, 30])
+        zone = chance.choice(["", "Z", f"{sign}{hours:02}:{minutes:02}"])
+        text = f"{day[0]:04}-{day[1]:02}-{clock[0]:02}{chance.choice('T ')}"
+        text += f"{clock[1]:02}:{clock[2]:02}:{second:02}"
+        text += (f".{digits}" if digits else "") + zone
+        # The calendar repeats every 400 years of 146,097 days.
+        cycles = (day[0] - 2000) // 400
+        seconds = Decimal(timegm((day[0] - 400 * cycles, day[1], *clock, second)))
+        seconds += cycles * 146_097 * 86_400
+        if zone not in ("", "Z"):
+            seconds -= int(f"{sign}1") * (hours * 3600 + minutes * 60)
+        micros = (seconds + Decimal(f"0.{digits or 0}")) * 1_000_000
+        found[text] = int(micros.to_integral_value(ROUND_FLOOR)), digits[6:].rstrip("0")
+    return found
+
+
+def test_times_with_nanoseconds_are_truncated_to_the_microsecond(spark: SparkSession) -> None:
+    """On every path, also before 1970; what is truncated is in `_full_times` and not rescued."""
+    times = some_times()
+    shapes = {shape: [shape.format(json.dumps(text)) for text in times] for shape in SHAPES}
+    lines = [line for some in shapes.values() for line in some]
+    found = read(spark, lines, "unix_micros(coalesce(ts, at.since[0]))", FULL)
+    full = read(spark, lines, "_full_times", FULL)
+    for shape, some in shapes.items():
+        for line, (text, (micros, beyond)) in zip(some, times.items(), strict=True):
+            said, kept = found[line]
+            if "at" in shape and beyond:  # nested ones are rescued
+                assert (said, kept) == (None, json.loads(line)), line
+                continue
+            assert said == micros, line
+            assert json.loads(full[line][0] or "null") == ({"ts": text} if beyond else None), line
+            assert kept == {name: 0 for name in ("new",) if name in line}, line
+    assert {bool(beyond) for _, beyond in times.values()} == {True, False}
+
+
+def test_times_are_rescued_unless_the_schema_has_full_times(spark: SparkSession) -> None:
+    """And what is rescued says whether `_full_times` would hold it."""
+    wrong = ["2026-05-01T10:00:00.1234567891Z", "2026-05-01T25:00:00.1234567Z", "x.1234567"]
+    texts = {**{text: bool(beyond) for text, (_, beyond) in some_times(100).items()}}
+    texts |= dict.fromkeys(wrong, False) | {" 2026-05-01 10:00:00.1234567 ": True}
+    lines = {json.dumps({"ts": text, "day": text, "other": text}): text for text in texts}
+    found = read(spark, list(lines), "ts", KINDS)
+    again = spark.createDataFrame([(json.dumps(kept),) for _, kept in found.values()], ["f"])
+    again = again.withColumnRenamed("f", "_rescued_data")
+    is_lacking = [row[0] for row in again.select(F.expr(lacks_full_times(KINDS))).collect()]
+    for (line, (_, kept)), lacks in zip(found.items(), is_lacking, strict=True):
+        expected = texts[lines[line]]
+        assert ("ts" in kept) == (expected or lines[line] in wrong), line
+        assert needs_full_times(json.dumps(kept), KINDS) == lacks == expected, line
+        assert full_times_column([line], KINDS) == ({"_full_times": "string"} if expected else {})
+        assert full_times_column([line], FULL) == {}
+    assert not needs_full_times("[1]", KINDS)
+    assert not needs_full_times("{", KINDS)
+
+
+def test_a_field_by_the_name_of_full_times_is_rescued(spark: SparkSession) -> None:
+    time = "2026-05-01T10:00:00.1234567Z"
+    lines = [json.dumps({"_full_times": "mine", "ts": text}) for text in (time, time[:26] + "Z")]
+    found = read(spark, lines, "_full_times", FULL)
+    mine = {"_full_times": "mine"}
+    assert found == {lines[0]: (json.dumps({"ts": time}, separators=(",", ":")), mine)} | {
+        lines[1]: (None, mine)
+    }
+
+
+def test_is_time_counts_digits_as_parse_does() -> None:
+    for text, (_, beyond) in some_times(200).items():
+        assert is_time(text, NANOSECONDS), text
+        assert is_time(text) == (not beyond), text

@@ -14,11 +14,12 @@ from medallion.schema.names import MOST_COLUMNS
 
 DATED = ["2018-03-02", "2018-03-02T10:02:33Z", "2018-03-02 10:02:33.5", "2018-03-02T10:02:33+01:00"]
 DATED += ["2018-03-02T10:02+0100", "2016-02-29T23:59:59.1234560Z"]
+NANOSECONDS = ["2026-05-01T10:00:00.2234302Z", "2026-05-01T10:00:00.347712782+02:00"]
 UNDATED = ["01067", "10115", "2018", "1234-5", "2018-03", "-2018", "+12345", "10:02", "T10:02:33"]
 UNDATED += ["2018-02-29", "0000-01-01", "2018-13-01", "2018-03-02T24:00", "2018-03-02T10:60"]
 UNDATED += [
     "2016-12-31T23:59:60Z",
-    "2018-03-02T10:02:33.1234567",
+    "2018-03-02T10:02:33.1234567891",
     "2018-03-02T10:02:33 BST",
     "2018-W09",
 ]
@@ -44,6 +45,14 @@ def test_a_text_with_a_whole_date_is_a_time(text: str) -> None:
 def test_a_text_without_one_is_none(text: str) -> None:
     assert inferred(text) == "string"
     assert inferred({"a": [{"in": text}]}) == "struct<a:array<struct<in:string>>>"
+
+
+@pytest.mark.parametrize("text", NANOSECONDS)
+def test_a_time_with_nanoseconds_is_a_string_if_nested(text: str) -> None:
+    """Bronze keeps the digits beyond the microsecond for columns that are not nested."""
+    assert inferred(text, DATED[0]) == "timestamp"
+    assert inferred({"at": text}, {"at": DATED[0]}) == "struct<at:string>"
+    assert inferred([text]) == "array<string>"
 
 
 def odd(*values: Any) -> list[OddValues]:

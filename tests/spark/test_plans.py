@@ -22,3 +22,13 @@ from medallion.spark.plans import fields_in
 )
 def test_fields_in_finds_names(spark: SparkSession, sql: str, names: set[tuple[str, ...]]) -> None:
     assert fields_in(spark, [sql]) == names
+
+
+def test_fields_in_leaves_out_arguments_of_functions(spark: SparkSession) -> None:
+    some = [
+        "date_trunc('hour', a) > b",
+        "CAST(c AS DATE)",
+        "cast(d as string)",
+        "DATE_TRUNC('day', b)",
+    ]
+    assert fields_in(spark, some, {"date_trunc", "date"}) == {("b",), ("d",)}

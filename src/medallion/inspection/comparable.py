@@ -12,6 +12,7 @@ from medallion.lakehouse import tables
 from medallion.layers.gold.definition import definition_of
 from medallion.layers.gold.definition import refuse_changed_definition as refuse_changed_gold
 from medallion.layers.gold.flow import TOO_LATE
+from medallion.layers.silver import time_digits
 from medallion.layers.silver.definition import refuse_changed_definition as refuse_changed_silver
 from medallion.ops import due, refresh_plan
 from medallion.ops.runs import Runs
@@ -102,7 +103,8 @@ def _why_another(config: Config, query: Query) -> str | None:
     layer, _, name = query.name.partition(".")
     try:
         if layer == "silver":
-            refuse_changed_silver(config, config.sources[name], then or {})
+            source = time_digits.as_recorded(config, config.sources[name])
+            refuse_changed_silver(config, source, then or {})
         else:
             table = config.gold[name]
             refuse_changed_gold(config, table, then or definition_of(table))

@@ -10,7 +10,7 @@ from medallion.errors import FAULTS
 from medallion.inspection.comparable import Comparable
 from medallion.lakehouse.columns import FAILED_RULES, INGESTED_AT, OFFSET
 from medallion.lakehouse.text import counted
-from medallion.layers.silver import transform
+from medallion.layers.silver import time_digits, transform
 from medallion.layers.silver.enrichment import noted_rules
 from medallion.layers.silver.rules import LATE
 from medallion.sources.base import Recount
@@ -48,7 +48,7 @@ def compare(spark: SparkSession, config: Config, same: Comparable, found: Recoun
 
 def _odd(spark: SparkSession, config: Config, same: Comparable) -> DataFrame:
     """A row a place and fault: where rows came from, what is wrong, and with how many of them."""
-    source = config.sources[same.query.source]
+    source = time_digits.as_recorded(config, config.sources[same.query.source])
     keys = list(source.keys)
     rows = _side_by_side(spark, config, same).repartition(*keys)  # once for both groupings
     by_row = rows.groupBy(*rows.columns[:-2]).agg(F.sum(_MORE), F.sum(_TAKEN))
@@ -73,7 +73,7 @@ def _odd(spark: SparkSession, config: Config, same: Comparable) -> DataFrame:
 def _side_by_side(spark: SparkSession, config: Config, same: Comparable) -> DataFrame:
     """The rows of all three tables: their keys, where they came from and when; `_more`, 1 for a row
     of bronze and -1 for others; and `_taken`, 1 for a row that makes its key taken."""
-    source = config.sources[same.query.source]
+    source = time_digits.as_recorded(config, config.sources[same.query.source])
     bronze, silver, quarantine = (
         table_files.rows_at(spark, config.layout.table(name), same.versions[name])
         for name in (*same.query.upstream, *same.query.targets)

@@ -8,6 +8,9 @@ Columns = Mapping[str, str]
 
 # What does not fit the schema, the line that is not JSON, and when a row came in.
 RESCUED, CORRUPT, INGESTED_AT = "_rescued_data", "_corrupt_record", "_ingested_at"
+# Of a source whose times have digits beyond the microsecond: in bronze those times in full, as a
+# JSON object by column; in silver the digits of those that its keys are made of.
+FULL_TIMES, TIME_DIGITS = "_full_times", "_time_digits"
 # SQL: the rows of bronze, those that are corrupt, and those that hold rescued fields.
 ROW_COUNTS = f"count(*), count({CORRUPT}), count({RESCUED})"
 # Where a row of a file came from,

@@ -20,14 +20,22 @@ from medallion.parsing.nested import (
 )
 from medallion.parsing.spelling import respelling_steps
 from medallion.parsing.steps import parsed, struct_of, with_steps
-from medallion.parsing.times import PLAIN_TIME, TIMES, times_as_text, times_of
+from medallion.parsing.times import (
+    MICROSECONDS,
+    PLAIN_TIME,
+    TIMES,
+    is_no_time,
+    times_as_text,
+    times_of,
+)
 
 
-def exact_path(schema: Mapping[str, str]) -> str:
+def exact_path(schema: Mapping[str, str], digits: int = MICROSECONDS) -> str:
     """SQL: what bronze keeps of a line.
 
     Args:
         schema: columns with their Spark types.
+        digits: how many a fraction of a second may have in a column that is not nested.
 
     Returns:
         An expression over `value`, the line, and what the fast path found in it: `_parsed` and
@@ -58,7 +66,7 @@ def exact_path(schema: Mapping[str, str]) -> str:
         "_parsed": f"if(_respelled is null, {_as_parsed(schema)}, {_respelled_parsed(schema)})",
         "_members": "cast(_variant as map<string, variant>)",
         "_times": f"case when {unclear} then {parsed(times)} end",
-        "_astray": _astray(typed, schema),
+        "_astray": _astray(typed, schema, digits),
         "_taken": _taken(typed, schema),
         "_fields": _fields(schema),
         "_kept": _kept(schema),
@@ -142,7 +150,7 @@ def _taken(typed: Mapping[str, str], schema: Mapping[str, str]) -> str:
     return f"array_except(array_compact(array({', '.join(found)})), _astray)"
 
 
-def _astray(typed: Mapping[str, str], schema: Mapping[str, str]) -> str:
+def _astray(typed: Mapping[str, str], schema: Mapping[str, str], digits: int) -> str:
     """SQL: the columns that hold another value than the line; it is rescued instead."""
     found = []
     for name, kind in schema.items():
@@ -155,6 +163,8 @@ def _astray(typed: Mapping[str, str], schema: Mapping[str, str]) -> str:
             half = f"_variant is null and contains({typed[name]}, '?') and _has_halves"
             how = f"{half} or {is_rounded(exact, typed[name])}"
         elif kind in TIMES:  # of the plainest form it cannot be
+            if kind == "timestamp":
+                how = is_no_time(f"_parsed.`{name}`", typed[name], digits)
             how = f"`{PLAIN_TIME}{name}` is null and {how}"
         if how:
             found.append(f"case when {how} then '{name}' end")

@@ -11,7 +11,15 @@ from medallion.parsing.json_text import HALVES, IS_SPELLED, literal
 from medallion.parsing.layout import LineLayout
 from medallion.parsing.nested import is_nested
 from medallion.parsing.steps import parsed
-from medallion.parsing.times import PLAIN_TIME, TIMES, fits, plain_time, times_as_text, times_of
+from medallion.parsing.times import (
+    MICROSECONDS,
+    PLAIN_TIME,
+    TIMES,
+    fits,
+    plain_time,
+    times_as_text,
+    times_of,
+)
 
 IS_SAME = "_is_same"
 MORE = "_more"
@@ -21,13 +29,16 @@ _MOST_FRACTIONS = 20
 _TEXT = r"""r'(": ?)"(?:[^"\\]++|\\.)*+"'"""
 
 
-def fast_path(lines: DataFrame, schema: Mapping[str, str], layout: LineLayout) -> DataFrame:
+def fast_path(
+    lines: DataFrame, schema: Mapping[str, str], layout: LineLayout, digits: int = MICROSECONDS
+) -> DataFrame:
     """Parse lines, and tell which of them say what their columns do and nothing else.
 
     Args:
         lines: with `value`, a line of text.
         schema: columns with their Spark types.
         layout: how most of the lines are written.
+        digits: how many a fraction of a second may have.
 
     Returns:
         The columns of `lines`; `_parsed`, a struct of the columns of the schema, times as text,
@@ -54,7 +65,7 @@ def fast_path(lines: DataFrame, schema: Mapping[str, str], layout: LineLayout) -
     rows = lines.withColumn("_parsed", F.expr(parsed(fields))).select(
         "*",
         *(
-            F.expr(plain_time(f"_parsed.`{name}`", kind)).alias(PLAIN_TIME + name)
+            F.expr(plain_time(f"_parsed.`{name}`", kind, digits)).alias(PLAIN_TIME + name)
             for name, kind in times.items()
         ),
     )

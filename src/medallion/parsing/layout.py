@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from medallion.config.values import folded
+from medallion.parsing.times import line_fields
 
 # Each is one more text to take out of every line; with a name that needs no quotes anywhere.
 _MOST_UNKNOWN = 100
@@ -41,6 +42,7 @@ class LineLayout:
             lines: a few of a batch.
             schema: the columns that are known, with their types.
         """
+        schema = line_fields(schema)
         order: list[str] = []
         quotes: dict[str, str] = {}
         taken = set(map(folded, schema))

@@ -11,13 +11,20 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from medallion.lakehouse.columns import CORRUPT, INGESTED_AT, RESCUED
+from medallion.lakehouse.columns import CORRUPT, FULL_TIMES, INGESTED_AT, RESCUED
 from medallion.parsing.exact_path import exact_path
 from medallion.parsing.fast_path import IS_SAME, MORE, fast_path
 from medallion.parsing.layout import LineLayout
 from medallion.parsing.plain_path import plain_path
 from medallion.parsing.steps import parsed, struct_of, with_steps
-from medallion.parsing.times import PLAIN_TIME, times_as_text, times_of
+from medallion.parsing.times import (
+    PLAIN_TIME,
+    digits_kept,
+    full_times,
+    line_fields,
+    times_as_text,
+    times_of,
+)
 
 # Text beside `value` that is no JSON to its format, whatever it looks like.
 NO_JSON = "_no_json"
@@ -31,7 +38,8 @@ def parse(
     Args:
         lines: `value` (the line), and the columns that say where it came from; and `_no_json`,
             which goes to `_corrupt_record` as it is, if there are lines that are not to be parsed.
-        schema: bronze's own columns with their Spark types.
+        schema: bronze's own columns with their Spark types. If `_full_times` is among them, times
+            may have nanoseconds: it holds those that their columns have truncated.
         layout: how most lines are written, which makes it fast; as the schema has its columns, if
             none is given. What becomes of a line does not depend on it, but for one thing: of a
             line with fields that the schema does not know, `_rescued_data` may hold those alone by
@@ -45,26 +53,36 @@ def parse(
         which loses no byte.
     """
     origin = [name for name in lines.columns if name not in ("value", NO_JSON)]
-    layout = layout or LineLayout.of((), schema)
-    rows = fast_path(lines, schema, layout)
+    fields, digits = line_fields(schema), digits_kept(schema)
+    layout = layout or LineLayout.of((), fields)
+    rows = fast_path(lines, fields, layout, digits)
     # The other paths are dear: only the lines that need them are carried there.
     rows = rows.withColumn("value", F.expr(f"case when not {IS_SAME} then value end"))
-    other = f"coalesce({plain_path(schema)}, {exact_path(schema)})"
+    other = f"coalesce({plain_path(fields)}, {exact_path(fields, digits)})"
     if layout.quotes:  # no field that this layout has besides may decide what the others are
-        other = with_steps({"_parsed": parsed(times_as_text(schema))}, other, struct_of(schema))
+        other = with_steps({"_parsed": parsed(times_as_text(fields))}, other, struct_of(fields))
     rows = rows.withColumn("_other", F.expr(f"case when not {IS_SAME} then {other} end"))
-    times = times_of(schema)
+    times = times_of(fields)
     same = {
-        name: f"`{PLAIN_TIME}{name}`" if name in times else f"_parsed.`{name}`" for name in schema
+        name: f"`{PLAIN_TIME}{name}`" if name in times else f"_parsed.`{name}`" for name in fields
     }
+    columns = {
+        name: f"case when {IS_SAME} then {value} else _other.`{name}` end"
+        for name, value in same.items()
+    }
+    # A time that is rescued has no value in its column.
+    columns[FULL_TIMES] = full_times(
+        {
+            name: f"case when {IS_SAME} or _other.`{name}` is not null then _parsed.`{name}` end"
+            for name, kind in times.items()
+            if kind == "timestamp"
+        }
+    )
     corrupt = F.col(f"_other.{CORRUPT}")
     if NO_JSON in lines.columns:
         corrupt = F.coalesce(NO_JSON, corrupt).alias(CORRUPT)
     return rows.select(
-        *(
-            F.expr(f"case when {IS_SAME} then {same[name]} else _other.`{name}` end").alias(name)
-            for name in schema
-        ),
+        *(F.expr(columns[name]).alias(name) for name in schema),
         F.expr(f"case when {IS_SAME} then {MORE} else _other.{RESCUED} end").alias(RESCUED),
         corrupt,
         *origin,

@@ -17,6 +17,7 @@ from medallion.config.model import WIDENING, Config, SourceConfig
 from medallion.config.values import folded
 from medallion.lakehouse import tables
 from medallion.lakehouse.columns import (
+    FULL_TIMES,
     OFFSET,
     PARTITION,
     RESCUED,
@@ -27,6 +28,7 @@ from medallion.lakehouse.columns import (
 )
 from medallion.lakehouse.text import counted
 from medallion.parsing.nested import is_nested
+from medallion.parsing.times import full_times_column, lacks_full_times
 from medallion.schema import registry
 from medallion.schema.declared import declared
 from medallion.schema.growth import grown, new_fields
@@ -137,6 +139,7 @@ class Schema:
         found = infer(lines)
         inferred = self._acceptable(found.columns, self._hints)
         columns = {**self._hints, **inferred}
+        columns |= full_times_column(lines, columns)
         if columns:  # files without a single field say nothing: the next ones may
             self._add(columns, f"inferred from {counted(len(lines), 'row')} of {of}")
         return notes_on(found, columns, self._hints, lambda row: _origin_of(lines[row - 1], rows))
@@ -191,11 +194,17 @@ class Schema:
 
     def growing(self) -> str:
         """Return SQL that is true for a parsed row for which the schema should grow."""
-        mode = self._source.schema_evolution
-        if mode not in _GROWING and not self.stops_at_new_fields:
-            return "false"
-        has_room = self.stops_at_new_fields or len(self.columns) < MOST_COLUMNS
-        return new_fields(self.columns, self._refused, has_room, mode == WIDENING)
+        mode, tests = self._source.schema_evolution, list[str]()
+        if mode in _GROWING or self.stops_at_new_fields:
+            has_room = self.stops_at_new_fields or len(self.columns) < MOST_COLUMNS
+            tests.append(new_fields(self.columns, self._refused, has_room, mode == WIDENING))
+        # Times with more digits are no new field, and kept in full in every mode.
+        if FULL_TIMES not in self.columns and "timestamp" in self.columns.values():
+            tests.append(lacks_full_times(self.columns))
+        found = " or ".join(tests) or "false"
+        # Within a lambda, which Spark interprets: few rows need it, and all would pay for its code.
+        is_so = f"exists(array({RESCUED}), text -> {found})"
+        return f"case when {RESCUED} is null then false else {is_so} end" if tests else "false"
 
     def learn(self, rows: DataFrame, batch: int) -> Growth:
         """Grow by what the rows of a batch hold that the columns cannot.
@@ -209,6 +218,11 @@ class Schema:
             `growing` is not true of them again while this process runs.
         """
         rescued = sample(rows.where(self.growing()), RESCUED)
+        if full_times := full_times_column(rescued, self.columns):
+            self._add(full_times, f"times with more than six digits in batch {batch}")
+            return Growth(added=[FULL_TIMES])
+        if self.stops_at_new_fields:
+            return Growth()
         found = infer(rescued).columns
         can_widen = self._source.schema_evolution == WIDENING
         spelled = {folded(name): name for name in self.columns}

@@ -55,9 +55,7 @@ def new_fields(
     keys = f"json_object_keys({RESCUED})"
     any_of = f"size(array_distinct({keys})) = size({keys}) and ({' or '.join(found)})"
     fields = f"from_json({RESCUED}, 'map<string,string>')"
-    # One lambda, which Spark interprets: few rows need it, and compiled code is paid by all.
-    test = f"exists(array({fields}), fields -> {any_of})"
-    return f"case when {RESCUED} is null then false else coalesce({test}, false) end"
+    return f"coalesce(exists(array({fields}), fields -> {any_of}), false)"
 
 
 # Whether the JSON text `e.value` has a value with a type: null has none, nor has [] or {}.

@@ -17,7 +17,7 @@ from pyspark.sql import types as T
 
 from medallion.config.values import folded
 from medallion.lakehouse.text import refuse_constant
-from medallion.parsing.times import is_time
+from medallion.parsing.times import MICROSECONDS, NANOSECONDS, is_time
 from medallion.schema.names import MOST_COLUMNS, is_plain
 
 # Each level is looked at by expressions of its own, in every batch (see parsing.nested).
@@ -202,7 +202,9 @@ class _Values:
         if isinstance(value, bool):
             return T.BooleanType
         if isinstance(value, str):
-            return T.TimestampType if _DATED.match(value) and is_time(value) else T.StringType
+            digits = NANOSECONDS if level == 1 else MICROSECONDS  # `_full_times` has no others
+            is_dated = _DATED.match(value) and is_time(value, digits)
+            return T.TimestampType if is_dated else T.StringType
         if isinstance(value, float):
             self._has_fractions = True
         else:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from medallion.config.values import folded
-from medallion.lakehouse.columns import FAILED_RULES, OF_FILES, TECHNICAL
+from medallion.lakehouse.columns import FAILED_RULES, FULL_TIMES, OF_FILES, TECHNICAL
 
 # A file whose field names are data, one to a row, must not become a table of as many columns.
 MOST_COLUMNS = 2_000
@@ -16,6 +16,7 @@ _REFUSED = re.compile(r"[\s,;{}()=`'\"\\.<>:?*]")
 _RESERVED = {
     *TECHNICAL,
     FAILED_RULES,
+    FULL_TIMES,
     "_conflict",
     "_metadata",  # Spark's own, of each file that it reads
     "_change_type",  # Delta's change data feed has these three

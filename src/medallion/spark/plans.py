@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -51,12 +51,15 @@ def kind_of(node: Any) -> str:
     return str(node.getClass().getSimpleName())
 
 
-def fields_in(spark: SparkSession, expressions: Iterable[str]) -> set[tuple[str, ...]]:
+def fields_in(
+    spark: SparkSession, expressions: Iterable[str], outside: Collection[str] = ()
+) -> set[tuple[str, ...]]:
     """Return the fields that SQL expressions name, whether a table has them or not.
 
     Args:
         spark: the session whose parser reads the expressions.
         expressions: SQL over the columns of one table.
+        outside: functions, and types of casts; what is named only within one of them is left out.
 
     Returns:
         The parts of each dotted name: `user.plan` gives `("user", "plan")`. Variables of lambdas
@@ -67,11 +70,15 @@ def fields_in(spark: SparkSession, expressions: Iterable[str]) -> set[tuple[str,
         ParseException: one of them is not an expression.
     """
     parser = spark._jsparkSession.sessionState().sqlParser()
-    return {name for sql in expressions for name in _names_in(parser.parseExpression(sql))}
+    return {name for sql in expressions for name in _names_in(parser.parseExpression(sql), outside)}
 
 
-def _names_in(node: Any, variables: frozenset[str] = frozenset()) -> Iterator[tuple[str, ...]]:
+def _names_in(
+    node: Any, outside: Collection[str], variables: frozenset[str] = frozenset()
+) -> Iterator[tuple[str, ...]]:
     """Yield the names within a parsed expression, without the variables of enclosing lambdas."""
+    if _function_name(node) in outside:
+        return
     if kind_of(node) == "LambdaFunction":
         arguments = node.arguments()
         variables |= {_name_parts(arguments.apply(at))[0] for at in range(arguments.size())}
@@ -82,7 +89,14 @@ def _names_in(node: Any, variables: frozenset[str] = frozenset()) -> Iterator[tu
             yield parts
     children = node.children()
     for at in range(children.size()):
-        yield from _names_in(children.apply(at), variables)
+        yield from _names_in(children.apply(at), outside, variables)
+
+
+def _function_name(node: Any) -> str | None:
+    """Return the name of a function, of a cast its type; None of all else."""
+    if kind_of(node) == "Cast":
+        return str(node.dataType().simpleString())
+    return _name_parts(node)[-1].lower() if kind_of(node) == "UnresolvedFunction" else None
 
 
 def _name_parts(node: Any) -> tuple[str, ...]:

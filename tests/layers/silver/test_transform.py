@@ -131,16 +131,16 @@ def test_an_event_time_that_is_a_string(spark: SparkSession, tmp_path: Path) -> 
     refuse_string(config, source, bronze, rows.selectExpr("try_cast(at as timestamp) as at"))
 
 
-@pytest.mark.parametrize("layer", ["bronze", "silver"])
-def test_a_rule_by_the_name_that_late_rows_break(tmp_path: Path, layer: str) -> None:
+@pytest.mark.parametrize(("layer", "taken"), [("bronze", "late"), ("silver", "time_digits")])
+def test_a_rule_by_the_name_of_a_built_in_rule(tmp_path: Path, layer: str, taken: str) -> None:
     """The audit takes the key of such a row for taken."""
     shutil.copytree(PROJECT / "conf", tmp_path / "conf")
     config = replace(load({}, PROJECT), conf_dir=tmp_path / "conf")
     suite = suite_path(config.conf_dir, f"{layer}.event")
     name = '"malformed_line"' if layer == "bronze" else '"missing_action"'
     assert rules.rules_of(config, config.sources["event"])[layer]
-    suite.write_text(suite.read_text().replace(name, '"late"'))
-    with pytest.raises(ConfigError, match=r"silver\.event is named late, which is taken"):
+    suite.write_text(suite.read_text().replace(name, f'"{taken}"'))
+    with pytest.raises(ConfigError, match=rf"silver\.event is named {taken}, which is taken"):
         rules.rules_of(config, config.sources["event"])
 
 

@@ -18,7 +18,7 @@ from medallion.lakehouse.columns import RESCUED
 from medallion.lakehouse.text import Say
 from medallion.parsing.layout import LineLayout
 from medallion.parsing.parse import parse
-from medallion.schema.evolution import Schema, TableChange
+from medallion.schema.evolution import Growth, Schema, TableChange
 from medallion.sources.base import Source, SourceBatch
 from medallion.spark import checkpoints
 from medallion.spark.errors import SPARK_ERRORS, one_line, raised_code
@@ -210,20 +210,13 @@ class Writer:
 
         What fails is reported, and the fields stay in `_rescued_data`: the rows are worth more.
         """
-        if self._schema.stops_at_new_fields:
+        growth = self._grow(rows, number)
+        if self._schema.stops_at_new_fields and not growth.added:
             raise MedallionError(
                 f"{self._name} stops at new fields ({', '.join(self._schema.unknown(rows))}), as "
                 "schema_evolution failOnNewColumns asks for: declare them in the schema, or choose "
                 "another mode. Nothing of this batch was written."
             )
-        try:
-            growth = self._schema.learn(rows, number)
-        except (MedallionError, OSError, *SPARK_ERRORS) as error:
-            self._say(
-                f"  {self._name}: the new fields of batch {number} stay in {RESCUED}; they could "
-                f"not become columns: {one_line(str(error))}"
-            )
-            return False
         if growth.added:
             self._say(f"  {self._name}: new columns: {', '.join(growth.added)}")
         if growth.widened:
@@ -233,6 +226,16 @@ class Writer:
                 f"medallion refresh {self._name}. Nothing of this batch was written."
             )
         return bool(growth.added)
+
+    def _grow(self, rows: DataFrame, number: int) -> Growth:
+        try:
+            return self._schema.learn(rows, number)
+        except (MedallionError, OSError, *SPARK_ERRORS) as error:
+            self._say(
+                f"  {self._name}: the new fields of batch {number} stay in {RESCUED}; they could "
+                f"not become columns: {one_line(str(error))}"
+            )
+            return Growth()
 
     def _committed(self, number: int) -> int | None:
         """The version of bronze that has the rows of a batch."""

@@ -16,6 +16,7 @@ from medallion.config.model import Config
 from medallion.config.queries import Query
 from medallion.errors import ConfigError
 from medallion.lakehouse import tables
+from medallion.lakehouse.columns import TIME_DIGITS
 from medallion.lakehouse.text import Say, counted
 from medallion.layers import recovery
 from medallion.layers.definition import (
@@ -24,7 +25,7 @@ from medallion.layers.definition import (
     refuse_unstreamable,
 )
 from medallion.layers.flow import Flow, ToJudge
-from medallion.layers.silver import late, rules, transform, unique_keys
+from medallion.layers.silver import late, rules, time_digits, transform, unique_keys
 from medallion.layers.silver.backpressure import Backpressure
 from medallion.layers.silver.batch_rows import BatchRows, rows_observed
 from medallion.layers.silver.definition import definition_of, refuse_changed_definition
@@ -62,14 +63,23 @@ class Silver(Flow):
         source, checkpoint = self.source, self.checkpoint
         recovery.refuse_lost(self.name, checkpoint, self.tables, recorded)
         recovery.refuse_unaccountable(self.name, checkpoint, recorded, *self.read_from)
-        begun, check = self._take_up_rules(recorded)
         bronze = self._bronze()
+        self.source, digits_rule = time_digits.resolve(self.config, source, bronze)
+        source = self.source
+        if digits_rule:
+            self.say(
+                f"  {self.name}: rows whose times differ only beyond the microsecond go to "
+                f"quarantine ({time_digits.RULE}); medallion refresh {self.name} ingests them"
+            )
+        begun, check = self._take_up_rules(recorded, digits_rule)
         self._refuse_columns(bronze)
         rows = check(bronze)
         whole = self._enrichment.blank(rows) if self._enrichment else rows
         rules.refuse_unfit_rules(self.config, source, begun, bronze, rows, whole)
         kept = transform.good(whole, source.in_silver)
         self._refuse_inexact(kept)
+        if TIME_DIGITS in source.silver and checkpoints.last_begun(checkpoint) < 0:
+            tables.forget_empty(self.tables[0], kept.schema.json())
         self._make_tables(kept, transform.broken(rows))
         self._refuse_changed(kept)
         self.tell_kept_settings()
@@ -91,11 +101,19 @@ class Silver(Flow):
         self.run = query.start(writer, self.name, checkpoint, trigger, Sink(write, stopping))
         return self.run
 
-    def _take_up_rules(self, recorded: int) -> tuple[dict[str, Any], Check]:
+    def _take_up_rules(
+        self, recorded: int, more: Mapping[str, str]
+    ) -> tuple[dict[str, Any], Check]:
         """The rules to go by, as a document and as a check; a batch that was cut off ends by those
-        that it began with."""
+        that it began with.
+
+        Args:
+            recorded: the last batch that is recorded.
+            more: rules of bronze's columns beside those of its suite.
+        """
         source = self.source
         now = rules.rules_of(self.config, source)
+        now["bronze"] |= more
         begun = rules.begun_with(self.config, source, now, recorded, self.say)
         self._is_ending = begun != now
         self._begun = replace(source, late=begun["late"])
@@ -220,10 +238,14 @@ class Silver(Flow):
 
     def to_judge(self, files: Sequence[Path] | None) -> ToJudge:
         """The new rows, and with them the older ones that have the key of a new one, if there are
-        any: so a gate that asks for unique keys holds for the whole table."""
-        new, key = super().to_judge(files).rows, self.source.keys
+        any: so a gate that asks for unique keys holds for the whole table.
+
+        A suite names the configured keys; rows that differ in `_time_digits` are unique, too.
+        """
+        new = super().to_judge(files).rows
+        key = time_digits.as_recorded(self.config, self.source).keys
         if unique_keys.are_one_a_key(self.tables[0], files, key, self.source.event_time):
-            return ToJudge(new, key)
+            return ToJudge(new, [column for column in key if column != TIME_DIGITS])
         return ToJudge(new if files is None else unique_keys.with_alike(new, self.rows(), key))
 
     def describe(self, batch: BatchProgress) -> str | None:

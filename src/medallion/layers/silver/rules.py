@@ -20,7 +20,7 @@ from medallion.errors import ConfigError
 from medallion.lakehouse.text import Say
 from medallion.layers import recovery
 from medallion.layers.definition import refuse_changed_row_count, refuse_nondeterministic
-from medallion.layers.silver import event_time, transform
+from medallion.layers.silver import event_time, time_digits, transform
 from medallion.quality.rules import Rule, load_rules
 from medallion.quality.suites import suite_path
 from medallion.spark import checkpoints
@@ -41,7 +41,7 @@ def rules_of(config: Config, source: SourceConfig) -> dict[str, Any]:
 
     Raises:
         ConfigError: the suite of the silver table does not guard the watermark, or a rule of either
-            has the name that late rows are set aside under.
+            has the name of a built-in rule.
     """
     in_bronze = load_rules(config.conf_dir, f"bronze.{source.name}")
     in_silver = load_rules(config.conf_dir, f"silver.{source.name}")
@@ -53,11 +53,11 @@ def rules_of(config: Config, source: SourceConfig) -> dict[str, Any]:
             f"expectation named {' and one named '.join(missing)} that looks at "
             f"{source.event_time}; without it one wrong time makes every later row late."
         )
-    if LATE in {rule.name for rule in (*in_bronze, *in_silver)}:
+    if taken := {LATE, time_digits.RULE} & {rule.name for rule in (*in_bronze, *in_silver)}:
         raise ConfigError(
             f"{config.expectations}: a quarantine expectation of bronze.{source.name} or "
-            f"silver.{source.name} is named {LATE}, which is taken: late rows are set aside "
-            "under it; give it another name."
+            f"silver.{source.name} is named {taken.pop()}, which is taken by a built-in rule: give "
+            "it another name."
         )
     return {
         "late": source.late,

@@ -1,0 +1,184 @@
+"""Rows whose times differ only beyond the microsecond, as Docker and .NET write them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from medallion.inspection.audit import audit
+from medallion.layers.silver import time_digits
+from medallion.pipeline.pipeline import Pipeline
+from medallion.pipeline.refresh import refresh
+from medallion.schema import registry
+from tests.support.home import a_source
+from tests.support.lakehouse import Lakehouse
+
+SOURCE: dict[str, Any] = {
+    "silver": {"event_at": "time", "stream": "stream", "log": "trim(log)"},
+    "event_time": "event_at",
+    "keys": ["event_at", "stream", "log"],
+    "clean_source": "off",
+}
+# Ten lines of Docker's json-file driver.
+DOCKER = [
+    '{"log": "GET /x/0 200\\n", "stream": "stdout", "time": "2024-05-01T10:00:00.347712782Z"}',
+    '{"log": "GET /x/1 200\\n", "stream": "stdout", "time": "2024-05-01T10:00:37.161973069Z"}',
+    '{"log": "GET /x/2 200\\n", "stream": "stdout", "time": "2024-05-01T10:01:14.423938499Z"}',
+    '{"log": "GET /x/3 200\\n", "stream": "stdout", "time": "2024-05-01T10:01:51.698935572Z"}',
+    '{"log": "GET /x/4 200\\n", "stream": "stdout", "time": "2024-05-01T10:02:28.051847156Z"}',
+    '{"log": "GET /x/5 200\\n", "stream": "stdout", "time": "2024-05-01T10:03:05.077777868Z"}',
+    '{"log": "GET /x/6 200\\n", "stream": "stdout", "time": "2024-05-01T10:03:42.881836553Z"}',
+    '{"log": "GET /x/7 200\\n", "stream": "stdout", "time": "2024-05-01T10:04:19.575398922Z"}',
+    '{"log": "GET /x/8 200\\n", "stream": "stdout", "time": "2024-05-01T10:04:56.101071364Z"}',
+    '{"log": "GET /x/9 200\\n", "stream": "stdout", "time": "2024-05-01T10:05:33.392655486Z"}',
+]
+DIGITS = ["069", "156", "364", "486", "499", "553", "572", "782", "868", "922"]
+
+
+def line(time: str) -> str:
+    """A line of one log message at this time of 1 May 2024."""
+    fields = {"log": "same\n", "stream": "stdout", "time": f"2024-05-01T{time}Z"}
+    return json.dumps(fields)
+
+
+def configure(lakehouse: Lakehouse, folder: Path, **more: Any) -> None:
+    lakehouse.configure(folder, {"sources": {"docker": {**SOURCE, **more}}, "gold": {}})
+    future = "SELECT * FROM {batch} WHERE event_at > _ingested_at + INTERVAL 1 DAY"
+    for name, kind, on_failure, kwargs in (
+        ("missing_event_time", "expect_column_values_to_not_be_null", "quarantine", None),
+        ("future_event_time", "unexpected_rows_expectation", "quarantine", future),
+        ("unique", "expect_compound_columns_to_be_unique", "stop", SOURCE["keys"]),
+    ):
+        of: dict[str, Any] = {"column": "event_at"}
+        if isinstance(kwargs, str):
+            of = {"unexpected_rows_query": kwargs}
+        elif kwargs:
+            of = {"column_list": kwargs, "ignore_row_if": "any_value_is_missing"}
+        lakehouse.expect("silver.docker", name, kind, on_failure, **of)
+
+
+def learn_full_times(lakehouse: Lakehouse) -> None:
+    """Add `_full_times` to the schema, as a batch with such times does."""
+    folder = lakehouse.config.layout.schemas("docker")
+    registry.add(folder, {"_full_times": "string"}, "of a test")
+
+
+def check_deep(lakehouse: Lakehouse) -> None:
+    found = audit(lakehouse.config, everything=True)
+    assert (found.is_balanced, found.findings, found.notes) == (True, (), ())
+
+
+def test_rows_that_differ_beyond_the_microsecond(lakehouse: Lakehouse, tmp_path: Path) -> None:
+    """Both are in silver; exact repeats are duplicates, in later runs and as late rows, too."""
+    configure(lakehouse, tmp_path)
+    eighth = [line("10:03:00.12345671"), line("10:03:00.12345672"), line("10:03:00.123456710")]
+    lakehouse.land("docker", "1.json", *DOCKER, *eighth)
+    report = lakehouse.nightly()
+    assert report.is_good, report  # the suite, too, asks for unique keys
+    balance = report.balances["docker"]
+    assert (balance.bronze_rows, balance.silver_rows, balance.duplicate_rows) == (13, 12, 1)
+    assert balance.quarantined_rows == 0
+    bronze = lakehouse.rows("bronze.docker", "time", "_full_times", "_rescued_data")
+    times = [json.loads(text)["time"] for text in (*DOCKER, *eighth)]
+    expected = [(f"{t[:10]} {t[11:26]}", json.dumps({"time": t}).replace(" ", "")) for t in times]
+    assert bronze == sorted(((*each, None) for each in expected), key=repr)
+    silver = dict(lakehouse.rows("silver.docker", "_time_digits", "event_at"))
+    assert sorted(silver) == sorted([*DIGITS, "71", "72"])
+    assert silver["71"] == silver["72"] == "2024-05-01 10:03:00.123456"
+
+    again = [eighth[1], line("10:03:00.12345673"), line("14:00:00"), line("14:00:00.000000000")]
+    lakehouse.land("docker", "2.json", *again)
+    lakehouse.fill("bronze", "silver")  # and the watermark goes to 13:00
+    assert [digits for digits, _ in lakehouse.rows("silver.docker", "_time_digits", "log")] == (
+        sorted([*DIGITS, "71", "72", "73", ""])
+    )
+    late = [eighth[0], line("10:03:00.12345674"), line("10:03:00.123456740"), again[1]]
+    lakehouse.land("docker", "3.json", *late)
+    report = lakehouse.night()
+    assert report.is_good, report
+    balance = report.balances["docker"]
+    assert (balance.silver_rows, balance.late_rows, balance.duplicate_rows) == (15, 1, 6)
+    check_deep(lakehouse)
+
+
+def test_a_table_without_the_key_sets_such_rows_aside(lakehouse: Lakehouse, tmp_path: Path) -> None:
+    """Until it is rebuilt; without that they would be duplicates of each other."""
+    configure(lakehouse, tmp_path)
+    lakehouse.land("docker", "1.json", line("10:00:00.123456"), line("10:00:01"))
+    lakehouse.fill("bronze", "silver")
+    learn_full_times(lakehouse)
+    rows = [line(f"10:00:00.{digits}") for digits in ("1234567", "1234568", "1234568", "5")]
+    lakehouse.land("docker", "2.json", *rows)
+    said: list[str] = []
+    pipeline = Pipeline(lakehouse.spark, lakehouse.config, "test", said.append)
+    pipeline.run("bronze")
+    pipeline.run("silver")
+    assert len(lakehouse.rows("silver.docker")) == 3
+    aside = lakehouse.rows("quarantine.docker", "time", "_failed_rules")
+    assert aside == [("2024-05-01 10:00:00.123456", ["time_digits"])] * 3
+    assert [text for text in said if "medallion refresh silver.docker" in text] == [
+        "  silver.docker: rows whose times differ only beyond the microsecond go to quarantine "
+        "(time_digits); medallion refresh silver.docker ingests them"
+    ]
+    check_deep(lakehouse)
+
+    refresh(pipeline, "silver.docker")
+    assert lakehouse.rows("silver.docker", "event_at", "_time_digits") == [
+        ("2024-05-01 10:00:00.123456", ""),
+        ("2024-05-01 10:00:00.123456", "7"),
+        ("2024-05-01 10:00:00.123456", "8"),
+        ("2024-05-01 10:00:00.5", ""),
+        ("2024-05-01 10:00:01", ""),
+    ]
+    assert lakehouse.rows("quarantine.docker") == []
+
+
+def test_a_table_without_rows_gets_the_key(lakehouse: Lakehouse, tmp_path: Path) -> None:
+    """It is created before the first file, if the columns are declared."""
+    configure(
+        lakehouse, tmp_path, schema={"time": "timestamp", "stream": "string", "log": "string"}
+    )
+    lakehouse.fill("bronze", "silver")
+    assert lakehouse.rows("silver.docker") == []
+    learn_full_times(lakehouse)
+    lakehouse.land("docker", "1.json", *DOCKER)
+    lakehouse.fill("bronze", "silver")
+    assert [row[0] for row in lakehouse.rows("silver.docker", "_time_digits")] == DIGITS
+    check_deep(lakehouse)
+
+
+@pytest.mark.parametrize(
+    ("keys", "digits"),
+    [
+        ({"event_at": "coalesce(ts, Time)", "id": "id"}, ["8", "8,7", ",7", ""]),
+        ({"event_at": "time"}, ["8", "8", ""]),
+        ({"event_at": "date_trunc('second', time)", "other": "md5(concat(id, ts))"}, ["7", ""]),
+        ({"event_at": "date_trunc('second', time)", "day": "cast(ts as date)"}, None),
+        ({"event_at": "to_timestamp(id)"}, None),
+    ],
+)
+def test_digits_are_those_of_the_times_that_keys_are_made_of(
+    spark: SparkSession, lakehouse: Lakehouse, keys: dict[str, str], digits: list[str] | None
+) -> None:
+    full = ['{"time":"00.1234568"}', '{"ts":"00.123456700","time":"01.12345680Z"}', None]
+    full.append('{"ts":"00.1234567"}')
+    bronze = spark.createDataFrame(
+        [(None, None, "a", text) for text in full],
+        "ts timestamp, time timestamp, id string, _full_times string",
+    )
+    source = a_source(silver=keys, keys=tuple(keys), event_time="event_at")
+    found, rule = time_digits.resolve(lakehouse.config, source, bronze)
+    assert rule == {}
+    if digits is None:
+        assert found == source
+        return
+    assert found.keys == (*keys, "_time_digits")
+    rows = bronze.select(F.expr(found.silver["_time_digits"]).alias("digits")).distinct()
+    assert sorted(row.digits for row in rows.collect()) == sorted(set(digits))
+    without = bronze.drop("_full_times")
+    assert time_digits.resolve(lakehouse.config, source, without) == (source, {})
