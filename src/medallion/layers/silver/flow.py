@@ -62,8 +62,8 @@ class Silver(Flow):
         source, checkpoint = self.source, self.checkpoint
         recovery.refuse_lost(self.name, checkpoint, self.tables, recorded)
         recovery.refuse_unaccountable(self.name, checkpoint, recorded, *self.read_from)
-        begun, check = self._take_up_rules(recorded)
         bronze = self._bronze()
+        begun, check = self._take_up_rules(recorded, bronze)
         self._refuse_columns(bronze)
         rows = check(bronze)
         whole = self._enrichment.blank(rows) if self._enrichment else rows
@@ -91,11 +91,12 @@ class Silver(Flow):
         self.run = query.start(writer, self.name, checkpoint, trigger, Sink(write, stopping))
         return self.run
 
-    def _take_up_rules(self, recorded: int) -> tuple[dict[str, Any], Check]:
+    def _take_up_rules(self, recorded: int, bronze: DataFrame) -> tuple[dict[str, Any], Check]:
         """The rules to go by, as a document and as a check; a batch that was cut off ends by those
         that it began with."""
         source = self.source
-        now = rules.rules_of(self.config, source)
+        of_suites = rules.rules_of(self.config, source)
+        now = rules.with_rescued(self.spark, self.config, source, of_suites, bronze.schema)
         begun = rules.begun_with(self.config, source, now, recorded, self.say)
         self._is_ending = begun != now
         self._begun = replace(source, late=begun["late"])
