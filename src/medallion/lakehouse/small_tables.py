@@ -68,7 +68,9 @@ def append(
                 ((last,),) = tables.select(table, f"max({numbered})")
                 listed = [{**row, numbered: at} for at, row in enumerate(listed, (last or 0) + 1)]
             delta = tables.open_to_write(table)
-            write_deltalake(delta, _arrow(columns, listed), mode="append")
+            is_older = columns.keys() - {field.name for field in delta.schema().fields}
+            arrow, mode = _arrow(columns, listed), "merge" if is_older else None
+            write_deltalake(delta, arrow, mode="append", schema_mode=mode)
             if not spec.is_streamed:
                 _compact(delta)
 

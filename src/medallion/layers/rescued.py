@@ -67,7 +67,7 @@ def _spelled(name: FieldPath, columns: Mapping[str, T.DataType]) -> FieldPath:
 
 
 def broken_by(path: FieldPath, rules: Mapping[str, FieldPath]) -> list[str]:
-    """Return the names of the rules that a misfit in a field breaks."""
+    """Return the names of the rules that a rescued value in a field breaks."""
     return [name for name, field in rules.items() if touches(path, field)]
 
 

@@ -15,7 +15,7 @@ _NONE = f"cast(array() as {_FIELDS})"
 _EXAMPLE_LENGTH = 40
 
 
-def misfits(columns: Mapping[str, T.DataType]) -> str:
+def rescued_fields(columns: Mapping[str, T.DataType]) -> str:
     """Return SQL for the fields whose values are in `_rescued_data` because they did not fit.
 
     A column's value did not fit if the column is null and `_rescued_data` has a value for it, or
@@ -44,16 +44,18 @@ def broken_rules(columns: Mapping[str, T.DataType], rules: Mapping[str, Sequence
     """Return SQL for the names of the rules whose field has a value that did not fit.
 
     Args:
-        columns: as `misfits` takes them; those that no rule names can be left out.
-        rules: names with the path of the field that each is about. A rule is broken by a misfit
-            in its field, in a part of the field, or in a field that holds it.
+        columns: as `rescued_fields` takes them; those that no rule names can be left out.
+        rules: names with the path of the field that each is about. A rule is broken by a
+            rescued value in its field, in a part of the field, or in a field that holds it.
 
     Returns:
         An expression over a bronze row of type `array<string>`, never null.
     """
-    steps = {"_misfits": f"transform({misfits(columns)}, f -> transform(f.path, n -> lower(n)))"}
+    steps = {
+        "_paths": f"transform({rescued_fields(columns)}, f -> transform(f.path, n -> lower(n)))"
+    }
     names = [
-        f"case when exists(_misfits, path -> {_touches('path', path)}) then {literal(name)} end"
+        f"case when exists(_paths, path -> {_touches('path', path)}) then {literal(name)} end"
         for name, path in rules.items()
     ]
     broken = with_steps(steps, f"array_compact(array({', '.join(names)}))", "array<string>")
@@ -78,7 +80,7 @@ def _in_object(
     path: tuple[str, ...],
     depth: int,
 ) -> str:
-    """Return SQL for the misfits of a JSON object.
+    """Return SQL for the rescued fields of a JSON object.
 
     Args:
         json: SQL of the object's text.
@@ -106,7 +108,7 @@ def _in_object(
         f" and size(array_remove({keys}, k)) < size({keys}) - 1),"
         f" k -> {_field(path, f'{members}[k]', 'k')}) end",
     ]
-    if path:  # a top-level field that is no column is a new field, and not a misfit
+    if path:  # a top-level field that is no column is a new field, and not one that did not fit
         unknown = f"filter({entries}, e -> not {is_lost} and not {is_known}e.key))"
         found.append(f"transform({unknown}, e -> {_field(path, 'e.value', 'e.key')})")
     for field, kind in fields.items():
@@ -122,7 +124,7 @@ def _in_object(
 
 
 def _within(json: str, typed: str, kind: T.DataType, path: tuple[str, ...], depth: int) -> str:
-    """Return SQL for the misfits in a value that is not null in JSON and in the table."""
+    """Return SQL for the rescued fields in a value that is not null in JSON and in the table."""
     here = f"array({_field(path, json)})"
     if isinstance(kind, T.StructType):
         fields = {field.name: field.dataType for field in kind}
@@ -150,7 +152,7 @@ def _item(json: str, typed: str, kind: T.DataType, path: tuple[str, ...], depth:
 
 
 def _field(path: tuple[str, ...], value: str, name: str | None = None) -> str:
-    """Return SQL of one misfit: its path, ending with the SQL of a name, and its value's start."""
+    """Return SQL of one rescued field: its path, with a name (SQL) at the end, and its value."""
     names = ", ".join([literal(each) for each in path] + ([name] if name else []))
     example = f"left({value}, {_EXAMPLE_LENGTH})"
     return f"named_struct('path', array({names}), 'example', {example})"

@@ -26,8 +26,13 @@ def as_json(found: Sequence[QueryStatus]) -> dict[str, Any]:
 
 
 def as_text(found: Sequence[QueryStatus]) -> str:
-    """Two aligned tables, and the errors under them."""
+    """Two aligned tables, and under them values that did not fit, and errors."""
     queries = [tuple(getattr(query, column) for column in _QUERY) for query in found]
     backlogs = [(q.query, *asdict(q.backlog).values()) for q in found if q.backlog]
     errors = [visible(f"{query.query}: {query.error}") for query in found if query.error]
-    return "\n".join([*table(_QUERY, queries), "", *table(_BACKLOG, backlogs), *errors])
+    rescued = [
+        f"{query.query}: in its last run {query.rescued}"
+        for query in found
+        if query.rescued and query.rescued.rows
+    ]
+    return "\n".join([*table(_QUERY, queries), "", *table(_BACKLOG, backlogs), *rescued, *errors])
