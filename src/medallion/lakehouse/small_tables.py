@@ -69,8 +69,12 @@ def append(
                 listed = [{**row, numbered: at} for at, row in enumerate(listed, (last or 0) + 1)]
             delta = tables.open_to_write(table)
             is_older = columns.keys() - {field.name for field in delta.schema().fields}
-            arrow, mode = _arrow(columns, listed), "merge" if is_older else None
-            write_deltalake(delta, arrow, mode="append", schema_mode=mode)
+            write_deltalake(
+                delta,
+                _arrow(columns, listed),
+                mode="append",
+                schema_mode="merge" if is_older else None,
+            )
             if not spec.is_streamed:
                 _compact(delta)
 
