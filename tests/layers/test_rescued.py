@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
+from medallion.cli.render import nightly as nightly_page
+from medallion.cli.render import status as status_page
 from medallion.config.loader import load
 from medallion.errors import ConfigError
 from medallion.inspection.audit import audit
@@ -132,6 +134,17 @@ def test_the_record_keeps_counts_and_examples(run: Run) -> None:
         assert run.outcome.rescued[mode] == RescuedSummary(4, FIELDS)
         (query,) = (q for q in status(run.lakehouse.config) if q.query == f"bronze.{mode}")
         assert query.rescued == RescuedSummary(4, FIELDS)
+
+
+def test_commands_show_values_that_do_not_fit(run: Run) -> None:
+    found = status(run.lakehouse.config)
+    assert "bronze.warn: in its last run 4 rows have values that do" in status_page.as_text(found)
+    fields = {name: asdict(field) for name, field in FIELDS.items()}
+    by_query = {query["query"]: query["rescued"] for query in status_page.as_json(found)["queries"]}
+    assert by_query["bronze.warn"] == {"rows": 4, "fields": fields}
+    assert by_query["silver.warn"] is None
+    document = json.loads(json.dumps(nightly_page.as_json(run.outcome)))
+    assert document["rescued"] == {mode: {"rows": 4, "fields": fields} for mode in MODES}
 
 
 def test_a_summary_is_short_and_printable() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -17,6 +17,8 @@ from medallion.ops.rescued import MOST_FIELDS, RescuedField, RescuedSummary
 from medallion.parsing.rescued import rescued_fields
 from medallion.spark import table_files
 
+# A field without a name, which counts the rows.
+_ROW = "named_struct('path', cast(array() as array<string>), 'example', '')"
 _WHOLE_NUMBERS = (T.LongType, T.IntegerType)
 
 
@@ -37,41 +39,28 @@ class RescuedValues:
         self._spark, self._source = spark, source
         self.found, self._paths = RescuedSummary(), tuple[FieldPath, ...]()
         files = _files_of(table, batches)
-        if (
-            not files
-            or not tables.select(table, f"count({RESCUED})", "", "added", files=files)[0][0]
-        ):
-            return
-        rows = table_files.rows_of(spark, table, files)
-        self._columns = own_columns(source, rows.schema)
-        self._count(rows)
+        if files and tables.select(table, f"count({RESCUED})", "", "added", files=files)[0][0]:
+            rows = table_files.rows_of(spark, table, files)
+            self._columns = own_columns(source, rows.schema)
+            self._count(rows)
 
     def _count(self, rows: DataFrame) -> None:
-        found = rows.where(f"{RESCUED} is not null").select(
-            F.expr(rescued_fields(self._columns)).alias("fields")
-        )
-        # A field without a name counts the rows.
-        each = found.where("size(fields) > 0").select(
-            F.explode(
-                F.expr(
-                    "array_append(fields, named_struct('path', cast(array() as array<string>),"
-                    " 'example', ''))"
-                )
-            ).alias("field")
-        )
+        fields = F.expr(rescued_fields(self._columns)).alias("fields")
+        found = rows.where(f"{RESCUED} is not null").select(fields).where("size(fields) > 0")
         counts = (
-            each.groupBy("field.path")
+            found.select(F.explode(F.expr(f"array_append(fields, {_ROW})")).alias("field"))
+            .groupBy("field.path")
             .agg(F.count(F.lit(1)).alias("rows"), F.first("field.example").alias("example"))
             .orderBy(F.desc("rows"), "path")
             .limit(MOST_FIELDS + 1)
             .collect()
         )
         if counts:
-            total, *fields = counts
-            self._paths = tuple(tuple(row.path) for row in fields)
+            total, *named = counts
+            self._paths = tuple(tuple(row.path) for row in named)
             self.found = RescuedSummary(
                 total.rows,
-                {".".join(row.path): RescuedField(row.rows, row.example) for row in fields},
+                {".".join(row.path): RescuedField(row.rows, row.example) for row in named},
             )
 
     def report(self) -> str | None:
@@ -91,7 +80,7 @@ class RescuedValues:
         remedies = " or ".join(filter(None, (remedy, "set on_rescued: warn")))
         return f"{line} In quarantine as {', '.join(broken)}: {remedies}."
 
-    def _remedy(self, broken: Sequence[str] | dict[str, None], rules: dict[str, FieldPath]) -> str:
+    def _remedy(self, broken: Iterable[str], rules: Mapping[str, FieldPath]) -> str:
         """Return what gives columns types that fit; empty if there is no such type."""
         hints = {
             name: kind
