@@ -159,18 +159,14 @@ def test_a_summary_is_short_and_printable() -> None:
     assert RescuedSummary().record() == {"rescued_rows": 0, "rescued_fields": None}
 
 
-COLUMNS = {
-    name: T.DataType.fromDDL(kind)
-    for name, kind in {
+def test_rules_are_for_the_fields_that_silver_reads(spark: SparkSession) -> None:
+    kinds = {
         "Amount": "long",
         "user": "struct<Name:string,plan:string>",
         "items": "array<struct<sku:string>>",
         "other": "long",
-    }.items()
-}
-
-
-def test_rules_are_for_the_fields_that_silver_reads(spark: SparkSession) -> None:
+    }
+    columns = {name: T.DataType.fromDDL(kind) for name, kind in kinds.items()}
     silver = {
         "a": "cast(amount as double)",
         "name": "user.name",
@@ -181,7 +177,7 @@ def test_rules_are_for_the_fields_that_silver_reads(spark: SparkSession) -> None
         "more": "other + 1",
     }
     source = replace(load({}, PROJECT).sources["activity"], silver=silver)
-    found = rescue_rules(spark, source, COLUMNS)
+    found = rescue_rules(spark, source, columns)
     assert found == {
         "rescued_Amount": ("Amount",),
         "rescued_items": ("items",),

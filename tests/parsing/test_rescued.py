@@ -23,7 +23,11 @@ SCHEMA = {
     "items": "array<struct<sku:string,q:long>>",
     "nums": "array<long>",
 }
-COLUMNS = {name: T.DataType.fromDDL(kind) for name, kind in SCHEMA.items()}
+
+
+def columns() -> dict[str, T.DataType]:
+    """The schema in Spark's types, which it takes a session to parse."""
+    return {name: T.DataType.fromDDL(kind) for name, kind in SCHEMA.items()}
 
 
 class Pairs(list[tuple[str, Any]]):
@@ -41,7 +45,7 @@ def dumped(value: Any) -> str:
 def parsed(spark: SparkSession, lines: list[str]) -> list[Row]:
     """Bronze's rows, with the fields that did not fit, in the order of the lines."""
     numbered = spark.createDataFrame(list(enumerate(lines)), "at int, value string")
-    rows = parse(numbered, SCHEMA).withColumn("fields", F.expr(rescued_fields(COLUMNS)))
+    rows = parse(numbered, SCHEMA).withColumn("fields", F.expr(rescued_fields(columns())))
     return rows.orderBy("at").collect()
 
 
@@ -146,7 +150,7 @@ def any_value(random: Random, kind: T.DataType, depth: int = 0) -> Any:
 
 def test_fields_of_any_line_are_those_of_a_walk(spark: SparkSession) -> None:
     random = Random(39)
-    whole = T.StructType([T.StructField(name, kind) for name, kind in COLUMNS.items()])
+    whole = T.StructType([T.StructField(name, kind) for name, kind in columns().items()])
     values = [value for _ in range(400) if isinstance(value := any_value(random, whole), Pairs)]
     found = parsed(spark, [dumped(value) for value in values])
     expected = [{".".join(path) for path in walk(value, whole)} for value in values]
@@ -178,7 +182,7 @@ BROKEN: dict[str, list[str]] = {
 
 def test_rules_broken_by_fields_that_did_not_fit(spark: SparkSession) -> None:
     numbered = spark.createDataFrame(list(enumerate(BROKEN)), "at int, value string")
-    rows = parse(numbered, SCHEMA).withColumn("broken", F.expr(broken_rules(COLUMNS, RULES)))
+    rows = parse(numbered, SCHEMA).withColumn("broken", F.expr(broken_rules(columns(), RULES)))
     found = [row.broken for row in rows.orderBy("at").collect()]
     assert found == list(BROKEN.values())
 
