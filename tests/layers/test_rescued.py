@@ -115,9 +115,9 @@ def test_a_run_says_one_line_a_source(run: Run) -> None:
     remedy = "set schema: {amount: double} and run medallion refresh bronze."
     lines = [line.strip() for line in run.said if "do not fit" in line]
     assert lines == [
-        f"quarantine: {counts}. In quarantine as rescued_amount: {remedy}quarantine or set"
-        " on_rescued: warn.",
-        f"warn: {counts}. Silver has no value for them: {remedy}warn.",
+        f"quarantine: {counts}. They go to quarantine as rescued_amount; to keep them, {remedy}"
+        "quarantine, or set on_rescued: warn.",
+        f"warn: {counts}. Silver has null for them; to get the values, {remedy}warn.",
     ]
 
 

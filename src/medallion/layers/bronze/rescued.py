@@ -76,9 +76,10 @@ class RescuedValues:
             return f"{line} Silver does not read these fields; {RESCUED} keeps the values."
         remedy = self._remedy(broken, rules)
         if source.on_rescued == "warn":
-            return f"{line} Silver has no value for them: {remedy or 'correct the values'}."
-        remedies = " or ".join(filter(None, (remedy, "set on_rescued: warn")))
-        return f"{line} In quarantine as {', '.join(broken)}: {remedies}."
+            then = f"to get the values, {remedy}" if remedy else "correct them where they come from"
+            return f"{line} Silver has null for them; {then}."
+        remedies = ", or ".join(filter(None, (remedy, "set on_rescued: warn")))
+        return f"{line} They go to quarantine as {', '.join(broken)}; to keep them, {remedies}."
 
     def _remedy(self, broken: Iterable[str], rules: Mapping[str, FieldPath]) -> str:
         """Return what gives columns types that fit; empty if there is no such type."""
