@@ -136,6 +136,11 @@ def as_far_as_held(path: tuple[str, ...], row: Row) -> str:
     return ".".join(path)
 
 
+def outermost(paths: set[str]) -> set[str]:
+    """Leave out what is within another path: of a field named twice, either value may be read."""
+    return {p for p in paths if not any(p.startswith(f"{other}.") for other in paths)}
+
+
 def any_value(random: Random, kind: T.DataType, depth: int = 0) -> Any:
     """A value that fits a type, or now and then another one."""
     if random.random() < 0.12:
@@ -171,9 +176,9 @@ def test_fields_of_any_line_are_those_of_a_walk(spark: SparkSession) -> None:
     ]
     assert sum(map(bool, expected)) > 100
     different = [
-        (dumped(value), said, set(fields_of(row)))
+        (dumped(value), said, fields_of(row))
         for value, said, row in zip(values, expected, found, strict=True)
-        if said != set(fields_of(row))
+        if outermost(said) != outermost(set(fields_of(row)))
     ]
     assert different == []
 
