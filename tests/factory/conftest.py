@@ -67,6 +67,16 @@ def _broken_rules(source: str, row: dict[str, Any]) -> Iterator[str]:
             yield f"missing_{axis}"
 
 
+def _rescue_rules(source: str, row: dict[str, Any]) -> Iterator[str]:
+    """The rules for strings in columns of other types, where a value may not fit."""
+    times = {"activity": ("Recorded_At",), "event": ("ts", "time")}[source]
+    for name in times:
+        if isinstance(row.get(name), str) and _moment(source, {name: row[name]}) is None:
+            yield f"rescued_{name}"
+    if source == "activity":
+        yield from (f"rescued_{n}" for n in ("Index", *"xyz") if isinstance(row.get(n), str))
+
+
 def _key(source: str, row: dict[str, Any]) -> tuple[Any, ...] | None:
     if source == "activity":
         return row["Device"], row["Index"], row["Recorded_At"]
@@ -114,7 +124,7 @@ def recount_folder(folder: Path) -> Recount:
             assert not unknown, line
             count.figures["invalid"] += 1
             count.invalid_by_rule.update(broken)
-            count.quarantine.update(broken)
+            count.quarantine.update((*broken, *_rescue_rules(source, row)))
             continue
         key = _key(source, row)
         if key is not None and key in seen:

@@ -72,9 +72,11 @@ def test_a_dirty_landing_has_every_defect(tmp_path: Path) -> None:
     assert set(landed["activity"].expected_quarantine) == {
         "malformed_line", "missing_event_time", "future_event_time", "missing_device",
         "missing_index", "missing_x", "missing_y", "missing_z",
+        "rescued_Recorded_At", "rescued_Index", "rescued_x", "rescued_y", "rescued_z",
     }  # fmt: skip
     assert set(landed["event"].expected_quarantine) == {
         "malformed_line", "missing_event_time", "future_event_time", "missing_action",
+        "rescued_ts", "rescued_time",
     }  # fmt: skip
 
 

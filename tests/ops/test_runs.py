@@ -18,7 +18,8 @@ from medallion.lakehouse import small_tables, tables
 from medallion.lakehouse.layout import Layout
 from medallion.lakehouse.specs import TableSpec
 from medallion.ops import due
-from medallion.ops.runs import GateRecord, Runs, Sums
+from medallion.ops.rescued import RescuedField, RescuedSummary
+from medallion.ops.runs import RUNS, GateRecord, Runs, Sums
 
 NOON = 1_700_000_000_000_000
 
@@ -175,6 +176,24 @@ def test_what_is_written_is_asked_for_without_reading_twice(
     assert Runs(layout).standing.sums["bronze.a"].rows_in == 7
     record.write([run("bronze.a"), run("bronze.a")])  # it has not read since
     assert numbers(layout) == [1, 2, 3, 4, 5]
+
+
+def test_a_record_of_an_older_version_gets_new_columns(layout: Layout) -> None:
+    table, new = layout.table("ops.runs"), ("rescued_rows", "rescued_fields")
+    old = {name: kind for name, kind in RUNS.items() if name not in new}
+    small_tables.append(table, TableSpec(old), [{**run("bronze.a", rows_in=2), "number": 1}])
+    record = Runs(layout, run_id="r2")
+    assert record.standing.last["bronze.a"].rescued_rows is None
+    assert record.rescued() == {}
+    summary = RescuedSummary(3, {"amount": RescuedField(2, "12.5")})
+    record.write([{**run("bronze.a", rows_in=5), **summary.record(), "run_id": "r2"}])
+    assert record.standing.last["bronze.a"].rescued_rows == 3
+    assert record.standing.sums["bronze.a"].rows_in == 7
+    assert record.rescued() == {"bronze.a": summary}
+    assert Runs(layout, run_id="r").rescued() == {}
+    for _ in range(2):  # by now the table has them
+        record.write([run("bronze.a", rescued_rows=0)])
+    assert tables.select(table, "rescued_rows", "order by number") == [(None,), (3,), (0,), (0,)]
 
 
 def test_a_clock_that_steps_back_changes_no_order(layout: Layout) -> None:

@@ -34,6 +34,7 @@ WIDENING = "addNewColumnsWithTypeWidening"
 EVOLUTION = ("addNewColumns", WIDENING, "rescue", "failOnNewColumns", "none")
 CLEANING = ("archive", "delete", "off")
 LATE = ("admit", "quarantine")
+ON_RESCUED = ("quarantine", "warn", "ignore")
 OUTPUT_MODES = ("complete", "update")
 OutputMode = Literal["complete", "update", "append"]
 JOINS = ("inner", "left")
@@ -69,8 +70,9 @@ class SourceConfig:
     """Where rows come from, and what bronze and silver make of them.
 
     `schema` is None where it is to be inferred, and `hints` give types that then win. Sizes are
-    in bytes; those of packed files count as they are unpacked. `stream` is what is read in place
-    of files, by the formats kafka, rate and socket: then nothing of files applies.
+    in bytes; those of packed files count as they are unpacked. `on_rescued` says what becomes of
+    rows in which a field that silver reads did not fit its column. `stream` is what is read in
+    place of files, by the formats kafka, rate and socket: then nothing of files applies.
     """
 
     name: str
@@ -83,6 +85,7 @@ class SourceConfig:
     keys: tuple[str, ...]
     watermark: Duration
     late: str
+    on_rescued: str
     format: str
     multi_line: bool
     pattern: str

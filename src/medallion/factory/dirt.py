@@ -39,13 +39,13 @@ def file_lines(plan: FilePlan) -> tuple[list[str], Landed]:
     counts = _counts(plan, random)
     base = plan.rows - sum(counts[origin] for origin in ORIGINS)
     lines = source.clean_lines(plan, base)
-    spoilt, rules = _spoil(lines, plan, counts, random)
+    spoilt, rules, rescued = _spoil(lines, plan, counts, random)
     after = _repeats(lines, plan, counts, spoilt, random)
     for _ in range(counts["blank_lines"]):
         after[random.randrange(base)].append(random.choice(BLANKS))
     for place, additions in after.items():
         lines[place] = "\n".join((lines[place], *additions))
-    return lines, _landed(plan, counts, rules)
+    return lines, _landed(plan, counts, rules, rescued)
 
 
 def _counts(plan: FilePlan, random: Random) -> Counter[str]:
@@ -67,8 +67,12 @@ def _counts(plan: FilePlan, random: Random) -> Counter[str]:
 
 def _spoil(
     lines: list[str], plan: FilePlan, counts: Counter[str], random: Random
-) -> tuple[set[int], Counter[str]]:
-    """Put a defect into lines beyond the head; which lines, and the rules that invalid ones break.
+) -> tuple[set[int], Counter[str], Counter[str]]:
+    """Put a defect into lines beyond the head.
+
+    Returns:
+        Which lines; the rules that invalid ones break, one each; and the rules about rescued values
+        that some of them break besides.
 
     The head stays as it is, because other files and the next batch repeat its rows.
     """
@@ -79,7 +83,7 @@ def _spoil(
         for _ in range(counts[kind])
     ]
     places = random.sample(range(plan.head, len(lines)), len(kinds))
-    rules: Counter[str] = Counter()
+    rules, rescued = Counter[str](), Counter[str]()
     for ordinal, (kind, place) in enumerate(zip(kinds, places, strict=True)):
         if kind == "malformed":
             lines[place] = malformed(lines[place], random)
@@ -89,12 +93,13 @@ def _spoil(
             fault: Fault = random.choice(source.faults)
             rules[fault.rule] += 1
             row = fault.spoil(row, random) if fault.bad_values else source.made_future(row)
+            rescued.update(fault.rescue_rules(row))
         elif kind == "unknown_fields":
             row = with_extra_field(row, random)
         else:
             row = source.made_late(row, plan, random, ordinal)
         lines[place] = source.dump(row)
-    return set(places), rules
+    return set(places), rules, rescued
 
 
 def _repeats(
@@ -128,9 +133,11 @@ def _head(source: Source, plan: FilePlan) -> list[str]:
     return [line for line in source.clean_lines(plan, plan.head) if source.has_identity(line)]
 
 
-def _landed(plan: FilePlan, counts: Counter[str], rules: Counter[str]) -> Landed:
+def _landed(
+    plan: FilePlan, counts: Counter[str], rules: Counter[str], rescued: Counter[str]
+) -> Landed:
     lost = counts["malformed"]
-    quarantine = Counter(rules)
+    quarantine = rules + rescued
     if lost:
         # Of a malformed line nothing is known, so that it breaks every rule about missing values.
         missing = {f.rule for f in SOURCES[plan.batch.source].faults if f.bad_values}

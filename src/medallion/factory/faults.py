@@ -22,6 +22,8 @@ EXTRA_FIELDS: tuple[tuple[str, Any], ...] = (
 )
 
 TIME_FIELDS = ("Recorded_At", "ts", "time")
+STRING_FIELDS = ("Device", "action")
+"""The fields that have faults and take any string."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,13 @@ class Fault:
     rule: str
     field: str
     bad_values: tuple[object, ...] = ()
+
+    def rescue_rules(self, row: dict[str, Any]) -> tuple[str, ...]:
+        """Return the rule that a spoilt row breaks besides, if its value does not fit."""
+        names = TIME_FIELDS if not self.field else (self.field,)
+        texts = [name for name in names if isinstance(row.get(name), str)]
+        is_rescued = self.bad_values and texts and texts[0] not in STRING_FIELDS
+        return (f"rescued_{texts[0]}",) if is_rescued else ()
 
     def spoil(self, row: dict[str, Any], random: Random) -> dict[str, Any]:
         """The row with one bad value in it."""

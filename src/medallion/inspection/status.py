@@ -10,6 +10,7 @@ from medallion.errors import FAULTS, sentence
 from medallion.inspection import attention
 from medallion.lakehouse import clock, lock, tables
 from medallion.ops import due, ledger, refresh_plan
+from medallion.ops.rescued import RescuedSummary
 from medallion.ops.runs import FAILED, LastRun, Runs, Standing
 from medallion.sources import base
 from medallion.sources.kinds import KINDS
@@ -34,7 +35,10 @@ class BacklogStatus:
 
 @dataclass(frozen=True)
 class QueryStatus:
-    """One query: figures of rows are those of its last run, `waiting_rows` are for the next."""
+    """One query: figures of rows are those of its last run, `waiting_rows` are for the next.
+
+    `rescued` are the values of that run that did not fit their columns, of bronze's queries.
+    """
 
     query: str
     state: str
@@ -46,6 +50,7 @@ class QueryStatus:
     watermark: str | None
     error: str | None
     backlog: BacklogStatus | None = None
+    rescued: RescuedSummary | None = None
 
     @property
     def is_known(self) -> bool:
@@ -135,7 +140,15 @@ def _status(config: Config, query: Query, standing: Standing, held: str | None) 
         watermark=clock.in_words(mark * 1000) if mark else None,
         error=error,
         backlog=backlog,
+        rescued=_rescued(query, run),
     )
+
+
+def _rescued(query: Query, run: LastRun | None) -> RescuedSummary | None:
+    """Return the values of a source's last run that did not fit; None if the query is another."""
+    if query.upstream or run is None:
+        return None
+    return RescuedSummary.of_record(run.rescued_rows, run.rescued_fields)
 
 
 def _unreadable(config: Config, query: Query) -> str:

@@ -59,3 +59,11 @@ def struct(columns: Mapping[str, str]) -> str:
 def as_number(columns: Columns, name: str) -> str:
     """A column of a record in SQL, a time as microseconds since 1970."""
     return f"arrow_cast({name}, 'Int64')" if columns[name] == "timestamp" else name
+
+
+_ARROW = {"string": "Utf8", "long": "Int64", "double": "Float64"}
+
+
+def as_null(columns: Columns, name: str) -> str:
+    """Return SQL of a null in place of a column of a record that an older table lacks."""
+    return f"arrow_cast(null, '{_ARROW.get(columns[name], 'Timestamp(Microsecond, None)')}')"

@@ -69,7 +69,13 @@ def append(
                 ((last,),) = tables.select(table, f"max({numbered})")
                 listed = [{**row, numbered: at} for at, row in enumerate(listed, (last or 0) + 1)]
             delta = tables.open_to_write(table)
-            write_deltalake(delta, _arrow(columns, listed), mode="append")
+            is_older = columns.keys() - {field.name for field in delta.schema().fields}
+            write_deltalake(
+                delta,
+                _arrow(columns, listed),
+                mode="append",
+                schema_mode="merge" if is_older else None,
+            )
             if not spec.is_streamed:
                 _compact(delta)
 

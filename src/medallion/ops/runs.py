@@ -11,16 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from medallion.lakehouse import small_tables, tables
-from medallion.lakehouse.columns import Columns, as_number, struct
+from medallion.lakehouse.columns import Columns, as_null, as_number, struct
 from medallion.lakehouse.layout import Layout
 from medallion.lakehouse.specs import TableSpec
+from medallion.ops.rescued import RescuedSummary
 
 TABLE = "ops.runs"
 FAILED, PASSED, HELD, REFRESHED = "failed", "passed", "held", "refreshed"
 # One row a query and run, and one row a quality gate and run (kind `query` or `gate`). `number` is
 # their order, which no clock has a say in. Times are UTC; expectations are names with commas
 # between; a gate's version is the last one that it saw. Unmatched rows are those that a reference
-# has none for: null without one, or where the process that had counted them was cut off.
+# has none for: null without one, or where the process that had counted them was cut off. Rescued
+# rows are those of bronze with a value that does not fit its column; their fields are JSON, as
+# `rescued.RescuedSummary` has them.
 RUNS: Columns = {
     "run_id": "string",
     "command": "string",
@@ -45,6 +48,8 @@ RUNS: Columns = {
     "failed_expectations": "string",
     "accepted_expectations": "string",
     "number": "long",
+    "rescued_rows": "long",
+    "rescued_fields": "string",
 }
 
 
@@ -60,6 +65,8 @@ class LastRun:
     rows_out: int | None
     first_batch: int | None
     last_batch: int | None
+    rescued_rows: int | None
+    rescued_fields: str | None
 
 
 @dataclass(frozen=True)
@@ -142,6 +149,17 @@ class Runs:
         if listed := [{**self._by, **row} for row in rows]:
             small_tables.append(self._table, TableSpec(RUNS), listed, numbered="number")
 
+    def rescued(self) -> dict[str, RescuedSummary]:
+        """Return what this run has written of values that did not fit, by bronze's queries."""
+        if "rescued_rows" not in tables.columns(self._table):
+            return {}
+        rows = tables.select(
+            self._table,
+            "query, rescued_rows, rescued_fields",
+            f"where run_id = '{self._by['run_id']}' and rescued_rows > 0 order by number",
+        )
+        return {query: RescuedSummary.of_record(*summary) for query, *summary in rows}
+
     def late_rows(self, query: str) -> int:
         """The rows on record that came too late for a query's state, since its last refresh."""
         return self.standing.sums_of(query).late_rows
@@ -158,7 +176,9 @@ class Runs:
 
 def _standing(table: Path) -> Standing:
     """The whole standing by one question: each would open all files of the record."""
-    rows = tables.select(table, ", ".join(_ASKED.values()), "group by query", _ROWS)
+    missing = RUNS.keys() - tables.columns(table)  # a table of an older version
+    added = "".join(f", {as_null(RUNS, name)} as {name}" for name in missing)
+    rows = tables.select(table, ", ".join(_ASKED.values()), "group by query", _ROWS.format(added))
     found = [dict(zip(_ASKED, row, strict=True)) for row in rows]
 
     def each(answer: str) -> dict[str, Any]:
@@ -182,7 +202,7 @@ def _standing(table: Path) -> Standing:
 # The rows, each with the number of its query's last refresh, which begins the query's record anew.
 _ROWS = """(
     select *, max(case when state = 'refreshed' then number end) over (partition by query) as since
-    from rows
+    {} from rows
 )"""
 _IS_SINCE = "kind = 'query' and (since is null or number >= since)"
 

@@ -54,6 +54,8 @@ class Nightly:
             look = accounting.look(self.config, self.pipeline.runs)
             self.outcome.balances, self.outcome.is_counted = look.balances, not look.unreadable
             self._tell_all("balance", map(MedallionError, look.unreadable))
+            found = self.pipeline.runs.rescued()
+            self.outcome.rescued = {name.partition(".")[2]: it for name, it in found.items()}
         return self.outcome
 
     def _layers(self) -> None:

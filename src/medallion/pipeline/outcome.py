@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from medallion.inspection.attention import Attention
 from medallion.inspection.balance import Balance, unbalanced
+from medallion.ops.rescued import RescuedSummary
 from medallion.quality.results import Failure, Verdict
 
 
@@ -37,6 +39,7 @@ class Outcome:
     gates: list[GateResult] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     balances: dict[str, Balance] = field(default_factory=dict)
+    rescued: Mapping[str, RescuedSummary] = field(default_factory=dict)  # by source
     is_counted: bool = True
     files: Attention = field(default_factory=Attention)
     docs: str | None = None

@@ -23,11 +23,12 @@ _THEN = {
 
 
 def as_json(outcome: Outcome) -> dict[str, Any]:
-    """Whether all is well, the balance, seconds by step, gates and errors."""
+    """Whether all is well, the balance, values that did not fit, seconds by step, gates, errors."""
     return {
         "ok": outcome.is_good,
         "sources": {name: asdict(balance) for name, balance in outcome.balances.items()},
         **attention.as_json(outcome.files),
+        "rescued": {name: asdict(rescued) for name, rescued in outcome.rescued.items()},
         "seconds": {step: round(seconds, 2) for step, seconds in outcome.seconds.items()},
         "failed_expectations": [
             asdict(failure) for gate in outcome.gates for failure in gate.verdict.failures

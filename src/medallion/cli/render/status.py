@@ -29,9 +29,14 @@ def as_json(found: Sequence[QueryStatus], files: Attention = _NOTHING) -> dict[s
 
 
 def as_text(found: Sequence[QueryStatus], files: Attention = _NOTHING) -> str:
-    """Two aligned tables, and the errors and files under them."""
+    """Two aligned tables, and under them values that did not fit, errors and files."""
     queries = [tuple(getattr(query, column) for column in _QUERY) for query in found]
     backlogs = [(q.query, *asdict(q.backlog).values()) for q in found if q.backlog]
     errors = [visible(f"{query.query}: {query.error}") for query in found if query.error]
-    lines = [*errors, *map(visible, attention.every(files))]
+    rescued = [
+        f"{query.query}: in its last run {query.rescued}"
+        for query in found
+        if query.rescued and query.rescued.rows
+    ]
+    lines = [*rescued, *errors, *map(visible, attention.every(files))]
     return "\n".join([*table(_QUERY, queries), "", *table(_BACKLOG, backlogs), *lines])

@@ -18,6 +18,7 @@ from medallion.lakehouse import log, tables
 from medallion.lakehouse.text import Say, counted
 from medallion.layers import recovery
 from medallion.layers.bronze.recast import recast
+from medallion.layers.bronze.rescued import RescuedValues
 from medallion.layers.bronze.writer import Writer
 from medallion.layers.flow import Flow
 from medallion.ops import due
@@ -140,7 +141,7 @@ class Bronze(Flow):
             self.say(f"  {self.name}: its checkpoint is gone or torn: a new one goes by the ledger")
 
     def settle(self, since: int) -> dict[str, Any]:
-        """The lines that landed in the batches after `since`."""
+        """The lines that landed in the batches after `since`, and their values that did not fit."""
         batches = self.ran.batches_to_settle(since)
         known = self._confirmed_lines(since + 1)
         # What a process that was cut off had counted is lost.
@@ -149,7 +150,15 @@ class Bronze(Flow):
         if lost:
             opened = self._opened(self.schema())
             lines += sum(opened.rows_of(batch) for batch in lost)
-        return {"rows_in": lines, "first_batch": since + 1, "last_batch": batches.stop - 1}
+        rescued = RescuedValues(self.spark, self.source, self.tables[0], batches)
+        if report := rescued.report():
+            self.say(f"  {report}")
+        return {
+            "rows_in": lines,
+            "first_batch": since + 1,
+            "last_batch": batches.stop - 1,
+            **rescued.found.record(),
+        }
 
     def _confirmed_lines(self, first: int) -> Mapping[int, int]:
         """The lines that Spark counted in each batch from `first` on, without the batches for which

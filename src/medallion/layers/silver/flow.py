@@ -71,7 +71,7 @@ class Silver(Flow):
                 f"  {self.name}: rows whose times differ only beyond the microsecond go to "
                 f"quarantine ({time_digits.RULE}); medallion refresh {self.name} ingests them"
             )
-        begun, check = self._take_up_rules(recorded, digits_rule)
+        begun, check = self._take_up_rules(recorded, bronze, digits_rule)
         self._refuse_columns(bronze)
         rows = check(bronze)
         whole = self._enrichment.blank(rows) if self._enrichment else rows
@@ -102,18 +102,20 @@ class Silver(Flow):
         return self.run
 
     def _take_up_rules(
-        self, recorded: int, more: Mapping[str, str]
+        self, recorded: int, bronze: DataFrame, more: Mapping[str, str]
     ) -> tuple[dict[str, Any], Check]:
         """The rules to go by, as a document and as a check; a batch that was cut off ends by those
         that it began with.
 
         Args:
             recorded: the last batch that is recorded.
+            bronze: the columns that it reads.
             more: rules of bronze's columns beside those of its suite.
         """
         source = self.source
-        now = rules.rules_of(self.config, source)
-        now["bronze"] |= more
+        of_suites = rules.rules_of(self.config, source)
+        of_suites["bronze"] |= more
+        now = rules.with_rescued(self.spark, self.config, source, of_suites, bronze.schema)
         begun = rules.begun_with(self.config, source, now, recorded, self.say)
         self._is_ending = begun != now
         self._begun = replace(source, late=begun["late"])

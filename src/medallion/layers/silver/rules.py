@@ -1,7 +1,9 @@
 """The rules that decide between silver and quarantine, and which of them a query goes on by.
 
-As a document, `{"late": ..., "bronze": {name: SQL}, "silver": {name: SQL}}`, they are kept beside
-the checkpoint: a batch that is cut off ends by the rules that it began with.
+As a document, `{"late": ..., "bronze": {name: SQL}, "silver": {name: SQL}, "rescued": SQL}`, they
+are kept beside the checkpoint: a batch that is cut off ends by the rules that it began with. The
+SQL of `rescued`, which older documents lack, gives the names of the rules about rescued values that
+a row of bronze breaks; it is empty if there are none.
 """
 
 from __future__ import annotations
@@ -11,8 +13,9 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from medallion.config.expressions import TEXT
 from medallion.config.model import Config, SourceConfig
@@ -20,7 +23,9 @@ from medallion.errors import ConfigError
 from medallion.lakehouse.text import Say
 from medallion.layers import recovery
 from medallion.layers.definition import refuse_changed_row_count, refuse_nondeterministic
+from medallion.layers.rescued import columns_of, own_columns, rescue_rules
 from medallion.layers.silver import event_time, time_digits, transform
+from medallion.parsing.rescued import broken_rules
 from medallion.quality.rules import Rule, load_rules
 from medallion.quality.suites import suite_path
 from medallion.spark import checkpoints
@@ -66,6 +71,32 @@ def rules_of(config: Config, source: SourceConfig) -> dict[str, Any]:
     }
 
 
+def with_rescued(
+    spark: SparkSession,
+    config: Config,
+    source: SourceConfig,
+    rules: Mapping[str, Any],
+    bronze: T.StructType,
+) -> dict[str, Any]:
+    """Return the document with the rules about values that did not fit their columns.
+
+    Raises:
+        ConfigError: a rule of a suite has the name of one of them.
+    """
+    if source.on_rescued != "quarantine":
+        return {**rules, "rescued": ""}
+    columns = own_columns(source, bronze)
+    fields = rescue_rules(spark, source, columns)
+    for layer in ("bronze", "silver"):
+        if taken := [name for name in rules[layer] if name in fields]:
+            raise ConfigError(
+                f"{suite_path(config.conf_dir, f'{layer}.{source.name}')}: {taken[0]} is the name "
+                "of the rule for values that did not fit their column; give the expectation "
+                f"another name, or set sources.{source.name}.on_rescued to warn or ignore."
+            )
+    return {**rules, "rescued": broken_rules(columns_of(fields, columns), fields) if fields else ""}
+
+
 def begun_with(
     config: Config,
     source: SourceConfig,
@@ -102,6 +133,7 @@ def check(source: SourceConfig, rules: dict[str, Any]) -> Check:
         bronze_rules=in_bronze,
         silver_rules=alone,
         origin=source.silver_origin,
+        rescued=rules.get("rescued", ""),
     )
 
 
@@ -122,7 +154,7 @@ def refuse_unfit_rules(
     """
     event_time.refuse_string(config, source, bronze, rows)
     told = f"{config.expectations}: a rule of bronze.{source.name} or silver.{source.name}"
-    refuse_nondeterministic(told, whole, rules)
+    refuse_nondeterministic(told, whole, {layer: rules[layer] for layer in ("bronze", "silver")})
     refuse_changed_row_count(told, rows)
     refuse_implicit_casts(config, source, rules, {"bronze": bronze, "silver": whole})
 

@@ -25,6 +25,7 @@ def checked(
     bronze_rules: Sequence[Rule],
     silver_rules: Sequence[Rule],
     origin: Sequence[str],
+    rescued: str = "",
 ) -> DataFrame:
     """Silver's columns beside the rules that each row breaks.
 
@@ -34,6 +35,8 @@ def checked(
         bronze_rules: over bronze's columns.
         silver_rules: over silver's columns.
         origin: the columns of bronze that say where a row came from, for silver.
+        rescued: SQL over bronze's columns of the names of the rules about rescued values that a
+            row breaks, as `parsing.rescued.broken_rules` makes it; empty if there are none.
 
     Returns:
         The columns of `silver`, `origin`, `_ingested_at`, `_failed_rules` (empty for a good row),
@@ -46,12 +49,19 @@ def checked(
         INGESTED_AT,
         failed_rules(bronze_rules).alias("_failed_in_bronze"),
         breaks(bronze_rules).alias("_breaks_in_bronze"),
+        F.expr(rescued or "cast(array() as array<string>)").alias("_failed_by_rescue"),
         F.struct(*columns).alias(BRONZE),
     )
     judged = typed.withColumns(
         {
-            FAILED_RULES: F.concat("_failed_in_bronze", failed_rules(silver_rules)),
-            _IS_GOOD: ~(F.col("_breaks_in_bronze") | breaks(silver_rules)),
+            FAILED_RULES: F.concat(
+                "_failed_in_bronze", "_failed_by_rescue", failed_rules(silver_rules)
+            ),
+            _IS_GOOD: ~(
+                F.col("_breaks_in_bronze")
+                | (F.size("_failed_by_rescue") > 0)
+                | breaks(silver_rules)
+            ),
         }
     )
     return judged.select(*silver, *origin, INGESTED_AT, FAILED_RULES, _IS_GOOD, BRONZE)

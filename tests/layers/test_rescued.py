@@ -1,0 +1,199 @@
+"""Values that did not fit their columns: the rules about them, and what each run reports."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import types as T
+
+from medallion.cli.render import nightly as nightly_page
+from medallion.cli.render import status as status_page
+from medallion.config.loader import load
+from medallion.errors import ConfigError
+from medallion.inspection.audit import audit
+from medallion.inspection.status import status
+from medallion.layers.rescued import broken_by, rescue_rules
+from medallion.layers.silver import rules
+from medallion.ops.rescued import RescuedField, RescuedSummary
+from medallion.pipeline.nightly import Nightly
+from medallion.pipeline.pipeline import Pipeline
+from tests.support import PROJECT
+from tests.support.lakehouse import Lakehouse, NoGates
+
+SOURCE: dict[str, Any] = {
+    "schema": {
+        "time": "timestamp",
+        "id": "string",
+        "amount": "long",
+        "user": "struct<name:string>",
+        "note": "long",
+    },
+    "silver": {"at": "time", "id": "id", "amount": "Amount", "name": "user.name"},
+    "event_time": "at",
+    "keys": ["id", "at"],
+    "schema_evolution": "none",
+}
+MODES = ("quarantine", "warn", "ignore")
+LINES = (
+    '{"time": "2026-05-01T10:00:00Z", "id": "a", "amount": 1, "user": {"name": "x"}}',
+    '{"time": "2026-05-01T10:00:01Z", "id": "b", "amount": 12.5}',
+    '{"time": "2026-05-01T10:00:02Z", "id": "c", "amount": "30\\u0007", "new": 1}',
+    '{"time": "2026-05-01T10:00:03Z", "id": "d", "user": {"name": "x", "plan": "pro"}}',
+    '{"time": "2026-05-01T10:00:04Z", "id": "e", "note": "no number"}',
+    '{"time": "2026-05-01T10:00:05Z", "id": "f", "new": 2}',
+)
+FIELDS = {
+    "amount": RescuedField(2, "12.5"),
+    "note": RescuedField(1, "no number"),
+    "user.plan": RescuedField(1, "pro"),
+}
+
+
+class Run:
+    """A lakehouse with a source for each mode, after one nightly run, and what that printed."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.lakehouse = Lakehouse(spark, folder / "lakehouse")
+        sources = {mode: {**SOURCE, "on_rescued": mode} for mode in MODES}
+        self.lakehouse.configure(folder, {"sources": sources, "gold": {}})
+        null, query = "expect_column_values_to_not_be_null", "unexpected_rows_expectation"
+        future = "SELECT * FROM {batch} WHERE at > _ingested_at + INTERVAL 1 DAY"
+        for mode in MODES:
+            table = f"silver.{mode}"
+            self.lakehouse.expect(table, "missing_event_time", null, "quarantine", column="at")
+            self.lakehouse.expect(
+                table, "future_event_time", query, "quarantine", unexpected_rows_query=future
+            )
+            self.lakehouse.land(mode, "1.json", *LINES)
+        self.said: list[str] = []
+        pipeline = Pipeline(spark, self.lakehouse.config, "test", self.said.append)
+        nightly = Nightly(pipeline)
+        nightly.gates = NoGates(
+            self.lakehouse.config.conf_dir, self.lakehouse.config.layout.quality
+        )
+        self.outcome = nightly.run()
+        assert self.outcome.is_good, self.outcome
+
+
+@pytest.fixture(scope="module")
+def run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return Run(spark, tmp_path_factory.mktemp("rescued"))
+
+
+def test_rows_whose_field_silver_reads_go_to_quarantine(run: Run) -> None:
+    assert run.lakehouse.rows("quarantine.quarantine", "id", "_failed_rules") == [
+        ("b", ["rescued_amount"]),
+        ("c", ["rescued_amount"]),
+    ]
+    silver = run.lakehouse.rows("silver.quarantine", "id", "amount", "name")
+    assert silver == [
+        ("a", 1, "x"),
+        ("d", None, "x"),
+        ("e", None, None),
+        ("f", None, None),
+    ]
+
+
+@pytest.mark.parametrize("mode", ["warn", "ignore"])
+def test_all_rows_go_to_silver_in_other_modes(run: Run, mode: str) -> None:
+    assert [i for (i,) in run.lakehouse.rows(f"silver.{mode}", "id")] == list("abcdef")
+    assert run.lakehouse.rows(f"quarantine.{mode}") == []
+
+
+def test_a_deep_audit_agrees(run: Run) -> None:
+    assert audit(run.lakehouse.config, everything=True).findings == ()
+
+
+def test_a_run_says_one_line_a_source(run: Run) -> None:
+    counts = "4 rows have values that do not fit: amount (2, such as 12.5), note (1, such as no"
+    counts += " number), user.plan (1, such as pro)"
+    remedy = "set schema: {amount: double} and run medallion refresh bronze."
+    lines = [line.strip() for line in run.said if "do not fit" in line]
+    assert lines == [
+        f"quarantine: {counts}. They go to quarantine as rescued_amount; to keep them, {remedy}"
+        "quarantine, or set on_rescued: warn.",
+        f"warn: {counts}. Silver has null for them; to get the values, {remedy}warn.",
+    ]
+
+
+def test_the_record_keeps_counts_and_examples(run: Run) -> None:
+    found = run.lakehouse.rows("ops.runs", "query", "rescued_rows", "rescued_fields")
+    for mode in MODES:
+        ((rows, fields),) = ((r, f) for q, r, f in found if q == f"bronze.{mode}")
+        assert rows == 4
+        assert json.loads(fields) == {
+            "amount": {"rows": 2, "example": "12.5"},
+            "note": {"rows": 1, "example": "no number"},
+            "user.plan": {"rows": 1, "example": "pro"},
+        }
+        assert run.outcome.rescued[mode] == RescuedSummary(4, FIELDS)
+        (query,) = (q for q in status(run.lakehouse.config) if q.query == f"bronze.{mode}")
+        assert query.rescued == RescuedSummary(4, FIELDS)
+
+
+def test_commands_show_values_that_do_not_fit(run: Run) -> None:
+    found = status(run.lakehouse.config)
+    assert "bronze.warn: in its last run 4 rows have values that do" in status_page.as_text(found)
+    fields = {name: asdict(field) for name, field in FIELDS.items()}
+    by_query = {query["query"]: query["rescued"] for query in status_page.as_json(found)["queries"]}
+    assert by_query["bronze.warn"] == {"rows": 4, "fields": fields}
+    assert by_query["silver.warn"] is None
+    document = json.loads(json.dumps(nightly_page.as_json(run.outcome)))
+    assert document["rescued"] == {mode: {"rows": 4, "fields": fields} for mode in MODES}
+
+
+def test_a_summary_is_short_and_printable() -> None:
+    fields = {f"f{n:02}\n": RescuedField(1, "\x1b" * 50) for n in range(30)}
+    record = RescuedSummary(3, fields).record()
+    kept = json.loads(record["rescued_fields"])
+    assert (record["rescued_rows"], len(kept)) == (3, 20)
+    assert kept["f00\\n"] == {"rows": 1, "example": ("\\x1b" * 10)}
+    assert str(RescuedSummary(1, {"a": RescuedField(1, "\x1b")})) == (
+        "1 row has values that do not fit: a (1, such as \\x1b)"
+    )
+    assert RescuedSummary().record() == {"rescued_rows": 0, "rescued_fields": None}
+
+
+def test_rules_are_for_the_fields_that_silver_reads(spark: SparkSession) -> None:
+    kinds = {
+        "Amount": "long",
+        "user": "struct<Name:string,plan:string>",
+        "items": "array<struct<sku:string>>",
+        "other": "long",
+    }
+    columns = {name: T.DataType.fromDDL(kind) for name, kind in kinds.items()}
+    silver = {
+        "a": "cast(amount as double)",
+        "name": "user.name",
+        "skus": "transform(items, i -> i.sku)",
+        "first": "items[0].sku",
+        "source": "_source_file",
+        "other": "coalesce(other, get_json_object(_rescued_data, '$.other'))",
+        "more": "other + 1",
+    }
+    source = replace(load({}, PROJECT).sources["activity"], silver=silver)
+    found = rescue_rules(spark, source, columns)
+    assert found == {
+        "rescued_Amount": ("Amount",),
+        "rescued_items": ("items",),
+        "rescued_user.Name": ("user", "Name"),
+    }
+    assert broken_by(("user", "plan"), found) == []
+    assert broken_by(("items", "price"), found) == ["rescued_items"]
+    assert broken_by(("user",), found) == ["rescued_user.Name"]
+
+
+def test_a_rule_of_a_suite_cannot_have_the_name(spark: SparkSession) -> None:
+    config = load({}, PROJECT)
+    source = replace(config.sources["activity"], silver={"a": "amount"})
+    bronze = T.StructType([T.StructField("amount", T.LongType())])
+    document = {"bronze": {}, "silver": {"rescued_amount": "false"}}
+    with pytest.raises(ConfigError, match="rescued_amount is the name of the rule"):
+        rules.with_rescued(spark, config, source, document, bronze)
+    warn = replace(source, on_rescued="warn")
+    assert rules.with_rescued(spark, config, warn, document, bronze)["rescued"] == ""
