@@ -117,7 +117,7 @@ class Lesson:
 def _stop_streams(root: Path, timeout: float) -> tuple[str, ...]:
     if "pyspark" not in sys.modules:  # then no stream can be running here
         return ()
-    from medallion.streams.places import stop_below
+    from medallion.streams.control import stop_below
 
     found = stop_below(root, timeout)
     if running := [stream.name for stream in found if not stream.is_stopped]:
