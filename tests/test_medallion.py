@@ -12,7 +12,7 @@ import medallion
 
 
 def test_it_is_light_until_something_is_asked_for() -> None:
-    heavy = "{'pyspark', 'deltalake', 'yaml', 'pandas', 'great_expectations'}"
+    heavy = "{'pyspark', 'deltalake', 'ruamel', 'pandas', 'great_expectations'}"
     code = f"import sys, medallion; sys.exit(bool({heavy} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

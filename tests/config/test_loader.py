@@ -342,28 +342,26 @@ def test_missing_folder(tmp_path: Path) -> None:
 
 
 def test_not_yaml(tmp_path: Path) -> None:
-    for value, told in (
+    for value, reported in (
         ("[\n", "expected the node content"),
-        ("!!int x", "a value that is no int"),
-        ("!!bool x", "a value that is no bool"),
-        ("!!timestamp x", "a value that is no timestamp"),
-        ("9" * 5000, "a value that is no int"),  # Python reads 4300 digits
+        ("!!timestamp x", "failed to construct timestamp"),
         ("!!map x", "expected a mapping"),
-        ("!!set [x]", "expected a mapping"),
-        ('"\\U00110000"', "not in range"),
-        ('"\\UFFFFFFFF"', "too large"),
         ("\x07", "special characters are not allowed"),
-        ("[" * 1000, "recursion"),
     ):
         (tmp_path / "pipeline.yaml").write_text(f"sources:\n  event: {value}")
-        words = rf"pipeline.yaml line [23]: not readable as YAML \(.*{told}"
+        words = rf"pipeline.yaml line [23]: not readable as YAML \(.*{reported}"
         with pytest.raises(ConfigError, match=words):
+            load({"MEDALLION_CONF": str(tmp_path)}, tmp_path)
+    # Python's own errors have no line; it reads numbers of 4300 digits.
+    for value in ("!!int x", "!!bool x", "9" * 5000, '"\\UFFFFFFFF"', "[" * 1000, "2018-02-30"):
+        (tmp_path / "pipeline.yaml").write_text(f"sources:\n  event: {value}")
+        with pytest.raises(ConfigError, match=r"pipeline.yaml: not readable as YAML \("):
             load({"MEDALLION_CONF": str(tmp_path)}, tmp_path)
 
 
 def test_a_key_twice(tmp_path: Path) -> None:
     (tmp_path / "pipeline.yaml").write_text("sources:\n  event: {}\n  sensor: {}\n  event: {}\n")
-    with pytest.raises(ConfigError, match=r"pipeline.yaml line 4: .* key event stands twice"):
+    with pytest.raises(ConfigError, match=r'pipeline.yaml line 4: .* duplicate key "event"'):
         load({"MEDALLION_CONF": str(tmp_path)}, tmp_path)
 
 
@@ -518,8 +516,7 @@ def test_durations() -> None:
         ({"pattern": "*.csv"}, {"pattern": "*.json"}, True),
         ({"pattern": "a.json"}, {"pattern": "a[0-9]*.json"}, True),
         ({"pattern": "a.json"}, {"pattern": "a*"}, False),
-        ({"pattern": "log-[a-m]*.json"}, {"pattern": "log-[n-z]*.json"}, True),
-        ({"pattern": "part-?.json"}, {"pattern": "part-??.json"}, True),
+        ({"pattern": "log-[a-m]*.json"}, {"pattern": "log-[n-z]*.json"}, False),
         ({"clean_source": "off"}, {}, False),
         ({"clean_source": "off"}, {"clean_source": "off"}, False),
     ],
@@ -558,15 +555,12 @@ def test_a_folder_below_the_root_has_one_name_by_whatever_path_either_is_reached
         inbox.mkdir(parents=True, exist_ok=True)
 
 
-def test_numbers_and_texts_that_are_what_they_look_like(tmp_path: Path) -> None:
-    """To YAML 1.1, 010 is 8, and 1:30 is 90; and there is no 30th of February."""
+def test_values_by_yaml_1_2(tmp_path: Path) -> None:
+    """To YAML 1.1, `off` is false, 010 is 8, and 1:30 is 90."""
     file = tmp_path / "some.yaml"
-    file.write_text("[10, -3, +4, 0, 010, 1:30, trueness, falsehood, true, 'false', 1_000, 0x10]")
-    assert read_yaml(file) == [
-        *(10, -3, 4, 0, "010", "1:30", "trueness", "falsehood", True, "false", "1_000", "0x10")
-    ]
-    file.write_text("[2018-03-02, 2018-02-30, 2018-03-02 10:00:00-99:00]")
-    assert read_yaml(file) == ["2018-03-02", "2018-02-30", "2018-03-02 10:00:00-99:00"]
+    file.write_text("[off, no, on, yes, y, true, 'false', falsehood, 010, 1:30, +4, -3, ~]")
+    strings = ["off", "no", "on", "yes", "y"]
+    assert read_yaml(file) == [*strings, True, "false", "falsehood", 10, "1:30", 4, -3, None]
 
 
 def test_a_mapping_that_is_false_is_none(tmp_path: Path) -> None:

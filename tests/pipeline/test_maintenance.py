@@ -19,9 +19,9 @@ from medallion.config.publish import ToFiles
 from medallion.config.values import Duration
 from medallion.lakehouse import lock, log, small_tables, specs, tables
 from medallion.ops.runs import Runs
-from medallion.pipeline import maintenance, table_maintenance
-from medallion.pipeline.maintenance import Maintained
-from medallion.pipeline.table_maintenance import Done
+from medallion.pipeline import maintenance
+from medallion.pipeline.maintenance import Done, Maintained, Unread, unread_versions
+from medallion.sources.files import handover
 from medallion.spark.checkpoints import last_begun
 from tests.support import PROJECT, checkpoints
 from tests.support.home import Home
@@ -111,6 +111,7 @@ def test_many_small_files_become_one_and_the_old_ones_go(config: Config) -> None
     first = maintain(config).tables[BRONZE]
     assert (first.compacted_files, len(DeltaTable(path).file_uris())) == (MANY, 1)
     assert rows(path) == list(range(MANY))
+    read_until(config, path)  # the commit of the compaction, too
     time.sleep(1.1)  # the retention, by what the log itself says
     DeltaTable(path).create_checkpoint()  # which forgets what the log need not know any more
     maintain(config)
@@ -124,17 +125,17 @@ def test_many_small_files_become_one_and_the_old_ones_go(config: Config) -> None
 def test_compacting_adds_no_row_to_what_waits(config: Config) -> None:
     path = append(config)
     version = tables.version(path)
-    assert table_maintenance.compact(path, config.maintain) == MANY
+    assert maintenance.compact(path, config.maintain) == MANY
     assert tables.rows_written(path, after=version) == 0
     assert tables.row_count(path) == MANY
 
 
 def test_few_files_and_large_ones_are_left_alone(config: Config) -> None:
     path = append(config, times=9)
-    assert table_maintenance.compact(path, config.maintain) == 0
+    assert maintenance.compact(path, config.maintain) == 0
     tiny = replace(config.maintain, target_file_size=1)  # so all of them are large
     append(config, times=9)
-    assert table_maintenance.compact(path, tiny) == 0
+    assert maintenance.compact(path, tiny) == 0
     assert tables.version(path) == 18
 
 
@@ -150,7 +151,7 @@ def test_what_a_stream_has_not_read_stays(config: Config) -> None:
     assert small < files(path)
     assert set(range(21, MANY + 1)) < commits(path)
     assert rows(path) == list(range(MANY))
-    silver_has_read(config, tables.version(path))
+    read_until(config, path)
     maintain(config)
     assert not small & files(path)
 
@@ -169,19 +170,6 @@ def test_old_commits_go_unless_one_that_is_needed_is_as_old(config: Config) -> N
     assert min(commits(path)) >= 20
     assert rows(path) == list(range(MANY))
     assert tables.earliest_version(path) == min(commits(path))
-
-
-def test_rows_that_a_gate_has_not_seen_are_told_from_those_that_are_gone(config: Config) -> None:
-    path = append(config)
-    since_20 = range(21, MANY + 1)
-    assert log.are_there(path, since_20)
-    assert log.are_there(path, range(5, 5))
-    table_maintenance.compact(path, config.maintain)
-    assert log.are_there(path, range(21, MANY + 2))  # the old files stay for the retention
-    read_until(config, path)
-    maintain(config)
-    assert not log.are_there(path, since_20)
-    assert log.are_there(path, [MANY + 1])
 
 
 def test_writes_that_were_cut_off_are_removed_when_they_are_a_week_old(config: Config) -> None:
@@ -377,7 +365,7 @@ def test_the_records_are_maintained_while_nobody_writes_them(
 
 
 def test_who_is_far_behind_is_named(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_maintenance, "MOST_VERSIONS", 20)
+    monkeypatch.setattr(maintenance, "MOST_VERSIONS", 20)
     append(config)
     record(config, BRONZE, table_version=MANY, last_batch=0)
     silver_has_read(config, 5)
@@ -409,6 +397,63 @@ def test_rows_that_a_gate_holds_back_stay_as_they_came(config: Config) -> None:
     maintain(config)
     assert log.are_there(path, range(21, MANY + 1))
     runs.write([{**gate, "state": "passed", "table_version": MANY}])
+    read_until(config, path)
     maintain(config)
     assert not log.are_there(path, range(21, MANY + 1))
     assert rows(path) == list(range(MANY))
+
+
+def unread(home: Home, table: str) -> Unread | None:
+    """What is unread of a table, by the queries of the project's own configuration."""
+    config = replace(load({}, PROJECT), layout=home.layout)
+    return unread_versions(config, Runs(config.layout).standing).get(table)
+
+
+def test_unread_before_and_in_a_first_batch(home: Home) -> None:
+    """A query reads the table as it is then, and its first batch does not say from where on."""
+    record(home.config, BRONZE, table_version=3, last_batch=2)
+    assert unread(home, BRONZE) == Unread(4, f"the record of {BRONZE}")
+    checkpoints.planned(home.layout, "silver.activity", 0, version=12)
+    assert unread(home, BRONZE) == Unread(0, "silver.activity")
+
+
+def test_unread_by_batches_that_are_not_on_record(home: Home) -> None:
+    """A query plans the last recorded batch again: it began where the one before it ended."""
+    record(home.config, BRONZE, table_version=90)
+    for batch, version in enumerate((2, 3, 5, 6, 8, 9)):
+        checkpoints.done(home.layout, "silver.activity", batch, version)
+    record(home.config, "silver.activity", last_batch=3, table_version=7)
+    assert unread(home, BRONZE) == Unread(5, "silver.activity")
+    record(home.config, "silver.activity", last_batch=5, table_version=8)
+    checkpoints.planned(home.layout, "silver.activity", 6, version=40)  # it may run again
+    assert unread(home, BRONZE) == Unread(8, "silver.activity")
+
+
+def test_unread_where_spark_has_removed_the_offsets(home: Home) -> None:
+    record(home.config, BRONZE, table_version=900)
+    checkpoints.done(home.layout, "silver.activity", 500, version=800)
+    record(home.config, "silver.activity", last_batch=3)
+    assert unread(home, BRONZE) == Unread(0, "silver.activity")
+
+
+def test_unread_by_the_slowest_reader(home: Home) -> None:
+    record(home.config, "silver.activity", table_version=50, last_batch=9)
+    for batch, (counts, totals) in enumerate(((31, 17), (40, 45))):
+        checkpoints.done(home.layout, "gold.device_counts", batch, version=counts)
+        checkpoints.done(home.layout, "gold.device_totals", batch, version=totals)
+    assert unread(home, "silver.activity") == Unread(17, "gold.device_totals")
+
+
+def test_unread_since_the_record_of_each_target(home: Home) -> None:
+    record(home.config, "silver.event", last_batch=1, table_version=5, quarantine_version=8)
+    assert unread(home, "silver.event") == Unread(6, "the record of silver.event")
+    assert unread(home, "quarantine.event") == Unread(9, "the record of silver.event")
+
+
+def test_unread_of_an_intake(home: Home) -> None:
+    """Queued files are needed until their batch is on record."""
+    handover.prepare(home.layout.intake("event"))
+    for batch, version in enumerate((2, 3, 4)):
+        checkpoints.done(home.layout, "bronze.event", batch, version)
+    record(home.config, "bronze.event", last_batch=1, table_version=1)
+    assert unread(home, "_intake.event") == Unread(2, "bronze.event")

@@ -93,16 +93,11 @@ def test_tables_are_listed_and_described(root: str) -> None:
     assert len(query(root, "SHOW COLUMNS FROM silver.event").rows) == 2
 
 
-def test_the_longest_chains_that_are_taken_end_no_engine(root: str) -> None:
-    united = query(root, "SELECT 1 AS n" + " UNION ALL SELECT 1" * 600)
-    assert united.rows == [(1,)] * 601
-    for first, more, found in (
-        ("1", "+1", 2001),
-        ("1", " IS NULL", False),
-        ("true", "=true", True),
-    ):
-        assert query(root, f"SELECT {first}{more * 2000}").rows == [(found,)]
-    other = " AND ".join(f"device <> 'other {n}'" for n in range(601))
+def test_the_longest_chains_crash_no_engine(root: str) -> None:
+    united = query(root, "SELECT 1 AS n" + " UNION ALL SELECT 1" * 1000)
+    assert united.rows == [(1,)] * 1001
+    assert query(root, f"SELECT 1{'+1' * 1000}").rows == [(1001,)]
+    other = " AND ".join(f"device <> 'other {n}'" for n in range(1001))
     assert query(root, f"SELECT count(*) FROM gold.device_counts WHERE {other}").rows == [(2,)]
 
 

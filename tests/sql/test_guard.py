@@ -49,19 +49,9 @@ def test_an_empty_statement_is_refused(statement: str) -> None:
         read_only(statement)
 
 
-@pytest.mark.parametrize(
-    ("part", "told"),
-    [
-        ("device LIKE 'a%' OR ", "3,000 of AND, OR, .* and more than 600 may end the engine"),
-        ("1 UNION ALL SELECT ", "3,000 of AND, OR, .* and more than 600 may end the engine"),
-        ("1+", r"3,000 of operators such as \+ and = in a row, and more than 2,000 may end"),
-        ("f(1, 2) = ", "3,000 of operators such as"),
-        ("1 IN ", "3,000 of operators such as"),
-        ("1 BETWEEN 1 AND ", "3,000 of operators such as"),
-    ],
-)
-def test_a_chain_that_would_end_the_engine_is_refused(part: str, told: str) -> None:
-    with pytest.raises(UsageError, match=told):
+@pytest.mark.parametrize("part", ["device LIKE 'a%' OR ", "1 UNION ALL SELECT ", "1+"])
+def test_a_chain_that_would_crash_the_engine_is_refused(part: str) -> None:
+    with pytest.raises(UsageError, match=r"3,000 of AND, OR, .* and more than 1,000 may crash"):
         read_only(f"SELECT {part * 3000}1")
 
 

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from medallion import streams
 from medallion.errors import UsageError
 from medallion.spark.errors import StreamError
-from medallion.streams import screens
+from medallion.streams import drawing
 from tests.support.doors import Doors
 from tests.support.screen import RecordingScreen
 
@@ -21,7 +21,7 @@ from tests.support.screen import RecordingScreen
 @pytest.fixture
 def screen(monkeypatch: pytest.MonkeyPatch) -> RecordingScreen:
     recording = RecordingScreen()
-    monkeypatch.setattr(screens, "screen", lambda: recording)
+    monkeypatch.setattr(drawing, "screen", lambda: recording)
     return recording
 
 

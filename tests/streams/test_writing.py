@@ -17,7 +17,7 @@ from medallion import streams
 from medallion.errors import UsageError
 from medallion.spark import checkpoints
 from medallion.spark.errors import StreamError
-from medallion.streams import writing
+from medallion.streams import trigger, writing
 from tests.support.doors import Doors
 
 NOW = "available-now"
@@ -203,3 +203,24 @@ def test_what_spark_alone_knows_is_one_sentence(doors: Doors, tmp_path: Path) ->
     query = streams.write(rate.load(), "delta", **delta, trigger="continuous")
     with pytest.raises(StreamError, match="Unknown type of trigger: ContinuousTrigger"):
         streams.until_stream_is_ready(query)
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [
+        ("default", {"processingTime": "0 seconds"}),
+        ("4 seconds", {"processingTime": "4 seconds"}),
+        ("once", {"once": True}),
+        ("available-now", {"availableNow": True}),
+        ("continuous", {"continuous": "1 second"}),
+        ("continuous  2 minutes ", {"continuous": "2 minutes"}),
+    ],
+)
+def test_triggers_by_name(text: str, arguments: dict[str, Any]) -> None:
+    assert trigger(text) == arguments
+
+
+@pytest.mark.parametrize("text", ["", "now", "4", "continuous 4", "continuous4 seconds", None])
+def test_a_trigger_that_there_is_not(text: Any) -> None:
+    with pytest.raises(UsageError, match="is none of default, once, available-now, continuous"):
+        trigger(text)

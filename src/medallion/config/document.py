@@ -1,91 +1,46 @@
-"""A YAML file, read key by key: a mistake is told with the key that it stands at."""
+"""A YAML file, read key by key: an error names the key."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-import yaml
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.reader import ReaderError
 
 from medallion.config.values import TABLE_NAME, WrongColumnError, one_of
 from medallion.errors import ConfigError
 from medallion.lakehouse.text import reason_of
 
 T = TypeVar("T")
-_BOOLEAN = "tag:yaml.org,2002:bool"
-_INTEGER = "tag:yaml.org,2002:int"  # 010 was 8, and 1:30 was 90
-_TIME = "tag:yaml.org,2002:timestamp"  # which no key takes, and 2018-02-30 was a crash
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML in which a key that stands twice is a mistake, instead of the second one winning.
-
-    As in YAML 1.2, `true` and `false` are the only booleans: `off`, `on`, `no`, `y` are text.
-    """
-
-    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        # As it is written: by what `<<` brings, a key may stand twice.
-        node = super().compose_mapping_node(anchor)
-        seen = set()
-        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
-            if key.value in seen:
-                raise yaml.MarkedYAMLError(
-                    problem=f"the key {key.value} stands twice", problem_mark=key.start_mark
-                )
-            seen.add(key.value)
-        return node
-
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        try:
-            return super().construct_object(node, deep)
-        except yaml.YAMLError:
-            raise
-        except Exception:  # `!!int x`, `!!bool x`, 5000 digits: each raises its own
-            kind = node.tag.rpartition(":")[2]
-            raise yaml.MarkedYAMLError(
-                problem=f"a value that is no {kind}", problem_mark=node.start_mark
-            ) from None
-
-    def get_single_node(self) -> yaml.Node | None:
-        try:
-            return super().get_single_node()
-        # No such character, or brackets without end.
-        except (ValueError, OverflowError, RecursionError) as error:
-            raise yaml.MarkedYAMLError(problem=str(error), problem_mark=self.get_mark()) from None
-
-
-_Loader.yaml_implicit_resolvers = {
-    letter: [(tag, pattern) for tag, pattern in resolvers if tag not in (_BOOLEAN, _INTEGER, _TIME)]
-    for letter, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-_Loader.add_implicit_resolver(
-    _BOOLEAN, re.compile(r"(true|True|TRUE|false|False|FALSE)\Z"), list("tTfF")
-)
-_Loader.add_implicit_resolver(_INTEGER, re.compile(r"[-+]?(0|[1-9][0-9]*)\Z"), list("-+0123456789"))
 
 
 def read_yaml(file: Path) -> Any:
-    """The document of a file.
+    """Return the document of a file in YAML 1.2: `off`, `no` and `on` are strings.
 
     Raises:
-        ConfigError: it is not there, cannot be read, or is no YAML.
+        ConfigError: it is not there, cannot be read, is no YAML, or has a key twice.
     """
+    line = None
     try:
         text = file.read_text(encoding="utf-8")
-        return yaml.load(text, _Loader)
+        return YAML(typ="safe", pure=True).load(text)
     except FileNotFoundError:
         raise ConfigError(
             f"{file}: no such file; set MEDALLION_CONF to the folder that holds pipeline.yaml."
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file}: cannot be read ({reason_of(error)}).") from None
-    except yaml.reader.ReaderError as error:
+    except ReaderError as error:
         line, problem = text.count("\n", 0, error.position), error.reason
-    except yaml.MarkedYAMLError as error:
-        line, problem = error.problem_mark.line if error.problem_mark else 0, error.problem or ""
-    raise ConfigError(f"{file} line {line + 1}: not readable as YAML ({problem}).")
+    except MarkedYAMLError as error:
+        line, problem = error.problem_mark.line if error.problem_mark else None, error.problem
+    except Exception as error:  # a value that is not of its type, or brackets without end
+        problem = str(error)
+    where = "" if line is None else f" line {line + 1}"
+    raise ConfigError(f"{file}{where}: not readable as YAML ({problem}).")
 
 
 class Node:

@@ -1,47 +1,27 @@
-"""Patterns of names, such as `*.json`: what fits one, and what two of them have in common."""
+"""Patterns of file names, such as `*.json`."""
 
 from __future__ import annotations
 
 import re
 from fnmatch import fnmatchcase
 
-# As fnmatch reads a pattern: a [ that is never closed is a character, and so is a ] that comes
-# first. Not by one try after another: `[!]` would become a class after all.
-_TOKEN = re.compile(r"\[!?+\]?+[^\]]*+\]|.", re.DOTALL)
+_WILDCARD = re.compile(r"[*?\[\]]")
 
 
 def fits(name: str, pattern: str) -> bool:
-    """Whether a name is one of those to take in, hidden or not."""
+    """Return True if a name, hidden or not, fits the pattern."""
     return fnmatchcase(name.lstrip("._"), pattern)
 
 
-def share_a_name(one: str, other: str) -> bool:
-    """Whether there is a name that fits both patterns.
+def may_overlap(one: str, other: str) -> bool:
+    """Return False if no name fits both patterns, as far as their starts and ends show.
 
-    Both are walked along together, a token of each to a character; a star may also be passed by.
+    Character classes are not compared: `[a-m]*` and `[n-z]*` may overlap.
     """
-    a, b = ([*_TOKEN.findall(pattern), ""] for pattern in (one, other))  # "" is the end
-    places = [(0, 0)]
-    seen = set(places)
-    for i, j in places:
-        found = [(i + 1, j)] if a[i] == "*" else []
-        found += [(i, j + 1)] if b[j] == "*" else []
-        if _share_a_character(a[i], b[j]):
-            found.append((i + (a[i] != "*"), j + (b[j] != "*")))
-        places += [place for place in found if place not in seen]
-        seen.update(found)
-    return (len(a) - 1, len(b) - 1) in seen
-
-
-def _share_a_character(one: str, other: str) -> bool:
-    """Whether there is a character for which both tokens stand.
-
-    A class is made of ranges: where it has any in common with another one, then also one that is
-    named in either or is next to that.
-    """
-    near = {ord(named) + step for named in one + other for step in (-1, 0, 1)}
-    return any(
-        fnmatchcase(chr(code), one) and fnmatchcase(chr(code), other)
-        for code in near
-        if 0 <= code <= 0x10FFFF
+    for name, pattern in ((one, other), (other, one)):
+        if not _WILDCARD.search(name):
+            return fnmatchcase(name, pattern)
+    (start, end), (start_2, end_2) = ((p[0], p[-1]) for p in map(_WILDCARD.split, (one, other)))
+    return (start.startswith(start_2) or start_2.startswith(start)) and (
+        end.endswith(end_2) or end_2.endswith(end)
     )

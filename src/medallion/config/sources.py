@@ -20,7 +20,7 @@ from medallion.config.model import (
     Enrich,
     SourceConfig,
 )
-from medallion.config.patterns import share_a_name
+from medallion.config.patterns import may_overlap
 from medallion.lakehouse.layout import Layout, real
 
 _COLUMNS, _COUNT = "columns with their types", "a whole number above 0"
@@ -179,14 +179,18 @@ def _refuse_no_fields(found: SourceConfig, node: Node) -> None:
 
 
 def refuse_shared_files(document: Node, layout: Layout, sources: Iterable[SourceConfig]) -> None:
-    """Raise ConfigError where files of one source are another's: either may reject one."""
+    """Raise ConfigError if two sources may read the same file: either may move it away.
+
+    That is: one folder is in the other, and the patterns may overlap.
+    """
     for one, other in combinations((s for s in sources if not s.stream), 2):
         here, there = ([real(p) for p in s.places(layout)] for s in (one, other))
-        if share_a_name(one.pattern, other.pattern) and any(
+        if may_overlap(one.pattern, other.pattern) and any(
             a.is_relative_to(b) or b.is_relative_to(a) for a in here for b in there
         ):
             document.fail(
                 f"sources.{other.name}",
-                f"takes the same files as {one.name}, and one may move them away from the other: "
-                "give each folders or a pattern of its own",
+                f"takes the same files as {one.name}, as far as patterns are compared, and one may "
+                "move them away from the other: give each folders of its own, or a pattern that "
+                "begins or ends with other letters",
             )

@@ -8,11 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from medallion.errors import UsageError
-from medallion.factory.given import GivenFiles
-from medallion.factory.landed import Landed
-from medallion.factory.lesson import CleanedUp, Lesson
-from medallion.factory.plan import SOURCE_NAMES, BatchPlan
-from medallion.factory.state import StateFile
+from medallion.factory.lesson import CleanedUp, GivenFiles, Lesson
+from medallion.factory.plan import SOURCE_NAMES, BatchPlan, Landed, StateFile
 from medallion.factory.writing import batch_files, landed_of, show_batch, write_batch
 
 

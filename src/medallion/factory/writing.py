@@ -7,9 +7,8 @@ from functools import reduce
 from operator import add
 from pathlib import Path
 
-from medallion.factory.dirt import file_lines
-from medallion.factory.landed import Landed
-from medallion.factory.plan import BatchPlan, FilePlan
+from medallion.factory.plan import BatchPlan, FilePlan, Landed
+from medallion.factory.rows import file_lines
 
 LINES_A_WRITE = 20_000
 

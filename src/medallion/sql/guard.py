@@ -28,11 +28,11 @@ def read_only(statement: str) -> Statement:
     """The statement, for the engine.
 
     Raises:
-        UsageError: it is empty, several in one, could write, or is too deep for the engine.
+        UsageError: it is empty, several in one, could write, or is too long for the engine.
     """
     tokens = _tokens(statement)
     sql = _read_only(statement, tokens)
-    _refuse_deep(tokens)
+    _refuse_long(tokens)
     words = [token.name.lower() for token in tokens]
     return Statement(
         sql,
@@ -63,14 +63,10 @@ _READS = {"SELECT", "WITH", "VALUES"}
 _DESCRIBES = {"DESCRIBE", "DESC"}
 _OPTIONS = {"ANALYZE", "VERBOSE", "FORMAT"}  # of EXPLAIN
 _WRITES = {"INSERT", "UPDATE", "DELETE", "MERGE", "COPY"}
-_JOINING, _MOST_JOINING = frozenset(("AND", "OR", "UNION", "EXCEPT", "INTERSECT")), 600
-_OPERATORS = frozenset(
-    (*"+-*/%|&^#~:<>=!", "IS", "IN", "LIKE", "ILIKE", "RLIKE", "SIMILAR", "BETWEEN", "XOR")
-)
-_MOST_OPERATORS, _APART = 2000, frozenset((",", "WHEN", "THEN", "ELSE"))
-"""The engine goes down a chain of these part by part, and one that is too long for its stack ends
-the process: 1,250 of UNION ALL, 1,500 of AND, 4,000 of +. (Brackets it counts by itself, and NOT
-and signs before a number.)"""
+# The engine goes down a chain of these with its stack, which ends the process at 1,250 of UNION ALL
+# or 4,000 of +. It limits brackets itself.
+_CHAINING = frozenset(("AND", "OR", "UNION", "EXCEPT", "INTERSECT", *"+-*/%|"))
+_MOST_CHAINING = 1000
 
 
 def _tokens(statement: str) -> list[_Token]:
@@ -127,36 +123,17 @@ def _writing(words: list[str], at: int) -> str | None:
     return None
 
 
-def _refuse_deep(tokens: list[_Token]) -> None:
-    """Raise UsageError for more than the engine's stack bears. AND and the like are counted in all
-    of the statement: filters of queries within each other become one."""
-    texts = [token.text.upper() for token in tokens]
-    joined = sum(text in _JOINING for text in texts) - texts.count("BETWEEN")  # which has an AND
-    for what, count, most in (
-        ("AND, OR, UNION, EXCEPT and INTERSECT", joined, _MOST_JOINING),
-        ("operators such as + and = in a row", _longest_chain(texts), _MOST_OPERATORS),
-    ):
-        if count > most:
-            raise UsageError(
-                f"the statement has {count:,} of {what}, and more than {most:,} may end the "
-                "engine: write x IN (a, b) in place of many ORs, or ask in parts"
-            )
-
-
-def _longest_chain(texts: list[str]) -> int:
-    """The most operators within one expression, less those in brackets within it."""
-    longest, open_ones = 0, [0]
-    for before, text in pairwise(["(", *texts]):
-        if text in {"(", "["}:
-            open_ones.append(0)
-        elif text in {")", "]"}:
-            open_ones = open_ones[:-1] or [0]
-        elif text in _APART:
-            open_ones[-1] = 0
-        elif text in _OPERATORS and before not in _OPERATORS | {"(", "[", ","}:
-            open_ones[-1] += 1
-            longest = max(longest, open_ones[-1])
-    return longest
+def _refuse_long(tokens: list[_Token]) -> None:
+    """Raise UsageError for a statement that may be too long for the engine's stack."""
+    words = [token.text.upper() for token in tokens]
+    chaining = (word in _CHAINING and before not in "(," for before, word in pairwise(words))
+    count = sum(chaining) - words.count("BETWEEN")  # which has an AND
+    if count > _MOST_CHAINING:
+        raise UsageError(
+            f"the statement has {count:,} of AND, OR, UNION, + and the like, and more than "
+            f"{_MOST_CHAINING:,} may crash the engine: write x IN (a, b) in place of many ORs, or "
+            "ask in parts"
+        )
 
 
 def _mentioned(tokens: list[_Token]) -> set[str]:

@@ -5,17 +5,18 @@ Everything here is Spark's own, made safe: each wait has an end, each refusal is
 
 from medallion.errors import UsageError
 from medallion.spark.errors import StreamError
-from medallion.streams.display import display
-from medallion.streams.listing import Stream, streams
-from medallion.streams.triggers import trigger
-from medallion.streams.waiting import (
+from medallion.streams.control import (
     Stopped,
+    Stream,
     await_termination,
     exception,
     explain,
     stop_all_streams,
+    streams,
     until_stream_is_ready,
 )
+from medallion.streams.display import display
+from medallion.streams.writing import named_trigger as trigger
 from medallion.streams.writing import write
 
 __all__ = [

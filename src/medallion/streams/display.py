@@ -1,4 +1,4 @@
-"""A DataFrame shown: a stream as a table or bar chart that changes, another one once."""
+"""A DataFrame shown: a stream as a table or bar chart that changes, any other once."""
 
 from __future__ import annotations
 
@@ -14,17 +14,45 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from medallion.errors import UsageError
 from medallion.lakehouse.text import counted
+from medallion.spark import progress
 from medallion.spark.errors import SPARK_ERRORS, StreamError
 from medallion.spark.fatal import has_lost_its_thread
 from medallion.spark.plans import analyzed, nodes
-from medallion.streams import screens
-from medallion.streams.known import forget, label, session
-from medallion.streams.picture import Picture
-from medallion.streams.screens import Screen
-from medallion.streams.tally import Tally
-from medallion.streams.triggers import trigger as named_trigger
-from medallion.streams.waiting import exception, interrupts, stop
-from medallion.streams.writing import write
+from medallion.streams import drawing
+from medallion.streams.control import exception, forget, interrupts, label, session, stop
+from medallion.streams.drawing import Picture, Screen
+from medallion.streams.writing import named_trigger, write
+
+
+@dataclass
+class Tally:
+    """The batches of one run. In `complete` mode each one replaces the rows of the one before."""
+
+    mode: str
+    batches: int = 0
+    rows: int = 0
+    last: dict[str, Any] = field(default_factory=dict)
+
+    def take(self, query: StreamingQuery) -> None:
+        """Take up the records of the batches that have ended since the last call."""
+        for record in progress.records_after(query, self.batches - 1):
+            self.batches, self.last = record["batchId"] + 1, record
+            written = max(0, record["sink"]["numOutputRows"])
+            self.rows = written if self.mode == "complete" else self.rows + written
+
+    def summary(self) -> str:
+        """The same in words, with the last batch's rate and watermark."""
+        if not self.last:
+            return "no batch yet"
+        words = [
+            f"batch {self.batches - 1}",
+            counted(self.rows, "row"),
+            f"{self.last['processedRowsPerSecond']:,.1f} rows a second",
+        ]
+        if watermark := progress.watermark_of(self.last):
+            words.append(f"watermark {watermark}")
+        return ", ".join(words)
+
 
 _PAUSE = 0.1
 _MOST_ROWS = 100_000
@@ -67,7 +95,7 @@ def display(
     """
     how = _checked(trigger, rows, seconds)
     picture = Picture(df, rows, bar)
-    screen = screens.screen()
+    screen = drawing.screen()
     if not df.isStreaming:
         with screen:
             screen.draw(picture.first(""))

@@ -1,4 +1,4 @@
-"""A streaming DataFrame into a sink by its name, with what Spark would let pass looked at first."""
+"""Triggers and sinks by name: start a stream, with checks beyond those of Spark."""
 
 from __future__ import annotations
 
@@ -12,11 +12,46 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from medallion.config.values import Duration
 from medallion.errors import UsageError
 from medallion.spark import checkpoints
 from medallion.spark.errors import SPARK_ERRORS, missing_jars, one_line
-from medallion.streams.known import keep
-from medallion.streams.triggers import trigger as named_trigger
+from medallion.streams.control import keep
+
+DEFAULT, ONCE, AVAILABLE_NOW, CONTINUOUS = "default", "once", "available-now", "continuous"
+
+
+def named_trigger(text: str) -> dict[str, Any]:
+    """The arguments of `DataStreamWriter.trigger` for a trigger by its name.
+
+    `default`: the next batch as soon as the one before has ended. `4 seconds`: at that interval.
+    `once`: all that is there in one batch, then the end. `available-now`: all that is there in
+    batches of the source's size, then the end. `continuous`, or `continuous 4 seconds`: each row
+    on its own, with a checkpoint every second, or at that interval.
+
+    Raises:
+        UsageError: the text is none of these.
+    """
+    words = " ".join(str(text).split())
+    if words == ONCE:
+        return {"once": True}
+    if words == AVAILABLE_NOW:
+        return {"availableNow": True}
+    is_continuous = words.split(" ")[0] == CONTINUOUS
+    interval = words.removeprefix(f"{CONTINUOUS} ")
+    if words == DEFAULT:
+        return {"processingTime": "0 seconds"}
+    if words == CONTINUOUS:
+        return {"continuous": "1 second"}
+    try:
+        Duration.of(interval)
+    except ValueError:
+        raise UsageError(
+            f"The trigger {text!r} is none of {DEFAULT}, {ONCE}, {AVAILABLE_NOW}, {CONTINUOUS}, or "
+            "an interval such as '4 seconds'."
+        ) from None
+    return {"continuous" if is_continuous else "processingTime": interval}
+
 
 _FOLDERS = ("delta", "files", "parquet", "json", "csv", "orc", "text")
 _LASTING = (*_FOLDERS, "foreach", "foreachBatch", "kafka")

@@ -1,22 +1,98 @@
-"""To wait for a stream, to ask how it is, and to stop it; always with an end."""
+"""The streams of this session: to find, list, wait for, explain and stop them.
+
+Spark forgets a query when it ends, and the cause with it if it failed. A named query that this
+package has started or shown is kept, so that it can still be asked for. Each wait has an end.
+"""
 
 from __future__ import annotations
 
 import io
+import json
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from medallion.errors import UsageError
 from medallion.spark.errors import SPARK_ERRORS, StreamError, one_line
 from medallion.spark.fatal import has_lost_its_thread
+from medallion.spark.progress import watermark_of
 from medallion.spark.signals import handled
-from medallion.streams.known import find, keep, label, session
+
+_kept: dict[tuple[str, str], StreamingQuery] = {}
+"""The last query of each name, by the Spark application that it ran in and its name."""
+
+
+def session() -> SparkSession:
+    """The Spark session of this process.
+
+    Raises:
+        UsageError: there is none.
+    """
+    try:
+        return SparkSession.active()
+    except PySparkRuntimeError:
+        raise UsageError(
+            "There is no Spark session here: medallion.spark_session() starts one, and gives it."
+        ) from None
+
+
+def keep(query: StreamingQuery) -> StreamingQuery:
+    """Remember a query that has a name beyond its end, until the next one of that name."""
+    if query.name:
+        _kept[_key(query)] = query
+    return query
+
+
+def forget(query: StreamingQuery) -> None:
+    """Let go of a query, and of the rows that its sink has in memory."""
+    _kept.pop(_key(query), None)
+
+
+def _key(query: StreamingQuery) -> tuple[str, str]:
+    return session().sparkContext.applicationId, query.name
+
+
+def queries() -> list[StreamingQuery]:
+    """Those that run, and then those that have ended: of each name, the last one."""
+    spark = session()
+    active = [keep(query) for query in spark.streams.active]
+    here = spark.sparkContext.applicationId
+    # A copy, because a display in the background keeps its query as well.
+    kept = [query for (application, _), query in list(_kept.items()) if application == here]
+    return active + [query for query in kept if not query.isActive]
+
+
+def find(query_or_name: StreamingQuery | str) -> StreamingQuery:
+    """A query, by itself or by its name or id.
+
+    Raises:
+        UsageError: there is no such query; the message names those there are.
+    """
+    if isinstance(query_or_name, StreamingQuery):
+        # One that has ended may have a successor of its name.
+        return keep(query_or_name) if query_or_name.isActive else query_or_name
+    there = queries()
+    for query in there:
+        # None is no name, though it is what a stream without one has.
+        if query_or_name and query_or_name in (query.name, query.id, query.runId):
+            return query
+    names = ", ".join(sorted(label(query) for query in there)) or "none at all"
+    raise UsageError(f"There is no stream {query_or_name!r} here; there are: {names}.")
+
+
+def label(query: StreamingQuery) -> str:
+    """What to call a query: its name, or the beginning of its id."""
+    return query.name or query.id[:8]
+
 
 STOPPED = "stopped"
 _PAUSE = 0.05
@@ -196,3 +272,84 @@ def _checked(timeout: float) -> float:
     if not (isinstance(timeout, (int, float)) and timeout > 0):
         raise UsageError(f"timeout must be a number of seconds above 0, not {timeout!r}.")
     return min(timeout, _LONGEST)
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One query. `rows_a_second` and `watermark` (UTC) are those of its last batch."""
+
+    name: str
+    id: str
+    run_id: str
+    state: str
+    last_batch: int | None
+    rows_a_second: float | None
+    watermark: str | None
+
+
+def streams() -> list[Stream]:
+    """The streams that run, and those that have ended since this package first saw them.
+
+    `state` is `running` (a batch, now), `waiting`, `starting`, `ended`, or `failed` with the cause.
+
+    Raises:
+        UsageError: there is no Spark session.
+    """
+    return [_stream(query) for query in queries()]
+
+
+def _stream(query: StreamingQuery) -> Stream:
+    last = query.lastProgress
+    record = json.loads(last.json) if last else {}
+    return Stream(
+        name=label(query),
+        id=query.id,
+        run_id=query.runId,
+        state=_state(query),
+        last_batch=_last_batch(record),
+        rows_a_second=record.get("processedRowsPerSecond"),
+        watermark=watermark_of(record),
+    )
+
+
+def _last_batch(record: dict[str, Any]) -> int | None:
+    """An idle trigger leaves a record as well, under the number of the batch that is to come."""
+    if not record:
+        return None
+    ran = "addBatch" in record["durationMs"]
+    number = int(record["batchId"]) - (not ran)
+    return number if number >= 0 else None
+
+
+def _state(query: StreamingQuery) -> str:
+    if failure := exception(query):
+        return f"failed: {failure}"
+    if not query.isActive:
+        return "ended"
+    if query.status["isTriggerActive"]:
+        return "running"
+    return "starting" if doing(query).startswith("Initializing") else "waiting"
+
+
+def stop_below(root: Path, timeout: float) -> list[Stopped]:
+    """Stop the streams with a source, a sink or a checkpoint below a folder; the others go on."""
+    try:
+        found = SparkSession.active().streams.active
+    except PySparkRuntimeError:  # no session, and no streams
+        found = []
+    return stop((query for query in found if _touches(query, root)), timeout)
+
+
+def _touches(query: StreamingQuery, root: Path) -> bool:
+    told = _places_text(query)
+    # Spark spells some of its paths as addresses, with a blank as %20.
+    return any(f"{place}/" in told for place in (root, root.as_uri().removeprefix("file://")))
+
+
+def _places_text(query: StreamingQuery) -> str:
+    """All that Spark says of a query's places: before its first batch, its plan alone does."""
+    last = query.lastProgress
+    told = [last.json] if last else []
+    stream = query._jsq.streamingQuery()
+    told += [stream.resolvedCheckpointRoot(), stream.analyzedPlan().toString()]
+    return "\n".join(map(str, told))

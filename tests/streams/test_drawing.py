@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from medallion.streams import screens
-from medallion.streams.drawing import Grid
-from medallion.streams.screens import NotebookScreen, TerminalScreen
+from medallion.streams import drawing
+from medallion.streams.drawing import Grid, NotebookScreen, TerminalScreen
 
 GRID = Grid(
     title="doors\x1b[2J",
@@ -77,7 +76,7 @@ def test_a_notebook_updates_its_cell(monkeypatch: pytest.MonkeyPatch) -> None:
     module.display = display  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "IPython", ipython)
     monkeypatch.setitem(sys.modules, "IPython.display", module)
-    with screens.screen() as screen:
+    with drawing.screen() as screen:
         assert isinstance(screen, NotebookScreen)
         screen.draw(GRID)
         screen.draw(GRID)
@@ -88,4 +87,4 @@ def test_a_shell_of_ipython_is_a_terminal(monkeypatch: pytest.MonkeyPatch) -> No
     ipython = ModuleType("IPython")
     ipython.get_ipython = SimpleNamespace  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "IPython", ipython)
-    assert isinstance(screens.screen(), TerminalScreen)
+    assert isinstance(drawing.screen(), TerminalScreen)

@@ -9,14 +9,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from medallion import streams
+from medallion import DataFactory, streams
 from medallion.errors import UsageError
+from medallion.factory.sample import FILES
 from medallion.spark.errors import StreamError
 from medallion.spark.signals import handled
-from medallion.streams import known, waiting
+from medallion.streams import control
+from medallion.streams.control import keep
 from tests.support.doors import Doors
 
 
@@ -121,7 +123,7 @@ class Dead(StreamingQuery):
 @pytest.fixture
 def _a_session(monkeypatch: pytest.MonkeyPatch) -> None:
     context = SimpleNamespace(applicationId="app")
-    monkeypatch.setattr(known, "session", lambda: SimpleNamespace(sparkContext=context))
+    monkeypatch.setattr(control, "session", lambda: SimpleNamespace(sparkContext=context))
 
 
 @pytest.mark.usefixtures("_a_session")
@@ -141,7 +143,7 @@ def test_ctrl_c_ends_a_wait_and_no_stream() -> None:
         for wait in (
             lambda: streams.until_stream_is_ready(running, timeout=60),
             lambda: streams.await_termination(running, timeout=60),
-            lambda: waiting.stop([hanging], timeout=60),
+            lambda: control.stop([hanging], timeout=60),
         ):
             threading.Timer(0.2, signal.raise_signal, [signal.SIGINT]).start()
             with pytest.raises(KeyboardInterrupt):
@@ -152,7 +154,44 @@ def test_ctrl_c_ends_a_wait_and_no_stream() -> None:
 
 
 def test_there_may_be_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "keep", lambda query: query)
+    monkeypatch.setattr(control, "keep", lambda query: query)
     query: Any = SimpleNamespace(runId="run", id="id", name="doors", stop=lambda: None)
-    (outcome,) = waiting.stop([query], float("inf"))
+    (outcome,) = control.stop([query], float("inf"))
     assert outcome.is_stopped
+
+
+def test_a_clean_up_stops_what_reads_or_writes_below_its_root(
+    spark: SparkSession, doors: Doors, tmp_path: Path
+) -> None:
+    root = tmp_path / "a lesson"  # Spark's addresses spell the blank as %20
+    factory = DataFactory(root / "landing", given=FILES)
+    factory.load(source="event")
+    events = spark.readStream.schema("action string").json(str(root / "landing/event"))
+    streams.write(events, "memory", name="reads")
+    table = root / "bronze/doors"
+    streams.write(doors.df, "delta", table, name="writes", checkpoint=tmp_path / "checkpoint")
+    streams.write(doors.df, "memory", name="other")
+    doors.open("front")
+    for query in spark.streams.active:
+        query.processAllAvailable()
+
+    cleaned = factory.clean_up()
+
+    assert sorted(cleaned.stopped) == ["reads", "writes"]
+    assert [query.name for query in spark.streams.active] == ["other"]
+    assert not root.exists()
+
+
+def test_nothing_is_removed_below_a_stream_that_does_not_stop(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "lesson"
+    factory = DataFactory(root / "landing", given=FILES)
+    factory.load(source="event")
+    events: DataFrame = spark.readStream.schema("action string").json(str(root / "landing/event"))
+    query = keep(streams.write(events, "memory", name="stubborn"))
+    monkeypatch.setattr(control, "stop_one", lambda query: "still running")
+    with pytest.raises(UsageError, match="stubborn did not stop within 30 seconds"):
+        factory.clean_up()
+    assert query.isActive
+    assert (root / "landing/event/file1.json").exists()
