@@ -18,6 +18,7 @@ from medallion.parsing.layout import LineLayout
 from medallion.parsing.plain_path import plain_path
 from medallion.parsing.steps import parsed, struct_of, with_steps
 from medallion.parsing.times import PLAIN_TIME, times_as_text, times_of
+from medallion.parsing.typed import is_typed, parse_typed
 
 # Text beside `value` that is no JSON to its format, whatever it looks like.
 NO_JSON = "_no_json"
@@ -31,6 +32,7 @@ def parse(
     Args:
         lines: `value` (the line), and the columns that say where it came from; and `_no_json`,
             which goes to `_corrupt_record` as it is, if there are lines that are not to be parsed.
+            Or rows of files that bring their types: see `parse_typed`.
         schema: bronze's own columns with their Spark types.
         layout: how most lines are written, which makes it fast; as the schema has its columns, if
             none is given. What becomes of a line does not depend on it, but for one thing: of a
@@ -44,6 +46,8 @@ def parse(
         field twice are in `_rescued_data` as JSON. A line that is not UTF-8 is kept as Latin-1,
         which loses no byte.
     """
+    if is_typed(lines):
+        return parse_typed(lines, schema)
     origin = [name for name in lines.columns if name not in ("value", NO_JSON)]
     layout = layout or LineLayout.of((), schema)
     rows = fast_path(lines, schema, layout)

@@ -7,15 +7,17 @@ from collections.abc import Mapping
 from pyspark.errors import PySparkException
 from pyspark.sql import types as T
 
-from medallion.config.model import SourceConfig
+from medallion.config.model import TYPED, SourceConfig
 from medallion.config.values import folded
 from medallion.errors import ConfigError
 from medallion.schema.inference import ddl, inner, names_within
 from medallion.schema.names import is_plain, reserved
 from medallion.spark.errors import one_line
 
-# Of the others, Spark rounds or cuts a value that does not fit, and says nothing.
+# Of the others, Spark rounds or cuts a value of a line of text that does not fit, and says nothing.
 _WITHIN = ("string", "boolean", "int", "bigint", "double", "timestamp", "date")
+# Files that bring their types are not parsed by Spark's functions for text.
+_WITHIN_TYPED = (*_WITHIN, "tinyint", "smallint", "float", "decimal", "binary", "map")
 
 
 def declared(source: SourceConfig) -> tuple[Mapping[str, str] | None, Mapping[str, str]]:
@@ -37,11 +39,12 @@ def _checked(source: SourceConfig, key: str, column: str, kind: str) -> str:
         found = T.DataType.fromDDL(kind)
     except PySparkException as error:
         raise ConfigError(f"{where}: not types of Spark: {one_line(str(error))}") from None
-    lossy = [leaf for leaf in _leaves(found) if leaf not in _WITHIN]
+    allowed = _WITHIN_TYPED if source.format in TYPED else _WITHIN
+    lossy = [name for name in _names_of_types(found) if name.partition("(")[0] not in allowed]
     if lossy:
         raise ConfigError(
             f"{where}.{column}: {lossy[0]} cannot be a type here, for it would change values that "
-            f"do not fit it; within struct<> and array<> there can be {', '.join(_WITHIN)} (and "
+            f"do not fit it; within struct<> and array<> there can be {', '.join(allowed)} (and "
             "long, which is bigint). A column that bronze has already may be left out."
         )
     refused = [name for name in (column, *names_within(found)) if not is_plain(name)]
@@ -68,8 +71,9 @@ def _alike(kind: T.DataType) -> str | None:
     return next(filter(None, map(_alike, inner(kind))), None)
 
 
-def _leaves(kind: T.DataType) -> list[str]:
-    """The types within a type that hold no others, as Spark spells them."""
-    if inner(kind):
-        return [name for within in inner(kind) for name in _leaves(within)]
-    return [kind.simpleString()]
+def _names_of_types(kind: T.DataType) -> list[str]:
+    """Return the types within a type as Spark spells them, without structs and arrays; `map`."""
+    within = [name for each in inner(kind) for name in _names_of_types(each)]
+    if isinstance(kind, T.StructType | T.ArrayType):
+        return within
+    return ["map", *within] if isinstance(kind, T.MapType) else [kind.simpleString()]

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from medallion.config.model import Config, SourceConfig
+from medallion.config.model import TYPED, Config, SourceConfig
 from medallion.errors import MedallionError
 from medallion.lakehouse import tables
 from medallion.lakehouse.columns import RESCUED, bronze_columns, quoted
@@ -22,6 +22,7 @@ from medallion.schema import registry
 from medallion.schema.declared import declared
 from medallion.schema.inference import ddl, infer
 from medallion.schema.names import acceptable
+from medallion.schema.own_types import own_types
 
 _NAMES_SHOWN, _NAME_SHOWN = 10, 100  # so many, and so many characters of each
 # The rows that a schema is inferred from go through one task to the driver's memory.
@@ -64,12 +65,17 @@ class Schema:
         return T.DataType.fromDDL(ddl).json()
 
     def infer(self, rows: DataFrame, of: str) -> None:
-        """Make the first version from the first rows, with JSON text in `value`, of `2 files`."""
-        lines = sample(rows, "value")
-        found = {**infer(lines), **self._hints}
+        """Make the first version from the first rows of `2 files`: from their JSON text in `value`,
+        or from the types that the files bring."""
+        if self._source.format in TYPED:
+            found, basis = own_types(rows), "types"
+        else:
+            lines = sample(rows, "value")
+            found, basis = infer(lines), counted(len(lines), "row")
+        found = {**found, **self._hints}
         columns = {**self._hints, **acceptable(found, self._hints, self._source.origin)}
         if columns:  # files without a single field say nothing: the next ones may
-            self._add(columns, f"inferred from {counted(len(lines), 'row')} of {of}")
+            self._add(columns, f"inferred from {basis} of {of}")
 
     def refuse_new(self, lines: DataFrame, layout: LineLayout) -> None:
         """In the mode failOnNewColumns, raise MedallionError where lines have unknown fields."""
@@ -83,9 +89,22 @@ class Schema:
                 "another mode. Nothing of this batch was written."
             )
 
+    def add_file_columns(self, rows: DataFrame, batch: int) -> list[str]:
+        """In the mode addNewColumns, add the new columns of files that bring their types.
+
+        Args:
+            rows: as the source gives them, before they are written.
+        """
+        if self._source.schema_evolution != "addNewColumns":
+            return []
+        new = acceptable(own_types(rows), self.columns, self._source.origin)
+        if new:
+            self._add(new, f"new columns in batch {batch}")
+        return list(new)
+
     def learn(self, rows: DataFrame, batch: int) -> list[str]:
         """In the mode addNewColumns, make columns of the fields that a batch had to rescue."""
-        if self._source.schema_evolution != "addNewColumns":
+        if self._source.schema_evolution != "addNewColumns" or self._source.format in TYPED:
             return []
         new = acceptable(infer(sample(rows, RESCUED)), self.columns, self._source.origin)
         if new:

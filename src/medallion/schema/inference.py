@@ -17,6 +17,8 @@ from medallion.config.values import folded
 from medallion.lakehouse.text import refuse_constant
 from medallion.parsing.times import is_time
 from medallion.schema.names import MOST_COLUMNS, is_plain
+from medallion.spark.types import ddl as ddl
+from medallion.spark.types import inner as inner
 
 # Each level is looked at by expressions of its own, in every batch (see parsing.nested).
 MOST_LEVELS = 5
@@ -39,7 +41,7 @@ def infer(lines: Iterable[str]) -> dict[str, str]:
         for name, value in row.items():
             fields.setdefault(name, _Seen()).add(value, 1)
     found = {name: seen.kind() for name, seen in _of_one_case(fields)}
-    return {name: ddl(kind) for name, kind in found.items() if kind and _is_fit(kind)}
+    return {name: ddl(kind) for name, kind in found.items() if kind and is_fit(kind)}
 
 
 def _rows(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
@@ -143,7 +145,7 @@ def _is_double(value: int) -> bool:
         return False
 
 
-def _is_fit(kind: T.DataType) -> bool:
+def is_fit(kind: T.DataType) -> bool:
     """Whether a column can be of this type."""
     names = 0
     below = [kind]
@@ -155,27 +157,7 @@ def _is_fit(kind: T.DataType) -> bool:
     return names <= MOST_COLUMNS and all(map(is_plain, names_within(kind)))
 
 
-def inner(kind: T.DataType) -> list[T.DataType]:
-    """The types right within a type."""
-    if isinstance(kind, T.ArrayType):
-        return [kind.elementType]
-    return [field.dataType for field in kind.fields] if isinstance(kind, T.StructType) else []
-
-
 def names_within(kind: T.DataType) -> list[str]:
     """The names of all fields within a type."""
     names = kind.names if isinstance(kind, T.StructType) else []
     return [*names, *(name for within in inner(kind) for name in names_within(within))]
-
-
-def ddl(kind: T.DataType) -> str:
-    """A type as Spark's SQL spells it, names quoted where it needs that."""
-    if isinstance(kind, T.ArrayType):
-        return f"array<{ddl(kind.elementType)}>"
-    if isinstance(kind, T.StructType):
-        return f"struct<{','.join(f'{_quoted(f.name)}:{ddl(f.dataType)}' for f in kind.fields)}>"
-    return kind.simpleString().replace("bigint", "long")
-
-
-def _quoted(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else f"`{name}`"

@@ -16,6 +16,7 @@ from medallion.lakehouse.columns import RESCUED
 from medallion.lakehouse.text import Say
 from medallion.parsing.layout import LineLayout
 from medallion.parsing.parse import parse
+from medallion.parsing.typed import is_typed
 from medallion.schema.evolution import Schema
 from medallion.sources.base import Source, SourceBatch
 from medallion.spark import checkpoints, table_files
@@ -123,6 +124,8 @@ class Writer:
         batch.read(append, f"{self._name} batch {number}")
 
     def _append(self, rows: DataFrame, first_lines: Sequence[str], number: int) -> None:
+        if new := self._schema.add_file_columns(rows, number):
+            self._say(f"  {self._name}: new columns: {', '.join(new)}")
         layout = LineLayout.of(first_lines, self._schema.columns)
         self._schema.refuse_new(rows, layout)
         read = Observation(f"landed-{number}")
@@ -167,4 +170,6 @@ class Writer:
 
 def _first_lines(rows: DataFrame) -> list[str]:
     """A few texts of `value`; of long ones the beginning, for they come to the driver."""
+    if is_typed(rows):
+        return []
     return [row.text for row in rows.select(F.left("value", F.lit(1 << 14)).alias("text")).take(20)]
