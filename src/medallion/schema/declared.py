@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from pyspark.errors import PySparkException
@@ -15,7 +16,7 @@ from medallion.schema.names import is_plain, reserved
 from medallion.spark.errors import one_line
 
 # Of the others, Spark rounds or cuts a value of a line of text that does not fit, and says nothing.
-_WITHIN = ("string", "boolean", "int", "bigint", "double", "timestamp", "date")
+_WITHIN: tuple[str, ...] = ("string", "boolean", "int", "bigint", "double", "timestamp", "date")
 # Files that bring their types are not parsed by Spark's functions for text.
 _WITHIN_TYPED = (*_WITHIN, "tinyint", "smallint", "float", "decimal", "binary", "map")
 
@@ -39,13 +40,15 @@ def _checked(source: SourceConfig, key: str, column: str, kind: str) -> str:
         found = T.DataType.fromDDL(kind)
     except PySparkException as error:
         raise ConfigError(f"{where}: not types of Spark: {one_line(str(error))}") from None
-    allowed = _WITHIN_TYPED if source.format in TYPED else _WITHIN
-    lossy = [name for name in _names_of_types(found) if name.partition("(")[0] not in allowed]
+    allowed, more = _WITHIN, f"Sources of {', '.join(TYPED)} can have more. "
+    if source.format in TYPED:
+        allowed, more = _WITHIN_TYPED, ""
+    lossy = [name for name in _types_within(found) if re.split("[(<]", name)[0] not in allowed]
     if lossy:
         raise ConfigError(
             f"{where}.{column}: {lossy[0]} cannot be a type here, for it would change values that "
             f"do not fit it; within struct<> and array<> there can be {', '.join(allowed)} (and "
-            "long, which is bigint). A column that bronze has already may be left out."
+            f"long, which is bigint). {more}A column that bronze has already may be left out."
         )
     refused = [name for name in (column, *names_within(found)) if not is_plain(name)]
     if refused or folded(column) in reserved(source.origin):
@@ -71,9 +74,9 @@ def _alike(kind: T.DataType) -> str | None:
     return next(filter(None, map(_alike, inner(kind))), None)
 
 
-def _names_of_types(kind: T.DataType) -> list[str]:
-    """Return the types within a type as Spark spells them, without structs and arrays; `map`."""
-    within = [name for each in inner(kind) for name in _names_of_types(each)]
+def _types_within(kind: T.DataType) -> list[str]:
+    """Return the types within a type, without structs and arrays, as Spark spells them."""
+    within = [name for each in inner(kind) for name in _types_within(each)]
     if isinstance(kind, T.StructType | T.ArrayType):
         return within
-    return ["map", *within] if isinstance(kind, T.MapType) else [kind.simpleString()]
+    return [kind.simpleString(), *within]
