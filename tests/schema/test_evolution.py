@@ -17,8 +17,10 @@ from medallion.errors import ConfigError
 from medallion.inspection.audit import audit
 from medallion.ops.ledger import INGESTED, PENDING
 from medallion.schema import registry
+from medallion.schema.declared import declared
 from medallion.schema.evolution import Schema, sample
 from medallion.spark.errors import StreamError
+from tests.support.home import a_source
 from tests.support.lakehouse import Lakehouse, counts, only
 
 GOOD = {
@@ -266,6 +268,15 @@ def test_what_no_table_can_have_is_refused_by_name(
     with pytest.raises(ConfigError, match=re.escape(f"sources.activity.{told}")):
         home.fill("bronze")
     assert not list(home.config.layout.schemas("activity").glob("*"))
+
+
+def test_files_with_types_can_have_more_types(spark: SparkSession) -> None:
+    """Their values do not pass through Spark's parser of JSON, which rounds decimals."""
+    schema = {"price": "decimal(38,18)", "tags": "map<string,array<float>>", "body": "binary"}
+    source = a_source(format="parquet", schema=schema)
+    assert declared(source)[0] == schema
+    with pytest.raises(ConfigError, match=r"schema.at: varchar\(3\) cannot be a type"):
+        declared(a_source(format="parquet", schema={"at": "map<string,varchar(3)>"}))
 
 
 def test_fields_that_cannot_be_learned_are_told_and_their_batch_stands(

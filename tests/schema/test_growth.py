@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from medallion.schema.growth import grown, new_fields, wider
-from medallion.schema.inference import ddl
+from medallion.spark.types import ddl
 
 KNOWN = {
     "n": "long",

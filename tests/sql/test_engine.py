@@ -160,6 +160,12 @@ def test_values_stay_python_values(root: str) -> None:
     assert rows == [(Decimal("1.50"), date(2015, 2, 23), TEN)]
 
 
+def test_maps_are_dictionaries_at_any_depth(root: str) -> None:
+    statement = "SELECT map(['a', 'b'], [[1], NULL]), named_struct('m', map([1], [X'00ff']))"
+    rows = query(root, f"{statement} FROM gold.device_counts WHERE total_recordings = 9").rows
+    assert rows == [({"a": [1], "b": None}, {"m": {1: b"\x00\xff"}})]
+
+
 @pytest.mark.parametrize("text", ["2015-02-23T10:10:00Z", "2015-02-23 10:10:00"])
 def test_times_compare_as_utc(root: str, text: str) -> None:
     statement = f"SELECT count(*) FROM gold.device_counts WHERE window_start = '{text}'"

@@ -25,6 +25,7 @@ from medallion.parsing.times import (
     times_as_text,
     times_of,
 )
+from medallion.parsing.typed import is_typed, parse_typed
 
 # Text beside `value` that is no JSON to its format, whatever it looks like.
 NO_JSON = "_no_json"
@@ -38,6 +39,7 @@ def parse(
     Args:
         lines: `value` (the line), and the columns that say where it came from; and `_no_json`,
             which goes to `_corrupt_record` as it is, if there are lines that are not to be parsed.
+            Or rows of files that bring their types: see `parse_typed`.
         schema: bronze's own columns with their Spark types. If `_full_times` is among them, times
             may have nanoseconds: it holds those that their columns have truncated.
         layout: how most lines are written, which makes it fast; as the schema has its columns, if
@@ -52,6 +54,8 @@ def parse(
         field twice are in `_rescued_data` as JSON. A line that is not UTF-8 is kept as Latin-1,
         which loses no byte.
     """
+    if is_typed(lines):
+        return parse_typed(lines, schema)
     origin = [name for name in lines.columns if name not in ("value", NO_JSON)]
     fields, digits = line_fields(schema), digits_kept(schema)
     layout = layout or LineLayout.of((), fields)

@@ -199,3 +199,31 @@ def is_time(text: str, digits: int = MICROSECONDS) -> bool:
     except ValueError:
         return False
     return hour < 24 and minute < 60 and second < 60
+
+
+def is_in_range(value: str, kind: str) -> str:
+    """Return SQL: whether a `timestamp` or a `date` is of the years 1 to 9999."""
+    if kind == "date":
+        return f"{value} between date'0001-01-01' and date'9999-12-31'"
+    return f"{value} {_IN_RANGE}"
+
+
+def time_of_text(text: str) -> str:
+    """Return SQL: the timestamp that a string says exactly, or null."""
+    time = f"try_cast({text} as timestamp)"
+    is_exact = rf"trim({text}) rlike r'^{_time(MICROSECONDS)}\z' and {time} {_IN_RANGE}"
+    return f"case when {is_exact} then {time} end"
+
+
+def date_of_text(text: str) -> str:
+    """Return SQL: the date that a string says exactly, or null."""
+    day = f"try_cast({text} as date)"
+    return (
+        rf"case when trim({text}) rlike r'^{_DAY}\z' and {is_in_range(day, 'date')} then {day} end"
+    )
+
+
+def seconds_as_time(number: str) -> str:
+    """Return SQL: the timestamp so many seconds after 1970, or null outside the years 1 to 9999."""
+    is_within = f"{number} between {_FIRST_SECOND} and {_LAST_SECOND}"
+    return f"case when {is_within} then timestamp_seconds({number}) end"

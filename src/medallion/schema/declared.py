@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from pyspark.errors import PySparkException
 from pyspark.sql import types as T
 
-from medallion.config.model import SourceConfig
+from medallion.config.model import TYPED, SourceConfig
 from medallion.config.values import folded
 from medallion.errors import ConfigError
-from medallion.schema.inference import ddl, inner, names_within
+from medallion.schema.inference import names_within
 from medallion.schema.names import is_plain, reserved
 from medallion.spark.errors import one_line
+from medallion.spark.types import ddl, inner
 
-# Of the others, Spark rounds or cuts a value that does not fit, and says nothing.
-_WITHIN = ("string", "boolean", "int", "bigint", "double", "timestamp", "date")
+# Of the others, Spark rounds or cuts a value of a line of text that does not fit, and says nothing.
+_WITHIN: tuple[str, ...] = ("string", "boolean", "int", "bigint", "double", "timestamp", "date")
+# Files that bring their types are not parsed by Spark's functions for text.
+_WITHIN_TYPED = (*_WITHIN, "tinyint", "smallint", "float", "decimal", "binary", "map")
 
 
 def declared(source: SourceConfig) -> tuple[Mapping[str, str] | None, Mapping[str, str]]:
@@ -37,12 +41,15 @@ def _checked(source: SourceConfig, key: str, column: str, kind: str) -> str:
         found = T.DataType.fromDDL(kind)
     except PySparkException as error:
         raise ConfigError(f"{where}: not types of Spark: {one_line(str(error))}") from None
-    lossy = [leaf for leaf in _leaves(found) if leaf not in _WITHIN]
+    allowed, more = _WITHIN, f"Sources of {', '.join(TYPED)} can have more. "
+    if source.format in TYPED:
+        allowed, more = _WITHIN_TYPED, ""
+    lossy = [name for name in _types_within(found) if re.split("[(<]", name)[0] not in allowed]
     if lossy:
         raise ConfigError(
             f"{where}.{column}: {lossy[0]} cannot be a type here, for it would change values that "
-            f"do not fit it; within struct<> and array<> there can be {', '.join(_WITHIN)} (and "
-            "long, which is bigint). A column that bronze has already may be left out."
+            f"do not fit it; within struct<> and array<> there can be {', '.join(allowed)} (and "
+            f"long, which is bigint). {more}A column that bronze has already may be left out."
         )
     refused = [name for name in (column, *names_within(found)) if not is_plain(name)]
     if refused or folded(column) in reserved(source.origin):
@@ -68,8 +75,9 @@ def _alike(kind: T.DataType) -> str | None:
     return next(filter(None, map(_alike, inner(kind))), None)
 
 
-def _leaves(kind: T.DataType) -> list[str]:
-    """The types within a type that hold no others, as Spark spells them."""
-    if inner(kind):
-        return [name for within in inner(kind) for name in _leaves(within)]
-    return [kind.simpleString()]
+def _types_within(kind: T.DataType) -> list[str]:
+    """Return the types within a type, without structs and arrays, as Spark spells them."""
+    within = [name for each in inner(kind) for name in _types_within(each)]
+    if isinstance(kind, T.StructType | T.ArrayType):
+        return within
+    return [kind.simpleString(), *within]

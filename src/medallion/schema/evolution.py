@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from medallion.config.model import WIDENING, Config, SourceConfig
+from medallion.config.model import TYPED, WIDENING, Config, SourceConfig
 from medallion.config.values import folded
 from medallion.lakehouse import tables
 from medallion.lakehouse.columns import (
@@ -32,9 +32,11 @@ from medallion.parsing.times import full_times_column, lacks_full_times
 from medallion.schema import registry
 from medallion.schema.declared import declared
 from medallion.schema.growth import grown, new_fields
-from medallion.schema.inference import ddl, infer, names_within
+from medallion.schema.inference import Inferred, infer, names_within
 from medallion.schema.names import MOST_COLUMNS, acceptable, is_plain, reserved
 from medallion.schema.notes import notes_on
+from medallion.schema.own_types import own_types
+from medallion.spark.types import ddl
 
 _NAMES_SHOWN, _NAME_SHOWN = 10, 100  # names in a message, and characters of each
 # The rows that a schema is inferred from go through one task to the driver's memory.
@@ -93,6 +95,7 @@ class Schema:
                 another type than the table has.
         """
         self._source, self._named = source, named
+        self._is_typed = source.format in TYPED  # whose files bring the types of their columns
         self._table = config.layout.table(f"bronze.{source.name}")
         self._folder = config.layout.schemas(source.name)
         self._refused = set[str]()  # fields that no column can be made of
@@ -129,19 +132,23 @@ class Schema:
         """Write the first version of the schema, as the first rows have it.
 
         Args:
-            rows: JSON text in `value`, and the columns that say where a row came from.
+            rows: JSON text in `value`, or rows of files that bring their types; and the columns
+                that say where a row came from.
             of: how much that is: `2 files`.
 
         Returns:
             Notes for the user: values that do not fit their column, and fields that are no columns.
         """
-        lines = sample(rows, "value")
-        found = infer(lines)
+        lines = [] if self._is_typed else sample(rows, "value")
+        found = Inferred(own_types(rows), {}, {}) if self._is_typed else infer(lines)
         inferred = self._acceptable(found.columns, self._hints)
         columns = {**self._hints, **inferred}
         columns |= full_times_column(lines, columns)
         if columns:  # files without a single field say nothing: the next ones may
-            self._add(columns, f"inferred from {counted(len(lines), 'row')} of {of}")
+            basis = "types" if self._is_typed else counted(len(lines), "row")
+            self._add(columns, f"inferred from {basis} of {of}")
+        if self._is_typed:
+            return []
         return notes_on(found, columns, self._hints, lambda row: _origin_of(lines[row - 1], rows))
 
     def change_of_table(self) -> TableChange:
@@ -195,6 +202,8 @@ class Schema:
     def growing(self) -> str:
         """Return SQL that is true for a parsed row for which the schema should grow."""
         mode, tests = self._source.schema_evolution, list[str]()
+        if self._is_typed and not self.stops_at_new_fields:
+            return "false"  # see `learn_types`
         if mode in _GROWING or self.stops_at_new_fields:
             has_room = self.stops_at_new_fields or len(self.columns) < MOST_COLUMNS
             tests.append(new_fields(self.columns, self._refused, has_room, mode == WIDENING))
@@ -223,7 +232,23 @@ class Schema:
             return Growth(added=[FULL_TIMES])
         if self.stops_at_new_fields:
             return Growth()
-        found = infer(rescued).columns
+        growth = self._grow(infer(rescued).columns, batch)
+        if not growth.added and not growth.widened:
+            self._refused.update(name for text in rescued for name in json.loads(text))
+        return growth
+
+    def learn_types(self, rows: DataFrame, batch: int) -> Growth:
+        """Grow by the types that the files of a batch bring.
+
+        Args:
+            rows: as the source gives them, before they are written.
+            batch: its number, for the record.
+        """
+        if self._source.schema_evolution not in _GROWING:
+            return Growth()
+        return self._grow(own_types(rows), batch)
+
+    def _grow(self, found: Mapping[str, str], batch: int) -> Growth:
         can_widen = self._source.schema_evolution == WIDENING
         spelled = {folded(name): name for name in self.columns}
         growth, columns = Growth(), dict(self.columns)
@@ -238,8 +263,6 @@ class Schema:
         growth.added.extend(new)
         if growth.added or growth.widened:
             self._add({**columns, **new}, f"new in batch {batch}")
-        else:
-            self._refused.update(name for text in rescued for name in json.loads(text))
         return growth
 
     @staticmethod

@@ -6,7 +6,7 @@ merges the types that are inferred from them into those that are known. Both are
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from pyspark.sql import types as T
 
@@ -14,12 +14,16 @@ from medallion.config.values import folded
 from medallion.lakehouse.columns import RESCUED
 from medallion.parsing.json_text import member, texts
 from medallion.parsing.nested import is_nested
-from medallion.schema.inference import ddl
+from medallion.spark.types import ddl
 
-_WHOLE = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+_DIGITS: Mapping[type[T.DataType], int] = {
+    T.ByteType: 3,
+    T.ShortType: 5,
+    T.IntegerType: 10,
+    T.LongType: 19,
+}
 _FRACTIONS = (T.FloatType, T.DoubleType)
 _MOST_DIGITS = 38
-_DIGITS_OF_LONG = 19
 
 
 def new_fields(
@@ -99,41 +103,46 @@ def grown(known: T.DataType, new: T.DataType, can_widen: bool) -> T.DataType:
         Structs with the fields of both, the known ones first and in their order; names that differ
         only in case are one field. `known` itself if it cannot grow.
     """
-    if isinstance(known, T.ArrayType) and isinstance(new, T.ArrayType):
-        return T.ArrayType(grown(known.elementType, new.elementType, can_widen))
-    if isinstance(known, T.StructType) and isinstance(new, T.StructType):
-        more = {folded(field.name): field for field in new.fields}
-        fields = []
-        for field in known.fields:
-            other = more.pop(folded(field.name), field)
-            fields.append(
-                T.StructField(field.name, grown(field.dataType, other.dataType, can_widen))
-            )
-        return T.StructType([*fields, *more.values()])
+    match known, new:
+        case T.StructType(), T.StructType():
+            more = {folded(field.name): field for field in new.fields}
+            fields = []
+            for field in known.fields:
+                other = more.pop(folded(field.name), field)
+                kind = grown(field.dataType, other.dataType, can_widen)
+                fields.append(T.StructField(field.name, kind))
+            return T.StructType([*fields, *more.values()])
+        case T.ArrayType(), T.ArrayType():
+            return T.ArrayType(grown(known.elementType, new.elementType, can_widen))
+        case T.MapType(), T.MapType() if known.keyType == new.keyType:
+            return T.MapType(known.keyType, grown(known.valueType, new.valueType, can_widen))
     return wider(known, new) if can_widen else known
 
 
 def wider(one: T.DataType, other: T.DataType) -> T.DataType:
-    """Return the narrowest type that holds the values of both exactly; string if none does."""
+    """Return the narrowest type that holds the values of both; string if there is no other.
+
+    A double stands for all whole numbers, as in JSON, but not for decimals, which are exact.
+    """
     if ddl(one) == ddl(other):
         return one
     kinds = {type(one), type(other)}
-    if kinds <= {*_WHOLE}:
-        return max(one, other, key=lambda kind: _WHOLE.index(type(kind)))
-    if kinds <= {*_WHOLE, *_FRACTIONS}:
+    if kinds <= {*_DIGITS}:
+        return max(one, other, key=lambda kind: _DIGITS[type(kind)])
+    if kinds <= {*_DIGITS, *_FRACTIONS}:
         return T.DoubleType()
-    if kinds <= {*_WHOLE, T.DecimalType}:
-        return _wider_decimal([_as_decimal(one), _as_decimal(other)])
+    if kinds <= {*_DIGITS, T.DecimalType}:
+        sizes = [_digits_of(one), _digits_of(other)]
+        scale = max(size[1] for size in sizes)
+        digits = max(size[0] for size in sizes) + scale
+        return T.DecimalType(digits, scale) if digits <= _MOST_DIGITS else T.StringType()
     if kinds == {T.DateType, T.TimestampType}:
         return T.TimestampType()
     return T.StringType()
 
 
-def _as_decimal(kind: T.DataType) -> T.DecimalType:
-    return kind if isinstance(kind, T.DecimalType) else T.DecimalType(_DIGITS_OF_LONG, 0)
-
-
-def _wider_decimal(kinds: Collection[T.DecimalType]) -> T.DataType:
-    scale = max(kind.scale for kind in kinds)
-    digits = max(kind.precision - kind.scale for kind in kinds) + scale
-    return T.DecimalType(digits, scale) if digits <= _MOST_DIGITS else T.StringType()
+def _digits_of(kind: T.DataType) -> tuple[int, int]:
+    """Return how many digits a type has before the point, and behind it."""
+    if isinstance(kind, T.DecimalType):
+        return kind.precision - kind.scale, kind.scale
+    return _DIGITS[type(kind)], 0

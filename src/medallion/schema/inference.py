@@ -19,6 +19,7 @@ from medallion.config.values import folded
 from medallion.lakehouse.text import refuse_constant
 from medallion.parsing.times import MICROSECONDS, NANOSECONDS, is_time
 from medallion.schema.names import MOST_COLUMNS, is_plain
+from medallion.spark.types import ddl, inner
 
 # Each level is looked at by expressions of its own, in every batch (see parsing.nested).
 MOST_LEVELS = 5
@@ -83,7 +84,7 @@ def infer(lines: Iterable[str]) -> Inferred:
         kind = values.type_of(name, odd)
         if kind is None:
             continue
-        if reason := _unfit_reason(kind):
+        if reason := unfit_reason(kind):
             found.unfit[name] = reason
         else:
             found.columns[name] = ddl(kind)
@@ -298,7 +299,7 @@ def _is_double(value: int) -> bool:
         return False
 
 
-def _unfit_reason(kind: T.DataType) -> str | None:
+def unfit_reason(kind: T.DataType) -> str | None:
     """Return why a column cannot have this type, or None if it can."""
     count = 0
     below = [kind]
@@ -313,27 +314,7 @@ def _unfit_reason(kind: T.DataType) -> str | None:
     return f"no table can have a field named {refused[0]!r}" if refused else None
 
 
-def inner(kind: T.DataType) -> list[T.DataType]:
-    """The types right within a type."""
-    if isinstance(kind, T.ArrayType):
-        return [kind.elementType]
-    return [field.dataType for field in kind.fields] if isinstance(kind, T.StructType) else []
-
-
 def names_within(kind: T.DataType) -> list[str]:
     """The names of all fields within a type."""
     names = kind.names if isinstance(kind, T.StructType) else []
     return [*names, *(name for within in inner(kind) for name in names_within(within))]
-
-
-def ddl(kind: T.DataType) -> str:
-    """A type as Spark's SQL spells it, names quoted where it needs that."""
-    if isinstance(kind, T.ArrayType):
-        return f"array<{ddl(kind.elementType)}>"
-    if isinstance(kind, T.StructType):
-        return f"struct<{','.join(f'{_quoted(f.name)}:{ddl(f.dataType)}' for f in kind.fields)}>"
-    return kind.simpleString().replace("bigint", "long")
-
-
-def _quoted(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else f"`{name}`"

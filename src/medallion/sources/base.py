@@ -53,7 +53,8 @@ class SourceBatch(Protocol):
         """How much that is, for people: `2 files`."""
 
     def read(self, work: Callable[[DataFrame], None], what: str) -> None:
-        """Do some work with its rows: `value` (JSON text), and where each row came from.
+        """Do some work with its rows: `value` (JSON text), or the columns of files that bring their
+        types (`parsing.typed`), and where each row came from.
 
         What cannot be read is put aside and told, and the work is done again with the rest. Where
         nothing is left, no work is done.

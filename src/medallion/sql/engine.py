@@ -92,8 +92,21 @@ def _values(column: Array) -> list[Any]:
 
     if not DataType.is_interval(column.type):
         with suppress(ValueError, OverflowError):  # a time beyond the year 9999
-            return list(column.to_pylist())
+            values = list(column.to_pylist())
+            return list(map(_with_maps, values)) if "Map(" in str(column.type) else values
     return list(column.cast(DataType.utf8()).to_pylist())
+
+
+def _with_maps(value: Any) -> Any:
+    """Return a value with its maps, which arro3 gives as lists of pairs, as dictionaries."""
+    if isinstance(value, dict):
+        return {name: _with_maps(item) for name, item in value.items()}
+    if not isinstance(value, list):
+        return value
+    if value and all(isinstance(item, tuple) for item in value):
+        with suppress(TypeError):  # structs, as keys, are dictionaries
+            return {key: _with_maps(item) for key, item in value}
+    return list(map(_with_maps, value))
 
 
 def _engine(names: AbstractSet[str], there: Mapping[str, Path]) -> QueryBuilder:

@@ -14,9 +14,7 @@ from medallion.pipeline.refresh import refresh
 from tests.support.lakehouse import Lakehouse, only
 
 ORIGIN = {"_source_file": "string"}
-TECHNICAL = (
-    "_rescued_data string, _corrupt_record string, _source_file string, _ingested_at timestamp"
-)
+TECHNICAL_NAMES = ["_rescued_data", "_corrupt_record", "_source_file", "_ingested_at"]
 
 
 def test_recast_moves_values_that_fit(spark: SparkSession) -> None:
@@ -56,6 +54,27 @@ def test_recast_moves_values_that_fit(spark: SparkSession) -> None:
         "e": (float(2**60), "None", (5, None), None, '{"other":"é"}'),
     }
     assert found["d"]._corrupt_record == "{broken"
+
+
+def test_recast_of_typed_columns_keeps_all_digits(spark: SparkSession) -> None:
+    rows = [
+        ("1.25", None, None, "a"),
+        ("99999999.99", None, '{"tag":"x","n":7}', "b"),
+        (None, None, '{"price":1.2345,"n":2.5}', "c"),
+        (None, None, '{"price":1.23456}', "d"),
+    ]
+    frame = spark.createDataFrame(
+        rows, "price string, _corrupt_record string, _rescued_data string, _source_file string"
+    ).selectExpr("cast(price as decimal(10,2)) as price", "* except (price)", "now() _ingested_at")
+    now = {"price": "decimal(12,4)", "n": "long"}
+    found = recast(frame, now, ORIGIN, is_typed=True)
+    assert found.columns == ["price", "n", *TECHNICAL_NAMES]
+    assert {r._source_file: (str(r.price), r.n, r._rescued_data) for r in found.collect()} == {
+        "a": ("1.2500", None, None),
+        "b": ("99999999.9900", 7, '{"tag":"x"}'),
+        "c": ("1.2345", None, '{"n":2.5}'),
+        "d": ("None", None, '{"price":1.23456}'),
+    }
 
 
 def sale(order: str, **more: Any) -> str:

@@ -88,12 +88,13 @@ def test_parquet(taken: Lakehouse) -> None:
         "nested": [(3, None)],
         "nothing": None,
         "other": [(None, "other")],
-        "shout": [(6, "loud")],
+        "shout": [(6, "loud")],  # a name in other case is the same one
     }
     rescued = found(taken, "_rescued_data")
     assert rescued["one.parquet"] == [(None,), (None,)]
     assert rescued["shout.parquet"] == [(None,)]
-    assert {name: json.loads(rescued[f"{name}.parquet"][0][0]) for name in ("nested", "other")} == {
+    files = ("nested", "other")
+    assert {name: json.loads(rescued[f"{name}.parquet"][0][0]) for name in files} == {
         "nested": {"place": {"lat": 1.5}},
         "other": {"Index": "four"},
     }

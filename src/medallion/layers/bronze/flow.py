@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.errors import ParseException
 from pyspark.sql import SparkSession
 
-from medallion.config.model import Config
+from medallion.config.model import TYPED, Config
 from medallion.config.queries import Query
 from medallion.errors import UsageError
 from medallion.lakehouse import log, tables
@@ -92,7 +92,8 @@ class Bronze(Flow):
     def recast(self, schema: Schema) -> None:
         """Rewrite the table under a schema in one commit, from its own rows."""
         (table,) = self.tables
-        rows = recast(self.rows(), schema.columns, self.source.origin)
+        is_typed = self.source.format in TYPED
+        rows = recast(self.rows(), schema.columns, self.source.origin, is_typed)
         options = {"overwriteSchema": "true"}
         rows.write.format("delta").mode("overwrite").options(**options).save(str(table))
 

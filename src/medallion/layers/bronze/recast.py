@@ -6,10 +6,12 @@ from collections.abc import Mapping
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from medallion.lakehouse.columns import CORRUPT, INGESTED_AT, RESCUED, quoted
 from medallion.parsing.parse import parse
-from medallion.schema.inference import ddl
+from medallion.parsing.typed import column_name, parse_typed
+from medallion.spark.types import ddl
 
 _OLD = "before "  # in front of the name of a column as the table has it; no field is called so
 _KEYS = f"{_OLD}keys"  # the names of the fields that were rescued
@@ -19,7 +21,9 @@ _TIMES = {
 }
 
 
-def recast(rows: DataFrame, schema: Mapping[str, str], origin: Mapping[str, str]) -> DataFrame:
+def recast(
+    rows: DataFrame, schema: Mapping[str, str], origin: Mapping[str, str], is_typed: bool = False
+) -> DataFrame:
     """Return bronze's rows with the columns and types of another schema.
 
     A column with another type gets its values as the parser reads them from JSON, so that what
@@ -29,10 +33,13 @@ def recast(rows: DataFrame, schema: Mapping[str, str], origin: Mapping[str, str]
         rows: all columns of a bronze table.
         schema: the source's own columns with their Spark types; none of the table's is missing.
         origin: the columns that say where a row came from.
+        is_typed: whether the source's files bring their types, as Parquet does.
 
     Returns:
         The columns of `schema`, then the technical ones, in bronze's order.
     """
+    if is_typed:
+        return _recast_typed(rows, schema, origin)
     before = {field.name: ddl(field.dataType) for field in rows.schema if field.name in schema}
     changed = [name for name, kind in before.items() if schema[name] != kind]
     old = rows.select(*(F.col(quoted(name)).alias(_OLD + name) for name in rows.columns))
@@ -80,3 +87,54 @@ def _before(name: str) -> Column:
 
 def _is_rescued(name: str) -> Column:
     return F.array_contains(F.col(quoted(_KEYS)), name)
+
+
+def _recast_typed(
+    rows: DataFrame, schema: Mapping[str, str], origin: Mapping[str, str]
+) -> DataFrame:
+    """Return the same for typed columns: a value keeps its type on the way, and all its digits."""
+    own = [field for field in rows.schema if field.name in schema]
+    typed = [
+        F.col(quoted(field.name)).alias(column_name(number, field.name, field.dataType))
+        for number, field in enumerate(own)
+    ]
+    others = (RESCUED, CORRUPT, *origin, INGESTED_AT)
+    kept = [F.col(quoted(name)).alias(_OLD + name) for name in others]
+    parsed = parse_typed(rows.select(*typed, *kept), schema).drop(INGESTED_AT)
+    texts = {name: F.get_json_object(_before(RESCUED), f"$['{name}']") for name in schema}
+    moved = {name: _exactly(texts[name], kind) for name, kind in schema.items()}
+    names = F.array_compact(
+        F.array(*(F.when(value.isNotNull(), name) for name, value in moved.items()))
+    )
+    parsed = parsed.withColumn(_KEYS, names)
+    members = f"cast(try_parse_json(`{_OLD}{RESCUED}`) as map<string, variant>)"
+    left = F.expr(
+        f"to_json(map_filter({members}, (key, val) -> not array_contains(`{_KEYS}`, key)))"
+    )
+    left = F.when(F.size(F.col(quoted(_KEYS))) == 0, _before(RESCUED)).otherwise(left)
+    left = F.nullif(left, F.lit("{}"))
+    start, end = F.substr(left, F.lit(1), F.length(left) - 1), F.substr(RESCUED, F.lit(2))
+    both = F.concat(start, F.lit(","), end)
+    return parsed.select(
+        *(F.coalesce(quoted(name), value).alias(name) for name, value in moved.items()),
+        F.coalesce(both, left, RESCUED).alias(RESCUED),
+        *(_before(name).alias(name) for name in others[1:]),
+    )
+
+
+def _exactly(text: Column, kind: str) -> Column:
+    """Return what the JSON text of a rescued value says in a type; null if not exactly the same."""
+    wanted = T.DataType.fromDDL(kind)
+    value = text.try_cast(kind)
+    match wanted:
+        case T.StringType():
+            return text
+        case T.FloatType() | T.DoubleType():
+            return value
+        case T.DecimalType():
+            return F.when(text.rlike(rf"\A-?[0-9]+([.][0-9]{{0,{wanted.scale}}}0*)?\z"), value)
+        case T.IntegralType():
+            return F.when(text.rlike(r"\A-?[0-9]+\z"), value)
+        case T.BooleanType():
+            return F.when(text.isin("true", "false"), value)
+    return F.lit(None).cast(kind)

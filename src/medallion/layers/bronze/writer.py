@@ -18,6 +18,7 @@ from medallion.lakehouse.columns import RESCUED
 from medallion.lakehouse.text import Say
 from medallion.parsing.layout import LineLayout
 from medallion.parsing.parse import parse
+from medallion.parsing.typed import is_typed
 from medallion.schema.evolution import Growth, Schema, TableChange
 from medallion.sources.base import Source, SourceBatch
 from medallion.spark import checkpoints
@@ -158,6 +159,8 @@ class Writer:
             MedallionError: there are new fields, and `schema_evolution` is failOnNewColumns; or a
                 column needs another type, for which the table has to be rewritten first.
         """
+        if is_typed(rows):
+            self._report(self._schema.learn_types(rows, number))
         growing = self._schema.growing()
         while growing != "false":
             try:
@@ -217,6 +220,11 @@ class Writer:
                 "schema_evolution failOnNewColumns asks for: declare them in the schema, or choose "
                 "another mode. Nothing of this batch was written."
             )
+        self._report(growth)
+        return bool(growth.added)
+
+    def _report(self, growth: Growth) -> None:
+        """Report what a schema has gained; raise MedallionError if it needs another table."""
         if growth.added:
             self._say(f"  {self._name}: new columns: {', '.join(growth.added)}")
         if growth.widened:
@@ -225,7 +233,6 @@ class Writer:
                 f"{self._name} has to be rewritten for wider types: medallion nightly does it, or "
                 f"medallion refresh {self._name}. Nothing of this batch was written."
             )
-        return bool(growth.added)
 
     def _grow(self, rows: DataFrame, number: int) -> Growth:
         try:
@@ -247,4 +254,6 @@ class Writer:
 
 def _first_lines(rows: DataFrame) -> list[str]:
     """A few texts of `value`; of long ones the beginning, for they come to the driver."""
+    if is_typed(rows):
+        return []
     return [row.text for row in rows.select(F.left("value", F.lit(1 << 14)).alias("text")).take(20)]

@@ -1,4 +1,4 @@
-"""Files of any format as rows of JSON text, so that one parser keeps what does not fit."""
+"""Files as rows for the parser: lines of JSON, or the columns of files that bring their types."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from medallion.config.model import TYPED, Config, SourceConfig
-from medallion.lakehouse.columns import SOURCE_FILE, SOURCE_MODIFIED_AT
+from medallion.lakehouse.columns import SOURCE_FILE, SOURCE_MODIFIED_AT, quoted
 from medallion.parsing.json_text import sealed, split_objects
 from medallion.parsing.parse import NO_JSON
+from medallion.parsing.typed import TYPED_COLUMN
 from medallion.sources.files import csv, csv_dialect
 from medallion.sources.files.typed import rows as typed_rows
 from medallion.sources.files.typed.rows import located
@@ -45,8 +46,9 @@ def rows(
     paths: Sequence[str],
     schema: Mapping[str, str],
 ) -> DataFrame:
-    """The rows of some files: `value` (JSON text), `_source_file`, `_source_modified_at`; of CSV
-    `_no_json` as well.
+    """Return the rows of some files: `value` (JSON text), `_source_file`, `_source_modified_at`; of
+    CSV `_no_json` as well; of Parquet, ORC and Avro their columns in place of `value`
+    (`parsing.typed`).
 
     Args:
         paths: files as the ledger spells them.
@@ -61,7 +63,7 @@ def rows(
     read = reader(_Read(spark, source, files, schema))
     name = _relative(F.col("_file"), config.layout.root, paths)
     return read.select(
-        *(column for column in ("value", NO_JSON) if column in read.columns),
+        *(quoted(c) for c in read.columns if c in ("value", NO_JSON) or c.startswith(TYPED_COLUMN)),
         name.alias(SOURCE_FILE),
         F.col("_modified").alias(SOURCE_MODIFIED_AT),
     )

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 _NOTE = b"org.apache.spark.sql.parquet.row.metadata"
 _NUMBERS = {"byte": "Int8", "short": "Int16", "integer": "Int32", "long": "Int64"}
-_NANOSECONDS = "Timestamp(ns"
 # Arrow's names of types that Spark may not read.
 _NO_TYPE = re.compile(r"\b(Time32|Time64|Interval|FixedSizeBinary)\(")
 
@@ -146,56 +145,29 @@ def _within(noted: Any, kind: Any) -> str | None:
 
 
 def _cut(engine: QueryBuilder, fields: Iterable[Any], file: BinaryIO) -> str | None:
-    """The first column whose timestamps have nanoseconds that Spark would cut: those of the type
-    INT96, for others it refuses itself.
+    """Return the first column of INT96 timestamps whose nanoseconds Spark would truncate: others of
+    nanoseconds it refuses itself. Within structs, arrays and maps they are truncated.
 
     Years before 1677 or after 2262 wrap around in 64 bits, and so do their microseconds times a
-    thousand: sums of both tell what is beyond microseconds all the same.
+    thousand: the sums of both still differ.
 
     Args:
         engine: with the file as table `exact`.
         fields: its columns, as Arrow has them.
     """
-    some: list[str] = [field.name for field in fields if _NANOSECONDS in str(field.type)]
-    if some:
+    columns = [field.name for field in fields if _is_of_nanoseconds(field.type)]
+    if columns:
         _add_table(engine, "cut", file, "coerce_int96 'us'")
-    for column in some:
-        both = [f"select {quoted(column)} as x from {table}" for table in ("exact", "cut")]
-        try:
-            for exact, cut in _timestamps(engine, both):
-                if (_sum(engine, exact) - 1000 * _sum(engine, cut)) % 2**64:
-                    return column
-        except LookupError:  # nobody knows how to look into it
-            return column
+    for column in columns:
+        exact, cut = (_sum(engine, column, table) for table in ("exact", "cut"))
+        if (exact - 1000 * cut) % 2**64:
+            return str(column)
     return None
 
 
-def _timestamps(engine: QueryBuilder, both: list[str]) -> Iterator[list[str]]:
-    """Queries of all timestamps of nanoseconds within a column `x`, at any depth.
-
-    Args:
-        both: a query of that column as the file has it, and one as Spark would read it.
-
-    Raises:
-        LookupError: they are in something that nobody knows how to look into.
-    """
-
-    def within(value: str) -> Iterator[list[str]]:
-        return _timestamps(engine, [f"select {value} as x from ({query})" for query in both])
-
-    kind: Any = engine.execute(f"{both[0]} limit 0").read_all().schema.field(0).type
-    if kind.is_struct(kind):
-        for field in kind.fields:
-            yield from within("x['" + field.name.replace("'", "''") + "']")
-    elif kind.is_map(kind):  # its keys are text, or refused
-        yield from within("unnest(map_values(x))")
-    elif kind.is_list(kind) or kind.is_large_list(kind):
-        yield from within("unnest(x)")
-    elif kind.is_timestamp(kind) and kind.time_unit == "ns":
-        yield both
-    elif _NANOSECONDS in str(kind):  # a list of a fixed length, say, or a dictionary
-        raise LookupError(str(kind))
+def _is_of_nanoseconds(kind: Any) -> bool:
+    return bool(kind.is_timestamp(kind)) and kind.time_unit == "ns"
 
 
-def _sum(engine: QueryBuilder, query: str) -> int:
-    return _number(engine, f"select sum(arrow_cast(x, 'Int64')) from ({query})")
+def _sum(engine: QueryBuilder, column: str, table: str) -> int:
+    return _number(engine, f"select sum(arrow_cast({quoted(column)}, 'Int64')) from {table}")
