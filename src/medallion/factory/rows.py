@@ -72,7 +72,7 @@ def malformed(line: str, random: Random) -> str:
     if kind == 1:
         return "!! sensor buffer overrun, recording lost"
     if kind == 2:
-        return line + random.choice(("}", " garbage", line))
+        return line + random.choice(("}", " garbage", f",{line}"))
     if kind == 3:
         return line.replace('":', ":", 1)
     return "42" if kind == 4 else "[1,2]"
