@@ -149,3 +149,16 @@ def _digits_of(kind: T.DataType) -> tuple[int, int]:
     if isinstance(kind, T.DecimalType):
         return kind.precision - kind.scale, kind.scale
     return _DIGITS[type(kind)], 0
+
+
+def leaves(kind: T.DataType, path: str = "") -> dict[str, str]:
+    """Return the types within a type that have no fields of their own, by their folded paths."""
+    match kind:
+        case T.StructType():
+            found: dict[str, str] = {}
+            for field in kind.fields:
+                found |= leaves(field.dataType, f"{path}.{folded(field.name)}")
+            return found
+        case T.ArrayType():
+            return leaves(kind.elementType, f"{path}[]")
+    return {path: ddl(kind)}

@@ -121,17 +121,24 @@ def test_refresh_bronze_applies_a_changed_hint(lakehouse: Lakehouse) -> None:
 
 
 def test_type_widening_rewrites_bronze_by_itself(lakehouse: Lakehouse) -> None:
-    home = sales(lakehouse, schema_evolution="addNewColumnsWithTypeWidening")
+    home = sales(
+        lakehouse, schema_evolution="addNewColumnsWithTypeWidening", hints={"fixed": "long"}
+    )
     home.land("activity", "1.json", sale("o1", amount=10), sale("o2", amount=20, note={"a": 1}))
     home.night()
-    home.land("activity", "2.json", sale("o3", amount=12.5), sale("o4", note={"a": 1.5, "b": 2}))
+    home.land(
+        "activity",
+        "2.json",
+        sale("o3", amount=12.5),
+        sale("o4", fixed=0.5, note={"a": 1.5, "b": 2}),
+    )
     outcome = home.night()
     assert outcome.errors == []
     assert home.rows("bronze.activity", "amount", "note", "_rescued_data") == [
         (10.0, None, None),
         (12.5, None, None),
         (20.0, {"a": 1.0, "b": None}, None),
-        (None, {"a": 1.5, "b": 2}, None),
+        (None, {"a": 1.5, "b": 2}, '{"fixed":0.5}'),
     ]
     assert revenue(home) == 42.5
     assert audit(home.config, everything=True).is_balanced
