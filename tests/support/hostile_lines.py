@@ -215,7 +215,7 @@ TIMES = [
     no_time("second of year 0", "-62135596801"),
     no_time("long before", "-9223372036854"),
     no_time("epoch milliseconds", "1519984953000"),  # as seconds, the year 50136
-    no_time("a tenth of a microsecond", '"2018-03-02T10:02:33.0000001Z"'),
+    no_time("a tenth of a nanosecond", '"2018-03-02T10:02:33.0000000001Z"'),
     no_time("epoch microseconds", "1519984953000000"),  # as seconds, beyond what a time can be
     no_time("first second too far", "9223372036855"),
     no_time("epoch with a fraction", "1519984953.5"),

@@ -69,7 +69,7 @@ def test_batches_that_were_cut_off_give_every_row_once(
     expected, found = {}, []
     for batch, (name, at_its_end) in enumerate(places):
         index = 3 * batch
-        rescued = row(index + 1, **{f"new{batch}": 1})  # as a field is whose name comes first
+        rescued = row(index + 1, x="high")
         home.land("activity", f"a{batch}.json", row(index), "{broken", rescued)
         home.land("activity", f"b{batch}.json", row(index + 2))
         fails_once(monkeypatch, name, at_its_end, batch)  # and the one before it ends
@@ -95,7 +95,7 @@ def test_what_is_lost_after_a_run_died_between_rows_and_ledger(
     home: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing but the rows themselves tells then that they are in bronze."""
-    home.land("activity", "a.json", row(1), row(2, new=1))
+    home.land("activity", "a.json", row(1), row(2, x="high"))
     home.fill("bronze")
     home.land("activity", "b.json", row(3), row(4))
     fails_once(monkeypatch, "enter_in_ledger")

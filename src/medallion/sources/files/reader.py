@@ -106,7 +106,9 @@ def _documents(read: _Read) -> DataFrame:
     # Of lines Spark takes the byte-order mark away, of whole files it does not.
     mark, value = "\ufeff", F.col("value")
     value = F.when(value.startswith(mark), F.substr(value, F.lit(2))).otherwise(value)
-    whole = located(read.spark.read.text(list(read.files.values()), wholetext=True), value)
+    whole = located(
+        read.spark.read.text(list(read.files.values()), wholetext=True), value.alias("value")
+    )
     whole = whole.where(F.col("value").rlike(_NOT_BLANK))
     is_array = (
         r"is_valid_utf8(value) and value rlike r'\A[ \t\r\n]*\['"
