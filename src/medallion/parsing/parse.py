@@ -42,17 +42,15 @@ def parse(
             Or rows of files that bring their types: see `parse_typed`.
         schema: bronze's own columns with their Spark types. If `_full_times` is among them, times
             may have nanoseconds: it holds those that their columns have truncated.
-        layout: how most lines are written, which makes it fast; as the schema has its columns, if
-            none is given. What becomes of a line does not depend on it, but for one thing: of a
-            line with fields that the schema does not know, `_rescued_data` may hold those alone by
-            one layout, and all fields by another.
+        layout: how most lines are written, which makes it fast; by default the columns in order.
+            It decides one thing: whether `_rescued_data` of a line with unknown fields holds only
+            these, or all fields.
 
     Returns:
-        The columns of `schema`, then the technical ones. A line that is not one whole JSON object
-        is in `_corrupt_record` as it came, its columns null. Fields that the schema does not know,
-        values that are not of their column's type or that it cannot say, and lines that name a
-        field twice are in `_rescued_data` as JSON. A line that is not UTF-8 is kept as Latin-1,
-        which loses no byte.
+        The columns of `schema`, then the technical ones. A line that is not one JSON object is in
+        `_corrupt_record` as it came. Unknown fields, values that do not fit their column, and lines
+        that name a field twice are in `_rescued_data` as JSON. A line that is not UTF-8 is kept as
+        Latin-1, which loses no byte.
     """
     if is_typed(lines):
         return parse_typed(lines, schema)
