@@ -56,6 +56,31 @@ def test_recast_moves_values_that_fit(spark: SparkSession) -> None:
     assert found["d"]._corrupt_record == "{broken"
 
 
+def test_recast_keeps_digits_beyond_the_microsecond(spark: SparkSession) -> None:
+    """In both directions: of a string that becomes a time, and of a time that becomes a string."""
+    nine, other = "2026-05-01T10:00:00.123456789Z", "2026-05-01T10:00:01.1234567Z"
+    rows = [
+        (other, f'{{"at":"{nine}","end":"{nine}"}}', None, "a"),
+        ("2026-05-01T10:00:00Z", None, None, "b"),
+        (None, None, f'{{"start":"{nine}"}}', "c"),
+    ]
+    frame = spark.createDataFrame(
+        rows, "start string, _full_times string, _rescued_data string, _source_file string"
+    ).selectExpr(
+        "cast('2026-05-01T10:00:00.123456Z' as timestamp) as at",
+        *("cast('2026-05-01T10:00:00.123456Z' as timestamp) as end", "*"),
+        *("cast(null as string) as _corrupt_record", "now() as _ingested_at"),
+    )
+    now = {"at": "timestamp", "end": "string", "start": "timestamp", "_full_times": "string"}
+    found = {row._source_file: row for row in recast(frame, now, ORIGIN).collect()}
+    short = "2026-05-01T10:00:00.123456Z"
+    assert {name: row.end for name, row in found.items()} == {"a": nine, "b": short, "c": short}
+    assert [found[name].start.microsecond for name in "abc"] == [123456, 0, 123456]
+    full = {name: row._full_times and json.loads(row._full_times) for name, row in found.items()}
+    assert full == {"a": {"at": nine, "start": other}, "b": None, "c": {"start": nine}}
+    assert [row._rescued_data for row in found.values()] == [None] * 3
+
+
 def test_recast_of_typed_columns_keeps_all_digits(spark: SparkSession) -> None:
     rows = [
         ("1.25", None, None, "a"),
