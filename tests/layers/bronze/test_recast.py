@@ -124,13 +124,19 @@ def revenue(home: Lakehouse) -> float:
 
 def test_refresh_bronze_applies_a_changed_hint(lakehouse: Lakehouse) -> None:
     home = sales(lakehouse)
-    home.land("activity", "1.json", sale("o1", amount=10), sale("o2", amount=20))
+    nine = "2026-05-01T10:00:00.123456789Z"
+    first = sale("o1", amount=10, seen="soon"), sale("o2", amount=20, seen=nine)
+    home.land("activity", "1.json", *first)
     home.fill("bronze", "silver")
     home.land("activity", "2.json", sale("o3", amount=12.5), sale("o4", amount="30"))
     home.fill("bronze", "silver")
     assert home.rows("bronze.activity", "amount") == [(10,), (20,), (None,), (None,)]
-    sales(home, hints={"amount": "string"})
+    sales(home, hints={"amount": "string", "seen": "timestamp"})
     refresh(home.pipeline(), "bronze.activity")
+    assert home.rows("bronze.activity", "seen", "_full_times", "_rescued_data")[:2] == [
+        ("2026-05-01 10:00:00.123456", f'{{"seen":"{nine}"}}', None),
+        (None, None, '{"seen":"soon"}'),
+    ]
     assert sorted(home.rows("bronze.activity", "order", "amount")) == [
         ("o1", "10"),
         ("o2", "20"),
@@ -147,11 +153,16 @@ def test_refresh_bronze_applies_a_changed_hint(lakehouse: Lakehouse) -> None:
 
 def test_type_widening_rewrites_bronze_by_itself(lakehouse: Lakehouse) -> None:
     home = sales(lakehouse, schema_evolution="addNewColumnsWithTypeWidening")
-    home.land("activity", "1.json", sale("o1", amount=10), sale("o2", amount=20, note={"a": 1}))
+    first = sale("o1", amount=10, ref=2**53 + 1), sale("o2", amount=20, note={"a": 1})
+    home.land("activity", "1.json", *first)
     home.night()
-    home.land("activity", "2.json", sale("o3", amount=12.5), sale("o4", note={"a": 1.5, "b": 2}))
+    more = sale("o3", amount=12.5, ref=0.5), sale("o4", note={"a": 1.5, "b": 2})
+    home.land("activity", "2.json", *more)
     outcome = home.night()
     assert outcome.errors == []
+    # No double is 2^53 + 1.
+    refs = [ref for (ref,) in home.rows("bronze.activity", "ref")]
+    assert refs == ["0.5", "9007199254740993", None, None]
     assert home.rows("bronze.activity", "amount", "note", "_rescued_data") == [
         (10.0, None, None),
         (12.5, None, None),

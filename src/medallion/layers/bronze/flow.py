@@ -94,6 +94,8 @@ class Bronze(Flow):
         (table,) = self.tables
         is_typed = self.source.format in TYPED
         rows = recast(self.rows(), schema.columns, self.source.origin, is_typed)
+        if not is_typed and schema.learn_full_times(rows):
+            rows = recast(self.rows(), schema.columns, self.source.origin)
         options = {"overwriteSchema": "true"}
         rows.write.format("delta").mode("overwrite").options(**options).save(str(table))
 
