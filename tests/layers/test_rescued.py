@@ -186,6 +186,8 @@ def test_rules_are_for_the_fields_that_silver_reads(spark: SparkSession) -> None
     assert broken_by(("user", "plan"), found) == []
     assert broken_by(("items", "price"), found) == ["rescued_items"]
     assert broken_by(("user",), found) == ["rescued_user.Name"]
+    of_suite = rescue_rules(spark, source, columns, ["USER.plan = 'x'", "_corrupt_record is null"])
+    assert of_suite == {**found, "rescued_user.plan": ("user", "plan")}
 
 
 def test_a_rule_of_a_suite_cannot_have_the_name(spark: SparkSession) -> None:

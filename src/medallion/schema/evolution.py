@@ -294,7 +294,9 @@ class Schema:
             return False
         if name not in columns_of(self._table, self._source.origin):
             return False
-        beyond = f"where {_in_double_quotes(name)} not between -{_MOST_EXACT} and {_MOST_EXACT} limit 1"
+        beyond = (
+            f"where {_in_double_quotes(name)} not between -{_MOST_EXACT} and {_MOST_EXACT} limit 1"
+        )
         return bool(tables.select(self._table, "1", beyond))
 
     @staticmethod

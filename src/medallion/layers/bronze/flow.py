@@ -153,7 +153,9 @@ class Bronze(Flow):
         if lost:
             opened = self._opened(self.schema())
             lines += sum(opened.rows_of(batch) for batch in lost)
-        rescued = RescuedValues(self.spark, self.source, self.tables[0], batches)
+        rules = load_rules(self.config.conf_dir, self.name)
+        conditions = [rule.broken for rule in rules]
+        rescued = RescuedValues(self.spark, self.source, self.tables[0], batches, conditions)
         if report := rescued.report():
             self.say(f"  {report}")
         return {

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from pyspark.errors import ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -19,14 +20,19 @@ from medallion.spark import table_files
 
 # A field without a name, which counts the rows.
 _ROW = "named_struct('path', cast(array() as array<string>), 'example', '')"
-_WHOLE_NUMBERS = (T.LongType, T.IntegerType)
+_BITS = {T.LongType: 63, T.IntegerType: 31}
 
 
 class RescuedValues:
     """What some batches added to one bronze table and could not put into its columns."""
 
     def __init__(
-        self, spark: SparkSession, source: SourceConfig, table: Path, batches: range
+        self,
+        spark: SparkSession,
+        source: SourceConfig,
+        table: Path,
+        batches: range,
+        conditions: Sequence[str] = (),
     ) -> None:
         """Count them, by the files that the batches added.
 
@@ -35,8 +41,9 @@ class RescuedValues:
             source: the source that the batches are of.
             table: the bronze table.
             batches: their numbers.
+            conditions: the SQL of the rules of the table's suite.
         """
-        self._spark, self._source = spark, source
+        self._spark, self._source, self._conditions = spark, source, conditions
         self.found, self._paths = RescuedSummary(), tuple[FieldPath, ...]()
         files = _files_of(table, batches)
         if files and tables.select(table, f"count({RESCUED})", "", "added", files=files)[0][0]:
@@ -69,9 +76,12 @@ class RescuedValues:
         source = self._source
         if not self.found.rows or source.on_rescued == "ignore":
             return None
-        rules = rescue_rules(self._spark, source, self._columns)
-        broken = dict.fromkeys(name for path in self._paths for name in broken_by(path, rules))
         line = f"{source.name}: {self.found}."
+        try:
+            rules = rescue_rules(self._spark, source, self._columns, self._conditions)
+        except ParseException:  # which silver reports, by its column or rule
+            return line
+        broken = dict.fromkeys(name for path in self._paths for name in broken_by(path, rules))
         if not broken:
             return f"{line} Silver does not read these fields; {RESCUED} keeps the values."
         remedy = self._remedy(broken, rules)
@@ -99,12 +109,20 @@ class RescuedValues:
         kind, field = self._columns[column], self.found.fields.get(column)
         if not field or isinstance(kind, (T.StructType, T.ArrayType, T.MapType, T.StringType)):
             return None
-        if isinstance(kind, _WHOLE_NUMBERS) and _is_number(field.example):
+        if (bits := _BITS.get(type(kind))) and _is_number_beyond(field.example, bits):
             return "double"
         return "string"
 
 
-def _is_number(text: str) -> bool:
+def _is_number_beyond(text: str, bits: int) -> bool:
+    """Return whether a text is a number that a column of whole numbers cannot hold.
+
+    Another number did not fit because it is a string, which a double does not hold either.
+    """
+    try:
+        return not -(2**bits) <= int(text) < 2**bits
+    except ValueError:
+        pass
     try:
         float(text)
     except ValueError:
