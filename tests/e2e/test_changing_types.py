@@ -180,7 +180,7 @@ def _is_hard_to_respell(record: Record) -> bool:
     """Return whether a line is rescued as it is: another case, and a number beyond VARIANT."""
     names_differ = any(name != name.lower() for name in record.fields)
     return names_differ and any(
-        isinstance(value, int | Decimal) and abs(value) >= 10**38
+        isinstance(value, int | Decimal) and abs(Decimal(value)) >= 10**38
         for value in record.fields.values()
     )
 

@@ -334,14 +334,21 @@ def test_a_field_that_was_null_can_be_learned_later(lakehouse: Lakehouse) -> Non
     assert schema.learn(rows('{"no name": 1, "later": 5}'), 2).added == ["later"]
 
 
-def test_fields_beyond_a_sample_of_unfit_ones_are_learned(lakehouse: Lakehouse) -> None:
-    home = only(lakehouse, schema_evolution="addNewColumns")
+def test_fields_of_each_batch_of_a_run_are_learned(lakehouse: Lakehouse) -> None:
+    """Beyond the sample of a batch, and within a struct that has other fields in each batch."""
+    home = only(lakehouse, schema_evolution="addNewColumns", max_files_per_trigger=1)
     unfit = [recording(n, **{"no name": "x" * 1_000_000}) for n in range(9)]
     home.land("activity", "1.json", *unfit, recording(9, place="here"))
+    home.land("activity", "2.json", recording(10, at={"x": 1}))
+    home.land("activity", "3.json", recording(11, at={"y": 2}))
     home.fill("bronze")
-    assert [row for row in home.rows("bronze.activity", "Index", "place") if row[1]] == [
-        (9, "here")
-    ]
+    rows = {index: rest for index, *rest in home.rows("bronze.activity", "Index", "place", "at")}
+    assert {index: rows[index] for index in (9, 10, 11)} == {
+        9: ["here", None],
+        10: [None, {"x": 1, "y": None}],
+        11: [None, {"x": None, "y": 2}],
+    }
+    assert audit(home.config).is_balanced
 
 
 def infer(home: Lakehouse, lines: list[str], named: set[str]) -> tuple[Schema, list[str]]:

@@ -145,7 +145,8 @@ class Model:
         if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
             return _RESCUED
         if self.format == "parquet":
-            is_exact = Decimal(float(value)) == Decimal(value) and abs(value) <= _EXACT
+            exact = Decimal(value)
+            is_exact = Decimal(float(value)) == exact and -_EXACT <= exact <= _EXACT
             is_float = isinstance(value, float)
             return _fits(float(value)) if is_exact or is_float else Fit((float(value),))
         return _fits(float(value))
@@ -237,7 +238,8 @@ def is_same(silver: Any, value: Any) -> bool:
             case _Time():
                 return _utc(datetime.fromisoformat(silver)) == value.value
             case _Json():
-                return _in_json(silver) == _in_json(json.dumps(value.value, default=float))
+                nested = json.dumps(value.value, default=float)
+                return bool(_in_json(silver) == _in_json(nested))
             case datetime():
                 silver = datetime.fromisoformat(silver) if isinstance(silver, str) else silver
                 return _utc(silver) == value

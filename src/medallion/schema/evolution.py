@@ -289,15 +289,10 @@ class Schema:
         return growth
 
     def _would_round(self, name: str, before: T.DataType, after: T.DataType) -> bool:
-        """Return whether the table has whole numbers that doubles would change, such as ids."""
-        if (type(before), type(after)) != (T.LongType, T.DoubleType):
-            return False
-        if name not in columns_of(self._table, self._source.origin):
-            return False
-        beyond = (
-            f"where {_in_double_quotes(name)} not between -{_MOST_EXACT} and {_MOST_EXACT} limit 1"
+        return (type(before), type(after)) == (T.LongType, T.DoubleType) and (
+            name in columns_of(self._table, self._source.origin)
+            and has_inexact_doubles(self._table, name)
         )
-        return bool(tables.select(self._table, "1", beyond))
 
     @staticmethod
     def _note_growth(growth: Growth, name: str, before: T.DataType, after: T.DataType) -> None:
@@ -368,9 +363,10 @@ def columns_of(bronze: Path, origin: Mapping[str, str]) -> dict[str, str]:
     return _without(kinds, bronze_columns({}, origin))
 
 
-def _in_double_quotes(name: str) -> str:
-    """Return a column's name for DataFusion, which folds others to lower case."""
-    return f'"{name}"'  # a column's name has no quotes, see `names.is_plain`
+def has_inexact_doubles(bronze: Path, column: str) -> bool:
+    """Return whether a column has whole numbers that doubles would change, such as ids."""
+    beyond = f'where "{column}" not between -{_MOST_EXACT} and {_MOST_EXACT} limit 1'
+    return bool(tables.select(bronze, "1", beyond))
 
 
 def _without(columns: Mapping[str, str], others: Mapping[str, str]) -> dict[str, str]:

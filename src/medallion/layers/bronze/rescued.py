@@ -16,11 +16,12 @@ from medallion.lakehouse.columns import RESCUED
 from medallion.layers.rescued import FieldPath, broken_by, own_columns, rescue_rules
 from medallion.ops.rescued import MOST_FIELDS, RescuedField, RescuedSummary
 from medallion.parsing.rescued import rescued_fields
+from medallion.schema.evolution import has_inexact_doubles
 from medallion.spark import table_files
 
 # A field without a name, which counts the rows.
 _ROW = "named_struct('path', cast(array() as array<string>), 'example', '')"
-_BITS = {T.LongType: 63, T.IntegerType: 31}
+_BITS: Mapping[type[T.DataType], int] = {T.LongType: 63, T.IntegerType: 31}
 
 
 class RescuedValues:
@@ -43,10 +44,12 @@ class RescuedValues:
             batches: their numbers.
             conditions: the SQL of the rules of the table's suite.
         """
-        self._spark, self._source, self._conditions = spark, source, conditions
+        self._spark, self._source, self._table = spark, source, table
+        self._conditions = conditions
         self.found, self._paths = RescuedSummary(), tuple[FieldPath, ...]()
         files = _files_of(table, batches)
-        if files and tables.select(table, f"count({RESCUED})", "", "added", files=files)[0][0]:
+        count = f"count({RESCUED})"
+        if files and tables.select(table, count, "", "added", files=files, columns=RESCUED)[0][0]:
             rows = table_files.rows_of(spark, table, files)
             self._columns = own_columns(source, rows.schema)
             self._count(rows)
@@ -109,9 +112,9 @@ class RescuedValues:
         kind, field = self._columns[column], self.found.fields.get(column)
         if not field or isinstance(kind, (T.StructType, T.ArrayType, T.MapType, T.StringType)):
             return None
-        if (bits := _BITS.get(type(kind))) and _is_number_beyond(field.example, bits):
-            return "double"
-        return "string"
+        bits = _BITS.get(type(kind))
+        is_number = bits and _is_number_beyond(field.example, bits)
+        return "double" if is_number and not has_inexact_doubles(self._table, column) else "string"
 
 
 def _is_number_beyond(text: str, bits: int) -> bool:
