@@ -123,9 +123,10 @@ BACKFILLED = Landed(lines=5, duplicates=1)
 def test_a_stream_a_backfill_beside_it_and_a_night(
     cli: Cli, lakehouse: Lakehouse, tmp_path: Path, number: int
 ) -> None:
-    """The stream takes the backfill's files in beside what lands, and ends cleanly.
+    """The stream ingests the backfill's files beside what lands, and ends cleanly.
 
-    The night goes on from there; the next one has nothing to do, and tells it to nobody.
+    The nightly run resumes from there; the next one has nothing to do but to name the file that was
+    rejected, and its output goes nowhere.
     """
     root, conf = lakehouse.root, tmp_path / "conf"
     cli.about(conf, "event", "action_counts", small=number == signal.SIGTERM)
@@ -175,7 +176,9 @@ def test_a_stream_a_backfill_beside_it_and_a_night(
     night = cli.start("nightly", stdout=write)
     os.close(write)
     _, err = night.communicate(timeout=600)
-    assert night.returncode == 0, err
+    assert night.returncode == 1, err
+    assert "rejected: " in err
+    assert "c.json: not text: a PNG picture" in err
     commands = {command for (command,) in lakehouse.rows("ops.runs", "command")}
     assert commands == {"stream", "test"}  # not `nightly`, which had nothing to do
     found = cli.json("audit")

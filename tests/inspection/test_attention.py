@@ -56,9 +56,10 @@ def test_files_that_wait_for_more_than_a_day(home: Home) -> None:
     enter(home, ".old", code="hidden", hours=25)
     mark = enter(home, "_SUCCESS", code="hidden", hours=25)
     Ledger(home.layout, "activity").write([replace(mark, size=0)])
+    enter(home, "no header.csv", code="csv_header")  # does not get better by itself
     found = attention.find(home.config)
-    assert sorted(names(found.waiting)) == [".old", "old"]
-    assert (found.pending, found.has_failures) == (5, True)
+    assert sorted(names(found.waiting)) == [".old", "no header.csv", "old"]
+    assert (found.pending, found.has_failures) == (6, True)
 
 
 def test_what_waits_stays_reported_and_acknowledged(home: Home) -> None:

@@ -348,8 +348,8 @@ def test_merged_rows_by_who_knows_which_definition_are_refused(filled: Lakehouse
 
 
 def test_wrong_use(lakehouse: Lakehouse, tmp_path: Path) -> None:
-    for table in ("bronze.event", "silver.nothing", "gold", "ops.runs"):
-        with pytest.raises(UsageError, match=r"cannot be rebuilt; these can: silver\.activity"):
+    for table in ("bronze.nothing", "silver.nothing", "gold", "ops.runs"):
+        with pytest.raises(UsageError, match=r"cannot be rebuilt; these can: bronze\.activity"):
             refresh.layers_of(lakehouse.config, table)
     assert refresh.layers_of(lakehouse.config, "gold.device_counts") == ("gold",)
     assert set(refresh.layers_of(lakehouse.config, "silver.event")) < set(LAYERS)

@@ -28,6 +28,7 @@ KNOWN = {
         ("long", "string", "long"),
     ],
 )
+@pytest.mark.usefixtures("spark")  # whose parser reads types
 def test_grown_adds_fields_and_keeps_types(known: str, new: str, result: str) -> None:
     kinds = T.DataType.fromDDL(known), T.DataType.fromDDL(new)
     assert ddl(grown(*kinds, can_widen=False)) == result
@@ -46,6 +47,7 @@ def test_grown_adds_fields_and_keeps_types(known: str, new: str, result: str) ->
         ("struct<a:int>", "string", "string"),
     ],
 )
+@pytest.mark.usefixtures("spark")
 def test_wider_holds_both(one: str, other: str, result: str) -> None:
     kinds = T.DataType.fromDDL(one), T.DataType.fromDDL(other)
     assert ddl(wider(*kinds)) == ddl(wider(*kinds[::-1])) == result
@@ -67,6 +69,7 @@ ROWS = {
     '{"items":[{"id":1},{"id":2,"sku":"s"}]}': (True, True),
     '{"items":[{"id":"a"}]}': (False, True),
     '{"gone":1}': (False, False),  # refused before
+    '{"a b":1,"it\'s":2,"x.y":3}': (False, False),  # names that no column can have
     '{"a":1,"a":2}': (False, False),  # no column holds two values
 }
 

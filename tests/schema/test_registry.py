@@ -75,10 +75,11 @@ def test_a_version_is_never_overwritten(tmp_path: Path) -> None:
     [
         ({"x": "double"}, {"x": "long"}),
         ({"x": "long"}, {"x": "double"}),
-        ({"x": "struct<a:long>"}, {"x": "struct<a:long,b:long>"}),
+        ({"x": "struct<a:long>"}, {"x": "struct<a:string,b:long>"}),
         ({"x": "array<long>"}, {"x": "long"}),
     ],
 )
+@pytest.mark.usefixtures("spark")  # whose parser reads types
 def test_another_type_is_refused(
     tmp_path: Path, first: Mapping[str, str], then: Mapping[str, str]
 ) -> None:
@@ -192,3 +193,17 @@ def test_a_version_that_was_being_written_is_none(tmp_path: Path) -> None:
     assert len(read(tmp_path)) == 1
     assert add(tmp_path, {"b": "long"}, "test").version == 2
     assert [version.version for version in read(tmp_path)] == [1, 2]
+
+
+@pytest.mark.usefixtures("spark")  # whose parser reads types
+def test_declared_struct_that_has_grown(tmp_path: Path) -> None:
+    """A hint of a struct must not conflict with fields that were learned since."""
+    registry.add(tmp_path, {"user": "struct<name:string,plan:long>", "n": "long"}, "inferred")
+    found = registry.declare(tmp_path, "s", {"user": "struct<name:string>"}, "hints")
+    assert found.version == 1
+    found = registry.declare(tmp_path, "s", {"user": "struct<age:long,name:string>"}, "hints")
+    assert found.columns["user"] == "struct<name:string,plan:long,age:long>"
+    with pytest.raises(ConfigError, match=r"hints\.user is struct<plan:string>, but"):
+        registry.declare(tmp_path, "s", {"user": "struct<plan:string>"}, "hints")
+    found = registry.declare(tmp_path, "s", {"user": "struct<plan:string>"}, "hints", True)
+    assert found.columns["user"] == "struct<plan:string,name:string,age:long>"

@@ -16,6 +16,7 @@ from medallion.ops.reasons import ReasonCode
 from medallion.sources.files import archived
 
 _LONG = 24 * 3600 * 1_000_000  # microseconds that a file may wait before it is reported
+_FOR_THE_USER = (ReasonCode.CSV_HEADER,)  # such a file waits until it or the settings change
 _FOLDERS = (ReasonCode.FOLDER_MISSING, ReasonCode.FOLDER_UNREADABLE)
 
 
@@ -25,7 +26,7 @@ class Attention:
 
     Attributes:
         rejected: files whose rows are not in bronze.
-        waiting: files that have waited with a reason for more than a day.
+        waiting: files that have waited with a reason for more than a day, or wait for the user.
         changed: archived files that were written after they were read.
         folders: folders that are missing or cannot be listed: an error of each run.
         pending: how many files are pending, for whatever reason.
@@ -95,4 +96,5 @@ def _waits_too_long(entry: Entry, now: int) -> bool:
     """Hidden files without bytes are marks of a writer, such as _SUCCESS."""
     is_mark = entry.reason_code == ReasonCode.HIDDEN and not entry.size
     is_folder = entry.reason_code in _FOLDERS
-    return now - entry.first_seen_at > _LONG and not is_mark and not is_folder
+    is_due = entry.reason_code in _FOR_THE_USER or now - entry.first_seen_at > _LONG
+    return is_due and not is_mark and not is_folder

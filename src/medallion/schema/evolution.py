@@ -101,6 +101,7 @@ class Schema:
         self._folder = config.layout.schemas(source.name)
         self._refused = set[str]()  # fields that no column can be made of
         schema, self._hints = declared(source)
+        self._declared = {**(schema or {}), **self._hints}
         self._take_over()
         if schema is not None:
             registry.declare(self._folder, source.name, schema, can_recast=can_recast)
@@ -270,12 +271,14 @@ class Schema:
         return self._grow(own_types(rows), batch)
 
     def _grow(self, found: Mapping[str, str], batch: int) -> Growth:
-        can_widen = self._source.schema_evolution == WIDENING
         spelled = {folded(name): name for name in self.columns}
         growth, columns = Growth(), dict(self.columns)
         for name, kind in found.items():
             if known := spelled.get(folded(name)):
                 before = T.DataType.fromDDL(columns[known])
+                # A type that the configuration names is the user's choice.
+                is_open = known not in self._declared
+                can_widen = is_open and self._source.schema_evolution == WIDENING
                 after = grown(before, T.DataType.fromDDL(kind), can_widen)
                 if self._would_round(known, before, after):
                     after = T.StringType()

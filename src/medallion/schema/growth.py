@@ -44,7 +44,8 @@ def new_fields(
     known = texts(sorted({name.lower() for name in columns}))
     tests = []
     if has_room:
-        tests.append(f"(not array_contains({known}, lower(e.key)) and {_HAS_TYPE})")
+        is_unknown = f"not array_contains({known}, lower(e.key))"
+        tests.append(f"({is_unknown} and not {_HAS_NO_NAME} and {_HAS_TYPE})")
     if can_widen:
         tests.append(f"array_contains({known}, lower(e.key))")
     is_new = f"e.value is not null and not array_contains({texts(refused)}, e.key)"
@@ -63,6 +64,8 @@ def new_fields(
 
 
 # Whether the JSON text `e.value` has a value with a type: null has none, nor has [] or {}.
+# Names that no column can have (`schema.names`): each run would look for them again in vain.
+_HAS_NO_NAME = r"(e.key rlike r'[\s,;{}()=`\x27\"\\.<>:?*]' or length(e.key) > 128)"
 _NAMES = r"""r'"([^"\\]|\\.)*+" *:'"""
 _HAS_TYPE = (
     rf"(e.value = '' or not regexp_replace(e.value, {_NAMES}, '') rlike r'^(null|[\[\]{{}},\s])*$')"
@@ -146,3 +149,16 @@ def _digits_of(kind: T.DataType) -> tuple[int, int]:
     if isinstance(kind, T.DecimalType):
         return kind.precision - kind.scale, kind.scale
     return _DIGITS[type(kind)], 0
+
+
+def leaves(kind: T.DataType, path: str = "") -> dict[str, str]:
+    """Return the types within a type that have no fields of their own, by their folded paths."""
+    match kind:
+        case T.StructType():
+            found: dict[str, str] = {}
+            for field in kind.fields:
+                found |= leaves(field.dataType, f"{path}.{folded(field.name)}")
+            return found
+        case T.ArrayType():
+            return leaves(kind.elementType, f"{path}[]")
+    return {path: ddl(kind)}

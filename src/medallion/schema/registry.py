@@ -91,6 +91,7 @@ def declare(
     known = read(folder)
     columns = known[-1].columns if known else {}
     spelled = {folded(column): column for column in columns}
+    new = {}
     for column, kind in declared.items():
         there = spelled.get(folded(column), column)
         if there != column:
@@ -98,16 +99,38 @@ def declare(
                 f"sources.{name}.{key}.{column} must be spelled {there}: bronze's table has that "
                 "column, and cannot have two whose names differ in case alone."
             )
-        if columns.get(column, kind) != kind and not can_recast:
+        wanted = _reconciled(columns.get(column, kind), kind, can_recast)
+        if wanted is None:
             raise ConfigError(
                 f"sources.{name}.{key}.{column} is {kind}, but bronze.{name} has "
                 f"{columns[column]}: medallion refresh bronze.{name} rewrites the table with "
                 "the new type, and rebuilds silver and gold from it."
             )
-    new = {column: kind for column, kind in declared.items() if columns.get(column) != kind}
+        if wanted != columns.get(column):
+            new[column] = wanted
     if new or not known:
         return add(folder, new, "declared in the configuration")
     return known[-1]
+
+
+def _reconciled(known: str, declared: str, can_recast: bool) -> str | None:
+    """Return the type of a column that is known and declared; None if the two types conflict.
+
+    A nested column may have more fields than are declared: it has grown since.
+    """
+    if known == declared or not all("<" in kind for kind in (known, declared)):
+        return declared if known == declared or can_recast else None
+    # Here: versions are read by commands that do without Spark.
+    from pyspark.sql import types as T
+
+    from medallion.schema.growth import grown, leaves
+    from medallion.spark.types import ddl
+
+    before, asked = T.DataType.fromDDL(known), T.DataType.fromDDL(declared)
+    both = grown(before, asked, can_widen=False)
+    if leaves(asked).items() <= leaves(both).items():
+        return ddl(both)
+    return ddl(grown(asked, before, can_widen=False)) if can_recast else None
 
 
 def differences(before: Version | None, after: Version) -> list[str]:

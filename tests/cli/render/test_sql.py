@@ -33,7 +33,7 @@ EXPRESSIONS: list[tuple[str, Any]] = [
     ("CAST(0 AS decimal(30, 10))", "0.0000000000"),
     (INFINITE, ["NaN", "Infinity", "-Infinity", None]),
     ("named_struct('at', CAST('2015-02-23' AS timestamp))", {"at": "2015-02-23T00:00:00Z"}),
-    ("map(['k'], [1.5])", [["k", 1.5]]),
+    ("map(['k'], [1.5])", {"k": 1.5}),
     ("x'00ff'", "00ff"),
     ("'line\nend \"ü\"'", 'line\nend "ü"'),
 ]

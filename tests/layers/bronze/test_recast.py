@@ -152,11 +152,13 @@ def test_refresh_bronze_applies_a_changed_hint(lakehouse: Lakehouse) -> None:
 
 
 def test_type_widening_rewrites_bronze_by_itself(lakehouse: Lakehouse) -> None:
-    home = sales(lakehouse, schema_evolution="addNewColumnsWithTypeWidening")
+    home = sales(
+        lakehouse, schema_evolution="addNewColumnsWithTypeWidening", hints={"fixed": "long"}
+    )
     first = sale("o1", amount=10, ref=2**53 + 1), sale("o2", amount=20, note={"a": 1})
     home.land("activity", "1.json", *first)
     home.night()
-    more = sale("o3", amount=12.5, ref=0.5), sale("o4", note={"a": 1.5, "b": 2})
+    more = sale("o3", amount=12.5, ref=0.5), sale("o4", fixed=0.5, note={"a": 1.5, "b": 2})
     home.land("activity", "2.json", *more)
     outcome = home.night()
     assert outcome.errors == []
@@ -167,7 +169,7 @@ def test_type_widening_rewrites_bronze_by_itself(lakehouse: Lakehouse) -> None:
         (10.0, None, None),
         (12.5, None, None),
         (20.0, {"a": 1.0, "b": None}, None),
-        (None, {"a": 1.5, "b": 2}, None),
+        (None, {"a": 1.5, "b": 2}, '{"fixed":0.5}'),
     ]
     assert revenue(home) == 42.5
     assert audit(home.config, everything=True).is_balanced

@@ -60,7 +60,7 @@ def summary(files: Attention) -> str | None:
     """How many there are, as the end of a sentence; None if there are none."""
     counts = (
         (len(files.rejected), "file", "rejected"),
-        (len(files.waiting), "file", "waiting for more than a day"),
+        (len(files.waiting), "file", "waiting"),
         (len(files.changed), "archived file", "written after it was read"),
         (len(files.folders), "folder", "not readable"),
     )

@@ -110,11 +110,15 @@ class RescuedValues:
     def _wider_type(self, column: str) -> str | None:
         """Return a type that takes a column's values and the example that did not fit."""
         kind, field = self._columns[column], self.found.fields.get(column)
-        if not field or isinstance(kind, (T.StructType, T.ArrayType, T.MapType, T.StringType)):
+        if not field or isinstance(kind, _NO_WIDER):
             return None
         bits = _BITS.get(type(kind))
         is_number = bits and _is_number_beyond(field.example, bits)
         return "double" if is_number and not has_inexact_doubles(self._table, column) else "string"
+
+
+# As a string a nested value would lose its fields, and a time could be no event time.
+_NO_WIDER = (T.StructType, T.ArrayType, T.MapType, T.StringType, T.TimestampType)
 
 
 def _is_number_beyond(text: str, bits: int) -> bool:
