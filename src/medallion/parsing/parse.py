@@ -37,15 +37,13 @@ def parse(
     """Parse each line as one JSON object of the declared schema.
 
     Args:
-        lines: `value` (the line), and the columns that say where it came from; and `_no_json`,
-            which goes to `_corrupt_record` as it is, if there are lines that are not to be parsed.
-            Or rows of files that bring their types: see `parse_typed`.
+        lines: `value` (the line), the columns that say where it came from, and maybe `_no_json`,
+            which goes to `_corrupt_record` as it is. Or rows with types: see `parse_typed`.
         schema: bronze's own columns with their Spark types. If `_full_times` is among them, times
             may have nanoseconds: it holds those that their columns have truncated.
-        layout: how most lines are written, which makes it fast; as the schema has its columns, if
-            none is given. What becomes of a line does not depend on it, but for one thing: of a
-            line with fields that the schema does not know, `_rescued_data` may hold those alone by
-            one layout, and all fields by another.
+        layout: how most lines are written, which makes it fast; by default as the schema has its
+            columns. Of a line with fields that the schema does not know, `_rescued_data` may hold
+            those alone by one layout, and all fields by another.
 
     Returns:
         The columns of `schema`, then the technical ones. A line that is not one whole JSON object
