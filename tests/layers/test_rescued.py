@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from medallion.config.loader import load
 from medallion.errors import ConfigError
 from medallion.inspection.audit import audit
 from medallion.inspection.status import status
+from medallion.layers.bronze.rescued import RescuedValues
 from medallion.layers.rescued import broken_by, rescue_rules
 from medallion.layers.silver import rules
 from medallion.ops.rescued import RescuedField, RescuedSummary
@@ -186,6 +188,24 @@ def test_rules_are_for_the_fields_that_silver_reads(spark: SparkSession) -> None
     assert broken_by(("user", "plan"), found) == []
     assert broken_by(("items", "price"), found) == ["rescued_items"]
     assert broken_by(("user",), found) == ["rescued_user.Name"]
+    of_suite = rescue_rules(spark, source, columns, ["USER.plan = 'x'", "_corrupt_record is null"])
+    assert of_suite == {**found, "rescued_user.plan": ("user", "plan")}
+
+
+def test_the_named_types_hold_the_values(spark: SparkSession, tmp_path: Path) -> None:
+    """A double holds no strings, and not all whole numbers beyond 2^53."""
+    rows = [
+        (1, 2**53 + 1, 1, None),
+        (None, None, None, '{"quoted":"12","big":1.5,"small":1.5}'),
+    ]
+    frame = spark.createDataFrame(rows, "quoted long, big long, small long, _rescued_data string")
+    once = {"txnAppId": "test", "txnVersion": "0"}
+    frame.write.format("delta").options(**once).save(str(tmp_path))
+    silver = {name: name for name in ("quoted", "big", "small")}
+    source = replace(load({}, PROJECT).sources["activity"], silver=silver, schema=None)
+    report = RescuedValues(spark, source, tmp_path, range(1)).report()
+    (types,) = re.findall("set hints: {(.*?)}", str(report))
+    assert sorted(types.split(", ")) == ["big: string", "quoted: string", "small: double"]
 
 
 def test_a_rule_of_a_suite_cannot_have_the_name(spark: SparkSession) -> None:

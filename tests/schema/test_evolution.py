@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from medallion.errors import ConfigError
 from medallion.inspection.audit import audit
@@ -320,6 +320,35 @@ def test_a_schema_is_learned_from_so_many_rows_as_one_task_can_send(
     rows = lakehouse.spark.range(0, 10_000, 1, 4).selectExpr(f"'{text}' as _rescued_data")
     assert len(sample(rows, "_rescued_data")) == 8 * 2**20 // len(text)
     assert sorted(schema.learn(rows, 3).added) == ["long", "new"]
+
+
+def test_a_field_that_was_null_can_be_learned_later(lakehouse: Lakehouse) -> None:
+    """Beside a field that no column can be made of, in the same process."""
+    schema = Schema(lakehouse.config, lakehouse.config.sources["activity"])
+
+    def rows(text: str) -> DataFrame:
+        return lakehouse.spark.createDataFrame([(text,)], "_rescued_data string")
+
+    assert schema.learn(rows('{"no name": 1, "later": null}'), 1).added == []
+    assert rows('{"no name": 2}').where(schema.growing()).count() == 0
+    assert schema.learn(rows('{"no name": 1, "later": 5}'), 2).added == ["later"]
+
+
+def test_fields_of_each_batch_of_a_run_are_learned(lakehouse: Lakehouse) -> None:
+    """Beyond the sample of a batch, and within a struct that has other fields in each batch."""
+    home = only(lakehouse, schema_evolution="addNewColumns", max_files_per_trigger=1)
+    unfit = [recording(n, **{"no name": "x" * 1_000_000}) for n in range(9)]
+    home.land("activity", "1.json", *unfit, recording(9, place="here"))
+    home.land("activity", "2.json", recording(10, at={"x": 1}))
+    home.land("activity", "3.json", recording(11, at={"y": 2}))
+    home.fill("bronze")
+    rows = {index: rest for index, *rest in home.rows("bronze.activity", "Index", "place", "at")}
+    assert {index: rows[index] for index in (9, 10, 11)} == {
+        9: ["here", None],
+        10: [None, {"x": 1, "y": None}],
+        11: [None, {"x": None, "y": 2}],
+    }
+    assert audit(home.config).is_balanced
 
 
 def infer(home: Lakehouse, lines: list[str], named: set[str]) -> tuple[Schema, list[str]]:

@@ -139,7 +139,13 @@ def made_at(table: Path) -> int:
 
 
 def select(
-    table: Path, what: str, rest: str = "", source: str = "rows", *, files: Sequence[Path] = ()
+    table: Path,
+    what: str,
+    rest: str = "",
+    source: str = "rows",
+    *,
+    files: Sequence[Path] = (),
+    columns: str = "*",
 ) -> list[tuple[Any, ...]]:
     """Rows by SQL: of a table, which is `rows`, or of what else `source` says; none where it is not
     there.
@@ -148,13 +154,17 @@ def select(
 
     Args:
         files: some of its data files, whose rows are `added`.
+        columns: those of the files that are read. They must have the same types in all files, which
+            a struct of bronze that has got more fields has not.
     """
     from deltalake import QueryBuilder
 
     if not exists(table):
         return []
     engine = QueryBuilder().register("rows", open_table(table))
-    return _answered(engine, _question(files, f"select {what} from {source} {rest}"), table)
+    return _answered(
+        engine, _question(files, columns, f"select {what} from {source} {rest}"), table
+    )
 
 
 def select_added(
@@ -166,7 +176,7 @@ def select_added(
     return select(table, what, rest, "added", files=files) if files else []
 
 
-def _question(files: Sequence[Path], sql: str) -> list[str]:
+def _question(files: Sequence[Path], columns: str, sql: str) -> list[str]:
     """A query of rows that are `added`, after what makes tables of their files."""
     if not files:
         return [sql]
@@ -179,7 +189,7 @@ def _question(files: Sequence[Path], sql: str) -> list[str]:
         for name, file in named.items()
     ]
     # By the names of columns, whose order may have changed from one write to the next.
-    rows = " union all by name ".join(f"select * from {name}" for name in named)
+    rows = " union all by name ".join(f"select {columns} from {name}" for name in named)
     return [*parts, f"with added as ({rows}) {sql}"]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
@@ -23,9 +23,14 @@ def own_columns(source: SourceConfig, bronze: T.StructType) -> dict[str, T.DataT
 
 
 def rescue_rules(
-    spark: SparkSession, source: SourceConfig, columns: Mapping[str, T.DataType]
+    spark: SparkSession,
+    source: SourceConfig,
+    columns: Mapping[str, T.DataType],
+    conditions: Iterable[str] = (),
 ) -> dict[str, FieldPath]:
     """Return the rules that a value breaks if it did not fit and silver reads its field.
+
+    So does a rule of bronze's suite, which would take the field for null.
 
     An expression of silver that names `_rescued_data` handles such values itself: the fields that
     it names have no rule.
@@ -34,12 +39,13 @@ def rescue_rules(
         spark: the session that parses silver's expressions.
         source: the source with its silver columns.
         columns: the source's own columns of bronze, with their types.
+        conditions: the SQL of the rules of bronze's suite.
 
     Returns:
         The names of the rules, such as `rescued_user.plan`, with the path of each one's field.
     """
     fields, handled = set[FieldPath](), set[FieldPath]()
-    for expression in source.silver.values():
+    for expression in (*source.silver.values(), *conditions):
         names = fields_in(spark, [expression])
         is_handled = any(name[0].lower() == RESCUED for name in names)
         (handled if is_handled else fields).update(

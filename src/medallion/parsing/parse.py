@@ -37,9 +37,8 @@ def parse(
     """Parse each line as one JSON object of the declared schema.
 
     Args:
-        lines: `value` (the line), and the columns that say where it came from; and `_no_json`,
-            which goes to `_corrupt_record` as it is, if there are lines that are not to be parsed.
-            Or rows of files that bring their types: see `parse_typed`.
+        lines: `value` (the line), the columns that say where it came from, and maybe `_no_json`,
+            which goes to `_corrupt_record` as it is. Or rows with types: see `parse_typed`.
         schema: bronze's own columns with their Spark types. If `_full_times` is among them, times
             may have nanoseconds: it holds those that their columns have truncated.
         layout: how most lines are written, which makes it fast; by default the columns in order.

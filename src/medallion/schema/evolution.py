@@ -42,6 +42,7 @@ _NAMES_SHOWN, _NAME_SHOWN = 10, 100  # names in a message, and characters of eac
 # The rows that a schema is inferred from go through one task to the driver's memory.
 _LINES, _BYTES = 10_000, 8 * 2**20
 _GROWING = ("addNewColumns", WIDENING)
+_MOST_EXACT = 2**53  # doubles hold all whole numbers up to here
 
 
 class TableChange(Enum):
@@ -233,10 +234,30 @@ class Schema:
             return Growth(added=[FULL_TIMES])
         if self.stops_at_new_fields:
             return Growth()
-        growth = self._grow(infer(rescued).columns, batch)
+        found = infer(rescued)
+        growth = self._grow(found.columns, batch)
         if not growth.added and not growth.widened:
-            self._refused.update(name for text in rescued for name in json.loads(text))
+            # Not those that are null in all of them: a later row may bring their type.
+            typed = set(map(folded, (*found.columns, *found.unfit)))
+            names = {name for text in rescued for name in json.loads(text)}
+            self._refused.update(name for name in names if folded(name) in typed)
         return growth
+
+    def learn_full_times(self, rows: DataFrame) -> bool:
+        """Add `_full_times` if times with more than six digits were rescued for the lack of it.
+
+        Args:
+            rows: rows with `_rescued_data`, parsed by the columns that are known.
+
+        Returns:
+            Whether it was added.
+        """
+        if FULL_TIMES in self.columns or "timestamp" not in self.columns.values():
+            return False
+        rescued = sample(rows.where(lacks_full_times(self.columns)), RESCUED)
+        if column := full_times_column(rescued, self.columns):
+            self._add(column, "times with more than six digits in bronze's rows")
+        return bool(column)
 
     def learn_types(self, rows: DataFrame, batch: int) -> Growth:
         """Grow by the types that the files of a batch bring.
@@ -259,6 +280,8 @@ class Schema:
                 is_open = known not in self._declared
                 can_widen = is_open and self._source.schema_evolution == WIDENING
                 after = grown(before, T.DataType.fromDDL(kind), can_widen)
+                if self._would_round(known, before, after):
+                    after = T.StringType()
                 if ddl(after) != ddl(before) and len(names_within(after)) <= MOST_COLUMNS:
                     columns[known] = ddl(after)
                     self._note_growth(growth, known, before, after)
@@ -267,6 +290,12 @@ class Schema:
         if growth.added or growth.widened:
             self._add({**columns, **new}, f"new in batch {batch}")
         return growth
+
+    def _would_round(self, name: str, before: T.DataType, after: T.DataType) -> bool:
+        return (type(before), type(after)) == (T.LongType, T.DoubleType) and (
+            name in columns_of(self._table, self._source.origin)
+            and has_inexact_doubles(self._table, name)
+        )
 
     @staticmethod
     def _note_growth(growth: Growth, name: str, before: T.DataType, after: T.DataType) -> None:
@@ -335,6 +364,12 @@ def columns_of(bronze: Path, origin: Mapping[str, str]) -> dict[str, str]:
     found = T.StructType.fromJson(json.loads(tables.open_table(bronze).schema().to_json()))
     kinds = {field.name: ddl(field.dataType) for field in found}
     return _without(kinds, bronze_columns({}, origin))
+
+
+def has_inexact_doubles(bronze: Path, column: str) -> bool:
+    """Return whether a column has whole numbers that doubles would change, such as ids."""
+    beyond = f'where "{column}" not between -{_MOST_EXACT} and {_MOST_EXACT} limit 1'
+    return bool(tables.select(bronze, "1", beyond))
 
 
 def _without(columns: Mapping[str, str], others: Mapping[str, str]) -> dict[str, str]:

@@ -56,6 +56,31 @@ def test_recast_moves_values_that_fit(spark: SparkSession) -> None:
     assert found["d"]._corrupt_record == "{broken"
 
 
+def test_recast_keeps_digits_beyond_the_microsecond(spark: SparkSession) -> None:
+    """In both directions: of a string that becomes a time, and of a time that becomes a string."""
+    nine, other = "2026-05-01T10:00:00.123456789Z", "2026-05-01T10:00:01.1234567Z"
+    rows = [
+        (other, f'{{"at":"{nine}","end":"{nine}"}}', None, "a"),
+        ("2026-05-01T10:00:00Z", None, None, "b"),
+        (None, None, f'{{"start":"{nine}"}}', "c"),
+    ]
+    frame = spark.createDataFrame(
+        rows, "start string, _full_times string, _rescued_data string, _source_file string"
+    ).selectExpr(
+        "cast('2026-05-01T10:00:00.123456Z' as timestamp) as at",
+        *("cast('2026-05-01T10:00:00.123456Z' as timestamp) as end", "*"),
+        *("cast(null as string) as _corrupt_record", "now() as _ingested_at"),
+    )
+    now = {"at": "timestamp", "end": "string", "start": "timestamp", "_full_times": "string"}
+    found = {row._source_file: row for row in recast(frame, now, ORIGIN).collect()}
+    short = "2026-05-01T10:00:00.123456Z"
+    assert {name: row.end for name, row in found.items()} == {"a": nine, "b": short, "c": short}
+    assert [found[name].start.microsecond for name in "abc"] == [123456, 0, 123456]
+    full = {name: row._full_times and json.loads(row._full_times) for name, row in found.items()}
+    assert full == {"a": {"at": nine, "start": other}, "b": None, "c": {"start": nine}}
+    assert [row._rescued_data for row in found.values()] == [None] * 3
+
+
 def test_recast_of_typed_columns_keeps_all_digits(spark: SparkSession) -> None:
     rows = [
         ("1.25", None, None, "a"),
@@ -99,13 +124,19 @@ def revenue(home: Lakehouse) -> float:
 
 def test_refresh_bronze_applies_a_changed_hint(lakehouse: Lakehouse) -> None:
     home = sales(lakehouse)
-    home.land("activity", "1.json", sale("o1", amount=10), sale("o2", amount=20))
+    nine = "2026-05-01T10:00:00.123456789Z"
+    first = sale("o1", amount=10, seen="soon"), sale("o2", amount=20, seen=nine)
+    home.land("activity", "1.json", *first)
     home.fill("bronze", "silver")
     home.land("activity", "2.json", sale("o3", amount=12.5), sale("o4", amount="30"))
     home.fill("bronze", "silver")
     assert home.rows("bronze.activity", "amount") == [(10,), (20,), (None,), (None,)]
-    sales(home, hints={"amount": "string"})
+    sales(home, hints={"amount": "string", "seen": "timestamp"})
     refresh(home.pipeline(), "bronze.activity")
+    assert home.rows("bronze.activity", "seen", "_full_times", "_rescued_data")[:2] == [
+        ("2026-05-01 10:00:00.123456", f'{{"seen":"{nine}"}}', None),
+        (None, None, '{"seen":"soon"}'),
+    ]
     assert sorted(home.rows("bronze.activity", "order", "amount")) == [
         ("o1", "10"),
         ("o2", "20"),
@@ -124,16 +155,16 @@ def test_type_widening_rewrites_bronze_by_itself(lakehouse: Lakehouse) -> None:
     home = sales(
         lakehouse, schema_evolution="addNewColumnsWithTypeWidening", hints={"fixed": "long"}
     )
-    home.land("activity", "1.json", sale("o1", amount=10), sale("o2", amount=20, note={"a": 1}))
+    first = sale("o1", amount=10, ref=2**53 + 1), sale("o2", amount=20, note={"a": 1})
+    home.land("activity", "1.json", *first)
     home.night()
-    home.land(
-        "activity",
-        "2.json",
-        sale("o3", amount=12.5),
-        sale("o4", fixed=0.5, note={"a": 1.5, "b": 2}),
-    )
+    more = sale("o3", amount=12.5, ref=0.5), sale("o4", fixed=0.5, note={"a": 1.5, "b": 2})
+    home.land("activity", "2.json", *more)
     outcome = home.night()
     assert outcome.errors == []
+    # No double is 2^53 + 1.
+    refs = [ref for (ref,) in home.rows("bronze.activity", "ref")]
+    assert refs == ["0.5", "9007199254740993", None, None]
     assert home.rows("bronze.activity", "amount", "note", "_rescued_data") == [
         (10.0, None, None),
         (12.5, None, None),

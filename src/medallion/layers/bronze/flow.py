@@ -94,6 +94,8 @@ class Bronze(Flow):
         (table,) = self.tables
         is_typed = self.source.format in TYPED
         rows = recast(self.rows(), schema.columns, self.source.origin, is_typed)
+        if not is_typed and schema.learn_full_times(rows):
+            rows = recast(self.rows(), schema.columns, self.source.origin)
         options = {"overwriteSchema": "true"}
         rows.write.format("delta").mode("overwrite").options(**options).save(str(table))
 
@@ -151,7 +153,9 @@ class Bronze(Flow):
         if lost:
             opened = self._opened(self.schema())
             lines += sum(opened.rows_of(batch) for batch in lost)
-        rescued = RescuedValues(self.spark, self.source, self.tables[0], batches)
+        rules = load_rules(self.config.conf_dir, self.name)
+        conditions = [rule.broken for rule in rules]
+        rescued = RescuedValues(self.spark, self.source, self.tables[0], batches, conditions)
         if report := rescued.report():
             self.say(f"  {report}")
         return {

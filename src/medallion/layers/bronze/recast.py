@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from medallion.lakehouse.columns import CORRUPT, INGESTED_AT, RESCUED, quoted
+from medallion.lakehouse.columns import CORRUPT, FULL_TIMES, INGESTED_AT, RESCUED, quoted
 from medallion.parsing.parse import parse
 from medallion.parsing.typed import column_name, parse_typed
 from medallion.spark.types import ddl
@@ -27,7 +27,8 @@ def recast(
     """Return bronze's rows with the columns and types of another schema.
 
     A column with another type gets its values as the parser reads them from JSON, so that what
-    does not fit is rescued. Rescued values that fit now move to their columns.
+    does not fit is rescued. Rescued values that fit now move to their columns. Times get the digits
+    that `_full_times` has of them.
 
     Args:
         rows: all columns of a bronze table.
@@ -45,12 +46,15 @@ def recast(
     old = rows.select(*(F.col(quoted(name)).alias(_OLD + name) for name in rows.columns))
     keys = F.json_object_keys(_before(RESCUED))
     old = old.withColumn(_KEYS, F.coalesce(keys, F.array().cast("array<string>")))
-    old = old.withColumn("value", _as_json(changed))
+    times = [n for n in changed if before[n] == "timestamp"] if FULL_TIMES in before else []
+    old = old.withColumn("value", _as_json(changed, times))
     parsed = parse(old, schema).drop(INGESTED_AT)
-    columns = [_column(name, name in before, name in changed) for name in schema]
+    columns = {name: _column(name, name in before, name in changed) for name in schema}
+    if FULL_TIMES in before:
+        columns[FULL_TIMES] = _full_times(times)
     # A row without anything to parse is an empty object, which has nothing to rescue either.
     return parsed.select(
-        *(column.alias(name) for column, name in zip(columns, schema, strict=True)),
+        *(column.alias(name) for name, column in columns.items()),
         F.col(RESCUED),
         # What was read before is JSON. Should the parser differ, fail before anything is written.
         F.when(F.col(CORRUPT).isNotNull(), F.raise_error(F.lit("a row cannot be parsed again")))
@@ -60,17 +64,41 @@ def recast(
     )
 
 
-def _as_json(changed: list[str]) -> Column:
+def _as_json(changed: list[str], times: list[str]) -> Column:
     """Return what is parsed again: rescued fields, and columns whose type changes.
 
     A nested column may hold part of a value that is rescued as a whole: then only that counts.
+
+    Args:
+        changed: the columns.
+        times: those of them that are timestamps, if the table has `_full_times`.
     """
-    fields = [F.when(~_is_rescued(name), _before(name)).alias(name) for name in changed]
+    values = {name: _before(name) for name in changed} | {name: _time(name) for name in times}
+    fields = [F.when(~_is_rescued(name), value).alias(name) for name, value in values.items()]
     own = F.to_json(F.struct(*fields), _TIMES) if fields else F.lit("{}")
     rescued = _before(RESCUED)
     start, end = F.substr(own, F.lit(1), F.length(own) - 1), F.substr(rescued, F.lit(2))
     both = F.concat(start, F.lit(","), end)
     return F.when(rescued.isNull(), own).when(own == "{}", rescued).otherwise(both)
+
+
+def _time(name: str) -> Column:
+    """Return a time as a string, with all its digits."""
+    full = F.get_json_object(_before(FULL_TIMES), f"$['{name}']")
+    return F.coalesce(full, F.date_format(_before(name), _TIMES["timestampFormat"]))
+
+
+def _full_times(gone: list[str]) -> Column:
+    """Return the full times that the table had and those that were parsed again.
+
+    Args:
+        gone: columns that were timestamps, whose strings have all digits now.
+    """
+    kind, none = "map<string, string>", F.expr("cast(map() as map<string, string>)")
+    then, now = F.from_json(_before(FULL_TIMES), kind), F.from_json(FULL_TIMES, kind)
+    kept = F.map_filter(then, lambda name, _: ~name.isin(gone))
+    both = F.map_concat(F.coalesce(kept, none), F.coalesce(now, none))
+    return F.nullif(F.to_json(both), F.lit("{}"))
 
 
 def _column(name: str, is_old: bool, is_changed: bool) -> Column:

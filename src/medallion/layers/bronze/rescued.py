@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from pyspark.errors import ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -15,18 +16,24 @@ from medallion.lakehouse.columns import RESCUED
 from medallion.layers.rescued import FieldPath, broken_by, own_columns, rescue_rules
 from medallion.ops.rescued import MOST_FIELDS, RescuedField, RescuedSummary
 from medallion.parsing.rescued import rescued_fields
+from medallion.schema.evolution import has_inexact_doubles
 from medallion.spark import table_files
 
 # A field without a name, which counts the rows.
 _ROW = "named_struct('path', cast(array() as array<string>), 'example', '')"
-_WHOLE_NUMBERS = (T.LongType, T.IntegerType)
+_BITS: Mapping[type[T.DataType], int] = {T.LongType: 63, T.IntegerType: 31}
 
 
 class RescuedValues:
     """What some batches added to one bronze table and could not put into its columns."""
 
     def __init__(
-        self, spark: SparkSession, source: SourceConfig, table: Path, batches: range
+        self,
+        spark: SparkSession,
+        source: SourceConfig,
+        table: Path,
+        batches: range,
+        conditions: Sequence[str] = (),
     ) -> None:
         """Count them, by the files that the batches added.
 
@@ -35,11 +42,14 @@ class RescuedValues:
             source: the source that the batches are of.
             table: the bronze table.
             batches: their numbers.
+            conditions: the SQL of the rules of the table's suite.
         """
-        self._spark, self._source = spark, source
+        self._spark, self._source, self._table = spark, source, table
+        self._conditions = conditions
         self.found, self._paths = RescuedSummary(), tuple[FieldPath, ...]()
         files = _files_of(table, batches)
-        if files and tables.select(table, f"count({RESCUED})", "", "added", files=files)[0][0]:
+        count = f"count({RESCUED})"
+        if files and tables.select(table, count, "", "added", files=files, columns=RESCUED)[0][0]:
             rows = table_files.rows_of(spark, table, files)
             self._columns = own_columns(source, rows.schema)
             self._count(rows)
@@ -69,9 +79,12 @@ class RescuedValues:
         source = self._source
         if not self.found.rows or source.on_rescued == "ignore":
             return None
-        rules = rescue_rules(self._spark, source, self._columns)
-        broken = dict.fromkeys(name for path in self._paths for name in broken_by(path, rules))
         line = f"{source.name}: {self.found}."
+        try:
+            rules = rescue_rules(self._spark, source, self._columns, self._conditions)
+        except ParseException:  # which silver reports, by its column or rule
+            return line
+        broken = dict.fromkeys(name for path in self._paths for name in broken_by(path, rules))
         if not broken:
             return f"{line} Silver does not read these fields; {RESCUED} keeps the values."
         remedy = self._remedy(broken, rules)
@@ -99,16 +112,24 @@ class RescuedValues:
         kind, field = self._columns[column], self.found.fields.get(column)
         if not field or isinstance(kind, _NO_WIDER):
             return None
-        if isinstance(kind, _WHOLE_NUMBERS) and _is_number(field.example):
-            return "double"
-        return "string"
+        bits = _BITS.get(type(kind))
+        is_number = bits and _is_number_beyond(field.example, bits)
+        return "double" if is_number and not has_inexact_doubles(self._table, column) else "string"
 
 
 # As a string a nested value would lose its fields, and a time could be no event time.
 _NO_WIDER = (T.StructType, T.ArrayType, T.MapType, T.StringType, T.TimestampType)
 
 
-def _is_number(text: str) -> bool:
+def _is_number_beyond(text: str, bits: int) -> bool:
+    """Return whether a text is a number that a column of whole numbers cannot hold.
+
+    Another number did not fit because it is a string, which a double does not hold either.
+    """
+    try:
+        return not -(2**bits) <= int(text) < 2**bits
+    except ValueError:
+        pass
     try:
         float(text)
     except ValueError:

@@ -169,9 +169,10 @@ class Writer:
             except SPARK_ERRORS as error:
                 if raised_code(error) != _GROWS:
                     raise
-            if not self._learn(self._parsed(rows, first_lines), number):
+            self._learn(self._parsed(rows, first_lines), number)
+            before, growing = growing, self._schema.growing()
+            if growing == before:  # what cannot be learned stays rescued
                 break
-            growing = self._schema.growing()
         self._write_parsed(rows, first_lines, number, "false")
 
     def _parsed(self, rows: DataFrame, first_lines: Sequence[str]) -> DataFrame:
@@ -208,8 +209,8 @@ class Writer:
         """Enter a batch in the ledger."""
         batch.enter_in_ledger(version)
 
-    def _learn(self, rows: DataFrame, number: int) -> bool:
-        """Add columns for the new fields of a batch; return whether there are any.
+    def _learn(self, rows: DataFrame, number: int) -> None:
+        """Add columns for the new fields of a batch.
 
         What fails is reported, and the fields stay in `_rescued_data`: the rows are worth more.
         """
@@ -221,7 +222,6 @@ class Writer:
                 "another mode. Nothing of this batch was written."
             )
         self._report(growth)
-        return bool(growth.added)
 
     def _report(self, growth: Growth) -> None:
         """Report what a schema has gained; raise MedallionError if it needs another table."""

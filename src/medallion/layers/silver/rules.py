@@ -86,7 +86,7 @@ def with_rescued(
     if source.on_rescued != "quarantine":
         return {**rules, "rescued": ""}
     columns = own_columns(source, bronze)
-    fields = rescue_rules(spark, source, columns)
+    fields = rescue_rules(spark, source, columns, rules["bronze"].values())
     for layer in ("bronze", "silver"):
         if taken := [name for name in rules[layer] if name in fields]:
             raise ConfigError(

@@ -1,0 +1,252 @@
+"""Records whose types change from run to run: each value is in silver, or in quarantine under the
+rule of its field; what silver has, another reader of the same files has as well."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from medallion.inspection.balance import Balance
+from tests.support.changing_types import (
+    FIELDS,
+    OF_CSV,
+    RUNS,
+    Record,
+    csv_file,
+    json_lines,
+    parquet_file,
+)
+from tests.support.documented_values import Model, is_same
+from tests.support.lakehouse import Lakehouse
+
+SOURCES: Mapping[str, dict[str, Any]] = {
+    "lines": {"format": "json"},
+    "widening": {"format": "json", "schema_evolution": "addNewColumnsWithTypeWidening"},
+    "table": {"format": "csv", "hints": {"amount": "long", "total": "double"}},
+    "typed": {"format": "parquet"},
+}
+# Rules of rows that are no single record; a file that has 9 digits too late for its silver table.
+BROKEN, LATE_DIGITS = "missing_event_time", "time_digits"
+
+
+# Nested values are read as JSON, for silver's columns keep their types when bronze's struct grows.
+_NESTED = ("account", "items")
+
+
+def _fields(source: str) -> Mapping[str, tuple[str, ...]]:
+    """Return the fields that silver reads, by its columns."""
+    if source == "widening":  # an object may become a string there, which has no fields
+        return {name: path for name, path in FIELDS.items() if len(path) == 1}
+    return OF_CSV if source == "table" else FIELDS
+
+
+def _silver(source: str) -> dict[str, str]:
+    fields = {name: ".".join(path) for name, path in _fields(source).items()}
+    return fields | {n: f"to_json(struct({n}))" for n in _NESTED if n in fields}
+
+
+@dataclass
+class Fuzz:
+    """A lakehouse after all runs, and what landed in it.
+
+    Attributes:
+        landed: the records by source.
+        balances: those of the last run.
+    """
+
+    lakehouse: Lakehouse
+    seed: int
+    landed: dict[str, list[Record]] = field(default_factory=dict)
+    balances: dict[str, Balance] = field(default_factory=dict)
+
+    def configure(self, folder: Path) -> None:
+        document = {
+            name: settings
+            | {
+                "silver": _silver(name),
+                "event_time": "at",
+                "keys": ["id", "at"],
+                "clean_source": "off",
+            }
+            for name, settings in SOURCES.items()
+        }
+        self.lakehouse.configure(folder, {"sources": document, "gold": {}})
+        future = "SELECT * FROM {batch} WHERE at > _ingested_at + INTERVAL 1 DAY"
+        query, null = "unexpected_rows_expectation", "expect_column_values_to_not_be_null"
+        for name in SOURCES:
+            table = f"silver.{name}"
+            self.lakehouse.expect(table, BROKEN, null, "quarantine", column="at")
+            self.lakehouse.expect(
+                table, "future_event_time", query, "quarantine", unexpected_rows_query=future
+            )
+
+    def land(self, run: int) -> None:
+        """Land a file for each source."""
+        for source, settings in SOURCES.items():
+            rng = Random(f"{self.seed} {source} {run}")
+            file = self.lakehouse.config.layout.landing(source) / f"{run}.{settings['format']}"
+            if settings["format"] == "json":
+                text, records = json_lines(rng, run)
+                file = self.lakehouse.land(source, file.name)
+                file.write_text(text, encoding="utf-8")
+            else:
+                write = csv_file if settings["format"] == "csv" else parquet_file
+                records = write(rng, run, file)
+            self.landed.setdefault(source, []).extend(records)
+
+    def types(self, source: str) -> dict[str, Any]:
+        """Return the types of bronze's columns, as Delta's log spells them."""
+        table = DeltaTable(self.lakehouse.config.layout.table(f"bronze.{source}"))
+        columns = json.loads(table.schema().to_json())["fields"]
+        return {column["name"].lower(): column["type"] for column in columns}
+
+
+def _ran(spark: SparkSession, folder: Path, seed: int) -> Fuzz:
+    fuzz = Fuzz(Lakehouse(spark, folder / "lakehouse"), seed)
+    fuzz.configure(folder)
+    for run in range(RUNS):
+        fuzz.land(run)
+        outcome = fuzz.lakehouse.night()
+        assert not outcome.errors, outcome.errors
+        assert all(balance.is_balanced for balance in outcome.balances.values()), outcome
+        fuzz.balances = outcome.balances
+    return fuzz
+
+
+@pytest.fixture(scope="module")
+def fuzz(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Fuzz:
+    return _ran(spark, tmp_path_factory.mktemp("changing"), seed=1)
+
+
+def differences(fuzz: Fuzz, source: str) -> list[str]:
+    """Return a sentence for each landed record that is not where the documentation has it."""
+    columns, lakehouse = _fields(source), fuzz.lakehouse
+    model = Model(SOURCES[source]["format"], fuzz.types(source))
+    rows = lakehouse.rows(f"silver.{source}", *columns)
+    silver = {row[0]: dict(zip(columns, row, strict=True)) for row in rows}
+    quarantine = _quarantined(lakehouse, source)
+    found = []
+    for record in fuzz.landed[source]:
+        row, rules = silver.get(record.id), quarantine.get(record.id, [])
+        if record.is_broken or record.twice:
+            found += [] if rules else [f"{record}: lost"]
+            continue
+        fits = {name: model.field(record, path) for name, path in columns.items()}
+        if row is None:
+            found += _unjustified(record, rules, fits, columns)
+            continue
+        found += [
+            f"{record}: {name} is {row[name]!r}, not one of {fit.values}"
+            for name, fit in fits.items()
+            if not any(is_same(_value(name, row[name]), value) for value in fit.values)
+        ]
+    return found
+
+
+def _value(name: str, value: Any) -> Any:
+    """Return what silver has, nested values from their JSON."""
+    return json.loads(value, parse_float=Decimal).get(name) if name in _NESTED else value
+
+
+def _unjustified(
+    record: Record, rules: list[str], fits: Mapping[str, Any], columns: Mapping[str, Any]
+) -> list[str]:
+    """Return why a record that is not in silver should be there."""
+    if not rules:
+        return [f"{record}: lost"]
+    may_be = {f"rescued_{'.'.join(columns[n])}" for n, fit in fits.items() if fit.may_be_rescued}
+    if _is_hard_to_respell(record):
+        may_be |= {f"rescued_{'.'.join(path)}" for path in columns.values()}
+    return [
+        f"{record}: in quarantine under {rule}"
+        for rule in rules
+        if rule not in may_be and not (rule == LATE_DIGITS and len(record.fields["at"]) > 27)
+    ]
+
+
+def _is_hard_to_respell(record: Record) -> bool:
+    """Return whether a line is rescued as it is: another case, and a number beyond VARIANT."""
+    names_differ = any(name != name.lower() for name in record.fields)
+    return names_differ and any(
+        isinstance(value, int | Decimal) and abs(Decimal(value)) >= 10**38
+        for value in record.fields.values()
+    )
+
+
+def _quarantined(lakehouse: Lakehouse, source: str) -> dict[str, list[str]]:
+    """Return the rules that the rows in quarantine broke, by the ids of the records."""
+    found: dict[str, list[str]] = {}
+    columns = ("id", "_rescued_data", "_corrupt_record", "_failed_rules")
+    for name, rescued, corrupt, rules in lakehouse.rows(f"quarantine.{source}", *columns):
+        name = name or re.findall(r"r[0-9]-[0-9]+", rescued or corrupt)[0]
+        found.setdefault(name, []).extend(rules)
+    return found
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_each_record_is_in_silver_or_quarantined_with_a_reason(fuzz: Fuzz, source: str) -> None:
+    assert differences(fuzz, source) == []
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_silver_quarantine_and_duplicates_make_what_landed(fuzz: Fuzz, source: str) -> None:
+    """Each record is as often in the tables as it landed; silver has one of several copies."""
+    lakehouse, landed = fuzz.lakehouse, Counter(record.id for record in fuzz.landed[source])
+    silver = Counter(id for (id,) in lakehouse.rows(f"silver.{source}", "id"))
+    quarantine = Counter[str]()
+    columns = ("id", "_rescued_data", "_corrupt_record")
+    for name, rescued, corrupt in lakehouse.rows(f"quarantine.{source}", *columns):
+        quarantine[name or re.findall(r"r[0-9]-[0-9]+", rescued or corrupt)[0]] += 1
+    assert set(silver.values()) == {1}
+    assert landed.keys() == (silver + quarantine).keys()
+    duplicates = landed - silver - quarantine
+    assert duplicates.keys() <= silver.keys()
+    (balance,) = [b for name, b in fuzz.balances.items() if name == source]
+    assert balance.landed_lines == landed.total()
+    assert balance.duplicate_rows == duplicates.total()
+
+
+@pytest.mark.parametrize("source", ["lines", "widening", "table"])
+def test_sums_of_silver_and_quarantine_are_what_landed(fuzz: Fuzz, source: str) -> None:
+    """The sum of the amounts that are numbers to a reader of the files, as doubles."""
+    ids = {id for (id,) in fuzz.lakehouse.rows(f"silver.{source}", "id")}
+    landed = {r.id: r for r in fuzz.landed[source] if not r.is_broken and not r.twice}
+    rows = fuzz.lakehouse.rows(f"silver.{source}", "amount")
+    in_silver = sum((_number(amount) for (amount,) in rows), Fraction())
+    aside = (_amount(record) for id, record in landed.items() if id not in ids)
+    every = (_amount(record) for record in landed.values())
+    assert in_silver + sum(aside, Fraction()) == sum(every, Fraction())
+
+
+def _amount(record: Record) -> Fraction:
+    return _number(next((v for n, v in record.fields.items() if n.lower() == "amount"), None))
+
+
+def _number(value: Any) -> Fraction:
+    """Return a number; 0 of what is none, such as N/A."""
+    if isinstance(value, bool):
+        return Fraction()
+    try:
+        return Fraction(float(value))
+    except (TypeError, ValueError):
+        return Fraction()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2, 22))
+def test_records_of_other_seeds(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+    fuzz = _ran(spark, tmp_path, seed)
+    for source in SOURCES:
+        assert differences(fuzz, source) == []
