@@ -66,8 +66,8 @@ class Discovery:
         """Paths and versions that wait in the ledger, and that bronze will never read.
 
         Either bronze has passed them, because the file had changed just then, and has changed back
-        since. Or they are gone from the table of what was handed over, because an older copy of it
-        was put back, or a torn commit moved away.
+        since. Or they are gone from the table of what was handed over, because a torn commit was
+        moved away.
         """
         layout, name = self._config.layout, self._source.name
         waiting = {(e.path, e.version) for e in self.ledger.all_newest() if is_to_hand_over(e)}
