@@ -129,13 +129,12 @@ def test_the_last_files_of_checkpoints_are_torn(filled: Lakehouse) -> None:
         shutil.rmtree(folder)
         shutil.copytree(lakehouse.root / "copy" / folder.relative_to(lakehouse.root), folder)
     lakehouse.land("activity", "3.json", recording("13:30:02"))
-    told = r"gold.device_totals cannot start: silver.activity is older .* refresh gold"
-    report = lakehouse.night()
-    assert [bool(re.search(told, error)) for error in report.errors] == [True]
-    assert report.balances["activity"].is_balanced
+    told = r"(silver|gold)\.\w+ cannot start: silver.activity is older .* medallion refresh \1"
+    errors = lakehouse.night().errors
+    assert [bool(re.search(told, error)) for error in errors] == [True, True]
     refresh.refresh(lakehouse.pipeline(), "gold.device_totals")
-    assert lakehouse.rows("gold.device_totals") == [("other", 1), ("phone", 10)]
     assert lakehouse.night().is_good
+    assert lakehouse.rows("gold.device_totals") == [("other", 1), ("phone", 9)]
 
 
 def test_a_state_that_is_damaged_or_gone(filled: Lakehouse) -> None:
