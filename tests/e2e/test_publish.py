@@ -242,13 +242,12 @@ def test_an_output_that_was_given_up_and_comes_again(
     assert totals(lakehouse) == [{1, 4}]
     assert [folder.name for folder in batches(lakehouse)] == ["00000002"]
 
-    # An older copy of it, of which more was read: what changes next would have versions that are
-    # published.
+    # It is older than what was read: what changes next would have versions that are published.
     gold = lakehouse.config.layout.table("gold.by_window")
     plan = lakehouse.config.layout.checkpoint(FILES) / "offsets/2"
     read, version = plan.read_text(), tables.version(gold)
     plan.write_text(read.replace(f'Version":{version + 1},', f'Version":{version + 2},'))
-    with pytest.raises(MedallionError, match=r"by_window is an older copy .* refresh publish.by"):
+    with pytest.raises(MedallionError, match=r"by_window is older than .* refresh publish.by"):
         lakehouse.fill("publish")
     as_message_refused(lakehouse, monkeypatch)
     plan.write_text(read)

@@ -25,7 +25,7 @@ from medallion.ops.runs import FAILED, Runs
 from medallion.spark import checkpoints
 from medallion.sql import engine
 from tests.support import lines
-from tests.support.lakehouse import Lakehouse, indexes, only, otherwise
+from tests.support.lakehouse import Lakehouse, otherwise
 
 
 def recording(index: int, model: str | None = None) -> str:
@@ -184,36 +184,6 @@ def test_a_file_that_the_ledger_does_not_know(config: Config) -> None:
     table(config, "ops.files").delete("path = 'landing/event/1.json'")
     found = audit(config, everything=True)
     assert told(found, "bronze has 2 rows of landing/event/1.json", "ledger")
-    assert not any("mv -n" in finding for finding in found.findings), "it would come twice"
-
-
-def test_a_file_that_was_put_away_after_the_copy_that_is_back(
-    lakehouse: Lakehouse, tmp_path: Path
-) -> None:
-    """Everything but the files is of yesterday: what was archived today is in no table."""
-    home = only(lakehouse, clean_source="archive", clean_after=None)
-    home.land("activity", "1.json", recording(1))
-    home.fill("bronze", "silver")
-    yesterday = home.copy(tmp_path / "yesterday")
-    home.land("activity", "2.json", recording(2), recording(3))
-    home.fill("bronze", "silver")
-    for folder in ("bronze", "silver", "quarantine", "ops", "_checkpoints", "_intake"):
-        shutil.rmtree(home.root / folder)
-        shutil.copytree(yesterday.root / folder, home.root / folder)
-    rejected = home.config.layout.rejected("activity")
-    rejected.mkdir(parents=True)
-    (rejected / "x.json").write_text("")
-    (rejected / "x.json.reason.txt").write_text("landing/activity/x.json: torn")
-    found = audit(home.config, everything=True)
-    of_today = home.config.layout.archive("activity") / "2.json"
-    assert told(found, "archive/activity/2.json lies there", "(mv -n) to landing/activity/2.json,")
-    assert told(found, "rejected/activity/x.json lies there")
-    assert len(found.findings) == 2
-    for path in (of_today, rejected / "x.json"):
-        path.rename(home.config.layout.landing("activity") / path.name)
-    home.fill("bronze", "silver")
-    assert indexes(home) == [1, 2, 3]
-    assert audit(home.config, everything=True).findings == ()
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -164,14 +163,6 @@ def commits(table: Path) -> dict[int, Path]:
     """The commits that are in a table's log, by their versions."""
     found = (table / "_delta_log").glob("*.json")
     return {int(file.stem): file for file in found if file.stem.isdigit()}
-
-
-def digest(table: Path, version: int) -> str | None:
-    """What tells the commit of a version from any other one; None where the log has it no more."""
-    try:
-        return hashlib.sha256(commit_file(table, version).read_bytes()).hexdigest()
-    except FileNotFoundError:
-        return None
 
 
 def _newest(table: Path) -> int:

@@ -16,7 +16,6 @@ from medallion.config.queries import Query, names, queries
 from medallion.errors import MedallionError, UsageError
 from medallion.lakehouse import clock, log, tables
 from medallion.lakehouse.layout import PUBLISH, layer_of
-from medallion.ops import copies
 from medallion.ops.runs import HELD, Runs, Standing
 from medallion.quality.suites import read_suite, suite_path
 from medallion.spark import checkpoints
@@ -53,8 +52,8 @@ def is_unfinished(config: Config, runs: Runs, query: str) -> bool:
     """Whether a query has to be started whatever there is to read.
 
     That is: its checkpoint is torn, its table is gone, a batch was cut off or is not on record,
-    rows came too late for its table of gold, it failed when it ran last, or it is to be refused for
-    an older copy of a table.
+    rows came too late for its table of gold, it failed when it ran last, or a table is older than
+    what was recorded.
     """
     checkpoint = config.layout.checkpoint(query)
     committed = checkpoints.last_committed(checkpoint)
@@ -66,8 +65,66 @@ def is_unfinished(config: Config, runs: Runs, query: str) -> bool:
         or checkpoints.last_begun(checkpoint) > committed
         or committed > runs.last_batch(query)
         or runs.has_failed(query)
-        or copies.refusal(config, runs, query) is not None
+        or older_table_reason(config, runs, query) is not None
     )
+
+
+def older_table_reason(config: Config, runs: Runs, query: str) -> str | None:
+    """Return why a query must not start beside a table that is older than what was recorded.
+
+    Such a table was restored by itself. Its next commits have versions that were read before, so
+    readers would pass over their rows. Only versions are compared: those of the tables, of the
+    record, and of the checkpoints of the query and of the queries that read what it writes.
+    """
+    every = queries(config)
+    definition = next(each for each in every if each.name == query)
+    checkpoint, table = config.layout.checkpoint, config.layout.table
+    older = [name for name in definition.upstream if has_read_more(checkpoint(query), table(name))]
+    # Bronze and gold have one target, and silver its quarantine beside it.
+    recorded = runs.standing.sums_of(query).versions
+    for target, version in zip(definition.targets, recorded, strict=False):
+        readers = (each.name for each in every if target in each.upstream)
+        if tables.exists(table(target)) and (
+            version > tables.version(table(target))
+            or any(has_read_more(checkpoint(reader), table(target)) for reader in readers)
+        ):
+            older.append(target)
+    if not older:
+        return None
+    refresh = f", or rebuild {query} from what is there with medallion refresh {query}"
+    return (
+        f"{query} cannot start: {' and '.join(older)} is older than what was recorded. Restore the "
+        f"whole root from one backup{refresh if definition.upstream else ''}."
+    )
+
+
+def lacks_entries(config: Config, source: str, rows_in_ledger: int) -> bool:
+    """Return whether a source's ledger lacks rows that bronze has.
+
+    An interrupted run leaves it like this, and bronze repairs it when it starts. Until then, files
+    and messages must not be compared with the ledger: they would be ingested again.
+    """
+    return rows_in_ledger < tables.row_count(config.layout.table(f"bronze.{source}"))
+
+
+def has_read_more(checkpoint: Path, table: Path) -> bool:
+    """Return whether a query has read a higher version of a table than the table has."""
+    if not tables.exists(table):
+        return False
+    batches = checkpoints.last_begun(checkpoint), checkpoints.last_committed(checkpoint)
+    try:
+        read = max(_last_read(checkpoint, batch, table) for batch in batches)
+    except MedallionError:  # a corrupt plan, which its query repairs or refuses
+        return False
+    return read > tables.version(table)
+
+
+def _last_read(checkpoint: Path, batch: int, table: Path) -> int:
+    """Return the last version of a table that a batch has read, or -1."""
+    if checkpoints.is_of_another(checkpoint, batch, table):
+        return -1
+    read = checkpoints.delta_offset(checkpoint, batch, table)
+    return read.version - read.is_whole
 
 
 def has_input(config: Config, query: str, upstream: Path) -> bool:

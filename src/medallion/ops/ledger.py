@@ -147,6 +147,11 @@ class Ledger:
         self._versions.setdefault(entry.path, {})[entry.version] = entry
 
 
+def ingested_rows(entries: Iterable[Entry]) -> int:
+    """Return the rows in bronze by the ledger."""
+    return sum(entry.rows or 0 for entry in entries if entry.state in TAKEN)
+
+
 def newest(entries: Iterable[Entry]) -> dict[str, Entry]:
     """The newest version of each path; the clock may have been put back since an older one."""
     return {entry.path: entry for entry in sorted(entries, key=lambda each: each.version)}

@@ -65,6 +65,11 @@ def read(layout: Layout, source: str) -> dict[Place, Taken]:
     return {taken.place: taken for taken in found}
 
 
+def ingested_rows(layout: Layout, source: str) -> int:
+    """Return the rows in bronze by the ledger of a source."""
+    return sum(taken.rows for taken in read(layout, source).values())
+
+
 def write(layout: Layout, taken: Iterable[Taken]) -> None:
     """Put rows in the place of those of the same partition, or add them."""
     rows = [asdict(each) for each in taken]

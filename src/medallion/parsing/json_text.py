@@ -50,6 +50,18 @@ def split_objects(text: str, blanks: str) -> str:
     return f"regexp_extract_all({text}, r'{pattern}', 0)"
 
 
+def array_items(text: str) -> str:
+    """Return SQL for the items of a JSON array in a column of text, each as it is written.
+
+    The text has to be one array. There are fewer items than the array has if one of them has more
+    than `MAX_SPLIT_LEVELS` levels.
+    """
+    blanks = r"[ \t\r\n]*+"
+    item = rf'[{{\[]{_WITHIN}[}}\]]|{_STRING}|[^\[\]{{}}", \t\r\n]++'
+    pattern = rf"(?s)\G(?:\A{blanks}\[|,){blanks}({item}){blanks}"
+    return f"regexp_extract_all({text}, r'{pattern}', 1)"
+
+
 def sealed(text: str) -> str:
     """SQL: the JSON values in a column of text, one after the other, and at last its md5.
 

@@ -22,7 +22,7 @@ from medallion.inspection.balance import SETTLED
 from medallion.lakehouse import lock, log, specs, tables
 from medallion.lakehouse.layout import LAYERS, PUBLISH
 from medallion.lakehouse.specs import TableSpec
-from medallion.ops import copies, due, refresh_plan
+from medallion.ops import due, refresh_plan
 from medallion.ops.runs import Runs, Standing
 from medallion.spark import checkpoints
 
@@ -222,8 +222,8 @@ def _maintain(
     config: Config, runs: Runs, table: _Table, unread: Unread | None, is_streaming: bool
 ) -> tuple[Done, str | None]:
     """Maintain one table; return its changes, and the reason if not all was done."""
-    if table.query and copies.refusal(config, runs, table.query):
-        # After one more commit, an older copy could not be told from the table itself.
+    if table.query and due.older_table_reason(config, runs, table.query):
+        # Each commit would bring its version nearer to the recorded one.
         return Done(), f"{table.name}: left as it is, until {table.query} is not refused any more"
     path, policy = table.path, config.maintain
     properties = policy.properties(table.spec)

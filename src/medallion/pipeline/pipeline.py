@@ -23,7 +23,7 @@ from medallion.layers.flow import Flow
 from medallion.layers.gold.flow import Gold
 from medallion.layers.publish.flow import Publish
 from medallion.layers.silver.flow import Silver
-from medallion.ops import copies, due, refresh_plan
+from medallion.ops import due, refresh_plan
 from medallion.ops.runs import Runs
 from medallion.pipeline import settlement
 from medallion.spark import fatal, signals
@@ -93,7 +93,6 @@ class Pipeline:
             if not is_new:
                 self._refuse_old(flow)
             self.check(flow)
-            self._note_read(flow)  # what a run that was killed has read, too
             run = flow.start(how, -1 if is_new else self.runs.last_batch(flow.name))
             due.note(self.config, flow.name, self._settings)
             if run:
@@ -191,24 +190,20 @@ class Pipeline:
         """Put on record that a query could not start; see `settlement.record_refused`."""
         return settlement.record_refused(self.runs, name, error)
 
-    def _note_read(self, flow: Flow) -> None:
-        copies.note_read(self.config.layout.checkpoint(flow.name), flow.read_from)
-
     def _tell(self, flow: Flow, batch: BatchProgress) -> None:
-        self._note_read(flow)
         if told := flow.describe(batch):
             self.say(f"  {flow.name} batch {batch.id}: {told}, {batch.seconds:.1f} s")
 
     def _refuse_old(self, flow: Flow) -> None:
-        """Raise MedallionError where its table has to be rebuilt or put back first."""
+        """Raise MedallionError if a table has to be rebuilt or restored first."""
         # Bronze is never rebuilt, whatever a damaged plan may have said.
         if flow.upstream and flow.name in refresh_plan.left(self.config.layout):
             raise MedallionError(
                 f"{flow.name} has to be rebuilt, which a refresh has left to do: medallion refresh "
                 f"{flow.name} does it, with no stream on, or says why it cannot."
             )
-        if why := copies.refusal(self.config, self.runs, flow.name):
-            raise MedallionError(why)
+        if reason := due.older_table_reason(self.config, self.runs, flow.name):
+            raise MedallionError(reason)
 
     def _refuse_unjudged(self, flow: Flow) -> None:
         """Raise MedallionError where it would publish rows that a gate of gold holds back."""

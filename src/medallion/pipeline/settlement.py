@@ -10,7 +10,6 @@ from medallion.config.model import Config
 from medallion.errors import MedallionError
 from medallion.lakehouse import clock, tables
 from medallion.layers.flow import Flow
-from medallion.ops import copies
 from medallion.ops.runs import FAILED, Runs, Sums
 from medallion.spark.errors import ours
 
@@ -53,7 +52,6 @@ def _settled(config: Config, runs: Runs, flow: Flow) -> dict[str, Any] | None:
     flow.ran.collect()
     since = runs.last_batch(flow.name)
     figures = flow.settle(since)
-    copies.note_read(config.layout.checkpoint(flow.name), flow.read_from)
     has_done = flow.ran.batches or flow.ran.error() or figures["last_batch"] > since
     # One that has failed, and has nothing to do now, is well again.
     if not has_done and (not runs.has_failed(flow.name) or flow.ran.is_in_batch):

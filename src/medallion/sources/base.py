@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from medallion.errors import UsageError
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -69,14 +71,11 @@ class SourceBatch(Protocol):
     def first_lines(self) -> list[str]:
         """A few of its lines of JSON text; none where it takes a Spark job to get at them."""
 
-    def enter_in_ledger(self, version: int | None) -> int:
+    def enter_in_ledger(self, version: int | None) -> None:
         """Enter in the ledger, if there is one, what bronze has of the batch.
 
         Args:
             version: the version of bronze that added its rows; None where it has none.
-
-        Returns:
-            How many of its rows hold rescued fields.
         """
 
 
@@ -130,16 +129,11 @@ class Source(Protocol):
 
     @property
     def last_in_ledger(self) -> int | None:
-        """The last batch in the source's ledger, -1 if none; None where it keeps none.
+        """The last batch in the source's ledger, -1 if none; None where it keeps none."""
 
-        Somebody may have put back an older copy of the ledger.
-        """
-
-    def make_whole(self, batch: int) -> None:
-        """Enter what bronze has and the ledger does not, as what a batch that has ended took in.
-
-        Bronze's log may not say any more which batch added it. Called where there is a ledger.
-        """
+    @property
+    def rows_in_ledger(self) -> int:
+        """The rows in bronze by the source's ledger. Called only if there is a ledger."""
 
     def can_go_on(self, checkpoint: Path) -> bool:
         """Whether the query can go on from a checkpoint, or without one."""
@@ -160,6 +154,14 @@ class Source(Protocol):
 
     def release(self, number: int) -> None:
         """Put away what the batches up to this one took in: their rows are accounted for."""
+
+
+def older_ledger(name: str) -> UsageError:
+    """Return the error of a ledger that is older than bronze's table `name`."""
+    return UsageError(
+        f"{name} cannot start: the ledger of its source is older than the table, and lacks rows "
+        "that were ingested. Restore the whole root from one backup."
+    )
 
 
 @dataclass(frozen=True)

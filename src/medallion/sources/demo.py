@@ -12,8 +12,7 @@ from pyspark.sql import functions as F
 
 from medallion.config.connections import Rate, Socket
 from medallion.config.model import Config, SourceConfig
-from medallion.lakehouse import log, tables
-from medallion.lakehouse.columns import RESCUED
+from medallion.lakehouse import log
 from medallion.lakehouse.text import Say
 from medallion.schema.evolution import Schema
 from medallion.sources.base import Streamed
@@ -25,13 +24,8 @@ class DemoBatch(Streamed):
 
     summary = "a demonstration"
 
-    def __init__(self, bronze: Path, handed: DataFrame | None) -> None:
-        super().__init__(handed)
-        self._bronze = bronze
-
-    def enter_in_ledger(self, version: int | None) -> int:
-        """How many rows hold rescued fields; there is no ledger."""
-        return sum(n for (n,) in tables.select_added(self._bronze, version, f"count({RESCUED})"))
+    def enter_in_ledger(self, version: int | None) -> None:
+        """Do nothing: there is no ledger."""
 
 
 class DemoSource:
@@ -60,18 +54,20 @@ class DemoSource:
 
     def batch(self, number: int, handed: DataFrame) -> DemoBatch:
         """What one batch was handed."""
-        return DemoBatch(self._bronze, handed)
+        return DemoBatch(handed)
 
     def cut_off(self, number: int) -> DemoBatch:
         """A batch whose rows are in bronze."""
-        return DemoBatch(self._bronze, None)
+        return DemoBatch(None)
 
     @property
     def last_in_ledger(self) -> None:
         """It has no ledger."""
 
-    def make_whole(self, batch: int) -> None:
-        """Nothing: it has no ledger."""
+    @property
+    def rows_in_ledger(self) -> int:
+        """None: it has no ledger."""
+        return 0
 
     def can_go_on(self, checkpoint: Path) -> bool:
         """Not from that of another connection: a socket counts its lines anew each time, and `rate`
@@ -85,7 +81,7 @@ class DemoSource:
 
     def sample(self) -> DemoBatch:
         """Nothing: the first batch itself tells the schema."""
-        return DemoBatch(self._bronze, None)
+        return DemoBatch(None)
 
     def rows_of(self, number: int) -> int:
         """The rows that bronze has of one batch."""

@@ -44,13 +44,12 @@ def test_a_file_is_archived_below_its_own_folder(home: Home) -> None:
     assert home.poll() == 0
 
 
-@pytest.mark.parametrize("way", ["archive", "delete"])
-def test_what_is_on_record_is_on_the_disk_before_a_file_leaves(
-    way: str, home: Home, monkeypatch: pytest.MonkeyPatch
+def test_rows_are_on_the_disk_before_a_file_is_deleted(
+    home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A system writes half a minute later what it is given: were the power to fail by then, the
     rows would be nowhere."""
-    home.change(clean_source=way)
+    home.change(clean_source="delete")
     files = [taken(home, "a.json"), taken(home, "b.json")]
     there = []
     monkeypatch.setattr(os, "sync", lambda: there.append([file.exists() for file in files]))

@@ -260,8 +260,8 @@ def test_a_run_cut_off_before_the_ledger_hands_over_again(
 
 
 def test_what_was_handed_over_and_is_lost_is_handed_over_again(home: Home) -> None:
-    """A torn commit was moved away, or an older copy of the table put back: once bronze has read
-    what is left, it is known that it will never read the rest."""
+    """A torn commit was moved away: once bronze has read what is left, it is known that it will
+    never read the rest."""
     home.land("a.json")
     home.poll()
     home.land("b.json")
@@ -277,7 +277,7 @@ def test_what_was_handed_over_and_is_lost_is_handed_over_again(home: Home) -> No
 
 
 def test_nothing_is_handed_over_to_a_bronze_that_would_pass_over_it(home: Home) -> None:
-    """It has read more commits than there are: an older copy of the table was put back."""
+    """It has read more commits than there are: torn ones were moved away."""
     home.land("a.json")
     home.poll()
     table = home.layout.intake("activity")

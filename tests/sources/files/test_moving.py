@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from medallion.ops.ledger import INGESTED, PENDING, REJECTED, UNREADABLE, Entry, File
+from medallion.ops.ledger import INGESTED, UNREADABLE, Entry, File
 from medallion.sources.files import archive as cleaning
-from medallion.sources.files.moving import Moves
 from tests.support.home import Home
 
 Fails = Callable[..., None]
@@ -210,52 +209,6 @@ def test_a_file_that_comes_while_another_is_put_back_is_kept_beside_it(
 
     monkeypatch.setattr(Path, "rename", then_another)
     expected = File(home.path("a.json"), seen.st_size, seen.st_mtime_ns // 1_000_000 * 1000)
-    with Moves() as moves:
-        assert not moves.move(first, home.layout.root / "archive/a.json", expected)
+    assert not cleaning.move(first, home.layout.root / "archive/a.json", expected)
     assert (home.landing / "a.json").read_text() == "third\n"
     assert (home.landing / "2~a.json").read_text() == "second\n"
-
-
-@pytest.mark.parametrize("has_both_names", [False, True])
-@pytest.mark.parametrize("is_taken", [False, True])
-def test_what_a_run_that_died_had_taken_away_is_put_back(
-    home: Home, is_taken: bool, has_both_names: bool
-) -> None:
-    """It may have died between the two steps in which it gave the file its name again."""
-    file = home.land("sub/a.json", "{}\n", age=9)
-    home.poll()
-    if is_taken:
-        home.take_in("sub/a.json")
-    private = file.parent / "._moving"
-    private.mkdir()
-    if has_both_names:
-        os.link(file, private / file.name)
-    else:
-        file.rename(private / file.name)
-    assert home.poll() == 0
-    assert found(file.parent) == ["a.json"]
-    assert not private.exists()
-    assert home.states() == {("sub/a.json", 1): INGESTED if is_taken else PENDING}
-    if is_taken:
-        assert archive(home, "sub/a.json").moved_to == "archive/activity/sub/a.json"
-
-
-@pytest.mark.parametrize("overwrites", [False, True])
-def test_what_is_in_bronze_and_put_back_beside_another_file_is_not_taken_in_again(
-    home: Home, overwrites: bool
-) -> None:
-    """The run died within the move, and the next file of that name came before it was put back."""
-    home.change(allow_overwrites=overwrites)
-    file = landed(home, "{}\n")
-    private = file.parent / "._moving"
-    private.mkdir()
-    file.rename(private / file.name)
-    home.land("a.json", "{}\n{}\n", age=4)
-    home.land("3~a.json", "{ }\n", age=4)  # only its name is like that of one put back
-    assert home.poll() == 1 + overwrites
-    assert found(home.landing) == ["2~a.json", "3~a.json", "a.json"]
-    entry = home.ledger()["2~a.json", 1]
-    told = f"the same file as {home.path('a.json')}, where it landed: its rows are there"
-    assert (entry.state, (entry.why or "")[: len(told)]) == (REJECTED, told)
-    assert home.poll() == 0
-    assert "2~a.json" not in home.names()

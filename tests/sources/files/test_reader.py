@@ -170,6 +170,7 @@ def test_text(lakehouse: Lakehouse) -> None:
 def test_json_documents(lakehouse: Lakehouse) -> None:
     home = only(lakehouse, multi_line=True, schema=SCHEMA)
     deep = b"[" * 5000 + b"]" * 5000
+    deeper = b"[%b, {}]" % (b"[" * 101 + b"]" * 101)  # a level more than is split
     broken = b'[{"Index": 6},\n {"Index":'
     two = b'{"Index": 7}{"Index": 8}\n{"Index": ['
     texts = [r'"{\"Index\":16}"', '"{}"', '"10"', '"null"', '""', '"[\\n"', r'"a,\\"', '["{}",""]']
@@ -178,7 +179,7 @@ def test_json_documents(lakehouse: Lakehouse) -> None:
     land(
         home,
         {
-            "array.json": b'[\n {"Index": 1},\n {"Index": 2, "Device": "a\\nb"}\n]\n',
+            "array.json": b'[\n {"Index": 1},\n {\n  "Index" : 2,\n"Device": "a\\nb"\n}\n]\n',
             "object.json": b'{\n "Index": 3,\n "Device": "phone"\n}\n',
             "packed.json.gz": gzip.compress(b'[{"Index": 4}, {"Index": 5}]'),
             "broken.json": broken,
@@ -192,6 +193,7 @@ def test_json_documents(lakehouse: Lakehouse) -> None:
             "two_boms.json": 2 * codecs.BOM_UTF8 + b"[1]",
             "blank_first.json": b'\n\t\r\n [{"Index": 13}, {"Index": 14}]',
             "deep.json": deep,
+            "deeper.json": deeper,
             **not_json,
         },
     )
@@ -214,6 +216,7 @@ def test_json_documents(lakehouse: Lakehouse) -> None:
         "two_boms.json": [(None, None, "\ufeff[1]")],
         "blank_first.json": [(13, None, None), (14, None, None)],
         "deep.json": [(None, None, deep.decode())],
+        "deeper.json": [(None, None, deeper.decode())],
         **{name: [(None, None, data.decode())] for name, data in not_json.items()},
     }
     assert {name: entry.rows for (name, _), entry in book(home).items()} == {

@@ -128,16 +128,15 @@ class Bronze(Flow):
         newest = max([recorded, *map(log.newest_transaction, written)])
         is_lost = (
             is_torn
-            or begun < newest  # somebody has put back an older copy of it
+            or begun < newest  # an older copy of it was restored
             or (begun < 0 and tables.row_count(bronze) > 0)
         )
         begins_anew = is_lost or not writer.source.can_go_on(checkpoint)
-        ended = max(checkpoints.last_committed(checkpoint), recorded)
         if begins_anew:
             shutil.rmtree(checkpoint, ignore_errors=True)
         in_ledger = writer.source.last_in_ledger  # None where it keeps no ledger
-        if in_ledger is not None or begins_anew:
-            writer.enter_after(recorded if in_ledger is None else in_ledger, ended)
+        if in_ledger is not None:
+            writer.repair_ledger(in_ledger)
         if begins_anew:
             writer.source.begin_anew(checkpoint, max(begun, newest))
         if is_lost:

@@ -20,7 +20,7 @@ from medallion.parsing.layout import LineLayout
 from medallion.parsing.parse import parse
 from medallion.parsing.typed import is_typed
 from medallion.schema.evolution import Growth, Schema, TableChange
-from medallion.sources.base import Source, SourceBatch
+from medallion.sources.base import Source, SourceBatch, older_ledger
 from medallion.spark import checkpoints
 from medallion.spark.errors import SPARK_ERRORS, one_line, raised_code
 
@@ -81,30 +81,22 @@ class Writer:
         options = {"mergeSchema": "true"}
         rows.write.format("delta").mode("append").options(**options).save(str(self._table))
 
-    def enter_after(self, recorded: int, ended: int) -> None:
-        """Enter in the ledger all batches after one whose rows are in bronze.
+    def repair_ledger(self, last: int) -> None:
+        """Enter in the ledger all batches after `last` whose rows are in bronze.
 
-        They are not in it where a run died before it wrote its ledger, or where the ledger is an
-        older copy. This has to be done before the source is looked at: a file that has gone since
-        would be taken for one that was never read, and another one under its name for the first.
+        They are missing if a process died between bronze's commit and the ledger. Call this before
+        the source is polled: a file that has gone since would count as one that was never read.
 
-        Maintenance may have removed commits since, or their files, but only those of batches that
-        are in `ops.runs`. So the rows that the log does not tell of are those of batches before the
-        first one that it does tell of; they are entered as a batch before that, which is on record.
-
-        Args:
-            recorded: the last batch that is in the ledger, or on record where there is no ledger.
-            ended: the last one that has ended.
+        Raises:
+            UsageError: bronze's log does not have all of these batches any more. Maintenance
+                removes only recorded ones, so the ledger is older than bronze.
         """
-        can_be_counted = self.source.last_in_ledger is not None
-        before = ended
         # In their order, in which a source counts them up.
-        for version, number in sorted(log.transactions_after(self._table, recorded)):
-            if can_be_counted and not log.are_there(self._table, [version]):
-                continue
-            before = min(before, number - 1)
-            self._enter(self.source.cut_off(number), number, version)
-        self.source.make_whole(max(before, 0))
+        for version, number in sorted(log.transactions_after(self._table, last)):
+            if log.are_there(self._table, [version]):
+                self.source.cut_off(number).enter_in_ledger(version)
+        if self.source.rows_in_ledger < tables.row_count(self._table):
+            raise older_ledger(self._name)
 
     def take_in(self, handed: DataFrame, number: int) -> None:
         """Write the rows of what a batch was handed to bronze, and enter it in the ledger."""
@@ -118,7 +110,7 @@ class Writer:
                 self.lines[number] = 0
         else:  # a file that it was handed, and has no rows of, may have been left out
             batch = self.source.cut_off(number)
-        self._enter(batch, number, version)
+        batch.enter_in_ledger(version)
 
     def _infer(self, batch: SourceBatch) -> None:
         """Infer the schema from a batch if none is declared, and report what does not fit it."""
@@ -204,10 +196,6 @@ class Writer:
             .save(str(self._table))
         )
         self.lines[number] = int(read.get["rows"])
-
-    def _enter(self, batch: SourceBatch, number: int, version: int | None) -> None:
-        """Enter a batch in the ledger."""
-        batch.enter_in_ledger(version)
 
     def _learn(self, rows: DataFrame, number: int) -> None:
         """Add columns for the new fields of a batch.

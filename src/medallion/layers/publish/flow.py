@@ -19,7 +19,7 @@ from medallion.layers import recovery
 from medallion.layers.flow import Flow
 from medallion.layers.publish import changes
 from medallion.layers.publish.outputs import FilesOutput, Output, TopicOutput
-from medallion.ops import copies, due
+from medallion.ops import due
 from medallion.spark import checkpoints, query
 from medallion.spark.progress import BatchProgress
 from medallion.spark.query import Run
@@ -127,15 +127,14 @@ class Publish(Flow):
             self._refuse(f"it was published so far with {', '.join(was)}")
 
     def _refuse_lower_versions(self, now: Mapping[str, str]) -> None:
-        """Raise UsageError where messages stay with the higher versions of a table that is gone, or
-        that has an older copy in its place: whoever goes by versions would take new ones for old.
-        """
+        """Raise UsageError if messages have higher versions than the table, which is older now, or
+        another one: readers that go by versions would take new messages for old ones."""
         then = checkpoints.noted(self.checkpoint, _DEFINITION) or {}
         id_then, id_now = (each.get("topic id") for each in (then, now))
-        is_lower = self._reads_another() or copies.has_read_more(self.checkpoint, self._gold)
+        is_lower = self._reads_another() or due.has_read_more(self.checkpoint, self._gold)
         if id_now and id_then == id_now and is_lower:
             raise UsageError(
-                f"{self.name}: {self.upstream[0]} is another table now, or an older copy, whose "
+                f"{self.name}: {self.upstream[0]} is another table now, or an older one, whose "
                 "_commit_version begins again below that of the messages in its topic: make the "
                 "topic anew, or name another one, have its readers begin with it, and call this "
                 "again."

@@ -3,21 +3,30 @@ for, and those that cannot be read."""
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from medallion.config.model import Config, SourceConfig
-from medallion.lakehouse import clock
+from medallion.lakehouse import clock, storage
 from medallion.lakehouse.layout import REASON, Layout
 from medallion.lakehouse.text import Say, counted, reason_of
-from medallion.ops.ledger import ARCHIVED, INGESTED, REJECTED, UNREADABLE, Entry, Ledger
+from medallion.ops.ledger import ARCHIVED, INGESTED, REJECTED, UNREADABLE, Entry, File, Ledger
 from medallion.ops.reasons import Reason, ReasonCode
-from medallion.sources.files.listing import below_folder, free_name, look, namesakes, with_folders
-from medallion.sources.files.moving import Moves
+from medallion.sources.files.listing import (
+    below_folder,
+    free_name,
+    look,
+    look_at,
+    namesakes,
+    with_folders,
+)
 
 _DELETED = Reason(ReasonCode.DELETED, "deleted, as clean_source asks for")
 
@@ -36,16 +45,18 @@ def clean(config: Config, source: SourceConfig, ledger: Ledger, batch: int, say:
         return is_on_record and (age is None or (entry.committed_at or 0) <= latest)
 
     changed: list[Entry] = []
-    with Moves() as moves:
-        for entry in filter(is_due, ledger.all_newest()):
-            try:
-                row = _put_away(config.layout, source, entry, moves)
-            except OSError as error:  # the others are no worse for it; the next run tries again
-                told = f"cannot be moved: {reason_of(error)}"
-                reason = Reason(ReasonCode.CANNOT_MOVE, told)
-                row = entry.turned(INGESTED, reason) if entry.state == INGESTED else None
-            if row and row != entry:
-                changed.append(row)
+    due = list(filter(is_due, ledger.all_newest()))
+    if due and source.clean_source == "delete":
+        os.sync()  # should the power fail, the rows would be nowhere else
+    for entry in due:
+        try:
+            row = _put_away(config.layout, source, entry)
+        except OSError as error:  # the others are no worse for it; the next run tries again
+            told = f"cannot be moved: {reason_of(error)}"
+            reason = Reason(ReasonCode.CANNOT_MOVE, told)
+            row = entry.turned(INGESTED, reason) if entry.state == INGESTED else None
+        if row and row != entry:
+            changed.append(row)
     ledger.write(changed)
     stuck = Counter(entry.why for entry in changed if entry.state == INGESTED)
     for why, files in stuck.items():
@@ -64,17 +75,16 @@ def put_aside(
     """
     ledger.write(unreadable)
     moved: list[Entry | None] = []
-    with Moves() as moves:
-        for entry in unreadable:
-            try:
-                moved.append(_put_away(layout, source, entry, moves))
-            except OSError as error:
-                why = f"{entry.why}; it could not be moved at once: {reason_of(error)}"
-                moved.append(replace(entry, why=why))
+    for entry in unreadable:
+        try:
+            moved.append(_put_away(layout, source, entry))
+        except OSError as error:
+            why = f"{entry.why}; it could not be moved at once: {reason_of(error)}"
+            moved.append(replace(entry, why=why))
     ledger.write(filter(None, moved))
 
 
-def _put_away(layout: Layout, source: SourceConfig, entry: Entry, moves: Moves) -> Entry | None:
+def _put_away(layout: Layout, source: SourceConfig, entry: Entry) -> Entry | None:
     """Archive, delete or reject a file, and give its new row; None where nothing is to be done.
 
     Raises:
@@ -88,7 +98,7 @@ def _put_away(layout: Layout, source: SourceConfig, entry: Entry, moves: Moves) 
     if found not in (None, entry.file):  # another file has come under this name: discovery tells
         return None
     if is_taken and source.clean_source == "delete":
-        is_done = found is None or moves.delete(layout.root / entry.path, entry.file)
+        is_done = found is None or _delete(layout.root / entry.path, entry.file)
         return entry.turned(ARCHIVED, _DELETED) if is_done else None
     top = layout.archive(source.name) if is_taken else layout.rejected(source.name)
     target = with_folders(top, below)
@@ -96,7 +106,7 @@ def _put_away(layout: Layout, source: SourceConfig, entry: Entry, moves: Moves) 
         place = _moved_before(layout, entry, target)
     else:
         place = free_name(target)
-        if not moves.move(layout.root / entry.path, place, entry.file):
+        if not move(layout.root / entry.path, place, entry.file):
             return None
     if place is None:
         return None
@@ -104,6 +114,60 @@ def _put_away(layout: Layout, source: SourceConfig, entry: Entry, moves: Moves) 
         return replace(entry.turned(ARCHIVED, None), moved_to=layout.relative(place))
     _give_reason(entry, place)
     return replace(entry, state=REJECTED, moved_to=layout.relative(place))
+
+
+def move(path: Path, target: Path, expected: File) -> bool:
+    """Rename a file, and check under its new name that it is the expected one.
+
+    Args:
+        path: the file.
+        target: a name that is free.
+        expected: the file as the ledger has it.
+
+    Returns:
+        False if another file had taken its place. That one is renamed back, to a numbered name if
+        one more has come meanwhile.
+
+    Raises:
+        OSError: the file cannot be moved, and stays.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.rename(target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        return _move_to_another_disk(path, target, expected)
+    if look_at(target, expected.path) == expected:
+        return True
+    target.rename(free_name(path))
+    return False
+
+
+def _move_to_another_disk(path: Path, target: Path, expected: File) -> bool:
+    # Hidden, as a copy that is interrupted must not look like a file that was moved.
+    with TemporaryDirectory(prefix=".", dir=target.parent) as hidden:
+        copy = Path(hidden, "copy")
+        shutil.copy2(path, copy)
+        if look_at(path, expected.path) != expected or copy.stat().st_size != expected.size:
+            return False  # it was written to meanwhile
+        storage.sync(copy)  # before the only other one is removed
+        copy.rename(target)
+    try:
+        path.unlink()
+    except OSError:
+        target.unlink()
+        raise
+    return True
+
+
+def _delete(path: Path, expected: File) -> bool:
+    """Delete a file; return False if another file had taken its place, which stays."""
+    hidden = path.with_name("._deleted")
+    if not move(path, hidden, expected):
+        return False
+    hidden.unlink()
+    return True
 
 
 def _moved_before(layout: Layout, entry: Entry, target: Path) -> Path | None:

@@ -174,12 +174,8 @@ class FileBatch:
             return error
         return None
 
-    def enter_in_ledger(self, version: int | None) -> int:
-        """Enter the files that bronze has rows of, and those that were read and have none.
-
-        Returns:
-            How many rows hold rescued fields.
-        """
+    def enter_in_ledger(self, version: int | None) -> None:
+        """Enter the files that bronze has rows of, and those that were read and have none."""
         files = self.files
         found = ledger_entries.by_file(files.config.layout.table(files.name), version)
         with files.ledger_lock:
@@ -192,7 +188,6 @@ class FileBatch:
                 if (old := files.ledger.before(entry)) and old.state != REPLACED
             ]
             files.ledger.write([*replaced, *ingested])
-        return sum(entry.rescued_rows or 0 for entry in ingested)
 
 
 def _replaced_by(entry: Entry) -> Reason:

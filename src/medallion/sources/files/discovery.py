@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from medallion.config.model import Config, SourceConfig
 from medallion.lakehouse import clock
@@ -22,7 +21,6 @@ from medallion.sources.files.listing import (
     list_files,
     stat,
 )
-from medallion.sources.files.moving import PRIVATE, put_back
 from medallion.sources.files.requests import Request
 from medallion.sources.files.versions import Versions, is_to_hand_over
 
@@ -49,7 +47,7 @@ class Discovery:
         """Hand over the new files, enter what became of the others; how many are new."""
         layout, source, now = self._config.layout, self._source, clock.now()
         asked = requests.waiting(layout, source.name)
-        listing = self._whole_listing(asked)
+        listing = self._listing(asked)
         judged = Versions(layout, source, self.ledger, now, asked, self._lost()).judged(listing)
         fresh = [entry for entry in judged if is_to_hand_over(entry)]
         told = [entry for entry in judged if not is_to_hand_over(entry)]
@@ -66,8 +64,8 @@ class Discovery:
         """Paths and versions that wait in the ledger, and that bronze will never read.
 
         Either bronze has passed them, because the file had changed just then, and has changed back
-        since. Or they are gone from the table of what was handed over, because an older copy of it
-        was put back, or a torn commit moved away.
+        since. Or they are gone from the table of what was handed over, because a torn commit was
+        moved away.
         """
         layout, name = self._config.layout, self._source.name
         waiting = {(e.path, e.version) for e in self.ledger.all_newest() if is_to_hand_over(e)}
@@ -108,14 +106,6 @@ class Discovery:
         entries = {entry.path: entry for entry in (*self.ledger.all_newest(), *judged)}
         waiting = [entry.path for entry in entries.values() if is_to_hand_over(entry)]
         return [found for path in waiting if (found := stat(layout, path))]
-
-    def _whole_listing(self, asked: Sequence[Request]) -> Listing:
-        """What lies there, and what a run that was cut off had just taken away to move it."""
-        listing = self._listing(asked)
-        left = [path for path in listing.hidden if Path(path).parent.name == PRIVATE]
-        for path in left:
-            put_back(self._config.layout.root / path)
-        return self._listing(asked) if left else listing
 
     def _listing(self, asked: Sequence[Request]) -> Listing:
         """What lies in the folders, what is asked for, and what waits elsewhere since it was."""

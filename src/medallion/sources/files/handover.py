@@ -16,7 +16,7 @@ from medallion.config.model import SourceConfig
 from medallion.lakehouse import small_tables, tables
 from medallion.lakehouse.layout import Layout
 from medallion.lakehouse.specs import INTAKE
-from medallion.ops import copies
+from medallion.ops import due
 from medallion.ops.ledger import Entry
 from medallion.sources.files.codecs import unpacked_size
 from medallion.spark import checkpoints
@@ -28,19 +28,18 @@ def prepare(table: Path) -> None:
 
 
 def is_behind(layout: Layout, source: str) -> bool:
-    """Whether bronze's checkpoint has read more than this table has, or has read another one.
+    """Return whether bronze's checkpoint has read more than this table has, or another table.
 
-    Somebody has put back an older copy of the table, or moved it away. Bronze would pass over what
-    is handed over now.
+    A corrupt commit was moved away, or the table was. Bronze would pass over what is queued now.
 
     Raises:
-        MedallionError: the checkpoint is torn.
+        MedallionError: the checkpoint is corrupt.
     """
     checkpoint, table = layout.checkpoint(f"bronze.{source}"), layout.intake(source)
     begun = checkpoints.last_begun(checkpoint)
     if not tables.exists(table):
         return begun >= 0
-    return checkpoints.is_of_another(checkpoint, begun, table) or copies.has_read_more(
+    return checkpoints.is_of_another(checkpoint, begun, table) or due.has_read_more(
         checkpoint, table
     )
 

@@ -8,7 +8,7 @@ from medallion.config.model import Config, SourceConfig
 from medallion.lakehouse.text import Say, counted
 from medallion.ops import due, ledger
 from medallion.sources.base import Backlog, Kind, Recount, Source
-from medallion.sources.files import archive, handover, ledger_repair
+from medallion.sources.files import archive, handover
 from medallion.sources.files.codecs import unpacked_size
 from medallion.sources.files.discovery import Discovery, is_lost
 
@@ -32,17 +32,17 @@ def _backlog(config: Config, source: SourceConfig) -> Backlog:
 
 def _poll(config: Config, source: SourceConfig, recorded: int, say: Say) -> bool:
     found = Discovery(config, source, say)
-    if handover.is_behind(config.layout, source.name) or ledger_repair.is_short(
-        config.layout, found.ledger
+    if handover.is_behind(config.layout, source.name) or due.lacks_entries(
+        config, source.name, ledger.ingested_rows(found.ledger.every())
     ):
-        return True  # bronze begins anew, or has its ledger made whole, before more is handed over
+        return True  # bronze repairs either when it starts, or refuses, before more is queued
     found.poll()
     archive.clean(config, source, found.ledger, recorded, say)
     return due.has_input(config, f"bronze.{source.name}", config.layout.intake(source.name))
 
 
 def _rows_in_ledger(config: Config, source: SourceConfig) -> int:
-    return ledger_repair.rows_in_ledger(ledger.read(config.layout, source.name))
+    return ledger.ingested_rows(ledger.read(config.layout, source.name))
 
 
 def _losses(config: Config, source: SourceConfig) -> list[str]:

@@ -118,7 +118,7 @@ def _of_rows(
     before Spark opened it. And a poll may have entered something else under its path.
     """
     newest = ledger.newest(path)
-    if handed is None:  # the table of what was handed over is an older copy
+    if handed is None:  # a corrupt commit of what was queued was moved away
         is_it = newest and newest.state == PENDING and newest.modified_at == counts.modified_at
         return newest if is_it else None
     read_at, size = counts.modified_at, handed.size

@@ -124,7 +124,7 @@ def _items(text: str) -> int:
     text = text.removeprefix(_BOM)
     if not text.strip(_BLANK):
         return 0
-    if _levels(text) > _MOST_LEVELS:
+    if (levels := _levels(text)) > _MOST_LEVELS:
         return _objects(text, _NEXT_IN_DOCUMENT)  # an array is kept as one line that is not JSON
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(limit + _MOST_LEVELS)
@@ -138,7 +138,9 @@ def _items(text: str) -> int:
         return _objects(text, _NEXT_IN_DOCUMENT)
     finally:
         sys.setrecursionlimit(limit)
-    return len(document) if isinstance(document, list) else 1
+    # The array itself is one level more.
+    is_split = isinstance(document, list) and levels <= MAX_SPLIT_LEVELS + 1
+    return len(document) if is_split else 1
 
 
 def _levels(text: str) -> int:

@@ -205,9 +205,3 @@ def namesakes(path: Path) -> Iterator[Path]:
 def without_number(path: Path) -> Path:
     """What a file may have been called that is one of the numbered namesakes."""
     return path.with_name(_MARK.sub("", path.name))
-
-
-def number_of(path: Path) -> int:
-    """Which of the namesakes a file is; 1 where its name has no number."""
-    found = _MARK.match(path.name)
-    return int(found[1]) if found else 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +12,7 @@ from pyspark.sql import functions as F
 
 from medallion.config.model import TYPED, Config, SourceConfig
 from medallion.lakehouse.columns import SOURCE_FILE, SOURCE_MODIFIED_AT, quoted
-from medallion.parsing.json_text import sealed, split_objects
+from medallion.parsing.json_text import array_items, is_one_value, split_objects
 from medallion.parsing.parse import NO_JSON
 from medallion.parsing.typed import TYPED_COLUMN
 from medallion.sources.files import csv, csv_dialect
@@ -101,7 +100,8 @@ def _json_lines(read: _Read) -> DataFrame:
 def _documents(read: _Read) -> DataFrame:
     """Return a row for each item of an array, or for each object of a file that has several.
 
-    A file that is anything else is one row.
+    A file that is anything else is one row, and so is an array whose items have more than
+    `MAX_SPLIT_LEVELS` levels.
     """
     # Of lines Spark takes the byte-order mark away, of whole files it does not.
     mark, value = "\ufeff", F.col("value")
@@ -110,57 +110,15 @@ def _documents(read: _Read) -> DataFrame:
         read.spark.read.text(list(read.files.values()), wholetext=True), value.alias("value")
     )
     whole = whole.where(F.col("value").rlike(_NOT_BLANK))
+    items, blanks = array_items("value"), r"[ \t\r\n]*+"
     is_array = (
         r"is_valid_utf8(value) and value rlike r'\A[ \t\r\n]*\['"
-        " and size(_sealed) = 2 and _sealed[1] = md5(_marked)"
+        f" and {is_one_value('value')} and json_array_length(value) = size({items})"
     )
-    texts = "replace(item, _mark_of_text, '')"
-    quoted = rf"regexp_extract(to_json(array({texts})), r'(?s)\[(.*)\]', 1)"
-    item = (
-        "case when item is null then 'null' when _mark is null then item"
-        f" when startswith(item, _mark_of_text) then {quoted}"
-        f" else regexp_replace({texts}, concat('\"?', _mark, '([^\"]*)\"?'), '$1') end"
-    )
-    items = f"transform(from_json(_sealed[0], 'array<string>'), item -> {item})"
-    several = split_objects("value", r"[ \t\r\n]*+")
+    several = split_objects("value", blanks)
     objects = f"case when is_valid_utf8(value) then {several} else array(value) end"
-    return (
-        whole.withColumn("_mark", F.expr(f"case when {_UNCLEAR} then md5(value) end"))
-        .withColumn("_mark_of_text", F.expr("concat('t', _mark)"))
-        .withColumn("_marked", F.expr(f"case when _mark is null then value else {_MARKED} end"))
-        .withColumn("_sealed", F.expr(sealed("_marked")))
-        .withColumn("_items", F.expr(f"case when {is_array} then {items} else {objects} end"))
-        .select(F.explode("_items").alias("value"), "_file", "_modified")
-    )
-
-
-# To take an array apart, Spark writes its items anew: texts without their quotes, as if they were
-# objects, and numbers as doubles say them: 1e400 would be Infinity, and long ones lose digits. As
-# texts that begin with a mark they stay what they are.
-_UNCLEAR = (
-    r"((value rlike r'[0-9.]{16}|[eE][+-]?[0-9]{3}'"
-    # A text after [ or a comma, and before a comma or ]; or one with a quote in it.
-    r""" or value rlike r'[\[,][ \t\r\n]*+"[^"]*+"((?<=\\")|[ \t\r\n]*+[,\]])')"""
-    r" and not value rlike r'[\x01-\x06]')"
-)
-_TOKENS = r"""r'(-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?)|"([^"]*+)"'"""
-# JSON has no such characters as they stand: the first two are for escapes, so that a quote ends a
-# text, the next two go around numbers, and the last two around texts.
-_MARKED = reduce(
-    lambda text, change: f"replace({text}, {change[0]}, {change[1]})",
-    [
-        ("char(3) || char(4)", "''"),
-        ("char(4) || char(5) || char(6)", "char(4)"),
-        ("char(3)", "'\"' || _mark"),
-        ("char(4)", "'\"'"),
-        ("char(5)", "'\"' || _mark_of_text"),
-        ("char(6)", "'\"'"),
-        ("char(2)", r"r'\"'"),
-        ("char(1)", r"r'\\'"),
-    ],
-    rf"regexp_replace(replace(replace(value, r'\\', char(1)), r'\"', char(2)), {_TOKENS},"
-    " char(3) || '$1' || char(4) || char(5) || '$2' || char(6))",
-)
+    parts = F.expr(f"case when {is_array} then {items} else {objects} end")
+    return whole.select(F.explode(parts).alias("value"), "_file", "_modified")
 
 
 def _text(read: _Read) -> DataFrame:

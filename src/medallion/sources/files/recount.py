@@ -1,51 +1,40 @@
 """The files of a source counted again without Spark, and held against ledger and bronze; and files
-that were put away and that no table knows."""
+in `archive/` and `rejected/` that the ledger does not have."""
 
 from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from medallion.config.model import Config, SourceConfig
 from medallion.config.patterns import fits
-from medallion.lakehouse import storage
+from medallion.lakehouse import tables
+from medallion.lakehouse.columns import SOURCE_FILE, SOURCE_MODIFIED_AT
 from medallion.lakehouse.layout import Layout
 from medallion.lakehouse.text import counted, reason_of
 from medallion.ops import ledger
 from medallion.ops.ledger import INGESTED, REJECTED, TAKEN, UNREADABLE, Entry, File
 from medallion.sources.base import Recount
-from medallion.sources.files import ledger_repair
 from medallion.sources.files.codecs import READ_ERRORS
-from medallion.sources.files.ledger_repair import Key, in_bronze
 from medallion.sources.files.line_counts import rows_of
-from medallion.sources.files.listing import below_folder
-from medallion.sources.files.put_away import (
-    found_again,
-    is_lost,
-    landed_below,
-    names_before,
-    put_away,
-)
+from medallion.sources.files.listing import below_folder, stat, without_number
+from medallion.sources.files.walk import is_hidden
+
+Key = tuple[str, int]  # a file's path and its modification time: one version of a file
 
 
 def recount(config: Config, source: SourceConfig) -> Recount:
     """Count the rows of the files of a source, and those in bronze; name the files that differ."""
     layout = config.layout
-    files = list(put_away(layout, source))  # before the ledger is asked
-    book, rows = ledger.Ledger(layout, source.name), in_bronze(layout, source.name)
-    entries, bronze = book.every(), {key: counts[0] for key, counts in rows.items()}
-    # As the next run enters it, where the ledger is gone, or an older copy.
-    more = ledger_repair.lacking(layout, book, rows, 0)
-    found = {(e.path, e.version): e for e in found_again(layout, source, [*entries, *more], files)}
-    entries, more = ([found.get((e.path, e.version), e) for e in each] for each in (entries, more))
+    files = list(_put_away(layout, source))  # before the ledger is asked
+    entries, bronze = ledger.read(layout, source.name), _in_bronze(layout, source.name)
     newest = ledger.newest(entries)
     findings, unread = _differing(config, source, entries, newest, bronze)
     findings += _gone_from_rejected(layout, entries, newest)
-    findings += _unknown(layout, source, [*entries, *more], bronze, files)
+    findings += _unknown(layout, source, entries, files)
     told = f"{counted(unread, 'file')} deleted or overwritten, and not counted again: the "
     notes = [f"{source.name}: {told}ledger's figures stand."] if unread else []
     return Recount([f"{source.name}: {finding}" for finding in findings], notes)
@@ -128,57 +117,61 @@ def _gone_from_rejected(
 
 
 def _unknown(
-    layout: Layout,
-    source: SourceConfig,
-    entries: list[Entry],
-    bronze: Collection[Key],
-    files: list[File],
+    layout: Layout, source: SourceConfig, entries: list[Entry], files: list[File]
 ) -> list[str]:
-    """Files in `archive/` and `rejected/` that no table knows: they were put away after the copies
-    of the tables were made that somebody has put back.
+    """Report files in `archive/` and `rejected/` that the ledger does not have there.
 
-    Left out are files whose rows are in bronze, though the ledger does not say that they lie here;
-    and files that have landed once more since, for they would be taken in twice. The others are to
-    go where they landed: there paths and bytes are compared, and none is taken in twice. But one
-    that may be what is left of a file whose rows are there, and which itself is not, goes nowhere.
+    A file that was moved just before its run was interrupted is left out: the next run enters it.
+    One that is moved to its folder is compared with the ledger, so it is not ingested twice.
     """
-    places = {path for path, _ in bronze} | {p for e in entries for p in (e.path, e.moved_to) if p}
-    moving = {(e.path, e.modified_at) for e in entries if e.state in (INGESTED, UNREADABLE)}
-    times = {(landed_below(layout, source, path), at) for path, at in (*bronze, *moving)}
-    copies: dict[Path, list[Path]] = defaultdict(list)
-    lost: dict[Path, Entry] = {}
-    for entry in (entry for entry in entries if entry.state in TAKEN):
-        below = landed_below(layout, source, entry.path)
-        copies[below].append(layout.root / (entry.moved_to or entry.path))
-        if is_lost(layout, entry):
-            lost[below] = entry
-    found = []
+    known = {entry.moved_to for entry in entries}
+    moving = {
+        (_landed_below(layout, source, entry.path), entry.size, entry.modified_at)
+        for entry in entries
+        if entry.state in (INGESTED, UNREADABLE)
+    }
+    findings = []
     for file in sorted(files, key=lambda file: file.modified_at):  # as they came
-        names = names_before(layout, source, file)
-        landed = next((each for each in names if fits(each.name, source.pattern)), None)
-        is_known = file.path in places or any(
-            (each, file.modified_at) in times or _is_one_of(layout.root / file.path, copies[each])
-            for each in names
-        )
-        if is_known or not landed:
+        if file.path in known:
             continue
-        if other := next((lost[each] for each in names if each in lost), None):
-            told = (
-                f"may be {other.path}, changed: of that bronze has "
-                f"{counted(other.rows or 0, 'row')}, and it is not there any more. Leave it; if it "
-                f"has other rows, move it to {layout.relative(layout.landing(source.name))} by a "
-                "name of its own."
-            )
-        else:
+        names = _names_before(layout, source, file)
+        landed = next((each for each in names if fits(each.name, source.pattern)), None)
+        is_moving = any((each, file.size, file.modified_at) in moving for each in names)
+        if landed and not is_moving:
             to = " or ".join(layout.relative(place / landed) for place in source.places(layout))
-            told = f"no table has it: move it (mv -n) to {to}, from where it is taken in."
-        found.append(f"{file.path} lies there, and {told}")
-    return found
+            findings.append(
+                f"{file.path} lies there, and the ledger has no such file: move it (mv -n) to {to}"
+                " to have it ingested, unless its rows are there."
+            )
+    return findings
 
 
-def _is_one_of(file: Path, others: Iterable[Path]) -> bool:
-    for other in others:
-        with suppress(OSError):
-            if storage.have_same_bytes(file, other):
-                return True
-    return False
+def _put_away(layout: Layout, source: SourceConfig) -> Iterator[File]:
+    """Return the files in `archive/` and `rejected/` of a source, without those of reasons."""
+    for top in (layout.archive(source.name), layout.rejected(source.name)):
+        for folder, below, names in os.walk(top):
+            below[:] = sorted(name for name in below if not is_hidden(name))
+            paths = (Path(folder, name) for name in sorted(names) if not is_hidden(name))
+            there = (stat(layout, layout.relative(p)) for p in paths if not layout.is_reason(p))
+            yield from filter(None, there)
+
+
+def _landed_below(layout: Layout, source: SourceConfig, path: str) -> Path:
+    """Return where a file landed below its folder; its name alone if that is none of these."""
+    return below_folder(layout, source, layout.root / path) or Path(Path(path).name)
+
+
+def _names_before(layout: Layout, source: SourceConfig, file: File) -> tuple[Path, Path]:
+    """Return where a moved file can have landed: its number may be one that it was given."""
+    tops = (layout.archive(source.name), layout.rejected(source.name))
+    path = layout.root / file.path
+    below = next(path.relative_to(top) for top in tops if path.is_relative_to(top))
+    return without_number(below), below
+
+
+def _in_bronze(layout: Layout, source: str) -> dict[Key, int]:
+    """Return the number of rows that bronze has of each file."""
+    what = f"{SOURCE_FILE}, arrow_cast({SOURCE_MODIFIED_AT}, 'Int64'), count(*)"
+    table, each = layout.table(f"bronze.{source}"), f"{SOURCE_FILE}, {SOURCE_MODIFIED_AT}"
+    rows = tables.select(table, what, f"group by {each}")
+    return {(path, at): int(count) for path, at, count in rows}

@@ -15,11 +15,11 @@ from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError, UsageError
 from medallion.lakehouse import log, tables
 from medallion.lakehouse.text import Say, visible
-from medallion.ops.ledger import REJECTED, UNREADABLE, VANISHED, Entry
+from medallion.ops.ledger import REJECTED, UNREADABLE, VANISHED, Entry, ingested_rows
 from medallion.ops.reasons import Reason, ReasonCode
 from medallion.parsing.parse import parse
 from medallion.schema.evolution import Schema
-from medallion.sources.files import archive, handover, ledger_entries, ledger_repair, reader, reject
+from medallion.sources.files import archive, handover, ledger_entries, reader, reject
 from medallion.sources.files.attempts import Attempts
 from medallion.sources.files.batch import FileBatch
 from medallion.sources.files.discovery import Discovery
@@ -111,10 +111,10 @@ class FileSource:
         """The last batch in the ledger; -1 if none."""
         return max((-1 if e.batch is None else e.batch for e in self.ledger.every()), default=-1)
 
-    def make_whole(self, batch: int) -> None:
-        """Enter the files that bronze has rows of, and the ledger does not have."""
-        with self.ledger_lock:
-            ledger_repair.make_whole(self.config.layout, self.settings, self.ledger, batch)
+    @property
+    def rows_in_ledger(self) -> int:
+        """The rows of the files that were ingested."""
+        return ingested_rows(self.ledger.every())
 
     def can_go_on(self, checkpoint: Path) -> bool:
         """Unless what was handed over is less than it has read."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Collection
 from dataclasses import replace
-from pathlib import Path
 
 from medallion.config.model import SourceConfig
 from medallion.lakehouse import storage
@@ -29,7 +28,7 @@ from medallion.ops.ledger import (
 )
 from medallion.ops.reasons import Reason, ReasonCode
 from medallion.sources.files import csv_header
-from medallion.sources.files.listing import Listing, without_number
+from medallion.sources.files.listing import Listing
 from medallion.sources.files.requests import Request
 
 _HIDDEN = Reason(
@@ -135,17 +134,7 @@ class Versions:
             reason = self._why_the_same(taken, file)
             if reason is None and not self._source.allow_overwrites:
                 reason = _other_version(taken, file)
-        elif given_back := self._before_it_was_given_back(seen):
-            reason = _put_away_before(given_back.path)
         return seen.turned(REJECTED, reason) if reason else seen
-
-    def _before_it_was_given_back(self, seen: Entry) -> Entry | None:
-        """The row of a file that was taken in, and has a numbered name now: a run was cut off when
-        it had just taken it away to move it, and another one came in its place."""
-        original = str(without_number(Path(seen.path)))
-        newest = self._ledger.newest(original) if original != seen.path else None
-        taken = self._ledger.before(replace(newest, version=newest.version + 1)) if newest else None
-        return taken if taken and taken.file == replace(seen.file, path=original) else None
 
     def _is_open(self, known: Entry) -> bool:
         """Whether a file that is as the ledger has it is to be looked at once more."""

@@ -13,7 +13,7 @@ from medallion.lakehouse.columns import OFFSET, PARTITION, ROW_COUNTS, TOPIC
 from medallion.lakehouse.text import counted
 from medallion.ops import topics
 from medallion.ops.topics import Place, Taken
-from medallion.sources.base import Streamed
+from medallion.sources.base import Streamed, older_ledger
 
 if TYPE_CHECKING:
     from medallion.sources.kafka.source import KafkaSource
@@ -41,8 +41,8 @@ class MessageBatch(Streamed):
         """Which topics are read."""
         return counted(len(self._source.kafka.topics), "topic")
 
-    def enter_in_ledger(self, version: int | None) -> int:
-        """Write down how far each partition is taken in; how many rows hold rescued fields."""
+    def enter_in_ledger(self, version: int | None) -> None:
+        """Write down how far each partition is ingested."""
         layout, name = self._source.config.layout, self._source.name
         found = _by_partition(layout.table(f"bronze.{name}"), version)
         ends = self._source.read_up_to(self._number)
@@ -52,10 +52,13 @@ class MessageBatch(Streamed):
             for place in {**ends, **found}
         ]
         topics.write(layout, [taken for taken in now if taken])
-        return sum(counts.rescued for counts in found.values())
 
     def _after(self, place: Place, before: Taken | None, counts: _Counts, end: int) -> Taken | None:
-        """The ledger's row of a partition after this batch; None where it has it already."""
+        """The ledger's row of a partition after this batch; None where it has it already.
+
+        Raises:
+            UsageError: the ledger is older than another topic that took the name since.
+        """
         topic, partition = place
         if before is None:
             first = counts.first if counts.rows else end
@@ -64,20 +67,17 @@ class MessageBatch(Streamed):
             )
         elif before.batch >= self._number:
             return None
-        # Offsets go up, unless another topic has taken the name: a ledger that somebody has put
-        # back may not know of that, and its id is none of this one's.
-        is_anew = counts.rows > 0 and counts.first < before.next_offset
-        topic_id, start = (None, 0) if is_anew else (before.topic_id, before.next_offset)
+        if counts.rows and counts.first < before.next_offset:  # it does not know of another topic
+            raise older_ledger(f"bronze.{self._source.name}")
         return replace(
             before,
-            topic_id=self._source.topic_ids.get(topic, topic_id),
-            next_offset=max(end, counts.end, start),
+            topic_id=self._source.topic_ids.get(topic, before.topic_id),
+            next_offset=max(end, counts.end, before.next_offset),
             batch=self._number,
             committed_at=clock.now(),
             rows=before.rows + counts.rows,
             corrupt_rows=before.corrupt_rows + counts.corrupt,
             rescued_rows=before.rescued_rows + counts.rescued,
-            made_anew=before.made_anew + is_anew,
         )
 
 

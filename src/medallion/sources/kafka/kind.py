@@ -7,10 +7,10 @@ from typing import Any
 
 from medallion.config.model import Config, SourceConfig
 from medallion.lakehouse.text import Say, counted
-from medallion.ops import topics
+from medallion.ops import due, topics
 from medallion.ops.topics import Place, Taken
 from medallion.sources.base import Backlog, Kind, Recount, Source
-from medallion.sources.kafka import broker, ledger_repair
+from medallion.sources.kafka import broker
 from medallion.sources.kafka.broker import Partition
 
 
@@ -38,15 +38,15 @@ def _messages(
 
 def _poll(config: Config, source: SourceConfig, recorded: int, say: Say) -> bool:
     taken = topics.read(config.layout, source.name)
-    if ledger_repair.is_short(config.layout, source.name, taken):
-        return True  # bronze makes its ledger whole before that is held against the topics
+    if due.lacks_entries(config, source.name, _rows_in_ledger(config, source)):
+        return True  # bronze repairs its ledger, or refuses, before that is compared with topics
     there = _messages(config, source, taken)
     # Where a partition begins is to be put down, even if there is no message yet.
     return broker.waiting(source, there, taken) > 0 or not there.keys() <= taken.keys()
 
 
 def _rows_in_ledger(config: Config, source: SourceConfig) -> int:
-    return ledger_repair.rows_in_ledger(topics.read(config.layout, source.name))
+    return topics.ingested_rows(config.layout, source.name)
 
 
 def _losses(config: Config, source: SourceConfig) -> list[str]:

@@ -8,9 +8,9 @@ from dataclasses import replace
 from medallion.config.model import Config, SourceConfig
 from medallion.errors import UsageError
 from medallion.lakehouse import clock
-from medallion.ops import topics
+from medallion.ops import due, topics
 from medallion.ops.topics import Taken
-from medallion.sources.kafka import broker, ledger_repair
+from medallion.sources.kafka import broker
 from medallion.sources.kafka.broker import Partition
 
 
@@ -29,10 +29,10 @@ def go_on(config: Config, source: SourceConfig, topic: str) -> int | None:
     if topic not in kafka.topics:
         raise UsageError(f"{source.name} has no topic {topic}; it has {', '.join(kafka.topics)}.")
     taken = topics.read(layout, source.name)
-    if ledger_repair.is_short(layout, source.name, taken):
+    if due.lacks_entries(config, source.name, topics.ingested_rows(layout, source.name)):
         raise UsageError(
             f"bronze.{source.name} has rows that its ledger, ops.topics, does not have yet: "
-            "medallion run bronze enters them, and says whether anything is gone."
+            "medallion run bronze enters them, or reports that they cannot be entered."
         )
     there = broker.look(source, config.login)
     if topic not in broker.gone(source, taken, there):

@@ -21,7 +21,7 @@ from medallion.lakehouse.text import Say
 from medallion.ops import topics
 from medallion.ops.topics import Place, Taken
 from medallion.schema.evolution import Schema
-from medallion.sources.kafka import broker, ledger_repair, options
+from medallion.sources.kafka import broker, options
 from medallion.sources.kafka.batch import MessageBatch
 from medallion.spark import checkpoints
 from medallion.spark.errors import SPARK_ERRORS, missing_jars
@@ -119,9 +119,10 @@ class KafkaSource:
         taken = topics.read(self.config.layout, self.name).values()
         return max((each.batch for each in taken), default=-1)
 
-    def make_whole(self, batch: int) -> None:
-        """Enter the messages that bronze has rows of, and the ledger does not have."""
-        ledger_repair.make_whole(self.config.layout, self.name, batch)
+    @property
+    def rows_in_ledger(self) -> int:
+        """The rows of the messages that were ingested."""
+        return topics.ingested_rows(self.config.layout, self.name)
 
     def can_go_on(self, checkpoint: Path) -> bool:
         """Whether it has just the topics that are read: Spark takes others for lost."""

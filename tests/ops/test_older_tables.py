@@ -1,5 +1,4 @@
-"""Older copies of tables beside newer checkpoints, or a newer record; a night of one:
-e2e/test_checkpoints."""
+"""Tables that are older than what was recorded; a nightly run of one: e2e/test_checkpoints."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.lakehouse import small_tables, specs, tables
 from medallion.lakehouse.layout import Layout
-from medallion.ops import copies, due
+from medallion.ops import due
 from medallion.ops.runs import Runs
 from medallion.pipeline import maintenance
 from medallion.pipeline.settlement import row_of
@@ -56,9 +55,9 @@ def is_refused(home: Home, query: str) -> bool:
     checkpoint = home.layout.checkpoint(query)
     checkpoint.mkdir(parents=True, exist_ok=True)
     (checkpoint / "metadata").write_text('{"id": "one"}')
-    why = copies.refusal(home.config, runs, query)
-    assert due.is_unfinished(home.config, runs, query) == (why is not None)
-    return why is not None
+    reason = due.older_table_reason(home.config, runs, query)
+    assert due.is_unfinished(home.config, runs, query) == (reason is not None)
+    return reason is not None
 
 
 def put_back(table: Path, copy: Path) -> None:
@@ -67,28 +66,26 @@ def put_back(table: Path, copy: Path) -> None:
 
 
 def test_a_table_of_which_more_was_read(home: Home) -> None:
-    """Also when it has got as many versions once more, in the same night."""
     silver, copy = home.layout.table(SILVER), home.layout.root / "copy"
     shutil.copytree(silver, copy)
     write(home, SILVER, 3)
     newest, checkpoint = tables.version(silver), home.layout.checkpoint(GOLD)
     done(home.layout, GOLD, 0, newest + 1, of=tables.identity(silver))
-    copies.note_read(checkpoint, [silver])
     write(home, GOLD, 1)
     Runs(home.layout).write([recorded(home, GOLD)])
     assert not is_refused(home, GOLD)
     assert not is_refused(home, SILVER)
     put_back(silver, copy)
     assert is_refused(home, GOLD)
-    assert "medallion refresh gold.device_totals begins anew" in str(
-        copies.refusal(home.config, Runs(home.layout), GOLD)
+    assert is_refused(home, SILVER)  # its next commit would have a version that gold has read
+    assert due.older_table_reason(home.config, Runs(home.layout), GOLD) == (
+        "gold.device_totals cannot start: silver.activity is older than what was recorded. Restore "
+        "the whole root from one backup, or rebuild gold.device_totals from what is there with "
+        "medallion refresh gold.device_totals."
     )
-    write(home, SILVER, 5)
-    assert tables.version(silver) > newest
-    assert is_refused(home, GOLD)
     # What is torn its query repairs, or refuses.
     (checkpoint / "offsets/0").write_text("v1\n{")
-    assert not copies.has_read_more(checkpoint, silver)
+    assert not due.has_read_more(checkpoint, silver)
 
 
 def recorded(home: Home, query: str) -> dict[str, object]:
@@ -113,7 +110,7 @@ def test_a_table_of_which_more_is_on_record(home: Home) -> None:
     assert any(f"{GOLD}: left as it is" in note for note in notes)
     assert is_refused(home, GOLD)
     shutil.rmtree(gold)
-    assert copies.refusal(home.config, Runs(home.layout), GOLD) is None  # it is counted anew
+    assert due.older_table_reason(home.config, Runs(home.layout), GOLD) is None
     write(home, GOLD, 1)
     Runs(home.layout).write([recorded(home, GOLD)])
     assert not is_refused(home, GOLD)
@@ -144,6 +141,7 @@ def test_bronze_is_not_rebuilt_from_anything(home: Home) -> None:
     assert not is_refused(home, name)
     put_back(bronze, copy)
     assert is_refused(home, name)
-    told = str(copies.refusal(home.config, Runs(home.layout), name))
-    assert "put the newer one back, or ops/ as old as it" in told
-    assert "refresh" not in told
+    assert due.older_table_reason(home.config, Runs(home.layout), name) == (
+        "bronze.activity cannot start: bronze.activity is older than what was recorded. Restore "
+        "the whole root from one backup."
+    )
