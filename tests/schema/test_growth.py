@@ -34,6 +34,25 @@ def test_grown_adds_fields_and_keeps_types(known: str, new: str, result: str) ->
     assert ddl(grown(*kinds, can_widen=False)) == result
 
 
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize(
+    ("known", "new", "result"),
+    [
+        ("struct<a:long>", "string", "struct<a:long>"),
+        (
+            "struct<a:long,b:struct<c:long>>",
+            "struct<a:double,b:string>",
+            "struct<a:double,b:struct<c:long>>",
+        ),
+        ("array<long>", "array<double>", "array<double>"),
+        ("long", "struct<a:long>", "string"),
+    ],
+)
+def test_grown_widens_no_nested_type(known: str, new: str, result: str) -> None:
+    kinds = T.DataType.fromDDL(known), T.DataType.fromDDL(new)
+    assert ddl(grown(*kinds, can_widen=True)) == result
+
+
 @pytest.mark.parametrize(
     ("one", "other", "result"),
     [

@@ -119,7 +119,9 @@ def grown(known: T.DataType, new: T.DataType, can_widen: bool) -> T.DataType:
             return T.ArrayType(grown(known.elementType, new.elementType, can_widen))
         case T.MapType(), T.MapType() if known.keyType == new.keyType:
             return T.MapType(known.keyType, grown(known.valueType, new.valueType, can_widen))
-    return wider(known, new) if can_widen else known
+    # As a string, a nested value would lose the fields that silver reads.
+    is_nested_type = isinstance(known, (T.StructType, T.ArrayType, T.MapType))
+    return wider(known, new) if can_widen and not is_nested_type else known
 
 
 def wider(one: T.DataType, other: T.DataType) -> T.DataType:
