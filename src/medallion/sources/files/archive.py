@@ -132,6 +132,8 @@ def move(path: Path, target: Path, expected: File) -> bool:
         OSError: the file cannot be moved, and stays.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
+    if os.path.lexists(target):  # a user has put a file there just now
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
     try:
         path.rename(target)
     except OSError as error:
