@@ -165,7 +165,8 @@ def _move_to_another_disk(path: Path, target: Path, expected: File) -> bool:
 
 def _delete(path: Path, expected: File) -> bool:
     """Delete a file; return False if another file had taken its place, which stays."""
-    hidden = path.with_name("._deleted")
+    # One name a file: a run that was killed here may have left another one.
+    hidden = path.with_name(f"._deleted.{expected.modified_at}")
     if not move(path, hidden, expected):
         return False
     hidden.unlink()
