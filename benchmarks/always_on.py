@@ -24,7 +24,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 from benchmarks.measure import PROJECT, say
 from medallion.factory import DataFactory
-from medallion.lakehouse import tables
+from medallion.storage import tables
 
 SOURCE = "activity"
 ROWS = 100  # a file

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from benchmarks.measure import NIGHTLY, Figure, Taken, configured, say, show, timed, timed_peer
 from medallion.factory import DataFactory, sample
-from medallion.lakehouse import tables
+from medallion.storage import tables
 
 SOURCE = "activity"
 ROWS = 78_000  # a file

@@ -41,11 +41,11 @@ from benchmarks.measure import (
 from benchmarks.rescue import rescue
 from medallion.config.model import Config
 from medallion.factory import DataFactory
-from medallion.inspection import balance
-from medallion.lakehouse.layout import LAYERS
-from medallion.pipeline.nightly import Nightly
-from medallion.pipeline.pipeline import Pipeline
+from medallion.inspect import balance
+from medallion.runtime.nightly import Nightly
+from medallion.runtime.pipeline import Pipeline
 from medallion.spark.session import spark_session
+from medallion.storage.layout import LAYERS
 
 FIGURES = ("rescue", "files", "nights")
 STEPS = (*LAYERS, "balance")

@@ -22,12 +22,12 @@ from benchmarks.measure import PROJECT, cpu_seconds, family_of, say
 from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.config.values import Duration
-from medallion.inspection.audit import audit
-from medallion.lakehouse.layout import LAYERS, Layout
-from medallion.pipeline import maintenance
-from medallion.pipeline.continuous import Stream
-from medallion.pipeline.pipeline import Pipeline
+from medallion.inspect.audit import audit
+from medallion.runtime import maintenance
+from medallion.runtime.continuous import Stream
+from medallion.runtime.pipeline import Pipeline
 from medallion.spark.session import spark_session
+from medallion.storage.layout import LAYERS, Layout
 
 FIRST, EVERY, WINDOW = 100, 250, 20  # at which batches figures are taken, and over how many
 

@@ -19,8 +19,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from medallion.config.loader import load
 from medallion.config.model import Config
-from medallion.lakehouse import tables
-from medallion.pipeline.pipeline import Pipeline
+from medallion.runtime.pipeline import Pipeline
+from medallion.storage import tables
 
 PROJECT = Path(__file__).resolve().parents[1]
 NIGHTLY = ("-m", "medallion", "nightly")

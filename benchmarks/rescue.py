@@ -28,13 +28,13 @@ from benchmarks.measure import (
 )
 from medallion.config.model import Config
 from medallion.factory import DataFactory
-from medallion.lakehouse import specs, tables
-from medallion.lakehouse.columns import INGESTED_AT, SOURCE_FILE, bronze_columns
-from medallion.parsing.layout import LineLayout
-from medallion.parsing.parse import parse
-from medallion.sources.files import reader
-from medallion.sources.files.batch import first_lines
+from medallion.ingest.files import reader
+from medallion.ingest.files.batch import first_lines
+from medallion.ingest.parsing.layout import LineLayout
+from medallion.ingest.parsing.parse import parse
 from medallion.spark.session import spark_session
+from medallion.storage import specs, tables
+from medallion.storage.columns import INGESTED_AT, SOURCE_FILE, bronze_columns
 
 Side = Callable[[SparkSession, Config], float]
 

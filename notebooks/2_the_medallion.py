@@ -24,8 +24,8 @@ from pathlib import Path
 import medallion as m
 from medallion.config.loader import load
 from medallion.factory.sample import FILES
-from medallion.lakehouse.layout import LAYERS
-from medallion.pipeline.pipeline import Pipeline
+from medallion.runtime.pipeline import Pipeline
+from medallion.storage.layout import LAYERS
 
 root = Path("lesson2").absolute()
 factory = m.DataFactory(root / "landing", given=FILES)

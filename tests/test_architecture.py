@@ -13,24 +13,22 @@ SRC = PROJECT / "src/medallion"
 # Each package imports only those before it; two on one line know nothing of each other.
 ORDER = (
     ("errors",),
-    ("lakehouse",),
+    ("storage",),
     ("config",),
     ("sql", "spark"),
     ("quality",),
-    ("ops",),
-    ("parsing",),
-    ("schema",),
-    ("sources",),
+    ("state",),
+    ("ingest",),
     ("layers",),
-    ("inspection",),
-    ("pipeline",),
+    ("inspect",),
+    ("runtime",),
     ("cli",),
 )
 RANK = {package: rank for rank, packages in enumerate(ORDER) for package in packages}
 # Beside the others: what a notebook starts by hand, and test data, landed as any program would.
 BESIDE = {
-    "streams": {"errors", "lakehouse", "config", "sql", "spark"},
-    "factory": {"errors", "lakehouse", "config", "streams"},
+    "streams": {"errors", "storage", "config", "sql", "spark"},
+    "factory": {"errors", "storage", "config", "streams"},
 }
 MODULES = sorted(SRC.rglob("*.py"))
 
@@ -84,11 +82,11 @@ def test_the_ways_of_importing_are_all_seen(tmp_path: Path) -> None:
         "import medallion.cli.main",
         "from medallion import sql, __version__",
         "from medallion.layers.gold import flow",
-        "def later():\n    from medallion.ops.runs import Runs",
+        "def later():\n    from medallion.state.runs import Runs",
         "import json",
     )
     (tmp_path / "module.py").write_text("\n".join(lines))
-    assert imported(tmp_path / "module.py") == {"cli", "sql", "layers", "ops"}
+    assert imported(tmp_path / "module.py") == {"cli", "sql", "layers", "state"}
 
 
 def test_no_module_is_above_500_lines() -> None:

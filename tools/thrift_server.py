@@ -21,8 +21,8 @@ from pyspark.sql import SparkSession
 
 from medallion.config.loader import load
 from medallion.errors import ConfigError
-from medallion.lakehouse.columns import quoted
-from medallion.lakehouse.layout import SCHEMAS, Layout
+from medallion.storage.columns import quoted
+from medallion.storage.layout import SCHEMAS, Layout
 
 
 def session(master: str, host: str, port: int) -> SparkSession:

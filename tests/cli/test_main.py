@@ -22,14 +22,14 @@ import yaml
 
 from medallion.cli import commands, main
 from medallion.errors import ConfigError, MedallionError, UsageError
-from medallion.inspection.balance import Balance
-from medallion.lakehouse import small_tables, specs
-from medallion.lakehouse.layout import Layout
-from medallion.lakehouse.text import Say
-from medallion.ops.ledger import Entry, Ledger
-from medallion.ops.runs import Runs
-from medallion.pipeline import context
-from medallion.pipeline.outcome import Outcome
+from medallion.inspect.balance import Balance
+from medallion.runtime import context
+from medallion.runtime.outcome import Outcome
+from medallion.state.ledger import Entry, Ledger
+from medallion.state.runs import Runs
+from medallion.storage import small_tables, specs
+from medallion.storage.layout import Layout
+from medallion.storage.text import Say
 from tests.support import PROJECT
 from tests.support.command import Cli
 
@@ -325,7 +325,7 @@ def test_a_night_says_what_it_has_not_taken_in(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     Ledger(Layout(tmp_path), "event").write([Entry("event", "landing/event/.a", 1, 5, 0, 0)])
-    idle = "medallion.pipeline.idle.end_if_idle"
+    idle = "medallion.runtime.idle.end_if_idle"
     monkeypatch.setattr(idle, lambda *_: None if is_busy else Outcome())
     monkeypatch.setattr(commands, "_busy_night", lambda *_: Outcome())
     monkeypatch.chdir(PROJECT)
@@ -346,8 +346,8 @@ def test_the_first_run_after_a_rejection_ends_with_1(
     path = "landing/event/a.png"
     row = Entry("event", path, 1, 5, 0, 0, "rejected", "no text", reason_code="unreadable")
     Ledger(Layout(tmp_path), "event").write([row])
-    monkeypatch.setattr("medallion.pipeline.idle.end_if_idle", lambda *_: Outcome())
-    monkeypatch.setattr("medallion.pipeline.context.open_pipeline", MagicMock())
+    monkeypatch.setattr("medallion.runtime.idle.end_if_idle", lambda *_: Outcome())
+    monkeypatch.setattr("medallion.runtime.context.open_pipeline", MagicMock())
     monkeypatch.chdir(PROJECT)
     monkeypatch.setenv("MEDALLION_HOME", str(tmp_path))
     line = f"rejected: {path}: no text"
@@ -393,7 +393,7 @@ def test_a_damaged_table_is_a_line_of_what_is_shown(
             newest = max((layout.table(name) / "_delta_log").glob("*.json"))
             newest.write_bytes(b"")
             told[name] = f"{name}: {newest}"
-    monkeypatch.setattr("medallion.pipeline.idle.end_if_idle", lambda *_: None)
+    monkeypatch.setattr("medallion.runtime.idle.end_if_idle", lambda *_: None)
     balances = {"event": Balance(2, 2, 2, 0, 0, 0, 0)}
     monkeypatch.setattr(commands, "_busy_night", lambda *_: Outcome(balances=balances))
     monkeypatch.chdir(PROJECT)

@@ -13,7 +13,7 @@ from medallion.config.connections import Kafka, Login, Rate, Socket, login
 from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.errors import ConfigError
-from medallion.sources.kafka.options import for_client, for_spark
+from medallion.ingest.kafka.options import for_client, for_spark
 from tests.support import PROJECT
 
 KAFKA = {"format": "kafka", "servers": ["one:9092", "two:9092"], "topics": ["clicks", "a.b_c-1"]}

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from medallion.inspection.audit import audit
-from medallion.pipeline import backfill
-from medallion.sources.files import requests
+from medallion.ingest.files import requests
+from medallion.inspect.audit import audit
+from medallion.runtime import backfill
 from tests.support.command import Cli
 from tests.support.lakehouse import Lakehouse
 from tests.support.old_files import old_files

@@ -12,9 +12,9 @@ from urllib.parse import unquote
 import pytest
 
 from medallion.config.queries import names
-from medallion.inspection.audit import Audit, audit
-from medallion.lakehouse import tables
-from medallion.pipeline.outcome import Outcome
+from medallion.inspect.audit import Audit, audit
+from medallion.runtime.outcome import Outcome
+from medallion.storage import tables
 from tests.support.lakehouse import Lakehouse
 
 GOOD = {

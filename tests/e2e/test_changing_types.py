@@ -18,7 +18,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from medallion.inspection.balance import Balance
+from medallion.inspect.balance import Balance
 from tests.support.changing_types import (
     FIELDS,
     OF_CSV,

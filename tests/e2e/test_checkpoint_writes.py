@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from medallion.inspection.audit import audit
+from medallion.inspect.audit import audit
 from medallion.spark.errors import StreamError
 from tests.support.lakehouse import Lakehouse
 from tests.support.lines import event

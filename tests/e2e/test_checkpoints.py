@@ -13,15 +13,15 @@ import pytest
 
 from medallion.config.values import Duration
 from medallion.errors import MedallionError
-from medallion.inspection.audit import audit
-from medallion.lakehouse import tables
-from medallion.ops import ledger
-from medallion.pipeline import refresh
-from medallion.pipeline.idle import end_if_idle
-from medallion.pipeline.pipeline import Pipeline
+from medallion.inspect.audit import audit
+from medallion.runtime import refresh
+from medallion.runtime.idle import end_if_idle
+from medallion.runtime.pipeline import Pipeline
 from medallion.spark import checkpoints
 from medallion.spark.checkpoints import last_begun
 from medallion.spark.errors import StreamError
+from medallion.state import ledger
+from medallion.storage import tables
 from tests.support.lakehouse import Lakehouse
 from tests.support.lines import recording
 from tests.support.three_nights import BY_HAND, DEVICES, FIRST, SECOND, THIRD

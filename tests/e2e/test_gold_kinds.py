@@ -16,10 +16,10 @@ from medallion.config.document import Node
 from medallion.config.gold import gold_table
 from medallion.config.model import GoldTable
 from medallion.errors import UsageError
-from medallion.inspection.audit import audit
-from medallion.ops.runs import Runs
-from medallion.pipeline import refresh
+from medallion.inspect.audit import audit
+from medallion.runtime import refresh
 from medallion.spark import checkpoints
+from medallion.state.runs import Runs
 from tests.support import lines
 from tests.support.lakehouse import Lakehouse
 

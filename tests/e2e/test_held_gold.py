@@ -12,12 +12,12 @@ from pyspark.sql import SparkSession
 
 from medallion.cli.render import nightly as render
 from medallion.errors import MedallionError, UsageError
-from medallion.inspection.status import status
-from medallion.lakehouse import tables
-from medallion.ops.runs import Runs
-from medallion.pipeline import backfill, nightly
-from medallion.pipeline.outcome import Outcome
-from medallion.pipeline.pipeline import Pipeline
+from medallion.inspect.status import status
+from medallion.runtime import backfill, nightly
+from medallion.runtime.outcome import Outcome
+from medallion.runtime.pipeline import Pipeline
+from medallion.state.runs import Runs
+from medallion.storage import tables
 from tests.support import lines
 from tests.support.lakehouse import Lakehouse
 

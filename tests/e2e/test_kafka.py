@@ -18,16 +18,16 @@ from pyspark.sql import SparkSession
 from medallion.config.connections import Kafka, Rate, login
 from medallion.config.model import SourceConfig
 from medallion.errors import MedallionError, UsageError
-from medallion.inspection.audit import audit
-from medallion.inspection.status import status
-from medallion.lakehouse import tables
-from medallion.ops import topics
-from medallion.pipeline import backfill
-from medallion.pipeline.backfill import Backfilled
-from medallion.pipeline.continuous import Stream
-from medallion.sources.kafka import broker as brokers
-from medallion.sources.kafka.batch import MessageBatch
-from medallion.sources.kinds import KINDS
+from medallion.ingest.formats import KINDS
+from medallion.ingest.kafka import broker as brokers
+from medallion.ingest.kafka.batch import MessageBatch
+from medallion.inspect.audit import audit
+from medallion.inspect.status import status
+from medallion.runtime import backfill
+from medallion.runtime.backfill import Backfilled
+from medallion.runtime.continuous import Stream
+from medallion.state import topics
+from medallion.storage import tables
 from tests.support.broker import PASSWORD, USER, Broker
 from tests.support.lakehouse import Lakehouse
 

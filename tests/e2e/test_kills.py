@@ -70,7 +70,7 @@ def test_kills_while_a_file_is_read_cost_no_row(cli: Cli, tmp_path: Path) -> Non
     assert [device for (device,) in rows_of(root / "silver/event", "device")] == devices
     assert not (root / "rejected").exists()
     assert not (root / MARK).exists()
-    assert "medallion.sources" not in done.stdout + done.stderr
+    assert "medallion.ingest" not in done.stdout + done.stderr
 
 
 @pytest.mark.slow

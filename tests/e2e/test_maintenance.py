@@ -9,10 +9,10 @@ from dataclasses import replace
 from deltalake import DeltaTable
 
 from medallion.config.values import Duration
-from medallion.inspection.audit import audit
-from medallion.lakehouse import tables
-from medallion.ops.runs import Runs
-from medallion.pipeline import maintenance, refresh
+from medallion.inspect.audit import audit
+from medallion.runtime import maintenance, refresh
+from medallion.state.runs import Runs
+from medallion.storage import tables
 from tests.support.lakehouse import Lakehouse
 from tests.support.lines import event
 

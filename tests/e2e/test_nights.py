@@ -13,9 +13,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from medallion.factory import DataFactory, Landed
-from medallion.inspection.audit import audit
-from medallion.lakehouse import tables
-from medallion.lakehouse.columns import OF_FILES, TECHNICAL
+from medallion.inspect.audit import audit
+from medallion.storage import tables
+from medallion.storage.columns import OF_FILES, TECHNICAL
 from tests.support.lakehouse import Lakehouse
 
 # A source and night: 210,000 lines in all where it is long.

@@ -16,11 +16,11 @@ import pytest
 from medallion.config.loader import load
 from medallion.errors import MedallionError
 from medallion.factory import DataFactory, Landed
-from medallion.inspection.audit import audit
-from medallion.lakehouse import lock
-from medallion.lakehouse.layout import Layout
+from medallion.inspect.audit import audit
 from medallion.spark import checkpoints
 from medallion.sql import engine
+from medallion.storage import lock
+from medallion.storage.layout import Layout
 from tests.support import PROJECT
 from tests.support.command import Cli
 from tests.support.lakehouse import Lakehouse

@@ -14,14 +14,14 @@ from confluent_kafka import Consumer, TopicPartition
 
 from medallion.config.queries import layers_in_use, queries
 from medallion.errors import MedallionError, UsageError
-from medallion.inspection.status import status
-from medallion.lakehouse import tables
+from medallion.inspect.status import status
 from medallion.layers.publish.outputs import FilesOutput
-from medallion.ops import due
-from medallion.ops.runs import Runs
-from medallion.pipeline import maintenance, refresh
+from medallion.runtime import maintenance, refresh
 from medallion.spark import checkpoints
 from medallion.sql import engine
+from medallion.state import due
+from medallion.state.runs import Runs
+from medallion.storage import tables
 from tests.support import PROJECT
 from tests.support.broker import Broker
 from tests.support.lakehouse import Lakehouse

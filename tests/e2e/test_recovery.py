@@ -14,10 +14,10 @@ from pyspark.sql import Observation, SparkSession
 from medallion.cli.render.audit import as_json, as_text
 from medallion.config.loader import load
 from medallion.errors import UsageError
-from medallion.inspection.audit import audit
+from medallion.inspect.audit import audit
 from medallion.layers.bronze import writer
 from medallion.layers.silver import late
-from medallion.pipeline import refresh
+from medallion.runtime import refresh
 from medallion.spark.watch import Watch
 from tests.support import PROJECT
 from tests.support.lakehouse import Lakehouse, start

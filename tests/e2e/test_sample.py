@@ -13,11 +13,11 @@ from unittest.mock import patch
 import yaml
 
 from medallion.errors import MedallionError
-from medallion.inspection.overview import overview
+from medallion.inspect.overview import overview
 from medallion.layers.flow import Flow
-from medallion.pipeline.idle import end_if_idle
-from medallion.pipeline.nightly import Nightly
-from medallion.pipeline.outcome import GateResult
+from medallion.runtime.idle import end_if_idle
+from medallion.runtime.nightly import Nightly
+from medallion.runtime.outcome import GateResult
 from tests.support import PROJECT
 from tests.support.command import Cli
 from tests.support.lakehouse import Lakehouse

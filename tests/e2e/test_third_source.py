@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from medallion.inspection.audit import audit
-from medallion.lakehouse import tables
-from medallion.pipeline.idle import end_if_idle
-from medallion.schema import registry
+from medallion.ingest.schema import registry
+from medallion.inspect.audit import audit
+from medallion.runtime.idle import end_if_idle
+from medallion.storage import tables
 from tests.support.command import Cli
 from tests.support.lakehouse import Lakehouse
 

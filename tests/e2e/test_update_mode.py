@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from medallion.inspection.audit import audit
+from medallion.inspect.audit import audit
 from tests.support.lakehouse import Lakehouse, otherwise
 from tests.support.lines import event, recording
 from tests.support.updates import BY_WINDOWS, WINDOWS

@@ -8,8 +8,8 @@ import pytest
 
 from medallion.errors import UsageError
 from medallion.factory import DataFactory
-from medallion.lakehouse import lock, storage
-from medallion.lakehouse.layout import Layout
+from medallion.storage import files, lock
+from medallion.storage.layout import Layout
 
 SAMPLE = Path(__file__).resolve().parents[2] / "data/sample"
 
@@ -57,7 +57,7 @@ def test_a_landing_that_was_cut_off_is_done_again(
     """Before the note, whether the file had its name by then or not."""
     factory = DataFactory(root / "landing", given=SAMPLE)
     factory.load(source="activity")
-    write = storage.write
+    write = files.write
 
     def cut_off(path: Path, text: str) -> None:
         if path.name == "state.json":
@@ -65,7 +65,7 @@ def test_a_landing_that_was_cut_off_is_done_again(
         write(path, text)
 
     with monkeypatch.context() as patch:
-        patch.setattr(storage, "write", cut_off)
+        patch.setattr(files, "write", cut_off)
         with pytest.raises(KeyboardInterrupt):
             factory.load(source="event")
     assert landed(root) == ["file1.json"]

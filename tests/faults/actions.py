@@ -19,11 +19,11 @@ from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.config.queries import layers_in_use
 from medallion.errors import MedallionError
-from medallion.inspection.audit import audit
-from medallion.pipeline import backfill, continuous, maintenance, refresh
-from medallion.pipeline.context import open_pipeline
-from medallion.pipeline.nightly import Nightly
-from medallion.pipeline.pipeline import Pipeline
+from medallion.inspect.audit import audit
+from medallion.runtime import backfill, continuous, maintenance, refresh
+from medallion.runtime.context import open_pipeline
+from medallion.runtime.nightly import Nightly
+from medallion.runtime.pipeline import Pipeline
 from tests.faults.writes import Strike, install
 
 _TIME = time.time

@@ -23,7 +23,7 @@ from random import Random
 
 import yaml
 
-from medallion.lakehouse import tables
+from medallion.storage import tables
 from tests.faults import damage, disk
 from tests.faults.feed import SOURCE, TOPIC, Feed, unlike
 from tests.faults.report import made_by

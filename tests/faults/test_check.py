@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from medallion.lakehouse import storage
+from medallion.storage import files
 from tests.faults.by_hand import finish, write
 from tests.faults.check import differences
 from tests.faults.world import World
@@ -66,9 +66,9 @@ def test_each_write_can_be_kept_from_happening(tmp_path: Path, strike: Strike) -
     """The second of two files, and then the rename of the second: by number, and by place."""
     watch = install()
     watch.begin(tmp_path, strike)
-    storage.write(tmp_path / "one", "x")
+    files.write(tmp_path / "one", "x")
     with pytest.raises(OSError, match=r"No space|Input/output"):
-        storage.write(tmp_path / "two", "x")
+        files.write(tmp_path / "two", "x")
     watch.end()
     assert (watch.struck or "").startswith("lakehouse.storage.write: ")
     assert [file.name for file in tmp_path.iterdir()] == ["one"]

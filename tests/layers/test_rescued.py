@@ -16,14 +16,14 @@ from medallion.cli.render import nightly as nightly_page
 from medallion.cli.render import status as status_page
 from medallion.config.loader import load
 from medallion.errors import ConfigError
-from medallion.inspection.audit import audit
-from medallion.inspection.status import status
+from medallion.inspect.audit import audit
+from medallion.inspect.status import status
 from medallion.layers.bronze.rescued import RescuedValues
 from medallion.layers.rescued import broken_by, rescue_rules
 from medallion.layers.silver import rules
-from medallion.ops.rescued import RescuedField, RescuedSummary
-from medallion.pipeline.nightly import Nightly
-from medallion.pipeline.pipeline import Pipeline
+from medallion.runtime.nightly import Nightly
+from medallion.runtime.pipeline import Pipeline
+from medallion.state.rescued import RescuedField, RescuedSummary
 from tests.support import PROJECT
 from tests.support.lakehouse import Lakehouse, NoGates
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from medallion.errors import MedallionError
-from medallion.lakehouse.layout import Layout
 from medallion.spark import checkpoints
 from medallion.spark.checkpoints import DeltaOffset
+from medallion.storage.layout import Layout
 from tests.support.checkpoints import done, planned
 
 QUERY = "silver.a"

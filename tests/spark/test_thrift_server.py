@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from medallion.lakehouse.layout import Layout
+from medallion.storage.layout import Layout
 from tests.support import PROJECT
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from medallion.inspection.audit import audit
+from medallion.inspect.audit import audit
 from tests.support.lakehouse import Lakehouse
 
 SCHEMA = {"Index": "long", "Device": "string"}

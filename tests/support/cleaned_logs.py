@@ -6,7 +6,7 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
-from medallion.lakehouse import log
+from medallion.storage import log
 
 
 def forget_commits(table: Path) -> int:

@@ -14,10 +14,10 @@ from deltalake import DeltaTable
 
 from medallion.config.loader import load
 from medallion.config.model import Config, SourceConfig
-from medallion.lakehouse.layout import Layout
-from medallion.ops import ledger
-from medallion.ops.ledger import INGESTED, Entry
-from medallion.sources.files.discovery import Discovery
+from medallion.ingest.files.discovery import Discovery
+from medallion.state import ledger
+from medallion.state.ledger import INGESTED, Entry
+from medallion.storage.layout import Layout
 from tests.support import PROJECT
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import duckdb
 
-from medallion.ops.ledger import PENDING, REJECTED
+from medallion.state.ledger import PENDING, REJECTED
 from tests.support.hostile_lines import CONTENTS, Kind, text
 
 ONE = b'{"Device":"d"}\n'

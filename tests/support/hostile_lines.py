@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from medallion.ops.ledger import INGESTED, REJECTED
+from medallion.state.ledger import INGESTED, REJECTED
 
 
 @dataclass(frozen=True)

@@ -16,16 +16,16 @@ from pyspark.sql import SparkSession
 
 from medallion.config.loader import load
 from medallion.config.model import Config, GoldTable
-from medallion.lakehouse.layout import LAYERS, Layout
 from medallion.layers.flow import Flow
-from medallion.ops import ledger
-from medallion.ops.ledger import Entry
-from medallion.pipeline.nightly import Nightly
-from medallion.pipeline.outcome import Outcome
-from medallion.pipeline.pipeline import Pipeline
 from medallion.quality.gates import Gates
 from medallion.quality.suites import suite_path
+from medallion.runtime.nightly import Nightly
+from medallion.runtime.outcome import Outcome
+from medallion.runtime.pipeline import Pipeline
 from medallion.spark.query import AVAILABLE_NOW, trigger
+from medallion.state import ledger
+from medallion.state.ledger import Entry
+from medallion.storage.layout import LAYERS, Layout
 from tests.support import PROJECT, SAMPLE
 from tests.support.home import a_source
 

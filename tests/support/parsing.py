@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.parsing.parse import parse
+from medallion.ingest.parsing.parse import parse
 
 
 def rows_of(spark: SparkSession, lines: Sequence[str], schema: Mapping[str, str]) -> list[Row]:

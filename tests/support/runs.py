@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from medallion.config.model import Config
-from medallion.ops.runs import Runs
+from medallion.state.runs import Runs
 
 
 def record(config: Config, query: str, **more: Any) -> None:

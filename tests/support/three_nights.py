@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from medallion.inspection.balance import Balance
+from medallion.inspect.balance import Balance
 from tests.support.lines import recording
 
 FIRST = (

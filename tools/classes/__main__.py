@@ -52,8 +52,8 @@ def keep(archive: Path) -> None:
 
     from medallion.config.loader import load
     from medallion.factory import DataFactory
-    from medallion.lakehouse.layout import LAYERS
-    from medallion.pipeline.context import open_pipeline
+    from medallion.runtime.context import open_pipeline
+    from medallion.storage.layout import LAYERS
 
     with tempfile.TemporaryDirectory(prefix="medallion-classes-") as root:
         conf = Path(root) / "conf"

@@ -17,11 +17,11 @@ from medallion.cli.render.terminal import document, pour, show, tell
 from medallion.config.model import Config
 from medallion.config.queries import layers_in_use
 from medallion.errors import FAULTS, UsageError, sentence
-from medallion.lakehouse.text import Say, counted
 from medallion.spark import signals
+from medallion.storage.text import Say, counted
 
 if TYPE_CHECKING:
-    from medallion.pipeline.outcome import Outcome
+    from medallion.runtime.outcome import Outcome
 
 
 def land(config: Config, options: argparse.Namespace) -> int:
@@ -54,9 +54,9 @@ def _land_sample(config: Config, options: argparse.Namespace) -> int:
 
 
 def run(config: Config, options: argparse.Namespace) -> int:
-    from medallion.ops import due
-    from medallion.pipeline import context, continuous
+    from medallion.runtime import context, continuous
     from medallion.spark import query
+    from medallion.state import due
 
     if options.layer not in layers_in_use(config):
         file = config.conf_dir / "pipeline.yaml"
@@ -78,8 +78,8 @@ def run(config: Config, options: argparse.Namespace) -> int:
 def _report_files(config: Config, command: str) -> int:
     """Name the files that the user has to see to; the exit status."""
     from medallion.cli.render import attention as render
-    from medallion.inspection import attention
-    from medallion.pipeline import acknowledge
+    from medallion.inspect import attention
+    from medallion.runtime import acknowledge
 
     files = attention.find(config)
     for line in render.warnings(files):
@@ -91,10 +91,10 @@ def _report_files(config: Config, command: str) -> int:
 
 
 def stream(config: Config, options: argparse.Namespace) -> int:
-    from medallion.ops import due
-    from medallion.pipeline import context, continuous
-    from medallion.sources.files.unread import unread
+    from medallion.ingest.files.unread import unread
+    from medallion.runtime import context, continuous
     from medallion.spark import query
+    from medallion.state import due
 
     query.trigger(options.trigger)
     if options.trigger == query.AVAILABLE_NOW:
@@ -110,10 +110,10 @@ def stream(config: Config, options: argparse.Namespace) -> int:
 
 def nightly(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.render import nightly as render
-    from medallion.inspection import attention, catalog
-    from medallion.pipeline import acknowledge
-    from medallion.pipeline.idle import end_if_idle
-    from medallion.sources.files.unread import unread
+    from medallion.ingest.files.unread import unread
+    from medallion.inspect import attention, catalog
+    from medallion.runtime import acknowledge
+    from medallion.runtime.idle import end_if_idle
 
     started, quiet = time.monotonic(), bool(options.json)
     told = unread(config)
@@ -144,8 +144,8 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
 
 def _busy_night(config: Config, options: argparse.Namespace, told: Sequence[str]) -> Outcome:
     """Run a night with something to do; what the look before it has told is said here."""
-    from medallion.pipeline import context, idle, nightly
     from medallion.quality import gates
+    from medallion.runtime import context, idle, nightly
 
     nightly.check_accepted(config, options.accept)
     gates.preload()
@@ -177,7 +177,7 @@ def sql(config: Config, options: argparse.Namespace) -> int:
 
 def audit(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.render import audit as render
-    from medallion.inspection.audit import audit
+    from medallion.inspect.audit import audit
 
     found = audit(_there(config, options), options.deep, _say(True))
     return _present(options, render, found, found.is_balanced)
@@ -185,7 +185,7 @@ def audit(config: Config, options: argparse.Namespace) -> int:
 
 def report(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.render import report as render
-    from medallion.inspection.overview import overview
+    from medallion.inspect.overview import overview
 
     found = overview(_there(config, options))
     page = render.write(found, Path(options.output or config.layout.report))
@@ -197,7 +197,7 @@ def report(config: Config, options: argparse.Namespace) -> int:
 
 def backfill(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.render import backfill as render
-    from medallion.pipeline import backfill
+    from medallion.runtime import backfill
 
     say = _say(bool(options.json))
     found = backfill.backfill(config, options.source, Path(options.path), say, options.debug)
@@ -205,8 +205,8 @@ def backfill(config: Config, options: argparse.Namespace) -> int:
 
 
 def refresh(config: Config, options: argparse.Namespace) -> int:
-    from medallion.ops import due
-    from medallion.pipeline import context, refresh
+    from medallion.runtime import context, refresh
+    from medallion.state import due
 
     layers = refresh.layers_of(config, options.table)
     config.layout.refuse_missing()
@@ -219,14 +219,14 @@ def refresh(config: Config, options: argparse.Namespace) -> int:
 
 def maintain(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.render import maintain as render
-    from medallion.pipeline import maintenance
+    from medallion.runtime import maintenance
 
     return _present(options, render, maintenance.by_hand(_there(config, options)))
 
 
 def status(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.render import status as render
-    from medallion.inspection import attention, status
+    from medallion.inspect import attention, status
 
     found = status.status(_there(config, options))
     try:
@@ -239,8 +239,8 @@ def status(config: Config, options: argparse.Namespace) -> int:
 
 def files(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.render import files as render
-    from medallion.inspection import catalog
-    from medallion.pipeline import acknowledge
+    from medallion.inspect import catalog
+    from medallion.runtime import acknowledge
 
     if options.dismiss is not None:
         if options.pattern != "*" or options.state is not None:
@@ -253,7 +253,7 @@ def files(config: Config, options: argparse.Namespace) -> int:
 
 def schema(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.render import schema as render
-    from medallion.inspection import catalog
+    from medallion.inspect import catalog
 
     return _present(options, render, catalog.schema(_there(config, options), options.source))
 

@@ -14,8 +14,8 @@ from medallion.cli.render.terminal import leave, tell
 from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.errors import MedallionError, sentence
-from medallion.lakehouse.layout import LAYERS, PUBLISH
 from medallion.spark import signals
+from medallion.storage.layout import LAYERS, PUBLISH
 
 Command = Callable[[Config, argparse.Namespace], int]
 _JSON = "print one JSON document only"

@@ -12,7 +12,7 @@ from ruamel.yaml.reader import ReaderError
 
 from medallion.config.values import TABLE_NAME, WrongColumnError, one_of
 from medallion.errors import ConfigError
-from medallion.lakehouse.text import reason_of
+from medallion.storage.text import reason_of
 
 T = TypeVar("T")
 

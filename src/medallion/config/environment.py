@@ -12,7 +12,7 @@ from dotenv.parser import parse_stream
 
 from medallion.config.connections import LOGIN
 from medallion.errors import ConfigError
-from medallion.lakehouse.text import reason_of
+from medallion.storage.text import reason_of
 
 _PLACES = ("MEDALLION_HOME", "MEDALLION_MASTER")
 KEYS = (*_PLACES, *LOGIN)

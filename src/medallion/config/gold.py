@@ -22,8 +22,8 @@ from medallion.config.model import (
 )
 from medallion.config.publish import outputs
 from medallion.config.values import Duration
-from medallion.lakehouse.columns import WINDOW
-from medallion.lakehouse.text import reason_of
+from medallion.storage.columns import WINDOW
+from medallion.storage.text import reason_of
 
 Sources = Mapping[str, SourceConfig]
 Made = Aggregate | Statement | Join

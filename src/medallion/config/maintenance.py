@@ -7,7 +7,7 @@ from dataclasses import fields
 from medallion.config import values
 from medallion.config.document import Node
 from medallion.config.model import Maintenance
-from medallion.lakehouse import specs
+from medallion.storage import specs
 
 
 def maintenance(node: Node) -> Maintenance:

@@ -12,8 +12,8 @@ from medallion.config.connections import KEYS, Kafka, Login, Rate, Socket
 from medallion.config.publish import OutputConfig
 from medallion.config.values import Duration
 from medallion.errors import UsageError
-from medallion.lakehouse import specs
-from medallion.lakehouse.columns import (
+from medallion.storage import specs
+from medallion.storage.columns import (
     INGESTED_AT,
     OF_FILES,
     OF_MESSAGES,
@@ -24,8 +24,8 @@ from medallion.lakehouse.columns import (
     WINDOW,
     Columns,
 )
-from medallion.lakehouse.layout import Layout, plain
-from medallion.lakehouse.specs import TableSpec
+from medallion.storage.layout import Layout, plain
+from medallion.storage.specs import TableSpec
 
 TYPED = ("parquet", "orc", "avro")  # whose files bring the types of their columns
 FILE_FORMATS = ("json", "csv", *TYPED, "text")

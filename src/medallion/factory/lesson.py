@@ -12,8 +12,9 @@ from pathlib import Path
 from medallion.errors import UsageError
 from medallion.factory.plan import Landed, StateFile
 from medallion.factory.writing import hidden
-from medallion.lakehouse import lock, storage
-from medallion.lakehouse.layout import LAYERS, PUBLISH, REASON, Layout
+from medallion.storage import files as small_files
+from medallion.storage import lock
+from medallion.storage.layout import LAYERS, PUBLISH, REASON, Layout
 
 _MADE = re.compile(r"(\w+)-(\d{6})-\d{5}\.json")
 
@@ -57,7 +58,7 @@ class Lesson:
         """Note that a lesson began here, where nothing but folders was before."""
         if not any(path.is_file() for path in self.root.rglob("*")):
             self._mark.parent.mkdir(parents=True, exist_ok=True)
-            storage.write(self._mark, "")
+            small_files.write(self._mark, "")
 
     def clean_up(self, timeout: float) -> CleanedUp:
         """Stop the streams below the root, and remove what a lesson made there.
@@ -189,7 +190,7 @@ class GivenFiles:
     def _land(self, file: Path, source: str) -> Landed:
         place = self.landing / source / file.name
         # The same one is there where a run was cut off before it was noted.
-        if place.exists() and not storage.have_same_bytes(file, place):
+        if place.exists() and not small_files.have_same_bytes(file, place):
             raise UsageError(
                 f"{place} is there already, and was not landed from {self.folder}: move it away, "
                 "or land on a new root."

@@ -22,7 +22,8 @@ from random import Random
 from typing import Any
 
 from medallion.errors import UsageError
-from medallion.lakehouse import lock, storage
+from medallion.storage import files as small_files
+from medallion.storage import lock
 
 HOUR = 3600
 
@@ -240,7 +241,7 @@ class StateFile:
         """Remember a source's progress; the others' stays."""
         sources = {**self._read(), source: asdict(progress)}
         document = {"generator": GENERATOR, "sources": sources}
-        storage.write(self.path, json.dumps(document, indent=1) + "\n")
+        small_files.write(self.path, json.dumps(document, indent=1) + "\n")
 
     def _read(self) -> dict[str, Any]:
         if not self.path.exists():

@@ -10,7 +10,7 @@ from medallion.config.model import Config
 from medallion.factory.plan import SOURCE_NAMES
 from medallion.factory.unread import is_read
 from medallion.factory.writing import hidden
-from medallion.lakehouse import tables
+from medallion.storage import tables
 
 FILES = Path(__file__).with_name("sample_files")
 """A folder a source. In the project it is a link to data/sample; a wheel has the files."""

@@ -11,15 +11,15 @@ from pyspark.sql import DataFrame, SparkSession
 
 from medallion.config.model import Config, SourceConfig
 from medallion.config.queries import Query
-from medallion.lakehouse import tables
-from medallion.lakehouse.columns import bronze_columns
-from medallion.lakehouse.text import Say, counted, visible
-from medallion.ops import due, ledger
-from medallion.ops.runs import Runs
-from medallion.schema import registry
+from medallion.ingest.schema import registry
 from medallion.spark import checkpoints, table_files
 from medallion.spark.progress import BatchProgress
 from medallion.spark.query import Run
+from medallion.state import due, ledger
+from medallion.state.runs import Runs
+from medallion.storage import tables
+from medallion.storage.columns import bronze_columns
+from medallion.storage.text import Say, counted, visible
 
 # Settings that Spark takes from a query's state, whatever the session says.
 _KEPT = ("spark.sql.shuffle.partitions", "spark.sql.streaming.stateStore.providerClass")

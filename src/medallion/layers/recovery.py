@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from medallion.errors import MedallionError, UsageError
-from medallion.lakehouse import log, tables
 from medallion.spark import checkpoints
+from medallion.storage import log, tables
 
 _BATCHES = ("offsets", "commits")
 

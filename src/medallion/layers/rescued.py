@@ -8,9 +8,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from medallion.config.model import SourceConfig
-from medallion.lakehouse.columns import FULL_TIMES, RESCUED, bronze_columns
-from medallion.parsing.rescued import touches
+from medallion.ingest.parsing.rescued import touches
 from medallion.spark.plans import fields_in
+from medallion.storage.columns import FULL_TIMES, RESCUED, bronze_columns
 
 FieldPath = tuple[str, ...]
 PREFIX = "rescued_"

@@ -19,8 +19,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from medallion.config.expressions import without_quoted
-from medallion.lakehouse.columns import quoted
 from medallion.quality.suites import BETWEEN, BY_QUERY, Expectation, fail, read_suite, suite_path
+from medallion.storage.columns import quoted
 
 
 @dataclass(frozen=True)

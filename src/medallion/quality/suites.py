@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from medallion.errors import ConfigError
-from medallion.lakehouse.text import refuse_constant
+from medallion.storage.text import refuse_constant
 
 BY_QUERY = "unexpected_rows_expectation"
 BETWEEN = "expect_column_values_to_be_between"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from medallion.errors import MedallionError
-from medallion.lakehouse import storage, tables
+from medallion.storage import files, tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -133,7 +133,7 @@ def note(checkpoint: Path, name: str, document: dict[str, Any]) -> None:
     file, text = checkpoint / f"{name}.json", json.dumps(document, indent=2)
     if not file.is_file() or file.read_bytes() != text.encode():
         checkpoint.mkdir(parents=True, exist_ok=True)
-        storage.write(file, text)
+        files.write(file, text)
 
 
 def forget(checkpoint: Path, name: str) -> None:
@@ -221,8 +221,8 @@ def begin_after(spark: SparkSession, checkpoint: Path, batch: int, offset: Any) 
         (checkpoint / log).mkdir(parents=True)
         for number in range(max(batch - 1, 0), batch + 1):  # Spark looks at the last two
             lines = ["v1", *(_NOT_READ if d is None else json.dumps(d) for d in documents)]
-            storage.write(checkpoint / log / str(number), "\n".join(lines))
-    storage.write(checkpoint / "metadata", json.dumps({"id": str(uuid.uuid4())}))
+            files.write(checkpoint / log / str(number), "\n".join(lines))
+    files.write(checkpoint / "metadata", json.dumps({"id": str(uuid.uuid4())}))
 
 
 def _is_whole(part: Path) -> bool:

@@ -14,11 +14,11 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from medallion.config.values import Duration
 from medallion.errors import UsageError
-from medallion.lakehouse import clock
 from medallion.spark import checkpoints, fatal, remedies
 from medallion.spark.errors import SPARK_ERRORS, one_line
 from medallion.spark.progress import BatchProgress, moment, records_after
 from medallion.spark.sink import Sink
+from medallion.storage import clock
 
 AVAILABLE_NOW = "available-now"
 _STOP_SECONDS = 60

@@ -20,10 +20,10 @@ from pyspark.sql import SparkSession
 from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.errors import ConfigError, MedallionError
-from medallion.lakehouse.text import reason_of
 from medallion.spark import fatal, signals
 from medallion.spark.errors import SPARK_ERRORS, one_line
 from medallion.spark.workload import Work
+from medallion.storage.text import reason_of
 
 _JAVA = "spark.driver.extraJavaOptions"
 # Under other values the same line would become another row, or none, or the next night have another

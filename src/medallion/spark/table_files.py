@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from medallion.lakehouse import log, tables
+from medallion.storage import log, tables
 
 _PATTERN = re.compile(r"[\[\]{}*?\\]")
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from pyspark import SparkContext
 
-from medallion.lakehouse.text import Say
 from medallion.spark import remedies, signals
 from medallion.spark.errors import SPARK_ERRORS, StreamError
 from medallion.spark.query import Run, stop_all
+from medallion.storage.text import Say
 
 PATIENCE = 300.0  # seconds
 _LOOK_SECONDS = 1

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from medallion.errors import UsageError
-from medallion.lakehouse import tables
-from medallion.lakehouse.layout import Layout, why_no_place
 from medallion.sql import guard
+from medallion.storage import tables
+from medallion.storage.layout import Layout, why_no_place
 
 if TYPE_CHECKING:
     from arro3.core import Array

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from medallion.errors import UsageError
-from medallion.lakehouse.layout import SCHEMAS
+from medallion.storage.layout import SCHEMAS
 
 
 @dataclass(frozen=True)

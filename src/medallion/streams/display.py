@@ -13,11 +13,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from medallion.errors import UsageError
-from medallion.lakehouse.text import counted
 from medallion.spark import progress
 from medallion.spark.errors import SPARK_ERRORS, StreamError
 from medallion.spark.fatal import has_lost_its_thread
 from medallion.spark.plans import analyzed, nodes
+from medallion.storage.text import counted
 from medallion.streams import drawing
 from medallion.streams.control import exception, forget, interrupts, label, session, stop
 from medallion.streams.drawing import Picture, Screen

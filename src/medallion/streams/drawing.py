@@ -26,7 +26,7 @@ from rich.table import Table
 from rich.text import Text
 
 from medallion.errors import UsageError
-from medallion.lakehouse.text import visible
+from medallion.storage.text import visible
 
 BAR_WIDTH = 32
 

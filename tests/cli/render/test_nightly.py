@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from medallion.cli.render import nightly
-from medallion.inspection.attention import Attention
-from medallion.inspection.balance import Balance
-from medallion.ops.ledger import Entry
-from medallion.pipeline.outcome import GateResult, Outcome
+from medallion.inspect.attention import Attention
+from medallion.inspect.balance import Balance
 from medallion.quality.results import Failure, Verdict
+from medallion.runtime.outcome import GateResult, Outcome
+from medallion.state.ledger import Entry
 
 
 def test_what_came_of_a_failure_that_stops_nothing_stands_beside_it() -> None:

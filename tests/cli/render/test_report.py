@@ -12,12 +12,12 @@ import pytest
 
 from medallion.cli.render import report
 from medallion.errors import UsageError
-from medallion.inspection.audit import Audit
-from medallion.inspection.balance import Balance
-from medallion.inspection.catalog import FirstRows
-from medallion.inspection.overview import Overview, QueryRun
-from medallion.ops.runs import GateRecord
+from medallion.inspect.audit import Audit
+from medallion.inspect.balance import Balance
+from medallion.inspect.catalog import FirstRows
+from medallion.inspect.overview import Overview, QueryRun
 from medallion.sql.engine import Result
+from medallion.state.runs import GateRecord
 
 HOSTILE = "<script>alert(1)</script>\x1b[2J"
 RUN = QueryRun("bronze.event", "failed", 0, 2.5, 1234567, 5, None, None, None, HOSTILE)

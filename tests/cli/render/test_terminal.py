@@ -16,16 +16,16 @@ from medallion.cli import main
 from medallion.cli.render import audit, backfill, files, nightly, schema, sql, status
 from medallion.cli.render.terminal import document, show, tell
 from medallion.errors import UsageError
-from medallion.inspection.audit import Audit
-from medallion.inspection.catalog import FirstRows
-from medallion.inspection.status import QueryStatus
-from medallion.lakehouse.text import visible
-from medallion.ops.ledger import Entry
-from medallion.pipeline.backfill import Backfilled
-from medallion.pipeline.outcome import GateResult, Outcome
+from medallion.ingest.schema.registry import Version
+from medallion.inspect.audit import Audit
+from medallion.inspect.catalog import FirstRows
+from medallion.inspect.status import QueryStatus
 from medallion.quality.results import Failure, Verdict
-from medallion.schema.registry import Version
+from medallion.runtime.backfill import Backfilled
+from medallion.runtime.outcome import GateResult, Outcome
 from medallion.sql.engine import Result
+from medallion.state.ledger import Entry
+from medallion.storage.text import visible
 
 SOURCES = Path(__file__).parents[3] / "src/medallion"
 # A title, a colour in both spellings, text from right to left, half a letter, and a line of its own

@@ -8,9 +8,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from medallion.inspection.audit import audit
+from medallion.inspect.audit import audit
 from medallion.layers.bronze.recast import recast
-from medallion.pipeline.refresh import refresh
+from medallion.runtime.refresh import refresh
 from tests.support.lakehouse import Lakehouse, only
 
 ORIGIN = {"_source_file": "string"}

@@ -12,10 +12,10 @@ from deltalake import write_deltalake
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.lakehouse import specs, tables
 from medallion.layers.gold.flow import made_of
 from medallion.layers.gold.writer import Merge
 from medallion.spark import table_files
+from medallion.storage import specs, tables
 from tests.support.lakehouse import Lakehouse, otherwise
 from tests.support.updates import BY_WINDOWS, WINDOWS
 

@@ -16,10 +16,10 @@ from pyspark.sql import functions as F
 from medallion.config.connections import Login
 from medallion.config.publish import ToFiles, ToKafka
 from medallion.errors import MedallionError, UsageError
+from medallion.ingest.kafka import broker
 from medallion.layers.publish import outputs
 from medallion.layers.publish.changes import messages
 from medallion.layers.publish.outputs import FilesOutput, TopicOutput
-from medallion.sources.kafka import broker
 
 AT = "2018-03-02T10:00:00.000001Z"
 # A row that came, was taken away, and came again in the same version; and one without a device.

@@ -15,11 +15,11 @@ from pyspark.sql import DataFrame
 
 from medallion.config.model import Enrich
 from medallion.errors import ConfigError
-from medallion.inspection.audit import audit
-from medallion.inspection.balance import Balance
-from medallion.inspection.status import status
+from medallion.inspect.audit import audit
+from medallion.inspect.balance import Balance
+from medallion.inspect.status import status
 from medallion.layers.silver import writer
-from medallion.pipeline.continuous import Stream
+from medallion.runtime.continuous import Stream
 from medallion.spark.errors import StreamError
 from medallion.spark.watch import Watch
 from tests.support.lakehouse import Lakehouse, otherwise, start

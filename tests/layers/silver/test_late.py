@@ -11,10 +11,10 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.inspection.audit import audit
-from medallion.inspection.balance import Balance
+from medallion.inspect.audit import audit
+from medallion.inspect.balance import Balance
 from medallion.layers.silver.writer import append
-from medallion.pipeline.pipeline import Pipeline
+from medallion.runtime.pipeline import Pipeline
 from medallion.spark.errors import StreamError
 from medallion.spark.watch import Watch
 from tests.support.lakehouse import Lakehouse, start

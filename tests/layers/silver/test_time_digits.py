@@ -10,11 +10,11 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from medallion.inspection.audit import audit
+from medallion.ingest.schema import registry
+from medallion.inspect.audit import audit
 from medallion.layers.silver import time_digits
-from medallion.pipeline.pipeline import Pipeline
-from medallion.pipeline.refresh import refresh
-from medallion.schema import registry
+from medallion.runtime.pipeline import Pipeline
+from medallion.runtime.refresh import refresh
 from tests.support.home import a_source
 from tests.support.lakehouse import Lakehouse
 

@@ -15,13 +15,13 @@ from medallion.config.loader import load
 from medallion.config.model import Aggregate
 from medallion.config.values import Duration
 from medallion.errors import ConfigError
-from medallion.lakehouse.layout import Layout
 from medallion.layers.gold import transform as gold
 from medallion.layers.silver import rules
 from medallion.layers.silver import transform as silver
 from medallion.layers.silver.event_time import refuse_string
 from medallion.quality.rules import Rule
 from medallion.quality.suites import suite_path
+from medallion.storage.layout import Layout
 from tests.support import PROJECT
 
 COLUMNS = {"at": "ts", "device": "lower(id)"}

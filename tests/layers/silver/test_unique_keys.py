@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from medallion.lakehouse import log, tables
 from medallion.layers.silver import unique_keys
 from medallion.spark import table_files
+from medallion.storage import log, tables
 
 KEYS = ("at", "copies")  # a column may be called as what is counted
 # Delta says of the first file that it ends at .999, cut off from what the last row has.

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from medallion.errors import MedallionError
-from medallion.inspection.audit import audit
+from medallion.inspect.audit import audit
 from medallion.layers.silver import writer
 from tests.support.lakehouse import Lakehouse
 from tests.support.lines import event

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from medallion.inspection.attention import Attention
-from medallion.lakehouse.text import counted
-from medallion.ops.ledger import PENDING, REJECTED, Entry
+from medallion.inspect.attention import Attention
+from medallion.state.ledger import PENDING, REJECTED, Entry
+from medallion.storage.text import counted
 
 _SHOWN = 10
 _DISMISS = "medallion files --dismiss PATTERN acknowledges them"

@@ -8,9 +8,9 @@ from typing import Any
 
 from medallion.cli.render import attention
 from medallion.cli.render.values import table
-from medallion.inspection.audit import Audit
-from medallion.inspection.balance import Balance
-from medallion.lakehouse.text import visible
+from medallion.inspect.audit import Audit
+from medallion.inspect.balance import Balance
+from medallion.storage.text import visible
 
 
 def as_json(found: Audit) -> dict[str, Any]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from medallion.lakehouse.text import counted, visible
-from medallion.pipeline.backfill import Backfilled
+from medallion.runtime.backfill import Backfilled
+from medallion.storage.text import counted, visible
 
 
 def as_json(found: Backfilled) -> dict[str, Any]:

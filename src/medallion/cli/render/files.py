@@ -7,9 +7,9 @@ from dataclasses import asdict
 from typing import Any
 
 from medallion.cli.render.values import moment, table
-from medallion.lakehouse import clock
-from medallion.lakehouse.text import counted
-from medallion.ops.ledger import Entry
+from medallion.state.ledger import Entry
+from medallion.storage import clock
+from medallion.storage.text import counted
 
 _TIMES = ("modified_at", "first_seen_at", "committed_at", "reported_at", "dismissed_at")
 _SHOWN = (

@@ -8,7 +8,7 @@ from typing import Any
 
 from medallion.factory import Landed
 from medallion.factory.plan import SOURCE_NAMES
-from medallion.lakehouse.text import counted
+from medallion.storage.text import counted
 
 
 def as_json(landed: Mapping[str, Landed]) -> dict[str, Any]:

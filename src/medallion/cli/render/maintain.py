@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from medallion.lakehouse.text import counted, visible
-from medallion.pipeline.maintenance import Maintained
+from medallion.runtime.maintenance import Maintained
+from medallion.storage.text import counted, visible
 
 
 def as_json(found: Maintained) -> dict[str, Any]:

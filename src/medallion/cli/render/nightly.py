@@ -9,11 +9,11 @@ from typing import Any
 from medallion.cli.render import attention
 from medallion.cli.render.audit import balances
 from medallion.cli.render.values import table
-from medallion.inspection import balance as accounting
-from medallion.inspection.catalog import FirstRows
-from medallion.lakehouse.text import counted, visible
-from medallion.pipeline.outcome import Outcome
+from medallion.inspect import balance as accounting
+from medallion.inspect.catalog import FirstRows
 from medallion.quality.results import Failure
+from medallion.runtime.outcome import Outcome
+from medallion.storage.text import counted, visible
 
 _THEN = {
     "quarantine": "set aside in quarantine",

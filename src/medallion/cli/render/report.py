@@ -14,12 +14,13 @@ from medallion.cli.render import attention
 from medallion.cli.render import audit as balance
 from medallion.cli.render.values import moment, plain, text
 from medallion.errors import UsageError
-from medallion.inspection.balance import Balance
-from medallion.inspection.catalog import FirstRows
-from medallion.inspection.overview import Overview
-from medallion.lakehouse import clock, storage
-from medallion.lakehouse.layout import real
-from medallion.lakehouse.text import counted, reason_of, visible
+from medallion.inspect.balance import Balance
+from medallion.inspect.catalog import FirstRows
+from medallion.inspect.overview import Overview
+from medallion.storage import clock
+from medallion.storage import files as small_files
+from medallion.storage.layout import real
+from medallion.storage.text import counted, reason_of, visible
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 70em; padding: 0 1em }
@@ -68,7 +69,7 @@ def write(found: Overview, page: Path) -> str:
     try:
         if place.exists() and not place.is_file():  # so would a device
             raise ValueError("a folder, or no file")
-        storage.write(place, as_html(found))
+        small_files.write(place, as_html(found))
     except (OSError, ValueError) as error:
         told = "name a file, in a folder that is there and may be written to"
         raise UsageError(f"--output {page}: {reason_of(error)}; {told}.") from None

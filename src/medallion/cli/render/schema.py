@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from medallion.lakehouse.text import visible
-from medallion.schema import registry
-from medallion.schema.registry import Version
+from medallion.ingest.schema import registry
+from medallion.ingest.schema.registry import Version
+from medallion.storage.text import visible
 
 
 def as_json(found: Sequence[Version]) -> dict[str, Any]:

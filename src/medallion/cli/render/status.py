@@ -8,9 +8,9 @@ from typing import Any
 
 from medallion.cli.render import attention
 from medallion.cli.render.values import table
-from medallion.inspection.attention import Attention
-from medallion.inspection.status import QueryStatus
-from medallion.lakehouse.text import visible
+from medallion.inspect.attention import Attention
+from medallion.inspect.status import QueryStatus
+from medallion.storage.text import visible
 
 _QUERY = (
     "query", "state", "last_batch", "last_run_at", "rows_in", "rows_out", "waiting_rows",

@@ -15,7 +15,7 @@ from io import TextIOWrapper
 from typing import Any, TextIO
 
 from medallion.errors import UsageError
-from medallion.lakehouse.text import reason_of, visible
+from medallion.storage.text import reason_of, visible
 
 
 def visible_lines(text: str) -> str:

@@ -10,7 +10,7 @@ from decimal import Decimal
 from types import NoneType
 from typing import Any
 
-from medallion.lakehouse.text import visible
+from medallion.storage.text import visible
 
 _NUMBERS = {int, float, Decimal, NoneType}
 

@@ -14,24 +14,24 @@ from pyspark.sql import SparkSession
 from medallion.config.model import TYPED, Config
 from medallion.config.queries import Query
 from medallion.errors import UsageError
-from medallion.lakehouse import log, tables
-from medallion.lakehouse.text import Say, counted
+from medallion.ingest.formats import KINDS, note_format, refuse_another_kind
+from medallion.ingest.schema.evolution import Schema, TableChange
+from medallion.ingest.source import Source
 from medallion.layers import recovery
 from medallion.layers.bronze.recast import recast
 from medallion.layers.bronze.rescued import RescuedValues
 from medallion.layers.bronze.writer import Writer
 from medallion.layers.flow import Flow
-from medallion.ops import due
-from medallion.ops.runs import Runs
 from medallion.quality.rules import load_rules
-from medallion.schema.evolution import Schema, TableChange
-from medallion.sources.base import Source
-from medallion.sources.kinds import KINDS, note_format, refuse_another_kind
 from medallion.spark import checkpoints, query
 from medallion.spark.plans import fields_in
 from medallion.spark.progress import BatchProgress
 from medallion.spark.query import Run
 from medallion.spark.sink import Sink
+from medallion.state import due
+from medallion.state.runs import Runs
+from medallion.storage import log, tables
+from medallion.storage.text import Say, counted
 
 
 class Bronze(Flow):

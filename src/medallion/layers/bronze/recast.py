@@ -8,10 +8,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from medallion.lakehouse.columns import CORRUPT, FULL_TIMES, INGESTED_AT, RESCUED, quoted
-from medallion.parsing.parse import parse
-from medallion.parsing.typed import column_name, parse_typed
+from medallion.ingest.parsing.parse import parse
+from medallion.ingest.parsing.typed import column_name, parse_typed
 from medallion.spark.types import ddl
+from medallion.storage.columns import CORRUPT, FULL_TIMES, INGESTED_AT, RESCUED, quoted
 
 _OLD = "before "  # in front of the name of a column as the table has it; no field is called so
 _KEYS = f"{_OLD}keys"  # the names of the fields that were rescued

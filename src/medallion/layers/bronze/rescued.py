@@ -11,13 +11,13 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from medallion.config.model import SourceConfig
-from medallion.lakehouse import log, tables
-from medallion.lakehouse.columns import RESCUED
+from medallion.ingest.parsing.rescued import rescued_fields
+from medallion.ingest.schema.evolution import has_inexact_doubles
 from medallion.layers.rescued import FieldPath, broken_by, own_columns, rescue_rules
-from medallion.ops.rescued import MOST_FIELDS, RescuedField, RescuedSummary
-from medallion.parsing.rescued import rescued_fields
-from medallion.schema.evolution import has_inexact_doubles
 from medallion.spark import table_files
+from medallion.state.rescued import MOST_FIELDS, RescuedField, RescuedSummary
+from medallion.storage import log, tables
+from medallion.storage.columns import RESCUED
 
 # A field without a name, which counts the rows.
 _ROW = "named_struct('path', cast(array() as array<string>), 'example', '')"

@@ -13,16 +13,16 @@ from pyspark.sql import types as T
 
 from medallion.config.model import Config
 from medallion.errors import MedallionError
-from medallion.lakehouse import log, tables
-from medallion.lakehouse.columns import RESCUED
-from medallion.lakehouse.text import Say
-from medallion.parsing.layout import LineLayout
-from medallion.parsing.parse import parse
-from medallion.parsing.typed import is_typed
-from medallion.schema.evolution import Growth, Schema, TableChange
-from medallion.sources.base import Source, SourceBatch, older_ledger
+from medallion.ingest.parsing.layout import LineLayout
+from medallion.ingest.parsing.parse import parse
+from medallion.ingest.parsing.typed import is_typed
+from medallion.ingest.schema.evolution import Growth, Schema, TableChange
+from medallion.ingest.source import Source, SourceBatch, older_ledger
 from medallion.spark import checkpoints
 from medallion.spark.errors import SPARK_ERRORS, one_line, raised_code
+from medallion.storage import log, tables
+from medallion.storage.columns import RESCUED
+from medallion.storage.text import Say
 
 _GROWS = "SCHEMA_GROWS"  # raised within the engine at a row that has a new field
 

@@ -13,8 +13,6 @@ from pyspark.sql import functions as F
 from medallion.config.model import Aggregate, Config, GoldTable, Join, Statement
 from medallion.config.queries import Query
 from medallion.errors import ConfigError
-from medallion.lakehouse import tables
-from medallion.lakehouse.text import Say, counted
 from medallion.layers import recovery
 from medallion.layers.blame import NULL_THERE, Part, blamed
 from medallion.layers.definition import refuse_nondeterministic, refuse_unstreamable
@@ -28,6 +26,8 @@ from medallion.spark.progress import BatchProgress
 from medallion.spark.query import Run
 from medallion.spark.sink import Sink
 from medallion.spark.types import KINDS
+from medallion.storage import tables
+from medallion.storage.text import Say, counted
 
 _NO_PLACE = "no place: "
 _MEND = (

@@ -13,17 +13,17 @@ from medallion.config.model import Aggregate, Config
 from medallion.config.publish import ToFiles
 from medallion.config.queries import Query
 from medallion.errors import UsageError
-from medallion.lakehouse import log, tables
-from medallion.lakehouse.text import Say, counted
 from medallion.layers import recovery
 from medallion.layers.flow import Flow
 from medallion.layers.publish import changes
 from medallion.layers.publish.outputs import FilesOutput, Output, TopicOutput
-from medallion.ops import due
 from medallion.spark import checkpoints, query
 from medallion.spark.progress import BatchProgress
 from medallion.spark.query import Run
 from medallion.spark.sink import Sink
+from medallion.state import due
+from medallion.storage import log, tables
+from medallion.storage.text import Say, counted
 
 _PUBLISHED, _DEFINITION = "published", "definition"
 _FEED = {"delta.enableChangeDataFeed": "true"}

@@ -13,11 +13,11 @@ from pyspark.sql import functions as F
 from medallion.config.connections import Login
 from medallion.config.publish import ToFiles, ToKafka
 from medallion.errors import MedallionError, UsageError
-from medallion.lakehouse import storage
+from medallion.ingest.files.csv import AS_IT_IS
+from medallion.ingest.kafka import broker, options
 from medallion.layers.publish.changes import TIMES, messages
-from medallion.sources.files.csv import AS_IT_IS
-from medallion.sources.kafka import broker, options
 from medallion.spark.errors import missing_jars
+from medallion.storage import files
 
 _NESTED = ("array<", "map<", "struct<", "variant")  # as Spark spells their types
 _OPTIONS: Mapping[str, Mapping[str, str]] = {
@@ -65,10 +65,10 @@ class FilesOutput:
             shutil.rmtree(hidden)
             return
         for written in (*hidden.iterdir(), hidden):
-            storage.sync(written)
+            files.sync(written)
         hidden.rename(place)
         for folder in (self._folder, self._folder.parent):
-            storage.sync(folder)
+            files.sync(folder)
 
     def empty(self) -> None:
         """Remove the folders of all batches; readers find none, or all."""

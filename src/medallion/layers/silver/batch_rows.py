@@ -12,9 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError, UsageError
-from medallion.lakehouse import log, tables
 from medallion.spark import checkpoints, table_files
 from medallion.spark.progress import BatchProgress
+from medallion.storage import log, tables
 
 
 class BatchRows:

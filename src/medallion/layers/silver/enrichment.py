@@ -12,8 +12,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from medallion.config.model import Config, Enrich, SourceConfig
 from medallion.errors import ConfigError, MedallionError
-from medallion.lakehouse import storage
-from medallion.lakehouse.layout import plain
 from medallion.layers import recovery
 from medallion.layers.silver import transform
 from medallion.layers.silver.reference import Reference, look
@@ -22,6 +20,8 @@ from medallion.spark import checkpoints
 from medallion.spark.errors import SPARK_ERRORS, one_line
 from medallion.spark.table_files import escaped
 from medallion.spark.types import KINDS
+from medallion.storage import files
+from medallion.storage.layout import plain
 
 _NOTE, _RULES = "reference", "reference_rules"
 
@@ -163,7 +163,7 @@ class Enrichment:
         with self._named():
             reference.rows().write.mode("overwrite").parquet(str(copy))
         for path in (*copy.iterdir(), copy, folder):
-            storage.sync(path)
+            files.sync(path)
         checkpoints.note(self._checkpoint, _NOTE, {"of": now})
         for other in folder.iterdir():
             if other != copy:

@@ -12,8 +12,8 @@ from pyspark.sql import types as T
 from medallion.config.model import Config, SourceConfig
 from medallion.config.values import folded
 from medallion.errors import ConfigError
-from medallion.lakehouse.columns import quoted
-from medallion.lakehouse.text import visible
+from medallion.storage.columns import quoted
+from medallion.storage.text import visible
 
 _COLUMN = re.compile(r"`?([^\W\d]\w*)`?")
 _MOST_SHOWN = 60  # characters of a value

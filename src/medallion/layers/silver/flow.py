@@ -15,9 +15,6 @@ from pyspark.sql.types import DoubleType, FloatType
 from medallion.config.model import Config
 from medallion.config.queries import Query
 from medallion.errors import ConfigError
-from medallion.lakehouse import tables
-from medallion.lakehouse.columns import TIME_DIGITS
-from medallion.lakehouse.text import Say, counted
 from medallion.layers import recovery
 from medallion.layers.definition import (
     refuse_changed_row_count,
@@ -37,6 +34,9 @@ from medallion.spark.progress import BatchProgress
 from medallion.spark.query import Run
 from medallion.spark.sink import Sink
 from medallion.spark.types import holds
+from medallion.storage import tables
+from medallion.storage.columns import TIME_DIGITS
+from medallion.storage.text import Say, counted
 
 
 class Silver(Flow):

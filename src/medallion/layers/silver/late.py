@@ -15,7 +15,6 @@ from pyspark.sql import functions as F
 
 from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError
-from medallion.lakehouse.columns import FAILED_RULES, INGESTED_AT
 from medallion.layers.silver import transform
 from medallion.layers.silver.batch_rows import rows_of_batch
 from medallion.layers.silver.enrichment import Enrichment
@@ -23,6 +22,7 @@ from medallion.layers.silver.rules import LATE, Check
 from medallion.layers.silver.writer import WIDER, append
 from medallion.spark import checkpoints
 from medallion.spark.progress import BatchProgress
+from medallion.storage.columns import FAILED_RULES, INGESTED_AT
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from medallion.errors import MedallionError
-from medallion.lakehouse import tables
-from medallion.lakehouse.layout import why_no_place
-from medallion.parsing.times import is_time
-from medallion.sources.files.codecs import READ_ERRORS, opened
+from medallion.ingest.files.codecs import READ_ERRORS, opened
+from medallion.ingest.parsing.times import is_time
 from medallion.spark.types import KINDS
+from medallion.storage import tables
+from medallion.storage.layout import why_no_place
 
 _LONG = re.compile(r"-?(0|[1-9][0-9]{0,18})")
 _DAY = re.compile(r"[0-9]+-[0-9]+-[0-9]+")

@@ -20,16 +20,16 @@ from pyspark.sql import types as T
 from medallion.config.expressions import TEXT
 from medallion.config.model import Config, SourceConfig
 from medallion.errors import ConfigError
-from medallion.lakehouse.text import Say
+from medallion.ingest.parsing.rescued import broken_rules
 from medallion.layers import recovery
 from medallion.layers.definition import refuse_changed_row_count, refuse_nondeterministic
 from medallion.layers.rescued import columns_of, own_columns, rescue_rules
 from medallion.layers.silver import event_time, time_digits, transform
-from medallion.parsing.rescued import broken_rules
 from medallion.quality.rules import Rule, load_rules
 from medallion.quality.suites import suite_path
 from medallion.spark import checkpoints
 from medallion.spark.plans import analyzed, in_full, kind_of, nodes
+from medallion.storage.text import Say
 
 Check = partial[DataFrame]  # of `transform.checked`
 # A literal, as date'2018-03-02', and the name of a function, as length(.

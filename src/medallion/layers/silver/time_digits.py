@@ -13,11 +13,11 @@ from pyspark.sql import DataFrame
 
 from medallion.config.model import Config, SourceConfig
 from medallion.config.values import folded
-from medallion.lakehouse import tables
-from medallion.lakehouse.columns import FULL_TIMES, TIME_DIGITS
-from medallion.parsing.times import digits_beyond
+from medallion.ingest.parsing.times import digits_beyond
 from medallion.spark import checkpoints
 from medallion.spark.plans import fields_in
+from medallion.storage import tables
+from medallion.storage.columns import FULL_TIMES, TIME_DIGITS
 
 RULE = "time_digits"
 # Functions, and types that a time is cast to, whose result is the same for all of a microsecond.

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from medallion.lakehouse import tables
-from medallion.lakehouse.columns import quoted
 from medallion.layers.silver.transform import has_identity
+from medallion.storage import tables
+from medallion.storage.columns import quoted
 
 _AT_ONCE = 2_500_000  # keys that are held in memory, 400 MB of them
 _COPIES = "` copies`"  # no column of silver has a blank

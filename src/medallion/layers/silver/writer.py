@@ -13,7 +13,6 @@ from pyspark.sql import functions as F
 
 from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError, UsageError
-from medallion.lakehouse import log
 from medallion.layers.blame import NULL_THERE, Part, blamed
 from medallion.layers.silver import transform
 from medallion.layers.silver.backpressure import Backpressure
@@ -22,6 +21,7 @@ from medallion.layers.silver.enrichment import Enrichment
 from medallion.layers.silver.rules import Check
 from medallion.spark import checkpoints
 from medallion.spark.errors import SPARK_ERRORS
+from medallion.storage import log
 
 
 class Writer:

@@ -1,0 +1,1 @@
+"""Sources of rows, their parsing and their schemas: everything before bronze."""

@@ -1,0 +1,91 @@
+"""Rows for demonstrations: Spark's own sources `rate` and `socket`, which keep nothing.
+
+What they gave cannot be asked for again: bronze's own commits stand for it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from medallion.config.connections import Rate, Socket
+from medallion.config.model import Config, SourceConfig
+from medallion.ingest.schema.evolution import Schema
+from medallion.ingest.source import Streamed
+from medallion.spark import checkpoints
+from medallion.storage import log
+from medallion.storage.text import Say
+
+
+class DemoBatch(Streamed):
+    """What one batch was handed; see `sources.base.SourceBatch`."""
+
+    summary = "a demonstration"
+
+    def enter_in_ledger(self, version: int | None) -> None:
+        """Do nothing: there is no ledger."""
+
+
+class DemoSource:
+    """A source that makes rows up, or takes lines from a port; see `sources.base.Source`."""
+
+    def __init__(
+        self, spark: SparkSession, config: Config, source: SourceConfig, schema: Schema, say: Say
+    ) -> None:
+        assert isinstance(source.stream, Rate | Socket), f"{source.name} is no demonstration"
+        self._spark, self._settings, self._say = spark, source.stream, say
+        self._bronze = config.layout.table(f"bronze.{source.name}")
+        self._name = f"bronze.{source.name}"
+
+    def poll(self) -> None:
+        """Nothing: Spark looks itself."""
+
+    def stream(self) -> DataFrame:
+        """`value`, JSON text."""
+        if isinstance(self._settings, Rate):
+            rate = self._spark.readStream.format("rate")
+            made = rate.option("rowsPerSecond", self._settings.rows_per_second).load()
+            return made.select(F.to_json(F.struct("timestamp", "value")).alias("value"))
+        self._say(f"  {self._name}: a socket is for demonstrations: what nobody reads is lost")
+        reader = self._spark.readStream.format("socket")
+        return reader.options(host=self._settings.host, port=self._settings.port).load()
+
+    def batch(self, number: int, handed: DataFrame) -> DemoBatch:
+        """What one batch was handed."""
+        return DemoBatch(handed)
+
+    def cut_off(self, number: int) -> DemoBatch:
+        """A batch whose rows are in bronze."""
+        return DemoBatch(None)
+
+    @property
+    def last_in_ledger(self) -> None:
+        """It has no ledger."""
+
+    @property
+    def rows_in_ledger(self) -> int:
+        """None: it has no ledger."""
+        return 0
+
+    def can_go_on(self, checkpoint: Path) -> bool:
+        """Not from that of another connection: a socket counts its lines anew each time, and `rate`
+        goes on from the moment that it has put down."""
+        is_rate = isinstance(self._settings, Rate) and (checkpoint / "sources").exists()
+        return is_rate or not checkpoint.exists()
+
+    def begin_anew(self, checkpoint: Path, last: int) -> None:
+        """Go on with the numbers of the batches, and with rows that are new."""
+        checkpoints.begin_after(self._spark, checkpoint, max(last, 0), None)
+
+    def sample(self) -> DemoBatch:
+        """Nothing: the first batch itself tells the schema."""
+        return DemoBatch(None)
+
+    def rows_of(self, number: int) -> int:
+        """The rows that bronze has of one batch."""
+        return log.rows_by_transaction(self._bronze, None, number).get(number, 0)
+
+    def release(self, number: int) -> None:
+        """Nothing is kept."""

@@ -1,0 +1,192 @@
+"""Files that are done with leave the source's folders: those whose rows are committed and accounted
+for, and those that cannot be read."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections import Counter
+from contextlib import suppress
+from dataclasses import replace
+from itertools import takewhile
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from medallion.config.model import Config, SourceConfig
+from medallion.ingest.files.listing import (
+    below_folder,
+    free_name,
+    look,
+    look_at,
+    namesakes,
+    with_folders,
+)
+from medallion.state.ledger import ARCHIVED, INGESTED, REJECTED, UNREADABLE, Entry, File, Ledger
+from medallion.state.reasons import Reason, ReasonCode
+from medallion.storage import clock
+from medallion.storage import files as small_files
+from medallion.storage.layout import REASON, Layout
+from medallion.storage.text import Say, counted, reason_of
+
+_DELETED = Reason(ReasonCode.DELETED, "deleted, as clean_source asks for")
+
+
+def clean(config: Config, source: SourceConfig, ledger: Ledger, batch: int, say: Say) -> None:
+    """Archive or delete what batches up to `batch` took in, once `clean_after` has passed, and move
+    to `rejected/` what is still to be; what cannot be is tried each time, and told once."""
+    # Without `clean_after` no time is compared: a clock that was put back would keep files here.
+    age = source.clean_after.micros if source.clean_after else None
+    latest = clock.now() - (age or 0)
+
+    def is_due(entry: Entry) -> bool:
+        if entry.state != INGESTED or source.clean_source == "off":
+            return entry.state == UNREADABLE
+        is_on_record = (entry.batch or 0) <= batch
+        return is_on_record and (age is None or (entry.committed_at or 0) <= latest)
+
+    changed: list[Entry] = []
+    due = list(filter(is_due, ledger.all_newest()))
+    if due and source.clean_source == "delete":
+        os.sync()  # should the power fail, the rows would be nowhere else
+    for entry in due:
+        try:
+            row = _put_away(config.layout, source, entry)
+        except OSError as error:  # the others are no worse for it; the next run tries again
+            told = f"cannot be moved: {reason_of(error)}"
+            reason = Reason(ReasonCode.CANNOT_MOVE, told)
+            row = entry.turned(INGESTED, reason) if entry.state == INGESTED else None
+        if row and row != entry:
+            changed.append(row)
+    ledger.write(changed)
+    stuck = Counter(entry.why for entry in changed if entry.state == INGESTED)
+    for why, files in stuck.items():
+        told = f"{counted(files, 'file')} whose rows are in bronze {why}"
+        say(f"  {source.name}: {told} (medallion files --state {INGESTED})")
+
+
+def put_aside(
+    layout: Layout, source: SourceConfig, ledger: Ledger, unreadable: list[Entry]
+) -> None:
+    """Enter files that cannot be read, and move them to `rejected/<source>/`, with reasons beside
+    them.
+
+    The ledger comes first: cut off in between, a file is still where it landed, and is not read
+    again. So is one that cannot be moved, and its row says why: `clean` tries again.
+    """
+    ledger.write(unreadable)
+    moved: list[Entry | None] = []
+    for entry in unreadable:
+        try:
+            moved.append(_put_away(layout, source, entry))
+        except OSError as error:
+            why = f"{entry.why}; it could not be moved at once: {reason_of(error)}"
+            moved.append(replace(entry, why=why))
+    ledger.write(filter(None, moved))
+
+
+def _put_away(layout: Layout, source: SourceConfig, entry: Entry) -> Entry | None:
+    """Archive, delete or reject a file, and give its new row; None where nothing is to be done.
+
+    Raises:
+        OSError: it stays where it is.
+    """
+    is_taken = entry.state == INGESTED
+    below = below_folder(layout, source, layout.root / entry.path)
+    if below is None:  # a backfill's file stays where its owner keeps it
+        return None if is_taken else replace(entry, state=REJECTED)
+    found = look(layout, entry.path)
+    if found not in (None, entry.file):  # another file has come under this name: discovery tells
+        return None
+    if is_taken and source.clean_source == "delete":
+        is_done = found is None or _delete(layout.root / entry.path, entry.file)
+        return entry.turned(ARCHIVED, _DELETED) if is_done else None
+    top = layout.archive(source.name) if is_taken else layout.rejected(source.name)
+    target = with_folders(top, below)
+    if found is None:
+        place = _moved_before(layout, entry, target)
+    else:
+        place = free_name(target)
+        if not move(layout.root / entry.path, place, entry.file):
+            return None
+    if place is None:
+        return None
+    if is_taken:
+        return replace(entry.turned(ARCHIVED, None), moved_to=layout.relative(place))
+    _give_reason(entry, place)
+    return replace(entry, state=REJECTED, moved_to=layout.relative(place))
+
+
+def move(path: Path, target: Path, expected: File) -> bool:
+    """Rename a file, and check under its new name that it is the expected one.
+
+    Args:
+        path: the file.
+        target: a name that is free.
+        expected: the file as the ledger has it.
+
+    Returns:
+        False if another file had taken its place. That one is renamed back, to a numbered name if
+        one more has come meanwhile.
+
+    Raises:
+        OSError: the file cannot be moved, and stays.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if os.path.lexists(target):  # a user has put a file there just now
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
+    try:
+        path.rename(target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        return _move_to_another_disk(path, target, expected)
+    if look_at(target, expected.path) == expected:
+        return True
+    target.rename(free_name(path))
+    return False
+
+
+def _move_to_another_disk(path: Path, target: Path, expected: File) -> bool:
+    # Hidden, as a copy that is interrupted must not look like a file that was moved.
+    with TemporaryDirectory(prefix=".", dir=target.parent) as hidden:
+        copy = Path(hidden, "copy")
+        shutil.copy2(path, copy)
+        if look_at(path, expected.path) != expected or copy.stat().st_size != expected.size:
+            return False  # it was written to meanwhile
+        small_files.sync(copy)  # before the only other one is removed
+        copy.rename(target)
+    try:
+        path.unlink()
+    except OSError:
+        target.unlink()
+        raise
+    return True
+
+
+def _delete(path: Path, expected: File) -> bool:
+    """Delete a file; return False if another file had taken its place, which stays."""
+    # One name a file: a run that was killed here may have left another one.
+    hidden = path.with_name(f"._deleted.{expected.modified_at}")
+    if not move(path, hidden, expected):
+        return False
+    hidden.unlink()
+    return True
+
+
+def _moved_before(layout: Layout, entry: Entry, target: Path) -> Path | None:
+    """Where a run has moved a file to that was cut off before the ledger had that."""
+    for place in takewhile(os.path.lexists, namesakes(target)):
+        moved = look(layout, layout.relative(place))
+        if moved is not None and entry.file == replace(moved, path=entry.path):
+            return place
+    return None
+
+
+def _give_reason(entry: Entry, place: Path) -> None:
+    """Say beside a rejected file why it is one; names are no longer than 255 bytes."""
+    name = place.name.encode()[: 255 - len(REASON)].decode(errors="ignore")
+    with suppress(OSError):  # the ledger has the reason too
+        reason = free_name(place.with_name(name + REASON))
+        told = f"{entry.path}: {entry.why}\n"
+        reason.write_text(told, encoding="utf-8", errors="replace")

@@ -1,0 +1,68 @@
+"""Files as a kind of source: what is asked of them without Spark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from medallion.config.model import Config, SourceConfig
+from medallion.ingest.files import archive, handover
+from medallion.ingest.files.codecs import unpacked_size
+from medallion.ingest.files.discovery import Discovery, is_lost
+from medallion.ingest.source import Backlog, Kind, Recount, Source
+from medallion.state import due, ledger
+from medallion.storage.text import Say, counted
+
+
+def _open(*given: Any) -> Source:
+    """What `Kind.open` asks for; Spark is imported here, and not by commands that start none."""
+    from medallion.ingest.files.source import FileSource
+
+    return FileSource(*given)
+
+
+def _backlog(config: Config, source: SourceConfig) -> Backlog:
+    waiting = Discovery(config, source).backlog()
+    return Backlog(
+        files=len(waiting),
+        bytes=sum(file.size for file in waiting),
+        unpacked=sum(unpacked_size(config.layout.root / file.path, file.size) for file in waiting),
+        oldest=min((file.modified_at for file in waiting), default=None),
+    )
+
+
+def _poll(config: Config, source: SourceConfig, recorded: int, say: Say) -> bool:
+    found = Discovery(config, source, say)
+    if handover.is_behind(config.layout, source.name) or due.lacks_entries(
+        config, source.name, ledger.ingested_rows(found.ledger.every())
+    ):
+        return True  # bronze repairs either when it starts, or refuses, before more is queued
+    found.poll()
+    archive.clean(config, source, found.ledger, recorded, say)
+    return due.has_input(config, f"bronze.{source.name}", config.layout.intake(source.name))
+
+
+def _rows_in_ledger(config: Config, source: SourceConfig) -> int:
+    return ledger.ingested_rows(ledger.read(config.layout, source.name))
+
+
+def _losses(config: Config, source: SourceConfig) -> list[str]:
+    # A file that went and came back has a newer version: the old one is no loss any more.
+    newest = ledger.Ledger(config.layout, source.name).all_newest()
+    told = {
+        (ledger.VANISHED, "gone without being taken in"): sum(map(is_lost, newest)),
+        (ledger.PENDING, "not taken in yet"): sum(e.state == ledger.PENDING for e in newest),
+    }
+    return [
+        f"{counted(files, 'file')} {what} (medallion files --state {state})"
+        for (state, what), files in told.items()
+        if files
+    ]
+
+
+def _recount(config: Config, source: SourceConfig) -> Recount:
+    from medallion.ingest.files.recount import recount
+
+    return recount(config, source)
+
+
+FILES = Kind(_open, _backlog, _poll, _rows_in_ledger, _losses, _recount)

@@ -1,0 +1,177 @@
+"""The files of a source counted again without Spark, and held against ledger and bronze; and files
+in `archive/` and `rejected/` that the ledger does not have."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from medallion.config.model import Config, SourceConfig
+from medallion.config.patterns import fits
+from medallion.ingest.files.codecs import READ_ERRORS
+from medallion.ingest.files.line_counts import rows_of
+from medallion.ingest.files.listing import below_folder, stat, without_number
+from medallion.ingest.files.walk import is_hidden
+from medallion.ingest.source import Recount
+from medallion.state import ledger
+from medallion.state.ledger import INGESTED, REJECTED, TAKEN, UNREADABLE, Entry, File
+from medallion.storage import tables
+from medallion.storage.columns import SOURCE_FILE, SOURCE_MODIFIED_AT
+from medallion.storage.layout import Layout
+from medallion.storage.text import counted, reason_of
+
+Key = tuple[str, int]  # a file's path and its modification time: one version of a file
+
+
+def recount(config: Config, source: SourceConfig) -> Recount:
+    """Count the rows of the files of a source, and those in bronze; name the files that differ."""
+    layout = config.layout
+    files = list(_put_away(layout, source))  # before the ledger is asked
+    entries, bronze = ledger.read(layout, source.name), _in_bronze(layout, source.name)
+    newest = ledger.newest(entries)
+    findings, unread = _differing(config, source, entries, newest, bronze)
+    findings += _gone_from_rejected(layout, entries, newest)
+    findings += _unknown(layout, source, entries, files)
+    told = f"{counted(unread, 'file')} deleted or overwritten, and not counted again: the "
+    notes = [f"{source.name}: {told}ledger's figures stand."] if unread else []
+    return Recount([f"{source.name}: {finding}" for finding in findings], notes)
+
+
+def _differing(
+    config: Config,
+    source: SourceConfig,
+    entries: list[Entry],
+    newest: Mapping[str, Entry],
+    bronze: Mapping[Key, int],
+) -> tuple[list[str], int]:
+    """The files of which the ledger or bronze has other rows; how many files cannot be counted."""
+    findings, unread = [], 0
+    taken: dict[Key, list[Entry]] = defaultdict(list)
+    for entry in (entry for entry in entries if entry.state in TAKEN):
+        # Versions of a file may share a time, and are then one to bronze.
+        taken[entry.path, entry.modified_at].append(entry)
+    for (path, at), versions in taken.items():
+        recounted = [_count(config, source, each, newest[path].version) for each in versions]
+        unread += sum(each.is_unread for each in recounted)
+        problems = [f"{path}: {each.problem}" for each in recounted if each.problem]
+        lines = sum(each.lines for each in recounted)
+        rows, there = sum(entry.rows or 0 for entry in versions), bronze.get((path, at), 0)
+        if not problems and not lines == rows == there:
+            told = f"{counted(rows, 'row')} in the ledger and {there:,} in bronze."
+            problems = [f"{path} has {counted(lines, 'line')}, {told}"]
+        findings += problems
+    more = ((path, rows) for (path, at), rows in bronze.items() if (path, at) not in taken)
+    told = "which the ledger does not have as taken in."
+    findings += [f"bronze has {counted(rows, 'row')} of {path}, {told}" for path, rows in more]
+    return findings, unread
+
+
+class _Counted(NamedTuple):
+    """The lines of a file: the ledger's figure, where it is not there to be read."""
+
+    lines: int
+    is_unread: bool = False
+    problem: str | None = None
+
+
+def _count(config: Config, source: SourceConfig, entry: Entry, newest: int) -> _Counted:
+    """Count a file that was taken in."""
+    known = entry.rows or 0
+    is_gone = entry.state == ledger.ARCHIVED and entry.moved_to is None  # deleted, as configured
+    if is_gone or (entry.moved_to is None and newest > entry.version):  # another one lies there
+        return _Counted(known, is_unread=True)
+    place = entry.moved_to or entry.path
+    try:
+        return _Counted(rows_of(config.layout.root / place, source))
+    except FileNotFoundError:
+        if _is_its_owner_s(config, source, entry):
+            return _Counted(known, is_unread=True)
+        problem = f"it was taken in, and {place} is not there any more."
+    except READ_ERRORS as error:
+        problem = f"{place} cannot be read: {reason_of(error)}."
+    return _Counted(known, problem=problem)
+
+
+def _is_its_owner_s(config: Config, source: SourceConfig, entry: Entry) -> bool:
+    """Whether a file that was taken in is left to whoever put it there, who may delete it: one of a
+    backfill, and any where `clean_source` is `off`."""
+    if entry.moved_to is not None:
+        return False
+    is_a_backfill_s = below_folder(config.layout, source, config.layout.root / entry.path) is None
+    return source.clean_source == "off" or is_a_backfill_s
+
+
+def _gone_from_rejected(
+    layout: Layout, entries: list[Entry], newest: Mapping[str, Entry]
+) -> list[str]:
+    """Rejected files may be repaired and land anew; gone without that, they are lost."""
+    moved = ((e.path, e.moved_to) for e in entries if e.state == REJECTED and newest[e.path] is e)
+    return [
+        f"{path} was rejected, and {place} is not there any more."
+        for path, place in moved
+        if place and not os.path.lexists(layout.root / place)
+    ]
+
+
+def _unknown(
+    layout: Layout, source: SourceConfig, entries: list[Entry], files: list[File]
+) -> list[str]:
+    """Report files in `archive/` and `rejected/` that the ledger does not have there.
+
+    A file that was moved just before its run was interrupted is left out: the next run enters it.
+    One that is moved to its folder is compared with the ledger, so it is not ingested twice.
+    """
+    known = {entry.moved_to for entry in entries}
+    moving = {
+        (_landed_below(layout, source, entry.path), entry.size, entry.modified_at)
+        for entry in entries
+        if entry.state in (INGESTED, UNREADABLE)
+    }
+    findings = []
+    for file in sorted(files, key=lambda file: file.modified_at):  # as they came
+        if file.path in known:
+            continue
+        names = _names_before(layout, source, file)
+        landed = next((each for each in names if fits(each.name, source.pattern)), None)
+        is_moving = any((each, file.size, file.modified_at) in moving for each in names)
+        if landed and not is_moving:
+            to = " or ".join(layout.relative(place / landed) for place in source.places(layout))
+            findings.append(
+                f"{file.path} lies there, and the ledger has no such file: move it (mv -n) to {to}"
+                " to have it ingested, unless its rows are there."
+            )
+    return findings
+
+
+def _put_away(layout: Layout, source: SourceConfig) -> Iterator[File]:
+    """Return the files in `archive/` and `rejected/` of a source, without those of reasons."""
+    for top in (layout.archive(source.name), layout.rejected(source.name)):
+        for folder, below, names in os.walk(top):
+            below[:] = sorted(name for name in below if not is_hidden(name))
+            paths = (Path(folder, name) for name in sorted(names) if not is_hidden(name))
+            there = (stat(layout, layout.relative(p)) for p in paths if not layout.is_reason(p))
+            yield from filter(None, there)
+
+
+def _landed_below(layout: Layout, source: SourceConfig, path: str) -> Path:
+    """Return where a file landed below its folder; its name alone if that is none of these."""
+    return below_folder(layout, source, layout.root / path) or Path(Path(path).name)
+
+
+def _names_before(layout: Layout, source: SourceConfig, file: File) -> tuple[Path, Path]:
+    """Return where a moved file can have landed: its number may be one that it was given."""
+    tops = (layout.archive(source.name), layout.rejected(source.name))
+    path = layout.root / file.path
+    below = next(path.relative_to(top) for top in tops if path.is_relative_to(top))
+    return without_number(below), below
+
+
+def _in_bronze(layout: Layout, source: str) -> dict[Key, int]:
+    """Return the number of rows that bronze has of each file."""
+    what = f"{SOURCE_FILE}, arrow_cast({SOURCE_MODIFIED_AT}, 'Int64'), count(*)"
+    table, each = layout.table(f"bronze.{source}"), f"{SOURCE_FILE}, {SOURCE_MODIFIED_AT}"
+    rows = tables.select(table, what, f"group by {each}")
+    return {(path, at): int(count) for path, at, count in rows}

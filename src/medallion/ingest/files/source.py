@@ -1,0 +1,203 @@
+"""Files as a source: found in folders, handed over by their paths, and put away once taken in."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from medallion.config.model import Config, SourceConfig
+from medallion.errors import MedallionError, UsageError
+from medallion.ingest.files import archive, handover, ledger_entries, reader, reject
+from medallion.ingest.files.attempts import Attempts
+from medallion.ingest.files.batch import FileBatch
+from medallion.ingest.files.discovery import Discovery
+from medallion.ingest.files.listing import stat
+from medallion.ingest.files.trial import Child
+from medallion.ingest.files.versions import is_to_hand_over
+from medallion.ingest.parsing.parse import parse
+from medallion.ingest.schema.evolution import Schema
+from medallion.spark import checkpoints
+from medallion.spark.table_files import escaped
+from medallion.state.ledger import REJECTED, UNREADABLE, VANISHED, Entry, ingested_rows
+from medallion.state.reasons import Reason, ReasonCode
+from medallion.storage import log, tables
+from medallion.storage.text import Say, visible
+
+_A_LINE = "SELECT '{}' AS value"
+
+
+class FileSource:
+    """The files of one source; see `sources.base.Source`."""
+
+    def __init__(
+        self, spark: SparkSession, config: Config, source: SourceConfig, schema: Schema, say: Say
+    ) -> None:
+        self.spark, self.config, self.settings, self.say = spark, config, source, say
+        self.name = f"bronze.{source.name}"
+        self._schema = schema
+        self._discovery = Discovery(config, source, say)
+        self.ledger = self._discovery.ledger
+        self.attempts = Attempts(spark, config.layout.checkpoint(self.name))
+        # A stream polls beside its batches: neither may overwrite what the other has just seen.
+        self.ledger_lock = threading.RLock()
+        self._make(config.layout.landing(source.name))
+        self._intake = config.layout.intake(source.name)
+        handover.prepare(self._intake)
+
+    def _make(self, landing: Path) -> None:
+        """Make the folder where files land; a link that leads nowhere is told with each look.
+
+        Raises:
+            UsageError: a file is there, such as the first one that somebody has copied.
+        """
+        try:
+            landing.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            if landing.exists():
+                raise UsageError(
+                    f"{self.name} cannot start, for {landing} is a file, and is to be the folder "
+                    "that files land in: move it away, make the folder, and put it in there."
+                ) from None
+
+    def poll(self) -> None:
+        """Hand over what is new in the source's folders."""
+        with self.ledger_lock:
+            self._discovery.poll()
+
+    def stream(self) -> DataFrame:
+        """The files in the order in which they were handed over."""
+        return (
+            self.spark.readStream.format("delta")
+            # What is not there any more, batches have read that are in the ledger.
+            .option("startingVersion", str(log.readable_from(self._intake)))
+            .option("maxFilesPerTrigger", "1")  # one commit is what one batch may take
+            .load(str(self._intake))
+        )
+
+    def batch(self, number: int, handed: DataFrame) -> FileBatch:
+        """The files that one batch was handed, less those that were taken in before."""
+        files = ledger_entries.handed(self.settings.name, handed.collect())
+        with self.ledger_lock:  # a poll hands over first, and has it in the ledger then
+            entries = [
+                e for each in files if (e := ledger_entries.to_take_in(self.ledger, each, number))
+            ]
+        return FileBatch(self, number, files, entries)
+
+    def cut_off(self, number: int) -> FileBatch:
+        """What a batch was handed; its files are not to be read any more.
+
+        By its checkpoint, or without one all that ever was: its rows say which of it was read.
+        """
+        checkpoint, name = self.config.layout.checkpoint(self.name), self.settings.name
+        handed: list[Entry] = []
+        with suppress(MedallionError, FileNotFoundError):  # Spark keeps the last hundred plans
+            if checkpoints.last_begun(checkpoint) >= number:
+                handed = ledger_entries.handed_to(
+                    self.spark, name, self._intake, checkpoint, number
+                )
+        if not handed:
+            everything = self.spark.read.format("delta").load(str(self._intake))
+            handed = ledger_entries.handed(name, everything.collect())
+        return FileBatch(self, number, handed, [])
+
+    @property
+    def last_in_ledger(self) -> int:
+        """The last batch in the ledger; -1 if none."""
+        return max((-1 if e.batch is None else e.batch for e in self.ledger.every()), default=-1)
+
+    @property
+    def rows_in_ledger(self) -> int:
+        """The rows of the files that were ingested."""
+        return ingested_rows(self.ledger.every())
+
+    def can_go_on(self, checkpoint: Path) -> bool:
+        """Unless what was handed over is less than it has read."""
+        return not handover.is_behind(self.config.layout, self.settings.name)
+
+    def begin_anew(self, checkpoint: Path, last: int) -> None:
+        """All that was handed over is looked at again: the ledger knows what of it is in."""
+        first = log.readable_from(self._intake)
+        beginning = checkpoints.delta_beginning(tables.identity(self._intake), first)
+        checkpoints.begin_after(
+            self.spark, checkpoint, max(self.last_in_ledger, last, 0), beginning
+        )
+
+    def sample(self) -> FileBatch:
+        """The first files that wait."""
+        waiting = [e for e in self.ledger.all_newest() if is_to_hand_over(e)]
+        return FileBatch(self, -1, [], waiting[: self.settings.max_files_per_trigger])
+
+    def rows_of(self, number: int) -> int:
+        """The rows in the files of one batch, as the ledger lists them."""
+        there: list[str] = []
+        lines = 0
+        for entry in self.ledger.of_batch(number):
+            place = entry.moved_to or entry.path
+            if stat(self.config.layout, place) == replace(entry.file, path=place):
+                there.append(place)
+            else:  # gone or overwritten since: what was counted of it stands
+                lines += entry.rows or 0
+        return lines + (self.rows(there).count() if there else 0)
+
+    def release(self, number: int) -> None:
+        """Archive or delete the files of the batches up to this one."""
+        with self.ledger_lock:
+            archive.clean(self.config, self.settings, self.ledger, number, self.say)
+
+    def try_out(self, entries: Iterable[Entry]) -> None:
+        """Read and parse some files, for nothing but to see whether that can be done."""
+        self._parse_for_nothing(self.rows([entry.path for entry in entries]))
+
+    def child(self) -> Child:
+        """A process of its own that reads files, for nothing but to see how it ends."""
+        folder = self.config.layout.checkpoint(self.name) / "trial"
+        return Child(self.spark, self.config, self.settings, self._schema.columns, folder)
+
+    def try_out_without(self) -> None:
+        """Do the same without any of them: where that fails as well, no file is to blame."""
+        ours = self.config.layout.checkpoint(self.name) / "metadata"
+        is_begun = ours.is_file()
+        line = self.spark.read.text(escaped(ours)) if is_begun else self.spark.sql(_A_LINE)
+        self._parse_for_nothing(line)
+
+    def _parse_for_nothing(self, rows: DataFrame) -> None:
+        """To count would not do: of Parquet it reads no values."""
+        parsed = parse(rows, self._schema.columns)
+        parsed.write.format("noop").mode("overwrite").save()
+
+    def rows(self, paths: list[str]) -> DataFrame:
+        """The rows of some files by the columns that are known now."""
+        return reader.rows(self.spark, self.config, self.settings, paths, self._schema.columns)
+
+    def check_unchanged(self, entry: Entry) -> bool:
+        """Whether a file is as it was listed; one that is gone is entered as vanished.
+
+        A changed one is handed over anew, as it is then.
+        """
+        found = stat(self.config.layout, entry.path)
+        if found is None:
+            why = "gone between its listing and its reading"
+            self.ledger.write([entry.turned(VANISHED, Reason(ReasonCode.GONE, why))])
+            self.say(f"  {self.name}: {visible(entry.path)}: {VANISHED}: {why}")
+        return found == entry.file
+
+    def put_aside(self, entries: list[Entry], problem: reject.Problem) -> list[Entry]:
+        """Move those that have a problem to rejected/, and give those that have none."""
+        layout, good, bad = self.config.layout, [], []
+        with ThreadPoolExecutor() as pool:  # packed files are read, which Python does side by side
+            found = list(pool.map(problem, [layout.root / entry.path for entry in entries]))
+        for entry, why in zip(entries, found, strict=True):
+            if why is None:
+                good.append(entry)
+            elif self.check_unchanged(entry):  # what has gone since is not to blame
+                bad.append(entry.turned(UNREADABLE, Reason(ReasonCode.UNREADABLE, why)))
+                self.say(f"  {self.name}: {visible(entry.path)}: {REJECTED}: {visible(why)}")
+        with self.ledger_lock:  # a stream settles beside its batches, and moves what is left
+            archive.put_aside(layout, self.settings, self.ledger, bad)
+        return good

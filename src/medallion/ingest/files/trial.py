@@ -1,0 +1,202 @@
+"""Suspected files, read in a child process: the proof that a file kills the engine.
+
+A run that was killed leaves a mark (`attempts`), which does not say by what: an operator, a
+preempted machine, or a file that needs more memory than there is. So the next run reads the files
+of the mark in a child with its own Java, and watches how that ends. A file is rejected only if the
+engine crashes twice in a row on this file alone, in a child that could parse a line before. An end
+by a signal never counts, for it may come from outside. If this process is killed as well, nothing
+is recorded.
+
+The protocol: the request, pickled, on standard input, which stays open; the child ends with it. On
+standard output a byte once the child is ready, and one more for each group of files it has read.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pyspark.sql import SparkSession
+
+from medallion.config.model import Config, SourceConfig
+from medallion.ingest.files import reader
+from medallion.ingest.parsing.parse import parse
+from medallion.spark import signals
+from medallion.spark.session import spark_session
+
+REASON = (
+    "reading this file alone kills the engine (seen twice, in a process of its own): split or "
+    "repair it, or raise spark.driver.memory, and put it back to have it tried again"
+)
+_COMMAND = (sys.executable, "-m", "medallion.ingest.files.trial")
+_PATIENCE = 600.0  # seconds without progress: a child that hangs proves nothing
+_POLL_SECONDS = 0.2
+_JAVA_SECONDS = 30  # for Java to end after the error that ends it has come to Python
+# Settings of the run's session that decide how much memory a file needs, and what may be used.
+_SAME = ("spark.driver.memory", "spark.jars", "spark.memory.", "spark.sql.")
+_OF_SPARK_SUBMIT = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET")
+# Signals that come from outside; Java handles some of them, and ends with 128 more.
+_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)
+_NO_CRASH = {0, *(-number for number in _SIGNALS), *(128 + number for number in _SIGNALS)}
+# The child's own exit status; any other one but 0 is an error that the batch itself reports.
+_JAVA_CRASHED = 3
+
+
+class Result(NamedTuple):
+    """How a child ended: how many groups it read, and whether the engine died of the next one."""
+
+    groups_read: int
+    is_crash: bool
+
+
+Groups = Sequence[Sequence[str]]
+Trial = Callable[[Groups], Result]
+
+
+def killers(trial: Trial, paths: Sequence[str]) -> list[str]:
+    """Return the files that kill the engine, each alone and twice in a row.
+
+    Args:
+        trial: reads groups of files in a child process, one group after the other.
+        paths: the suspected files.
+    """
+    if not trial([paths]).is_crash:
+        return []
+    found: list[str] = []
+    waiting, has_crashed = list(paths), len(paths) == 1  # whether the first file alone has
+    while waiting:
+        result = trial([[path] for path in waiting])
+        if not result.is_crash:
+            break
+        if has_crashed and result.groups_read == 0:
+            found.append(waiting.pop(0))
+            has_crashed = False
+        else:
+            waiting, has_crashed = waiting[result.groups_read :], True
+    return found
+
+
+class Child:
+    """Reads groups of files of one source in a process of its own; see `killers`.
+
+    Args:
+        spark: the run's session; the child gets its memory, and its master if that is local.
+        columns: the known columns, by which the files' lines are parsed.
+        folder: where the child may write; it is removed.
+
+    Attributes:
+        settings: Spark's settings of the run's session that the child's has as well.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        config: Config,
+        source: SourceConfig,
+        columns: Mapping[str, str],
+        folder: Path,
+    ) -> None:
+        context = spark.sparkContext
+        master = str(context.master)
+        master = master if master.startswith("local[") else "local[2]"
+        self._read = (replace(config, master=master), source, dict(columns), str(folder))
+        self._folder = folder
+        self.settings = {k: v for k, v in context.getConf().getAll() if k.startswith(_SAME)}
+
+    def __call__(self, groups: Groups) -> Result:
+        """Read some groups; any end but a crash of the engine proves nothing."""
+        environment = {k: v for k, v in os.environ.items() if k not in _OF_SPARK_SUBMIT}
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+        child = subprocess.Popen(
+            _COMMAND,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            start_new_session=True,  # so that its Java ends with it, and Ctrl-C is ours to pass on
+        )
+        try:
+            steps = _steps(child, pickle.dumps((*self._read, self.settings, groups)))
+        finally:
+            _kill(child)
+            shutil.rmtree(self._folder, ignore_errors=True)
+        return Result(max(0, steps - 1), steps > 0 and child.returncode == _JAVA_CRASHED)
+
+
+def _steps(child: subprocess.Popen[bytes], request: bytes) -> int:
+    """How many steps a child has done by its end, or when it is given up."""
+    assert child.stdin
+    assert child.stdout
+    with suppress(BrokenPipeError):
+        child.stdin.write(request)
+        child.stdin.flush()
+    steps, last = 0, time.monotonic()
+    while not signals.have_come() and time.monotonic() - last < _PATIENCE:
+        if select.select([child.stdout], [], [], _POLL_SECONDS)[0]:
+            if not os.read(child.stdout.fileno(), 1):
+                child.wait()
+                break
+            steps, last = steps + 1, time.monotonic()
+    return steps
+
+
+def _kill(child: subprocess.Popen[bytes]) -> None:
+    """End a child and its Java, if they have not ended."""
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+    for pipe in (child.stdin, child.stdout):
+        assert pipe
+        with suppress(BrokenPipeError):
+            pipe.close()
+
+
+def main() -> int:
+    """Do what the process on standard input asks for; see the module's protocol."""
+    answers = os.dup(1)
+    os.dup2(2, 1)  # Java prints as well
+    config, source, columns, folder, settings, groups = pickle.load(sys.stdin.buffer)
+    threading.Thread(target=_end_with_input, daemon=True).start()
+    spark = spark_session(config, "medallion trial", more=settings)
+    java: Any = spark.sparkContext._gateway
+    try:
+        for paths in ((), *groups):
+            rows = (
+                reader.rows(spark, config, source, paths, columns)
+                if paths
+                else spark.sql("SELECT '{}' AS value")
+            )
+            # Written as bronze is: with long lines, that takes more memory than to parse them.
+            parse(rows, columns).write.mode("overwrite").parquet(folder)
+            os.write(answers, b".")
+    except Exception:
+        try:
+            status = java.proc.wait(_JAVA_SECONDS)
+        except subprocess.TimeoutExpired:
+            return 1
+        return 1 if status in _NO_CRASH else _JAVA_CRASHED
+    return 0
+
+
+def _end_with_input() -> None:
+    """End this process and its Java once the one that started it is gone."""
+    while os.read(0, 1):
+        pass
+    os.killpg(0, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    # Java has nothing to put in order, and may hang.
+    os._exit(main())

@@ -1,0 +1,247 @@
+"""What the ledger is to say of what lies in a source's folders.
+
+A file may be new, another version of its path, the same again, or not whole yet. What is hidden, or
+cannot be read as it is, waits with the reason.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from dataclasses import replace
+
+from medallion.config.model import SourceConfig
+from medallion.ingest.files import csv_header
+from medallion.ingest.files.listing import Listing
+from medallion.ingest.files.requests import Request
+from medallion.state.ledger import (
+    ARCHIVED,
+    INGESTED,
+    PENDING,
+    REFUSED,
+    REJECTED,
+    TAKEN,
+    VANISHED,
+    Entry,
+    File,
+    Ledger,
+)
+from medallion.state.reasons import Reason, ReasonCode
+from medallion.storage import files
+from medallion.storage.layout import Layout
+from medallion.storage.text import counted, reason_of
+
+_HIDDEN = Reason(
+    ReasonCode.HIDDEN,
+    "hidden: its name or its folder's begins with . or _, or it ends with ._COPYING_; rename it to "
+    "have it taken in, and where it is a backfill's, ask for that again",
+)
+# A hidden file is mostly one that is being written, and is shown under its name within moments.
+_HIDDEN_FOR = 60_000_000
+_NOT_AGAIN = Reason(
+    ReasonCode.NAME_TAKEN,
+    "a file of this name was taken in before, and this is another one: give it a name of its own, "
+    "or set allow_overwrites",
+)
+_OTHER_TIME = Reason(
+    ReasonCode.NAME_TAKEN,
+    "a file of this name and size was taken in before, and this one has another time: if it is "
+    "that file, copied without its time (by cp -r, say, and not cp -a), it may stay, for its rows "
+    "are there; if it has other rows, give it a name of its own (allow_overwrites takes in all "
+    "that are told so, the copies once more)",
+)
+_THE_SAME = Reason(
+    ReasonCode.SAME_FILE,
+    "the same file as was taken in before: its rows are there, and it is left out",
+)
+_NOTHING_TO_COMPARE = Reason(
+    ReasonCode.SAME_FILE,
+    "a file of this name, size and time was taken in before, and is not there to compare this one "
+    "with: if it is another one, give it a name of its own",
+)
+_PUT_AWAY = "the same file as {}, where it landed: its rows are there, and it is left out"
+# allow_overwrites ingests the files that were rejected for one of these.
+_OVERWRITES = (ReasonCode.NAME_TAKEN, ReasonCode.GREW)
+
+
+class Versions:
+    """Judges one listing of a source's folders by what the ledger has of each path."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        source: SourceConfig,
+        ledger: Ledger,
+        now: int,
+        asked: Collection[Request],
+        lost: Collection[tuple[str, int]] = (),
+    ) -> None:
+        """Begin.
+
+        Args:
+            now: when the folders were listed.
+            asked: backfills that wait. They may be for files that were rejected before.
+            lost: paths and versions that wait in the ledger, and that bronze will never read.
+        """
+        self._layout, self._source, self._ledger = layout, source, ledger
+        self._now, self._asked, self._lost = now, asked, lost
+        self._names: set[str] | None = None  # that headers of CSV may have
+
+    def judged(self, listing: Listing) -> list[Entry]:
+        """The new rows of what is listed."""
+        new = [row for file in listing.files.values() if (row := self._judge(file))]
+        hidden = (self._hidden(file) for file in listing.hidden.values())
+        unfit = (self._unfit(path, reason) for path, reason in listing.unfit.items())
+        return [*self._without_put_away(new), *filter(None, hidden), *unfit]
+
+    def _without_put_away(self, new: list[Entry]) -> list[Entry]:
+        """The same, where what was put away from a source does not come back."""
+        places = {entry.path for entry in new}
+        moved = (e for e in self._ledger.every() if e.moved_to in places and e.state in TAKEN)
+        landed = {File(str(e.moved_to), e.size, e.modified_at): e.path for e in moved}
+        return [
+            e.turned(REJECTED, _put_away_before(landed[e.file])) if e.file in landed else e
+            for e in new
+        ]
+
+    def _hidden(self, file: File) -> Entry | None:
+        """The row of a hidden file; None where it is not to be told, or not yet."""
+        known = self._ledger.newest(file.path)
+        is_new = known is None or known.file != file or waits(known)
+        # One that is asked for is told at once, for nobody looks again.
+        is_time = self._now - file.modified_at > _HIDDEN_FOR or self._is_asked_for(file.path)
+        return self._seen(file, _HIDDEN) if is_new and is_time else None
+
+    def _unfit(self, path: str, reason: Reason) -> Entry:
+        """The row of what waits for another look."""
+        known = self._ledger.newest(path)
+        if known is not None and known.state == PENDING:
+            return known.turned(PENDING, reason)  # what is known about its file stands
+        # Either the file of that row is still there, or was moved and this is another one.
+        if known and known.moved_to is None and known.state in (INGESTED, *REFUSED):
+            return known
+        return self._seen(File(path, 0, self._now), reason)
+
+    def _judge(self, file: File) -> Entry | None:
+        """The new row of a listed file; None where there is nothing new about it."""
+        known, reason = self._ledger.newest(file.path), None
+        if known is not None and known.file == file and not self._is_open(known):
+            return None
+        why_not_yet = self._is_being_written(file) or self._is_closed(file) or self._header(file)
+        seen = self._seen(file, why_not_yet)
+        # Not only the newest version counts: the one before may be a refused namesake, too.
+        if taken := self._ledger.before(seen):
+            reason = self._why_the_same(taken, file)
+            if reason is None and not self._source.allow_overwrites:
+                reason = _other_version(taken, file)
+        return seen.turned(REJECTED, reason) if reason else seen
+
+    def _is_open(self, known: Entry) -> bool:
+        """Whether a file that is as the ledger has it is to be looked at once more."""
+        if known.state in REFUSED:
+            # Somebody has put it back, or has done what its reason told.
+            allowed = known.reason_code in _OVERWRITES and self._source.allow_overwrites
+            return known.moved_to is not None or allowed or self._is_asked_for(known.path)
+        if known.state == PENDING:
+            return waits(known) or (known.path, known.version) in self._lost
+        return known.state in (VANISHED, ARCHIVED)  # it had gone, and is there again
+
+    def _is_asked_for(self, path: str) -> bool:
+        """Whether a backfill asks for a file, or for a folder that it lies in."""
+        place = self._layout.root / path
+        return any(place.is_relative_to(request.path) for request in self._asked)
+
+    def _why_the_same(self, taken: Entry, file: File) -> Reason | None:
+        """Why a file is left out that looks like the archived one of its name; None if it is not.
+
+        Whoever copies a whole folder every night brings back what was moved away from here, with
+        its time or with the copy's.
+        """
+        if taken.state != ARCHIVED or taken.size != file.size:
+            return None
+        unknown = _NOTHING_TO_COMPARE if taken.file == file else None
+        if taken.moved_to is None:
+            return unknown
+        root = self._layout.root
+        try:
+            is_same = files.have_same_bytes(root / file.path, root / taken.moved_to)
+        except OSError:
+            return unknown
+        return _THE_SAME if is_same else None
+
+    def _seen(self, file: File, reason: Reason | None) -> Entry:
+        """A row for a file that is to be taken in, or waits with a reason."""
+        known, now = self._ledger.newest(file.path), self._now
+        version, first_seen, is_open = 1, now, False
+        if known is not None:
+            is_open = known.state == PENDING
+            version = known.version if is_open else known.version + 1
+            is_as_it_was = known.file == file or file.modified_at <= now
+            # A time to come is one of a clock that has been put right since.
+            first_seen = min(known.first_seen_at, now) if is_open and is_as_it_was else now
+        seen = Entry(self._source.name, file.path, version, file.size, file.modified_at, first_seen)
+        if known is not None and is_open:
+            seen = replace(
+                seen,
+                reason_code=known.reason_code,
+                reported_at=known.reported_at,
+                dismissed_at=known.dismissed_at,
+            )
+        return seen.turned(PENDING, reason)
+
+    def _is_being_written(self, file: File) -> Reason | None:
+        quiet, now = self._source.quiet_period, self._now
+        if quiet is None:
+            return None
+        known, since = self._ledger.newest(file.path), file.modified_at
+        if since > now:  # another clock's: so long as our own has seen it as it is
+            since = min(known.first_seen_at, now) if known and known.file == file else now
+        if now - since >= quiet.micros:
+            return None
+        told = f"still being written: taken in once it has not changed for {quiet}"
+        return Reason(ReasonCode.BEING_WRITTEN, told)
+
+    def _is_closed(self, file: File) -> Reason | None:
+        try:
+            os.close(os.open(self._layout.root / file.path, os.O_RDONLY | os.O_NONBLOCK))
+        except FileNotFoundError:  # the next look tells
+            return None
+        except OSError as error:
+            return Reason(ReasonCode.INACCESSIBLE, f"cannot be opened: {reason_of(error)}")
+        return None
+
+    def _header(self, file: File) -> Reason | None:
+        """Return why a CSV file waits for another header or other options of its source."""
+        if self._source.format != "csv":
+            return None
+        if self._names is None:
+            self._names = csv_header.known_names(self._layout, self._source)
+        text = csv_header.waiting_reason(self._layout.root / file.path, self._source, self._names)
+        return Reason(ReasonCode.CSV_HEADER, text) if text else None
+
+
+def _put_away_before(path: str) -> Reason:
+    return Reason(ReasonCode.SAME_FILE, _PUT_AWAY.format(path))
+
+
+def _other_version(taken: Entry, file: File) -> Reason:
+    """Return why a file is rejected that has the path of one whose rows are in bronze."""
+    if taken.state != INGESTED or file.size <= taken.size:
+        return _OTHER_TIME if taken.size == file.size else _NOT_AGAIN
+    rows = counted(taken.rows or 0, "row")
+    return Reason(
+        ReasonCode.GREW,
+        f"grew after it was read, from {taken.size:,} to {file.size:,} bytes: bronze has the "
+        f"{rows} read before. Write the new lines to a file with a name of its own, or set "
+        "allow_overwrites (quiet_period leaves files alone while they are written)",
+    )
+
+
+def waits(entry: Entry) -> bool:
+    """Whether something speaks against taking a file in, until another look finds that gone."""
+    return entry.state == PENDING and entry.reason_code is not None
+
+
+def is_to_hand_over(entry: Entry) -> bool:
+    """Whether a file is to be taken in, and nothing speaks against it."""
+    return entry.state == PENDING and entry.reason_code is None

@@ -1,0 +1,67 @@
+"""Going on where messages are gone, because somebody said so; the ledger counts what is lost."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+
+from medallion.config.model import Config, SourceConfig
+from medallion.errors import UsageError
+from medallion.ingest.kafka import broker
+from medallion.ingest.kafka.broker import Partition
+from medallion.state import due, topics
+from medallion.state.topics import Taken
+from medallion.storage import clock
+
+
+def go_on(config: Config, source: SourceConfig, topic: str) -> int | None:
+    """Go on with the first message that a topic has now; the caller holds bronze's lock.
+
+    Returns:
+        How many offsets are lost; None where the topic was made anew, for nobody knows.
+
+    Raises:
+        UsageError: nothing of the topic is gone, or the ledger does not have all of bronze yet.
+        MedallionError: the broker cannot be asked.
+        OSError: the checkpoint cannot be removed; the ledger is as it was.
+    """
+    kafka, layout = broker.kafka_of(source), config.layout
+    if topic not in kafka.topics:
+        raise UsageError(f"{source.name} has no topic {topic}; it has {', '.join(kafka.topics)}.")
+    taken = topics.read(layout, source.name)
+    if due.lacks_entries(config, source.name, topics.ingested_rows(layout, source.name)):
+        raise UsageError(
+            f"bronze.{source.name} has rows that its ledger, ops.topics, does not have yet: "
+            "medallion run bronze enters them, or reports that they cannot be entered."
+        )
+    there = broker.look(source, config.login)
+    if topic not in broker.gone(source, taken, there):
+        raise UsageError(
+            f"nothing of topic {topic} is gone: bronze goes on with it by itself, and takes each "
+            "message in once."
+        )
+    last = max(each.batch for each in taken.values())
+    known = [e for e in broker.expected(source, taken, there).values() if e.topic == topic]
+    moved = [_moved(each, there.get(each.place)) for each in known]
+    # In this order: whoever is cut off between the two is refused again, and nothing is skipped.
+    # By a checkpoint that cannot be removed, Spark would pass over what it counts as read.
+    if (checkpoint := layout.checkpoint(f"bronze.{source.name}")).exists():
+        shutil.rmtree(checkpoint)
+    topics.write(layout, [replace(each, batch=last) for each in moved])
+    if sum(each.made_anew for each in moved) > sum(each.made_anew for each in known):
+        return None
+    return sum(each.lost for each in moved) - sum(each.lost for each in known)
+
+
+def _moved(before: Taken, now: Partition | None) -> Taken:
+    """The ledger's row, for what the broker has of the partition now."""
+    then = replace(before, committed_at=clock.now())
+    start = max(before.next_offset, 0)
+    anew = replace(then, made_anew=before.made_anew + 1)
+    if now is None:  # the topic has fewer partitions; should it get more, they begin anew
+        return then if before.is_void else replace(anew, next_offset=-1)
+    is_other = not before.is_void and before.topic_id not in (None, now.topic_id)
+    if is_other or start > now.end:  # offsets come a second time, for other messages: all are new
+        return replace(anew, topic_id=now.topic_id, next_offset=now.first)
+    lost = before.lost + max(now.first - start, 0)
+    return replace(then, topic_id=now.topic_id, next_offset=max(start, now.first), lost=lost)

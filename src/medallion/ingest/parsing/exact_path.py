@@ -1,0 +1,188 @@
+"""The exact path: finds all that a line holds and its columns cannot say, whatever that costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import types as T
+
+from medallion.ingest.parsing.json_text import (
+    HALVES,
+    IS_FLAT,
+    IS_SPELLED,
+    literal,
+    member,
+    sealed,
+    texts,
+)
+from medallion.ingest.parsing.nested import (
+    BEYOND_VARIANT,
+    HUGE,
+    PRECISE,
+    astray,
+    is_nested,
+    is_rounded,
+    lacks,
+    nested_astray,
+)
+from medallion.ingest.parsing.spelling import respelling_steps
+from medallion.ingest.parsing.steps import parsed, struct_of, with_steps
+from medallion.ingest.parsing.times import (
+    MICROSECONDS,
+    PLAIN_TIME,
+    TIMES,
+    is_no_time,
+    times_as_text,
+    times_of,
+)
+from medallion.storage.columns import CORRUPT, RESCUED, struct
+
+
+def exact_path(schema: Mapping[str, str], digits: int = MICROSECONDS) -> str:
+    """SQL: what bronze keeps of a line.
+
+    Args:
+        schema: columns with their Spark types.
+        digits: how many a fraction of a second may have in a column that is not nested.
+
+    Returns:
+        An expression over `value`, the line, and what the fast path found in it: `_parsed` and
+        `_plain_time_<column>`. It is a struct of the columns of `schema`, `_corrupt_record` and
+        `_rescued_data`.
+    """
+    raw = "if(is_valid_utf8(value), value, decode(cast(value as binary), 'ISO-8859-1'))"
+    times = times_of(schema)
+    unread = [f"(_parsed.`{name}` is not null and `{PLAIN_TIME}{name}` is null)" for name in times]
+    # Of a field named twice, Spark's parser may take either value, and the text be the other one.
+    unclear = f"({' or '.join(unread) or 'false'}) and not {_TWICE}"
+    typed = {name: f"_parsed.`{name}`" for name in schema} | {
+        name: f"coalesce(`{PLAIN_TIME}{name}`, _times.`{name}`)" for name in times
+    }
+    steps = {
+        "_keys": "json_object_keys(value)",
+        "_flat": f"coalesce({IS_FLAT} and _parsed._conflict is null, false)",
+        "_sealed": f"case when not _flat then {sealed('value')} end",
+        CORRUPT: f"case when {_NOT_JSON} then {raw} end",
+        "_has_halves": HALVES,
+        "_is_huge": HUGE,
+        "_is_precise": f"value rlike {PRECISE}",
+        "_is_beyond": f"_is_precise and {BEYOND_VARIANT}",
+        "_written": f"case when {CORRUPT} is null then try_parse_json(value) end",
+        "_twice": _IS_TWICE,
+        **respelling_steps(schema),
+        "_again": f"case when _respelled is not null then {parsed(times_as_text(schema))} end",
+        "_parsed": f"if(_respelled is null, {_as_parsed(schema)}, {_respelled_parsed(schema)})",
+        "_members": "cast(_variant as map<string, variant>)",
+        "_times": f"case when {unclear} then {parsed(times)} end",
+        "_astray": _astray(typed, schema, digits),
+        "_taken": _taken(typed, schema),
+        "_fields": _fields(schema),
+        "_kept": _kept(schema),
+        RESCUED: "case when _kept <> '{}' then _kept end",
+    }
+    # Each step costs time on each line, and those where a column is astray are few.
+    sound = f"{CORRUPT} is null and size(_astray) = 0"
+    whole = f"{CORRUPT} is null and not array_contains(_astray, '{{0}}')"
+    some = {n: f"case when {whole.format(n)} then {value} end" for n, value in typed.items()}
+    kept = {CORRUPT: CORRUPT, RESCUED: RESCUED}
+    one_of_two = f"if({sound}, {struct({**typed, **kept})}, {struct({**some, **kept})})"
+    return with_steps(steps, one_of_two, struct_of(schema))
+
+
+_TWICE = "size(array_distinct(_keys)) < size(_keys)"
+_NOT_JSON = f"_keys is null or not {IS_SPELLED} or not (_flat or get(_sealed, 1) <=> md5(value))"
+
+
+def _respelled_parsed(schema: Mapping[str, str]) -> str:
+    """SQL: the columns of a line whose names were respelled. A string may hold JSON, whose text
+    VARIANT would change, and is taken from the line as it came.
+    """
+    columns = {
+        name: f"coalesce(_parsed.`{name}`, _again.`{name}`)"
+        if kind == "string"
+        else f"_again.`{name}`"
+        for name, kind in schema.items()
+    }
+    return struct({**columns, "_conflict": "_again._conflict"})
+
+
+def _as_parsed(schema: Mapping[str, str]) -> str:
+    """SQL: `_parsed` without the fields that only a layout has."""
+    return struct({name: f"_parsed.`{name}`" for name in (*schema, "_conflict")})
+
+
+def _fields(schema: Mapping[str, str]) -> str:
+    """SQL: the fields that the columns do not hold, as JSON."""
+    known = f"(is_variant_null(val) and array_contains({texts(schema)}, key))"
+    return (
+        f"to_json(map_filter(_members, (key, val) -> not (array_contains(_taken, key) or {known})))"
+    )
+
+
+# How many fields a JSON text without blanks names at any depth; a quote in a text counts as well.
+_NAMES = "regexp_count({}, '\":')"
+# A field named twice has two values, and no VARIANT keeps both.
+_IS_TWICE = (
+    f"if(_flat, {_TWICE},"
+    f" {_NAMES.format('get(_sealed, 0)')} <> {_NAMES.format('to_json(_written)')})"
+)
+
+
+def _kept(schema: Mapping[str, str]) -> str:
+    """SQL: the fields that the columns do not hold, or the line where VARIANT would say less."""
+    # A number that is infinite to VARIANT, or less exact.
+    infinite = "contains(_fields, 'Infinity') and _is_huge"
+    inexact = "_fields <> '{}' and _is_beyond"
+    # 10.0 in a new field: as 10 it would make a column of whole numbers, for ever.
+    whole = r"schema_of_variant(each.value) rlike r'DECIMAL\([0-9]+,0\)'"
+    becomes_whole = (
+        r"_line rlike r'[0-9]\.0' and exists(map_entries(_members), each ->"
+        f" {whole} and not array_contains({texts(schema)}, each.key))"
+    )
+    says_less = " ".join(
+        f"when {case} then _line" for case in ("_twice", infinite, inexact, becomes_whole)
+    )
+    # Null are the fields of valid JSON that VARIANT refuses (a lone surrogate, over 16 MiB).
+    fields = "coalesce(_fields, _line)"
+    return f"case when {CORRUPT} is not null then null {says_less} else {fields} end"
+
+
+def _taken(typed: Mapping[str, str], schema: Mapping[str, str]) -> str:
+    """SQL: the columns that hold all of the line's value."""
+    found = []
+    for name, kind in schema.items():
+        tests = [f"{typed[name]} is not null"]
+        if is_nested(kind):
+            tests.append(f"{column_lacks(name, kind)} is not true")
+        found.append(f"case when {' and '.join(tests)} then '{name}' end")
+    return f"array_except(array_compact(array({', '.join(found)})), _astray)"
+
+
+def _astray(typed: Mapping[str, str], schema: Mapping[str, str], digits: int) -> str:
+    """SQL: the columns that hold another value than the line; it is rescued instead."""
+    found = []
+    for name, kind in schema.items():
+        how = astray(f"_parsed.`{name}`", typed[name], kind)
+        exact = f"_members[{literal(name)}]"
+        if is_nested(kind):
+            how = nested_astray(_json_of(name), exact, typed[name], T.DataType.fromDDL(kind))
+        elif kind == "string":
+            # A lone half of a character becomes a question mark, and VARIANT refuses it.
+            half = f"_variant is null and contains({typed[name]}, '?') and _has_halves"
+            how = f"{half} or {is_rounded(exact, typed[name])}"
+        elif kind in TIMES:  # of the plainest form it cannot be
+            if kind == "timestamp":
+                how = is_no_time(f"_parsed.`{name}`", typed[name], digits)
+            how = f"`{PLAIN_TIME}{name}` is null and {how}"
+        if how:
+            found.append(f"case when {how} then '{name}' end")
+    return f"array_compact(array({', '.join(found)}))"
+
+
+def column_lacks(name: str, kind: str) -> str:
+    """SQL: whether a nested column of `_parsed` lacks some of the line's value."""
+    return lacks(_json_of(name), f"_parsed.`{name}`", T.DataType.fromDDL(kind))
+
+
+def _json_of(name: str) -> str:
+    return f"get_json_object(value, {member(name)})"

@@ -1,0 +1,157 @@
+"""The fast path: a line is parsed once, and surely whole, as nearly all lines are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from medallion.ingest.parsing.json_text import HALVES, IS_SPELLED, literal
+from medallion.ingest.parsing.layout import LineLayout
+from medallion.ingest.parsing.nested import is_nested
+from medallion.ingest.parsing.steps import parsed
+from medallion.ingest.parsing.times import (
+    MICROSECONDS,
+    PLAIN_TIME,
+    TIMES,
+    fits,
+    plain_time,
+    times_as_text,
+    times_of,
+)
+
+IS_SAME = "_is_same"
+MORE = "_more"
+# What is compiled for each adds up, and of a line with many more most are written otherwise anyway.
+_MOST_FRACTIONS = 20
+# The text that is the value of a field, whatever is in it.
+_TEXT = r"""r'(": ?)"(?:[^"\\]++|\\.)*+"'"""
+
+
+def fast_path(
+    lines: DataFrame, schema: Mapping[str, str], layout: LineLayout, digits: int = MICROSECONDS
+) -> DataFrame:
+    """Parse lines, and tell which of them say what their columns do and nothing else.
+
+    Args:
+        lines: with `value`, a line of text.
+        schema: columns with their Spark types.
+        layout: how most of the lines are written.
+        digits: how many a fraction of a second may have.
+
+    Returns:
+        The columns of `lines`; `_parsed`, a struct of the columns of the schema, times as text,
+        and of the fields that the schema does not know; `_plain_time_<column>` for times;
+        `_is_same`: whether the line is one object, and those are its fields, each of them once,
+        with just these values; and `_more`, the fields of such a line that the schema does not
+        know, as JSON, null if there are none.
+    """
+    times = times_of(schema)
+    more = [f"concat('\"{n}\":{q}', _parsed.`{n}`, '{q}')" for n, q in layout.quotes.items()]
+    steps = {
+        # How a line's writer sets blanks, by the first one.
+        "_is_spaced": "contains(value, '\": ')",
+        # Texts within nested values are compared as they are written.
+        "_has_escapes": "false"
+        if any(map(is_nested, schema.values()))
+        else r"contains(value, r'\')",
+        IS_SAME: f"coalesce({fits(times)} and {_is_written_so(schema, layout)}, false)",
+        MORE: f"case when {IS_SAME} then nullif({_object(more, tight='true')}, '{{}}') end"
+        if more
+        else "cast(null as string)",
+    }
+    fields = {**times_as_text(schema), **dict.fromkeys(layout.quotes, "string")}
+    rows = lines.withColumn("_parsed", F.expr(parsed(fields))).select(
+        "*",
+        *(
+            F.expr(plain_time(f"_parsed.`{name}`", kind, digits)).alias(PLAIN_TIME + name)
+            for name, kind in times.items()
+        ),
+    )
+    for name, step in steps.items():
+        rows = rows.withColumn(name, F.expr(step))
+    return rows.drop("_is_spaced", "_has_escapes")
+
+
+def _is_written_so(schema: Mapping[str, str], layout: LineLayout) -> str:
+    """SQL: whether the fields, written again as JSON, are the line.
+
+    Then they say all of it. This costs a third of a parser, and holds for most lines of most
+    writers, whether they put blanks after commas and colons or not. A line with escapes is compared
+    with nothing in its texts: how a writer spells a character does not show in what a parser makes
+    of it, and that nothing is beside the texts shows in the rest of the line.
+    """
+    # Of a time within a nested value it would not be asked whether a reader can say its year.
+    if any(is_nested(kind) and time in kind for kind in schema.values() for time in TIMES):
+        return "false"
+    if layout.is_full:  # null where a field is missing, and less to do where none is
+        fields = [
+            part
+            for name in layout.order
+            for part in _as_json(name, schema, layout, is_first=name == layout.order[0])
+        ]
+        written = f"concat('{{', {', '.join(fields)}, '}}')"
+    else:
+        some = [f"concat({', '.join(_as_json(n, schema, layout))})" for n in layout.order]
+        written = _object(some, "not _is_spaced")
+    line = f"if(_has_escapes, regexp_replace(value, {_TEXT}, '$1\"\"'), value)"
+    return f"{_texts_are_whole(schema, layout)} and {line} = {written}"
+
+
+def _texts_are_whole(schema: Mapping[str, str], layout: LineLayout) -> str:
+    """SQL: whether the texts of a line with escapes say what they do in the line."""
+    more = [f"_parsed.`{name}`" for name, quote in layout.quotes.items() if quote]
+    all_texts = more + [f"_parsed.`{n}`" for n, k in schema.items() if k in ("string", *TIMES)]
+    tests = [IS_SPELLED]
+    if all_texts:  # half a character becomes a question mark
+        tests.append(f"not ({HALVES} and contains(concat_ws('', {', '.join(all_texts)}), '?'))")
+    if more:  # they are written to `_more` as they are
+        tests.append(rf"not concat_ws('', {', '.join(more)}) rlike r'[\x00-\x1f\"\\]'")
+    bare = [f"_parsed.`{name}`" for name, quote in layout.quotes.items() if not quote]
+    if bare:  # a text that is written there without its quotes
+        tests.append(rf"not contains(concat_ws('\n', '', {', '.join(bare)}), '\n\"')")
+    return f"(not _has_escapes or ({' and '.join(tests)}))"
+
+
+def _as_json(
+    name: str, schema: Mapping[str, str], layout: LineLayout, is_first: bool = True
+) -> list[str]:
+    """SQL: the parts of a field as JSON, with a comma before it if it is not the first one."""
+    kind, text = schema.get(name, ""), f"_parsed.`{name}`"
+    quote = layout.quotes.get(name, '"' if kind in ("string", "date") else "")
+    tight, spaced = f'"{name}":{quote}', f'"{name}": {quote}'
+    if not is_first:
+        tight, spaced = f",{tight}", f", {spaced}"
+    key = f"if(_is_spaced, {literal(spaced)}, {literal(tight)})"
+    if kind == "timestamp":  # or it is a number
+        quote = f"if(instr({text}, '-') = 5, '\"', '')"
+        return [key, quote, f"if(_has_escapes and {quote} = '\"', left({text}, 0), {text})", quote]
+    if quote:
+        text = f"if(_has_escapes, left({text}, 0), {text})"
+    elif kind == "double" and list(schema.values()).count(kind) <= _MOST_FRACTIONS:
+        text = _fraction(text)
+    elif is_nested(kind):
+        text = f"to_json({text})"
+    return [key, text, f"'{quote}'"]
+
+
+def _fraction(number: str) -> str:
+    """SQL: a double as its line's writer has it.
+
+    Java begins with powers of ten at 10,000,000 and below a thousandth, others later.
+    """
+    digits = f"rtrim('0', cast(try_cast({number} as decimal(38, 23)) as string))"
+    # Spark looks for what any of the tests of a case share, and does that first: a line is searched
+    # for an E in a case of its own, for the few numbers that come so far.
+    return (
+        f"case when (abs({number}) >= 0.001 and abs({number}) < 10000000) or {number} = 0"
+        f" then cast({number} as string)"
+        f" else case when contains(value, 'E') then cast({number} as string)"
+        f" when endswith({digits}, '.') then concat({digits}, '0') else {digits} end end"
+    )
+
+
+def _object(fields: list[str], tight: str) -> str:
+    """SQL: an object of some fields as JSON, without those that are null."""
+    return f"concat('{{', concat_ws(if({tight}, ',', ', '), {', '.join(fields) or 'null'}), '}}')"

@@ -1,0 +1,158 @@
+"""The fields of a bronze row whose values did not fit their columns: SQL over `_rescued_data`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from pyspark.sql import types as T
+
+from medallion.ingest.parsing.json_text import literal, texts
+from medallion.ingest.parsing.steps import with_steps
+from medallion.storage.columns import RESCUED
+
+_FIELDS = "array<struct<path: array<string>, example: string>>"
+_NONE = f"cast(array() as {_FIELDS})"
+_EXAMPLE_LENGTH = 40
+
+
+def rescued_fields(columns: Mapping[str, T.DataType]) -> str:
+    """Return SQL for the fields whose values are in `_rescued_data` because they did not fit.
+
+    A column's value did not fit if the column is null and `_rescued_data` has a value for it, or
+    if the line names the column twice. Within structs, arrays and maps the value is compared field
+    by field. Names that differ only in case are the same field.
+
+    Args:
+        columns: the source's own columns of the bronze table, with their types.
+
+    Returns:
+        An expression over a bronze row of type `array<struct<path, example>>`: each field once,
+        as the names from the column down, with the start of its value; null if the row has no
+        rescued data. Top-level fields that are no column are not among them; fields that a struct
+        lacks are. Items of arrays and maps count for the path of the array or map.
+    """
+    found = _in_object(RESCUED, columns, "`{}`".format, (), 0) if columns else _NONE
+    is_known = "exists(known, each -> each.path = field.path)"
+    unique = (
+        f"aggregate({found}, {_NONE},"
+        f" (known, field) -> if({is_known}, known, array_append(known, field)))"
+    )
+    return f"case when {RESCUED} is not null then {unique} end"
+
+
+def broken_rules(columns: Mapping[str, T.DataType], rules: Mapping[str, Sequence[str]]) -> str:
+    """Return SQL for the names of the rules whose field has a value that did not fit.
+
+    Args:
+        columns: as `rescued_fields` takes them; those that no rule names can be left out.
+        rules: names with the path of the field that each is about. A rule is broken by a
+            rescued value in its field, in a part of the field, or in a field that holds it.
+
+    Returns:
+        An expression over a bronze row of type `array<string>`, never null.
+    """
+    steps = {
+        "_paths": f"transform({rescued_fields(columns)}, f -> transform(f.path, n -> lower(n)))"
+    }
+    names = [
+        f"case when exists(_paths, path -> {_touches('path', path)}) then {literal(name)} end"
+        for name, path in rules.items()
+    ]
+    broken = with_steps(steps, f"array_compact(array({', '.join(names)}))", "array<string>")
+    return f"case when {RESCUED} is not null then {broken} else cast(array() as array<string>) end"
+
+
+def touches(path: Sequence[str], other: Sequence[str]) -> bool:
+    """Return whether one path of names begins with the other, in any case."""
+    pairs = zip(path, other, strict=False)
+    return all(one.lower() == two.lower() for one, two in pairs)
+
+
+def _touches(path: str, other: Sequence[str]) -> str:
+    names = texts(name.lower() for name in other)
+    return f"slice({path}, 1, {len(other)}) = slice({names}, 1, size({path}))"
+
+
+def _in_object(
+    json: str,
+    fields: Mapping[str, T.DataType],
+    typed: Callable[[str], str],
+    path: tuple[str, ...],
+    depth: int,
+) -> str:
+    """Return SQL for the rescued fields of a JSON object.
+
+    Args:
+        json: SQL of the object's text.
+        fields: what the table has of the object, with types.
+        typed: gives the SQL of a field's value in the table.
+        path: the names that lead to the object.
+        depth: the number of enclosing values, for the names of lambda variables.
+    """
+    keys, members, entries, empty, lost = (f"_{n}{depth}" for n in ("k", "m", "e", "n", "l"))
+    is_empty = (f"case when {typed(name)} is null then {literal(name)} end" for name in fields)
+    steps = {
+        keys: f"json_object_keys({json})",
+        members: f"from_json({json}, 'map<string, string>')",
+        entries: f"filter(map_entries({members}), e -> e.value is not null)",
+        empty: f"array_compact(array({', '.join(is_empty)}))",
+        lost: f"array_intersect(transform({entries}, e -> lower(e.key)),"
+        f" transform({empty}, n -> lower(n)))",
+    }
+    name = f"get(filter({empty}, n -> lower(n) = lower(e.key)), 0)"
+    is_lost, is_known = f"array_contains({lost}, lower(e.key))", f"array_contains({texts(fields)}, "
+    found = [
+        f"transform(filter({entries}, e -> {is_lost}), e -> {_field(path, 'e.value', name)})",
+        f"case when size(array_distinct({keys})) < size({keys}) then transform("
+        f"filter(array_distinct({keys}), k -> {is_known}k)"
+        f" and size(array_remove({keys}, k)) < size({keys}) - 1),"
+        f" k -> {_field(path, f'{members}[k]', 'k')}) end",
+    ]
+    if path:  # a top-level field that is no column is a new field, and not one that did not fit
+        unknown = f"filter({entries}, e -> not {is_lost} and not {is_known}e.key))"
+        found.append(f"transform({unknown}, e -> {_field(path, 'e.value', 'e.key')})")
+    for field, kind in fields.items():
+        value, member = typed(field), f"{members}[{literal(field)}]"
+        within = _within(member, value, kind, (*path, field), depth + 1)
+        if within != _NONE:
+            both = f"{value} is not null and {member} is not null"
+            found.append(f"case when {both} then {within} end")
+    every = f"flatten(array_compact(array({', '.join(found)})))"
+    # JSON that is no object, where the table has a value, is not what that value says.
+    other = f"array({_field(path, json)})" if path else _NONE
+    return with_steps(steps, f"if({members} is null, {other}, {every})", _FIELDS)
+
+
+def _within(json: str, typed: str, kind: T.DataType, path: tuple[str, ...], depth: int) -> str:
+    """Return SQL for the rescued fields in a value that is not null in JSON and in the table."""
+    here = f"array({_field(path, json)})"
+    if isinstance(kind, T.StructType):
+        fields = {field.name: field.dataType for field in kind}
+        return _in_object(json, fields, lambda name: f"{typed}.`{name}`", path, depth)
+    if isinstance(kind, T.ArrayType):
+        items, item, value = (f"_{n}{depth}" for n in ("i", "j", "t"))
+        one = _item(item, value, kind.elementType, path, depth)
+        each = f"flatten(zip_with({items}, {typed}, ({item}, {value}) -> {one}))"
+        is_same_size = f"size({items}) <=> size({typed})"
+        steps = {items: f"from_json({json}, 'array<string>')"}
+        return with_steps(steps, f"if({is_same_size}, {each}, {here})", _FIELDS)
+    if isinstance(kind, T.MapType):
+        entry = f"_e{depth}"
+        key = f"try_cast({entry}.key as {kind.keyType.simpleString()})"
+        one = _item(f"{entry}.value", f"{typed}[{key}]", kind.valueType, path, depth)
+        entries = f"map_entries(from_json({json}, 'map<string, string>'))"
+        return f"coalesce(flatten(transform({entries}, {entry} -> {one})), {here})"
+    return _NONE
+
+
+def _item(json: str, typed: str, kind: T.DataType, path: tuple[str, ...], depth: int) -> str:
+    within = _within(json, typed, kind, path, depth + 1)
+    if_empty = f"when {typed} is null then array({_field(path, json)})"
+    return f"case when {json} is null then {_NONE} {if_empty} else {within} end"
+
+
+def _field(path: tuple[str, ...], value: str, name: str | None = None) -> str:
+    """Return SQL of one rescued field: its path, with a name (SQL) at the end, and its value."""
+    names = ", ".join([literal(each) for each in path] + ([name] if name else []))
+    example = f"left({value}, {_EXAMPLE_LENGTH})"
+    return f"named_struct('path', array({names}), 'example', {example})"

@@ -1,0 +1,229 @@
+"""Times and dates: which texts and numbers are one, and which of them can be told quickly.
+
+Times are of the years 1 to 9999, with microseconds at most. Everything else is rescued: Spark would
+cut digits off, take a number for days, or a month for a time, and other readers of its tables
+cannot show every year.
+
+If the schema has the column `_full_times`, times of top-level columns may have nanoseconds: the
+column has the time truncated to the microsecond, and `_full_times` the time as it was written.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, date, datetime
+from functools import cache
+
+from medallion.ingest.parsing.json_text import member
+from medallion.storage.columns import FULL_TIMES, RESCUED
+from medallion.storage.text import refuse_constant
+
+TIMES = ("timestamp", "date")
+# The digits of a fraction of a second that a timestamp has, and those that `_full_times` keeps.
+MICROSECONDS, NANOSECONDS = 6, 9
+# Before the name of a column of times: its value, if it is of the plainest form.
+PLAIN_TIME = "_plain_time_"
+_DAY = "[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
+_CLOCK = "[0-9]{1,2}(:[0-9]{1,2}){0,2}"
+# Names of zones are ambiguous: BST is Dhaka's time to Java.
+_ZONE = " ?(Z|(UTC|GMT)?([+-][0-9]{1,2}(:?[0-9]{2}(:?[0-9]{2})?)?)?)"
+# Digits of a time that a timestamp lacks.
+_BEYOND = f"[.][0-9]{{{MICROSECONDS}}}[0-9]*[1-9]"
+_FIRST_SECOND = int(datetime(1, 1, 1, tzinfo=UTC).timestamp())
+_LAST_SECOND = int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp())
+# A digit or a sign written as an escape, which only a text has: it hides that it stands in quotes.
+_ESCAPED = r"(contains(value, r'\u003') or contains(value, r'\u002'))"
+_IN_RANGE = "between timestamp'0001-01-01 00:00:00Z' and timestamp'9999-12-31 23:59:59.999999Z'"
+
+
+@cache
+def _time(digits: int) -> str:
+    """Return the pattern of times with this many digits of a second; zeros beyond are no loss."""
+    fraction = f"[.][0-9]{{0,{digits}}}0*"
+    clock = f"[0-9]{{1,2}}(:[0-9]{{1,2}}(:[0-9]{{1,2}}({fraction})?)?)?"
+    return f"{_DAY}([T ]({clock}{_ZONE})?)?"
+
+
+def line_fields(schema: Mapping[str, str]) -> dict[str, str]:
+    """Return the columns of a schema that are fields of a line: all but `_full_times`."""
+    return {name: kind for name, kind in schema.items() if name != FULL_TIMES}
+
+
+def digits_kept(schema: Mapping[str, str]) -> int:
+    """Return how many digits of a second a row of this schema keeps."""
+    return NANOSECONDS if FULL_TIMES in schema else MICROSECONDS
+
+
+def times_of(schema: Mapping[str, str]) -> dict[str, str]:
+    """The columns of a schema that hold times."""
+    return {name: kind for name, kind in schema.items() if kind in TIMES}
+
+
+def times_as_text(schema: Mapping[str, str]) -> dict[str, str]:
+    """A schema with texts for times: whether a time is what the line says is plain there."""
+    return {name: "string" if kind in TIMES else kind for name, kind in schema.items()}
+
+
+def plain_time(text: str, kind: str, digits: int = MICROSECONDS) -> str:
+    """SQL: a time from its text, null if it is not of the plainest form.
+
+    Args:
+        text: SQL of the text, of a field of the line `value`.
+        kind: `timestamp` or `date`.
+        digits: how many a fraction of a second may have; Spark truncates to the microsecond.
+    """
+    # Far from the first and the last day, whose times may be in another year in UTC.
+    is_within = f"{text} > '0001-01-02' and {text} < '9999-12-31'"
+    if kind == "date":
+        plain = rf"{text} rlike r'^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}\z'"
+        return f"case when {plain} and {is_within} then try_cast({text} as date) end"
+    # A pattern for all of it would take as long as half of the parser does. 2018-03 is a month to
+    # Spark, which trims the end of a line as well.
+    dated = f"instr({text}, '-') = 5 and locate('-', {text}, 6) = 8"
+    end = f"([.][0-9]{{0,{digits}}})?(Z|[+-][0-9]*(:[0-9]*)?)?"  # what follows the seconds
+    ended = rf"substr({text}, 19) rlike r'^([0-9]{end})?\z'"
+    ended += rf" and (octet_length({text}) > 19 or {text} rlike r'[0-9]Z?\z')"
+    # A number counts seconds; the same digits between quotes would be a year.
+    quoted = f"contains(value, concat('\"', {text})) or {_ESCAPED}"
+    seconds = rf"{text} rlike r'^[0-9]{{1,11}}\z' and not ({quoted})"
+    return (
+        f"case when {is_within} and {dated} and {ended} then try_cast({text} as timestamp)"
+        f" when {seconds} then timestamp_seconds(try_cast({text} as bigint)) end"
+    )
+
+
+def fits(times: Mapping[str, str]) -> str:
+    """SQL: whether each field of `_parsed` has a value that fits its column, times plain ones."""
+    read = (f"(_parsed.`{name}` is null or `{PLAIN_TIME}{name}` is not null)" for name in times)
+    return " and ".join(["_parsed._conflict is null", *read])
+
+
+def is_no_time(json: str, typed: str, digits: int = MICROSECONDS) -> str:
+    """SQL: whether what Spark took for a time says more or less than its text, or is out of range.
+
+    Args:
+        json: SQL of the text of a field of the line `value`.
+        typed: SQL of the timestamp that Spark made of it.
+        digits: how many a fraction of a second may have.
+
+    Seconds whose microseconds are beyond a long come out as any time at all, and few digits
+    between quotes as a year. Which of the two a text is shows in the line alone.
+    """
+    quoted = f"length({json}) < 8 and (contains(value, concat('\"', {json}, '\"')) or {_ESCAPED})"
+    out_of_range = f"not try_cast({json} as bigint) between {_FIRST_SECOND} and {_LAST_SECOND}"
+    return (
+        rf"case when {json} rlike r'^-?[0-9]{{1,12}}\z' then {quoted} or {out_of_range}"
+        rf" else not trim({json}) rlike r'^{_time(digits)}\z' or not {typed} {_IN_RANGE} end"
+    )
+
+
+def is_no_date(json: str, typed: str) -> str:
+    """SQL: whether what Spark took for a date is no date, or out of range.
+
+    Digits count days since 1970 to Spark, and a time is cut off.
+    """
+    return rf"(not trim({json}) rlike r'^{_DAY}\z' or {typed} < date'0001-01-01')"
+
+
+def full_times(texts: Mapping[str, str]) -> str:
+    """SQL: the times with digits beyond the microsecond, as a JSON object; null if there are none.
+
+    Args:
+        texts: SQL of each time as it is written, by column; null if the column has no time.
+    """
+    members = (
+        f"case when {text} rlike r'{_BEYOND}' then concat('\"{name}\":\"', {text}, '\"') end"
+        for name, text in texts.items()
+    )
+    return f"nullif(concat('{{', concat_ws(',', {', '.join(members) or 'null'}), '}}'), '{{}}')"
+
+
+def digits_beyond(column: str) -> str:
+    """SQL: the digits beyond the microsecond that `_full_times` has of a column, without zeros at
+    the end; '' if it has none."""
+    time = rf"\"\Q{column}\E\":\"[^\".]*[.][0-9]{{{MICROSECONDS}}}([0-9]*[1-9])"
+    return f"coalesce(regexp_extract({FULL_TIMES}, r'{time}', 1), '')"
+
+
+def needs_full_times(fields: str, columns: Mapping[str, str]) -> bool:
+    """Return whether a row would have times with 7 to 9 digits if its schema had `_full_times`.
+
+    Args:
+        fields: a JSON object: a line, or what was rescued of one.
+        columns: the columns of its schema, without `_full_times`.
+    """
+    try:
+        row = json.loads(fields, parse_constant=refuse_constant)
+    except (ValueError, RecursionError):
+        return False
+    if not isinstance(row, dict):
+        return False
+    values = (row.get(name) for name, kind in columns.items() if kind == "timestamp")
+    texts = [value.strip(" ") for value in values if isinstance(value, str)]
+    return any(is_time(text, NANOSECONDS) and not is_time(text) for text in texts)
+
+
+def full_times_column(rows: Iterable[str], columns: Mapping[str, str]) -> dict[str, str]:
+    """Return the column `_full_times`, if one of these rows needs it and the schema lacks it.
+
+    Args:
+        rows: JSON objects, as `needs_full_times` has them.
+        columns: the columns of the schema.
+    """
+    is_needed = FULL_TIMES not in columns and any(needs_full_times(row, columns) for row in rows)
+    return {FULL_TIMES: "string"} if is_needed else {}
+
+
+def lacks_full_times(columns: Mapping[str, str]) -> str:
+    """SQL: `needs_full_times` of the column `_rescued_data`."""
+    tests = ["false"]
+    for name, kind in columns.items():
+        if kind == "timestamp":
+            text = f"trim(get_json_object({RESCUED}, {member(name)}))"
+            forms = rf"{text} rlike r'^{_time(NANOSECONDS)}\z' and {text} rlike r'{_BEYOND}'"
+            tests.append(f"({forms} and try_cast({text} as timestamp) {_IN_RANGE})")
+    return f"coalesce({' or '.join(tests)}, false)"
+
+
+def is_time(text: str, digits: int = MICROSECONDS) -> bool:
+    """Return whether a text is a time with at most this many digits of a second, or a day."""
+    found = re.match(f"{_DAY}([T ]{_CLOCK})?", text)
+    if not found or not re.fullmatch(_time(digits), text):
+        return False
+    year, month, day, *clock = map(int, re.findall("[0-9]+", found[0])[:6])
+    hour, minute, second = (*clock, 0, 0, 0)[:3]
+    try:
+        date(year, month, day)
+    except ValueError:
+        return False
+    return hour < 24 and minute < 60 and second < 60
+
+
+def is_in_range(value: str, kind: str) -> str:
+    """Return SQL: whether a `timestamp` or a `date` is of the years 1 to 9999."""
+    if kind == "date":
+        return f"{value} between date'0001-01-01' and date'9999-12-31'"
+    return f"{value} {_IN_RANGE}"
+
+
+def time_of_text(text: str) -> str:
+    """Return SQL: the timestamp that a string says exactly, or null."""
+    time = f"try_cast({text} as timestamp)"
+    is_exact = rf"trim({text}) rlike r'^{_time(MICROSECONDS)}\z' and {time} {_IN_RANGE}"
+    return f"case when {is_exact} then {time} end"
+
+
+def date_of_text(text: str) -> str:
+    """Return SQL: the date that a string says exactly, or null."""
+    day = f"try_cast({text} as date)"
+    return (
+        rf"case when trim({text}) rlike r'^{_DAY}\z' and {is_in_range(day, 'date')} then {day} end"
+    )
+
+
+def seconds_as_time(number: str) -> str:
+    """Return SQL: the timestamp so many seconds after 1970, or null outside the years 1 to 9999."""
+    is_within = f"{number} between {_FIRST_SECOND} and {_LAST_SECOND}"
+    return f"case when {is_within} then timestamp_seconds({number}) end"

@@ -1,0 +1,320 @@
+"""Types of columns that nobody declared, from values that have come.
+
+Not by Spark's own inference: a job whose result is a schema some hundred levels deep ends the
+thread of the engine that reads it, and then no call to it returns.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from pyspark.sql import types as T
+
+from medallion.config.values import folded
+from medallion.ingest.parsing.times import MICROSECONDS, NANOSECONDS, is_time
+from medallion.ingest.schema.names import MOST_COLUMNS, is_plain
+from medallion.spark.types import ddl, inner
+from medallion.storage.text import refuse_constant
+
+# Each level is looked at by expressions of its own, in every batch (see parsing.nested).
+MOST_LEVELS = 5
+_LONGS = range(-(2**63), 2**63)
+_DATED = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+
+@dataclass(frozen=True)
+class OddValues:
+    """The few values of a field that do not fit the type inferred for it.
+
+    Attributes:
+        field: the field's path within the row: `at.items[].price`.
+        type: the inferred type, as SQL spells it.
+        rows: how many of the sampled rows have such a value.
+        total: how many of them have any value of the field.
+        example: the first such value, as JSON.
+        row: the number of its row in the sample; the first row is 1.
+    """
+
+    field: str
+    type: str
+    rows: int
+    total: int
+    example: str
+    row: int
+
+
+@dataclass(frozen=True)
+class Inferred:
+    """What a sample of rows says about the columns of a source.
+
+    Attributes:
+        columns: names with their Spark types, in the order in which the fields first appear.
+        odd_values: values that do not fit a column, by its name.
+        unfit: fields that cannot be columns, with the reason.
+    """
+
+    columns: dict[str, str]
+    odd_values: dict[str, list[OddValues]]
+    unfit: dict[str, str]
+
+
+def infer(lines: Iterable[str]) -> Inferred:
+    """Infer columns from lines of JSON; lines that are no objects are skipped.
+
+    Whole numbers become long, with fractions among them double, and string if that cannot hold one
+    of them exactly. Strings that are all times with a complete date become timestamp, nested values
+    struct and array. If a field has values of several types, it gets the type that all but a few of
+    them fit (see `_is_few`), or else string, which holds everything.
+
+    Left out are fields that are always null or empty, for they may yet be anything, and nested ones
+    that no table can hold. Names that differ only in case are one column, spelled as most rows have
+    it.
+    """
+    fields = _Fields()
+    for number, row in _rows(lines):
+        fields.add(row, 1, number)
+    found = Inferred({}, {}, {})
+    for name, values in fields.by_name():
+        odd: list[OddValues] = []
+        kind = values.type_of(name, odd)
+        if kind is None:
+            continue
+        if reason := unfit_reason(kind):
+            found.unfit[name] = reason
+        else:
+            found.columns[name] = ddl(kind)
+            found.odd_values[name] = odd
+    return found
+
+
+def _rows(lines: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield each line that is a JSON object, with its number."""
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line, parse_constant=refuse_constant)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(row, dict):
+            yield number, row
+
+
+def _is_few(rows: int, total: int) -> bool:
+    """Return whether so many rows with odd values do not decide the type of a field.
+
+    One of at least five is few, for samples may be small; so are up to 5 %.
+    """
+    return rows * 20 <= total or (rows == 1 and total >= 5)
+
+
+class _Rows:
+    """The rows that have values of one type: their number, the first one and its value."""
+
+    __slots__ = ("count", "example", "first", "last")
+
+    def __init__(self, row: int, example: Any, count: int = 1) -> None:
+        self.count, self.first, self.last, self.example = count, row, row, example
+
+    def add(self, row: int) -> None:
+        if row != self.last:  # an array has several values in one row
+            self.count, self.last = self.count + 1, row
+
+
+class _Fields:
+    """The fields of objects, in the order in which they first appear."""
+
+    __slots__ = ("_spelled_twice", "_values")
+
+    def __init__(self) -> None:
+        self._values: dict[str, _Values] = {}
+        self._spelled_twice: set[str] = set()  # names that one object has in two spellings
+
+    def add(self, row: Mapping[str, Any], level: int, number: int) -> None:
+        """Add an object that is nested so many levels deep in a row."""
+        for name, value in row.items():
+            values = self._values.get(name)
+            if values is None:
+                values = self._values[name] = _Values()
+            values.add(value, level, number)
+        names = list(map(_folded, row))
+        if len(set(names)) < len(names):
+            self._spelled_twice |= {name for name in names if names.count(name) > 1}
+
+    def merge(self, other: _Fields) -> None:
+        """Add the values of other fields."""
+        for name, values in other._values.items():
+            self._values.setdefault(name, _Values()).merge(values)
+        self._spelled_twice |= other._spelled_twice
+
+    def by_name(self) -> Iterator[tuple[str, _Values]]:
+        """Yield the fields; names that differ only in case are one, as most rows spell it.
+
+        If one object has several of them, the values of the others stay out of the column.
+        """
+        spellings: dict[str, list[str]] = {}
+        for name in self._values:
+            spellings.setdefault(_folded(name), []).append(name)
+        for folded_name, names in spellings.items():
+            name = max(names, key=lambda name: self._values[name].rows)
+            if len(names) > 1 and folded_name not in self._spelled_twice:
+                merged = _Values()
+                for each in names:
+                    merged.merge(self._values[each])
+                yield name, merged
+            else:
+                yield name, self._values[name]
+
+
+class _Values:
+    """The values of a field."""
+
+    __slots__ = (
+        *("_fields", "_has_fractions", "_is_exact", "_is_long", "_items", "_last", "_types"),
+        "rows",
+    )
+
+    def __init__(self) -> None:
+        self._types: dict[type[T.DataType], _Rows] = {}
+        self.rows, self._last = 0, 0  # those with a value that is not null, and the last of them
+        # Whether some of the numbers have fractions, and whether a long or a double holds them all.
+        self._has_fractions, self._is_long, self._is_exact = False, True, True
+        self._items: _Values | None = None
+        self._fields = _Fields()
+
+    def add(self, value: Any, level: int, row: int) -> None:
+        """Add a value that is nested so many levels deep in a row of this number."""
+        if value is None:
+            return
+        if row != self._last:
+            self.rows, self._last = self.rows + 1, row
+        found = self._type_of(value, level, row)
+        if found in self._types:
+            self._types[found].add(row)
+        else:
+            self._types[found] = _Rows(row, value)
+
+    def _type_of(self, value: Any, level: int, row: int) -> type[T.DataType]:
+        if isinstance(value, list | dict):
+            return self._nested_type_of(value, level, row)
+        if isinstance(value, bool):
+            return T.BooleanType
+        if isinstance(value, str):
+            digits = NANOSECONDS if level == 1 else MICROSECONDS  # `_full_times` has no others
+            is_dated = _DATED.match(value) and is_time(value, digits)
+            return T.TimestampType if is_dated else T.StringType
+        if isinstance(value, float):
+            self._has_fractions = True
+        else:
+            self._is_long = self._is_long and value in _LONGS
+            self._is_exact = self._is_exact and _is_double(value)
+        return T.NumericType
+
+    def _nested_type_of(
+        self, value: list[Any] | dict[str, Any], level: int, row: int
+    ) -> type[T.DataType]:
+        if level > MOST_LEVELS:
+            return T.NullType  # what is within is not inspected, and fits no column
+        if isinstance(value, dict):
+            self._fields.add(value, level + 1, row)
+            return T.StructType
+        self._items = self._items or _Values()
+        for item in value:
+            self._items.add(item, level + 1, row)
+        return T.ArrayType
+
+    def merge(self, other: _Values) -> None:
+        """Add the values of another field."""
+        for found, rows in other._types.items():
+            mine = self._types.get(found)
+            first = min((rows, mine or rows), key=lambda each: each.first)
+            count = rows.count + (mine.count if mine else 0)
+            self._types[found] = _Rows(first.first, first.example, count)
+        self.rows += other.rows
+        self._has_fractions |= other._has_fractions
+        self._is_long &= other._is_long
+        self._is_exact &= other._is_exact
+        if other._items:
+            self._items = self._items or _Values()
+            self._items.merge(other._items)
+        self._fields.merge(other._fields)
+
+    def type_of(self, path: str, odd: list[OddValues]) -> T.DataType | None:
+        """Return the type that all values fit, but for a few that are added to `odd`.
+
+        Returns:
+            None if there are no values, NullType if they are nested too deep for a column.
+        """
+        if not self._types:
+            return None
+        main = max(self._types, key=lambda each: self._types[each].count)
+        others = [rows for each, rows in self._types.items() if each is not main]
+        if not others:
+            return self._as_type(main, path, odd)
+        count = sum(rows.count for rows in others)
+        if main not in (T.StringType, T.NullType) and _is_few(count, self.rows):
+            found = self._as_type(main, path, odd)
+            if found and not isinstance(found, T.StringType):
+                first = min(others, key=lambda rows: rows.first)
+                text = json.dumps(first.example, ensure_ascii=False)
+                odd.append(OddValues(path, ddl(found), count, self.rows, text, first.first))
+                return found
+        nested = {T.ArrayType, T.StructType, T.NullType}
+        too_deep = T.NullType in self._types and set(self._types) <= nested
+        return T.NullType() if too_deep else T.StringType()
+
+    def _as_type(
+        self, main: type[T.DataType], path: str, odd: list[OddValues]
+    ) -> T.DataType | None:
+        if main is T.NumericType:
+            return self._number()
+        if main is T.ArrayType:
+            item = self._items and self._items.type_of(f"{path}[]", odd)
+            return T.ArrayType(item) if item else None
+        if main is T.StructType:
+            some = [(n, values.type_of(f"{path}.{n}", odd)) for n, values in self._fields.by_name()]
+            fields = [T.StructField(name, kind) for name, kind in some if kind]
+            return T.StructType(fields) if fields else None
+        return main()
+
+    def _number(self) -> T.DataType:
+        if self._has_fractions:
+            return T.DoubleType() if self._is_exact else T.StringType()
+        return T.LongType() if self._is_long else T.StringType()
+
+
+@lru_cache(maxsize=100_000)
+def _folded(name: str) -> str:
+    return folded(name)
+
+
+def _is_double(value: int) -> bool:
+    """Whether a double can say a whole number."""
+    try:
+        return int(float(value)) == value
+    except OverflowError:
+        return False
+
+
+def unfit_reason(kind: T.DataType) -> str | None:
+    """Return why a column cannot have this type, or None if it can."""
+    count = 0
+    below = [kind]
+    while below:
+        if any(isinstance(within, T.NullType) for within in below):
+            return f"it is nested more than {MOST_LEVELS} levels deep"
+        below = [within for outer in below for within in inner(outer)]
+        count += len(below)
+    if count > MOST_COLUMNS:
+        return f"it has more than {MOST_COLUMNS:,} fields within it"
+    refused = [name for name in names_within(kind) if not is_plain(name)]
+    return f"no table can have a field named {refused[0]!r}" if refused else None
+
+
+def names_within(kind: T.DataType) -> list[str]:
+    """The names of all fields within a type."""
+    names = kind.names if isinstance(kind, T.StructType) else []
+    return [*names, *(name for within in inner(kind) for name in names_within(within))]

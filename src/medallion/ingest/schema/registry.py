@@ -1,0 +1,143 @@
+"""The versions of a source's schema: `_schemas/<source>/<version>.json`, for people to read.
+
+A version is never changed: a new one has the columns of the one before, and others after them. A
+column has another type only after `medallion refresh bronze.<source>`, or by type widening: then
+bronze's table is rewritten.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from medallion.config.values import folded
+from medallion.errors import ConfigError, MedallionError
+from medallion.storage import clock, files
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version: its columns with their Spark types, when it was made, and why."""
+
+    version: int
+    created_at: str
+    why: str
+    columns: Mapping[str, str]
+
+
+def read(folder: Path) -> list[Version]:
+    """All versions, the oldest first; none where the source has not been read yet.
+
+    Raises:
+        MedallionError: a file there is not a version.
+    """
+    found = []
+    for file in folder.glob("*.json"):
+        try:
+            found.append(_version(int(file.stem), file))
+        except (OSError, ValueError, TypeError) as error:
+            raise MedallionError(f"{file} is not a version of a schema ({error}).") from None
+    return sorted(found, key=lambda version: version.version)
+
+
+def _version(number: int, file: Path) -> Version:
+    version = Version(**json.loads(file.read_text(encoding="utf-8")))
+    columns = version.columns
+    if version.version != number:
+        raise ValueError(f"its version is {version.version}")
+    if not isinstance(columns, dict) or not all(isinstance(k, str) for k in columns.values()):
+        raise TypeError("columns must be names with their types")
+    return version
+
+
+def add(folder: Path, columns: Mapping[str, str], why: str) -> Version:
+    """Write the next version with these columns after those of the last one; it appears whole."""
+    known = read(folder)
+    before = dict(known[-1].columns) if known else {}
+    number = known[-1].version + 1 if known else 1
+    now = clock.in_words(clock.now())
+    version = Version(number, now, why, {**before, **columns})
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(asdict(version), indent=2) + "\n"
+    files.write(folder / f"{version.version}.json", text)
+    return version
+
+
+def declare(
+    folder: Path,
+    name: str,
+    declared: Mapping[str, str],
+    key: str = "schema",
+    can_recast: bool = False,
+) -> Version:
+    """Add the configuration's columns to the newest version.
+
+    Args:
+        folder: the versions of the source.
+        name: the source.
+        declared: columns with their types, spelled as versions have them (`schema.declared`).
+        key: the setting of the source that declares them.
+        can_recast: whether a column may get another type, as the table is about to be rewritten.
+
+    Returns:
+        The newest version, with these columns.
+
+    Raises:
+        ConfigError: the configuration gives a column another type than bronze's table has, or
+            spells its name differently.
+    """
+    known = read(folder)
+    columns = known[-1].columns if known else {}
+    spelled = {folded(column): column for column in columns}
+    new = {}
+    for column, kind in declared.items():
+        there = spelled.get(folded(column), column)
+        if there != column:
+            raise ConfigError(
+                f"sources.{name}.{key}.{column} must be spelled {there}: bronze's table has that "
+                "column, and cannot have two whose names differ in case alone."
+            )
+        wanted = _reconciled(columns.get(column, kind), kind, can_recast)
+        if wanted is None:
+            raise ConfigError(
+                f"sources.{name}.{key}.{column} is {kind}, but bronze.{name} has "
+                f"{columns[column]}: medallion refresh bronze.{name} rewrites the table with "
+                "the new type, and rebuilds silver and gold from it."
+            )
+        if wanted != columns.get(column):
+            new[column] = wanted
+    if new or not known:
+        return add(folder, new, "declared in the configuration")
+    return known[-1]
+
+
+def _reconciled(known: str, declared: str, can_recast: bool) -> str | None:
+    """Return the type of a column that is known and declared; None if the two types conflict.
+
+    A nested column may have more fields than are declared: it has grown since.
+    """
+    if known == declared or not all("<" in kind for kind in (known, declared)):
+        return declared if known == declared or can_recast else None
+    # Here: versions are read by commands that do without Spark.
+    from pyspark.sql import types as T
+
+    from medallion.ingest.schema.growth import grown, leaves
+    from medallion.spark.types import ddl
+
+    before, asked = T.DataType.fromDDL(known), T.DataType.fromDDL(declared)
+    both = grown(before, asked, can_widen=False)
+    if leaves(asked).items() <= leaves(both).items():
+        return ddl(both)
+    return ddl(grown(asked, before, can_widen=False)) if can_recast else None
+
+
+def differences(before: Version | None, after: Version) -> list[str]:
+    """Return what a version has that the one before has not, a column a line."""
+    old = before.columns if before else {}
+    return [
+        f"~ {name} {old[name]} to {kind}" if name in old else f"+ {name} {kind}"
+        for name, kind in after.columns.items()
+        if old.get(name) != kind
+    ]

@@ -1,0 +1,100 @@
+"""Files that the user has to see to: rejected, waiting for long, or written after they were read.
+
+Each is named until it is ingested or acknowledged (`medallion files --dismiss`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from medallion.config.model import Config
+from medallion.ingest.files import archived
+from medallion.state import ledger
+from medallion.state.ledger import PENDING, REFUSED, Entry
+from medallion.state.reasons import ReasonCode
+from medallion.storage import clock
+
+_LONG = 24 * 3600 * 1_000_000  # microseconds that a file may wait before it is reported
+_FOR_THE_USER = (ReasonCode.CSV_HEADER,)  # such a file waits until it or the settings change
+_FOLDERS = (ReasonCode.FOLDER_MISSING, ReasonCode.FOLDER_UNREADABLE)
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Entries of the ledger that are not acknowledged, each with its reason.
+
+    Attributes:
+        rejected: files whose rows are not in bronze.
+        waiting: files that have waited with a reason for more than a day, or wait for the user.
+        changed: archived files that were written after they were read.
+        folders: folders that are missing or cannot be listed: an error of each run.
+        pending: how many files are pending, for whatever reason.
+        not_compared: older archived files, whose sizes were not compared.
+    """
+
+    rejected: tuple[Entry, ...] = ()
+    waiting: tuple[Entry, ...] = ()
+    changed: tuple[Entry, ...] = ()
+    folders: tuple[Entry, ...] = ()
+    pending: int = 0
+    not_compared: int = 0
+
+    @property
+    def files(self) -> list[Entry]:
+        """All files."""
+        return [*self.rejected, *self.waiting, *self.changed]
+
+    @property
+    def unreported(self) -> list[Entry]:
+        """The files that no completed run has reported with status 1 yet."""
+        return [entry for entry in self.files if entry.reported_at is None]
+
+    @property
+    def has_failures(self) -> bool:
+        """Whether a run that completes now ends with status 1."""
+        return bool(self.folders or self.unreported)
+
+
+def find(config: Config) -> Attention:
+    """Read the ledger once, and compare the sizes of the archived files with it; no JVM.
+
+    Raises:
+        MedallionError: the ledger cannot be read.
+    """
+    now = clock.now()
+    every = _of_sources(config)
+    listed = [entry for entry in every if entry.dismissed_at is None]
+    waiting = [e for e in listed if e.state == PENDING and e.reason_code is not None]
+    changed, not_compared = archived.changed(config)
+    return Attention(
+        rejected=tuple(filter(is_rejected, listed)),
+        waiting=tuple(e for e in waiting if _waits_too_long(e, now)),
+        changed=tuple(entry for entry in changed if entry.dismissed_at is None),
+        folders=tuple(e for e in waiting if e.reason_code in _FOLDERS),
+        pending=sum(entry.state == PENDING for entry in every),
+        not_compared=not_compared,
+    )
+
+
+def rejected_files(config: Config) -> Counter[str]:
+    """Return how many rejected files each source has that are not acknowledged."""
+    return Counter(e.source for e in _of_sources(config) if is_rejected(e))
+
+
+def is_rejected(entry: Entry) -> bool:
+    """Return whether rows are missing: a copy of a file whose rows are in bronze lacks none."""
+    is_copy = entry.reason_code == ReasonCode.SAME_FILE
+    return entry.state in REFUSED and not is_copy and entry.dismissed_at is None
+
+
+def _of_sources(config: Config) -> list[Entry]:
+    return [e for e in ledger.not_ingested(config.layout) if e.source in config.sources]
+
+
+def _waits_too_long(entry: Entry, now: int) -> bool:
+    """Hidden files without bytes are marks of a writer, such as _SUCCESS."""
+    is_mark = entry.reason_code == ReasonCode.HIDDEN and not entry.size
+    is_folder = entry.reason_code in _FOLDERS
+    is_due = entry.reason_code in _FOR_THE_USER or now - entry.first_seen_at > _LONG
+    return is_due and not is_mark and not is_folder

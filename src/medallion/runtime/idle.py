@@ -1,0 +1,79 @@
+"""What a night has to do, found out before Java starts: with nothing new, it need not start at all.
+
+Nothing here may import PySpark.
+"""
+
+from __future__ import annotations
+
+from medallion.config.model import Config
+from medallion.config.queries import Query, layers_in_use, names, queries
+from medallion.ingest.formats import KINDS
+from medallion.inspect import balance as accounting
+from medallion.runtime.outcome import Outcome
+from medallion.spark.workload import Work
+from medallion.state import due
+from medallion.state.runs import Runs
+from medallion.storage import lock, tables
+from medallion.storage.text import Say
+
+
+def end_if_idle(config: Config, command: str, say: Say) -> Outcome | None:
+    """Look for new input; the outcome of the night if there is none.
+
+    None where Spark has to be started; also where something is wrong, for the run that follows
+    meets it as well, and tells what.
+
+    Raises:
+        UsageError: another process writes one of the layers.
+    """
+    if config.layout.refresh_plan.is_file():
+        return None
+    with lock.hold(config.layout, layers_in_use(config), command):
+        try:
+            runs = Runs(config.layout)
+            if _has_work(config, runs, say):
+                return None
+            look = accounting.look(config, runs)
+            outcome = Outcome(balances=look.balances, errors=look.unreadable)
+        except Exception:  # whatever is wrong, the run that follows meets it, and tells
+            return None
+    if not outcome.is_good:
+        return None
+    say("nothing is new")
+    return outcome
+
+
+def work_to_do(config: Config) -> Work:
+    """How much waits, which decides how Java and Spark are set."""
+    try:
+        backlogs = [KINDS[s.format].backlog(config, s) for s in config.sources.values()]
+        behind = sum(due.waiting_rows(config, query) or 0 for query in queries(config))
+        whole = sum(tables.row_count(config.layout.table(name)) for name in names(config, ["gold"]))
+    except Exception:  # whatever is wrong, the run meets it, and tells
+        return Work.MUCH
+    behind += sum(backlog.messages for backlog in backlogs)
+    return Work.of(sum(backlog.unpacked for backlog in backlogs), behind + whole)
+
+
+def _has_work(config: Config, runs: Runs, say: Say) -> bool:
+    settings, asked = due.settings_of(config), queries(config)
+    if any(
+        due.has_changed(config, query.name, settings) or due.is_unfinished(config, runs, query.name)
+        for query in asked
+    ):
+        return True  # before anything is looked for: what was cut off is settled first
+    has_news = [_has_news(config, runs, query, say) for query in asked]  # all are looked at
+    return any(has_news) or any(
+        due.is_to_be_judged(config, runs.standing, query.name) for query in asked
+    )
+
+
+def _has_news(config: Config, runs: Runs, query: Query, say: Say) -> bool:
+    """Whether there is something to read for a query; of a source, what is new is handed over."""
+    if query.upstream:
+        return any(
+            due.has_input(config, query.name, config.layout.table(table))
+            for table in query.upstream
+        )
+    source = config.sources[query.source]
+    return KINDS[source.format].poll(config, source, runs.last_batch(query.name), say)

@@ -1,0 +1,303 @@
+"""Maintenance: compact tables, and remove files and commits that no reader needs.
+
+The rule: nothing newer than the retention is removed, and nothing that a stream, a gate or the
+record of a query has not read yet. What is unread is known by versions, because clocks may step.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from medallion.config.model import Config, Maintenance
+from medallion.config.queries import queries
+from medallion.errors import MedallionError, UsageError
+from medallion.inspect.balance import SETTLED
+from medallion.spark import checkpoints
+from medallion.state import due, refresh_plan
+from medallion.state.runs import Runs, Standing
+from medallion.storage import lock, log, specs, tables
+from medallion.storage.layout import LAYERS, PUBLISH
+from medallion.storage.specs import TableSpec
+
+# The writer looks up the files of each version to keep, which takes some milliseconds.
+MOST_VERSIONS = 1000
+# Files that no commit names are left by interrupted writes, if they are older than any write takes.
+_ORPHANED_HOURS = 7 * 24
+
+
+@dataclass(frozen=True)
+class Done:
+    """Numbers of files compacted, and of files and commits removed, of one table."""
+
+    compacted_files: int = 0
+    removed_files: int = 0
+    removed_commits: int = 0
+
+
+@dataclass(frozen=True)
+class Maintained:
+    """Changes by table, if there were any, and one note for each table that was left alone."""
+
+    tables: Mapping[str, Done]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A table to maintain.
+
+    Attributes:
+        query: the query that writes it; None for records and intake tables.
+        is_compacted: False if its writer compacts it, or replaces its files.
+    """
+
+    name: str
+    path: Path
+    spec: TableSpec
+    query: str | None = None
+    is_compacted: bool = True
+
+    def lock(self) -> AbstractContextManager[None]:
+        """Lock a table of records, which all layers write; the caller holds the layers' locks."""
+        return lock.alone(self.path) if self.name in specs.RECORDS else nullcontext()
+
+
+@dataclass(frozen=True)
+class Unread:
+    """The first version of a table that is not read in full yet, and by whom."""
+
+    version: int
+    reader: str
+
+
+def by_hand(config: Config) -> Maintained:
+    """Maintain the layers that no other process writes; a process maintains what it writes."""
+    free, notes = [], []
+    with ExitStack() as stack:
+        for layer in LAYERS:  # what is published has no tables
+            try:
+                stack.enter_context(lock.hold(config.layout, [layer], "maintain"))
+                free.append(layer)
+            except UsageError:
+                holder = lock.holder(config.layout, layer) or "another process"
+                notes.append(f"{layer}: left to {holder}, which writes it, and maintains it itself")
+        if "gold" in free:
+            refresh_plan.forget_unfinished(config.layout)
+        done = maintain(config, Runs(config.layout), free)
+    return Maintained(done.tables, (*notes, *done.notes))
+
+
+def maintain(
+    config: Config, runs: Runs, layers: Sequence[str], is_streaming: bool = False
+) -> Maintained:
+    """Maintain the tables of layers whose locks the caller holds; a failure becomes a note.
+
+    Args:
+        is_streaming: the layers' queries are running. A table whose rows they replace is not
+            compacted then: of two writers that replace the same files, one fails.
+    """
+    if refresh_plan.is_under_way(config.layout, layers):
+        return Maintained({}, ("nothing is removed while a refresh has work left",))
+    from deltalake.exceptions import CommitFailedError
+
+    unread = unread_versions(config, runs.standing)
+    done, notes = {}, []
+    for table in _tables(config, layers, is_streaming):
+        try:
+            if not tables.exists(table.path):
+                continue
+            with table.lock():
+                changes, note = _maintain(config, runs, table, unread.get(table.name), is_streaming)
+        except Exception as error:  # a failure of maintenance stops nothing else
+            # A query has written the table meanwhile: the next time will do.
+            if not (is_streaming and isinstance(error, CommitFailedError)):
+                message, _, _ = str(error).partition("\n")
+                notes.append(f"{table.name}: {type(error).__name__}: {message}")
+            continue
+        if changes != Done():
+            done[table.name] = changes
+        notes += [note] if note else []
+    return Maintained(done, tuple(notes))
+
+
+def align(config: Config, layers: Sequence[str]) -> None:
+    """Give the tables of layers the properties of the policy, before their queries start."""
+    for table in _tables(config, layers, True):
+        with suppress(Exception):  # a failure of maintenance stops nothing else
+            if tables.exists(table.path):
+                with table.lock():
+                    tables.align(table.path, config.maintain.properties(table.spec))
+
+
+def compact(table: Path, policy: Maintenance) -> int:
+    """Compact small files if there are enough, which adds no row; return their number."""
+    adds = tables.open_table(table).get_add_actions(flatten=True)
+    sizes = adds.column("size_bytes").to_pylist()
+    if sum(size < policy.target_file_size for size in sizes) < policy.compact_from:
+        return 0
+    delta = tables.open_to_write(table)
+    metrics = delta.optimize.compact(target_size=policy.target_file_size)
+    return int(metrics["numFilesRemoved"])
+
+
+def unread_versions(config: Config, standing: Standing) -> dict[str, Unread]:
+    """Return the first version of each table that some reader has not read in full.
+
+    Readers are streams by their checkpoints, gates that hold rows back, and the records, which
+    count what a table has got since its last run. A version that does not exist yet means that all
+    is read. The intake of a source is named `_intake.<source>`.
+    """
+    found: dict[str, Unread] = {}
+    for table, version, reader in _readers(config, standing):
+        if table not in found or version < found[table].version:
+            found[table] = Unread(version, reader)
+    return found
+
+
+def _readers(config: Config, standing: Standing) -> Iterator[tuple[str, int, str]]:
+    layout = config.layout
+    for query in queries(config):
+        recorded = standing.sums_of(query.name)
+        last = recorded.last_batch if query.layer in SETTLED else None
+        for name in query.upstream:
+            version = _read_by_stream(config, query.name, last, layout.table(name))
+            if version is not None:
+                # A reader of changes needs the files that its first commit replaced, too.
+                yield name, max(version - (query.layer == PUBLISH), 0), query.name
+        if not query.upstream and tables.exists(layout.intake(query.source)):
+            version = _read_by_stream(config, query.name, last)
+            yield f"_intake.{query.source}", version or 0, query.name
+        for target, version in zip(query.targets, recorded.versions, strict=False):
+            yield target, version + 1, f"the record of {query.name}"
+    for table in due.held(config, standing):
+        yield table, standing.passed.get(table, 0) + 1, f"the gate of {table}"
+
+
+def _read_by_stream(
+    config: Config, query: str, recorded: int | None, table: Path | None = None
+) -> int | None:
+    """Return the version that a query reads next when it starts again; None before its first batch.
+
+    Spark plans the last batch again then. (Source: populateStartOffsets of MicroBatchExecution.)
+
+    Args:
+        recorded: the last recorded batch, of a query whose batches are counted from the commits
+            that they read.
+        table: a table that it reads; None for the intake of bronze.
+    """
+    checkpoint = config.layout.checkpoint(query)
+    last = checkpoints.last_committed(checkpoint)
+    batch = last if recorded is None else min(last, recorded)
+    if batch < 1:  # the first batch does not say from where on it reads
+        return None if checkpoints.last_begun(checkpoint) < 0 else 0
+    try:
+        return checkpoints.delta_offset(checkpoint, batch - 1, table).version
+    except (MedallionError, LookupError):  # Spark keeps the offsets of the last hundred batches
+        return 0
+
+
+def _tables(config: Config, layers: Sequence[str], is_streaming: bool) -> Iterator[_Table]:
+    layout = config.layout
+    for query in queries(config, layers):
+        if not query.upstream:
+            yield _Table(f"_intake.{query.source}", layout.intake(query.source), specs.INTAKE)
+        # Of two that write a whole table, one fails.
+        gold = config.gold.get(query.name.removeprefix("gold."))
+        is_compacted = not (is_streaming and gold and gold.output_mode != "append")
+        for name in query.targets:
+            yield _Table(name, layout.table(name), config.spec(name), query.name, is_compacted)
+    if "bronze" in layers:  # the records are compacted as they are written
+        for name in specs.RECORDS:
+            yield _Table(name, layout.table(name), config.spec(name), is_compacted=False)
+
+
+def _maintain(
+    config: Config, runs: Runs, table: _Table, unread: Unread | None, is_streaming: bool
+) -> tuple[Done, str | None]:
+    """Maintain one table; return its changes, and the reason if not all was done."""
+    if table.query and due.older_table_reason(config, runs, table.query):
+        # Each commit would bring its version nearer to the recorded one.
+        return Done(), f"{table.name}: left as it is, until {table.query} is not refused any more"
+    path, policy = table.path, config.maintain
+    properties = policy.properties(table.spec)
+    if not is_streaming:  # it fails a running batch
+        tables.align(path, properties)
+    compacted = compact(path, policy) if table.is_compacted else 0
+    if is_streaming and tables.properties_to_set(path, properties):
+        reason = "its own settings are not those of maintain: a run that starts puts them right"
+        return Done(compacted), f"{table.name}: nothing is removed, for {reason}"
+    newest = tables.version(path)
+    # Commits that are gone already cannot be kept.
+    first = max(unread.version, tables.earliest_version(path)) if unread else newest + 1
+    if unread and newest - first >= MOST_VERSIONS:
+        behind = f"{newest - first + 1:,} versions"
+        reason = f"{unread.reader} has {behind} still to read"
+        return Done(compacted), f"{table.name}: nothing is removed, for {reason}"
+    files, commits = _clean(path, policy, range(first, newest + 1), is_idle=not is_streaming)
+    return Done(compacted, files, commits), None
+
+
+def _clean(table: Path, policy: Maintenance, unread: range, is_idle: bool) -> tuple[int, int]:
+    """Remove files and commits that are older than the retention, but for unread versions.
+
+    Args:
+        is_idle: no query writes the table now, so that files that no commit names are orphans.
+    """
+    feed = set(log.feed_files(table, unread.start, unread.stop - 1))
+    removed = _vacuum(table, policy, unread, orphans=False)
+    if is_idle and not feed:  # Delta's writer takes an unread feed for orphans
+        removed += _vacuum(table, policy, unread, orphans=True)
+    before = log.commits(table).keys()
+    oldest = time.time() - policy.retention.seconds
+    with suppress(FileNotFoundError):
+        if all(log.commit_file(table, v).stat().st_mtime > oldest for v in unread):
+            tables.open_to_write(table).cleanup_metadata()
+    for file in (table / "_change_data").glob("*.parquet"):  # vacuum does not know them
+        if file not in feed and file.stat().st_mtime < oldest:
+            file.unlink()
+            removed += 1
+    _sweep_checksums(table)
+    return removed, len(before - log.commits(table).keys())
+
+
+def _vacuum(table: Path, policy: Maintenance, unread: range, orphans: bool) -> int:
+    """Remove files replaced before the retention, or orphans; return how many were there.
+
+    Args:
+        unread: versions whose files stay, whenever they were replaced.
+    """
+    seconds = policy.retention.seconds
+    hours = math.ceil(seconds / 3600) if seconds >= 3600 else 0
+    how: dict[str, Any] = {
+        "retention_hours": _ORPHANED_HOURS if orphans else hours,
+        "enforce_retention_duration": False,
+        "full": orphans,
+        "keep_versions": list(unread) or None,
+    }
+    found = tables.open_table(table).vacuum(dry_run=True, **how)
+    # The log names files that an earlier run has removed, too: commit nothing for those.
+    if there := sum((table / unquote(file)).exists() for file in found):
+        tables.open_to_write(table).vacuum(dry_run=False, **how)
+    return there
+
+
+def _sweep_checksums(table: Path) -> None:
+    """Remove checksums of files that are gone: Hadoop writes one beside each file."""
+    settled = time.time() - 3600
+    for folder in (table, table / "_delta_log", table / "_change_data"):
+        for checksum in folder.glob(".*.crc"):
+            file = folder / checksum.name[1 : -len(".crc")]
+            with suppress(FileNotFoundError):  # of a write that is under way
+                if not file.exists() and checksum.stat().st_mtime < settled:
+                    checksum.unlink()
+    oldest = min(log.commits(table), default=0)
+    for checksum in (table / "_delta_log").glob("*.crc"):
+        if checksum.stem.isdigit() and int(checksum.stem) < oldest:
+            checksum.unlink(missing_ok=True)

@@ -1,0 +1,192 @@
+"""The nightly batch: all layers in one session, gates between them, and the balance at the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+from medallion.config.model import Config
+from medallion.config.queries import layers_in_use, names
+from medallion.errors import MedallionError, UsageError
+from medallion.inspect import balance as accounting
+from medallion.layers.flow import Flow
+from medallion.quality.gates import Gates
+from medallion.quality.results import Failure
+from medallion.quality.suites import of_no_table, read_suite
+from medallion.runtime import maintenance, refresh
+from medallion.runtime.outcome import GateResult, Outcome
+from medallion.runtime.pipeline import GOLD_IS_HELD, Pipeline
+from medallion.spark import signals
+from medallion.spark.errors import SPARK_ERRORS, in_words
+from medallion.state import due
+from medallion.state.runs import HELD, PASSED, Standing
+from medallion.storage import clock, log, tables
+from medallion.storage.layout import LAYERS, PUBLISH
+
+Waiting = tuple[Flow, Future[GateResult | None]]
+
+
+class Nightly:
+    """One nightly run of a pipeline."""
+
+    def __init__(self, pipeline: Pipeline, accept: Sequence[str] = ()) -> None:
+        self.pipeline, self.accept = pipeline, tuple(accept)
+        self.config, self._say = pipeline.config, pipeline.say
+        self.gates = Gates(self.config.conf_dir, self.config.layout.quality)
+        self.outcome = Outcome()
+        self.unjudged: set[str] = set()  # sources with a table whose gate could not be asked
+        # Great Expectations judges one table at a time, beside the queries of the next layer.
+        self.worker = ThreadPoolExecutor(1)
+
+    def run(self) -> Outcome:
+        """Run the layers, and tell how it went, whatever failed on the way."""
+        for suite in of_no_table(self.config.conf_dir, names(self.config)):
+            self._say(f"gates     {suite} judges nothing: no table has that name")
+        with self._reporting_errors("nightly"), self.worker:
+            self._layers()
+        self._timed("docs", self._build_docs)
+        self._timed("maintain", self._maintain)
+        self.outcome.is_counted = False
+        with self._reporting_errors("balance"):
+            look = accounting.look(self.config, self.pipeline.runs)
+            self.outcome.balances, self.outcome.is_counted = look.balances, not look.unreadable
+            self._tell_all("balance", map(MedallionError, look.unreadable))
+            found = self.pipeline.runs.rescued()
+            self.outcome.rescued = {name.partition(".")[2]: it for name, it in found.items()}
+        return self.outcome
+
+    def _layers(self) -> None:
+        """One layer after the other; gold only if no gate holds its rows back."""
+        gates = [*self._layer("bronze"), *self._layer("silver")]
+        self._await_gates(gates)
+        if any(gate.stops for gate in self.outcome.gates):
+            self._say(GOLD_IS_HELD)
+            return
+        self._await_gates(self._layer("gold"))
+        if PUBLISH in layers_in_use(self.config):
+            self._timed(PUBLISH, lambda: self._run_queries(PUBLISH))
+
+    def _maintain(self) -> None:
+        found = maintenance.maintain(self.config, self.pipeline.runs, LAYERS)
+        for note in found.notes:
+            self._say(f"  {note}")
+
+    def _layer(self, layer: str) -> list[Waiting]:
+        """Run the queries of a layer, and begin to judge its tables."""
+        self._timed(layer, lambda: self._run_queries(layer))
+        standing = self.pipeline.runs.standing
+        flows = self.pipeline.flows(layer)
+        return [(flow, self.worker.submit(self._judge, flow, standing)) for flow in flows]
+
+    def _run_queries(self, layer: str) -> None:
+        failures = refresh.run_layer(self.pipeline, layer, self.unjudged)
+        self._tell_all(layer, [error for _, error in failures])
+        if layer == "gold":
+            self._tell_all(layer, refresh.take_up_late(self.pipeline, self.unjudged))
+
+    @contextmanager
+    def _reporting_errors(self, what: str) -> Iterator[None]:
+        """What fails is told, whatever it is, and the rest goes on."""
+        try:
+            yield
+        except Exception as error:
+            self._tell_all(what, [error])
+
+    def _tell_all(self, what: str, errors: Iterable[Exception]) -> None:
+        for error in errors:
+            if not self.pipeline.is_alive:
+                signals.pass_on()  # Java has got it too
+            told = in_words(error)
+            status = error.exit_status if isinstance(error, MedallionError) else 1
+            self.outcome.add_error(told, status)
+            if not isinstance(error, (MedallionError, OSError, *SPARK_ERRORS)):
+                self.outcome.crash = self.outcome.crash or error
+            self._say(f"{what:<9} {told}")
+
+    def _judge(self, flow: Flow, standing: Standing) -> GateResult | None:
+        """Judge the rows of a table that have not passed its gate yet, those that it holds back
+        included; None where there are none."""
+        table = flow.name
+        path = self.config.layout.table(table)
+        version, since = tables.version(path), due.passed(standing, table, path)
+        is_rebuilt = since < standing.refreshed.get(table, -1) <= version
+        is_due = is_rebuilt or due.is_to_be_judged(self.config, standing, table)
+        if not is_due or not self.gates.has_suite(table):
+            return None
+        started = time.monotonic()
+        # Of what a refresh's version added, there is no telling which rows it took away again. And
+        # where no gate holds rows back, maintenance need not leave them as they came.
+        new = range(since + 1, version + 1)
+        is_whole = is_rebuilt or not log.are_there(path, new)
+        files = None if is_whole else log.added_files(path, new.start, version)
+        verdict = self.gates.validate(table, *flow.to_judge(files))
+        if verdict is None:
+            return None
+        accepted = tuple(
+            failure.expectation for failure in verdict.failures if self._is_accepted(failure)
+        )
+        return GateResult(verdict, version, accepted, time.monotonic() - started)
+
+    def _await_gates(self, waiting: Sequence[Waiting]) -> None:
+        """Wait for verdicts, and put them on record. The rows of a table that could not be judged
+        stay where they are."""
+        started = time.monotonic()
+        gates = []
+        for flow, future in waiting:
+            try:
+                gate = future.result()
+            except Exception as error:
+                self._tell_all("gates", [error])
+                self.unjudged |= flow.source_names
+            else:
+                gates += [gate] if gate else []
+        self.outcome.seconds["gates"] = (
+            self.outcome.seconds.get("gates", 0) + time.monotonic() - started
+        )
+        self.outcome.gates += gates
+        self.pipeline.runs.write([self._row(gate) for gate in gates])
+
+    def _row(self, gate: GateResult) -> dict[str, Any]:
+        failed = [failure.expectation for failure in gate.stops]
+        return {
+            "kind": "gate",
+            "query": gate.verdict.table,
+            "started_at": clock.now(),
+            "seconds": round(gate.seconds, 3),
+            "state": HELD if failed else PASSED,
+            "rows_in": gate.verdict.rows,
+            "table_version": gate.version,
+            "failed_expectations": ", ".join(failed) or None,
+            "accepted_expectations": ", ".join(gate.accepted) or None,
+        }
+
+    def _is_accepted(self, failure: Failure) -> bool:
+        names = {failure.expectation, f"{failure.table}.{failure.expectation}"}
+        return failure.on_failure == "stop" and bool(names & set(self.accept))
+
+    def _build_docs(self) -> None:
+        docs = self.gates.build_docs()
+        self.outcome.docs = str(docs) if docs else None
+
+    def _timed(self, name: str, work: Any) -> None:
+        signals.pass_on()
+        started = time.monotonic()
+        with self._reporting_errors(name):
+            work()
+        self.outcome.seconds[name] = time.monotonic() - started
+        if name != "docs":
+            self._say(f"{name:<9} {self.outcome.seconds[name]:5.1f} s")
+
+
+def check_accepted(config: Config, accept: Sequence[str]) -> None:
+    """Raise UsageError where `accept` names an expectation that no suite has."""
+    known = set()
+    for table in names(config):
+        for expectation in read_suite(config.conf_dir, table):
+            known |= {expectation.name, f"{table}.{expectation.name}"}
+    for name in accept:
+        if name not in known:
+            raise UsageError(f"--accept {name}: no suite has an expectation of that name.")

@@ -1,0 +1,221 @@
+"""The layers in order: what `run`, `nightly`, `stream` and the jobs have in common."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+from medallion.config.model import Config
+from medallion.config.queries import queries
+from medallion.errors import ConfigError, MedallionError
+from medallion.layers.bronze.flow import Bronze
+from medallion.layers.flow import Flow
+from medallion.layers.gold.flow import Gold
+from medallion.layers.publish.flow import Publish
+from medallion.layers.silver.flow import Silver
+from medallion.runtime import settlement
+from medallion.spark import fatal, signals
+from medallion.spark.errors import StreamError, one_line, ours, together
+from medallion.spark.progress import BatchProgress
+from medallion.spark.query import AVAILABLE_NOW, trigger
+from medallion.spark.watch import Watch
+from medallion.state import due, refresh_plan
+from medallion.state.runs import Runs
+from medallion.storage import tables
+from medallion.storage.layout import PUBLISH, layer_of
+from medallion.storage.text import Say
+
+_KINDS: Mapping[str, Callable[..., Flow]] = {
+    "bronze": Bronze,
+    "silver": Silver,
+    "gold": Gold,
+    PUBLISH: Publish,
+}
+GOLD_IS_HELD = "gold      held back: it is as the last good run left it"
+
+
+@dataclass
+class Pipeline:
+    """One session's work on one lakehouse; the caller holds the locks."""
+
+    spark: SparkSession
+    config: Config
+    command: str
+    say: Say
+    run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    runs: Runs = field(init=False)
+    _settings: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.runs = Runs(self.config.layout, run_id=self.run_id, command=self.command)
+        self._settings = due.settings_of(self.config)
+
+    def flows(self, layer: str) -> list[Flow]:
+        """A flow for each query of a layer, not started yet."""
+        make, asked = _KINDS[layer], queries(self.config, [layer])
+        return [make(self.spark, self.config, query, self.say) for query in asked]
+
+    def flow(self, name: str) -> Flow:
+        """The flow of one query.
+
+        Raises:
+            KeyError: there is none of that name.
+        """
+        return {flow.name: flow for flow in self.flows(layer_of(name))}[name]
+
+    def begin(self, flow: Flow, how: Mapping[str, Any] | None, is_new: bool = False) -> bool:
+        """Start one query; whether it runs.
+
+        Args:
+            flow: the query's.
+            how: its trigger, as `spark.query.trigger` gives it; None where it has nothing to do:
+                then its settings are checked and its tables made, and no query is started.
+            is_new: its tables are to replace those that the records tell of.
+
+        Returns:
+            False where it waits for a schema, or has nothing to do.
+
+        Raises:
+            MedallionError: it cannot start, and why, whatever that is.
+        """
+        with self._in_words(flow):
+            if flow.is_waiting():
+                self.say(f"  {flow.name} waits: {flow.waiting_reason()}")
+                due.note(self.config, flow.name, self._settings)
+                return False
+            if not is_new:
+                self._refuse_old(flow)
+            self.check(flow)
+            run = flow.start(how, -1 if is_new else self.runs.last_batch(flow.name))
+            due.note(self.config, flow.name, self._settings)
+            if run:
+                run.on_batch = partial(self._tell, flow)
+        return run is not None
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether Spark is there."""
+        return fatal.is_alive(self.spark)
+
+    def check(self, flow: Flow) -> None:
+        """Raise MedallionError where a table that it reads is not there, is held back by a gate, or
+        cannot be read."""
+        due.refuse_missing(self.config, flow.name)
+        self._refuse_unjudged(flow)
+        for table in (*flow.upstream, *flow.targets):
+            tables.version(self.config.layout.table(table))
+
+    @contextmanager
+    def _in_words(self, flow: Flow) -> Iterator[None]:
+        """Whatever keeps this one query from starting becomes a MedallionError, so that the others
+        are started all the same; a signal that has come ends them all, and has failed none."""
+        try:
+            yield
+        except MedallionError:
+            signals.pass_on()  # Java has got it too
+            raise
+        except AnalysisException as error:
+            if not flow.targets:  # it has no SQL
+                raise ours(error, f"{flow.name} cannot be started") from error
+            # Spark's first words name the column or the function that it does not know.
+            where = f"{self.config.conf_dir / 'pipeline.yaml'}: {flow.name}"
+            if len(flow.targets) > 1:  # there are rules to break
+                where += f", or a rule of {self.config.expectations / 'expectations'},"
+            told = one_line(str(error))
+            raise ConfigError(f"{where} is not SQL that Spark can run: {told}") from None
+        except Exception as error:
+            signals.pass_on()
+            raise ours(error, f"{flow.name} cannot be started") from error
+
+    def run(self, layer: str) -> None:
+        """Run what a layer has to do; see `attempt`.
+
+        Raises:
+            MedallionError: a query could not start, or (StreamError) failed; the others have ended,
+                and all are on record.
+        """
+        if failures := [error for _, error in self.attempt(self.flows(layer))]:
+            raise together(failures)
+
+    def attempt(self, flows: Sequence[Flow]) -> list[tuple[Flow, MedallionError]]:
+        """Run flows of one layer on all that is available, and put on record what they did.
+
+        Returns:
+            Why some could not start or (StreamError) failed. All have ended and are on record.
+
+        Raises:
+            MedallionError: the layer is held back.
+        """
+        self.refuse_held(flows)
+        started, failures = list[Flow](), list[tuple[Flow, MedallionError]]()
+        for flow in flows:
+            try:
+                if self._begin_if_due(flow):
+                    started.append(flow)
+            except MedallionError as error:
+                failures.append((flow, error))
+                failures += [(flow, fault) for fault in self.record_refused(flow.name, error)]
+        with suppress(StreamError):  # of all that failed: each has its own
+            Watch(self.say).await_all(flow.ran for flow in started)
+        failures += [
+            (flow, StreamError(f"{flow.name}: {told}"))
+            for flow in started
+            if (told := flow.ran.error())
+        ]
+        unsettled = self.settle(started)
+        return failures + [(f, unsettled[f.name]) for f in started if f.name in unsettled]
+
+    def _begin_if_due(self, flow: Flow) -> bool:
+        """Start a query on all that is available; False where it has nothing to do."""
+        with self._in_words(flow):
+            has_work = flow.has_work(self.runs)
+            is_due = has_work or flow.is_to_be_checked(self._settings)
+        if is_due:
+            return self.begin(flow, trigger(AVAILABLE_NOW) if has_work else None)
+        self.say(f"  {flow.name}: nothing is new")
+        return False
+
+    def settle(self, flows: Sequence[Flow]) -> dict[str, MedallionError]:
+        """Put on record what flows did; see `settlement.settle`."""
+        return settlement.settle(self.config, self.runs, flows)
+
+    def record_refused(self, name: str, error: MedallionError) -> list[MedallionError]:
+        """Put on record that a query could not start; see `settlement.record_refused`."""
+        return settlement.record_refused(self.runs, name, error)
+
+    def _tell(self, flow: Flow, batch: BatchProgress) -> None:
+        if told := flow.describe(batch):
+            self.say(f"  {flow.name} batch {batch.id}: {told}, {batch.seconds:.1f} s")
+
+    def _refuse_old(self, flow: Flow) -> None:
+        """Raise MedallionError if a table has to be rebuilt or restored first."""
+        # Bronze is never rebuilt, whatever a damaged plan may have said.
+        if flow.upstream and flow.name in refresh_plan.left(self.config.layout):
+            raise MedallionError(
+                f"{flow.name} has to be rebuilt, which a refresh has left to do: medallion refresh "
+                f"{flow.name} does it, with no stream on, or says why it cannot."
+            )
+        if reason := due.older_table_reason(self.config, self.runs, flow.name):
+            raise MedallionError(reason)
+
+    def _refuse_unjudged(self, flow: Flow) -> None:
+        """Raise MedallionError where it would publish rows that a gate of gold holds back."""
+        held = due.held(self.config, self.runs.standing, ["gold"])
+        own = {table: failed for table, failed in held.items() if table in flow.upstream}
+        due.refuse_if_held(f"{flow.name} waits", own)
+
+    def held(self, flows: Iterable[Flow]) -> dict[str, str]:
+        """What holds these flows back: the tables whose gate does, with the names that failed."""
+        is_gated = any(flow.is_gated for flow in flows)
+        return due.held(self.config, self.runs.standing) if is_gated else {}
+
+    def refuse_held(self, flows: Iterable[Flow]) -> None:
+        """Raise MedallionError where a gate holds these flows back."""
+        due.refuse_if_held("gold is held back", self.held(flows))

@@ -1,0 +1,117 @@
+"""What the queries did, put on record in `ops.runs`, each by itself: one that cannot be settled
+keeps no other from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from medallion.config.model import Config
+from medallion.errors import MedallionError
+from medallion.layers.flow import Flow
+from medallion.spark.errors import ours
+from medallion.state.runs import FAILED, Runs, Sums
+from medallion.storage import clock, tables
+
+
+def settle(config: Config, runs: Runs, flows: Sequence[Flow]) -> dict[str, MedallionError]:
+    """Account for every batch that is not on record yet, those of a run that was cut off included.
+
+    Returns:
+        Why some flows could not be settled, by their names: what they did is settled by the next
+        run.
+    """
+    rows, failures = [], dict[str, MedallionError]()
+    flows = [flow for flow in flows if flow.run and not flow.run.is_settled]
+    for flow in flows:
+        try:
+            row = _settled(config, runs, flow)
+        except Exception as error:  # whatever it is, the others are settled
+            failures[flow.name] = ours(error, f"{flow.name} cannot be put on record")
+            row = row_of(config, runs, flow, {}, str(failures[flow.name]))
+        if row:
+            rows.append(row)
+    try:
+        runs.write(rows)
+    except Exception as error:
+        failure = ours(error, "what was done cannot be put on record")
+        return dict.fromkeys((flow.name for flow in flows), failure) | failures
+    for flow in flows:
+        if flow.name not in failures:
+            flow.ran.settled()
+        try:
+            # Not before its rows are on record, for they might have to be counted again.
+            flow.release(runs.last_batch(flow.name))
+        except Exception as error:
+            failures[flow.name] = ours(error, f"{flow.name}: what it took in cannot be put away")
+    return failures
+
+
+def _settled(config: Config, runs: Runs, flow: Flow) -> dict[str, Any] | None:
+    """The row of `ops.runs` for what a flow has done; None where it has done nothing."""
+    flow.ran.collect()
+    since = runs.last_batch(flow.name)
+    figures = flow.settle(since)
+    has_done = flow.ran.batches or flow.ran.error() or figures["last_batch"] > since
+    # One that has failed, and has nothing to do now, is well again.
+    if not has_done and (not runs.has_failed(flow.name) or flow.ran.is_in_batch):
+        return None
+    return row_of(config, runs, flow, figures)
+
+
+def row_of(
+    config: Config,
+    runs: Runs,
+    flow: Flow,
+    figures: Mapping[str, Any],
+    failure: str | None = None,
+    is_new: bool = False,
+) -> dict[str, Any]:
+    """The row of `ops.runs` for one query, with what its tables' logs say was written.
+
+    Args:
+        failure: why there are no figures. Then the row has no versions either, and the next run
+            counts from where the last one on record ended.
+        is_new: its tables are to replace those that the records tell of.
+    """
+    run = flow.ran
+    error = failure or run.error()
+    row = {
+        "kind": "query",
+        "query": flow.name,
+        "state": FAILED if error else "done",
+        "error": error,
+        "started_at": run.started_at,
+        "seconds": round(run.seconds, 3),
+        "batches": len(run.batches),
+        "watermark": run.watermark(),
+        **figures,
+    }
+    return row if failure else {**row, **_written(config, runs, flow, is_new)}
+
+
+_COLUMNS = (("rows_out", "table_version"), ("quarantined_rows", "quarantine_version"))
+
+
+def _written(config: Config, runs: Runs, flow: Flow, is_new: bool) -> dict[str, int]:
+    """The rows that the flow's tables have got since its last run, and their versions now."""
+    recorded = (Sums() if is_new else runs.standing.sums_of(flow.name)).versions
+    found = {}
+    for target, (rows, version), since in zip(flow.targets, _COLUMNS, recorded, strict=False):
+        table = config.layout.table(target)
+        found[version] = tables.version(table)
+        is_another = since > found[version]  # of one that was moved away
+        # Later versions are of the next row, for a stream goes on meanwhile.
+        found[rows] = tables.rows_written(table, -1 if is_another else since, found[version])
+    return found
+
+
+def record_refused(runs: Runs, name: str, error: MedallionError) -> list[MedallionError]:
+    """Put on record that a query could not start, which `status` then tells; why that could not be
+    put on record, where it could not."""
+    what = {"kind": "query", "query": name, "state": FAILED, "error": str(error)}
+    try:
+        runs.write([what | {"started_at": clock.now()}])
+    except Exception as fault:
+        return [ours(fault, f"{name}: that it cannot start cannot be put on record")]
+    return []

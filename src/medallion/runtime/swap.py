@@ -1,0 +1,83 @@
+"""What a refresh has built, put in the place of the old table.
+
+One Delta commit overwrites the old table, so that whoever reads sees a whole one before and after,
+and the checkpoint follows. A process may die within: each step may be repeated.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+
+from medallion.errors import MedallionError
+from medallion.runtime.pipeline import Pipeline
+from medallion.spark import checkpoints
+from medallion.spark.errors import in_words
+from medallion.state import refresh_plan
+from medallion.storage import tables
+from medallion.storage.layout import layer_of
+
+
+def end_swap(pipeline: Pipeline, layers: Sequence[str]) -> None:
+    """End what an earlier refresh was cut off in, as far as it is a table of these layers: what it
+    had built goes in the place of the old tables, or is removed where it was not whole yet.
+
+    Where that fails, it is told, and keeps no other query back: those of this table, and of those
+    that read it, are not started before it is rebuilt.
+
+    Args:
+        layers: their locks are held, and that of gold.
+    """
+    layout = pipeline.config.layout
+    refresh_plan.forget_unfinished(layout)
+    plan = refresh_plan.read(layout)
+    if not (plan and plan.built and layer_of(plan.table) in layers):
+        return
+    pipeline.say(f"refresh   {plan.table}: goes on where it was cut off")
+    try:
+        swap(pipeline, plan)
+    except Exception as error:
+        pipeline.say(f"refresh   {plan.table}: {in_words(error)}")
+
+
+def swap(pipeline: Pipeline, plan: refresh_plan.Plan) -> None:
+    """Put what was built in the place of the old tables; every step may be repeated.
+
+    Raises:
+        MedallionError: what was built is gone.
+    """
+    layout, table = pipeline.config.layout, plan.table
+    staged = refresh_plan.Staging(layout.root, plan.built)
+    # The tables know the last batch again: should its end be torn, it is not written twice.
+    known = {"txnAppId": plan.query, "txnVersion": str(plan.batch)}
+    once = known if plan.batch >= 0 else {}
+    for name in plan.built:
+        new = staged.table(name)
+        if not tables.exists(new):
+            raise MedallionError(f"{new}, which it has built, is gone")
+        frame = pipeline.spark.read.format("delta").load(str(new))
+        kept = pipeline.config.properties(name)
+        tables.create(layout.table(name), frame.schema.json(), kept)
+        tables.align(layout.table(name), kept)  # it may be published from now on
+        writer = frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+        writer.options(**once).save(str(layout.table(name)))
+    place = layout.checkpoint(table)
+    if staged.checkpoint(table).is_dir():
+        shutil.rmtree(place, ignore_errors=True)
+        staged.checkpoint(table).rename(place)
+    elif not (place / "metadata").is_file() or checkpoints.query_id(place) != plan.query:
+        raise MedallionError(f"{staged.checkpoint(table)}, which it has built, is gone")
+    # What the table's log counts from now on comes after this version.
+    row = {**plan.row, "table_version": tables.version(layout.table(table))}
+    if len(plan.built) > 1:
+        row["quarantine_version"] = tables.version(layout.table(plan.built[1]))
+    if (row["query"], row["run_id"]) not in pipeline.runs.standing.refreshing_runs:
+        pipeline.runs.write([row])
+    refresh_plan.write(layout, refresh_plan.Plan(table, then=plan.then))
+    clear(staged, table)
+
+
+def clear(staged: refresh_plan.Staging, table: str) -> None:
+    """Remove what was built; a copy of a table is large."""
+    for leftover in (*map(staged.table, staged.names), staged.checkpoint(table)):
+        shutil.rmtree(leftover, ignore_errors=True)

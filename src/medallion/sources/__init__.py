@@ -1,1 +1,0 @@
-"""Where rows come from; a folder a kind."""

@@ -1,0 +1,259 @@
+"""What there is to do, found out without Spark: from ledger, checkpoints and versions of tables.
+
+To start a query that finds nothing costs seconds, and a night is mostly such queries: of sources
+that had no news, and of tables that they do not feed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from medallion import __version__
+from medallion.config.model import Config
+from medallion.config.queries import Query, names, queries
+from medallion.errors import MedallionError, UsageError
+from medallion.quality.suites import read_suite, suite_path
+from medallion.spark import checkpoints
+from medallion.spark.checkpoints import DeltaOffset
+from medallion.state.runs import HELD, Runs, Standing
+from medallion.storage import clock, log, tables
+from medallion.storage.layout import PUBLISH, layer_of
+
+_NOTE = "settings"
+_EVER = 2**63 - 1
+
+
+def settings_of(config: Config) -> str:
+    """A digest of all that a query is defined by: this version, sources, gold, and the files of
+    rules and of Spark's settings."""
+    digest = hashlib.sha256(repr((__version__, config.sources, config.gold)).encode())
+    folders = (config.expectations, config.conf_dir / "spark")
+    files = (path for folder in folders for path in folder.rglob("*"))
+    for file in sorted(path for path in files if path.is_file()):
+        digest.update(str(file.relative_to(config.conf_dir)).encode())
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def note(config: Config, query: str, settings: str) -> None:
+    """Note the settings with which a query was started, or waits for a schema, unrefused."""
+    checkpoints.note(config.layout.checkpoint(query), _NOTE, {"of": settings})
+
+
+def has_changed(config: Config, query: str, settings: str) -> bool:
+    """Whether the settings are not those that a query was last started with, which may have to be
+    refused."""
+    return checkpoints.noted(config.layout.checkpoint(query), _NOTE) != {"of": settings}
+
+
+def is_unfinished(config: Config, runs: Runs, query: str) -> bool:
+    """Whether a query has to be started whatever there is to read.
+
+    That is: its checkpoint is torn, its table is gone, a batch was cut off or is not on record,
+    rows came too late for its table of gold, it failed when it ran last, or a table is older than
+    what was recorded.
+    """
+    checkpoint = config.layout.checkpoint(query)
+    committed = checkpoints.last_committed(checkpoint)
+    is_published = layer_of(query) == PUBLISH  # which has no table
+    return (
+        (query.startswith("gold.") and runs.late_rows(query) > 0)
+        or checkpoints.torn(checkpoint) is not None
+        or (committed >= 0 and not is_published and not tables.exists(config.layout.table(query)))
+        or checkpoints.last_begun(checkpoint) > committed
+        or committed > runs.last_batch(query)
+        or runs.has_failed(query)
+        or older_table_reason(config, runs, query) is not None
+    )
+
+
+def older_table_reason(config: Config, runs: Runs, query: str) -> str | None:
+    """Return why a query must not start beside a table that is older than what was recorded.
+
+    Such a table was restored by itself. Its next commits have versions that were read before, so
+    readers would pass over their rows. Only versions are compared: those of the tables, of the
+    record, and of the checkpoints of the query and of the queries that read what it writes.
+    """
+    every = queries(config)
+    definition = next(each for each in every if each.name == query)
+    checkpoint, table = config.layout.checkpoint, config.layout.table
+    older = [name for name in definition.upstream if has_read_more(checkpoint(query), table(name))]
+    # Bronze and gold have one target, and silver its quarantine beside it.
+    recorded = runs.standing.sums_of(query).versions
+    for target, version in zip(definition.targets, recorded, strict=False):
+        readers = (each.name for each in every if target in each.upstream)
+        if tables.exists(table(target)) and (
+            version > tables.version(table(target))
+            or any(has_read_more(checkpoint(reader), table(target)) for reader in readers)
+        ):
+            older.append(target)
+    if not older:
+        return None
+    refresh = f", or rebuild {query} from what is there with medallion refresh {query}"
+    return (
+        f"{query} cannot start: {' and '.join(older)} is older than what was recorded. Restore the "
+        f"whole root from one backup{refresh if definition.upstream else ''}."
+    )
+
+
+def lacks_entries(config: Config, source: str, rows_in_ledger: int) -> bool:
+    """Return whether a source's ledger lacks rows that bronze has.
+
+    An interrupted run leaves it like this, and bronze repairs it when it starts. Until then, files
+    and messages must not be compared with the ledger: they would be ingested again.
+    """
+    return rows_in_ledger < tables.row_count(config.layout.table(f"bronze.{source}"))
+
+
+def has_read_more(checkpoint: Path, table: Path) -> bool:
+    """Return whether a query has read a higher version of a table than the table has."""
+    if not tables.exists(table):
+        return False
+    batches = checkpoints.last_begun(checkpoint), checkpoints.last_committed(checkpoint)
+    try:
+        read = max(_last_read(checkpoint, batch, table) for batch in batches)
+    except MedallionError:  # a corrupt plan, which its query repairs or refuses
+        return False
+    return read > tables.version(table)
+
+
+def _last_read(checkpoint: Path, batch: int, table: Path) -> int:
+    """Return the last version of a table that a batch has read, or -1."""
+    if checkpoints.is_of_another(checkpoint, batch, table):
+        return -1
+    read = checkpoints.delta_offset(checkpoint, batch, table)
+    return read.version - read.is_whole
+
+
+def has_input(config: Config, query: str, upstream: Path) -> bool:
+    """Whether there are rows that a query has not read yet in a table that it reads.
+
+    Args:
+        upstream: where it lies; for bronze, the table of what was handed over to it.
+    """
+    if _reads_another(config, query, upstream):
+        return True  # which it has to refuse
+    read = read_up_to(config, query, upstream)
+    if 0 < read.version < tables.earliest_version(upstream):
+        return True  # nobody knows what was there, which the query will tell
+    if query.startswith(f"{PUBLISH}."):  # rows that are taken away are news as well
+        return not read.is_whole or log.has_changes(upstream, read.version)
+    return not read.is_whole or _waiting_in(read, upstream) > 0
+
+
+def _reads_another(config: Config, query: str, upstream: Path) -> bool:
+    """Whether the table was made anew, and is none that the query has ever read."""
+    checkpoint = config.layout.checkpoint(query)
+    if query.startswith("bronze.") or not tables.exists(upstream):
+        return False
+    return checkpoints.is_of_another(checkpoint, checkpoints.last_committed(checkpoint), upstream)
+
+
+def read_up_to(config: Config, query: str, upstream: Path) -> DeltaOffset:
+    """How far a query has read a table with its last batch.
+
+    A stream of changes stands at the last file of a version, and not before the next one.
+    """
+    checkpoint = config.layout.checkpoint(query)
+    read = checkpoints.delta_offset(checkpoint, checkpoints.last_committed(checkpoint), upstream)
+    may_be_done = query.startswith(f"{PUBLISH}.") and not read.is_whole and not read.is_first
+    if may_be_done and not log.has_more_changes(upstream, read.version, read.index + 1):
+        return DeltaOffset(read.version + 1, -1)
+    return read
+
+
+def waiting_rows(config: Config, query: Query) -> int | None:
+    """The rows of its tables that a query has not read; None for bronze, which reads none."""
+    if not query.upstream:
+        return None
+    upstream = [config.layout.table(name) for name in query.upstream]
+    return sum(_waiting_in(read_up_to(config, query.name, table), table) for table in upstream)
+
+
+def version_read(checkpoint: Path, batch: int, table: Path) -> int | None:
+    """The newest version of a table, if a query has read all of its rows by a batch; else None."""
+    read, now = checkpoints.delta_offset(checkpoint, batch, table), tables.version(table)
+    return None if tables.rows_written(table, after=read.version - 1, until=now) else now
+
+
+def _waiting_in(read: DeltaOffset, table: Path) -> int:
+    """The rows of a table that a query has not read; if that is all, its commits need not be there
+    any more."""
+    if read.version == 0 and read.is_whole:
+        return tables.row_count(table)
+    return tables.rows_written(table, after=read.version - 1)
+
+
+def held(
+    config: Config, standing: Standing, layers: Sequence[str] = ("bronze", "silver")
+) -> dict[str, str]:
+    """The tables whose gate holds rows back (from gold, unless `layers` says otherwise), with the
+    names that failed.
+
+    A table that the configuration has given up, or its suite, is never judged again.
+    """
+    return {
+        table: gate.failed
+        for table in names(config, layers)
+        if (gate := standing.gates.get(table)) and gate.state == HELD
+        if read_suite(config.conf_dir, table)
+    }
+
+
+def why_held(held: Mapping[str, str]) -> str:
+    """What `held` has found, in words."""
+    names = "; ".join(f"{failed} on {table}" for table, failed in held.items())
+    return f"{names} failed and has not passed since"
+
+
+def refuse_if_held(what: str, held: Mapping[str, str]) -> None:
+    """Raise MedallionError where `held` has found something."""
+    if held:
+        raise MedallionError(
+            f"{what}: {why_held(held)}. Run medallion nightly, with --accept EXPECTATION to let "
+            "the rows through as they are."
+        )
+
+
+def refuse_held(config: Config, layers: Sequence[str]) -> None:
+    """Raise MedallionError where gold is among the layers, and a gate holds rows back from it."""
+    if "gold" in layers:
+        refuse_if_held("gold is held back", held(config, Runs(config.layout).standing))
+
+
+def refuse_missing(config: Config, name: str) -> None:
+    """Raise UsageError where a table that a query reads is not there yet."""
+    for query in queries(config):
+        for table in query.upstream if query.name == name else ():
+            if not tables.exists(config.layout.table(table)):
+                layer = layer_of(table)
+                raise UsageError(f"{table} is not there yet: run medallion run {layer} first.")
+
+
+def is_to_be_judged(config: Config, standing: Standing, table: str) -> bool:
+    """Whether a table has rows that its gate has not passed yet, those that it holds included."""
+    if not suite_path(config.conf_dir, table).is_file():
+        return False
+    last = standing.gates.get(table)
+    if last is not None and last.state == HELD:
+        return True
+    path = config.layout.table(table)
+    since = passed(standing, table, path)
+    # Of commits that maintenance has removed nobody knows whether they had rows: a stream that is
+    # on asks no gate. Other versions without rows it makes itself, of which nothing is to be said.
+    return tables.earliest_version(path) > since + 1 or tables.rows_written(path, since) > 0
+
+
+def passed(standing: Standing, table: str, path: Path) -> int:
+    """The version up to which a table has passed its gate; -1 where it was made anew since.
+
+    Somebody has moved it away, and a new one begins at version 0.
+    """
+    version = standing.passed.get(table, 0)
+    if not tables.exists(path):
+        return version
+    # A time to come is one of a clock that has been put right since.
+    is_another = standing.passed_at.get(table, _EVER) < tables.made_at(path) <= clock.now()
+    return -1 if is_another or version > tables.version(path) else version

@@ -1,0 +1,186 @@
+"""The ledger, `ops.files`: one row for each version of each file that ever landed.
+
+It is written where something happens to a file, by the one process that holds bronze's lock, and
+each write may be repeated: a run that was cut off between two writes says the same again.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+
+from medallion.state.reasons import Reason, code_of_old_text
+from medallion.storage import clock, small_tables
+from medallion.storage.layout import Layout
+from medallion.storage.specs import TableSpec
+
+TABLE = "ops.files"
+
+PENDING, INGESTED, UNREADABLE, REJECTED = "pending", "ingested", "unreadable", "rejected"
+REPLACED, VANISHED, ARCHIVED = "replaced", "vanished", "archived"
+STATES = (PENDING, INGESTED, UNREADABLE, REJECTED, REPLACED, VANISHED, ARCHIVED)
+# The rows of a file in one of these states are in bronze.
+TAKEN = (INGESTED, ARCHIVED, REPLACED)
+# Nothing of these is. What is unreadable is still to be moved to rejected/, and rejected then.
+REFUSED = (UNREADABLE, REJECTED)
+
+
+@dataclass(frozen=True)
+class File:
+    """One file as it was seen: its path as the ledger spells it, bytes, microseconds since 1970."""
+
+    path: str
+    size: int
+    modified_at: int
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One row of the ledger. Times are microseconds since 1970, `size` is in bytes.
+
+    `version` counts the files of one path; `moved_to` is where the file lies now, if elsewhere.
+    `reason_code` is a `ReasonCode`, `why` its sentence. `reported_at` is when a run that ended with
+    status 1 named the file, `dismissed_at` when the user acknowledged it.
+    """
+
+    source: str
+    path: str
+    version: int
+    size: int
+    modified_at: int
+    first_seen_at: int
+    state: str = PENDING
+    why: str | None = None
+    batch: int | None = None
+    committed_at: int | None = None
+    rows: int | None = None
+    corrupt_rows: int | None = None
+    rescued_rows: int | None = None
+    moved_to: str | None = None
+    reason_code: str | None = None
+    reported_at: int | None = None
+    dismissed_at: int | None = None
+
+    @property
+    def file(self) -> File:
+        """The file that this row is about, as it was last seen."""
+        return File(self.path, self.size, self.modified_at)
+
+    def taken_in(self, batch: int, rows: int, corrupt: int, rescued: int) -> Entry:
+        """The same row once a batch has the file's rows in bronze, and it is known how many."""
+        return replace(
+            self,
+            state=INGESTED,
+            why=None,
+            reason_code=None,
+            reported_at=None,
+            dismissed_at=None,
+            batch=batch,
+            committed_at=clock.now(),
+            rows=rows,
+            corrupt_rows=corrupt,
+            rescued_rows=rescued,
+        )
+
+    def turned(self, state: str, reason: Reason | None) -> Entry:
+        """Return the row in a state, for a reason: if the code is another one than before, the file
+        has not been reported or dismissed yet."""
+        code, text = reason or (None, None)
+        turned = replace(self, state=state, why=text, reason_code=code)
+        is_known = code is not None and code == self.reason_code
+        return turned if is_known else replace(turned, reported_at=None, dismissed_at=None)
+
+
+_COLUMNS = small_tables.columns_of(Entry)
+_SPEC = TableSpec(_COLUMNS)
+
+
+class Ledger:
+    """The rows of one source, in memory and on disk."""
+
+    def __init__(self, layout: Layout, source: str) -> None:
+        self._layout, self.source = layout, source
+        self._versions: dict[str, dict[int, Entry]] = {}
+        for entry in read(layout, source):
+            self._remember(entry)
+
+    def newest(self, path: str) -> Entry | None:
+        """The newest version of a path."""
+        versions = self._versions.get(path)
+        return versions[max(versions)] if versions else None
+
+    def version(self, path: str, version: int) -> Entry | None:
+        """One version of a path."""
+        return self._versions.get(path, {}).get(version)
+
+    def before(self, entry: Entry) -> Entry | None:
+        """The last version of the same path before this one whose rows are in bronze."""
+        versions = list(self._versions.get(entry.path, {}).items())  # others may add to it
+        older = [e for v, e in versions if v < entry.version]
+        return max((e for e in older if e.state in TAKEN), key=lambda e: e.version, default=None)
+
+    def of_batch(self, batch: int) -> list[Entry]:
+        """What one batch took in."""
+        return [entry for entry in self.every() if entry.batch == batch]
+
+    def every(self) -> list[Entry]:
+        """Every version of every path."""
+        return [e for versions in list(self._versions.values()) for e in list(versions.values())]
+
+    def all_newest(self) -> list[Entry]:
+        """The newest version of every path."""
+        return [versions[max(versions)] for versions in list(self._versions.values())]
+
+    def write(self, entries: Iterable[Entry]) -> None:
+        """Put rows in the place of those of the same path and version, or add them."""
+        # Two rows for one would be refused by the merge: the last one counts.
+        listed = {(e.path, e.version): e for e in entries}
+        if not listed:
+            return
+        rows = [asdict(entry) for entry in listed.values()]
+        small_tables.upsert(self._layout.table(TABLE), _SPEC, rows, ("source", "path", "version"))
+        for entry in listed.values():
+            self._remember(entry)
+
+    def _remember(self, entry: Entry) -> None:
+        self._versions.setdefault(entry.path, {})[entry.version] = entry
+
+
+def ingested_rows(entries: Iterable[Entry]) -> int:
+    """Return the rows in bronze by the ledger."""
+    return sum(entry.rows or 0 for entry in entries if entry.state in TAKEN)
+
+
+def newest(entries: Iterable[Entry]) -> dict[str, Entry]:
+    """The newest version of each path; the clock may have been put back since an older one."""
+    return {entry.path: entry for entry in sorted(entries, key=lambda each: each.version)}
+
+
+def read(layout: Layout, source: str | None = None, state: str | None = None) -> list[Entry]:
+    """Rows of the ledger in the order in which the files were seen; no JVM."""
+    asked: Mapping[str, str | None] = {"source": source, "state": state}
+    terms = [f"{name} = '{value}'" for name, value in asked.items() if value is not None]
+    return _read(layout, f"where {' and '.join(terms)}" if terms else "")
+
+
+def not_ingested(layout: Layout) -> list[Entry]:
+    """Return the newest versions that are pending, unreadable or rejected, in the same order."""
+    states = (PENDING, *REFUSED)
+    some = f"select path from rows where state in {states}"
+    versions: dict[tuple[str, str], list[Entry]] = defaultdict(list)
+    for entry in _read(layout, f"where path in ({some})"):
+        versions[entry.source, entry.path].append(entry)
+    found = (max(each, key=lambda entry: entry.version) for each in versions.values())
+    return [entry for entry in found if entry.state in states]
+
+
+def _read(layout: Layout, where: str) -> list[Entry]:
+    order = "order by first_seen_at, source, path, version"
+    found = small_tables.read(layout.table(TABLE), _COLUMNS, Entry, f"{where} {order}")
+    return [
+        replace(entry, reason_code=code_of_old_text(entry.why))
+        if entry.why and not entry.reason_code
+        else entry
+        for entry in found
+    ]

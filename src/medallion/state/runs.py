@@ -1,0 +1,246 @@
+"""The record of runs, `ops.runs`: what the engine counted, kept beyond the process that saw it.
+
+Its rows are in the order of their `number`, and not of their times: a clock may be put back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from medallion.state.rescued import RescuedSummary
+from medallion.storage import small_tables, tables
+from medallion.storage.columns import Columns, as_null, as_number, struct
+from medallion.storage.layout import Layout
+from medallion.storage.specs import TableSpec
+
+TABLE = "ops.runs"
+FAILED, PASSED, HELD, REFRESHED = "failed", "passed", "held", "refreshed"
+# One row a query and run, and one row a quality gate and run (kind `query` or `gate`). `number` is
+# their order, which no clock has a say in. Times are UTC; expectations are names with commas
+# between; a gate's version is the last one that it saw. Unmatched rows are those that a reference
+# has none for: null without one, or where the process that had counted them was cut off. Rescued
+# rows are those of bronze with a value that does not fit its column; their fields are JSON, as
+# `rescued.RescuedSummary` has them.
+RUNS: Columns = {
+    "run_id": "string",
+    "command": "string",
+    "kind": "string",
+    "query": "string",
+    "started_at": "timestamp",
+    "seconds": "double",
+    "state": "string",
+    "error": "string",
+    "first_batch": "long",
+    "last_batch": "long",
+    "batches": "long",
+    "rows_in": "long",
+    "rows_out": "long",
+    "quarantined_rows": "long",
+    "duplicate_rows": "long",
+    "late_rows": "long",
+    "unmatched_rows": "long",
+    "watermark": "timestamp",
+    "table_version": "long",
+    "quarantine_version": "long",
+    "failed_expectations": "string",
+    "accepted_expectations": "string",
+    "number": "long",
+    "rescued_rows": "long",
+    "rescued_fields": "string",
+}
+
+
+@dataclass(frozen=True)
+class LastRun:
+    """What a query's last run left on record; times in microseconds since 1970."""
+
+    state: str
+    error: str | None
+    started_at: int
+    seconds: float
+    rows_in: int | None
+    rows_out: int | None
+    first_batch: int | None
+    last_batch: int | None
+    rescued_rows: int | None
+    rescued_fields: str | None
+
+
+@dataclass(frozen=True)
+class Sums:
+    """A query's record since its last refresh, of which what came before was another table's.
+
+    Rows are summed over all runs; the batch is the greatest, the versions are the last ones. The
+    defaults are those of a query that is not on record.
+    """
+
+    rows_in: int = 0
+    duplicate_rows: int = 0
+    late_rows: int = 0
+    last_batch: int = -1
+    table_version: int = 0
+    quarantine_version: int = 0
+
+    @property
+    def versions(self) -> tuple[int, int]:
+        """The versions of the query's targets, in their order."""
+        return self.table_version, self.quarantine_version
+
+
+@dataclass(frozen=True)
+class GateRecord:
+    """A table's last gate: `passed` or `held`, the version that it saw, the names that failed."""
+
+    state: str
+    version: int
+    failed: str
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where all queries and gates stand, by the names of their tables.
+
+    `passed` is the last version that passed a gate (`passed_at`: microseconds since 1970),
+    `refreshed` the one that a refresh made.
+    """
+
+    sums: Mapping[str, Sums]
+    last: Mapping[str, LastRun]
+    last_busy: Mapping[str, LastRun]
+    gates: Mapping[str, GateRecord]
+    passed: Mapping[str, int]
+    passed_at: Mapping[str, int]
+    refreshed: Mapping[str, int]
+    refreshing_runs: frozenset[tuple[str, str]]
+
+    def sums_of(self, query: str) -> Sums:
+        """The sums of one query, which may not be on record yet."""
+        return self.sums.get(query, Sums())
+
+
+class Runs:
+    """The record as one step of a run needs it: read when first asked, and again after a write.
+
+    A layer's rows are written by the process that holds its lock, so nobody else changes them.
+    """
+
+    def __init__(self, layout: Layout, **by: str) -> None:
+        """The record of a lakehouse.
+
+        Args:
+            by: what each row that is written says of who writes it: `run_id` and `command`.
+        """
+        self._table, self._by = layout.table(TABLE), by
+        self._read: Standing | None = None
+
+    @property
+    def standing(self) -> Standing:
+        """Where all queries and gates stand."""
+        if self._read is None:
+            self._read = _standing(self._table)
+        return self._read
+
+    def write(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Append rows of `RUNS`, all in one commit, after those that are there."""
+        self._read = None  # what fails may have been written
+        if listed := [{**self._by, **row} for row in rows]:
+            small_tables.append(self._table, TableSpec(RUNS), listed, numbered="number")
+
+    def rescued(self) -> dict[str, RescuedSummary]:
+        """Return what this run has written of values that did not fit, by bronze's queries."""
+        if "rescued_rows" not in tables.columns(self._table):
+            return {}
+        rows = tables.select(
+            self._table,
+            "query, rescued_rows, rescued_fields",
+            f"where run_id = '{self._by['run_id']}' and rescued_rows > 0 order by number",
+        )
+        return {query: RescuedSummary.of_record(*summary) for query, *summary in rows}
+
+    def late_rows(self, query: str) -> int:
+        """The rows on record that came too late for a query's state, since its last refresh."""
+        return self.standing.sums_of(query).late_rows
+
+    def last_batch(self, query: str) -> int:
+        """The last batch of a query on record, -1 if none: those after it have to be settled."""
+        return self.standing.sums_of(query).last_batch
+
+    def has_failed(self, query: str) -> bool:
+        """Whether a query failed when it ran last."""
+        last = self.standing.last.get(query)
+        return last is not None and last.state == FAILED
+
+
+def _standing(table: Path) -> Standing:
+    """The whole standing by one question: each would open all files of the record."""
+    missing = RUNS.keys() - tables.columns(table)  # a table of an older version
+    added = "".join(f", {as_null(RUNS, name)} as {name}" for name in missing)
+    rows = tables.select(table, ", ".join(_ASKED.values()), "group by query", _ROWS.format(added))
+    found = [dict(zip(_ASKED, row, strict=True)) for row in rows]
+
+    def each(answer: str) -> dict[str, Any]:
+        """One answer for each query that there is one for."""
+        return {row["query"]: row[answer] for row in found if row[answer] is not None}
+
+    return Standing(
+        sums={query: Sums(**it) for query, it in each("sums").items()},
+        last={query: LastRun(**it) for query, it in each("last").items()},
+        last_busy={query: LastRun(**it) for query, it in each("last_busy").items()},
+        gates={query: GateRecord(**it) for query, it in each("gates").items()},
+        passed=each("passed"),
+        passed_at=each("passed_at"),
+        refreshed=each("refreshed"),
+        refreshing_runs=frozenset(
+            (query, run_id) for query, ids in each("refreshing_runs").items() for run_id in ids
+        ),
+    )
+
+
+# The rows, each with the number of its query's last refresh, which begins the query's record anew.
+_ROWS = """(
+    select *, max(case when state = 'refreshed' then number end) over (partition by query) as since
+    {} from rows
+)"""
+_IS_SINCE = "kind = 'query' and (since is null or number >= since)"
+
+
+def _last(columns: Mapping[str, str], where: str) -> str:
+    return f"last_value({struct(columns)} order by number) filter (where {where})"
+
+
+def _newest(column: str, where: str) -> str:
+    """The last one that was told, and not the greatest: a table that is made anew begins at version
+    0 again."""
+    return f"last_value({column} order by number) filter (where {column} is not null and {where})"
+
+
+_RUN = {field.name: as_number(RUNS, field.name) for field in fields(LastRun)}
+_GATE = {
+    "state": "state",
+    "version": "coalesce(table_version, 0)",
+    "failed": "coalesce(failed_expectations, '')",
+}
+_SINCE = f"filter (where {_IS_SINCE})"
+_SUMS = {
+    "rows_in": f"sum(coalesce(rows_in, 0)) {_SINCE}",
+    "duplicate_rows": f"sum(coalesce(duplicate_rows, 0)) {_SINCE}",
+    "late_rows": f"sum(coalesce(late_rows, 0)) {_SINCE}",
+    "last_batch": f"max(coalesce(last_batch, -1)) {_SINCE}",
+    "table_version": f"coalesce({_newest('table_version', _IS_SINCE)}, 0)",
+    "quarantine_version": f"coalesce({_newest('quarantine_version', _IS_SINCE)}, 0)",
+}
+_PASSED = f"state = '{PASSED}' and (since is null or number >= since)"
+_ASKED = {
+    "query": "query",
+    "sums": f"case when count(*) {_SINCE} > 0 then {struct(_SUMS)} end",
+    "last": _last(_RUN, "kind = 'query'"),
+    "last_busy": _last(_RUN, "kind = 'query' and rows_in > 0"),
+    "gates": _last(_GATE, "kind = 'gate'"),
+    "passed": _newest("table_version", _PASSED),
+    "passed_at": _newest(as_number(RUNS, "started_at"), _PASSED),
+    "refreshed": _newest("table_version", f"state = '{REFRESHED}'"),
+    "refreshing_runs": f"array_agg(distinct run_id) filter (where state = '{REFRESHED}')",
+}

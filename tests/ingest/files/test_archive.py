@@ -1,0 +1,257 @@
+"""Files leave the source's folders once their rows are committed, and are found where they went."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from medallion.config.values import Duration
+from medallion.ingest.files import archive
+from medallion.state.ledger import ARCHIVED, INGESTED, PENDING, REJECTED, Ledger
+from tests.support.home import Home
+
+
+def clean(home: Home, batch: int = 0) -> None:
+    archive.clean(home.config, home.source, home.discovery().ledger, batch, home.said.append)
+
+
+def taken(home: Home, name: str, text: str = "{}\n", batch: int = 0, age: float = 9) -> Path:
+    """A file that bronze has."""
+    file = home.land(name, text, age)
+    home.poll()
+    home.take_in(name, batch=batch)
+    return file
+
+
+def test_a_file_is_archived_below_its_own_folder(home: Home) -> None:
+    file = taken(home, "sub/a.json", "{}\n{}\n")
+    modified = file.stat().st_mtime_ns
+    clean(home)
+    assert not file.exists()
+    entry = home.ledger()["sub/a.json", 1]
+    assert (entry.state, entry.moved_to) == (ARCHIVED, "archive/activity/sub/a.json")
+    moved = home.layout.root / "archive/activity/sub/a.json"
+    assert moved.read_text() == "{}\n{}\n"
+    assert moved.stat().st_mtime_ns == modified
+    assert (entry.rows, entry.batch, entry.size) == (1, 0, 6)
+    clean(home)
+    assert home.ledger()["sub/a.json", 1] == entry
+    assert home.poll() == 0
+
+
+def test_rows_are_on_the_disk_before_a_file_is_deleted(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A system writes half a minute later what it is given: were the power to fail by then, the
+    rows would be nowhere."""
+    home.change(clean_source="delete")
+    files = [taken(home, "a.json"), taken(home, "b.json")]
+    there = []
+    monkeypatch.setattr(os, "sync", lambda: there.append([file.exists() for file in files]))
+    for _ in range(2):  # the second time there is nothing to put away
+        clean(home)
+    assert there == [[True, True]]
+    assert not any(file.exists() for file in files)
+
+
+def test_a_file_is_deleted(home: Home) -> None:
+    home.change(clean_source="delete")
+    file = taken(home, "a.json")
+    clean(home)
+    assert not file.exists()
+    entry = home.ledger()["a.json", 1]
+    assert (entry.state, entry.moved_to) == (ARCHIVED, None)
+    assert "deleted" in (entry.why or "")
+    assert not home.layout.archive("activity").exists()
+
+
+def test_nothing_is_cleaned_where_that_is_off(home: Home) -> None:
+    home.change(clean_source="off")
+    file = taken(home, "a.json")
+    clean(home)
+    assert file.is_file()
+    assert home.states() == {("a.json", 1): INGESTED}
+
+
+def test_a_clock_that_was_put_back_keeps_no_file_where_it_is(home: Home) -> None:
+    home.land("a.json")
+    home.poll()
+    home.take_in("a.json", at=(int(time.time()) + 3600) * 1_000_000)  # in an hour, it says
+    clean(home)
+    assert home.states() == {("a.json", 1): ARCHIVED}
+
+
+@pytest.mark.parametrize(("age", "state"), [(3500, INGESTED), (3601, ARCHIVED)])
+def test_a_file_is_kept_for_so_long_after_it_was_committed(
+    home: Home, age: float, state: str
+) -> None:
+    home.change(clean_after=Duration.of("1 hour"))
+    file = home.land("a.json", age=10 * 3600)
+    home.poll()
+    home.take_in("a.json", at=int((time.time() - age) * 1e6))
+    clean(home)
+    assert home.states() == {("a.json", 1): state}
+    assert file.exists() == (state == INGESTED)
+
+
+def test_batches_that_are_not_accounted_for_yet_are_left(home: Home) -> None:
+    taken(home, "a.json", batch=3)
+    taken(home, "b.json", batch=4)
+    clean(home, batch=3)
+    assert home.states() == {("a.json", 1): ARCHIVED, ("b.json", 1): INGESTED}
+    clean(home, batch=-1)
+    assert home.states()["b.json", 1] == INGESTED
+
+
+def test_files_that_were_not_taken_in_are_left(home: Home) -> None:
+    home.change(quiet_period=Duration.of("1 hour"))
+    waiting = home.land("waits.json", age=5)
+    handed = home.land("handed.json", age=5000)
+    home.poll()
+    clean(home, batch=99)
+    assert waiting.is_file()
+    assert handed.is_file()
+    assert set(home.states().values()) == {PENDING}
+
+
+def test_namesakes_in_the_archive_are_kept(home: Home) -> None:
+    home.change(allow_overwrites=True)
+    for number in (1, 2, 3):
+        taken(home, "a.json", "{}\n" * number, batch=number, age=100 - number)
+        clean(home, batch=number)
+    places = [home.ledger()["a.json", number].moved_to for number in (1, 2, 3)]
+    assert places == [f"archive/activity/{name}" for name in ("a.json", "2~a.json", "3~a.json")]
+    texts = [(home.layout.root / str(place)).read_text() for place in places]
+    assert texts == ["{}\n", "{}\n" * 2, "{}\n" * 3]
+
+
+def test_a_folder_by_the_name_of_an_archived_file_and_a_file_by_that_of_a_folder(
+    home: Home,
+) -> None:
+    """As where the file of a year becomes a folder of its months."""
+    places = {
+        "2018": "2018",
+        "2018/a/1.json": "2~2018/a/1.json",
+        "2018/2.json": "2~2018/2.json",
+        "2019/1.json": "2019/1.json",
+    }
+    for name in places:
+        taken(home, name, f"{name}\n")
+        clean(home)
+    (home.landing / "2019").rmdir()
+    places["2019"] = "2~2019"
+    taken(home, "2019", "2019\n")
+    clean(home)
+    top = home.layout.archive("activity")
+    assert {name: (top / place).read_text() for name, place in places.items()} == {
+        name: f"{name}\n" for name in places
+    }
+    assert {e.moved_to for e in home.ledger().values()} == {
+        home.layout.relative(top / place) for place in places.values()
+    }
+
+
+def test_a_file_that_has_been_replaced_since_is_not_moved(home: Home) -> None:
+    taken(home, "a.json")
+    file = home.land("a.json", "{}\n{}\n")
+    clean(home)
+    assert file.is_file()
+    assert home.states() == {("a.json", 1): INGESTED}
+    home.poll()
+    clean(home)
+    assert file.is_file()
+    assert home.states() == {("a.json", 1): INGESTED, ("a.json", 2): REJECTED}
+
+
+def test_files_of_another_folder_are_archived_and_those_of_a_backfill_are_not(
+    home: Home, tmp_path: Path
+) -> None:
+    home.change(folders=(str(tmp_path / "folder"),))
+    for folder in ("folder", "backfill"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "b.json").write_text("{}\n")
+    home.poll()
+    book = home.discovery().ledger
+    (entry,) = book.all_newest()
+    mine = replace(entry, state=INGESTED, batch=0, committed_at=1)
+    backfilled = replace(mine, path=str(tmp_path / "backfill" / "b.json"))
+    book.write([mine, backfilled])
+    clean(home)
+    assert not (tmp_path / "folder" / "b.json").exists()
+    assert (tmp_path / "backfill" / "b.json").is_file()
+    states = {Path(path).parent.name: state for (path, _), state in home.states().items()}
+    assert states == {"folder": ARCHIVED, "backfill": INGESTED}
+
+
+def cut_off(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clean, but the process ends before the ledger has it."""
+
+    def fails(*_: Any) -> None:
+        raise RuntimeError("cut off")
+
+    book = home.discovery().ledger
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "write", fails)
+        with pytest.raises(RuntimeError):
+            archive.clean(home.config, home.source, book, 99, home.said.append)
+
+
+@pytest.mark.parametrize("namesakes", [0, 1, 2])
+def test_a_run_cut_off_between_the_move_and_the_ledger(
+    home: Home, monkeypatch: pytest.MonkeyPatch, namesakes: int
+) -> None:
+    home.change(allow_overwrites=True)
+    for number in range(namesakes):
+        taken(home, "a.json", "x" * (number + 1), age=100 - number)
+        clean(home)
+    file = taken(home, "a.json", "last", age=5)
+    cut_off(home, monkeypatch)
+    assert not file.exists()
+    clean(home)
+    entry = home.ledger()["a.json", namesakes + 1]
+    assert entry.state == ARCHIVED
+    assert (home.layout.root / str(entry.moved_to)).read_text() == "last"
+
+
+def test_a_run_cut_off_between_the_deletion_and_the_ledger(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.change(clean_source="delete")
+    taken(home, "a.json")
+    cut_off(home, monkeypatch)
+    clean(home)
+    assert home.states() == {("a.json", 1): ARCHIVED}
+
+
+def test_a_file_that_somebody_took_away_is_not_called_archived(home: Home) -> None:
+    taken(home, "a.json").unlink()
+    clean(home)
+    assert home.states() == {("a.json", 1): INGESTED}
+
+
+def test_a_folder_that_cannot_be_written_stops_no_other_file(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home.layout.archive("activity")).mkdir(parents=True)
+    (home.layout.archive("activity") / "sub").symlink_to("/proc")  # nobody writes there
+    stuck = taken(home, "sub/a.json")
+    taken(home, "b.json")
+    clean(home)
+    assert stuck.is_file()
+    assert home.states() == {("sub/a.json", 1): INGESTED, ("b.json", 1): ARCHIVED}
+    why = home.ledger()["sub/a.json", 1].why
+    assert why
+    assert "cannot be moved" in why
+    said = f"  activity: 1 file whose rows are in bronze {why} (medallion files --state ingested)"
+    assert home.said == [said]
+    clean(home)
+    assert home.said == [said]
+    (home.layout.archive("activity") / "sub").unlink()
+    clean(home)
+    entry = home.ledger()["sub/a.json", 1]
+    assert (entry.state, entry.why) == (ARCHIVED, None)

@@ -1,0 +1,214 @@
+"""Files that cannot be read are put aside, whoever finds it out, and no others are."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from py4j.protocol import Py4JError
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from medallion.ingest.files import reject, source
+from medallion.ingest.schema.evolution import Schema
+from medallion.inspect.audit import audit
+from medallion.layers.bronze import writer
+from medallion.spark.errors import StreamError
+from medallion.state.ledger import INGESTED, PENDING, REJECTED, VANISHED
+from tests.support.lakehouse import Lakehouse, book, indexes, only
+from tests.support.lines import row
+
+SCHEMA = {"Index": "long", "Device": "string"}
+ROWS = "".join(json.dumps({"Index": n, "Device": f"{n * 7919:x}"}) + "\n" for n in range(1, 200))
+GZIPPED = gzip.compress(ROWS.encode())
+
+
+def states(home: Lakehouse) -> dict[str, str]:
+    found = book(home).items()
+    return {name: entry.state for (name, _), entry in found if entry.source == "activity"}
+
+
+def rejected(home: Lakehouse) -> list[str]:
+    found = home.config.layout.rejected("activity").rglob("*")
+    return sorted(file.name for file in found if not file.name.endswith(".reason.txt"))
+
+
+def test_no_file_is_to_blame_for_what_fails_without_it_too(
+    lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a defect of the parser would, or a setting that no file can be read under."""
+    home = only(lakehouse)
+    for index in (1, 2):
+        home.land("activity", f"{index}.json", row(index))
+
+    def broken(lines: DataFrame, *_: Any) -> DataFrame:
+        return lines.withColumn("more", F.expr("no_such_column"))
+
+    with monkeypatch.context() as patch:
+        for module in (source, writer):
+            patch.setattr(module, "parse", broken)
+        with pytest.raises(StreamError, match="no_such_column"):
+            home.fill("bronze")
+    assert states(home) == dict.fromkeys(("1.json", "2.json"), PENDING)
+    assert rejected(home) == []
+    home.fill("bronze")
+    assert indexes(home) == [1, 2]
+
+
+def test_a_header_that_cannot_be_read_puts_aside_its_file_only(lakehouse: Lakehouse) -> None:
+    home = only(lakehouse, format="csv", schema=SCHEMA)
+    whole = gzip.compress(b"Index,Device\n1,phone\n")
+    files = {
+        "cut.csv.gz": whole[:-9],
+        "head.csv.gz": whole[:4],
+        "text.csv.gz": b"Index,Device\n1,phone\n",
+        "rot.csv.gz": whole[:10] + b"\xff" * 8 + whole[18:],
+    }
+    for name, data in files.items():
+        home.land("activity", name).write_bytes(data)
+    # Hadoop's own, of a file of that name which is gone: 512 bytes have this checksum.
+    home.land("activity", "summed.csv", "Index,Device", "4,phone")
+    home.land("activity", ".summed.csv.crc").write_bytes(b"crc\0\0\0\2\0" + b"\1\2\3\4")
+    home.land("activity", "good.csv", "Index,Device", "2,phone")
+    home.land("activity", "good.csv.gz").write_bytes(gzip.compress(b"Index,Device\n3,phone\n"))
+    home.fill("bronze")
+    assert indexes(home) == [2, 3]
+    assert states(home) == {
+        **dict.fromkeys((*files, "summed.csv"), REJECTED),
+        **dict.fromkeys(("good.csv", "good.csv.gz"), INGESTED),
+    }
+    assert rejected(home) == sorted((*files, "summed.csv"))
+    why = book(home)["summed.csv", 1].why or ""
+    assert why.startswith("cannot be read: .summed.csv.crc beside it is of another file")
+    assert audit(home.config, everything=True).findings == ()
+
+
+def test_what_spark_reads_a_part_of_and_does_not_fail_is_put_aside(lakehouse: Lakehouse) -> None:
+    """A bit of a block's mark, the start of a second stream, its end, and what follows it."""
+    home = only(lakehouse)
+    long = b"".join(b'{"Index": %d, "Device": "%x"}\n' % (n, n * 7919) for n in range(9_000))
+    packed, short = bz2.compress(long, 1), bz2.compress(f"{row(1)}\n".encode())
+    framed = home.land("activity", "frames.json.zst")
+    zstd(framed)
+    frame = framed.with_name(".frame")
+    sql = f"""copy (select 1 as "Index") to '{frame}' (format json, compression zstd)"""
+    duckdb.execute(sql)
+    files = {
+        "mark.json.bz2": packed[:4] + bytes([packed[4] ^ 1]) + packed[5:],
+        "second.json.bz2": short + b"BZx" + packed[3:],
+        "end.json.bz2": short + packed[:-5],
+        "more.json.bz2": short + bytes(9),
+        "frames.json.zst": frame.read_bytes() + framed.read_bytes(),
+    }
+    frame.unlink()
+    for name, data in files.items():
+        home.land("activity", name).write_bytes(data)
+    home.land("activity", "good.json.bz2").write_bytes(short + bz2.compress(row(2).encode()))
+    home.fill("bronze")
+    assert indexes(home) == [1, 2]
+    assert states(home) == {**dict.fromkeys(files, REJECTED), "good.json.bz2": INGESTED}
+    told = {name: entry.why or "" for (name, _), entry in book(home).items() if name in files}
+    torn = {name for name, why in told.items() if why.startswith("torn: its ")}
+    spoilt = {name for name, why in told.items() if why.endswith("pack it anew")}
+    assert (torn, torn | spoilt) == ({"end.json.bz2", "frames.json.zst"}, set(files))
+
+
+def zstd(file: Path) -> None:
+    """A .zst that ends too soon."""
+    whole = file.with_name(".whole")
+    sql = f"copy (select unnest(range(9999)) * 7919 as i) to '{whole}'"
+    duckdb.execute(f"{sql} (format json, compression zstd)")
+    data = whole.read_bytes()
+    whole.unlink()
+    file.write_bytes(data[: len(data) // 2])
+
+
+def rotten(file: Path) -> None:
+    """Parquet whose footer is as it was."""
+    duckdb.execute(f"copy (select 1 as n, 'phone' as d) to '{file}' (format parquet)")
+    data = file.read_bytes()
+    file.write_bytes(data[:4] + bytes(40) + data[44:])
+
+
+UNREADABLE = {
+    "torn.json.gz": lambda file: file.write_bytes(GZIPPED[: len(GZIPPED) // 2]),
+    "text.json.gz": lambda file: file.write_text(ROWS),
+    "torn.json.zst": zstd,
+    "empty.parquet": lambda file: file.write_bytes(b""),
+    "rotten.parquet": rotten,
+}
+
+
+def inferring(lakehouse: Lakehouse, file_format: str = "json") -> Lakehouse:
+    """A lakehouse whose source has a schema to infer."""
+    return only(lakehouse, schema=None, hints={}, format=file_format)
+
+
+@pytest.mark.parametrize("file_format", ["json", "parquet"])
+def test_the_first_look_at_a_source_puts_aside_what_it_cannot_read(
+    lakehouse: Lakehouse, file_format: str
+) -> None:
+    home = inferring(lakehouse, file_format)
+    unreadable = [n for n in UNREADABLE if n.endswith(".parquet") == (file_format == "parquet")]
+    for name in unreadable:
+        UNREADABLE[name](home.land("activity", name))
+    if file_format == "parquet":
+        good = home.land("activity", "good.parquet")
+        duckdb.execute(f"""copy (select 7 as "Index") to '{good}' (format parquet)""")
+    else:
+        home.land("activity", "good.json", row(7))
+    home.fill("bronze")
+    assert indexes(home) == [7]
+    assert rejected(home) == sorted(unreadable)
+    assert {book(home)[name, 1].state for name in unreadable} == {REJECTED}
+    assert audit(home.config, everything=True).findings == ()
+
+
+def test_files_that_go_while_files_are_looked_at(
+    lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One at its own turn, and one at that of the last one, which may be beside it."""
+    home = inferring(lakehouse)
+    files = [home.land("activity", name, row(1)) for name in ("a.json", "b.json")]
+    home.land("activity", "c.json", row(2))
+    goes_with = dict(zip(("a.json", "c.json"), files, strict=True))
+    whole = reject.why_not_text
+
+    def goes(path: Path) -> str | None:
+        if path.name in goes_with:
+            goes_with[path.name].unlink(missing_ok=True)
+        return whole(path)
+
+    monkeypatch.setattr(reject, "why_not_text", goes)
+    home.fill("bronze")
+    assert indexes(home) == [2]
+    assert states(home) == {"a.json": VANISHED, "b.json": VANISHED, "c.json": INGESTED}
+
+
+def test_a_schema_that_cannot_be_inferred_holds_up_its_own_source_only(
+    lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = lakehouse.config.sources["event"]
+    home = inferring(lakehouse)
+    home.config = replace(home.config, sources={**home.config.sources, "event": events})
+    home.land("activity", "a.json", row(1))
+    home.land("event", "e.json", '{"action": "open", "ts": "2018-03-02T10:02:33"}')
+
+    def fails(*_: Any) -> None:
+        raise Py4JError("it cannot be said why")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Schema, "infer", fails)
+        with pytest.raises(StreamError, match=r"bronze\.activity.*it cannot be said why"):
+            home.fill("bronze")
+    assert states(home) == {"a.json": PENDING}
+    assert rejected(home) == []
+    assert home.rows("bronze.event", "action") == [("open",)]
+    home.fill("bronze")
+    assert indexes(home) == [1]

@@ -1,0 +1,140 @@
+"""Packed files as bytes: what Spark and others wrote comes back whole, or it is an error."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import random
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import duckdb
+import pytest
+from pyspark.sql import SparkSession
+
+from medallion.ingest.files.codecs import CODECS, opened
+from medallion.ingest.files.reject import why_not_text
+
+# Longer than any codec's block, and not so regular that it would come out of a few bytes.
+LINE = random.Random(7).randbytes(50_000).hex()
+LONG = f"{LINE}\n".encode() * 10
+READ_ERRORS = (OSError, EOFError, zlib.error)
+
+
+def zstandard(data: bytes) -> bytes:
+    """A frame for each line, as a second library writes them."""
+    options = "format csv, header false, quote '', escape '', compression zstd"
+    frames = []
+    with TemporaryDirectory() as folder:
+        for line in data.decode().splitlines():
+            duckdb.execute(f"copy (select '{line}') to '{folder}/a' ({options})")
+            frames.append(Path(f"{folder}/a").read_bytes())
+    return b"".join(frames)
+
+
+PACK: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".deflate": zlib.compress,
+    ".zst": zstandard,
+}
+
+
+def test_every_codec_has_its_test() -> None:
+    assert tuple(PACK) == CODECS
+
+
+@pytest.mark.parametrize("codec", PACK)
+@pytest.mark.parametrize("data", [b"", b"{}\n", LONG], ids=["none", "short", "long"])
+def test_what_was_packed_comes_back(tmp_path: Path, codec: str, data: bytes) -> None:
+    file = tmp_path / f"a{codec}"
+    file.write_bytes(PACK[codec](data))
+    with opened(file) as found:
+        assert found.read() == data
+    with opened(file) as found:
+        assert b"".join(iter(lambda: found.read(77_777), b"")) == data
+
+
+@pytest.mark.parametrize("codec", PACK)
+def test_one_after_the_other(tmp_path: Path, codec: str) -> None:
+    (tmp_path / f"a{codec}").write_bytes(PACK[codec](LONG) + PACK[codec](b"{}\n"))
+    with opened(tmp_path / f"a{codec}") as found:
+        assert found.read() == LONG + b"{}\n"
+
+
+@pytest.mark.parametrize("codec", PACK)
+def test_an_empty_file_has_no_bytes(tmp_path: Path, codec: str) -> None:
+    (tmp_path / f"a{codec}").touch()
+    with opened(tmp_path / f"a{codec}") as found:
+        assert found.read() == b""
+
+
+@pytest.mark.parametrize("codec", PACK)
+@pytest.mark.parametrize("left", [1, 3, 7, 9, 50_000, -1])
+def test_torn(tmp_path: Path, codec: str, left: int) -> None:
+    (tmp_path / f"a{codec}").write_bytes(PACK[codec](LONG)[:left])
+    with opened(tmp_path / f"a{codec}") as found, pytest.raises(READ_ERRORS):
+        found.read()
+
+
+@pytest.mark.parametrize("codec", PACK)
+@pytest.mark.parametrize("after", [b"garbage", bytes(9), b"x", LONG])
+def test_what_follows_is_no_end(tmp_path: Path, codec: str, after: bytes) -> None:
+    (tmp_path / f"a{codec}").write_bytes(PACK[codec](b"{}\n") + after)
+    with opened(tmp_path / f"a{codec}") as found, pytest.raises(READ_ERRORS):
+        found.read()
+
+
+@pytest.mark.parametrize("codec", PACK)
+def test_many_small_ones(tmp_path: Path, codec: str) -> None:
+    """More of them than fit into what is read at once."""
+    (tmp_path / f"a{codec}").write_bytes(PACK[codec](b'{"Index": 1}\n') * 9_000)
+    with opened(tmp_path / f"a{codec}") as found:
+        assert found.read() == b'{"Index": 1}\n' * 9_000
+
+
+@pytest.mark.parametrize("name", ["a.json.lz4", "a.SNAPPY"])
+@pytest.mark.parametrize("data", [b"", b"{}\n", b"\x00\x00\x00\x03\x03\x08{}\n"])
+def test_other_codecs_are_refused(tmp_path: Path, name: str, data: bytes) -> None:
+    """Spark would find no rows in most of these, and say nothing."""
+    (tmp_path / name).write_bytes(data)
+    why = why_not_text(tmp_path / name)
+    assert why == f"packed as {name[name.rindex('.') :].lower()}, which is not read here: " + (
+        "pack it as .gz or .zst"
+    )
+
+
+@pytest.mark.parametrize("codec", [".gz", ".bz2", ".deflate"])  # the others carry no checksum
+def test_spoilt(tmp_path: Path, codec: str) -> None:
+    packed = PACK[codec](LONG)
+    (tmp_path / f"a{codec}").write_bytes(packed[:9_000] + bytes(3_000) + packed[12_000:])
+    with opened(tmp_path / f"a{codec}") as found, pytest.raises(READ_ERRORS):
+        found.read()
+
+
+@pytest.mark.parametrize("codec", PACK)
+def test_text(tmp_path: Path, codec: str) -> None:
+    (tmp_path / f"a{codec}").write_bytes(b'{"Index": 1}\n' * 9)
+    with opened(tmp_path / f"a{codec}") as found, pytest.raises(READ_ERRORS):
+        found.read()
+
+
+@pytest.mark.parametrize(
+    ("codec", "compression"),
+    [
+        (".gz", "gzip"),
+        (".bz2", "bzip2"),
+        (".deflate", "deflate"),
+    ],
+)
+def test_what_spark_writes(
+    spark: SparkSession, tmp_path: Path, codec: str, compression: str
+) -> None:
+    lines = [*LONG.decode().splitlines(), "{}"]
+    rows = spark.createDataFrame([(line,) for line in lines], "value string").coalesce(1)
+    rows.write.text(str(tmp_path / "made"), compression=compression)
+    (file,) = (tmp_path / "made").glob(f"part-*{codec}")
+    with opened(file) as found:
+        assert found.read() == LONG + b"{}\n"

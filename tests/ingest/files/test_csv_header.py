@@ -1,0 +1,193 @@
+"""CSV files whose first row is not the header that their source needs: they wait."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from medallion.config.model import CsvOptions
+from medallion.ingest.files import csv_dialect, csv_header
+from medallion.ingest.files.line_counts import rows_of
+from medallion.layers.flow import why_no_columns
+from medallion.state.ledger import PENDING
+from tests.support.home import Home, a_source
+
+SILVER = {
+    "at": "coalesce(to_timestamp(happened, 'dd.MM.yyyy'), `Order Date`)",
+    "id": "cast(Order_Id as decimal(10, 2))",
+}
+SOURCE = replace(a_source(), format="csv", schema=None, hints={}, silver=SILVER)
+GOOD = {
+    "known": "order_id,v\n1,x\n",
+    "known by its backticks": "v,order date\nx,1\n",
+    "years": "happened,2019,2020\n1,2,3\n",
+    "known among data": "1,Order_Id\n2,3\n",
+    "unknown": "country,note\nx,2\n",
+    "one column": "note\nx;y\nz\n",
+    "a name with a semicolon": "comment; if any\nx\ny\n",
+    "no row": "\n\n",
+    "only text": "a;b",
+    "digits in names": "q1,2nd,e5,x-1\n1,2,3,4\n",
+    "not text": "PK\x03\x04\x00",
+}
+HEADERLESS = {
+    "number": ("3,z\n4,w\n", "'3'"),
+    "time": ("z,2026-05-01T10:02:00Z\nw,x\n", "'2026-05-01T10:02:00Z'"),
+    "German date": ("z,31.12.2026\n", "'31.12.2026'"),
+    "price": ("z,€ 12.50\n", "'€ 12.50'"),
+    "empty": ("z,,y\n", "''"),
+    "in a literal and a type": ("dd.MM.yyyy,10\n", "'10'"),
+    "CRLF after blank lines": ("\r\n7,x\r\n", "'7'"),
+}
+SEPARATED = {
+    "tabs": ("id\tat\tv\n1\t2026-05-01T10:00:00Z\tx\n", "1 column by commas, and 2 tabs", r'"\t"'),
+    "semicolons": ("a;b;c\n1;2,5;3\n4;5,5;6\n", "1 column by commas, and 2 semicolons", '";"'),
+    "pipes": ("a|b\n1|2\n", "1 column by commas, and 1 pipe in", '"|"'),
+    "known by semicolons": ("Name, first;Order_Id\n", "2 columns by commas, and 1 semi", '";"'),
+    "delimiters at the ends": ("a;b\n1;2;\n3;4;\n", "1 column by commas, and 1 semicolon", '";"'),
+}
+
+
+def reason(path: Path, text: str, options: CsvOptions = CsvOptions()) -> str | None:  # noqa: B008
+    path.write_text(text, encoding="utf-8")
+    source = replace(SOURCE, options=options)
+    return csv_header.waiting_reason(
+        path, source, csv_header.known_names(Home(path).layout, source)
+    )
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_headers_that_are_read(tmp_path: Path, name: str) -> None:
+    assert reason(tmp_path / "a.csv", GOOD[name]) is None
+
+
+@pytest.mark.parametrize("name", HEADERLESS)
+def test_headers_that_look_like_data(tmp_path: Path, name: str) -> None:
+    text, shown = HEADERLESS[name]
+    found = reason(tmp_path / "a.csv", text) or ""
+    assert found.startswith(f"its header looks like data ({shown}), and has no known column")
+    assert "options: {header: false}" in found
+    assert reason(tmp_path / "a.csv", text, CsvOptions(header=True)) is None
+
+
+@pytest.mark.parametrize("name", SEPARATED)
+def test_headers_with_another_delimiter(tmp_path: Path, name: str) -> None:
+    text, start, delimiter = SEPARATED[name]
+    found = reason(tmp_path / "a.csv", text) or ""
+    assert found.startswith(start)
+    assert f"set options: {{delimiter: {delimiter}}}" in found
+    assert reason(tmp_path / "a.csv", text, CsvOptions(header=True)) is None
+
+
+def test_commas_where_semicolons_are_set(tmp_path: Path) -> None:
+    options = CsvOptions(delimiter=";")
+    found = reason(tmp_path / "a.csv", "Order_Id,v\n1,2\n", options) or ""
+    assert found.startswith("1 column by semicolons, and 1 comma in the header")
+    assert reason(tmp_path / "a.csv", "Order_Id;v\n1;2,3\n", options) is None
+
+
+def test_rows_of_files_without_a_header(tmp_path: Path) -> None:
+    source = replace(SOURCE, schema={"Id": "long", "v": "string"}, options=CsvOptions(header=False))
+
+    def found(text: str) -> str:
+        (tmp_path / "a.csv").write_text(text)
+        return csv_header.waiting_reason(tmp_path / "a.csv", source, {"id", "v"}) or ""
+
+    assert found("1,x\n2,y\n") == ""
+    assert found("id,v\n1,x\n").startswith("its first row has the names of the columns")
+    assert found("1;x\n2;y\n").startswith("1 column by commas, and 1 semicolon")
+
+
+def test_a_long_header_and_packed_files(tmp_path: Path) -> None:
+    """What is longer than is looked at, and what is rejected later, does not wait."""
+    names = csv_header.known_names(Home(tmp_path).layout, SOURCE)
+    files = {
+        "long.csv": b"1," * (1 << 16) + b"\n",
+        "rows.csv.gz": gzip.compress(b"1,2\n" + b"3,4\n" * 99_999),
+        "torn.csv.gz": gzip.compress(b"1,2\n3,4\n" * 9)[:-20],
+        "a.csv.xz": lzma.compress(b"1,2\n"),
+    }
+    found = {}
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+        found[name] = csv_header.waiting_reason(tmp_path / name, SOURCE, names)
+    assert [name for name, why in found.items() if why] == ["rows.csv.gz"]
+
+
+def test_a_file_waits_until_the_options_or_the_file_change(home: Home) -> None:
+    home.change(**{k: getattr(SOURCE, k) for k in ("format", "schema", "hints", "silver")})
+    home.land("a.csv", "Order_Id,v\n1,x\n")
+    home.land("b.csv", "3,z\n4,w\n", age=9)
+    home.land("c.csv", "5;2026\n6;2026\n", age=9)
+    assert home.poll() == 1
+    assert home.poll() == 0
+    assert home.names() == ["a.csv"]
+    waiting = {name: entry for (name, _), entry in home.ledger().items() if entry.why}
+    assert {name: entry.state for name, entry in waiting.items()} == {
+        "b.csv": PENDING,
+        "c.csv": PENDING,
+    }
+    assert "looks like data" in str(waiting["b.csv"].why)
+    assert "1 semicolon in the header" in str(waiting["c.csv"].why)
+    assert [line for line in home.said if "b.csv: pending" in line] == home.said[:1]
+    home.land("c.csv", "Order_Id,v\n5,2026\n6,2026\n")
+    assert home.poll() == 1
+    home.change(schema={"Order_Id": "long", "v": "string"}, options=CsvOptions(header=False))
+    assert home.poll() == 1
+    assert home.names() == ["a.csv", "c.csv", "b.csv"]
+
+
+def test_a_flow_that_waits_names_the_file_that_told_no_schema(home: Home) -> None:
+    home.change(**{k: getattr(SOURCE, k) for k in ("format", "schema", "hints", "silver")})
+
+    def told() -> str:
+        return why_no_columns(home.config, home.source)
+
+    assert told() == "nothing has landed that tells its schema"
+    home.land("a.csv", "Order_Id\n")
+    home.poll()
+    home.take_in("a.csv")
+    landed = home.path("a.csv")
+    assert told() == f"no file told its schema; {landed} is ingested: no row in it has a field"
+    home.land("b.tsv", "id\tat\n1\t2\n")
+    home.poll()
+    assert told().startswith(
+        f"no file told its schema; {home.path('b.tsv')} is pending: 1 column by commas, and 1 tab"
+    )
+    assert told().endswith("(2 files landed: medallion files)")
+
+
+FIELDS = st.sampled_from(["", "x", '"a;b"', '""', '"say ""x"""', '"two\nlines"', " ", "1.5"])
+ROWS = st.lists(
+    st.tuples(st.lists(FIELDS, min_size=2, max_size=2), st.sampled_from([";", ";", ";", "", ";x"])),
+    max_size=4,
+)
+
+
+@settings(max_examples=200)
+@given(rows=ROWS, end=st.sampled_from(["\n", "\r\n"]), blank=st.booleans(), header=st.booleans())
+def test_rows_that_end_with_a_delimiter(
+    tmp_path_factory: pytest.TempPathFactory,
+    rows: list[tuple[list[str], str]],
+    end: str,
+    blank: bool,
+    header: bool,
+) -> None:
+    """Only where each row does, and as many rows are counted as Python's csv module finds."""
+    file = tmp_path_factory.getbasetemp() / "rows.csv"
+    lines = [f"{';'.join(fields)}{last}{end}{end * blank}" for fields, last in rows]
+    file.write_bytes("".join([f"a;b{end}"] * header + lines).encode())
+    options = CsvOptions(";", header=None if header else False)
+    source = replace(SOURCE, schema={"a": "string", "b": "string"}, options=options)
+    found = csv_dialect.dialect_of(file, source)
+    assert (found is None) == (not header and not rows)
+    if found:
+        assert found.ends_with_delimiter == (bool(rows) and {last for _, last in rows} == {";"})
+        assert found.header == ("a", "b")
+    assert rows_of(file, source) == len(rows)

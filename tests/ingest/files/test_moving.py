@@ -1,0 +1,214 @@
+"""Files leave a folder as a whole, or stay there and are told: no copy of them is left behind."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from medallion.ingest.files import archive as cleaning
+from medallion.state.ledger import INGESTED, UNREADABLE, Entry, File
+from tests.support.home import Home
+
+Fails = Callable[..., None]
+
+
+@pytest.fixture
+def fails(home: Home, monkeypatch: pytest.MonkeyPatch) -> Fails:
+    """Make functions of `os` fail for whatever lies in landing, on a disk of its own if EXDEV."""
+
+    def make(code: int, *names: str) -> None:
+        for name in names:
+            monkeypatch.setattr(os, name, failing(getattr(os, name), code))
+
+    def failing(function: Any, code: int) -> Any:
+        def instead(path: Any, *args: Any, **more: Any) -> Any:
+            stays = code == errno.EXDEV and str(args[0]).startswith(str(home.landing))
+            if str(path).startswith(str(home.landing)) and not stays:
+                raise OSError(code, os.strerror(code), str(path))
+            return function(path, *args, **more)
+
+        return instead
+
+    return make
+
+
+def archive(home: Home, name: str = "a.json") -> Entry:
+    home.change(clean_source="archive")
+    cleaning.clean(home.config, home.source, home.discovery().ledger, 0, home.said.append)
+    return home.ledger()[name, 1]
+
+
+def reject(home: Home, name: str = "a.json") -> Entry:
+    book = home.discovery().ledger
+    (known,) = (e for e in book.all_newest() if e.path == home.path(name))
+    entry = replace(known, state=UNREADABLE, why="torn")
+    cleaning.put_aside(home.layout, home.source, book, [entry])
+    return home.ledger()[name, 1]
+
+
+def landed(home: Home, text: str = "{}\n") -> Path:
+    file = home.land("a.json", text, age=9)
+    home.poll()
+    home.take_in("a.json")
+    return file
+
+
+def found(folder: Path) -> list[str]:
+    return sorted(p.name for p in folder.rglob("*") if not p.is_dir())
+
+
+def test_a_folder_that_may_only_be_read_gets_no_copies_of_its_files(
+    home: Home, fails: Fails
+) -> None:
+    file = landed(home)
+    fails(errno.EACCES, "rename", "unlink")
+    for _ in range(3):
+        entry = archive(home)
+    assert entry.state == INGESTED
+    assert entry.why == "cannot be moved: Permission denied"
+    entry = reject(home)
+    assert (entry.state, entry.moved_to) == (UNREADABLE, None)
+    assert entry.why == "torn; it could not be moved at once: Permission denied"
+    assert file.is_file()
+    assert found(home.layout.root / "archive") == []
+    assert found(home.layout.root / "rejected") == []
+
+
+def test_a_file_on_another_disk_that_cannot_be_removed_is_not_copied(
+    home: Home, fails: Fails
+) -> None:
+    file = landed(home)
+    fails(errno.EXDEV, "rename")
+    fails(errno.EROFS, "unlink")
+    for _ in range(2):
+        entry = archive(home)
+    assert (entry.state, entry.why) == (INGESTED, "cannot be moved: Read-only file system")
+    assert reject(home).moved_to is None
+    assert file.is_file()
+    assert found(home.layout.root / "archive") == []
+    assert found(home.layout.root / "rejected") == []
+
+
+@pytest.mark.parametrize("way", [archive, reject])
+def test_a_file_on_another_disk_is_copied_whole(home: Home, fails: Fails, way: Any) -> None:
+    file = landed(home, "{}\n" * 7)
+    before = file.stat()
+    fails(errno.EXDEV, "rename")
+    entry = way(home)
+    assert not file.exists()
+    moved = home.layout.root / str(entry.moved_to)
+    assert moved.read_text() == "{}\n" * 7
+    assert moved.stat().st_mtime_ns == before.st_mtime_ns
+    assert {p.name for p in moved.parent.iterdir()} <= {"a.json", "a.json.reason.txt"}
+
+
+@pytest.mark.parametrize("way", [archive, reject])
+def test_a_full_disk_leaves_no_part_of_a_file(
+    home: Home, fails: Fails, monkeypatch: pytest.MonkeyPatch, way: Any
+) -> None:
+    file = landed(home)
+    fails(errno.EXDEV, "rename")
+
+    def half(path: Any, target: Any, **_: Any) -> None:
+        Path(target).write_text("{")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(shutil, "copy2", half)
+    entry = way(home)
+    assert entry.moved_to is None
+    assert "No space left" in (entry.why or "")
+    assert file.read_text() == "{}\n"
+    assert found(home.layout.root / "archive") == []
+    assert found(home.layout.root / "rejected") == []
+
+
+def test_a_file_that_grows_while_it_is_copied_stays(
+    home: Home, fails: Fails, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = landed(home)
+    fails(errno.EXDEV, "rename")
+    copy = shutil.copy2
+
+    def grows(path: Any, target: Any, **more: Any) -> None:
+        copy(path, target, **more)
+        with Path(path).open("a") as more_rows:
+            more_rows.write("{}\n")
+
+    monkeypatch.setattr(shutil, "copy2", grows)
+    entry = reject(home)
+    assert entry.moved_to is None
+    assert file.read_text() == "{}\n" * 2
+    assert found(home.layout.root / "rejected") == []
+
+
+def replaced_after_a_look(home: Home, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Another file comes under the name just after a look at the first one; gives it."""
+    came: list[Path] = []
+    whole = Path.lstat
+
+    def then_replaced(self: Path, *arguments: Any) -> Any:
+        found = whole(self, *arguments)
+        if self.name == "a.json" and self.parent == home.landing and not came:
+            came.append(home.land("a.json", "{}\n{}\n", age=4))
+        return found
+
+    monkeypatch.setattr(Path, "lstat", then_replaced)
+    return came
+
+
+@pytest.mark.parametrize("way", ["archive", "delete"])
+def test_a_file_that_comes_between_the_look_and_the_move_is_taken_in(
+    home: Home, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """It would lie in the archive, or be gone, and nobody would have read it."""
+    home.change(clean_source=way, allow_overwrites=True)
+    file = landed(home)
+    came = replaced_after_a_look(home, monkeypatch)
+    cleaning.clean(home.config, home.source, home.discovery().ledger, 0, home.said.append)
+    assert came == [file]
+    assert home.states() == {("a.json", 1): INGESTED}
+    assert file.read_text() == "{}\n{}\n"
+    assert home.poll() == 1
+    assert home.handed() == [("a.json", 1), ("a.json", 2)]
+    assert found(home.layout.root / "archive") == []
+    assert found(home.landing) == ["a.json"]
+
+
+def test_a_file_that_comes_before_the_first_is_rejected_is_taken_in(home: Home) -> None:
+    home.land("a.json", "torn", age=9)
+    home.poll()
+    (entry,) = home.ledger().values()
+    file = home.land("a.json", "{}\n{}\n", age=4)
+    refused = replace(entry, state=UNREADABLE, why="torn")
+    cleaning.put_aside(home.layout, home.source, home.discovery().ledger, [refused])
+    assert file.read_text() == "{}\n{}\n"
+    assert found(home.layout.root / "rejected") == []
+    assert home.poll() == 1
+    assert home.handed() == [("a.json", 1), ("a.json", 2)]
+
+
+def test_a_file_that_comes_while_another_is_put_back_is_kept_beside_it(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = landed(home)
+    seen = first.stat()
+    home.land("a.json", "second\n", age=4)
+    rename = Path.rename
+
+    def then_another(self: Path, target: Any) -> Any:
+        rename(self, target)
+        if self == first:
+            home.land("a.json", "third\n", age=2)
+
+    monkeypatch.setattr(Path, "rename", then_another)
+    expected = File(home.path("a.json"), seen.st_size, seen.st_mtime_ns // 1_000_000 * 1000)
+    assert not cleaning.move(first, home.layout.root / "archive/a.json", expected)
+    assert (home.landing / "a.json").read_text() == "third\n"
+    assert (home.landing / "2~a.json").read_text() == "second\n"

@@ -1,0 +1,228 @@
+"""Files of every format become rows, and a second count by plain Python agrees."""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import gzip
+import json
+
+import duckdb
+import pytest
+from pyspark.sql import SparkSession
+
+from medallion.config.model import FILE_FORMATS, FORMATS
+from medallion.errors import MedallionError
+from medallion.ingest.files import reader
+from medallion.ingest.formats import KINDS
+from medallion.state.ledger import INGESTED, REJECTED
+from tests.support.byte_files import SCHEMA, found, land, recounted
+from tests.support.lakehouse import Lakehouse, book, only
+
+
+def test_each_format_that_a_configuration_may_name_can_be_read() -> None:
+    assert reader.READERS.keys() == set(FILE_FORMATS)
+    assert KINDS.keys() == set(FORMATS)
+
+
+def test_csv_cells_of_an_inferred_schema_stay_texts(lakehouse: Lakehouse) -> None:
+    """As they stand: Spark would take four digits for a year."""
+    home = only(lakehouse, format="csv", schema=None, hints={})
+    land(home, {"1.csv": b"order_id,zip,at\n1001,01067,2018-03-02\n1002,10115,2018-03-03\n"})
+    home.fill("bronze")
+    rows = [("1001", "01067", "2018-03-02 00:00:00"), ("1002", "10115", "2018-03-03 00:00:00")]
+    assert found(home, "order_id", "zip", "at", "_rescued_data") == {
+        "1.csv": [(*row, None) for row in rows]
+    }
+
+
+def land_parquet(home: Lakehouse, **files: str) -> None:
+    """Files written by DuckDB, each from a query of its own."""
+    for name, sql in files.items():
+        file = home.land("activity", f"{name}.parquet")
+        duckdb.execute(f"copy ({sql}) to '{file}' (format parquet)")
+
+
+ONE = "select 1::bigint as \"Index\", 'phone' as Device union all select 2, null"
+NESTED = "select 3::bigint as \"Index\", {'lat': 1.5} as place"
+SHOUTED = 'select 6::bigint as "INDEX", \'loud\' as "Device"'
+OTHER_TYPE = "select 'four' as \"Index\", 'other' as Device"
+NOTHING = 'select 5::bigint as "Index" limit 0'
+
+
+PLAIN = {
+    "one": ONE,
+    "nested": NESTED,
+    "nothing": NOTHING,
+    "other": OTHER_TYPE,
+    "shout": SHOUTED,
+}
+ODD_NAMES = {
+    "a": 'select 1::bigint as "Index", 2 as "a`b", 3 as "c.d"',
+    "forged": """select 2::bigint as "Index", {'file_path': 'file:///etc/passwd',
+        'file_modification_time': timestamp '1999-01-01'} as _metadata""",
+    "text": """select 3::bigint as "Index", 'mine' as _METADATA, 'x' as _file""",
+}
+
+
+@pytest.fixture(scope="module")
+def taken(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
+    """After one run over Parquet files of every kind, and another where some cannot be read."""
+    home = Lakehouse(spark, tmp_path_factory.mktemp("parquet") / "lakehouse")
+    only(home, format="parquet", schema=SCHEMA, schema_evolution="rescue")
+    land_parquet(home, **PLAIN, **ODD_NAMES)
+    home.fill("bronze")
+    land_parquet(home, good=ONE, torn=ONE)
+    whole = (home.config.layout.landing("activity") / "torn.parquet").read_bytes()
+    land(home, {"torn.parquet": whole[:-40], "x.parquet": b"{}\n"})
+    land(home, {"rotten.parquet": whole[:4] + bytes(60) + whole[64:]})  # its footer is as it was
+    home.fill("bronze")
+    return home
+
+
+def test_parquet(taken: Lakehouse) -> None:
+    """Of different types, too, and names spelled otherwise: one file's are not put upon another."""
+    rows = found(taken, "Index", "Device")
+    assert {name: rows.get(f"{name}.parquet") for name in PLAIN} == {
+        "one": [(1, "phone"), (2, None)],
+        "nested": [(3, None)],
+        "nothing": None,
+        "other": [(None, "other")],
+        "shout": [(6, "loud")],  # a name in other case is the same one
+    }
+    rescued = found(taken, "_rescued_data")
+    assert rescued["one.parquet"] == [(None,), (None,)]
+    assert rescued["shout.parquet"] == [(None,)]
+    files = ("nested", "other")
+    assert {name: json.loads(rescued[f"{name}.parquet"][0][0]) for name in files} == {
+        "nested": {"place": {"lat": 1.5}},
+        "other": {"Index": "four"},
+    }
+
+
+def test_parquet_that_cannot_be_read_among_good_files(taken: Lakehouse) -> None:
+    rows = {"one": 2, "nested": 1, "nothing": 0, "other": 1, "shout": 1, "good": 2}
+    rows |= dict.fromkeys(ODD_NAMES, 1)
+    entries = {name.removesuffix(".parquet"): entry for (name, _), entry in book(taken).items()}
+    assert {name: (entry.state, entry.rows) for name, entry in entries.items()} == {
+        **{name: (INGESTED, count) for name, count in rows.items()},
+        **dict.fromkeys(("rotten", "torn", "x"), (REJECTED, None)),
+    }
+    assert recounted(taken) == []
+
+
+def test_parquet_whose_columns_have_odd_names(taken: Lakehouse) -> None:
+    rows = found(taken, "Index", "_rescued_data")
+    kept = {name: rows[f"{name}.parquet"] for name in ODD_NAMES}
+    assert {name: [(i, json.loads(text)) for i, text in some] for name, some in kept.items()} == {
+        "a": [(1, {"a`b": 2, "c.d": 3})],
+        "forged": [
+            (
+                2,
+                {
+                    "_metadata": {
+                        "file_path": "file:///etc/passwd",
+                        "file_modification_time": "1999-01-01T00:00:00.000000",
+                    }
+                },
+            )
+        ],
+        "text": [(3, {"_METADATA": "mine", "_file": "x"})],
+    }
+
+
+def test_parquet_keeps_microseconds(lakehouse: Lakehouse) -> None:
+    kinds = {"at": "timestamp", "local": "timestamp", "place": "struct<at:timestamp>"}
+    home = only(lakehouse, format="parquet", schema=kinds, schema_evolution="rescue")
+    moment = "2018-03-02 10:02:33.{}"
+    times = [
+        f"select timestamptz '{at}+00' as at, timestamp '{at}' as local,"
+        f" {{'at': timestamptz '{at}+00'}} as place"
+        for at in map(moment.format, ("123456", "123457", "000000"))
+    ]
+    land_parquet(home, a=" union all ".join(times))
+    home.fill("bronze")
+    columns = ("at", "local", "_rescued_data")
+    assert found(home, *columns)["a.parquet"] == [
+        (moment.format(micros).removesuffix(".000000"),) * 2 + (None,)
+        for micros in ("000000", "123456", "123457")
+    ]
+    nested = [place["at"].microsecond for (place,) in found(home, "place")["a.parquet"]]
+    assert sorted(nested) == [0, 123456, 123457]
+
+
+def test_text(lakehouse: Lakehouse) -> None:
+    home = only(lakehouse, format="text", schema={"value": "string"})
+    land(home, {"1.log": b'one\r\n\n{"two": 2}\n', "2.log.bz2": bz2.compress("drei ä\n".encode())})
+    land(home, {"3.log": b"drei \xe4\n\xef\xbb\xbfvier \xf0\x9f\x98\x80\n"})
+    home.fill("bronze")
+    assert found(home, "value", "_corrupt_record", "_rescued_data") == {
+        "1.log": [("one", None, None), ('{"two": 2}', None, None)],
+        "2.log.bz2": [("drei ä", None, None)],
+        "3.log": [("\ufeffvier 😀", None, None), (None, "drei \xe4", None)],
+    }
+    assert recounted(home) == []
+    only(home, format="csv", schema={"value": "string"})
+    with pytest.raises(MedallionError, match="its files were read as text so far, and"):
+        home.fill("bronze")
+
+
+def test_json_documents(lakehouse: Lakehouse) -> None:
+    home = only(lakehouse, multi_line=True, schema=SCHEMA)
+    deep = b"[" * 5000 + b"]" * 5000
+    deeper = b"[%b, {}]" % (b"[" * 101 + b"]" * 101)  # a level more than is split
+    broken = b'[{"Index": 6},\n {"Index":'
+    two = b'{"Index": 7}{"Index": 8}\n{"Index": ['
+    texts = [r'"{\"Index\":16}"', '"{}"', '"10"', '"null"', '""', '"[\\n"', r'"a,\\"', '["{}",""]']
+    texts.append(r'{"Index": 16, "Device": "{\"Index\":17}", "more": ["{}", ",", "\\", 1]}')
+    not_json = {"quotes.json": b"[{'Index': 1}, {'Index': 2}]", "nan.json": b'[{"x": NaN}, {}]'}
+    land(
+        home,
+        {
+            "array.json": b'[\n {"Index": 1},\n {\n  "Index" : 2,\n"Device": "a\\nb"\n}\n]\n',
+            "object.json": b'{\n "Index": 3,\n "Device": "phone"\n}\n',
+            "packed.json.gz": gzip.compress(b'[{"Index": 4}, {"Index": 5}]'),
+            "broken.json": broken,
+            "two.json": two,
+            "empty.json": b" \n",
+            "none.json": b"[]",
+            "mixed.json": b'[{"Index": 9}, 10, null]',
+            "texts.json": f'[{{"Index": 15}}, {", ".join(texts)}, 10]'.encode(),
+            "bom.json": codecs.BOM_UTF8 + b'[{"Index": 11}, {"Index": 12}]',
+            "bom_alone.json": codecs.BOM_UTF8,
+            "two_boms.json": 2 * codecs.BOM_UTF8 + b"[1]",
+            "blank_first.json": b'\n\t\r\n [{"Index": 13}, {"Index": 14}]',
+            "deep.json": deep,
+            "deeper.json": deeper,
+            **not_json,
+        },
+    )
+    home.fill("bronze")
+    rows = found(home, "Index", "Device", "_corrupt_record")
+    assert rows == {
+        "array.json": [(1, None, None), (2, "a\nb", None)],
+        "object.json": [(3, "phone", None)],
+        "packed.json.gz": [(4, None, None), (5, None, None)],
+        "broken.json": [(None, None, broken.decode())],
+        "two.json": [(7, None, None), (8, None, None), (None, None, '\n{"Index": [')],
+        "mixed.json": [(9, None, None), (None, None, "10"), (None, None, "null")],
+        # What is in quotes is a text, also where it looks like an object; objects may have such.
+        "texts.json": sorted(
+            [(15, None, None), (16, '{"Index":17}', None), (None, None, "10")]
+            + [(None, None, text) for text in texts[:-1]],
+            key=repr,
+        ),
+        "bom.json": [(11, None, None), (12, None, None)],
+        "two_boms.json": [(None, None, "\ufeff[1]")],
+        "blank_first.json": [(13, None, None), (14, None, None)],
+        "deep.json": [(None, None, deep.decode())],
+        "deeper.json": [(None, None, deeper.decode())],
+        **{name: [(None, None, data.decode())] for name, data in not_json.items()},
+    }
+    assert {name: entry.rows for (name, _), entry in book(home).items()} == {
+        **{name: len(listed) for name, listed in rows.items()},
+        "empty.json": 0,
+        "none.json": 0,
+        "bom_alone.json": 0,
+    }
+    assert recounted(home) == []

@@ -1,0 +1,275 @@
+"""FileBatch that were cut off, and files that change, go or are torn on their way into bronze."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from medallion.errors import MedallionError
+from medallion.ingest.files.batch import FileBatch
+from medallion.ingest.formats import KINDS
+from medallion.inspect.audit import audit
+from medallion.layers.bronze.writer import Writer
+from medallion.spark.errors import StreamError
+from medallion.spark.watch import Watch
+from medallion.state import ledger
+from medallion.state.ledger import (
+    ARCHIVED,
+    INGESTED,
+    PENDING,
+    REJECTED,
+    REPLACED,
+    UNREADABLE,
+    VANISHED,
+)
+from tests.support.home import aged
+from tests.support.lakehouse import Lakehouse, book, counts, indexes, only, start
+from tests.support.lines import row
+
+
+@pytest.fixture
+def home(lakehouse: Lakehouse) -> Lakehouse:
+    return only(lakehouse)
+
+
+def fails_once(
+    monkeypatch: pytest.MonkeyPatch, name: str, at_its_end: bool = False, batch: int | None = None
+) -> None:
+    """The process dies at a place, once, of one batch or the next; what it did before stays."""
+    whole = getattr(FileBatch, name)
+
+    def cut_off(self: FileBatch, *arguments: Any) -> Any:
+        if batch not in (None, self._number):
+            return whole(self, *arguments)
+        monkeypatch.setattr(FileBatch, name, whole)
+        if at_its_end:
+            whole(self, *arguments)
+        raise MedallionError("cut off")
+
+    monkeypatch.setattr(FileBatch, name, cut_off)
+
+
+def run_cut_off(home: Lakehouse) -> None:
+    """A run whose process dies: nothing is settled or put on record after its queries."""
+    with pytest.raises(StreamError, match="cut off"):
+        Watch(print).await_all(flow.ran for flow in start(home.pipeline(), "bronze"))
+
+
+def test_batches_that_were_cut_off_give_every_row_once(
+    home: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before their rows, between rows and ledger, and between ledger and checkpoint."""
+    places = (("read", False), ("enter_in_ledger", False), ("enter_in_ledger", True))
+    expected, found = {}, []
+    for batch, (name, at_its_end) in enumerate(places):
+        index = 3 * batch
+        rescued = row(index + 1, x="high")
+        home.land("activity", f"a{batch}.json", row(index), "{broken", rescued)
+        home.land("activity", f"b{batch}.json", row(index + 2))
+        fails_once(monkeypatch, name, at_its_end, batch)  # and the one before it ends
+        run_cut_off(home)
+        expected[f"a{batch}.json", 1] = (INGESTED, batch, 3, 1, 1)
+        expected[f"b{batch}.json", 1] = (INGESTED, batch, 1, 0, 0)
+        found.append(
+            {state for (file, _), (state, *_) in counts(home).items() if str(batch) in file}
+        )
+    assert found == [{PENDING}, {PENDING}, {INGESTED}], "each was cut off where it was to be"
+    home.land("activity", "last.json", row(9))
+    home.fill("bronze")
+    rows = [i for (i,) in home.rows("bronze.activity", "Index")]
+    assert rows.count(None) == 3
+    assert sorted(i for i in rows if i is not None) == list(range(10))
+    assert counts(home) == {**expected, ("last.json", 1): (INGESTED, 3, 1, 0, 0)}
+    audited = audit(home.config, everything=True)
+    assert audited.findings == ()
+    assert audited.balances["activity"].landed_lines == 13
+
+
+def test_what_is_lost_after_a_run_died_between_rows_and_ledger(
+    home: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing but the rows themselves tells then that they are in bronze."""
+    home.land("activity", "a.json", row(1), row(2, x="high"))
+    home.fill("bronze")
+    home.land("activity", "b.json", row(3), row(4))
+    fails_once(monkeypatch, "enter_in_ledger")
+    run_cut_off(home)
+    other = home.copy(tmp_path / "other")
+    # The new checkpoint begins with what was handed over first, in which batches 2 and 3 find
+    # nothing new; or it is batch 2 alone.
+    shutil.rmtree(home.config.layout.checkpoint("bronze.activity"))
+    (other.config.layout.intake("activity") / f"_delta_log/{2:020}.json").unlink()
+    for each, last in ((home, 4), (other, 3)):
+        each.land("activity", "c.json", row(5))
+        each.fill("bronze")
+        assert indexes(each) == [1, 2, 3, 4, 5]
+        assert counts(each) == {
+            ("a.json", 1): (INGESTED, 0, 2, 0, 1),
+            ("b.json", 1): (INGESTED, 1, 2, 0, 0),
+            ("c.json", 1): (INGESTED, last, 1, 0, 0),
+        }
+        found = audit(each.config, everything=True)
+        assert found.findings == ()
+        assert found.balances["activity"].landed_lines == 5
+
+
+def test_files_that_go_or_change_after_a_run_died_between_rows_and_ledger(
+    home: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their rows are in bronze, and the ledger has to say so."""
+    file = home.land("activity", "gone.json", row(1))
+    home.land("activity", "stays.json", row(2))
+    home.land("activity", "changed.json", row(3))
+    fails_once(monkeypatch, "enter_in_ledger")
+    run_cut_off(home)
+    file.unlink()
+    aged(home.land("activity", "changed.json", row(7), row(8)), -5)
+    home.fill("bronze")
+    assert indexes(home) == [1, 2, 3]
+    names = ("gone.json", "stays.json", "changed.json")
+    assert counts(home) == {
+        **{(name, 1): (INGESTED, 0, 1, 0, 0) for name in names},
+        ("changed.json", 2): (REJECTED, *[None] * 4),
+    }
+
+
+def test_a_batch_that_was_handed_over_twice_is_taken_in_once(
+    home: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(*_: Any) -> None:
+        raise RuntimeError("cut off")
+
+    home.land("activity", "a.json", row(1), row(2))
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger.Ledger, "write", dies)
+        with pytest.raises(StreamError, match=r"bronze\.activity cannot be started: .*cut off"):
+            home.fill("bronze")
+    home.land("activity", "b.json", row(3))
+    home.fill("bronze")
+    assert indexes(home) == [1, 2, 3]
+    assert {key: state for key, (state, *_) in counts(home).items()} == {
+        ("a.json", 1): INGESTED,
+        ("b.json", 1): INGESTED,
+    }
+    assert audit(home.config, everything=True).findings == ()
+
+
+def between(home: Lakehouse, monkeypatch: pytest.MonkeyPatch, what: Any) -> None:
+    """A run in which something happens after the files are handed over, before they are read."""
+    whole = Writer.prepare
+
+    def prepare(self: Writer) -> None:
+        whole(self)
+        what()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Writer, "prepare", prepare)
+        home.fill("bronze")
+
+
+def test_files_that_go_or_change_before_they_are_read(
+    home: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of a batch; then some of one. What has changed is taken in as it is then."""
+    file = home.land("activity", "only.json", row(1))
+    between(home, monkeypatch, file.unlink)
+    assert home.rows("bronze.activity") == []
+    assert counts(home) == {("only.json", 1): (VANISHED, *[None] * 4)}
+
+    goes = home.land("activity", "a.json", row(1))
+    home.land("activity", "b.json", row(2))
+    home.land("activity", "c.json", row(3))
+
+    def go_and_change() -> None:
+        goes.unlink()
+        aged(home.land("activity", "c.json", row(7), row(8)), -5)
+
+    between(home, monkeypatch, go_and_change)
+    assert indexes(home) == [2]
+    assert counts(home)["a.json", 1][0] == VANISHED
+    assert counts(home)["b.json", 1] == (INGESTED, 1, 1, 0, 0)
+    assert counts(home)["c.json", 1][0] == PENDING
+    home.land("activity", "a.json", row(4))
+    home.fill("bronze")
+    assert indexes(home) == [2, 4, 7, 8]
+    assert counts(home)["a.json", 2] == (INGESTED, 2, 1, 0, 0)
+    assert counts(home)["c.json", 1] == (INGESTED, 2, 2, 0, 0)
+    assert audit(home.config, everything=True).findings == ()
+
+
+@pytest.mark.parametrize("clean", ["off", "archive"])
+def test_a_file_that_replaces_another_where_that_is_allowed(
+    lakehouse: Lakehouse, clean: str
+) -> None:
+    home = only(lakehouse, clean_source=clean, allow_overwrites=True)
+    modified = []
+    for number, age in ((1, 20), (2, 10)):
+        file = aged(home.land("activity", "a.json", *[row(number)] * number), age)
+        modified.append(file.stat().st_mtime_ns // 1_000_000)
+        home.fill("bronze")
+    last = INGESTED if clean == "off" else ARCHIVED
+    assert {k: v[:3] for k, v in counts(home).items()} == {
+        ("a.json", 1): (REPLACED, 0, 1),
+        ("a.json", 2): (last, 1, 2),
+    }
+    sql = "select unix_millis(_source_modified_at), Index from delta.`{}`"
+    found = home.spark.sql(sql.format(home.config.layout.table("bronze.activity"))).collect()
+    assert Counter(map(tuple, found)) == {(modified[0], 1): 1, (modified[1], 2): 2}
+    deep = audit(home.config, everything=True)
+    assert deep.findings == ()
+    assert len(deep.notes) == (0 if clean == "archive" else 1)
+
+
+def test_a_torn_file_among_good_ones_is_put_aside_and_comes_again_repaired(
+    home: Lakehouse,
+) -> None:
+    whole = gzip.compress((row(1) + "\n").encode() + os.urandom(3000).hex().encode() + b"\n")
+    torn = home.land("activity", "torn.json.gz")
+    torn.write_bytes(whole[: len(whole) // 2])
+    home.land("activity", "a.json", row(2))
+    good = home.land("activity", "good.json.gz")
+    good.write_bytes(gzip.compress(f"{row(3)}\n{row(4)}\n".encode()))
+    home.config.layout.rejected("").mkdir()
+    home.config.layout.rejected("activity").touch()  # it cannot be moved at once
+    home.fill("bronze")
+    assert indexes(home) == [2, 3, 4]
+    assert counts(home)["torn.json.gz", 1][0] == UNREADABLE
+    assert torn.exists()
+    assert audit(home.config, everything=True).findings == ()
+    home.config.layout.rejected("activity").unlink()
+    source = home.config.sources["activity"]
+    assert not KINDS["json"].poll(home.config, source, 0, print), "it is not read again"
+    entry = book(home)["torn.json.gz", 1]
+    assert (entry.state, entry.moved_to) == (REJECTED, "rejected/activity/torn.json.gz")
+    assert not torn.exists()
+    moved = home.config.layout.root / str(entry.moved_to)
+    reason = Path(f"{moved}.reason.txt").read_text()
+    assert moved.read_bytes() == whole[: len(whole) // 2]
+    assert "torn" in reason
+    assert entry.path in reason
+    assert audit(home.config, everything=True).findings == ()
+    torn.write_bytes(gzip.compress(f"{row(1)}\n".encode()))
+    home.fill("bronze")
+    assert indexes(home) == [1, 2, 3, 4]
+    assert counts(home)["torn.json.gz", 2] == (INGESTED, 1, 1, 0, 0)
+    shutil.rmtree(home.config.layout.rejected("activity"))  # it is repaired, and no more needed
+    assert audit(home.config, everything=True).findings == ()
+
+
+def test_a_folder_named_by_way_of_another(lakehouse: Lakehouse) -> None:
+    """Spark tells `a/../b` as `b`: the rows must find their file in the ledger."""
+    home = only(lakehouse, folders=("../outside",))
+    outside = home.root.parent / "outside"
+    outside.mkdir()
+    for index, name in enumerate(("a.json", "b c.json")):  # one that an address has as it stands
+        (outside / name).write_text(row(index) + "\n")
+        home.fill("bronze")
+        assert book(home)[name, 1].rows == 1
+    rows = home.rows("bronze.activity", "_source_file", "Index")
+    assert rows == [(f"{outside}/a.json", 0), (f"{outside}/b c.json", 1)]

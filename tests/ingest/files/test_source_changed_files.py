@@ -1,0 +1,197 @@
+"""Files that change or go while their batch runs: the ledger says what bronze has of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from medallion.errors import MedallionError
+from medallion.ingest.files import reader
+from medallion.ingest.files.batch import FileBatch
+from medallion.inspect.audit import audit
+from medallion.spark.errors import StreamError
+from medallion.spark.watch import Watch
+from medallion.state.ledger import INGESTED, PENDING, REJECTED, REPLACED, VANISHED
+from tests.support.home import aged
+from tests.support.lakehouse import Lakehouse, book, counts, indexes, only, start
+from tests.support.lines import row
+
+
+def is_whole(home: Lakehouse, has_lost_one: bool = False) -> bool:
+    """Whether audit finds everything, but for a file that was taken in and is not there: its owner
+    may have deleted it, for nothing is put away here."""
+    found = audit(home.config, everything=True)
+    told = "activity: 1 file deleted or overwritten, and not counted again: the ledger's figures "
+    told += "stand."
+    return not found.findings and (told in found.notes or not has_lost_one)
+
+
+def dies_between_rows_and_ledger(
+    home: Lakehouse, monkeypatch: pytest.MonkeyPatch, after: Callable[[], Any]
+) -> None:
+    """A stream's batch is in bronze; a poll meets what has changed since; the process dies."""
+
+    def cut_off(self: FileBatch, *_: Any) -> None:
+        after()
+        self.files.poll()
+        raise MedallionError("cut off")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FileBatch, "enter_in_ledger", cut_off)
+        with pytest.raises(StreamError, match="cut off"):
+            Watch(print).await_all(flow.ran for flow in start(home.pipeline(), "bronze"))
+
+
+def another_while_it_is_read(
+    home: Lakehouse, patch: pytest.MonkeyPatch, name: str, line: str
+) -> None:
+    """Land a file that is another one for as long as the next batch reads."""
+    listed = home.land("activity", name, line).stat().st_mtime_ns
+    read = FileBatch.read
+
+    def read_another(self: FileBatch, *arguments: Any) -> None:
+        home.land("activity", name, line, row(4))
+        read(self, *arguments)
+        os.utime(home.land("activity", name, line), ns=(listed, listed))
+
+    patch.setattr(FileBatch, "read", read_another)
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_a_namesake_that_a_poll_met_before_the_ledger_had_the_first(
+    lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch, allowed: bool
+) -> None:
+    home = only(lakehouse, allow_overwrites=allowed)
+    first = home.land("activity", "a.json", row(1)).stat()
+    home.land("activity", "b.json", row(2))
+
+    def change() -> None:
+        aged(home.land("activity", "a.json", row(7), row(8)), -5)
+
+    dies_between_rows_and_ledger(home, monkeypatch, change)
+    home.fill("bronze")
+    home.fill("bronze")
+    assert indexes(home) == ([1, 2, 7, 8] if allowed else [1, 2])
+    found = {key: value[:3] for key, value in counts(home).items()}
+    assert found == {
+        ("a.json", 1): (REPLACED if allowed else INGESTED, 0, 1),
+        ("a.json", 2): (INGESTED, 2, 2) if allowed else (REJECTED, None, None),
+        ("b.json", 1): (INGESTED, 0, 1),
+    }
+    entry = book(home)["a.json", 1]
+    assert (entry.size, entry.modified_at) == (
+        first.st_size,
+        first.st_mtime_ns // 1_000_000 * 1000,
+    )
+    if allowed:
+        assert is_whole(home)
+
+
+def test_files_that_replace_others_just_before_they_are_opened(
+    lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows are the second file's: it must not come again as a version of its own. One of them
+    is replaced again after it."""
+    home = only(lakehouse, allow_overwrites=True)
+    for number, name in enumerate(("a.json", "b.json", "again.json"), 1):
+        home.land("activity", name, row(number))
+    rows, enter_in_ledger = reader.rows, FileBatch.enter_in_ledger
+
+    def changed_before(*arguments: Any) -> Any:
+        aged(home.land("activity", "a.json", row(7), row(8)), -5)
+        aged(home.land("activity", "again.json", row(5), row(6)), -5)
+        return rows(*arguments)
+
+    def changed_after(self: FileBatch, *arguments: Any) -> Any:
+        aged(home.land("activity", "again.json", row(9), row(10), row(11)), -9)
+        return enter_in_ledger(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reader, "rows", changed_before)
+        patch.setattr(FileBatch, "enter_in_ledger", changed_after)
+        home.fill("bronze")
+    home.fill("bronze")
+    assert indexes(home) == [2, 5, 6, 7, 8, 9, 10, 11]
+    assert {key: value[:3] for key, value in counts(home).items()} == {
+        ("a.json", 1): (INGESTED, 0, 2),
+        ("b.json", 1): (INGESTED, 0, 1),
+        ("again.json", 1): (REPLACED, 0, 2),
+        ("again.json", 2): (INGESTED, 1, 3),
+    }
+    now = (home.config.layout.landing("activity") / "a.json").stat()
+    assert book(home)["a.json", 1].size == now.st_size
+    assert is_whole(home)
+
+
+def test_files_that_a_poll_missed_before_the_ledger_had_their_rows(
+    lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of them comes back, the other does not."""
+    home = only(lakehouse)
+    files = [home.land("activity", name, row(1)) for name in ("gone.json", "back.json")]
+    home.land("activity", "b.json", row(2))
+    away = home.root.parent
+
+    def go() -> None:
+        for file in files:
+            file.rename(away / file.name)
+
+    dies_between_rows_and_ledger(home, monkeypatch, go)
+    assert {counts(home)[file.name, 1][0] for file in files} == {VANISHED}
+    (away / "back.json").rename(files[1])
+    home.fill("bronze")
+    home.fill("bronze")
+    assert indexes(home) == [1, 1, 2]
+    assert {key: value[:3] for key, value in counts(home).items()} == {
+        (name, 1): (INGESTED, 0, 1) for name in ("gone.json", "back.json", "b.json")
+    }
+    assert is_whole(home, has_lost_one=True)
+
+
+def test_a_file_that_was_away_while_its_batch_ran(
+    lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two polls make two versions of it; its rows came once. One that was another one just then
+    comes with the next batch, although it is as it was listed again; also where the process dies
+    before the ledger has that batch."""
+    home = only(lakehouse)
+    file = home.land("activity", "a.json", row(1))
+    away = home.root.parent / "a.json"
+    whole = FileBatch.enter_in_ledger
+
+    def away_and_back(self: FileBatch, *arguments: Any) -> Any:
+        file.rename(away)
+        self.files.poll()
+        away.rename(file)
+        self.files.poll()
+        return whole(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FileBatch, "enter_in_ledger", away_and_back)
+        home.fill("bronze")
+    home.fill("bronze")
+    assert indexes(home) == [1]
+    assert {key: value[:3] for key, value in counts(home).items()} == {
+        ("a.json", 1): (VANISHED, None, None),
+        ("a.json", 2): (INGESTED, 0, 1),
+    }
+
+    with monkeypatch.context() as patch:
+        another_while_it_is_read(home, patch, "c.json", row(3))
+        home.fill("bronze")
+    assert counts(home)["c.json", 1][0] == PENDING
+    home.fill("bronze")
+    assert counts(home)["c.json", 1][:3] == (INGESTED, 3, 1)
+
+    home.land("activity", "beside.json", row(6))
+    with monkeypatch.context() as patch:
+        another_while_it_is_read(home, patch, "d.json", row(5))
+        dies_between_rows_and_ledger(home, monkeypatch, lambda: None)
+    home.fill("bronze")
+    home.fill("bronze")
+    assert counts(home)["d.json", 1][:3] == (INGESTED, 5, 1)
+    assert indexes(home) == [1, 3, 5, 6]
+    assert is_whole(home)

@@ -1,0 +1,110 @@
+"""A ledger of topics that lacks rows of bronze: nothing is read twice, or passed over."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from medallion.config.connections import Kafka
+from medallion.config.loader import load
+from medallion.config.model import Config
+from medallion.errors import UsageError
+from medallion.ingest.formats import KINDS
+from medallion.ingest.kafka import broker, skip
+from medallion.ingest.kafka.batch import MessageBatch, _Counts
+from medallion.ingest.kafka.broker import Partition
+from medallion.ingest.kafka.source import KafkaSource
+from medallion.state import topics
+from medallion.state.topics import Taken
+from medallion.storage import small_tables, specs
+from tests.support import PROJECT
+from tests.support.home import Home
+
+BRONZE = {
+    "_topic": "string",
+    "_partition": "long",
+    "_offset": "long",
+}
+NOTHING: Any = None
+
+
+@pytest.fixture
+def config(home: Home) -> Config:
+    """A source `event` that reads two topics, and begins at their ends."""
+    known = load({}, PROJECT)
+    asked = Kafka(("127.0.0.1:1",), ("a", "b"), "json", "latest", 9)
+    source = replace(known.sources["event"], format="kafka", stream=asked)
+    return replace(known, layout=home.layout, sources={"event": source}, gold={})
+
+
+def add(config: Config, topic: str, part: int, offsets: Iterable[int]) -> None:
+    """Add rows of a partition to bronze."""
+    row = {"_topic": topic, "_partition": part}
+    spec = replace(specs.of("bronze.event"), columns=BRONZE)
+    rows = [{**row, "_offset": n} for n in offsets]
+    small_tables.append(config.layout.table("bronze.event"), spec, rows)
+
+
+def taken(topic: str, part: int, first: int, next_: int, batch: int, **more: Any) -> Taken:
+    return Taken("event", topic, part, "id", first, next_, batch, 0, **more)
+
+
+def test_older_ledger_after_a_recreated_topic() -> None:
+    """Offsets that come a second time are of another topic, of which the ledger does not know."""
+    source: Any = SimpleNamespace(name="event", topic_ids={})
+    old = taken("a", 0, 0, 9, batch=5, rows=9)
+    batch = MessageBatch(source, 6, None)
+    with pytest.raises(UsageError, match=r"is older than the table.* whole root from one backup"):
+        batch._after(("a", 0), old, _Counts(rows=3, first=0, end=3), 0)
+    now = batch._after(("a", 0), old, _Counts(rows=3, first=9, end=12), 0)
+    assert now
+    assert (now.next_offset, now.rows, now.batch) == (12, 12, 6)
+
+
+def test_a_ledger_that_is_short_is_held_against_no_topic(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else what was taken in would be told as lost, and whoever went on would read it again."""
+    add(config, "a", 0, range(5))
+    source = config.sources["event"]
+    assert KINDS["kafka"].poll(config, source, 0, print), "no broker is asked"
+    with pytest.raises(
+        UsageError, match=r"its ledger, ops\.topics, does not have yet: medallion run"
+    ):
+        skip.go_on(config, source, "a")
+    there = {("a", 0): Partition("id", 3, 9), ("b", 0): Partition("id", 0, 4)}
+    monkeypatch.setattr(broker, "look", lambda *_: there)
+    opened = KafkaSource(NOTHING, config, source, NOTHING, print)
+    opened.poll()
+    found = topics.read(config.layout, "event")
+    assert [each.next_offset for each in found.values()] == [3, 0], "it is no first run"
+
+
+def test_a_checkpoint_that_cannot_be_removed_leaves_the_ledger_as_it_was(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark would go on behind the offset that the checkpoint has, also in another topic."""
+    add(config, "a", 0, range(5))
+    before = taken("a", 0, 0, 5, batch=7, rows=5)
+    topics.write(config.layout, [before])
+    monkeypatch.setattr(broker, "look", lambda *_: {("a", 0): Partition("other", 0, 9)})
+    checkpoint = config.layout.checkpoint("bronze.event")
+    (checkpoint / "offsets").mkdir(parents=True)
+
+    def refused(path: str, **_: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rmdir", refused)
+        with pytest.raises(PermissionError):
+            skip.go_on(config, config.sources["event"], "a")
+    assert topics.read(config.layout, "event") == {("a", 0): before}
+    assert skip.go_on(config, config.sources["event"], "a") is None
+    assert topics.read(config.layout, "event")["a", 0].next_offset == 0
+    assert not checkpoint.exists()

@@ -1,0 +1,271 @@
+"""The shorter paths say of a line what the exact one does, or nothing."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from medallion.ingest.parsing.exact_path import exact_path
+from medallion.ingest.parsing.fast_path import fast_path
+from medallion.ingest.parsing.layout import LineLayout
+from medallion.ingest.parsing.plain_path import plain_path
+from medallion.ingest.parsing.times import MICROSECONDS, NANOSECONDS, PLAIN_TIME
+
+FLAT = {"id": "string", "n": "long", "x": "double", "ts": "timestamp", "day": "date"}
+FLAT["yes"] = "boolean"
+# Where the fast path leaves a column's value.
+VALUE = {name: f"_parsed.`{name}`" for name in (*FLAT, "tags", "at")}
+VALUE |= {name: f"{PLAIN_TIME}{name}" for name in ("ts", "day")}
+NESTED = FLAT | {"tags": "array<string>", "at": "struct<lat:double,since:timestamp>"}
+
+VALUES = [
+    *("null", "true", "0", "-0", "7", "-7", "1.5", "1e3", "1e400", "-1e400", "1E-400", "007"),
+    *("1519984953", "-1519984953", "9223372036854775807", "9223372036854775808", "1519984953000"),
+    *("9223372036854", "999999999999", "1000000000000", "1519984953000000000", "1519984953.5"),
+    *('""', '" "', '"a"', '"é😀"', r'"é\\"', r'"\ud83d\ude00"', r'"\ud800"', '"?"', '":"', '"}"'),
+    *('"Infinity"', '"7"', '"1519984953"', '"2018"', '"2018-03"', '"2018-03-02"', '"2018-3-2"'),
+    *('"2018-03-02T10:02:33"', '"2018-03-02 10:02:33.123456789Z"', '"2018-03-02T10:02:33+0100"'),
+    *('" 2018-03-02"', '"2018-03-02 "', '"2018-02-30"', '"0000-00-00"', '"9999-12-31T23:59:60"'),
+    *('"10115"', '"1234-5"', '"2018-03    "', '"1234-5-6"', '"1:02:03-08:00"', '"123"', "10115"),
+    *('"10:02"', '"T10:02:33"', '"1:2:3"', '"-2018-03-02"', '"+10000-01-01"', '"12345-01-01"'),
+    *('"2018-3-2 10"', '"2018-3-2T1"', '"2018-3-2 x"', '"2018-03-02 "'),
+    *('"2018-03-02T"', '"2018-03-02x"', '"now"', '"epoch"', '"2018-W09-5"', "NaN", "Infinity"),
+    *("[]", "[1]", '["a"]', '["a",null]', '["a",{"b":1}]', "{}", '{"lat":1}', '{"lat":"x"}'),
+    *('{"lat":"Infinity"}', '{"lat":"NaN"}', '{"lat":1e400}', '["Infinity"]', "[1e400]"),
+    *('{"lat":1,"lat":2}', '{"lon":1}', '{"since":"10:02"}', '{"since":"2018-03-02"}', '[["a"]]'),
+]
+SHAPES = [
+    '{{"{0}":{1}}}',
+    '{{"{0}":{1}}}, {{"{0}":{1}}}',
+    '{{"{0}":{1}}}], [{{}}',
+    '{{"{0}": {1}}}',
+    '{{"id": "a", "{0}": {1}}}',
+    '{{"{0}":{1},"yes":true}}',
+    '{{"{0}":{1}, "yes": true}}',
+    '{{"yes":true,"{0}":{1}}}',
+    '{{"{0}" : {1}}}',
+    '{{ "{0}"\t:{1} }} ',
+    ' {{"{0}":{1}}}',
+    '{{"{0}":{1},"{0}":{1}}}',
+    '{{"{0}":null,"{0}":{1}}}',
+    '{{"{0}":{1},"more":{1}}}',
+    '{{"more":{1},"id":"a","n": 12}}',
+    '{{"a b": {1}, "Id":"x", "\\u0061": 1, "x": 1.5}}',
+    '{{"more":1,"n":2,"more":{1}}}',
+    '{{"{0}":{1}}}}}',
+    '{{"{0}":{1}}} {{}}',
+    '[{{"{0}":{1}}}]',
+    '{{"{0}":{1},}}',
+    '{{"{0}":{1}',
+]
+PLAIN = [
+    '{"id": "nexus4_1", "n": 0, "x": -5.958191, "ts": "2018-03-02T10:02:33.000+0000", "yes": true}',
+    '{"ts":1519984953,"id":"phone 2"}',
+    '{"day":"2018-03-02","x":1,"tags":["a","b"],"at":{"lat":1.5,"since":"2018-03-02T10:02:33Z"}}',
+    '{"id":null,"n":null}',
+    '{"id":"Zoë 😀: {","x":1e-3}',
+    '{"more": 1424686733176, "id": "a", "more_yet": null, "x": 0.0358, "b": "1.5", "c": [1, "c"]}',
+    "{}",
+]
+
+
+Schema = dict[str, str]
+
+
+def on_all_paths(
+    spark: SparkSession,
+    lines: list[str],
+    schema: Schema,
+    layout: LineLayout | None = None,
+    digits: int = MICROSECONDS,
+) -> DataFrame:
+    """What the fast path adds to lines, and `plain` and `exact`, what the others make of them."""
+    frame = spark.createDataFrame([(line,) for line in lines], "value string")
+    rows = fast_path(frame, schema, layout or LineLayout.of((), schema), digits)
+    paths = {"plain": plain_path(schema), "exact": exact_path(schema, digits)}
+    return rows.withColumns({name: F.expr(path) for name, path in paths.items()})
+
+
+@pytest.mark.parametrize(
+    ("schema", "digits"),
+    [(FLAT, NANOSECONDS), (NESTED, MICROSECONDS), ({}, MICROSECONDS)],
+    ids=["flat", "nested", "no columns"],
+)
+def test_what_is_said_is_the_same_on_the_exact_path(
+    spark: SparkSession, schema: Schema, digits: int
+) -> None:
+    lines = [s.format(name, value) for s in SHAPES for name in NESTED for value in VALUES]
+    lines += ["", "null", "[]", "]", "],[", "{", "}", '"']
+    rows = on_all_paths(spark, lines, schema, digits=digits).cache()
+    same = " and ".join(["true", *(f"exact.`{name}` <=> {VALUE[name]}" for name in schema)])
+    nothing_else = "exact._corrupt_record is null and exact._rescued_data is null"
+    wrong = rows.where(f"_is_same and not ({same} and {nothing_else})")
+    assert [row.value for row in wrong.select("value").collect()] == []
+    wrong = rows.where("plain is not null and not plain <=> exact")
+    assert [row.value for row in wrong.select("value").collect()] == []
+    rows.unpersist()
+
+
+@pytest.mark.parametrize(
+    ("schema", "lines"),
+    [(NESTED, PLAIN), (FLAT, ['{"id": "a", "nanoseconds": 1424686733176178965, "x": 1}'])],
+    ids=["nested", "flat"],
+)
+def test_lines_as_they_should_be_are_not_odd(
+    spark: SparkSession, schema: Schema, lines: list[str]
+) -> None:
+    """Otherwise all would be right still, but slow."""
+    odd = on_all_paths(spark, lines, schema).where("not _is_same and plain is null")
+    assert [row.value for row in odd.select("value").collect()] == []
+
+
+def test_the_values_are_those_of_the_line(spark: SparkSession) -> None:
+    """By Python's own parser, for the types that JSON has."""
+    for row in on_all_paths(spark, PLAIN, NESTED).collect():
+        line = json.loads(row.value)
+        for name in ("id", "n", "x", "yes", "tags"):
+            assert row._parsed[name] == line.get(name), row.value
+
+
+# Of writers who put fields in an order of their own, leave some out, or have more of them.
+WRITERS = [
+    ['{"x":1.5,"ts":1519984953,"id":"a","n":1,"yes":true,"day":"2018-03-02"}'],
+    ['{"id": "a", "x": 0.5}', '{"n": 7, "x": 0.5}', '{"day": "2018-03-02", "n": 7}'],
+    ['{"at_ms":1424686733176,"id":"a","at_ns":1424686733176178965,"x":1.5}'],
+    ['{"id":"a","more":"é: {","less":-0.25,"are":true,"n":1}', '{"are":false,"less":"none"}'],
+    ['{"more":{"a":[1,"b"]},"id":"a","less":[]}'],
+    [f'{{"x":{n}}}' for n in ("0.0", "-0.0", "0.00085", "8.5E-4", "1.0E10", "-1424686733.176")],
+    [f'{{"x":{n}}}' for n in ("0.0000012345678901234567", "10000000.0", "-99999999999999.9")],
+    [
+        r'{"id":"Zo\u00e8 \ud83d\ude00","n":1}',
+        r'{"id":"a \"b\" c\\","n":2}',
+        r'{"id":"\/\n","n":3}',
+    ],
+    [r'{"id": "\u00e8", "ts": "2018\u002d03-02", "day": "2018-03-02"}', '{"id": "?"}'],
+    [r'{"more": "\u00e8", "id": "\t", "are": 1.5}', r'{"id": "\t", "are": 1}'],
+    ["{}"],
+]
+
+
+@pytest.mark.parametrize("lines", WRITERS)
+def test_lines_like_those_of_a_layout_take_the_fast_path(
+    spark: SparkSession, lines: list[str]
+) -> None:
+    same = on_all_paths(spark, lines, FLAT, LineLayout.of(lines, FLAT)).where("_is_same").collect()
+    odd = [line for line in lines if '"less":"none"' in line]  # a number in the first
+    assert [row.value for row in same] == [line for line in lines if line not in odd]
+    for row in same:
+        columns = {name: row._parsed[name] for name in ("id", "n", "x") if row._parsed[name]}
+        assert columns.items() <= json.loads(row.value).items()
+        more = {k: v for k, v in json.loads(row.value).items() if k not in FLAT}
+        assert json.loads(row._more or "{}") == more == json.loads(row.exact._rescued_data or "{}")
+
+
+def test_a_time_with_nanoseconds_takes_the_fast_path(spark: SparkSession) -> None:
+    """As Docker and .NET write them."""
+    schema = {"log": "string", "stream": "string", "time": "timestamp"}
+    line = r'{{"log": "GET /x/{0} 200\n", "stream": "stdout", "time": "2026-05-01T10:00:00.{0}Z"}}'
+    lines = [line.format(digits) for digits in ("347712782", "2234302", "161973")]
+    layout = LineLayout.of(lines, {**schema, "_full_times": "string"})
+    rows = on_all_paths(spark, lines, schema, layout, NANOSECONDS)
+    assert [row._is_same for row in rows.collect()] == [True] * 3
+
+
+def test_no_columns_are_said_by_no_fields(spark: SparkSession) -> None:
+    lines = ["{}", '{"a":1}', "[]"]
+    same = on_all_paths(spark, lines, {}, LineLayout.of(["{}"], {})).where("_is_same").collect()
+    assert [row.value for row in same] == ["{}"]
+
+
+# With escapes, and what they must not hide: fields named twice, halves of characters, quotes.
+TEXTS = [
+    *(r'"\u00e8"', r'"\ud83d\ude00"', r'"\ud83d"', r'"\ude00?"', r'"\ud83d\ude00?"', r'"?\u00e8"'),
+    *(r'"a\"b"', r'"\\"', r'"\\\""', r'"\/\b\f\n\r\t"', r'"\u0000"', r'"\u003f\ud800"', r'"\x"'),
+    *(r'"a\",\"id\":\"b"', r'"\",\"n\":7,\"id\":\""', r'"a\": \"b"', r'":\""', r'"\u0022"'),
+    *(r'"2018\u002d03-02"', r'"\u0031519984953"', r'"2018-03-02\u0020"', r'"\u0049nfinity"'),
+    *(r'"\"\""', r'"\"\",\"id\":\"\""', r'"\"\",\"n\":7"', r'"\u00š1"', r'"\\u00š1"'),
+    *('"\\u00e8\x00"', '"\\u00e8\x1f"', r'"\u00e"', r'"\u00E8"', '"\\u00e8\x7f"', '"\u2028\\n"'),
+]
+ESCAPED = [
+    '{{"id":{0},"n":7}}',
+    '{{"id": {0}, "n": 7}}',
+    '{{"id": {0},"n": 7}}',
+    '{{"id":{0},"id":"b","n":7}}',
+    '{{"id":"b","id":{0},"n":7}}',
+    '{{"id":{0},"n":7,"n":7}}',
+    '{{"id":{0},"n":7.0}}',
+    '{{"id":{0},"n":"7"}}',
+    '{{"id":[{0}],"n":7}}',
+    '{{"id":{{"id":{0}}},"n":7}}',
+    r'{{"\u0069d":{0},"n":7}}',
+    r'{{"id":{0},"\":\"":7}}',
+    '{{"id":{0},"n":7}} ',
+    '{{"id":{0},"n":7}}, {{"id":{0},"n":7}}',
+    '{{"ts":{0},"day":{0}}}',
+    '{{"more":{0},"id":{0}}}',
+    '{{"more":"a","more":{0},"id":{0}}}',
+    '{{"more":[{0}],"id":"a"}}',
+    '{{"less":{0},"id":{0}}}',
+    '{{"less":{0},"id":"a","id":"b"}}',
+]
+
+
+# Each is one layout for all the lines of its shape, whatever value they have.
+LIKE = [
+    '{{"more":1,"id":"a","{0}":{1}}}',
+    '{{"{0}": {1}, "id": "a", "more": "b"}}',
+    '{{"{0}":{1}}}',
+    '{{"id":"a","id":{1}}}',
+    '{{"more":{1},"more":1}}',
+    '{{"more":{1},"Id":"a"}}',
+]
+
+
+@pytest.mark.parametrize("shape", LIKE)
+@pytest.mark.parametrize("first", ["1", '"a"', "[]"])
+def test_no_layout_changes_what_a_line_says(spark: SparkSession, shape: str, first: str) -> None:
+    lines = [shape.format(name, value) for name in ("id", "ts", "more", "x") for value in VALUES]
+    layout = LineLayout.of([shape.format("more", first), shape.format("x", first)], FLAT)
+    rows = on_all_paths(spark, lines, FLAT, layout)
+    same = " and ".join(f"exact.`{name}` <=> {VALUE[name]}" for name in FLAT)
+    is_right = F.expr(f"{same} and exact._corrupt_record is null").alias("is_right")
+    found = rows.where("_is_same").select("value", "_more", is_right).collect()
+    assert [row.value for row in found if row.is_right is not True] == []
+    for row in found:
+        more = {k: v for k, v in json.loads(row.value).items() if k not in FLAT}
+        assert json.loads(row._more or "{}") == more, row.value
+
+
+# The first lines of a batch, and lines like them.
+@pytest.mark.parametrize(
+    ("first", "like"),
+    [
+        (['{"id":"a","n":1}'], '{{"id":{0},"n":7}}'),
+        (['{"more":"a","id":"b"}', '{"less":1,"n":1}'], '{{"more":{0},"id":{0}}}'),
+    ],
+)
+def test_escapes_hide_nothing(spark: SparkSession, first: list[str], like: str) -> None:
+    lines = [shape.format(text) for shape in ESCAPED for text in TEXTS]
+    rows = on_all_paths(spark, lines, FLAT, LineLayout.of(first, FLAT)).cache()
+    same = " and ".join(f"exact.`{name}` <=> {VALUE[name]}" for name in FLAT)
+    wrong = rows.where(f"_is_same and not ({same} and exact._corrupt_record is null)")
+    assert [row.value for row in wrong.select("value").collect()] == []
+    wrong = rows.where("plain is not null and not plain <=> exact")
+    assert [row.value for row in wrong.select("value").collect()] == []
+    found = rows.where("_is_same").collect()
+    assert {like.format(text) for text in TEXTS[:2]} <= {row.value for row in found}
+    for row in found:
+        line = json.loads(row.value, object_pairs_hook=once)
+        more = {k: v for k, v in line.items() if k not in FLAT}
+        assert json.loads(row._more or "{}") == more == json.loads(row.exact._rescued_data or "{}")
+        assert row._parsed.id == line.get("id")
+    rows.unpersist()
+
+
+def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """The fields of an object, none of them twice."""
+    assert len({name for name, _ in pairs}) == len(pairs), pairs
+    return dict(pairs)

@@ -1,0 +1,195 @@
+"""Values of files that bring their types: kept exactly, or rescued with all that they say."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import pytest
+from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as F
+
+from medallion.ingest.parsing.parse import parse
+from medallion.ingest.parsing.typed import column_name
+from medallion.ingest.schema.own_types import own_types
+from medallion.storage.columns import CORRUPT, RESCUED
+
+
+class Case(NamedTuple):
+    """A value of a file, the type of its column, and what becomes of it."""
+
+    sql: str
+    column: str
+    kept: Any
+    rescued: Any = None
+
+
+AT = datetime(2018, 3, 2, 10, 2, 33, 123457, tzinfo=UTC)
+BIG = Decimal("12345678901234567890.123456789012345678")
+CASES = {
+    # of its column's type
+    "decimal": Case(f"cast('{BIG}' as decimal(38,18))", "decimal(38,18)", BIG),
+    "map": Case("map('a', 1L, 'b', null)", "map<string,long>", {"a": 1, "b": None}),
+    "map of dates": Case("map(date'2018-03-02', 1)", "map<date,int>", {date(2018, 3, 2): 1}),
+    "binary": Case("x'00ff'", "binary", b"\x00\xff"),
+    "float": Case("cast(0.1 as float)", "float", 0.10000000149011612),
+    "null": Case("cast(null as decimal(9,2))", "decimal(9,2)", None),
+    "clock": Case("timestamp_ntz'2018-03-02 10:02:33.123457'", "timestamp", AT),
+    # of another type that says the same
+    "wider": Case("7", "long", 7),
+    "narrower": Case("7L", "int", 7),
+    "too long": Case("3000000000L", "int", None, 3000000000),
+    "whole double": Case("2D", "long", 2),
+    "fraction": Case("12.5D", "long", None, 12.5),
+    "no number": Case("double('NaN')", "long", None, "NaN"),
+    "beyond 2^53": Case("9007199254740993L", "double", None, 9007199254740993),
+    "greatest long": Case("9223372036854775807L", "double", None, 9223372036854775807),
+    "beside the greatest": Case("9223372036854775807D", "long", None, 9.223372036854776e18),
+    "up to 2^53": Case("9007199254740992L", "double", 9007199254740992.0),
+    "float in double": Case("cast(0.1 as float)", "double", 0.10000000149011612),
+    "double in float": Case("0.1D", "float", None, 0.1),
+    "more digits": Case("12.34BD", "decimal(12,4)", Decimal("12.3400")),
+    "fewer digits": Case("12.3400BD", "decimal(10,2)", Decimal("12.34")),
+    "too many digits": Case("12.3456BD", "decimal(10,2)", None, 12.3456),
+    "too large": Case("123456.5BD", "decimal(6,2)", None, 123456.5),
+    "decimal in double": Case("409.93BD", "double", 409.93),
+    "long decimal in double": Case(
+        "1234567890123456.12BD", "double", None, Decimal("1234567890123456.12")
+    ),
+    "whole decimal": Case("5.00BD", "long", 5),
+    "long in decimal": Case("5L", "decimal(10,2)", Decimal("5.00")),
+    "day in time": Case("date'2018-03-02'", "timestamp", datetime(2018, 3, 2, tzinfo=UTC)),
+    "time in day": Case(
+        "timestamp'2018-03-02 10:02:33.5Z'", "date", None, "2018-03-02T10:02:33.500000Z"
+    ),
+    "seconds": Case("1519984953L", "timestamp", AT.replace(microsecond=0)),
+    "string in time": Case("'2018-03-02T10:02:33.123457Z'", "timestamp", AT),
+    "nanoseconds": Case(
+        "'2018-03-02 10:02:33.123457001'", "timestamp", None, "2018-03-02 10:02:33.123457001"
+    ),
+    "month in time": Case("'2018-03'", "timestamp", None, "2018-03"),
+    "string in day": Case("'2018-03-02'", "date", date(2018, 3, 2)),
+    "string in long": Case("'7'", "long", None, "7"),
+    "long in string": Case("7L", "string", "7"),
+    "small decimal in string": Case(
+        "cast('0.000000000000000001' as decimal(38,18))", "string", "0.000000000000000001"
+    ),
+    "time in string": Case(
+        "timestamp'2018-03-02 10:02:33Z'", "string", "2018-03-02T10:02:33.000000Z"
+    ),
+    "bytes in string": Case("x'00ff'", "string", "AP8="),
+    "map in string": Case("map('a', 1.50BD)", "string", '{"a":1.50}'),
+    "interval in string": Case("interval '1' day", "string", "INTERVAL '1' DAY"),
+    # what no reader of the table could show
+    "not UTF-8": Case("cast(x'4be4' as string)", "string", None, "K\xe4"),
+    "not UTF-8 within": Case(
+        "map('k', array(cast(x'4be4' as string)))",
+        "map<string,array<string>>",
+        None,
+        {"k": ["K\xe4"]},
+    ),
+    "year 10000": Case(
+        "timestamp'+10000-01-01 00:00:00Z'", "timestamp", None, "+10000-01-01T00:00:00.000000Z"
+    ),
+    "year 0": Case("date'0000-12-31'", "date", None, "0000-12-31"),
+    # nested
+    "struct": Case(
+        "struct(1 as n, 'x' as s)", "struct<n:long,s:string,t:double>", Row(n=1, s="x", t=None)
+    ),
+    "field in other case": Case("struct(1L as N)", "struct<n:long>", Row(n=1)),
+    "struct gained a field": Case(
+        "struct(1L as n, 2.50BD as m)", "struct<n:long>", None, {"n": 1, "m": 2.5}
+    ),
+    "the field is null": Case(
+        "struct(1L as n, cast(null as int) as m)", "struct<n:long>", Row(n=1)
+    ),
+    "struct is null": Case("cast(null as struct<m:int>)", "struct<n:long>", None),
+    "field does not fit": Case("struct('x' as n)", "struct<n:long>", None, {"n": "x"}),
+    "list": Case("array(1, null, 3)", "array<long>", [1, None, 3]),
+    "an item does not fit": Case("array(1D, 2.5D)", "array<long>", None, [1.0, 2.5]),
+    "list of structs": Case(
+        "array(struct(1 as n, 2 as m), struct(3 as n, 4 as m))",
+        "array<struct<n:long>>",
+        None,
+        [{"n": 1, "m": 2}, {"n": 3, "m": 4}],
+    ),
+    "map of ints": Case("map('a', 1)", "map<string,decimal(10,2)>", {"a": Decimal("1.00")}),
+    "a key does not fit": Case("map('a', 1)", "map<long,long>", None, {"a": 1}),
+    "a value does not fit": Case("map('a', 1.5D)", "map<string,long>", None, {"a": 1.5}),
+    "map in struct": Case("map('a', 1L)", "struct<a:long>", None, {"a": 1}),
+    "keys no JSON": Case(
+        "map(date'2018-03-02', 1.5D)",
+        "map<date,long>",
+        None,
+        [{"key": "2018-03-02", "value": 1.5}],
+    ),
+    "struct in string": Case("struct(1 as n)", "string", '{"n":1}'),
+    "struct in long": Case("struct(x'00ff' as b)", "long", None, {"b": "AP8="}),
+}
+
+
+@pytest.fixture(scope="module")
+def row(spark: SparkSession) -> Row:
+    """All of them, each a column of one row."""
+    values = spark.sql(f"select {', '.join(f'{case.sql} as `{n}`' for n, case in CASES.items())}")
+    typed = [
+        F.col(f"`{field.name}`").alias(column_name(number, field.name, field.dataType))
+        for number, field in enumerate(values.schema)
+    ]
+    rows = values.select(*typed, F.lit("a.parquet").alias("_source_file"))
+    return parse(rows, {name: case.column for name, case in CASES.items()}).collect()[0]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_value_is_kept_or_rescued(row: Row, name: str) -> None:
+    case = CASES[name]
+    kept = row[name]
+    if isinstance(kept, datetime):
+        kept = kept.astimezone(UTC)
+    if isinstance(kept, bytearray):
+        kept = bytes(kept)
+    assert kept == case.kept
+    rescued = json.loads(row[RESCUED], parse_float=Decimal)
+    wanted = case.rescued
+    if not isinstance(wanted, Decimal):  # which JSON has, and Python's writer has not
+        wanted = json.loads(json.dumps(wanted), parse_float=Decimal)
+    assert rescued.get(name) == wanted
+    assert row[CORRUPT] is None
+
+
+def test_unknown_columns_and_types_of_several_files(spark: SparkSession) -> None:
+    """One name with two types, and names in two cases: a row has the one of its file."""
+    files = [
+        ("1L as amount, 2.50BD as price, struct(1 as n) as at, null as nothing", 1),
+        ("1.5D as amount, 1.2345BD as PRICE, struct(2 as n, 'x' as s) as at", 2),
+        ("'much' as other, interval '1' day as step, 7 as price", 3),
+    ]
+    parts, number = [], 0
+    for sql, _ in files:
+        values = spark.sql(f"select {sql}")
+        typed = []
+        for field in values.schema:
+            typed.append(F.col(field.name).alias(column_name(number, field.name, field.dataType)))
+            number += 1
+        parts.append(values.select(*typed))
+    rows = parts[0].unionByName(parts[1], True).unionByName(parts[2], True)
+    types = own_types(rows)
+    assert types == {
+        "amount": "double",
+        "price": "decimal(14,4)",  # the whole digits of an int, and four behind the point
+        "at": "struct<n:int,s:string>",
+        "other": "string",
+        "step": "string",
+    }
+    found = parse(rows, {"amount": "long", "price": "decimal(10,2)"}).collect()
+    kept = sorted(((row.amount, row.price, json.loads(row[RESCUED])) for row in found), key=str)
+    assert kept == [
+        (1, Decimal("2.50"), {"at": {"n": 1}}),
+        (None, Decimal("7.00"), {"other": "much", "step": "INTERVAL '1' DAY"}),
+        (None, None, {"amount": 1.5, "PRICE": 1.2345, "at": {"n": 2, "s": "x"}}),
+    ]
+    kept_all = parse(rows, types).collect()
+    assert {row[RESCUED] for row in kept_all} == {None}
+    assert {row.at for row in kept_all} == {Row(n=1, s=None), Row(n=2, s="x"), None}

@@ -1,0 +1,382 @@
+"""Fields that nobody declared, in each mode of schema_evolution, and schemas that are inferred."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+
+from medallion.errors import ConfigError
+from medallion.ingest.schema import registry
+from medallion.ingest.schema.declared import declared
+from medallion.ingest.schema.evolution import Schema, sample
+from medallion.inspect.audit import audit
+from medallion.spark.errors import StreamError
+from medallion.state.ledger import INGESTED, PENDING
+from tests.support.home import a_source
+from tests.support.lakehouse import Lakehouse, counts, only
+
+GOOD = {
+    "Recorded_At": "2015-02-23T10:18:54Z",
+    "Device": "phone",
+    "Index": 1,
+    "x": 0.1,
+    "y": 0.2,
+    "z": 9.8,
+}
+DECLARED = ["Recorded_At", "Device", "Index", "Model", "User", "gt", "x", "y", "z"]
+TECHNICAL = [
+    "_rescued_data",
+    "_corrupt_record",
+    "_source_file",
+    "_source_modified_at",
+    "_ingested_at",
+]
+
+
+def recording(index: int, **more: Any) -> str:
+    return json.dumps({**GOOD, "Index": index, **more})
+
+
+def columns(home: Lakehouse, table: str) -> list[str]:
+    schema = DeltaTable(home.config.layout.table(table)).schema()
+    return [field.name for field in schema.fields]
+
+
+def types(home: Lakehouse) -> Mapping[str, str]:
+    return registry.read(home.config.layout.schemas("activity"))[-1].columns
+
+
+def inferred(home: Lakehouse) -> Mapping[str, str]:
+    """The columns that are not there only because silver reads them."""
+    return {name: kind for name, kind in types(home).items() if name not in DECLARED}
+
+
+def rescued(home: Lakehouse, table: str = "bronze.activity") -> dict[int, Any]:
+    """What each row could not hold, by its Index."""
+    rows = home.rows(table, "Index", "_rescued_data")
+    return {index: json.loads(text) for index, text in rows if text}
+
+
+def hint(home: Lakehouse, **hints: str) -> None:
+    """Other hints in the configuration."""
+    sources = {"activity": replace(home.config.sources["activity"], hints=hints)}
+    home.config = replace(home.config, sources=sources)
+
+
+def declare(home: Lakehouse, **more: str) -> None:
+    """Add columns to the schema of the configuration, or give them other types."""
+    source = home.config.sources["activity"]
+    schema = {**(source.schema or {}), **more}
+    home.config = replace(home.config, sources={"activity": replace(source, schema=schema)})
+
+
+NEW = {"battery": 5, "place": {"lat": 1.5, "tags": ["a"]}}
+OTHER = {"battery": "low", "place": {"lat": 2, "alt": 3}}
+
+
+def test_new_fields_become_columns_with_their_first_batch(lakehouse: Lakehouse) -> None:
+    home = only(lakehouse, schema_evolution="addNewColumns")
+    bad = {"Device": None}
+    home.land("activity", "1.json", recording(1, **NEW), recording(2), recording(9, **NEW, **bad))
+    home.fill("bronze", "silver")
+    assert types(home)["battery"] == "long"
+    assert types(home)["place"] == "struct<lat:double,tags:array<string>>"
+    assert rescued(home) == {}
+    home.land(
+        "activity",
+        "2.json",
+        recording(3, **NEW),
+        recording(4, **OTHER),
+        recording(10, **NEW, **bad),
+        recording(5, late=True, cell={"volts": [10.0]}),
+    )
+    home.fill("bronze", "silver")
+    found = {row[0]: row[1:] for row in home.rows("bronze.activity", "Index", "battery", "place")}
+    first = {"lat": 1.5, "tags": ["a"], "alt": None}
+    assert found == {
+        1: (5, first),
+        2: (None, None),
+        9: (5, first),
+        3: (5, first),
+        4: (None, {"lat": 2.0, "tags": None, "alt": 3}),
+        10: (5, first),
+        5: (None, None),
+    }
+    # The battery of the fourth is no number; a field within a struct is a column as well.
+    assert rescued(home) == {4: {"battery": "low"}}
+    assert (True, {"volts": [10.0]}) in home.rows("bronze.activity", "late", "cell")
+    # Silver goes on, and quarantine has what bronze has.
+    silver = home.rows("silver.activity", "user_id")
+    assert silver == [(1,), (2,), (3,), (4,), (5,)]
+    assert home.rows("quarantine.activity", "Index", "battery") == [(10, 5), (9, 5)]
+    assert [v.version for v in registry.read(home.config.layout.schemas("activity"))] == [1, 2, 3]
+    assert types(home)["late"] == "boolean"
+    assert types(home)["cell"] == "struct<volts:array<double>>"
+    assert types(home)["place"] == "struct<lat:double,tags:array<string>,alt:long>"
+    assert counts(home) == {
+        ("1.json", 1): (INGESTED, 0, 3, 0, 0),
+        ("2.json", 1): (INGESTED, 1, 4, 0, 1),
+    }
+    assert audit(home.config, everything=True).findings == ()
+
+
+def test_new_fields_stay_rescued(lakehouse: Lakehouse) -> None:
+    home = only(lakehouse, schema_evolution="rescue")
+    home.land("activity", "1.json", recording(1, **NEW))
+    home.fill("bronze")
+    only(home, schema_evolution="none")
+    home.land("activity", "2.json", recording(2, **NEW), recording(3))
+    home.fill("bronze")
+    assert rescued(home) == {1: NEW, 2: NEW}
+    assert columns(home, "bronze.activity") == [*DECLARED, *TECHNICAL]
+    assert len(registry.read(home.config.layout.schemas("activity"))) == 1
+    assert {batch for _, batch, *_ in counts(home).values()} == {0, 1}
+
+
+def test_new_fields_stop_the_source_until_they_are_declared(lakehouse: Lakehouse) -> None:
+    home = only(lakehouse, schema_evolution="failOnNewColumns")
+    home.land("activity", "1.json", recording(1, battery=5), recording(2, x="high", Alt=1))
+    for _ in range(2):  # and it is no different the next night
+        with pytest.raises(StreamError) as stopped:
+            home.fill("bronze")
+        assert "(Alt, battery)" in str(stopped.value)
+        assert "failOnNewColumns" in str(stopped.value)
+    assert home.rows("bronze.activity") == []
+    assert counts(home) == {("1.json", 1): (PENDING, None, None, None, None)}
+    declare(home, battery="long", Alt="double")
+    home.land("activity", "2.json", recording(3, battery=6))
+    home.fill("bronze")
+    rows = home.rows("bronze.activity", "Index", "battery", "Alt", "x")
+    assert rows == [(1, 5, None, 0.1), (2, None, 1.0, None), (3, 6, None, 0.1)]
+    assert rescued(home) == {2: {"x": "high"}}  # a value of another type is no new field
+    assert counts(home) == {
+        ("1.json", 1): (INGESTED, 0, 2, 0, 1),
+        ("2.json", 1): (INGESTED, 1, 1, 0, 0),
+    }
+    # An older copy of the versions is made whole; another spelling of a type is none.
+    schemas = home.config.layout.schemas("activity")
+    (schemas / "2.json").unlink()
+    declare(home, battery="BIGINT")
+    assert Schema(home.config, home.config.sources["activity"]).columns["Alt"] == "double"
+    assert [v.why for v in registry.read(schemas)][1:] == ["as bronze's table has it"]
+    # Another type for a column that the table has is refused before anything runs.
+    declare(home, battery="string")
+    with pytest.raises(ConfigError, match=r"schema\.battery is string, but .* has long"):
+        home.fill("bronze")
+
+
+def test_a_schema_is_inferred_and_hints_win(lakehouse: Lakehouse) -> None:
+    home = only(lakehouse, schema=None, hints={"code": "string", "late": "timestamp"})
+    first = {"code": 7, "at": "2015-02-23T10:00:00Z", "n": 1, "f": 1, "ok": True, "mixed": 1}
+    nested = {"points": [{"x": 1, "y": "a"}], "empty": None}
+    second = {"n": 2, "f": 1.5, "mixed": "two", "points": [{"x": 2.5}]}
+    home.land("activity", "1.json", json.dumps({**first, **nested}), json.dumps(second), "{broken")
+    home.fill("bronze")
+    assert inferred(home) == {
+        "code": "string",
+        "late": "timestamp",
+        "at": "timestamp",
+        "f": "double",
+        "mixed": "string",
+        "n": "long",
+        "ok": "boolean",
+        "points": "array<struct<x:double,y:string>>",
+    }
+    assert columns(home, "bronze.activity")[-5:] == TECHNICAL
+    rows = home.rows("bronze.activity", "n", "f", "mixed", "at", "_corrupt_record")
+    assert rows == [
+        (1, 1.0, "1", "2015-02-23 10:00:00", None),
+        (2, 1.5, "two", None, None),
+        (None, None, None, None, "{broken"),
+    ]
+    home.land("activity", "2.json", json.dumps({"empty": 3, "n": 3}))
+    home.fill("bronze")
+    assert types(home)["empty"] == "long"
+    assert counts(home)["2.json", 1] == (INGESTED, 1, 1, 0, 0)
+    # Without its versions, or with older ones, bronze's own columns keep their types.
+    before = types(home)
+    shutil.rmtree(home.config.layout.schemas("activity"))
+    assert not home.pipeline().flow("silver.activity").is_waiting()
+    home.land("activity", "3.json", json.dumps({"n": "x", "mixed": 3, "empty": 4}))
+    home.fill("bronze")
+    assert types(home) == before
+    assert (None, "3") in home.rows("bronze.activity", "n", "mixed")
+    # Hints that come later win where there is no column yet, and are refused where there is one.
+    hints = dict(home.config.sources["activity"].hints)
+    hint(home, **hints, zip="string", n="long")
+    home.land("activity", "4.json", json.dumps({"n": 4, "zip": 7}))
+    home.fill("bronze")
+    assert types(home) == {**before, "zip": "string"}
+    assert (4, "7") in home.rows("bronze.activity", "n", "zip")
+    hint(home, **hints, n="string")
+    with pytest.raises(
+        ConfigError, match=r"hints\.n is string, but .* has long: medallion refresh"
+    ):
+        home.fill("bronze")
+
+
+def test_a_schema_is_inferred_later_where_the_first_files_have_no_fields(
+    lakehouse: Lakehouse,
+) -> None:
+    home = only(lakehouse, schema=None, hints={})
+    without = {"broken.json": ["{broken"], "none.json": ["[]", "1"], "empty.json": []}
+    for name, lines in without.items():
+        home.land("activity", name, *lines)
+    home.fill("bronze")
+    home.land("activity", "2.json", json.dumps({"n": 3}))
+    home.fill("bronze")
+    first = {(n, 1): (INGESTED, 0, len(lines), len(lines), 0) for n, lines in without.items()}
+    assert counts(home) == {**first, ("2.json", 1): (INGESTED, 1, 1, 0, 0)}
+    assert inferred(home) == {"n": "long"}
+    assert home.rows("bronze.activity", "n", "_corrupt_record") == [
+        (3, None),
+        (None, "1"),
+        (None, "[]"),
+        (None, "{broken"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        ({"it's": "string"}, "schema.it's: \"it's\" cannot be"),
+        ({"_Rescued_data": "string"}, "schema._Rescued_data: '_Rescued_data' cannot be"),
+        ({"at": "struct<ok:double,`b*`:array<struct<`c?`:int>>>"}, "schema.at: 'b*' cannot be"),
+        ({"at": "struct<lat:>"}, "schema: not types of Spark"),
+        ({"at": "struct<a:array<decimal(10,2)>>"}, "schema.at: decimal(10,2) cannot be a type"),
+        ({"at": "array<map<string,double>>"}, "schema.at: map<string,double> cannot be a type"),
+        ({"at": "struct<n:tinyint>"}, "schema.at: tinyint cannot be a type"),
+        ({"at": "struct<n:float>"}, "schema.at: float cannot be a type"),  # 16777217 becomes ...16
+        ({"at": "array<varchar(3)>"}, "schema.at: varchar(3) cannot be a type"),
+        ({"at": "struct<a:string,b:timestamp_ntz>"}, "schema.at: timestamp_ntz cannot be a type"),
+        ({"at": "array<struct<Lat:double,lat:double>>"}, "schema.at: it has fields whose names"),
+    ],
+)
+def test_what_no_table_can_have_is_refused_by_name(
+    lakehouse: Lakehouse, schema: dict[str, str], told: str
+) -> None:
+    home = only(lakehouse, schema=schema)
+    home.land("activity", "1.json", "{}")
+    with pytest.raises(ConfigError, match=re.escape(f"sources.activity.{told}")):
+        home.fill("bronze")
+    assert not list(home.config.layout.schemas("activity").glob("*"))
+
+
+def test_files_with_types_can_have_more_types(spark: SparkSession) -> None:
+    """Their values do not pass through Spark's parser of JSON, which rounds decimals."""
+    schema = {"price": "decimal(38,18)", "tags": "map<string,array<float>>", "body": "binary"}
+    source = a_source(format="parquet", schema=schema)
+    assert declared(source)[0] == schema
+    with pytest.raises(ConfigError, match=r"schema.at: varchar\(3\) cannot be a type"):
+        declared(a_source(format="parquet", schema={"at": "map<string,varchar(3)>"}))
+
+
+def test_fields_that_cannot_be_learned_are_told_and_their_batch_stands(
+    lakehouse: Lakehouse,
+) -> None:
+    home = only(lakehouse, schema_evolution="addNewColumns", max_files_per_trigger=1)
+    home.land("activity", "1.json", recording(1, battery=5))
+    home.land("activity", "2.json", recording(2, place="here"))
+    notes = home.config.layout.schemas("activity") / "notes.json"
+    told: list[str] = []
+
+    def say(text: str) -> None:
+        told.append(text)
+        if "new columns" in text:  # then somebody spoils the folder of the versions
+            notes.write_text("{}")
+
+    replace(home.pipeline(), say=say).run("bronze")
+    assert [text for text in told if "batch 1" in text and str(notes) in text]
+    assert rescued(home) == {2: {"place": "here"}}
+    assert {batch for _, batch, *_ in counts(home).values()} == {0, 1}
+    assert home.rows("bronze.activity", "Index", "battery") == [(1, 5), (2, None)]
+
+
+def test_a_sample_is_the_first_rows_up_to_so_many_bytes(spark: SparkSession) -> None:
+    lengths = [1_000, 3_000, 9_000, 4_000, 2_000, 1, 1]
+    rows = [(f"{number}" * length,) for number, length in enumerate(lengths)]
+    frame = spark.createDataFrame(spark.sparkContext.parallelize(rows, 3), "text string")
+    found = [(text[:1], len(text)) for text in sample(frame, "text", 8_500)]
+    # The third is longer than all may be together; with the fifth they would be.
+    assert found == [("0", 1_000), ("1", 3_000), ("3", 4_000)]
+    assert sample(frame.limit(0), "text") == []
+    assert len(sample(spark.range(20_000).selectExpr("'x' as text"), "text")) == 10_000
+
+
+def test_a_schema_is_learned_from_so_many_rows_as_one_task_can_send(
+    lakehouse: Lakehouse,
+) -> None:
+    """10,000 rows of 15 KB were one task too big to send, and no night ran again."""
+    schema = Schema(lakehouse.config, lakehouse.config.sources["activity"])
+    text = json.dumps({"new": 1, "long": "x" * 15_000})
+    rows = lakehouse.spark.range(0, 10_000, 1, 4).selectExpr(f"'{text}' as _rescued_data")
+    assert len(sample(rows, "_rescued_data")) == 8 * 2**20 // len(text)
+    assert sorted(schema.learn(rows, 3).added) == ["long", "new"]
+
+
+def test_a_field_that_was_null_can_be_learned_later(lakehouse: Lakehouse) -> None:
+    """Beside a field that no column can be made of, in the same process."""
+    schema = Schema(lakehouse.config, lakehouse.config.sources["activity"])
+
+    def rows(text: str) -> DataFrame:
+        return lakehouse.spark.createDataFrame([(text,)], "_rescued_data string")
+
+    assert schema.learn(rows('{"no name": 1, "later": null}'), 1).added == []
+    assert rows('{"no name": 2}').where(schema.growing()).count() == 0
+    assert schema.learn(rows('{"no name": 1, "later": 5}'), 2).added == ["later"]
+
+
+def test_fields_of_each_batch_of_a_run_are_learned(lakehouse: Lakehouse) -> None:
+    """Beyond the sample of a batch, and within a struct that has other fields in each batch."""
+    home = only(lakehouse, schema_evolution="addNewColumns", max_files_per_trigger=1)
+    unfit = [recording(n, **{"no name": "x" * 1_000_000}) for n in range(9)]
+    home.land("activity", "1.json", *unfit, recording(9, place="here"))
+    home.land("activity", "2.json", recording(10, at={"x": 1}))
+    home.land("activity", "3.json", recording(11, at={"y": 2}))
+    home.fill("bronze")
+    rows = {index: rest for index, *rest in home.rows("bronze.activity", "Index", "place", "at")}
+    assert {index: rows[index] for index in (9, 10, 11)} == {
+        9: ["here", None],
+        10: [None, {"x": 1, "y": None}],
+        11: [None, {"x": None, "y": 2}],
+    }
+    assert audit(home.config).is_balanced
+
+
+def infer(home: Lakehouse, lines: list[str], named: set[str]) -> tuple[Schema, list[str]]:
+    """The schema that lines of one file make, and what is reported of them."""
+    only(home, schema=None, hints={"code": "string"})
+    schema = Schema(home.config, home.config.sources["activity"], [(name,) for name in named])
+    rows = [(line, "activity/1.json") for line in lines]
+    frame = home.spark.createDataFrame(rows, "value string, _source_file string").coalesce(1)
+    return schema, schema.infer(frame, "1 file")
+
+
+def test_values_that_do_not_fit_an_inferred_column_are_reported(lakehouse: Lakehouse) -> None:
+    lines = [json.dumps({"at": f"2026-05-0{day}T10:00:00Z", "code": day}) for day in range(1, 6)]
+    odd = json.dumps({"at": "N/A", "code": "x", "deep": json.loads("[" * 7 + "]" * 7)})
+    schema, notes = infer(lakehouse, [*lines, "{broken", odd], set())
+    assert schema.columns == {"code": "string", "at": "timestamp"}
+    assert notes == [
+        'at is inferred as timestamp; 1 of 6 values does not fit, such as "N/A" '
+        "(row 7 of the sample, file activity/1.json)",
+        "deep stays in _rescued_data: it is nested more than 5 levels deep",
+    ]
+
+
+def test_fields_that_are_named_are_columns_of_a_wide_record(lakehouse: Lakehouse) -> None:
+    """The alphabetically first 500 fields were, and the key was none of them."""
+    fields = {f"f{number}": number for number in range(2_300, 0, -1)}
+    schema, notes = infer(lakehouse, [json.dumps({**fields, "id": "a", "z": 1})], {"ID"})
+    assert list(schema.columns)[:2] == ["code", "f2300"]
+    assert list(schema.columns)[-2:] == ["f303", "id"]
+    assert len(schema.columns) == 2_000
+    assert notes == ["2,302 fields: 2,000 of them became columns, the others stay in _rescued_data"]

@@ -1,0 +1,297 @@
+"""What the balance says of a lakehouse while something is on."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from medallion.cli.render.audit import verdict
+from medallion.config.connections import Kafka
+from medallion.config.loader import load
+from medallion.config.model import Config
+from medallion.ingest.formats import note_format, refuse_another_kind
+from medallion.inspect import audit as module
+from medallion.inspect.audit import audit
+from medallion.inspect.overview import overview
+from medallion.state import topics
+from medallion.state.ledger import INGESTED, PENDING, REJECTED, VANISHED, Entry, Ledger
+from medallion.state.runs import Runs
+from medallion.state.topics import Taken
+from medallion.storage import lock, small_tables, specs
+from medallion.storage.columns import OF_FILES
+from tests.support import PROJECT, checkpoints, runs
+from tests.support.home import Home
+
+# A deletion vector, as Delta has it in its log: the first row of a file is deleted.
+FIRST_ROW = {
+    "storageType": "i",
+    "pathOrInlineDv": "^Bg9^0rr910000000000iXQKl0rr91000005c8Xg00000",
+    "sizeInBytes": 34,
+    "cardinality": 1,
+}
+
+
+@pytest.mark.parametrize(("state", "is_balanced"), [("done", True), ("failed", False)])
+def test_a_source_that_is_stuck_beside_a_stream_is_not_balanced(
+    state: str, is_balanced: bool, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last batch is not on record: for the moment, or because that could not be done."""
+    monkeypatch.setattr(module, "PATIENCE", 0.1)
+    config = replace(load({}, PROJECT), layout=home.layout)
+    checkpoints.done(config.layout, "bronze.activity", 0, version=1)
+    row = {"kind": "query", "query": "bronze.activity", "started_at": 1, "state": state}
+    Runs(config.layout).write([{**row, "error": None if is_balanced else "the disk is full"}])
+    with lock.hold(config.layout, ["bronze", "silver"], "stream"):
+        found = audit(config, everything=True)
+    assert found.is_balanced == is_balanced
+    told = ["bronze.activity: it has failed, and what it did last is not on record (the disk is "]
+    assert [finding[: len(told[0])] for finding in found.findings] == told * (not is_balanced)
+    assert found.unjudged == ("activity",)
+    assert found.notes[-1] == "gold: not compared, for activity is being written."
+
+
+def test_a_source_that_was_cut_off_is_told_beside_another_layer_that_is_on(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bronze's process will never put on record what silver's did, so nobody waits for it."""
+    config = replace(load({}, PROJECT), layout=home.layout)
+    checkpoints.done(config.layout, "silver.activity", 0, version=1)
+    rows(config, "silver.activity", 4, n="long")
+    monkeypatch.setattr(module, "PATIENCE", 0.0)
+    said: list[str] = []
+    with lock.hold(config.layout, ["bronze"], "run bronze"):
+        found = audit(config, say=said.append)
+    told = "silver.activity: a run was cut off before it was put on record; the next run settles it"
+    assert found.findings[0] == f"{told}."
+    assert (found.is_balanced, found.unjudged, said) == (False, (), [])
+    checkpoints.done(config.layout, "bronze.event", 0, version=1)
+    with lock.hold(config.layout, ["bronze"], "run bronze"):
+        found = audit(config, say=said.append)
+    assert found.findings[0] == f"{told}."
+    assert (found.is_balanced, found.unjudged) == (False, ("event",))
+    assert said == [f"waiting until the last batches of {who()} are on record"]
+    assert found.notes[0].startswith(f"event: {who()} is writing it")
+
+
+def who() -> str:
+    return f"medallion run bronze, pid {os.getpid()}"
+
+
+def rows(config: Config, table: str, count: int, **columns: str) -> Path:
+    """A table of so many rows without values, of these columns; the file of its last commit."""
+    folder = config.layout.table(table)
+    small_tables.append(folder, replace(specs.of(table), columns=columns), [{}] * count)
+    return max((folder / "_delta_log").glob("*.json"))
+
+
+@pytest.mark.parametrize("is_quick", [True, False])
+def test_a_batch_that_ends_while_a_source_is_judged_is_no_finding(
+    is_quick: bool, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows are in the ledger by then, and were not in the balance: it is judged again, unless
+    the stream is quicker every time."""
+    known = load({}, PROJECT)
+    config = replace(known, layout=home.layout, sources={"event": known.sources["event"]}, gold={})
+    batches = iter(range(100))
+
+    def batch(*_: object) -> None:
+        number = next(batches)
+        if number < 2 or is_quick:
+            rows(config, "bronze.event", 7, _source_file="string")
+            file = Entry("event", f"{number}.json", 1, 5, 0, 0, INGESTED, batch=number, rows=7)
+            Ledger(home.layout, "event").write([file])
+            row = {"kind": "query", "query": "bronze.event", "state": "done", "rows_in": 7}
+            Runs(home.layout).write([{**row, "started_at": 1}])
+
+    batch()
+    monkeypatch.setattr(module, "refuse_another_kind", batch)  # what a look at a source begins with
+    monkeypatch.setattr(module, "PATIENCE", 0.5 if is_quick else 60)
+    with lock.hold(config.layout, ["bronze", "silver"], "stream"):
+        found = audit(config)
+    assert (found.findings, found.is_balanced) == ((), True)
+    assert found.unjudged == (("event",) if is_quick else ())
+    assert ("not judged" in "".join(found.notes)) == is_quick
+    assert is_quick or found.balances["event"].bronze_rows == 14
+
+
+def test_a_table_that_cannot_be_read_hides_no_other_finding(home: Home) -> None:
+    config = replace(load({}, PROJECT), layout=home.layout)
+    for source, count in (("activity", 2), ("event", 3)):
+        last = rows(config, f"bronze.{source}", count, _source_file="string")
+        if source == "activity":
+            last.write_text("{")
+    found = audit(config)
+    assert found.findings[0].startswith(f"bronze.activity: {home.layout.root}/bronze/activity/")
+    assert found.findings[1] == "event: 0 lines were read, bronze has 3."
+    assert found.balances["event"].bronze_rows == 3
+    assert not found.is_balanced
+
+
+def balanced(home: Home) -> Config:
+    """Two rows of activity, of which silver and quarantine have one each, and three of event."""
+    config = replace(load({}, PROJECT), layout=home.layout)
+    for source, count in (("activity", 2), ("event", 3)):
+        rows(config, f"bronze.{source}", count, **OF_FILES)
+        runs.record(config, f"bronze.{source}", rows_in=count)
+        Ledger(config.layout, source).write(
+            [Entry(source, "a.json", 1, 5, 0, 0, INGESTED, batch=0, rows=count)]
+        )
+    for layer in ("silver", "quarantine"):
+        rows(config, f"{layer}.activity", 1, n="long")
+    checkpoints.done(config.layout, "silver.activity", 0, version=2)
+    runs.record(config, "silver.activity", last_batch=0)
+    assert audit(config).is_balanced
+    return config
+
+
+def test_balanced_is_not_said_of_a_query_that_failed(home: Home) -> None:
+    config = balanced(home)
+    row = {"kind": "query", "query": "gold.device_totals", "started_at": 1, "state": "failed"}
+    Runs(config.layout).write([row])
+    found = audit(config)
+    assert (found.is_balanced, found.failed) == (True, ("gold.device_totals",))
+    but = "gold.device_totals failed when last run (medallion status)"
+    assert verdict(found) == f"balanced, but {but}"
+
+
+@pytest.mark.parametrize("layer", ["bronze", "silver", "quarantine"])
+@pytest.mark.parametrize("is_cut", [True, False])
+def test_rows_that_only_the_log_has_are_not_balanced(layer: str, is_cut: bool, home: Home) -> None:
+    """As of a file that somebody has removed, or a copy that ended too soon."""
+    config = balanced(home)
+    table = config.layout.table(f"{layer}.activity")
+    (file,) = table.glob("*.parquet")
+    if is_cut:
+        file.write_bytes(file.read_bytes()[:-9])
+    else:
+        file.unlink()
+    found = audit(config)
+    (told,) = found.findings
+    gone = f"1 data file gone, or cut short, such as {file.name}"
+    again = f", or move {table} away and run medallion refresh silver.activity"
+    assert told == (
+        f"{layer}.activity: the table at {table} cannot be read ({gone}): put its files back from "
+        f"a copy{again if layer != 'bronze' else ''}."
+    )
+    assert not found.is_balanced
+    assert found.balances["event"].bronze_rows == 3
+
+
+@pytest.mark.parametrize("is_marked", [True, False])
+def test_rows_are_counted_where_the_log_does_not_tell(is_marked: bool, home: Home) -> None:
+    """A row that is deleted by a mark beside its file is one of the file's count; and of a file
+    without a count, Delta's own reader says that it has none."""
+    config = balanced(home)
+    newest = config.layout.table("silver.activity") / "_delta_log" / f"{1:020}.json"
+    actions = [json.loads(line) for line in newest.read_text(encoding="utf-8").splitlines()]
+    (add,) = (action["add"] for action in actions if "add" in action)
+    if is_marked:
+        add["deletionVector"] = FIRST_ROW
+        both = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
+        actions.append({"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **both}})
+    else:
+        del add["stats"]
+    newest.write_text("".join(f"{json.dumps(action)}\n" for action in actions), encoding="utf-8")
+    found = audit(config)
+    assert found.is_balanced != is_marked
+    told = "bronze has 2 rows, but silver, quarantine, duplicates and rows that wait make 1."
+    assert [line for line in found.findings if told in line] == [f"activity: {told}"] * is_marked
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "bronze/activity",
+        "bronze/activity/_delta_log",
+        "_checkpoints/silver.activity",
+        "ops/files",
+    ],
+)
+def test_what_may_not_be_read_hides_no_other_finding(place: str, nobodys: Home) -> None:
+    config = balanced(nobodys)
+    (config.layout.root / place).chmod(0)
+    found = audit(config)
+    (told,) = found.findings
+    assert f"{config.layout.root}/{place}" in told
+    assert told.endswith(": Permission denied.")
+    assert found.balances["event"].bronze_rows == 3
+    assert not found.is_balanced
+    assert overview(config).audit == found
+
+
+def test_a_record_that_cannot_be_read_is_a_finding(home: Home) -> None:
+    """Nothing can be balanced then, and what else there is to say is said."""
+    config = replace(load({}, PROJECT), layout=home.layout)
+    runs.record(config, "bronze.event")
+    newest = max((config.layout.table("ops.runs") / "_delta_log").glob("*.json"))
+    newest.write_text("{")
+    rows(config, "bronze.old", 1, n="long")
+    found = audit(config, everything=True)
+    assert found.findings[0].startswith(f"ops.runs: {newest} is damaged or cut short")
+    assert found.notes[0].startswith("bronze.old: the configuration has no source of that name")
+    assert not found.is_balanced
+
+
+def test_a_source_whose_kind_was_changed_is_told_as_that(home: Home) -> None:
+    """Its table is sound: the columns that messages have are those that it never had."""
+    config = replace(load({}, PROJECT), layout=home.layout)
+    rows(config, "bronze.event", 1, **OF_FILES)
+    asked = Kafka(("127.0.0.1:1",), ("events",), "json", "earliest", 1)
+    source = replace(config.sources["event"], format="kafka", stream=asked)
+    found = audit(replace(config, sources={"event": source}, gold={}), everything=True)
+    assert found.findings == (
+        "event: 0 lines were read, bronze has 1.",
+        "bronze.event was not made by the format kafka, but by another kind of source: give this "
+        "one a name of its own.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("other", "known"), [({"format": "csv"}, True), ({"multi_line": True}, True), ({}, False)]
+)
+def test_a_source_whose_files_would_be_counted_otherwise_is_told_as_that(
+    other: dict[str, Any], known: bool, home: Home
+) -> None:
+    """Ten lines of JSON are nine rows of CSV, and one document: each file would be a finding."""
+    home.land("a.json", "{}\n" * 10)
+    home.poll()
+    note_format(home.config, home.source)
+    home.change(**other)
+    refuse_another_kind(home.config, home.source)  # nothing was taken in so far
+    home.take_in("a.json")
+    rows(home.config, "bronze.activity", 10, **OF_FILES)
+    found = audit(home.config).findings
+    told = "bronze.activity: its files were read as json so far, and those that it has would be"
+    assert any(line.startswith(told) for line in found) == known
+    (home.layout.checkpoint("bronze.activity") / "format.json").unlink()
+    refuse_another_kind(home.config, home.source)  # of a lakehouse that is older than the note
+
+
+def test_what_is_lost_or_waits_is_told_and_no_fault(home: Home) -> None:
+    config = replace(load({}, PROJECT), layout=home.layout)
+    states = [VANISHED, VANISHED, PENDING, REJECTED]
+    files = (Entry("event", f"{n}.json", 1, 5, 0, 0, state=s) for n, s in enumerate(states))
+    back = Entry("event", "back.json", 1, 5, 0, 0, state=VANISHED)
+    came_back = replace(back, version=2, state=INGESTED)
+    Ledger(home.layout, "event").write([*files, back, came_back])
+    parts = [Taken("activity", "clicks", part, "id", 0, 9, 0, 0, lost=2) for part in (0, 1)]
+    topics.write(home.layout, [*parts, Taken("activity", "new", 0, "id", 0, 9, 0, 0, made_anew=1)])
+    asked = Kafka(("127.0.0.1:1",), ("clicks", "new"), "json", "earliest", 1)
+    source = replace(config.sources["activity"], format="kafka", stream=asked)
+    rows(config, "gold.old_counts", 1, n="long")
+    rows(config, "gold.device_counts", 1, n="long")
+    found = audit(replace(config, sources={**config.sources, "activity": source}))
+    assert found.is_balanced
+    assert found.notes == (
+        "gold.old_counts: the configuration has no table of that name, and nothing writes it any "
+        "more.",
+        "activity: 4 offsets of topic clicks lost; topic new was made anew 1 time, and what was "
+        "not read then is lost.",
+        "event: 2 files gone without being taken in (medallion files --state vanished); 1 file not "
+        "taken in yet (medallion files --state pending).",
+    )

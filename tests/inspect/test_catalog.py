@@ -1,0 +1,176 @@
+"""What `medallion files` and `medallion schema` show."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from medallion.cli.render import files
+from medallion.cli.render import schema as schemas
+from medallion.config.loader import load
+from medallion.config.model import Config
+from medallion.errors import UsageError
+from medallion.ingest.schema import registry
+from medallion.inspect import catalog
+from medallion.state.ledger import ARCHIVED, INGESTED, REJECTED, STATES, Entry, Ledger
+from medallion.storage import small_tables
+from medallion.storage.layout import Layout
+from medallion.storage.specs import TableSpec
+from tests.support import PROJECT
+
+AT = 1_700_000_000_250_000  # 2023-11-14T22:13:20.25Z
+FILES = [
+    Entry("activity", "landing/activity/a.json", 1, 5, AT, AT, INGESTED, None, 0, AT, 3, 1, 2),
+    Entry("activity", "landing/activity/sub/a.json", 1, 5, AT, AT + 1),
+    Entry(
+        "event",
+        "landing/event/a.json",
+        1,
+        5,
+        AT,
+        AT + 2,
+        REJECTED,
+        "torn",
+        moved_to="r/a",
+        reason_code="unreadable",
+    ),
+    Entry("event", "/else/where/[b].json", 2, 5, AT, AT + 3, ARCHIVED, None, 1, AT, 1234567),
+]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    config = replace(load({}, PROJECT), layout=Layout(tmp_path / "lakehouse"))
+    for source in ("activity", "event"):
+        Ledger(config.layout, source).write(one for one in FILES if one.source == source)
+    return config
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("*", [0, 1, 2, 3]),
+        ("a.json", [0, 1, 2]),
+        ("landing/activity/a.json", [0]),
+        ("activity/*", [0, 1]),
+        ("sub/*", [1]),
+        ("*.csv", []),
+        ("A.json", []),
+        ("[ab].json", [0, 1, 2]),
+        ("[[]b].json", [3]),
+        ("/else/*", [3]),
+        ("r/*", [2]),  # where it lies now
+        ("son", []),
+        ("", []),
+    ],
+)
+def test_files_by_pattern(config: Config, pattern: str, found: list[int]) -> None:
+    assert catalog.files(config, pattern, None, None) == [FILES[at] for at in found]
+
+
+def test_files_by_another_path_to_the_root(config: Config, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(config.layout.root)
+    for root in ("lakehouse", "link"):
+        pattern = str(tmp_path / root / "landing/activity/*")
+        assert catalog.files(config, pattern, None, None) == FILES[:2]
+
+
+@pytest.mark.parametrize(
+    ("source", "state", "found"),
+    [
+        (None, None, [0, 1, 2, 3]),
+        ("activity", None, [0, 1]),
+        ("event", None, [2, 3]),
+        (None, "pending", [1]),
+        ("event", "pending", []),
+        ("event", "rejected", [2]),
+        ("activity", "vanished", []),
+    ],
+)
+def test_files_by_source_and_state(
+    config: Config, source: str | None, state: str | None, found: list[int]
+) -> None:
+    assert catalog.files(config, "*", source, state) == [FILES[at] for at in found]
+
+
+@pytest.mark.parametrize("source", ["", "nothing", "Activity", "x' or 'a'='a"])
+def test_an_unknown_source(config: Config, source: str) -> None:
+    for ask in (lambda: catalog.files(config, "*", source, None), lambda: schema(config, source)):
+        with pytest.raises(UsageError, match="there are activity, event"):
+            ask()
+
+
+@pytest.mark.parametrize("state", ["", "done", "Pending", "pending' or 'a'='a"])
+def test_an_unknown_state(config: Config, state: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        catalog.files(config, "*", None, state)
+    assert all(known in str(refused.value) for known in STATES)
+
+
+def test_no_file_has_come_yet(tmp_path: Path) -> None:
+    config = replace(load({}, PROJECT), layout=Layout(tmp_path / "not there"))
+    assert catalog.files(config, "*", "event", "pending") == []
+    assert files.as_json([]) == {"files": []}
+    assert files.as_text([]).endswith("(0 files)")
+    assert not config.layout.root.exists()
+
+
+def test_files_as_json_have_every_field_and_times_in_utc() -> None:
+    (row, _, _, _) = files.as_json(FILES)["files"]
+    assert set(row) == set(Entry.__dataclass_fields__)
+    assert row["committed_at"] == row["modified_at"] == "2023-11-14T22:13:20.250000Z"
+    assert (row["rows"], row["corrupt_rows"], row["rescued_rows"]) == (3, 1, 2)
+    (_, row, _, _) = files.as_json(FILES)["files"]
+    assert (row["committed_at"], row["rows"], row["why"]) == (None, None, None)
+
+
+def test_files_as_text_are_a_line_each(config: Config) -> None:
+    lines = files.as_text(FILES).splitlines()
+    assert len(lines) == 2 + len(FILES) + 1
+    assert lines[-1] == "(4 files)"
+    assert "torn" in lines[4]
+    assert files.as_text(FILES[:1]).endswith("(1 file)")
+    broken = replace(FILES[0], path="landing/activity/a\nb.json")
+    assert len(files.as_text([broken]).splitlines()) == 4
+
+
+def schema(config: Config, source: str) -> list[registry.Version]:
+    return catalog.schema(config, source)
+
+
+def test_a_schema_before_its_first_run(config: Config) -> None:
+    assert schema(config, "event") == []
+    assert "no version yet" in schemas.as_text([])
+    assert schemas.as_json([]) == {"versions": []}
+
+
+def test_a_schema_with_its_differences(config: Config) -> None:
+    folder = config.layout.schemas("event")
+    registry.add(folder, {"id": "string", "n": "long"}, "declared in the configuration")
+    registry.add(folder, {"battery": "double"}, "new fields in batch 3")
+    found = schema(config, "event")
+    first, *columns = schemas.as_text(found).splitlines()
+    assert first.startswith("version 1")
+    assert first.endswith("declared in the configuration")
+    assert columns[:2] == ["  + id string", "  + n long"]
+    assert columns[2].startswith("version 2")
+    assert columns[3:] == ["  + battery double"]
+    document = schemas.as_json(found)["versions"]
+    assert [one["version"] for one in document] == [1, 2]
+    assert document[1]["columns"] == {"id": "string", "n": "long", "battery": "double"}
+
+
+def test_first_rows_are_in_the_order_of_their_groups(config: Config) -> None:
+    """Of a table with windows, those are the first two columns."""
+    time = {"window_start": "timestamp", "window_end": "timestamp"}
+    spec = TableSpec({**time, "action": "string", "total_events": "long"})
+    rows = [
+        {"window_start": start, "window_end": start + 1, "action": action, "total_events": 1}
+        for start, action in ((1, "b"), (1, "c"), (1, "a"), (0, "z"))
+    ]
+    small_tables.append(config.layout.table("gold.action_counts"), spec, rows)
+    (found,) = (each for each in catalog.first_rows(config, 3) if each.rows)
+    assert (found.table, found.rows) == ("gold.action_counts", 4)
+    assert [row[2] for row in found.first.rows] == ["z", "a", "b"]

@@ -1,0 +1,292 @@
+"""What a backfill tells of files that wait, change, hide or go; without Spark, beside a stream."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from medallion.cli.render.backfill import as_json, as_text
+from medallion.config.values import Duration
+from medallion.errors import UsageError
+from medallion.runtime import backfill as module
+from medallion.runtime.backfill import Backfilled, backfill
+from medallion.state.ledger import PENDING
+from medallion.storage import lock
+from medallion.storage.text import Say
+from tests.support.home import Home, a_source, aged
+
+_PATIENCE = 60.0
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    (tmp_path / "old").mkdir()
+    return tmp_path / "old"
+
+
+def land(folder: Path, name: str, text: str = "{}\n", age: float = 3600) -> Path:
+    file = folder / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(text)
+    return aged(file, age)
+
+
+def take_in(home: Home) -> None:
+    """What a stream does between two looks, but for the reading."""
+    home.poll()
+    home.take_in(*[e.path for e in home.ledger().values() if e.state == PENDING and not e.why])
+
+
+def beside(
+    home: Home,
+    monkeypatch: pytest.MonkeyPatch,
+    path: Path,
+    *looks: Callable[[], Any],
+    say: Say = lambda _: None,
+) -> Backfilled:
+    """A backfill beside a process that looks so, the last way for ever."""
+    left, started = list(looks), time.monotonic()
+
+    def sleep(_: float) -> None:
+        assert time.monotonic() - started < _PATIENCE, "the command hangs"
+        (left.pop(0) if len(left) > 1 else left[0])()
+
+    monkeypatch.setattr(lock, "holder", lambda *_: "medallion stream, pid 1")
+    # Its own name of the module: other threads of this process sleep, too, and must not look.
+    monkeypatch.setattr(module, "time", SimpleNamespace(sleep=sleep))
+    return backfill(home.config, home.source.name, path, say)
+
+
+def test_a_file_that_is_not_still_yet_is_told_and_comes_later(
+    home: Home, old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.change(quiet_period=Duration.of("5 minutes"))
+    young, file = land(old, "young.json", age=100), land(old, "a.json")
+    found = beside(home, monkeypatch, old, lambda: take_in(home))
+    assert (found.files, found.new_files, found.rows, found.refused) == (2, 1, 1, ())
+    (waiting,) = found.waiting
+    assert waiting.path == str(young)
+    assert "5 minutes" in (waiting.why or "")
+    assert not found.is_good
+    assert f"  {young}: pending: still being written" in as_text(found)
+    assert "2 files: 1 taken in with 1 row, 0 known before or refused, 1 waiting" in (
+        as_text(found)
+    )
+    assert [entry["path"] for entry in as_json(found)["waiting"]] == [str(young)]
+    aged(young, 301)
+    assert home.poll() == 1
+    assert home.names() == [str(file), str(young)]
+
+
+def test_a_file_that_never_stays_the_same_ends_the_wait(
+    home: Home, old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = land(old, "a.json")
+
+    def grows() -> None:
+        home.poll()
+        with file.open("a") as opened:
+            opened.write("{}\n")
+
+    found = beside(home, monkeypatch, old, grows)
+    (waiting,) = found.waiting
+    assert (waiting.path, found.new_files) == (str(file), 0)
+    assert "changed" in (waiting.why or "")
+    assert not found.is_good
+    assert home.poll() == 1
+
+
+def test_a_file_that_changed_before_it_was_handed_over_is_waited_for(
+    home: Home, old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = land(old, "a.json")
+    found = beside(
+        home,
+        monkeypatch,
+        old,
+        lambda: land(old, "a.json", "{}\n{}\n"),
+        home.poll,
+        lambda: take_in(home),
+    )
+    assert (found.files, found.new_files, found.waiting, found.is_good) == (1, 1, (), True)
+    assert home.ledger()[str(file), 1].size == 6
+
+
+@pytest.mark.parametrize("age", [1, 3600])
+def test_a_hidden_file_is_told(
+    home: Home, old: Path, monkeypatch: pytest.MonkeyPatch, age: float
+) -> None:
+    land(old, "a.json")
+    hidden = land(old, ".b.json", age=age)
+    found = beside(home, monkeypatch, old, lambda: take_in(home))
+    (waiting,) = found.waiting
+    assert (found.files, found.new_files, waiting.path) == (2, 1, str(hidden))
+    assert "hidden" in (waiting.why or "")
+
+
+def test_a_name_that_no_table_can_hold_is_told(
+    home: Home, old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    land(old, "a.json")
+    Path(os.fsdecode(os.fsencode(old) + b"/\xff.json")).write_text("{}\n")
+    found = beside(home, monkeypatch, old, lambda: take_in(home))
+    assert (found.files, found.new_files) == (2, 1)
+    (waiting,) = found.waiting
+    assert "UTF-8" in (waiting.why or "")
+    assert not found.is_good
+
+
+def test_a_file_that_goes_before_anybody_looks_is_told(
+    home: Home, old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    land(old, "a.json")
+    gone = land(old, "b.json")
+    found = beside(home, monkeypatch, old, gone.unlink, lambda: take_in(home))
+    assert (found.files, found.new_files) == (2, 1)
+    (refused,) = found.refused
+    assert (refused.path, refused.state) == (str(gone), "vanished")
+    assert not found.is_good
+
+
+def test_all_is_well(home: Home, old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    land(old, "a.json")
+    found = beside(home, monkeypatch, old, lambda: take_in(home))
+    assert (found.files, found.new_files, found.rows, found.is_good) == (1, 1, 1, True)
+    again = beside(home, monkeypatch, old, home.poll)
+    assert (again.files, again.new_files, again.rows, again.is_good) == (1, 0, 0, True)
+
+
+def test_what_nobody_sees_to_is_told_with_its_causes(
+    home: Home, old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream that is older than the source never looks."""
+    land(old, "a.json")
+    said: list[str] = []
+    monkeypatch.setattr(module, "_LOOKS_A_MINUTE", 3)
+    looks = [lambda: None] * 4
+    beside(home, monkeypatch, old, *looks, lambda: take_in(home), say=said.append)
+    (told,) = (
+        line for line in said if line.startswith("still waiting for medallion stream, pid 1")
+    )
+    assert "where it was started before pipeline.yaml had activity, or medallion status" in told
+    assert "stop both" in told
+
+
+def test_a_folder_and_a_link_to_it_are_one_backfill(
+    home: Home, old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    land(old, "below/a.json")
+    (old.parent / "link").symlink_to(old)
+    first = beside(home, monkeypatch, old.parent / "link" / "below", lambda: take_in(home))
+    assert (first.files, first.new_files, first.is_good) == (1, 1, True)
+    monkeypatch.chdir(old.parent / "link")
+    for path in (Path("below"), Path("below/a.json"), old):
+        again = beside(home, monkeypatch, path, home.poll)
+        assert (again.files, again.new_files, again.is_good) == (1, 0, True)
+    assert list(home.states()) == [(str(old / "below" / "a.json"), 1)]
+
+
+def test_a_backfill_of_landing_by_way_of_a_link(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.land("a.json")
+    home.poll()
+    home.take_in("a.json")
+    (tmp_path / "link").symlink_to(home.layout.root)
+    for path in (tmp_path / "link" / "landing", tmp_path / "link" / "landing" / "activity"):
+        found = beside(home, monkeypatch, path, home.poll)
+        assert (found.files, found.new_files, found.is_good) == (1, 0, True)
+    assert list(home.states()) == [("a.json", 1)]
+
+
+def test_a_file_that_the_pattern_leaves_out_is_refused(
+    home: Home, old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a folder it is told, and the others are taken in."""
+    home.change(pattern="*.json")
+    for name in ("a.json", "deep/b.csv", "deep/.c.csv"):
+        land(old, name)
+    said: list[str] = []
+    found = beside(home, monkeypatch, old, lambda: take_in(home), say=said.append)
+    assert (found.files, found.new_files, found.is_good) == (1, 1, True)
+    assert said[0] == f"{old}: 1 file left out, whose names do not fit *.json"
+    with pytest.raises(UsageError, match=r"a\.csv: its name does not fit \*\.json, the pattern"):
+        backfill(home.config, "activity", land(old, "a.csv"), lambda _: None)
+
+
+def test_another_source_s_file_is_refused(home: Home) -> None:
+    """It would be rows of both, and gone from where the ledger of one says that it lies."""
+    other = a_source(name="event", pattern="*.json")
+    config = replace(home.config, sources={"activity": home.source, "event": other})
+    theirs = home.layout.landing("event")
+    theirs.mkdir(parents=True)
+    file = land(theirs, "a.json")
+    for path in (file, theirs, theirs.parent):
+        with pytest.raises(UsageError, match=r"event/a\.json: event takes it in as well"):
+            backfill(config, "activity", path, lambda _: None)
+    assert not list(home.layout.requests("activity").glob("*"))
+
+
+def test_a_table_of_the_lakehouse_is_refused(home: Home) -> None:
+    """Its rows would come in once more, or its log wait for ever."""
+    for name in ("bronze/activity", "_schemas"):
+        (home.layout.root / name).mkdir(parents=True, exist_ok=True)
+        with pytest.raises(UsageError, match="the lakehouse's own tables lie there"):
+            backfill(home.config, "activity", home.layout.root / name, lambda _: None)
+
+
+def test_why_a_file_was_rejected_is_no_data(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rejected files that are as good as any now are taken in, and the reasons beside them not."""
+    home.change(pattern="*")
+    rejected = home.layout.rejected("activity") / "day"
+    rejected.mkdir(parents=True)
+    reason = land(rejected, "a.json.reason.txt", "landing/activity/a.json: torn\n")
+    land(rejected, "a.json")
+    found = beside(home, monkeypatch, rejected.parent, lambda: take_in(home))
+    assert (found.files, found.new_files, found.is_good) == (1, 1, True)
+    assert list(home.states()) == [("rejected/activity/day/a.json", 1)]
+    with pytest.raises(UsageError, match="says why the file beside it was rejected"):
+        beside(home, monkeypatch, reason, home.poll)
+
+
+def test_what_another_source_fails_of_is_told_and_no_failure(
+    home: Home, old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A socket, say, which keeps nothing for a backfill's run."""
+    land(old, "a.json")
+    failing = "chat"
+
+    def flows(layer: str) -> list[Any]:
+        return [SimpleNamespace(name=f"{layer}.x", source_names={failing}, is_gated=False)]
+
+    def attempt(flows: list[Any]) -> list[Any]:
+        layer = flows[0].name.removesuffix(".x")
+        if layer == "bronze":
+            take_in(home)
+        failed = UsageError(f"{layer}.{failing}: no")
+        return [(flows[0], failed)] if layer != "gold" else []
+
+    pipeline = SimpleNamespace(flows=flows, attempt=attempt, held=lambda _: {})
+    monkeypatch.setattr(module, "open_pipeline", lambda *_: nullcontext(pipeline))
+    unbuilt: list[Any] = []
+    monkeypatch.setattr("medallion.runtime.refresh.finish", lambda *_: unbuilt)
+    said: list[str] = []
+    found = backfill(home.config, "activity", old, said.append)
+    assert (found.new_files, found.is_good) == (1, True)
+    assert said == ["bronze.chat: no", "silver.chat: no"]
+    failing = "activity"
+    with pytest.raises(UsageError, match=r"^bronze.activity: no; silver.activity: no$"):
+        backfill(home.config, "activity", old, said.append)
+    failing = "chat"
+    flow = SimpleNamespace(name="gold.y", source_names={"activity"})
+    unbuilt = [(flow, UsageError("it cannot be rebuilt"))]
+    with pytest.raises(UsageError, match=r"^it cannot be rebuilt$"):
+        backfill(home.config, "activity", old, said.append)

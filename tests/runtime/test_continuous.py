@@ -1,0 +1,336 @@
+"""Queries that stay on: those that wait, and those that have stopped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from medallion.config.loader import load
+from medallion.errors import MedallionError, NoAnswerError
+from medallion.runtime.continuous import Stream
+from tests.support import PROJECT
+
+
+class Waiting:
+    """A flow whose source has no schema; the second time it is asked, it has one."""
+
+    name, run, is_gated, upstream = "silver.a", None, False, ()
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def is_waiting(self) -> bool:
+        self.asked += 1
+        return self.asked < 2
+
+    def poll(self) -> bool:
+        return True
+
+
+def test_a_layer_whose_queries_all_wait_for_a_schema_stays_on() -> None:
+    flow, begun = Waiting(), 0
+
+    def begin(*_: Any) -> None:
+        nonlocal begun
+        begun += not flow.is_waiting()
+
+    pipeline: Any = SimpleNamespace(
+        flows=lambda _: [flow],
+        flow=lambda _: flow,
+        begin=begin,
+        refuse_held=lambda _: None,
+        settle=lambda _: {},
+        say=print,
+        is_alive=True,
+    )
+    stream = Stream(pipeline, ["silver"], "1 second")
+    stream.start()
+    assert (begun, stream.is_on) == (0, True)
+    stream.poll()
+    assert begun == 1
+    for _ in range(2):  # there is no query still: it is not asked at every look
+        stream.poll()
+    assert begun == 1
+
+
+class Ended:
+    """A flow whose query has ended; by an error, or because it had all that there was to do."""
+
+    name, is_gated = "silver.a", False
+
+    def __init__(self, error: str | None) -> None:
+        self.upstream: tuple[str, ...] = ()
+        self.read_from: tuple[Path, ...] = ()
+        self.run: Any
+        self.run = self.ran = SimpleNamespace(
+            is_active=False,
+            is_in_batch=False,
+            last_batch=-1,
+            hangs_on=False,
+            batches={},
+            has_done_batch=False,
+            is_settled=False,
+            awaits_the_past=False,
+            collect=lambda: None,
+            end=lambda: None,
+            error=lambda: error,
+            sign=lambda: (),
+        )
+
+    def is_waiting(self) -> bool:
+        return False
+
+    def poll(self) -> bool:
+        return True
+
+
+def stream_of(first: Any, others: list[Any], said: list[str]) -> Stream:
+    pipeline: Any = SimpleNamespace(
+        config=load({}, PROJECT),
+        runs=None,
+        flows=lambda _: [first],
+        flow=lambda _: others.pop(0),
+        begin=lambda *_: True,
+        refuse_held=lambda _: None,
+        settle=lambda _: {},
+        record_refused=lambda *_: None,
+        is_alive=True,
+        say=said.append,
+    )
+    return Stream(pipeline, ["silver"], "1 hour")
+
+
+def test_a_query_that_stops_is_begun_again_at_once_and_then_after_a_pause() -> None:
+    said: list[str] = []
+    stream = stream_of(Ended("the disk is full"), left := [Ended("the disk is full")], said)
+    stream.start()
+    for _ in range(4):
+        stream.look()
+    stopped = "silver.a stopped: the disk is full"
+    assert said == [f"{stopped}; it is tried again"]  # once
+    assert stream.failures == {"silver.a": stopped}
+    assert not left
+    assert stream.is_on  # it is tried again
+    pipeline: Any = stream._pipeline
+    pipeline.is_alive = False
+    assert not stream.is_on
+    stream.stop()
+    assert "start this again" in stream.failures["java"]
+
+
+def test_a_query_that_is_on_again_has_not_failed() -> None:
+    said: list[str] = []
+    again = Ended(None)
+    again.run.is_active = again.run.has_done_batch = True
+    stream = stream_of(Ended("the disk is full"), [again], said)
+    stream.start()
+    for _ in range(2):
+        stream.look()
+    assert said[1:] == ["  silver.a is on again"]
+    assert (stream.failures, stream.is_on) == ({}, True)
+
+
+def test_a_query_that_has_been_on_for_a_minute_has_not_failed() -> None:
+    """It may have no batch to do for days."""
+    said: list[str] = []
+    again = Ended(None)
+    again.run.is_active = True
+    stream = stream_of(Ended("the disk is full"), [again], said)
+    stream.start()
+    for _ in range(2):
+        stream.look()
+    assert stream.failures
+    stream._queries[0]._begun_at -= 61
+    again.run.is_in_batch = True  # which may be the one that failed
+    stream.look()
+    assert stream.failures
+    again.run.is_in_batch = False
+    stream.look()
+    assert said[1:] == ["  silver.a is on again"]
+    assert stream.failures == {}
+
+
+def test_a_query_that_was_on_again_when_the_stream_ended_has_not_failed() -> None:
+    """Where much is to be put on record, the next look may be the end."""
+    said: list[str] = []
+    again = Ended(None)
+    again.run.is_active, again.run.stop = True, lambda: None
+    stream = stream_of(Ended("the disk is full"), [again], said)
+    stream.start()
+    stream.look()
+    again.run.has_done_batch = True
+    stream.stop()
+    assert said[1:] == ["  silver.a is on again"]
+    assert stream.failures == {}
+
+
+def test_a_query_that_had_to_end_what_was_cut_off_goes_on_by_the_new_rules() -> None:
+    said: list[str] = []
+    again = Ended(None)
+    again.run.is_active = True
+    stream = stream_of(Ended(None), [again], said)
+    stream.start()
+    stream.look()
+    assert said == ["  silver.a goes on by the rules that hold now"]
+    assert stream.failures == {}
+
+
+def test_what_was_cut_off_and_cannot_be_put_on_record_is_not_ended_over_and_over() -> None:
+    said: list[str] = []
+    stream = stream_of(Ended(None), [Ended(None)], said)
+    pipeline: Any = stream._pipeline
+    pipeline.settle = lambda _: {"silver.a": MedallionError("keys never came into silver")}
+    stream.start()
+    for _ in range(4):
+        stream.look()
+    assert said == [
+        "keys never came into silver",
+        "silver.a stopped: keys never came into silver; it is tried again",
+    ]
+    pipeline.settle = lambda _: {}  # the second one, when its turn comes
+    assert stream.failures.keys() == {"silver.a"}
+
+
+def test_a_query_that_cannot_be_stopped_is_not_begun_beside_itself() -> None:
+    said: list[str] = []
+    hanging = Ended("it was given up, and could not be stopped")
+    hanging.run.hangs_on = True
+    stream = stream_of(hanging, [], said)
+    stream.start()
+    for _ in range(3):
+        stream.look()
+    assert said == [
+        "silver.a stopped: it was given up, and could not be stopped; only "
+        "another process can go on with it"
+    ]
+    assert not stream.is_on  # there are no others
+
+
+def test_a_query_waits_for_the_table_that_another_one_is_to_make(tmp_path: Path) -> None:
+    early = Ended(None)
+    early.run = None
+    early.upstream, early.read_from = ("silver.b",), (tmp_path / "silver/b",)
+    stream = stream_of(early, [], [])
+    stream.start()
+    assert (stream.failures, stream.is_on) == ({}, True)
+
+
+def test_a_stream_that_starts_before_its_broker_waits_for_it() -> None:
+    said: list[str] = []
+    early, on = Ended(None), Ended(None)
+    early.run, on.run.is_active = None, True
+    stream = stream_of(early, [on], said)
+    answers: list[Any] = [NoAnswerError("no Kafka broker answers."), True]
+
+    def begin(*_: Any) -> Any:
+        if isinstance(answer := answers.pop(0), Exception):
+            raise answer
+        return answer
+
+    pipeline: Any = stream._pipeline
+    pipeline.begin = begin
+    stream.start()
+    assert said == ["no Kafka broker answers. It is tried again."]
+    assert (stream.failures, stream.is_on) == ({}, True)
+    stream.poll()
+    assert not answers
+    assert [flow.run for flow in stream._flows] == [on.run]
+
+
+def test_what_a_refresh_has_left_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It fails as the stream starts, which nobody may be there to start again."""
+    said, fails = list[str](), [True, False]
+    left, again = Ended(None), Ended(None)
+    left.name = again.name = "gold.a"
+    left.run, again.run.is_active = None, True
+    on = Ended(None)
+    on.run.is_active = True
+    stream = stream_of(on, [again], said)
+    pipeline: Any = stream._pipeline
+    pipeline.flows = {"silver": [on], "gold": [left]}.__getitem__
+    pipeline.record_refused = lambda *_: []
+    stream._layers = ["silver", "gold"]
+
+    def rebuild(_: Any, flow: Any) -> None:
+        if flow.name == "gold.a" and fails.pop(0):
+            raise MedallionError("gold.a: the disk is full")
+
+    monkeypatch.setattr("medallion.runtime.refresh.rebuild_if_left", rebuild)
+    stream.start()
+    told = "gold.a cannot start: the disk is full"
+    assert said == [f"{told}; it is tried again"]
+    stream.poll()
+    assert not fails
+    assert [flow.run for flow in stream._flows] == [on.run, again.run]
+
+
+def test_what_has_to_be_started_again_and_does_no_batch_has_failed() -> None:
+    """As where a table was overwritten with other columns: each start ends by the same error."""
+    said: list[str] = []
+    error = "[DELTA_SCHEMA_CHANGED_WITH_VERSION] Detected schema change:"
+    stream = stream_of(Ended(error), [Ended(error), Ended(error)], said)
+    stream.start()
+    for _ in range(5):
+        stream.look()
+    assert said == [
+        "  silver.a goes on with new columns",
+        f"silver.a stopped: {error}; it is tried again",
+    ]
+    assert stream.failures.keys() == {"silver.a"}
+
+
+def test_a_batch_that_is_not_on_record_is_no_recovery() -> None:
+    said: list[str] = []
+    again = Ended(None)
+    again.run.is_active = again.run.has_done_batch = True
+    stream = stream_of(Ended("the disk is full"), [again], said)
+    pipeline: Any = stream._pipeline
+    pipeline.settle = lambda _: {"silver.a": MedallionError("keys never came into silver")}
+    stream.start()
+    for _ in range(3):
+        stream.look()
+    assert not any("on again" in line for line in said)
+    pipeline.settle = lambda _: {}
+    stream._settler.settle([again])  # type: ignore[list-item]
+    stream.look()
+    assert said[-1] == "  silver.a is on again"
+
+
+def test_what_cannot_be_put_on_record_is_told_and_the_stream_goes_on() -> None:
+    said: list[str] = []
+    again = Ended(None)
+    again.run.is_active = True
+    stream = stream_of(again, [], said)
+
+    def full(_: Any) -> dict[str, MedallionError]:
+        raise OSError("no space left on device")
+
+    pipeline: Any = stream._pipeline
+    pipeline.settle = full
+    stream.start()
+    stream.look()
+    told = "what was done cannot be put on record: OSError: no space left on device"
+    assert said == [told]
+    assert stream.failures == {"silver.a": told}
+    assert stream.is_on
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "[DELTA_SCHEMA_CHANGED_WITH_VERSION] Detected schema change:",
+        "[DELTA_METADATA_CHANGED] The metadata of the table has been changed by another update.",
+        "the clock was put back",
+    ],
+)
+def test_a_query_that_only_has_to_be_started_again_has_not_failed(error: str) -> None:
+    """It ends between the last look and the stop, and the next run goes on (seen with --dirty)."""
+    flow = Ended(error)
+    flow.run.stop = lambda: None
+    stream = stream_of(flow, [], [])
+    stream.start()
+    stream.stop()
+    assert stream.failures == {}

@@ -1,0 +1,459 @@
+"""Maintenance on tables made by hand: what nobody needs goes, what somebody needs stays."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import deltalake
+import pytest
+from deltalake import DeltaTable
+
+from medallion.config.loader import load
+from medallion.config.model import Config
+from medallion.config.publish import ToFiles
+from medallion.config.values import Duration
+from medallion.ingest.files import handover
+from medallion.runtime import maintenance
+from medallion.runtime.maintenance import Done, Maintained, Unread, unread_versions
+from medallion.spark.checkpoints import last_begun
+from medallion.state.runs import Runs
+from medallion.storage import lock, log, small_tables, specs, tables
+from tests.support import PROJECT, checkpoints
+from tests.support.home import Home
+from tests.support.runs import record
+
+MANY = 30
+BRONZE = "bronze.activity"
+BEATEN = f"{BRONZE}: CommitFailedError: Failed to commit transaction"
+
+
+@pytest.fixture
+def config(home: Home) -> Config:
+    """One source, whose old files may go after a second."""
+    known = load({}, PROJECT)
+    at_once = replace(known.maintain, retention=Duration.of("1 second"), compact_from=10)
+    return replace(
+        known, layout=home.layout, maintain=at_once, sources=home.config.sources, gold={}
+    )
+
+
+def append(config: Config, times: int = MANY, table: str = BRONZE) -> Path:
+    """So many commits of one row each: 0, 1, 2 and so on."""
+    path = config.layout.table(table)
+    spec = replace(specs.of(table), columns={"n": "long"})
+    first = tables.row_count(path)
+    for n in range(first, first + times):
+        small_tables.append(path, spec, [{"n": n}])
+    return path
+
+
+def read_until(config: Config, path: Path) -> None:
+    """Bronze is on record, and silver has read all of it."""
+    version = tables.version(path)
+    record(config, BRONZE, table_version=version, last_batch=0)
+    silver_has_read(config, version)
+
+
+def silver_has_read(config: Config, last: int) -> None:
+    """Silver has read up to a version, and had a batch after that, which found nothing.
+
+    A query that starts again plans its last batch once more, from where the one before it ended.
+    """
+    begun = last_begun(config.layout.checkpoint("silver.activity"))
+    for batch in (begun + 1, begun + 2):
+        checkpoints.done(config.layout, "silver.activity", batch, last + 1)
+    record(config, "silver.activity", last_batch=begun + 2)
+
+
+def pass_retention(config: Config) -> None:
+    """Let the retention pass: Delta's writer goes by the times of the log's files."""
+    for file in config.layout.root.glob("*/*/_delta_log/*"):
+        put_back(file, 2)
+
+
+def maintain(config: Config, *layers: str) -> Maintained:
+    pass_retention(config)
+    return maintenance.maintain(config, Runs(config.layout), layers or ("bronze", "silver", "gold"))
+
+
+def rows(path: Path) -> list[int]:
+    return [n for (n,) in tables.select(path, "n", "order by n")]
+
+
+def files(path: Path) -> set[str]:
+    return {file.name for file in path.glob("*.parquet")}
+
+
+def commits(path: Path) -> set[int]:
+    return {int(f.stem) for f in (path / "_delta_log").glob("*.json") if f.stem.isdigit()}
+
+
+def age(path: Path, seconds: float) -> None:
+    for file in (*path.iterdir(), *(path / "_delta_log").glob("*")):
+        put_back(file, seconds)
+
+
+def put_back(file: Path, seconds: float) -> None:
+    """Give a file the time of so long ago, if its own is not older."""
+    then = min(time.time() - seconds, file.stat().st_mtime)
+    os.utime(file, (then, then))
+
+
+def test_many_small_files_become_one_and_the_old_ones_go(config: Config) -> None:
+    path = append(config)
+    read_until(config, path)
+    small = files(path)
+    first = maintain(config).tables[BRONZE]
+    assert (first.compacted_files, len(DeltaTable(path).file_uris())) == (MANY, 1)
+    assert rows(path) == list(range(MANY))
+    read_until(config, path)  # the commit of the compaction, too
+    time.sleep(1.1)  # the retention, by what the log itself says
+    DeltaTable(path).create_checkpoint()  # which forgets what the log need not know any more
+    maintain(config)
+    assert not small & files(path)
+    assert len(files(path)) == 1
+    assert rows(path) == list(range(MANY))
+    again = maintain(config)
+    assert BRONZE not in again.tables  # nothing to do is nothing done
+
+
+def test_compacting_adds_no_row_to_what_waits(config: Config) -> None:
+    path = append(config)
+    version = tables.version(path)
+    assert maintenance.compact(path, config.maintain) == MANY
+    assert tables.rows_written(path, after=version) == 0
+    assert tables.row_count(path) == MANY
+
+
+def test_few_files_and_large_ones_are_left_alone(config: Config) -> None:
+    path = append(config, times=9)
+    assert maintenance.compact(path, config.maintain) == 0
+    tiny = replace(config.maintain, target_file_size=1)  # so all of them are large
+    append(config, times=9)
+    assert maintenance.compact(path, tiny) == 0
+    assert tables.version(path) == 18
+
+
+def test_what_a_stream_has_not_read_stays(config: Config) -> None:
+    """Silver has read up to version 20: ten commits are still to be read."""
+    path = append(config)
+    record(config, BRONZE, table_version=MANY, last_batch=0)
+    silver_has_read(config, 20)
+    small = files(path)
+    maintain(config)
+    maintain(config)
+    # Each version has the rows of those before it, so that all of them are still needed.
+    assert small < files(path)
+    assert set(range(21, MANY + 1)) < commits(path)
+    assert rows(path) == list(range(MANY))
+    read_until(config, path)
+    maintain(config)
+    assert not small & files(path)
+
+
+def test_old_commits_go_unless_one_that_is_needed_is_as_old(config: Config) -> None:
+    path = append(config)
+    record(config, BRONZE, table_version=MANY, last_batch=0)
+    silver_has_read(config, MANY - 1)
+    age(path, 60)
+    maintain(config)
+    assert set(range(MANY + 1)) <= commits(path)
+    silver_has_read(config, tables.version(path))
+    record(config, BRONZE, table_version=tables.version(path), last_batch=1)
+    done = maintain(config).tables[BRONZE]
+    assert done.removed_commits >= 20  # those before the last checkpoint of the log
+    assert min(commits(path)) >= 20
+    assert rows(path) == list(range(MANY))
+    assert tables.earliest_version(path) == min(commits(path))
+
+
+def test_writes_that_were_cut_off_are_removed_when_they_are_a_week_old(config: Config) -> None:
+    path = append(config, times=3)
+    read_until(config, path)
+    left, fresh = path / "part-left.parquet", path / "part-fresh.parquet"
+    for file in (left, fresh):
+        file.write_bytes(b"half a file")
+    week = time.time() - 8 * 24 * 3600
+    os.utime(left, (week, week))
+    runs = Runs(config.layout)
+    maintenance.maintain(config, runs, ["bronze"], is_streaming=True)
+    assert left.exists()  # a stream may be about to commit what it has written
+    maintain(config)
+    assert (left.exists(), fresh.exists()) == (False, True)
+    assert rows(path) == [0, 1, 2]
+
+
+def test_checksums_go_with_their_files(config: Config) -> None:
+    """Hadoop writes one beside each file, which no other program knows of."""
+    path = append(config, times=3)
+    there = next(path.glob("*.parquet")).name
+    log = path / "_delta_log"
+    kept = [path / f".{there}.crc", log / f"{1:020}.crc", log / f".{1:020}.json.crc"]
+    gone = [path / ".part-gone.parquet.crc", log / f".{99:020}.json.crc"]
+    for file in (*kept, *gone):
+        file.touch()
+    age(path, 3 * 3600)
+    read_until(config, path)
+    maintain(config)
+    assert [file.exists() for file in (*kept, *gone)] == [True] * 3 + [False] * 2
+
+
+def test_what_is_still_to_be_published_stays(config: Config) -> None:
+    """An output has read up to the second of five updates, a week and a day ago."""
+    totals = load({}, PROJECT).gold["device_totals"]
+    published = replace(totals, output_mode="update", outputs={"files": ToFiles("json")})
+    config = replace(config, gold={"device_totals": published})
+    table = "gold.device_totals"
+    path = append(config, times=1, table=table)  # versions 0 and 1
+    tables.align(path, config.maintain.properties(config.spec(table)))
+    updated = range(3, 8)
+    for _ in updated:
+        DeltaTable(path).update({"n": "n + 1"})
+    for batch in range(2):
+        checkpoints.done(config.layout, "publish.device_totals.files", batch, version=5)
+    record(config, table, table_version=tables.version(path), last_batch=0)
+    feed = {v: set(log.feed_files(path, v, v)) for v in updated}
+    assert all(len(files) == 1 for files in feed.values())
+    for folder in (path, path / "_change_data"):
+        age(folder, 8 * 24 * 3600)
+    assert maintain(config).notes == ()
+    left = set((path / "_change_data").iterdir())
+    assert left == set().union(*(feed[version] for version in (4, 5, 6, 7)))
+    # What a rebuilt table's commit took away is read from the files themselves.
+    assert all(file.exists() for file in log.added_files(path, 4, 7))
+    config = replace(config, gold={"device_totals": totals})  # nobody reads them any more
+    maintain(config)
+    assert not list((path / "_change_data").iterdir())
+
+
+def test_an_older_table_gets_the_properties_of_its_spec(config: Config) -> None:
+    path = append(config, times=1, table="gold.device_totals")
+    DeltaTable(path).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
+    wanted = specs.TableSpec().properties("2 days")
+    tables.align(path, wanted)
+    found = DeltaTable(path).metadata().configuration
+    assert {key: found[key] for key in wanted} == wanted
+    version = tables.version(path)
+    tables.align(path, wanted)
+    assert tables.version(path) == version
+
+
+def test_a_table_gets_no_other_properties_while_its_query_is_on(config: Config) -> None:
+    """A batch that is under way would fail of it. By a policy that it has not, nothing goes."""
+    path = append(config)
+    read_until(config, path)
+    pass_retention(config)
+    runs, version = Runs(config.layout), tables.version(path)
+    found = maintenance.maintain(config, runs, ["bronze"], is_streaming=True)
+    notes = [note for note in found.notes if note.startswith(BRONZE)]
+    assert len(notes) == 1
+    assert "a run that starts puts them right" in notes[0]
+    assert found.tables[BRONZE] == Done(compacted_files=MANY)
+    assert DeltaTable(path).metadata().configuration == specs.BRONZE.properties()
+    assert [c["operation"] for c in DeltaTable(path).history(tables.version(path) - version)] == [
+        "OPTIMIZE"
+    ]
+    maintenance.align(config, ["bronze"])
+    wanted = config.maintain.properties(specs.BRONZE)
+    assert DeltaTable(path).metadata().configuration == wanted
+    found = maintenance.maintain(config, runs, ["bronze"], is_streaming=True)
+    assert [note for note in found.notes if note.startswith(BRONZE)] == []
+
+
+def test_nothing_is_removed_while_a_table_is_rebuilt(config: Config) -> None:
+    path = append(config)
+    read_until(config, path)
+    (config.layout.root / "_refresh").mkdir()
+    found = maintain(config, "bronze")
+    assert found.tables == {}
+    assert "refresh" in found.notes[0]
+    assert tables.version(path) == MANY
+    # Who holds gold's lock knows that nobody rebuilds it: this was left by one that failed.
+    assert maintenance.by_hand(config).tables[BRONZE].compacted_files == MANY
+    assert not (config.layout.root / "_refresh").exists()
+
+
+def test_commits_that_are_gone_are_not_looked_for(config: Config) -> None:
+    """A query whose first batch is its last may read from anywhere, as far as the log goes back."""
+    path = append(config)
+    record(config, BRONZE, table_version=MANY, last_batch=0)
+    checkpoints.done(config.layout, "silver.activity", 0, MANY + 1)
+    record(config, "silver.activity", last_batch=0)
+    DeltaTable(path).create_checkpoint()
+    for version in range(20):
+        (path / "_delta_log" / f"{version:020}.json").unlink()
+    found = maintain(config)
+    assert found.tables[BRONZE].compacted_files == MANY
+    assert [note for note in found.notes if note.startswith(BRONZE)] == []
+
+
+def test_a_table_that_cannot_be_maintained_stops_no_other(config: Config) -> None:
+    path = append(config)
+    read_until(config, path)
+    broken = append(config, times=1, table="quarantine.activity")
+    (broken / "_delta_log" / f"{1:020}.json").write_text("{")
+    found = maintain(config)
+    assert [note.partition(":")[0] for note in found.notes] == ["quarantine.activity"]
+    assert found.tables[BRONZE].compacted_files == MANY
+
+
+def test_a_table_that_may_not_be_read_stops_no_other(config: Config, nobodys: Home) -> None:
+    config = replace(config, layout=nobodys.layout)
+    read_until(config, append(config))
+    (append(config, times=1, table="quarantine.activity") / "_delta_log").chmod(0)
+    found = maintain(config)
+    assert [note.partition(":")[0] for note in found.notes] == ["quarantine.activity"]
+    assert found.tables[BRONZE].compacted_files == MANY
+
+
+def test_who_is_beaten_to_a_commit_comes_again(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside a query that is nothing to tell; and a checksum may go while it is looked at."""
+    path = append(config)
+    read_until(config, path)
+    maintenance.align(config, ["bronze"])
+    numbers, opened = iter(range(MANY)), tables.open_to_write
+
+    def beaten(table: Path) -> DeltaTable:
+        found = opened(table)
+        if table == path:
+            opened(table).delete(f"n = {next(numbers)}")
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tables, "open_to_write", beaten)
+        runs = Runs(config.layout)
+        assert maintenance.maintain(config, runs, ["bronze"], is_streaming=True) == Maintained({})
+        notes = maintenance.maintain(config, runs, ["bronze"]).notes
+        assert [note[: len(BEATEN)] for note in notes] == [BEATEN]
+    gone = config.layout.table(BRONZE) / ".part-gone.parquet.crc"
+    gone.symlink_to("nothing")
+    assert maintain(config).notes == ()
+
+
+def test_the_records_are_maintained_while_nobody_writes_them(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Silver's process may put a run on record while bronze's maintains: its commit would fail."""
+    record(config, BRONZE)
+    runs, write = Runs(config.layout), deltalake.write_deltalake
+    others = [
+        Thread(target=maintenance.align, args=(config, ["bronze"])),
+        Thread(target=maintenance.maintain, args=(config, runs, ["bronze"])),
+    ]
+
+    def meanwhile(*args: Any, **more: Any) -> None:
+        for other in others:
+            other.start()
+            other.join(0.3)
+        write(*args, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(deltalake, "write_deltalake", meanwhile)
+        record(config, "silver.activity", last_batch=3)
+    for other in others:
+        other.join()
+    assert Runs(config.layout).last_batch("silver.activity") == 3
+    properties = config.maintain.properties(specs.TableSpec())
+    assert not tables.properties_to_set(config.layout.table("ops.runs"), properties)
+
+
+def test_who_is_far_behind_is_named(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maintenance, "MOST_VERSIONS", 20)
+    append(config)
+    record(config, BRONZE, table_version=MANY, last_batch=0)
+    silver_has_read(config, 5)
+    found = maintain(config)
+    # 25 commits, that of the compaction itself, and one of new properties
+    told = "bronze.activity: nothing is removed, for silver.activity has 27 versions still to read"
+    assert told in found.notes
+    assert found.tables[BRONZE] == Done(compacted_files=MANY)
+
+
+def test_by_hand_leaves_what_another_process_writes(config: Config) -> None:
+    bronze, silver = append(config), append(config, table="silver.activity")
+    with lock.hold(config.layout, ["silver"], "stream"):
+        found = maintenance.by_hand(config)
+    told = f"medallion stream, pid {os.getpid()}, which writes it, and maintains it itself"
+    assert found.notes == (f"silver: left to {told}",)
+    assert (len(DeltaTable(bronze).file_uris()), len(DeltaTable(silver).file_uris())) == (1, MANY)
+    assert lock.holder(config.layout, "bronze") is None
+
+
+def test_rows_that_a_gate_holds_back_stay_as_they_came(config: Config) -> None:
+    path = append(config)
+    read_until(config, path)
+    gate = {"kind": "gate", "query": BRONZE, "started_at": 0}
+    runs = Runs(config.layout)
+    runs.write([{**gate, "state": "passed", "table_version": 20}])
+    runs.write([{**gate, "state": "held", "table_version": MANY}])
+    maintain(config)
+    maintain(config)
+    assert log.are_there(path, range(21, MANY + 1))
+    runs.write([{**gate, "state": "passed", "table_version": MANY}])
+    read_until(config, path)
+    maintain(config)
+    assert not log.are_there(path, range(21, MANY + 1))
+    assert rows(path) == list(range(MANY))
+
+
+def unread(home: Home, table: str) -> Unread | None:
+    """What is unread of a table, by the queries of the project's own configuration."""
+    config = replace(load({}, PROJECT), layout=home.layout)
+    return unread_versions(config, Runs(config.layout).standing).get(table)
+
+
+def test_unread_before_and_in_a_first_batch(home: Home) -> None:
+    """A query reads the table as it is then, and its first batch does not say from where on."""
+    record(home.config, BRONZE, table_version=3, last_batch=2)
+    assert unread(home, BRONZE) == Unread(4, f"the record of {BRONZE}")
+    checkpoints.planned(home.layout, "silver.activity", 0, version=12)
+    assert unread(home, BRONZE) == Unread(0, "silver.activity")
+
+
+def test_unread_by_batches_that_are_not_on_record(home: Home) -> None:
+    """A query plans the last recorded batch again: it began where the one before it ended."""
+    record(home.config, BRONZE, table_version=90)
+    for batch, version in enumerate((2, 3, 5, 6, 8, 9)):
+        checkpoints.done(home.layout, "silver.activity", batch, version)
+    record(home.config, "silver.activity", last_batch=3, table_version=7)
+    assert unread(home, BRONZE) == Unread(5, "silver.activity")
+    record(home.config, "silver.activity", last_batch=5, table_version=8)
+    checkpoints.planned(home.layout, "silver.activity", 6, version=40)  # it may run again
+    assert unread(home, BRONZE) == Unread(8, "silver.activity")
+
+
+def test_unread_where_spark_has_removed_the_offsets(home: Home) -> None:
+    record(home.config, BRONZE, table_version=900)
+    checkpoints.done(home.layout, "silver.activity", 500, version=800)
+    record(home.config, "silver.activity", last_batch=3)
+    assert unread(home, BRONZE) == Unread(0, "silver.activity")
+
+
+def test_unread_by_the_slowest_reader(home: Home) -> None:
+    record(home.config, "silver.activity", table_version=50, last_batch=9)
+    for batch, (counts, totals) in enumerate(((31, 17), (40, 45))):
+        checkpoints.done(home.layout, "gold.device_counts", batch, version=counts)
+        checkpoints.done(home.layout, "gold.device_totals", batch, version=totals)
+    assert unread(home, "silver.activity") == Unread(17, "gold.device_totals")
+
+
+def test_unread_since_the_record_of_each_target(home: Home) -> None:
+    record(home.config, "silver.event", last_batch=1, table_version=5, quarantine_version=8)
+    assert unread(home, "silver.event") == Unread(6, "the record of silver.event")
+    assert unread(home, "quarantine.event") == Unread(9, "the record of silver.event")
+
+
+def test_unread_of_an_intake(home: Home) -> None:
+    """Queued files are needed until their batch is on record."""
+    handover.prepare(home.layout.intake("event"))
+    for batch, version in enumerate((2, 3, 4)):
+        checkpoints.done(home.layout, "bronze.event", batch, version)
+    record(home.config, "bronze.event", last_batch=1, table_version=1)
+    assert unread(home, "_intake.event") == Unread(2, "bronze.event")

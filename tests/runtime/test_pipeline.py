@@ -1,0 +1,259 @@
+"""What a pipeline makes of triggers, limits and expressions, without a whole run."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from medallion.config.model import GoldTable, Statement
+from medallion.config.values import Duration
+from medallion.errors import ConfigError, MedallionError
+from medallion.layers.definition import refuse_changed
+from medallion.runtime import refresh
+from medallion.runtime.pipeline import Pipeline
+from medallion.spark import signals
+from medallion.spark.errors import StreamError
+from medallion.state.runs import Runs
+from medallion.storage import tables
+from tests.support.lakehouse import Lakehouse, otherwise
+from tests.support.lines import event, recording
+
+
+def test_wrong_sql_names_its_table(lakehouse: Lakehouse) -> None:
+    lakehouse.about("event", "action_counts")
+    right = lakehouse.config
+    source, counts = right.sources["event"], right.gold["action_counts"]
+    lakehouse.fill("bronze")
+    for column, word in (("Devise", "Devise"), ("nosuch(id)", "nosuch")):
+        wrong = replace(source, silver={**source.silver, "action": column})
+        lakehouse.config = replace(right, sources={"event": wrong})
+        told = rf"pipeline.yaml: silver\.event.* is not SQL.*{word}"
+        with pytest.raises(ConfigError, match=told):
+            lakehouse.fill("silver")
+    lakehouse.config = right
+    lakehouse.fill("silver")
+    table = otherwise(counts, measure={"n": "sum(acton)"})
+    lakehouse.config = replace(right, gold={"action_counts": table})
+    told = r"pipeline.yaml: gold\.action_counts.* is not SQL.*acton"
+    with pytest.raises(ConfigError, match=told):
+        lakehouse.fill("gold")
+    for measure in ("count(*) / sum(count(*)) over ()", "explode(collect_list(device))"):
+        table = otherwise(replace(counts, output_mode="update"), measure={"n": measure})
+        lakehouse.config = replace(right, gold={"action_counts": table})
+        with pytest.raises(ConfigError, match=r"yaml: gold\.action_counts has a function OVER"):
+            lakehouse.fill("gold")
+    # What is SQL, and no stream can do: the table has been made by then.
+    table = otherwise(counts, measure={"devices": "count(distinct device)"})
+    lakehouse.config = replace(right, gold={"action_counts": table})
+    with pytest.raises(ConfigError, match=r"gold\.action_counts.*[Dd]istinct"):
+        lakehouse.fill("gold")
+    assert "devices" in tables.columns(lakehouse.config.layout.table("gold.action_counts"))
+    # And what fails of its first row, by when each has a table, and most a state, of these columns.
+    lakehouse.land("event", "1.json", event("10:07:00"))
+    lakehouse.fill("bronze", "silver")
+    number = "cast(action as int)"
+    lakehouse.config = replace(right, gold=of_each_mode(counts, f"avg({number})", number))
+    with pytest.raises(StreamError) as failed:
+        lakehouse.fill("gold")
+    assert str(failed.value).count("[CAST_INVALID_INPUT]") == 3
+    assert str(failed.value).count(number) == 3  # the SQL that failed, for who looks for it
+    fails = "fails at a row, and the table stays as it is: [CAST_INVALID_INPUT] The value 'open'"
+    for name, part in (
+        ("action_counts", "measure.n"),
+        ("updated", "measure.n"),
+        ("appended", "SQL (appended.sql)"),
+    ):
+        assert f"gold.{name}: its {part} {fails}" in str(failed.value)
+    assert str(failed.value).count("; have it give null there, as try_cast and the like do") == 3
+    lakehouse.config = replace(right, gold=of_each_mode(counts, "max(action)", "action"))
+    lakehouse.fill("gold")
+    for name in lakehouse.config.gold:
+        assert lakehouse.rows(f"gold.{name}", "n") == [("open",)]
+
+
+def of_each_mode(counts: GoldTable, measure: str, column: str) -> dict[str, GoldTable]:
+    """A table in each output mode, with a column `n`."""
+    complete = otherwise(counts, measure={"events": "count(*)", "n": measure})
+    update = replace(complete, name="updated", output_mode="update")
+    sql = Statement(Path("appended.sql"), f"select {column} as n from silver_event")
+    append = replace(complete, name="appended", made=sql, output_mode="append")
+    return {table.name: table for table in (complete, update, append)}
+
+
+def test_a_gold_table_is_not_made_by_two_definitions(lakehouse: Lakehouse) -> None:
+    """Its counts of 10 minutes would go on as counts of 5; and the other tables go on."""
+    config = lakehouse.config
+    line = '{"id": "p", "action": "open", "ts": "2018-03-02T10:07:00"}'
+    lakehouse.land("event", "1.json", line)
+    sources = {"event": config.sources["event"]}
+    gold = {name: t for name, t in config.gold.items() if t.sources == ("event",)}
+    lakehouse.config = replace(config, sources=sources, gold=gold)
+    lakehouse.fill()
+    before = lakehouse.rows("gold.action_counts")
+    other = otherwise(gold["action_counts"], window=Duration.of("5 minutes"))
+    lakehouse.config = replace(lakehouse.config, gold={**gold, "action_counts": other})
+    lakehouse.land("event", "2.json", line.replace("07", "08"))
+    lakehouse.fill("bronze", "silver")
+    told = r"gold.action_counts was made with window '10 minutes': .* refresh gold.action_counts"
+    with pytest.raises(ConfigError, match=told):
+        lakehouse.fill("gold")
+    measures = {"one": "count(*)", "two": "count_if(device = 'p')"}
+    swapped = dict(reversed(measures.items()))
+    both = ({"measure": measures}, {"measure": swapped})
+    refuse_changed(config, "gold.t", *both)
+    with pytest.raises(ConfigError, match=r"was made with measure .* in this order"):
+        refuse_changed(config, "gold.t", *both, in_order=["measure"])
+    assert lakehouse.rows("gold.action_counts") == before
+    assert sum(row[-1] for row in lakehouse.rows("gold.user_activity", "total_events")) == 4
+    counts = ("window_start", "window_end", "total_events")
+    spelled_otherwise = otherwise(gold["action_counts"], window=Duration.of("600 seconds"))
+    lakehouse.config = replace(lakehouse.config, gold={"action_counts": spelled_otherwise})
+    lakehouse.fill("gold")
+    ten_minutes = [("2018-03-02 10:00:00", "2018-03-02 10:10:00", 2)]
+    assert lakehouse.rows("gold.action_counts", *counts) == ten_minutes
+    lakehouse.config = replace(lakehouse.config, gold={"action_counts": other})
+    refresh.refresh(lakehouse.pipeline(), "gold.action_counts")
+    five_minutes = [("2018-03-02 10:05:00", "2018-03-02 10:10:00", 2)]
+    assert lakehouse.rows("gold.action_counts", *counts) == five_minutes
+    # Without its checkpoint it is counted anew, whatever its columns are then.
+    shutil.rmtree(lakehouse.config.layout.checkpoint("gold.action_counts"))
+    measures = {"device": "max(device)", "total_events": "string(count(*))"}
+    anew = otherwise(other, measure=measures)
+    lakehouse.config = replace(lakehouse.config, gold={"action_counts": anew})
+    lakehouse.fill("gold")
+    assert lakehouse.rows("gold.action_counts", *measures) == [("p", "2")]
+    lakehouse.land("event", "3.json", line.replace("07", "09"), line.replace("07", "13"))
+    lakehouse.fill()
+    rows = lakehouse.rows("gold.action_counts", "window_start", *measures)
+    assert rows == [("2018-03-02 10:05:00", "p", "3"), ("2018-03-02 10:10:00", "p", "1")]
+    log = (lakehouse.config.layout.table("gold.action_counts") / "_delta_log").glob("*.json")
+    assert sum('"metaData"' in commit.read_text() for commit in log) == 2, "made, and anew"
+    refuse_rows_changed_by_hand(lakehouse, line)
+
+
+def refuse_rows_changed_by_hand(lakehouse: Lakehouse, line: str) -> None:
+    """Before a query has read the last of them. Spark's own advice would lead to options that are
+    not medallion's."""
+    lakehouse.land("event", "4.json", line.replace("07", "14"))
+    lakehouse.fill("bronze", "silver")
+    silver = DeltaTable(lakehouse.config.layout.table("silver.event"))
+    silver.delete("date_part('minute', event_at) = 13")
+    with pytest.raises(StreamError, match=r"changed or deleted.* refresh gold.action_counts"):
+        lakehouse.fill("gold")
+
+
+OTHER_DEFINITIONS: list[tuple[dict[str, Any], str]] = [
+    ({"keys": ("device", "event_at", "action")}, r"made with keys \['event_at', 'device'"),
+    ({"silver": {"more": "id"}}, "made with no column more"),
+    ({"silver": {"kind": "1"}}, "made with kind as .*, column kind 'string'"),
+    ({"silver": {"kind": None}}, "made with kind as .*, column kind 'string'"),
+    ({"silver": {"action": "upper(action)"}}, r"made with action as 'lower\(action\)'"),
+    # Else some rows would say the one, and some the other.
+    ({"silver": {"kind": "'app 2'"}}, "made with kind as \"'app'\":"),
+]
+
+
+def test_a_silver_table_is_not_made_by_two_definitions(
+    lakehouse: Lakehouse, tmp_path: Path
+) -> None:
+    """Keys in another order let copies in; a late row has no place without a column of its own."""
+    source = lakehouse.config.sources["event"]
+    source = replace(source, silver={**source.silver, "kind": "'app'"})
+    lakehouse.config = replace(lakehouse.config, sources={"event": source}, gold={})
+    lakehouse.land("event", "1.json", event("10:07:00"))
+    lakehouse.fill("bronze", "silver")
+    lakehouse.land("event", "2.json", event("10:07:00"))
+    lakehouse.fill("bronze")
+    for changed, told in OTHER_DEFINITIONS:
+        silver = {**source.silver, **changed.get("silver", {})}
+        changed = {**changed, "silver": {name: sql for name, sql in silver.items() if sql}}
+        lakehouse.config = replace(lakehouse.config, sources={"event": replace(source, **changed)})
+        with pytest.raises(ConfigError, match=rf"silver.event was {told}.* refresh silver.event"):
+            lakehouse.fill("silver")
+        assert len(lakehouse.rows("silver.event")) == 1
+    for sql, told in (
+        ("explode(array(1, 2))", "several rows of one"),
+        ("string(window(ts, '1 hour').start)", "several rows of one, or none"),  # without a time
+        ("string(window(ts, '1 hour', '30 minutes').start)", "several rows of one"),
+        ("string(session_window(ts, '1 hour').start)", "several rows of one"),
+        ("now()", "present moment"),
+        ("string(date /* of */ 'Today')", "present moment"),
+        ("(select max(id) from values ('a') as t(id))", "another table"),
+    ):
+        other = replace(source, silver={**source.silver, "kind": sql})
+        config = replace(lakehouse.config, sources={"event": other})
+        with pytest.raises(ConfigError, match=rf"sources\.event\.silver .*{told}"):
+            Pipeline(lakehouse.spark, config, "test", print).run("silver")
+    silver = {**source.silver, "lat": "double(1)"}
+    floating = replace(source, silver=silver, keys=(*source.keys, "lat"))
+    inexact = replace(lakehouse.config, sources={"event": floating})
+    with pytest.raises(ConfigError, match=r"sources.event.keys has lat, a floating-point number"):
+        Pipeline(lakehouse.spark, inexact, "test", print).run("silver")
+    by_name = replace(floating, silver={**silver, "lat": "named_struct('double', 1)"})
+    inexact = replace(lakehouse.config, sources={"event": by_name})
+    with pytest.raises(ConfigError, match=r"made with keys \['event_at', 'device', 'action'\]"):
+        Pipeline(lakehouse.spark, inexact, "test", print).run("silver")
+    suite = lakehouse.copy_of_conf(tmp_path) / "great_expectations/expectations/silver/event.json"
+    rules = suite.read_text()
+    for sql, told in (
+        ("rand() < 0.5", "silver.event asks"),
+        ("event_at > current_timestamp()", "silver.event asks"),
+        ("exists(values (1))", "silver.event asks"),
+        ("window(event_at, '1 hour').end > _ingested_at", "makes several rows of one, or none"),
+        ("device > 5", "future_event_time of silver.event takes device, a string, for a bigint"),
+    ):
+        sql = f"event_at IS NOT NULL AND {sql}"  # what guards the event time looks at it
+        suite.write_text(rules.replace("event_at > _ingested_at + INTERVAL 1 DAY", sql))
+        with pytest.raises(ConfigError, match=rf"rule .*{told}"):
+            lakehouse.fill("silver")
+    suite.write_text(rules)
+    refresh.refresh(lakehouse.pipeline(), "silver.event")
+    lakehouse.fill("silver")
+    assert len(lakehouse.rows("silver.event")) == 1
+
+
+def test_what_one_query_cannot_be_started_for_stops_no_other(
+    lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lakehouse.about("activity", "event")
+    lakehouse.land("activity", "1.json", recording("10:07:00"))
+    lakehouse.land("event", "1.json", event("10:07:00"))
+    lakehouse.fill("bronze")
+    notes = lakehouse.config.layout.checkpoint("silver.activity")
+    notes.mkdir(parents=True)
+    (notes / "rules.json").write_text("{")
+    whole = Runs.write
+
+    def write(runs: Runs, rows: Iterable[Mapping[str, Any]]) -> None:
+        listed = list(rows)
+        if any(row["state"] == "failed" for row in listed):
+            raise OSError(28, "No space left on device")
+        whole(runs, listed)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Runs, "write", write)  # nor can it be put on record
+        told = r"rules\.json is damaged: .*silver\.activity goes on.*; .*on record: OSError"
+        with pytest.raises(MedallionError, match=told):
+            lakehouse.fill("silver")
+    assert len(lakehouse.rows("silver.event")) == 1
+    # By a signal to the whole process group Java ends before Python: none has failed for that.
+    runs = lakehouse.rows("ops.runs")
+    with signals.ending():
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt):
+            lakehouse.fill("silver")
+    assert lakehouse.rows("ops.runs") == runs
+    (notes / "rules.json").unlink()
+    (notes / "rules.json").mkdir()  # nobody can write there
+    with pytest.raises(StreamError, match=r"silver\.activity cannot be started: IsADirectoryError"):
+        lakehouse.fill("silver")
+    (notes / "rules.json").rmdir()
+    lakehouse.fill("silver")
+    assert len(lakehouse.rows("silver.activity")) == 1

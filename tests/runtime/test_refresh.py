@@ -1,0 +1,357 @@
+"""Tables rebuilt from the layer before them: the same rows, no seam, and a whole table always."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from medallion.config.values import Duration
+from medallion.errors import ConfigError, MedallionError, UsageError
+from medallion.inspect.audit import audit
+from medallion.runtime import refresh, swap
+from medallion.runtime.pipeline import Pipeline
+from medallion.sql import engine
+from medallion.state import refresh_plan
+from medallion.storage import files
+from medallion.storage.layout import LAYERS
+from tests.support.lakehouse import Lakehouse, otherwise
+from tests.support.lines import event
+
+NIGHTS = (
+    (event("10:00:00"), event("10:00:00"), event("15:00:00"), "{broken"),
+    (event("09:00:00"), event("16:00:00"), event("09:00:01", None), event("09:00:01", None)),
+)
+AFTER = (event("16:00:00"), event("16:00:01"), event("08:00:00"), '{"id": "p"}')
+SILVER = ["08:00:00", "09:00:00", "09:00:01", "09:00:01", "10:00:00", "15:00:00"]
+SILVER += ["16:00:00", "16:00:01"]
+
+
+def times(lakehouse: Lakehouse) -> list[str]:
+    return sorted(row[0][11:19] for row in lakehouse.rows("silver.event", "event_at"))
+
+
+@pytest.fixture(scope="module")
+def two_nights(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
+    """After two nights of events; of the second, one row is late."""
+    lakehouse = Lakehouse(spark, tmp_path_factory.mktemp("refresh") / "lakehouse")
+    lakehouse.about("event", "action_counts", "user_activity")
+    gold = dict(lakehouse.config.gold)
+    gold["action_counts"] = replace(gold["action_counts"], output_mode="update")
+    lakehouse.config = replace(lakehouse.config, gold=gold)
+    lakehouse.fill_with("event", *NIGHTS)
+    return lakehouse
+
+
+@pytest.fixture
+def filled(two_nights: Lakehouse, tmp_path: Path) -> Lakehouse:
+    """A copy, to go on from."""
+    return two_nights.copy(tmp_path / "lakehouse")
+
+
+def the_next_night_has_no_seam(lakehouse: Lakehouse) -> None:
+    lakehouse.land("event", "after.json", *AFTER)
+    lakehouse.fill()
+    assert times(lakehouse) == SILVER
+    found = audit(lakehouse.config, everything=True)
+    assert (found.findings, found.notes) == ((), ())
+    balance = found.balances["event"]
+    assert (balance.bronze_rows, balance.silver_rows, balance.quarantined_rows) == (12, 8, 2)
+    assert balance.duplicate_rows == 2
+    (total,) = engine.query(
+        str(lakehouse.root), "select sum(total_events) from gold.action_counts"
+    ).rows
+    assert total == (8,)
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def test_silver_rebuilt_and_cut_off_at_every_step(
+    filled: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whenever somebody looks there is a whole table, and whoever opens it next goes on with it."""
+    names = ("silver.event", "quarantine.event", "gold.action_counts", "gold.user_activity")
+    before = {name: filled.rows(name) for name in names}
+    kills = 0
+    with watched(filled) as seen, monkeypatch.context() as patch:
+        killed_at_each_step(filled, patch)
+        try:
+            refresh.refresh(filled.pipeline(), "silver.event")
+        except Killed:
+            kills += 1
+        while refresh_plan.read(filled.config.layout):
+            try:
+                swap.end_swap(filled.pipeline(), LAYERS)
+                for layer in ("silver", "gold"):
+                    assert refresh.finish(filled.pipeline(), layer) == []
+            except Killed:
+                kills += 1
+    # Built and put in its place: silver, one table of gold, and the other, which ends it.
+    assert kills == 5
+    # Six rows, each in two windows of user_activity.
+    assert seen == {("action_counts", (6,), (6,)), ("user_activity", (6,), (12,))}
+    assert not (filled.root / "_refresh").exists()
+    assert {name: filled.rows(name) for name in names} == before
+    assert audit(filled.config).is_balanced
+    figures = filled.rows("ops.runs", "state", "query", "rows_in", "rows_out", "quarantined_rows")
+    assert ("refreshed", "silver.event", 8, 6, 1) in figures
+    the_next_night_has_no_seam(filled)
+
+
+def test_what_was_built_and_is_gone_is_built_again(
+    filled: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is a second copy of a table, and somebody makes room with it."""
+    columns = {**filled.config.sources["event"].silver, "action": "upper(action)"}
+    source = replace(filled.config.sources["event"], silver=columns)
+    filled.config = replace(filled.config, sources={"event": source}, gold={})
+    with monkeypatch.context() as patch:
+        killed_at_each_step(filled, patch)
+        with pytest.raises(Killed):
+            refresh.refresh(filled.pipeline(), "silver.event")
+    for gone in ("quarantine.event", "checkpoint"):
+        killed = filled.copy(tmp_path / gone)
+        beside = refresh_plan.Staging(killed.root, ("silver.event", "quarantine.event"))
+        is_table = gone != "checkpoint"
+        shutil.rmtree(beside.table(gone) if is_table else beside.checkpoint("silver.event"))
+        said = list[str]()
+        swap.end_swap(replace(killed.pipeline(), say=said.append), LAYERS)
+        assert said[-1].startswith("refresh   silver.event: ")
+        assert said[-1].endswith("which it has built, is gone")  # there may be no others
+        assert refresh.finish(killed.pipeline(), "silver") == []
+        assert {action for (action,) in killed.rows("silver.event", "action")} == {"OPEN"}
+        assert audit(killed.config, everything=True).findings == ()
+
+
+def test_a_table_that_was_put_in_place_without_its_checkpoint_is_refused(
+    filled: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that a refresh has noted was removed when it had been cut off: the old checkpoint would
+    read rows once more that the new table has."""
+    filled.config = replace(filled.config, gold={})
+    filled.land("event", "after.json", *AFTER)
+    filled.fill("bronze")
+    whole = shutil.rmtree
+
+    def killed(path: Path, **how: Any) -> None:
+        if path == filled.config.layout.checkpoint("silver.event"):
+            raise Killed
+        whole(path, **how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", killed)
+        with pytest.raises(Killed):
+            refresh.refresh(filled.pipeline(), "silver.event")
+    shutil.rmtree(filled.config.layout.refresh_plan.parent)
+    with pytest.raises(UsageError, match=r"does not have the batches .* refresh silver\.event"):
+        filled.fill("silver")
+    runs = filled.rows("ops.runs", "number", "query", "state", "error")
+    _, query, state, error = max(runs)
+    assert (query, state) == ("silver.event", "failed")
+    assert "does not have the batches" in error
+    refresh.refresh(filled.pipeline(), "silver.event")
+    assert times(filled) == SILVER
+    assert audit(filled.config).is_balanced
+
+
+def killed_at_each_step(lakehouse: Lakehouse, patch: pytest.MonkeyPatch) -> None:
+    """From now on a process ends each time that it has written what is left to do."""
+    whole = files.write
+
+    def write(file: Path, text: str) -> None:
+        whole(file, text)
+        if file == lakehouse.config.layout.refresh_plan:
+            raise Killed
+
+    patch.setattr(files, "write", write)
+
+
+@contextmanager
+def watched(lakehouse: Lakehouse) -> Iterator[set[Any]]:
+    """What somebody saw who asked again and again meanwhile: rows of silver, and sums of gold."""
+    seen: set[Any] = set()
+    done = threading.Event()
+
+    def watch() -> None:
+        sql = "select count(*) from silver.event union all select sum(total_events) from gold."
+        while not done.wait(0.1):
+            for table in ("action_counts", "user_activity"):
+                seen.add((table, *sorted(engine.query(str(lakehouse.root), sql + table).rows)))
+
+    with ThreadPoolExecutor(1) as pool:
+        watching = pool.submit(watch)
+        try:
+            yield seen
+        finally:
+            done.set()
+        watching.result()
+
+
+def test_rows_that_waited_come_once(filled: Lakehouse) -> None:
+    """Bronze is ahead of silver when it is rebuilt: the new checkpoint has read that as well."""
+    filled.about("event")
+    filled.land("event", "waits.json", event("17:00:00"))
+    filled.fill("bronze")
+    refresh.refresh(filled.pipeline(), "silver.event")
+    assert times(filled)[-1] == "17:00:00"
+    filled.fill()
+    assert len(times(filled)) == 7
+
+
+@pytest.mark.slow
+def test_rows_are_judged_as_they_are_after_refreshes(filled: Lakehouse) -> None:
+    """What lies between two gates is not judged twice over: the table holds no row twice."""
+    assert filled.nightly().is_good
+    filled.land("event", "after.json", *AFTER)
+    filled.fill()
+    for _ in range(2):
+        refresh.refresh(filled.pipeline(), "silver.event")
+    report = filled.nightly()
+    assert report.is_good, report
+    assert times(filled) == SILVER
+
+
+def test_silver_is_rebuilt_while_gold_is_held_back(filled: Lakehouse, tmp_path: Path) -> None:
+    """A rule of silver that stops, put right by a refresh under another one. And back again: what a
+    night rebuilds of silver that could not be put in its place passes the gates before gold."""
+    filled.about("event", "action_counts")
+    gold = filled.rows("gold.action_counts")
+    suites = filled.copy_of_conf(tmp_path) / "great_expectations/expectations"
+    (suites / "gold/action_counts.json").unlink()
+    suite = suites / "silver/event.json"
+    document = json.loads(suite.read_text())
+    rule = {
+        "type": "expect_column_values_to_not_be_null",
+        "kwargs": {"column": "device"},
+        "meta": {"name": "no_device", "on_failure": "stop"},
+    }
+    plain_rules = list(document["expectations"])
+    document["expectations"] = [*plain_rules, rule]
+    suite.write_text(json.dumps(document))
+    filled.land("event", "after.json", event("16:30:00", None), event("16:31:00"))
+    report = filled.nightly()
+    assert not report.is_good
+    with pytest.raises(MedallionError, match="gold is held back: no_device"):
+        refresh.refresh(filled.pipeline(), "gold.action_counts")
+
+    rule["meta"] = {"name": "no_device", "on_failure": "quarantine"}
+    document["expectations"] = [*plain_rules, rule]
+    suite.write_text(json.dumps(document))
+    refresh.refresh(filled.pipeline(), "silver.event")
+    assert filled.rows("gold.action_counts") == gold
+    assert refresh_plan.read(filled.config.layout) == refresh_plan.Plan(
+        "silver.event", then=("gold.action_counts",)
+    )
+    report = filled.nightly()
+    assert report.is_good, report
+    assert refresh_plan.read(filled.config.layout) is None
+    # Two of the first nights and one of this have no device.
+    balance = report.balances["event"]
+    assert (balance.bronze_rows, balance.silver_rows, balance.quarantined_rows) == (10, 5, 4)
+    (total,) = engine.query(
+        str(filled.root), "select sum(total_events) from gold.action_counts"
+    ).rows
+    assert total == (5,)
+
+    gold = filled.rows("gold.action_counts")
+    rule["meta"] = {"name": "no_device", "on_failure": "stop"}
+    suite.write_text(json.dumps({**document, "expectations": [*plain_rules, rule]}))
+    filled.config.layout.refresh_plan.parent.mkdir()
+    again = ("silver.event", "gold.action_counts")
+    refresh_plan.write(filled.config.layout, refresh_plan.Plan("silver.event", then=again))
+    report = filled.nightly()
+    assert [f.expectation for gate in report.gates for f in gate.stops] == ["no_device"]
+    assert report.balances["event"].silver_rows == 8
+    assert filled.rows("gold.action_counts") == gold
+    assert refresh_plan.left(filled.config.layout) == again[1:]
+
+
+def test_a_table_that_cannot_be_rebuilt_stops_no_other(filled: Lakehouse) -> None:
+    right = filled.config.gold
+    wrong = otherwise(right["user_activity"], measure={"total_events": "count_if(nothing)"})
+    counts = {"action_counts": right["action_counts"]}
+    filled.config = replace(filled.config, gold={"user_activity": wrong, **counts})
+    with pytest.raises(MedallionError, match=r"gold\.user_activity is not SQL.*nothing"):
+        refresh.refresh(filled.pipeline(), "silver.event")
+    filled.land("event", "after.json", *AFTER)
+    report = filled.night()
+    assert report.exit_status
+    (told,) = report.errors
+    assert "gold.user_activity" in told
+    assert not any((filled.root / "_refresh").glob("*.*/_delta_log"))
+    assert sum(n for (n,) in filled.rows("gold.action_counts", "total_events")) == len(SILVER)
+    filled.config = replace(filled.config, gold={"user_activity": right["user_activity"], **counts})
+    assert filled.night().is_good
+    assert sum(n for (n,) in filled.rows("gold.user_activity", "total_events")) == 2 * len(SILVER)
+    assert refresh_plan.read(filled.config.layout) is None
+
+
+def test_gold_rebuilt_with_another_measure(filled: Lakehouse) -> None:
+    filled.about("event", "action_counts")
+    table = otherwise(
+        filled.config.gold["action_counts"],
+        measure={"total_events": "count(*)", "devices": "count(distinct device)"},
+    )
+    filled.config = replace(filled.config, gold={**filled.config.gold, "action_counts": table})
+    refresh.refresh(filled.pipeline(), "gold.action_counts")
+    rows = filled.rows("gold.action_counts", "window_start", "total_events", "devices")
+    assert rows == [
+        ("2018-03-02 09:00:00", 3, 1),
+        ("2018-03-02 10:00:00", 1, 1),
+        ("2018-03-02 15:00:00", 1, 1),
+        ("2018-03-02 16:00:00", 1, 1),
+    ]
+    filled.fill("gold")
+    assert filled.rows("gold.action_counts", "window_start", "total_events", "devices") == rows
+
+
+def test_gold_waits_while_silver_goes_by_another_time(filled: Lakehouse) -> None:
+    """Its windows would be of two kinds of times, also once the old one is put back."""
+    filled.land("event", "after.json", *AFTER)
+    filled.fill("bronze", "silver")
+    right = filled.config
+    source = replace(right.sources["event"], event_time="_ingested_at")
+    filled.config = replace(right, sources={"event": source})
+    with pytest.raises(ConfigError, match=r"made with event_time 'event_at'.* refresh silver.eve"):
+        filled.pipeline().run("gold")
+    filled.config = right
+    filled.fill()
+    assert audit(filled.config, everything=True).findings == ()
+
+
+def test_merged_rows_by_who_knows_which_definition_are_refused(filled: Lakehouse) -> None:
+    """Its groups would be merged into those that there are."""
+    checkpoint = filled.config.layout.checkpoint("gold.action_counts")
+    before = filled.rows("gold.action_counts")
+    gold = filled.config.gold
+    hours = otherwise(gold["action_counts"], window=Duration.of("1 hour"))
+    other = replace(filled.config, gold={**gold, "action_counts": hours})
+    for ends in (checkpoint / "commits").iterdir():
+        ends.unlink()
+    with pytest.raises(ConfigError, match=r"made with window '10 minutes'.* refresh gold.action"):
+        Pipeline(filled.spark, other, "test", print).run("gold")
+    shutil.rmtree(checkpoint)
+    with pytest.raises(UsageError, match=r"does not have the batches .* refresh gold.action"):
+        Pipeline(filled.spark, other, "test", print).run("gold")
+    assert filled.rows("gold.action_counts") == before
+
+
+def test_wrong_use(lakehouse: Lakehouse, tmp_path: Path) -> None:
+    for table in ("bronze.nothing", "silver.nothing", "gold", "ops.runs"):
+        with pytest.raises(UsageError, match=r"cannot be rebuilt; these can: bronze\.activity"):
+            refresh.layers_of(lakehouse.config, table)
+    assert refresh.layers_of(lakehouse.config, "gold.device_counts") == ("gold",)
+    assert set(refresh.layers_of(lakehouse.config, "silver.event")) < set(LAYERS)
+    with pytest.raises(MedallionError, match="run medallion run silver first"):
+        refresh.refresh(lakehouse.pipeline(), "gold.device_counts")

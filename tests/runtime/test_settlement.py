@@ -1,0 +1,71 @@
+"""What queries did, put on record: one that cannot be keeps no other from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from medallion.errors import MedallionError
+from medallion.runtime.settlement import settle
+from medallion.state.runs import Runs
+from tests.support.home import Home
+
+
+def flow_of(name: str, figures: Mapping[str, Any] | Exception) -> Any:
+    """A flow whose query has done its first batch; what it has released is in `released`."""
+
+    def settled(_: int) -> Mapping[str, Any]:
+        if isinstance(figures, Exception):
+            raise figures
+        return figures
+
+    run = SimpleNamespace(
+        is_settled=False,
+        batches={0: None},
+        started_at=0,
+        seconds=1.0,
+        collect=lambda: None,
+        error=lambda: None,
+        watermark=lambda: None,
+    )
+    run.settled = lambda: vars(run).update(is_settled=True)
+    released = list[int]()
+    return SimpleNamespace(
+        name=name,
+        run=run,
+        ran=run,
+        read_from=(),
+        targets=(),
+        settle=settled,
+        released=released,
+        release=released.append,
+    )
+
+
+def test_a_record_that_cannot_be_written_hides_no_other_failure(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a batch has read stays where it is: its rows may have to be counted again."""
+    flows = [
+        flow_of("bronze.a", {"rows_in": 7, "last_batch": 0}),
+        flow_of("bronze.b", MedallionError("files are gone")),
+    ]
+    runs = Runs(home.layout, run_id="r", command="test")
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("medallion.storage.small_tables.append", full)
+        told = {name: str(error) for name, error in settle(home.config, runs, flows).items()}
+    assert told["bronze.a"].startswith("what was done cannot be put on record: OSError")
+    assert told["bronze.b"] == "files are gone"
+    assert [(flow.run.is_settled, flow.released) for flow in flows] == [(False, []), (False, [])]
+    # The next time does all that is left.
+    assert settle(home.config, runs, flows).keys() == {"bronze.b"}
+    assert [(flow.run.is_settled, flow.released) for flow in flows] == [(True, [0]), (False, [-1])]
+    assert runs.standing.sums["bronze.a"].rows_in == 7
+    assert runs.standing.last["bronze.b"].error == "files are gone"

@@ -1,0 +1,51 @@
+"""What there is to do, found out without Spark; whole nights of it: e2e/test_sample."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from deltalake import DeltaTable
+
+from medallion.config.loader import load
+from medallion.config.queries import queries
+from medallion.state import due
+from medallion.state.runs import PASSED, Runs
+from medallion.storage import clock, small_tables, tables
+from medallion.storage.specs import TableSpec
+from tests.support import PROJECT, checkpoints
+from tests.support.cleaned_logs import forget_commits
+from tests.support.home import Home
+
+
+@pytest.mark.parametrize("rows", [0, 3])
+def test_rows_wait_that_no_commit_tells_of_any_more(home: Home, rows: int) -> None:
+    """A table of gold that is new to an old lakehouse, whose night brings nothing else."""
+    gold = {"device_totals": load({}, PROJECT).gold["device_totals"]}
+    config = replace(home.config, gold=gold)
+    query = next(query for query in queries(config) if query.name == "gold.device_totals")
+    silver = config.layout.table("silver.activity")
+    small_tables.append(silver, TableSpec({"n": "long"}), [{"n": number} for number in range(rows)])
+    # And a commit without rows.
+    DeltaTable(silver).alter.set_table_properties({"delta.appendOnly": "true"})
+    newest = forget_commits(silver)
+    assert due.has_input(config, query.name, silver) == (rows > 0)
+    assert due.waiting_rows(config, query) == rows
+    checkpoints.done(config.layout, query.name, 0, newest + 1, of=tables.identity(silver))
+    assert not due.has_input(config, query.name, silver)
+    assert due.waiting_rows(config, query) == 0
+
+
+def test_rows_that_no_commit_tells_of_any_more_are_judged(home: Home) -> None:
+    """A stream asks no gate, and was on for longer than its commits are kept."""
+    silver, runs = home.config.layout.table("silver.activity"), Runs(home.config.layout)
+    passed = {"kind": "gate", "query": "silver.activity", "state": PASSED}
+    for number in range(4):
+        small_tables.append(silver, TableSpec({"n": "long"}), [{"n": number}])
+        if number == 1:
+            runs.write([passed | {"started_at": clock.now(), "table_version": number + 1}])
+    DeltaTable(silver).alter.set_table_properties({"delta.appendOnly": "true"})
+    newest = forget_commits(silver)
+    assert due.is_to_be_judged(home.config, runs.standing, "silver.activity")
+    runs.write([passed | {"started_at": clock.now(), "table_version": newest}])
+    assert not due.is_to_be_judged(home.config, runs.standing, "silver.activity")

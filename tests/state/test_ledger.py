@@ -1,0 +1,287 @@
+"""The ledger on disk, and the tables below it: rows replaced, added, compacted, found again."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from medallion.state import ledger
+from medallion.state.ledger import (
+    ARCHIVED,
+    INGESTED,
+    PENDING,
+    REJECTED,
+    REPLACED,
+    STATES,
+    VANISHED,
+    Entry,
+    Ledger,
+)
+from medallion.state.reasons import Reason, ReasonCode
+from medallion.storage import log, small_tables, specs, tables
+from medallion.storage.layout import Layout
+from medallion.storage.specs import TableSpec
+from tests.support.home import tree
+
+NEW_COLUMNS = ("reason_code", "reported_at", "dismissed_at")
+NOW = 1_700_000_000_123_456
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    return Layout(tmp_path / "lakehouse")
+
+
+def entry(path: str = "landing/a/1.json", version: int = 1, **more: object) -> Entry:
+    base = Entry("a", path, version, 10, NOW, NOW + version)
+    return replace(base, **more)  # type: ignore[arg-type]
+
+
+FULL = entry(
+    "landing/a/it's “one” 100%\n.json",
+    state=ARCHIVED,
+    why="because",
+    batch=3,
+    committed_at=NOW + 5,
+    rows=7,
+    corrupt_rows=2,
+    rescued_rows=1,
+    moved_to="archive/a/x.json",
+    reason_code="deleted",
+    reported_at=NOW + 6,
+    dismissed_at=NOW + 7,
+)
+
+
+def test_there_is_no_ledger_before_the_first_file(layout: Layout) -> None:
+    assert ledger.read(layout) == []
+    assert ledger.read(layout, "a", PENDING) == []
+    assert Ledger(layout, "a").newest("landing/a/1.json") is None
+    Ledger(layout, "a").write([])
+    assert not layout.root.exists()
+
+
+@pytest.mark.parametrize("one", [entry(), FULL], ids=["few fields", "all fields"])
+def test_what_is_written_is_read_to_the_microsecond(layout: Layout, one: Entry) -> None:
+    Ledger(layout, "a").write([one])
+    assert ledger.read(layout) == [one]
+    assert Ledger(layout, "a").newest(one.path) == one
+
+
+def test_a_row_of_the_same_path_and_version_is_replaced(layout: Layout) -> None:
+    book = Ledger(layout, "a")
+    book.write([entry(), entry("landing/a/2.json")])
+    done = entry(state=INGESTED, rows=4)
+    book.write([done])
+    book.write([done])  # a run that was cut off says the same again
+    assert set(ledger.read(layout)) == {done, entry("landing/a/2.json")}
+    assert book.newest(done.path) == done
+
+
+def test_of_two_rows_for_one_the_last_counts(layout: Layout) -> None:
+    book = Ledger(layout, "a")
+    book.write([entry(rows=1), entry(rows=2)])
+    assert ledger.read(layout) == [entry(rows=2)]
+    assert book.newest(entry().path) == entry(rows=2)
+
+
+def test_sources_keep_out_of_each_other(layout: Layout) -> None:
+    shared = "/elsewhere/1.json"
+    first, second = entry(shared), replace(entry(shared), source="b", size=99)
+    Ledger(layout, "a").write([first])
+    Ledger(layout, "b").write([second])
+    assert ledger.read(layout, "a") == [first]
+    assert ledger.read(layout, "b") == [second]
+    assert Ledger(layout, "a").all_newest() == [first]
+
+
+def test_versions_of_one_path(layout: Layout) -> None:
+    book = Ledger(layout, "a")
+    path = entry().path
+    states = {1: REPLACED, 2: INGESTED, 3: REJECTED, 4: VANISHED, 5: PENDING}
+    rows = {v: entry(version=v, state=s, batch=v // 2) for v, s in states.items()}
+    book.write(rows.values())
+    for found in (book, Ledger(layout, "a")):
+        assert found.newest(path) == rows[5]
+        assert found.version(path, 3) == rows[3]
+        assert found.version(path, 6) is None
+        assert found.all_newest() == [rows[5]]
+        assert found.before(rows[5]) == rows[2]
+        assert found.before(rows[2]) == rows[1]
+        assert found.before(rows[1]) is None
+        assert found.of_batch(1) == [rows[2], rows[3]]
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_reading_one_state(layout: Layout, state: str) -> None:
+    rows = [entry(f"landing/a/{one}.json", state=one) for one in STATES]
+    Ledger(layout, "a").write(rows)
+    (found,) = ledger.read(layout, "a", state)
+    assert found.path == f"landing/a/{state}.json"
+    assert ledger.read(layout, "b", state) == []
+    assert ledger.read(layout, state=state) == [found]
+
+
+def test_rows_are_in_the_order_in_which_the_files_were_seen(layout: Layout) -> None:
+    rows = [entry(f"landing/a/{n}.json", first_seen_at=NOW - n) for n in range(5)]
+    Ledger(layout, "a").write(rows)
+    assert ledger.read(layout) == rows[::-1]
+
+
+def test_the_newest_version_is_the_last_one_whatever_the_clock_said(layout: Layout) -> None:
+    book = Ledger(layout, "a")
+    book.write([entry(first_seen_at=9), entry(version=2, first_seen_at=3), entry("b")])
+    found = ledger.newest(ledger.read(layout, "a"))
+    assert {path: each.version for path, each in found.items()} == {"landing/a/1.json": 2, "b": 1}
+
+
+def test_compaction_keeps_every_row(layout: Layout) -> None:
+    book = Ledger(layout, "a")
+    rows = [entry(f"landing/a/{number}.json") for number in range(30)]
+    for row in rows:
+        book.write([row])
+    book.write([replace(row, state=INGESTED) for row in rows[::2]])
+    found = {one.path: one.state for one in ledger.read(layout)}
+    assert len(found) == 30
+    assert sum(state == INGESTED for state in found.values()) == 15
+    assert len(DeltaTable(layout.table("ops.files")).file_uris()) <= 25
+
+
+def test_five_thousand_files_are_one_commit_a_write(layout: Layout) -> None:
+    book = Ledger(layout, "a")
+    rows = [entry(f"landing/a/{number}.json") for number in range(5000)]
+    book.write(rows)
+    book.write([replace(row, state=INGESTED, rows=1) for row in rows])
+    assert len(Ledger(layout, "a").all_newest()) == 5000
+    assert DeltaTable(layout.table("ops.files")).version() == 2  # not a commit a file
+    assert len(ledger.read(layout, "a", INGESTED)) == 5000
+
+
+def test_all_sources_may_write_at_once(layout: Layout) -> None:
+    def write(source: str) -> None:
+        book = Ledger(layout, source)
+        for number in range(5):
+            book.write([replace(entry(f"landing/{number}"), source=source)])
+
+    threads = [threading.Thread(target=write, args=(f"s{number}",)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(ledger.read(layout)) == 20
+
+
+def test_reading_writes_nothing(layout: Layout) -> None:
+    Ledger(layout, "a").write([entry()])
+    before = tree(layout.root)
+    ledger.read(layout, "a", PENDING)
+    Ledger(layout, "a")
+    assert tree(layout.root) == before
+
+
+def committed(table: Path, application: str, transaction: int) -> None:
+    properties = CommitProperties(app_transactions=[Transaction(application, transaction)])
+    write_deltalake(table, one_row(), mode="append", commit_properties=properties)
+
+
+def one_row() -> duckdb.DuckDBPyRelation:
+    return duckdb.connect().sql("select 1::bigint as rows")
+
+
+def test_the_version_that_a_batch_made(tmp_path: Path) -> None:
+    table = tmp_path / "table"
+    assert log.committed_version(table, "q", 0) is None
+    schema = tables.schema_json({"rows": "long"})
+    tables.create(table, schema, specs.TableSpec().properties())  # version 0
+    assert log.committed_version(table, "q", 0) is None
+    committed(table, "q", 0)  # 1
+    committed(table, "other", 5)  # 2
+    committed(table, "q", 1)  # 3
+    write_deltalake(table, one_row(), mode="append")  # 4
+    committed(table, "q", 4)  # 5
+    found = [log.committed_version(table, "q", batch) for batch in range(6)]
+    assert found == [1, 3, None, None, 5, None]
+    assert log.committed_version(table, "other", 5) == 2
+    assert log.committed_version(table, "nobody", 0) is None
+
+
+def test_rows_that_only_look_like_a_transaction(tmp_path: Path) -> None:
+    table = tmp_path / "table"
+    tables.create(table, tables.schema_json({'"txn"': "long"}), specs.TableSpec().properties())
+    assert log.committed_version(table, "q", 0) is None
+    lines = (table / "_delta_log" / f"{0:020}.json").read_text().splitlines()
+    assert any("txn" in line for line in lines)
+    assert not any("txn" in json.loads(line) for line in lines)
+
+
+def test_columns_of_the_ledger_have_the_types_that_they_are_asked_for_by(tmp_path: Path) -> None:
+    Ledger(Layout(tmp_path), "a").write([Entry("a", "a.json", 1, 2, 3, 4)])
+    fields = tables.open_table(tmp_path / "ops/files").schema().fields
+    kinds = {field.name: str(field.type.type) for field in fields}
+    assert list(kinds) == list(Entry.__dataclass_fields__)
+    texts = {"source", "path", "state", "why", "moved_to", "reason_code"}
+    times = {"modified_at", "first_seen_at", "committed_at", "reported_at", "dismissed_at"}
+    assert {name for name, kind in kinds.items() if kind == "string"} == texts
+    assert {name for name, kind in kinds.items() if kind == "timestamp"} == times
+    assert {kinds[name] for name in kinds.keys() - texts - times} == {"long"}
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (
+            "hidden: its name or its folder's begins with . or _, or it ends with ._COPYING_",
+            "hidden",
+        ),
+        ("a file of this name was taken in before, and this is another one", "name_taken"),
+        ("a file of this name, size and time was taken in before, and is not there", "same_file"),
+        ("the same file as landing/a/1.json, where it landed", "same_file"),
+        ("there is no such folder, or it is a link to one", "folder_missing"),
+        ("not there any more under this name, by which it was", "renamed"),
+        ("not text: a PNG picture", "other"),
+        (None, None),
+    ],
+)
+def test_ledger_of_an_earlier_release(layout: Layout, text: str | None, code: str | None) -> None:
+    """Without the columns of today: its sentences get codes, and its rows can be written."""
+    row = {k: v for k, v in asdict(entry(why=text)).items() if not k.endswith(NEW_COLUMNS)}
+    columns = {k: v for k, v in small_tables.columns_of(Entry).items() if k in row}
+    small_tables.append(layout.table(ledger.TABLE), TableSpec(columns), [row])
+    (found,) = ledger.read(layout)
+    assert found == entry(why=text, reason_code=code)
+    changed = replace(found, dismissed_at=NOW)
+    Ledger(layout, "a").write([changed, entry(version=2)])
+    assert ledger.read(layout) == [changed, entry(version=2)]
+
+
+def test_newest_versions_that_are_not_ingested(layout: Layout) -> None:
+    """The same path of another source is another file."""
+    rejected: dict[str, Any] = {"state": REJECTED, "why": "torn", "reason_code": "unreadable"}
+    a = [
+        entry("put back", **rejected),
+        entry("put back", 2, state=INGESTED),
+        entry("twice", **rejected),
+        entry("twice", 2, **rejected),
+        entry("waits"),
+        entry("done", state=ARCHIVED),
+    ]
+    b = replace(a[0], source="b")
+    Ledger(layout, "a").write(a)
+    Ledger(layout, "b").write([b])
+    assert set(ledger.not_ingested(layout)) == {a[3], a[4], b}
+
+
+def test_another_reason_is_not_acknowledged_yet() -> None:
+    known = entry(state=REJECTED, reason_code="name_taken", reported_at=1, dismissed_at=2)
+    same = known.turned(REJECTED, Reason(ReasonCode.NAME_TAKEN, "still"))
+    assert (same.why, same.reported_at, same.dismissed_at) == ("still", 1, 2)
+    other = known.turned(REJECTED, Reason(ReasonCode.GREW, "more"))
+    assert (other.reported_at, other.dismissed_at) == (None, None)
+    assert known.taken_in(0, 1, 0, 0).dismissed_at is None

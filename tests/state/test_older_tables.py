@@ -1,0 +1,147 @@
+"""Tables that are older than what was recorded; a nightly run of one: e2e/test_checkpoints."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from medallion.config.loader import load
+from medallion.config.model import Config
+from medallion.runtime import maintenance
+from medallion.runtime.settlement import row_of
+from medallion.state import due
+from medallion.state.runs import Runs
+from medallion.storage import small_tables, specs, tables
+from medallion.storage.layout import Layout
+from tests.support import PROJECT
+from tests.support.checkpoints import done
+
+GOLD, SILVER = "gold.device_totals", "silver.activity"
+
+
+@dataclass
+class Home:
+    config: Config
+
+    @property
+    def layout(self) -> Layout:
+        return self.config.layout
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    home = Home(replace(load({}, PROJECT), layout=Layout(tmp_path)))
+    write(home, SILVER, 4)
+    return home
+
+
+def write(home: Home, table: str, commits: int) -> Path:
+    """So many more versions of a table; the one that makes it is another one."""
+    path = home.layout.table(table)
+    for _ in range(commits):
+        small_tables.append(path, replace(specs.of(table), columns={"n": "long"}), [{"n": 1}])
+    return path
+
+
+def is_refused(home: Home, query: str) -> bool:
+    """Whether a query is, and a night gets that far."""
+    runs = Runs(home.layout)
+    checkpoint = home.layout.checkpoint(query)
+    checkpoint.mkdir(parents=True, exist_ok=True)
+    (checkpoint / "metadata").write_text('{"id": "one"}')
+    reason = due.older_table_reason(home.config, runs, query)
+    assert due.is_unfinished(home.config, runs, query) == (reason is not None)
+    return reason is not None
+
+
+def put_back(table: Path, copy: Path) -> None:
+    shutil.rmtree(table)
+    shutil.copytree(copy, table)
+
+
+def test_a_table_of_which_more_was_read(home: Home) -> None:
+    silver, copy = home.layout.table(SILVER), home.layout.root / "copy"
+    shutil.copytree(silver, copy)
+    write(home, SILVER, 3)
+    newest, checkpoint = tables.version(silver), home.layout.checkpoint(GOLD)
+    done(home.layout, GOLD, 0, newest + 1, of=tables.identity(silver))
+    write(home, GOLD, 1)
+    Runs(home.layout).write([recorded(home, GOLD)])
+    assert not is_refused(home, GOLD)
+    assert not is_refused(home, SILVER)
+    put_back(silver, copy)
+    assert is_refused(home, GOLD)
+    assert is_refused(home, SILVER)  # its next commit would have a version that gold has read
+    assert due.older_table_reason(home.config, Runs(home.layout), GOLD) == (
+        "gold.device_totals cannot start: silver.activity is older than what was recorded. Restore "
+        "the whole root from one backup, or rebuild gold.device_totals from what is there with "
+        "medallion refresh gold.device_totals."
+    )
+    # What is torn its query repairs, or refuses.
+    (checkpoint / "offsets/0").write_text("v1\n{")
+    assert not due.has_read_more(checkpoint, silver)
+
+
+def recorded(home: Home, query: str) -> dict[str, object]:
+    version = tables.version(home.layout.table(query))
+    row = {"kind": "query", "query": query, "state": "done", "started_at": time.time_ns() // 1000}
+    return {**row, "first_batch": 0, "last_batch": 0, "table_version": version}
+
+
+def test_a_table_of_which_more_is_on_record(home: Home) -> None:
+    """One that was moved away is made anew from version 0 on, and is then no older copy."""
+    gold, copy = write(home, GOLD, 2), home.layout.root / "copy"
+    shutil.copytree(gold, copy)
+    write(home, GOLD, 3)
+    done(home.layout, GOLD, 0, 1, of=tables.identity(home.layout.table(SILVER)))
+    Runs(home.layout).write([recorded(home, GOLD)])
+    assert not is_refused(home, GOLD)
+    put_back(gold, copy)
+    assert is_refused(home, GOLD)
+    often = replace(home.config, maintain=replace(home.config.maintain, compact_from=2))
+    for _ in range(3):  # each of which would be a commit more
+        notes = maintenance.maintain(often, Runs(home.layout), ["gold"]).notes
+    assert any(f"{GOLD}: left as it is" in note for note in notes)
+    assert is_refused(home, GOLD)
+    shutil.rmtree(gold)
+    assert due.older_table_reason(home.config, Runs(home.layout), GOLD) is None
+    write(home, GOLD, 1)
+    Runs(home.layout).write([recorded(home, GOLD)])
+    assert not is_refused(home, GOLD)
+    # From here on a night counts what it has written, and not all since the table was made.
+    for rows in (1, 2):
+        write(home, GOLD, rows)
+        row = row_of(home.config, Runs(home.layout), flow_of(GOLD), {})
+        assert (row["rows_out"], row["table_version"]) == (rows, tables.version(gold))
+        Runs(home.layout).write([row])
+
+
+def flow_of(table: str) -> Any:
+    ran = Mock(started_at=0, seconds=1.0, batches={})
+    ran.configure_mock(**{"error.return_value": None, "watermark.return_value": None})
+    flow = Mock(targets=[table], ran=ran)
+    flow.name = table  # which Mock keeps for itself
+    return flow
+
+
+def test_bronze_is_not_rebuilt_from_anything(home: Home) -> None:
+    """What it took in goes on into the table that the record is about, or not at all."""
+    name = "bronze.activity"
+    bronze, copy = write(home, name, 2), home.layout.root / "copy"
+    shutil.copytree(bronze, copy)
+    write(home, name, 1)
+    Runs(home.layout).write([recorded(home, name)])
+    done(home.layout, name, 0, 1)
+    assert not is_refused(home, name)
+    put_back(bronze, copy)
+    assert is_refused(home, name)
+    assert due.older_table_reason(home.config, Runs(home.layout), name) == (
+        "bronze.activity cannot start: bronze.activity is older than what was recorded. Restore "
+        "the whole root from one backup."
+    )

@@ -1,0 +1,111 @@
+"""What a refresh has left to do, as it stands on disk."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from medallion.config.loader import load
+from medallion.errors import MedallionError
+from medallion.runtime import refresh
+from medallion.runtime.pipeline import Pipeline
+from medallion.state import refresh_plan
+from medallion.state.refresh_plan import Plan
+from medallion.state.runs import Runs
+from tests.support import PROJECT
+from tests.support.home import Home
+
+
+@pytest.fixture
+def home(home: Home) -> Home:
+    """While something is built."""
+    home.layout.refresh_plan.parent.mkdir(parents=True)
+    return home
+
+
+GOLD = "gold.device_totals"
+HALF = Plan("silver.a", ("silver.a", "quarantine.a"), "q", 1, {"query": "silver.a"}, ("gold.b",))
+
+
+def test_a_plan_is_there_until_nothing_is_left(home: Home) -> None:
+    assert refresh_plan.read(home.layout) is None
+    refresh_plan.write(home.layout, HALF)
+    beside = refresh_plan.Staging(home.layout.root, HALF.built)
+    table, checkpoint = beside.table("silver.a"), beside.checkpoint("silver.a")
+    table.mkdir()
+    checkpoint.mkdir(parents=True)
+    refresh_plan.forget_unfinished(home.layout)
+    assert table.exists()
+    assert checkpoint.exists()
+    # It is to be renamed, and checkpoints may lie on a disk of their own.
+    assert checkpoint.parent == home.layout.checkpoint("silver.a").parent
+    assert refresh_plan.read(home.layout) == HALF
+    assert HALF.left == ("silver.a", "gold.b")
+    refresh_plan.write(home.layout, Plan("silver.a", then=("gold.b",)))
+    assert Plan("silver.a", then=("gold.b",)).left == ("gold.b",)
+    refresh_plan.write(home.layout, Plan("silver.a"))
+    assert not home.layout.refresh_plan.parent.exists()
+    assert not checkpoint.exists()
+
+
+@pytest.mark.parametrize("text", ["", '{"table": "silver.a", "bui', "{}", "[]", "\udcff"])
+def test_a_plan_that_cannot_be_read_is_no_crash(home: Home, text: str) -> None:
+    """It is not passed over either: what was half put in place would be gone on with."""
+    home.layout.refresh_plan.write_bytes(text.encode(errors="surrogateescape"))
+    for ask in (refresh_plan.left, refresh_plan.read):
+        with pytest.raises(MedallionError, match=r"plan\.json is damaged .* medallion refresh for"):
+            ask(home.layout)
+    (home.layout.refresh_plan.parent / "gold.b").mkdir()
+    refresh_plan.forget_unfinished(home.layout)
+    assert (home.layout.refresh_plan.parent / "gold.b").is_dir()
+
+
+def test_a_damaged_plan_holds_up_no_bronze(home: Home) -> None:
+    home.layout.refresh_plan.write_text("{")
+    pipeline: Any = SimpleNamespace(config=home.config, runs=Runs(home.layout))
+    bronze: Any = SimpleNamespace(name="bronze.activity", upstream=())
+    silver: Any = SimpleNamespace(name="silver.activity", upstream=("bronze.activity",))
+    Pipeline._refuse_old(pipeline, bronze)
+    with pytest.raises(MedallionError, match="is damaged"):
+        Pipeline._refuse_old(pipeline, silver)
+
+
+def test_what_was_built_for_no_plan_is_removed(home: Home) -> None:
+    (home.layout.refresh_plan.parent / "gold.b").mkdir()
+    refresh_plan.forget_unfinished(home.layout)
+    assert not home.layout.refresh_plan.parent.exists()
+
+
+def test_a_swap_that_could_not_be_ended_is_not_taken_for_one_that_was(home: Home) -> None:
+    """Also where its table is built once more, in vain, and what was built is gone. Whoever has
+    gold's lock alone does not build it, nor what reads it."""
+    config = replace(home.config, gold={"device_totals": load({}, PROJECT).gold["device_totals"]})
+    refresh_plan.write(
+        home.layout, Plan("silver.activity", ("silver.activity",), "q", 1, {}, (GOLD,))
+    )
+    # To build them fails at once, for they do not even say which tables they write.
+    of: dict[str, Any] = {"source_names": frozenset({"activity"})}
+    silver = {"name": "silver.activity", "is_gated": False, "upstream": ("bronze.activity",)}
+    gold = {"name": GOLD, "is_gated": True, "upstream": ("silver.activity",)}
+    flows = {flow["name"]: SimpleNamespace(**of, **flow) for flow in (silver, gold)}
+    pipeline: Any = SimpleNamespace(
+        config=config, say=print, flow=flows.__getitem__, held=lambda _: {}
+    )
+    (told,) = refresh.finish(pipeline, "gold")
+    assert f"{GOLD} waits for silver.activity, which a refresh has left" in str(told)
+    (told,) = refresh.finish(pipeline, "silver")
+    assert "silver.activity cannot be rebuilt" in str(told)
+    assert refresh_plan.read(home.layout) == Plan("silver.activity", then=("silver.activity", GOLD))
+
+
+def test_tables_that_the_configuration_has_given_up_are_left_out(home: Home) -> None:
+    refresh_plan.write(
+        home.layout, Plan("silver.gone", ("silver.gone",), "q", 1, {}, ("gold.gone",))
+    )
+    pipeline: Any = SimpleNamespace(config=home.config, say=print)
+    for layer in ("silver", "gold"):
+        assert refresh.finish(pipeline, layer) == []
+    assert refresh_plan.read(home.layout) is None

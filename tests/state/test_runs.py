@@ -1,0 +1,252 @@
+"""The record of runs."""
+
+from __future__ import annotations
+
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pytest
+from deltalake import DeltaTable
+
+from medallion.state import due
+from medallion.state.rescued import RescuedField, RescuedSummary
+from medallion.state.runs import RUNS, GateRecord, Runs, Sums
+from medallion.storage import small_tables, tables
+from medallion.storage.layout import Layout
+from medallion.storage.specs import TableSpec
+
+NOON = 1_700_000_000_000_000
+
+# A layer in a process of its own, which writes a run for each line that it is given.
+ANOTHER = """
+import sys
+from pathlib import Path
+import deltalake
+from medallion.storage.layout import Layout
+from medallion.state.runs import Runs
+print("ready", flush=True)
+for line in sys.stdin:
+    Runs(Layout(Path(sys.argv[1]))).write([{"kind": "query", "query": "silver.a", "rows_in": 1}])
+    print("written", flush=True)
+"""
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    return Layout(tmp_path)
+
+
+def run(query: str, started_at: int = NOON, **more: Any) -> dict[str, Any]:
+    base = {"kind": "query", "query": query, "state": "done", "seconds": 1.0, "run_id": "r"}
+    return {**base, "started_at": started_at, **more}
+
+
+def gate(table: str, started_at: int, state: str, version: int) -> dict[str, Any]:
+    row = run(table, started_at, kind="gate", state=state, table_version=version)
+    return {**row, "failed_expectations": "x_small" if state == "held" else None}
+
+
+def numbers(layout: Layout) -> list[int]:
+    return [at for (at,) in tables.select(layout.table("ops.runs"), "number", "order by number")]
+
+
+def test_a_long_record_stays_few_files(layout: Layout) -> None:
+    """Each question opens all of them: a year of nights must not make every night slower."""
+    for number in range(30):
+        Runs(layout).write([run("bronze.a", rows_in=number)])
+    assert len(DeltaTable(layout.table("ops.runs")).file_uris()) <= 25
+    assert Runs(layout).standing.sums["bronze.a"].rows_in == 29 * 30 // 2
+
+
+def test_a_record_that_cannot_be_compacted_is_written_once(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a full disk, say. Who is told that nothing was written would write it again."""
+
+    def fails(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("deltalake.table.TableOptimizer.compact", fails)
+    for number in range(26):
+        Runs(layout).write([run("bronze.a", rows_in=number)])
+    monkeypatch.undo()
+    assert len(DeltaTable(layout.table("ops.runs")).file_uris()) == 26
+    Runs(layout).write([run("bronze.a", rows_in=26)])
+    assert len(DeltaTable(layout.table("ops.runs")).file_uris()) == 1
+    assert Runs(layout).standing.sums["bronze.a"].rows_in == 26 * 27 // 2
+
+
+def test_layers_in_processes_of_their_own_share_one_record(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two that put the same files together, both would add all their rows."""
+    command = [sys.executable, "-c", ANOTHER, str(layout.root)]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "bufsize": 0}
+    waited = []
+    with subprocess.Popen(command, **pipes) as process:
+        asked, answers = process.stdin, process.stdout
+        assert asked
+        assert answers
+        answers.readline()
+
+        def then_the_other(step: Callable[..., Any]) -> Callable[..., Any]:
+            def both(*args: Any, **more: Any) -> None:
+                step(*args, **more)
+                asked.write(b"\n")
+                waited.append(not select.select([answers], [], [], 0.5)[0])
+
+            return both
+
+        steps = {  # the first one of all, and the one after which the files are too many
+            0: (DeltaTable, "create", then_the_other(DeltaTable.create)),
+            23: (deltalake, "write_deltalake", then_the_other(deltalake.write_deltalake)),
+        }
+        for number in range(24):
+            with monkeypatch.context() as patched:
+                if number in steps:
+                    patched.setattr(*steps[number])
+                Runs(layout).write([run("bronze.a", rows_in=1)])
+            if number in steps:
+                answers.readline()
+        asked.close()
+    sums = Runs(layout).standing.sums
+    assert {name: each.rows_in for name, each in sums.items()} == {"bronze.a": 24, "silver.a": 2}
+    assert numbers(layout) == list(range(1, 27))
+    assert waited == [True, True]
+
+
+def test_nothing_to_write_is_an_empty_record(layout: Layout) -> None:
+    Runs(layout).write([])
+    assert not layout.table("ops.runs").exists()
+    assert Runs(layout).standing.sums == {}
+    assert Runs(layout).last_batch("bronze.a") == -1
+
+
+def test_a_table_whose_making_was_cut_off_is_made_anew(layout: Layout) -> None:
+    """Its folders are there, and a commit that has not got its name yet."""
+    log = layout.table("ops.runs") / "_delta_log"
+    log.mkdir(parents=True)
+    (log / "00000000000000000000.json#1").touch()
+    assert Runs(layout).standing.sums == {}
+    Runs(layout).write([run("bronze.a", rows_in=7)])
+    assert Runs(layout).standing.sums["bronze.a"].rows_in == 7
+
+
+def test_rows_are_summed_and_the_last_run_is_told(layout: Layout) -> None:
+    record = Runs(layout)
+    record.write([run("silver.a", rows_in=5, duplicate_rows=2, last_batch=0, table_version=3)])
+    record.write([run("silver.a", rows_in=4, late_rows=1, last_batch=2, quarantine_version=6)])
+    record.write([run("silver.a", rows_in=0, state="failed", error="no disk")])
+    assert record.standing.sums == {"silver.a": Sums(9, 2, 1, 2, 3, 6)}
+    assert record.last_batch("silver.a") == 2
+    assert record.standing.last["silver.a"].error == "no disk"
+    assert record.standing.last_busy["silver.a"].rows_in == 4
+    # Of tables that were moved away, and begin at version 0 again; a run that fails says no more.
+    record.write([run("silver.a", table_version=1, quarantine_version=0)])
+    record.write([run("silver.a", state="failed")])
+    assert record.standing.sums == {"silver.a": Sums(9, 2, 1, 2, 1, 0)}
+
+
+def test_what_is_written_is_asked_for_without_reading_twice(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = Runs(layout)
+    record.write([run("bronze.a", rows_in=1)])
+    asked: list[Path] = []
+    select = tables.select
+
+    def counting(table: Path, *what: str) -> list[tuple[Any, ...]]:
+        asked.append(table)
+        return select(table, *what)
+
+    monkeypatch.setattr(tables, "select", counting)
+    for _ in range(5):
+        assert record.standing.sums["bronze.a"].rows_in == 1
+        assert record.last_batch("bronze.a") == -1
+    assert len(asked) == 1
+    record.write([run("bronze.a", rows_in=2)])
+    assert record.standing.sums["bronze.a"].rows_in == 3
+    Runs(layout).write([run("bronze.a", rows_in=4)])  # another process
+    assert Runs(layout).standing.sums["bronze.a"].rows_in == 7
+    record.write([run("bronze.a"), run("bronze.a")])  # it has not read since
+    assert numbers(layout) == [1, 2, 3, 4, 5]
+
+
+def test_a_record_of_an_older_version_gets_new_columns(layout: Layout) -> None:
+    table, new = layout.table("ops.runs"), ("rescued_rows", "rescued_fields")
+    old = {name: kind for name, kind in RUNS.items() if name not in new}
+    small_tables.append(table, TableSpec(old), [{**run("bronze.a", rows_in=2), "number": 1}])
+    record = Runs(layout, run_id="r2")
+    assert record.standing.last["bronze.a"].rescued_rows is None
+    assert record.rescued() == {}
+    summary = RescuedSummary(3, {"amount": RescuedField(2, "12.5")})
+    record.write([{**run("bronze.a", rows_in=5), **summary.record(), "run_id": "r2"}])
+    assert record.standing.last["bronze.a"].rescued_rows == 3
+    assert record.standing.sums["bronze.a"].rows_in == 7
+    assert record.rescued() == {"bronze.a": summary}
+    assert Runs(layout, run_id="r").rescued() == {}
+    for _ in range(2):  # by now the table has them
+        record.write([run("bronze.a", rescued_rows=0)])
+    assert tables.select(table, "rescued_rows", "order by number") == [(None,), (3,), (0,), (0,)]
+
+
+def test_a_clock_that_steps_back_changes_no_order(layout: Layout) -> None:
+    """Held at noon, passed an hour before: what was written last is what counts."""
+    record = Runs(layout)
+    record.write([gate("silver.a", NOON, "held", 4), run("gold.g", NOON, rows_in=1)])
+    earlier = NOON - 3_600_000_000
+    record.write([gate("silver.a", earlier, "passed", 5), run("gold.g", earlier, rows_in=2)])
+    assert record.standing.gates == {"silver.a": GateRecord("passed", 5, "")}
+    assert record.standing.last["gold.g"].rows_in == 2
+    assert record.standing.last_busy["gold.g"].rows_in == 2
+
+
+def test_a_refresh_begins_anew_whatever_the_clock_says(layout: Layout) -> None:
+    record = Runs(layout)
+    record.write([run("silver.a", NOON, rows_in=100, last_batch=7)])
+    refreshed = run("silver.a", NOON - 5, state="refreshed", rows_in=3, last_batch=0, run_id="x")
+    record.write([{**refreshed, "table_version": 9}])
+    record.write([run("silver.a", NOON - 4, rows_in=4, last_batch=1)])
+    assert record.standing.sums["silver.a"].rows_in == 7
+    assert record.last_batch("silver.a") == 1
+    assert record.standing.refreshed == {"silver.a": 9}
+    assert record.standing.refreshing_runs == {("silver.a", "x")}
+
+
+def test_what_a_gate_has_passed_before_its_table_was_made_anew_counts_no_more(
+    layout: Layout,
+) -> None:
+    """A table that was moved away begins at version 0 again."""
+    record = Runs(layout)
+    record.write([gate("silver.a", NOON, "passed", 40), gate("gold.g", NOON, "passed", 40)])
+    assert record.standing.passed == {"silver.a": 40, "gold.g": 40}
+    record.write([{**run("silver.a", NOON, state="refreshed"), "table_version": 1}])
+    assert record.standing.passed == {"gold.g": 40}
+    record.write([gate("gold.g", NOON, "passed", 2), gate("silver.a", NOON, "held", 3)])
+    assert record.standing.passed == {"gold.g": 2}
+    assert record.standing.refreshed == {"silver.a": 1}
+
+
+def test_a_table_that_was_made_after_its_gate_has_passed_none(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have as many versions by then as the one before had."""
+    table, later = layout.table("gold.g"), NOON + 10**15
+    Runs(layout).write([gate("gold.g", NOON, "passed", 2), gate("gold.h", later, "passed", 2)])
+    standing = Runs(layout).standing
+    assert due.passed(standing, "gold.g", table) == 2  # there is none
+    for name in ("gold.g", "gold.h"):
+        for _ in range(3):
+            small_tables.append(layout.table(name), TableSpec({"n": "long"}), [{"n": 1}])
+    assert due.passed(standing, "gold.g", table) == -1
+    assert due.passed(standing, "gold.h", layout.table("gold.h")) == 2
+    monkeypatch.setattr(time, "time_ns", lambda: NOON * 1000)  # a clock that was put right
+    assert due.passed(standing, "gold.g", table) == 2
+    Runs(layout).write([gate("gold.h", later, "passed", 40)])
+    assert due.passed(Runs(layout).standing, "gold.h", layout.table("gold.h")) == -1

@@ -1,0 +1,66 @@
+"""What a table's log says of single commits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from medallion.storage import log
+
+
+def append(table: Path, rows: int, transaction: int | None = None) -> None:
+    txn = [Transaction("query", transaction)] if transaction is not None else []
+    made = duckdb.connect().sql(f"select * from range({rows}) t(n)")
+    properties = CommitProperties(app_transactions=txn)
+    write_deltalake(table, made, mode="append", commit_properties=properties)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """Versions 0 to 3 add 1, 20, 300 and 4000 rows; version 4 only compacts them."""
+    table = tmp_path / "a b"
+    append(table, 1)
+    append(table, 20, transaction=7)
+    append(table, 300)
+    append(table, 4000, transaction=8)
+    DeltaTable(table).optimize.compact()
+    return table
+
+
+def test_rows_that_versions_added(table: Path) -> None:
+    assert log.rows_added(table, 0, 4) == 4321
+    assert log.rows_added(table, 1, 2) == 320
+    assert log.rows_added(table, 3, 2) == 0
+    assert log.rows_added(table, 4, 5) is None  # there is no version 5
+
+
+def test_files_that_versions_added(table: Path) -> None:
+    files = log.added_files(table, 1, 4)
+    assert len(files) == 3
+    assert duckdb.read_parquet([str(file) for file in files]).shape[0] == 4320
+    with pytest.raises(FileNotFoundError):
+        log.added_files(table, 4, 5)
+
+
+def test_from_where_on_rows_can_be_read(table: Path) -> None:
+    """What is only compacted is not read, and so its files may be gone."""
+    assert log.readable_from(table) == 0
+    log.added_files(table, 1, 1)[0].unlink()
+    assert log.readable_from(table) == 2
+    assert log.are_there(table, [0, 2, 3, 4])
+    append(table, 1)
+    log.commit_file(table, 3).unlink()
+    assert log.readable_from(table) == 4
+    log.added_files(table, 5, 5)[0].unlink()
+    assert log.readable_from(table) == 6
+    assert log.readable_from(table / "none") == 0
+
+
+def test_rows_of_transactions(table: Path) -> None:
+    assert log.rows_by_transaction(table, "query", 0) == {7: 20, 8: 4000}
+    assert log.rows_by_transaction(table, "query", 8) == {8: 4000}
+    assert log.rows_by_transaction(table, "other", 0) == {}
+    assert log.rows_by_transaction(table / "none", "query", 0) == {}
