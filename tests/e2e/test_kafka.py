@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from medallion.config.connections import Kafka, Rate, login
 from medallion.config.model import SourceConfig
 from medallion.errors import MedallionError, UsageError
-from medallion.ingest.formats import KINDS
+from medallion.ingest.formats import SOURCE_TYPES
 from medallion.ingest.kafka import broker as brokers
 from medallion.ingest.kafka.batch import MessageBatch
 from medallion.inspect.audit import audit
@@ -133,7 +133,7 @@ def test_a_message_is_a_row(first: Lakehouse) -> None:
     assert waiting(first) == 0
     assert audit(first.config, everything=True).findings == ()
     clicks = first.config.sources["clicks"]
-    assert not KINDS["kafka"].poll(first.config, clicks, 0, print), "it has no news"
+    assert not SOURCE_TYPES["kafka"].poll(first.config, clicks, 0, print), "it has no news"
 
 
 def test_no_message_is_read_twice_or_skipped(
@@ -146,7 +146,7 @@ def test_no_message_is_read_twice_or_skipped(
     broker.send("shop", *(message("ann", n) for n in range(3)))
     # Cut off between bronze and the ledger.
     with monkeypatch.context() as patched:
-        patched.setattr(MessageBatch, "enter_in_ledger", _cut_off)
+        patched.setattr(MessageBatch, "record_in_ledger", _cut_off)
         with pytest.raises(MedallionError, match="cut off"):
             lakehouse.fill("bronze")
     assert ledger(lakehouse) == {0: (0, 0, 0, 0)}

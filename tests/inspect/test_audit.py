@@ -14,7 +14,7 @@ from medallion.cli.render.audit import verdict
 from medallion.config.connections import Kafka
 from medallion.config.loader import load
 from medallion.config.model import Config
-from medallion.ingest.formats import note_format, refuse_another_kind
+from medallion.ingest.formats import record_format, refuse_format_change
 from medallion.inspect import audit as module
 from medallion.inspect.audit import audit
 from medallion.inspect.overview import overview
@@ -109,7 +109,9 @@ def test_a_batch_that_ends_while_a_source_is_judged_is_no_finding(
             Runs(home.layout).write([{**row, "started_at": 1}])
 
     batch()
-    monkeypatch.setattr(module, "refuse_another_kind", batch)  # what a look at a source begins with
+    monkeypatch.setattr(
+        module, "refuse_format_change", batch
+    )  # what a look at a source begins with
     monkeypatch.setattr(module, "PATIENCE", 0.5 if is_quick else 60)
     with lock.hold(config.layout, ["bronze", "silver"], "stream"):
         found = audit(config)
@@ -260,16 +262,16 @@ def test_a_source_whose_files_would_be_counted_otherwise_is_told_as_that(
     """Ten lines of JSON are nine rows of CSV, and one document: each file would be a finding."""
     home.land("a.json", "{}\n" * 10)
     home.poll()
-    note_format(home.config, home.source)
+    record_format(home.config, home.source)
     home.change(**other)
-    refuse_another_kind(home.config, home.source)  # nothing was taken in so far
+    refuse_format_change(home.config, home.source)  # nothing was taken in so far
     home.take_in("a.json")
     rows(home.config, "bronze.activity", 10, **OF_FILES)
     found = audit(home.config).findings
     told = "bronze.activity: its files were read as json so far, and those that it has would be"
     assert any(line.startswith(told) for line in found) == known
     (home.layout.checkpoint("bronze.activity") / "format.json").unlink()
-    refuse_another_kind(home.config, home.source)  # of a lakehouse that is older than the note
+    refuse_format_change(home.config, home.source)  # of a lakehouse that is older than the note
 
 
 def test_what_is_lost_or_waits_is_told_and_no_fault(home: Home) -> None:

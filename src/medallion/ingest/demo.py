@@ -13,23 +13,23 @@ from pyspark.sql import functions as F
 from medallion.config.connections import Rate, Socket
 from medallion.config.model import Config, SourceConfig
 from medallion.ingest.schema.evolution import Schema
-from medallion.ingest.source import Streamed
+from medallion.ingest.source import SparkBatch
 from medallion.spark import checkpoints
 from medallion.storage import log
 from medallion.storage.text import Say
 
 
-class DemoBatch(Streamed):
-    """What one batch was handed; see `sources.base.SourceBatch`."""
+class DemoBatch(SparkBatch):
+    """What one batch was handed; see `ingest.source.SourceBatch`."""
 
     summary = "a demonstration"
 
-    def enter_in_ledger(self, version: int | None) -> None:
+    def record_in_ledger(self, version: int | None) -> None:
         """Do nothing: there is no ledger."""
 
 
 class DemoSource:
-    """A source that makes rows up, or takes lines from a port; see `sources.base.Source`."""
+    """A source that makes rows up, or takes lines from a port; see `ingest.source.Source`."""
 
     def __init__(
         self, spark: SparkSession, config: Config, source: SourceConfig, schema: Schema, say: Say
@@ -52,11 +52,11 @@ class DemoSource:
         reader = self._spark.readStream.format("socket")
         return reader.options(host=self._settings.host, port=self._settings.port).load()
 
-    def batch(self, number: int, handed: DataFrame) -> DemoBatch:
+    def batch(self, number: int, queued: DataFrame) -> DemoBatch:
         """What one batch was handed."""
-        return DemoBatch(handed)
+        return DemoBatch(queued)
 
-    def cut_off(self, number: int) -> DemoBatch:
+    def interrupted_batch(self, number: int) -> DemoBatch:
         """A batch whose rows are in bronze."""
         return DemoBatch(None)
 
@@ -69,21 +69,21 @@ class DemoSource:
         """None: it has no ledger."""
         return 0
 
-    def can_go_on(self, checkpoint: Path) -> bool:
+    def can_resume(self, checkpoint: Path) -> bool:
         """Not from that of another connection: a socket counts its lines anew each time, and `rate`
         goes on from the moment that it has put down."""
         is_rate = isinstance(self._settings, Rate) and (checkpoint / "sources").exists()
         return is_rate or not checkpoint.exists()
 
-    def begin_anew(self, checkpoint: Path, last: int) -> None:
+    def recreate_checkpoint(self, checkpoint: Path, last: int) -> None:
         """Go on with the numbers of the batches, and with rows that are new."""
         checkpoints.begin_after(self._spark, checkpoint, max(last, 0), None)
 
-    def sample(self) -> DemoBatch:
+    def sample_batch(self) -> DemoBatch:
         """Nothing: the first batch itself tells the schema."""
         return DemoBatch(None)
 
-    def rows_of(self, number: int) -> int:
+    def count_rows(self, number: int) -> int:
         """The rows that bronze has of one batch."""
         return log.rows_by_transaction(self._bronze, None, number).get(number, 0)
 

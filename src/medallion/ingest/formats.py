@@ -8,9 +8,9 @@ from typing import Any
 
 from medallion.config.model import FILE_FORMATS, Config, SourceConfig
 from medallion.errors import UsageError
-from medallion.ingest.files.kind import FILES
-from medallion.ingest.kafka.kind import TOPICS
-from medallion.ingest.source import Backlog, Kind, Recount, Source
+from medallion.ingest.files.kind import FILE_SOURCE
+from medallion.ingest.kafka.kind import KAFKA_SOURCE
+from medallion.ingest.source import Backlog, Source, SourceType, Verification
 from medallion.spark import checkpoints
 from medallion.state import ledger
 from medallion.storage import tables
@@ -20,34 +20,34 @@ _FORMAT = "format"
 
 
 def _open_demo(*given: Any) -> Source:
-    """What `Kind.open` asks for; Spark is imported here, and not by commands that start none."""
+    """Open a source; Spark is imported here, so that other commands do not load it."""
     from medallion.ingest.demo import DemoSource
 
     return DemoSource(*given)
 
 
-def _not_again(config: Config, source: SourceConfig) -> Recount:
+def _cannot_verify(config: Config, source: SourceConfig) -> Verification:
     kept = f"{source.name}: {source.format} keeps nothing: its rows cannot be counted again."
-    return Recount(notes=[kept])
+    return Verification(notes=[kept])
 
 
-DEMO = Kind(
+DEMO_SOURCE = SourceType(
     open=_open_demo,
     backlog=lambda *_: Backlog(),
     poll=lambda *_: True,
     rows_in_ledger=lambda *_: None,
     losses=lambda *_: [],
-    recount=_not_again,
+    verify=_cannot_verify,
 )
-KINDS: Mapping[str, Kind] = {
-    **dict.fromkeys(FILE_FORMATS, FILES),
-    "kafka": TOPICS,
-    "rate": DEMO,
-    "socket": replace(DEMO, can_wait=False),
+SOURCE_TYPES: Mapping[str, SourceType] = {
+    **dict.fromkeys(FILE_FORMATS, FILE_SOURCE),
+    "kafka": KAFKA_SOURCE,
+    "rate": DEMO_SOURCE,
+    "socket": replace(DEMO_SOURCE, supports_available_now=False),
 }
 
 
-def refuse_another_kind(config: Config, source: SourceConfig) -> None:
+def refuse_format_change(config: Config, source: SourceConfig) -> None:
     """Raise UsageError where bronze has rows of another kind of source: files are not gone on with
     as messages, for neither knows what of the other was taken in; nor as another format, by which
     those that were taken in would be counted again."""
@@ -72,7 +72,7 @@ def refuse_another_kind(config: Config, source: SourceConfig) -> None:
         )
 
 
-def note_format(config: Config, source: SourceConfig) -> None:
+def record_format(config: Config, source: SourceConfig) -> None:
     """Note what the files of a source are read as, before the first of them is."""
     checkpoint = config.layout.checkpoint(f"bronze.{source.name}")
     checkpoints.note(checkpoint, _FORMAT, _read_as(source))

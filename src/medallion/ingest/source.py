@@ -1,8 +1,8 @@
-"""The seam between bronze and where its rows come from: what a kind of source has to do.
+"""The protocol between bronze and its sources: files, Kafka topics and demonstration streams.
 
-A source hands something over to each micro-batch (paths of files, say, or messages), and bronze
-reads the rows of that within the batch. So what cannot be read holds up nothing else, and every
-batch can be read with the columns that are known by then.
+A source streams references (paths of files, say) or messages, and bronze reads the rows within the
+micro-batch. So unreadable input does not block the rest, and each batch is parsed by the newest
+schema.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Backlog:
-    """What waits to be taken in: files, or messages.
+    """The files or messages that wait to be ingested.
 
     Attributes:
-        bytes: of the files as they lie there.
-        unpacked: about how many bytes they have without their compression.
+        files: their number.
+        bytes: size of the files as stored.
+        unpacked: estimated size of the files without compression, in bytes.
         oldest: modification time of the oldest file, in microseconds since 1970.
+        messages: number of offsets, for Kafka.
     """
 
     files: int = 0
@@ -40,124 +42,135 @@ class Backlog:
 
 
 @dataclass
-class Recount:
-    """What an audit found to be wrong, and what it could not check (`notes`), a sentence each."""
+class Verification:
+    """The result of an audit check.
+
+    Attributes:
+        findings: what is wrong, a sentence each.
+        notes: what could not be checked, a sentence each.
+    """
 
     findings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
 class SourceBatch(Protocol):
-    """What a source handed to one micro-batch: files, or messages."""
+    """The files or messages of one micro-batch."""
 
     @property
     def summary(self) -> str:
-        """How much that is, for people: `2 files`."""
+        """The size of the batch for messages: `2 files`."""
 
     def read(self, work: Callable[[DataFrame], None], what: str) -> None:
-        """Do some work with its rows: `value` (JSON text), or the columns of files that bring their
-        types (`parsing.typed`), and where each row came from.
+        """Call `work` with the rows of the batch.
 
-        What cannot be read is put aside and told, and the work is done again with the rest. Where
-        nothing is left, no work is done.
+        Unreadable files are rejected and reported, and `work` is called again without them. It is
+        not called if nothing is left.
 
         Args:
-            what: what is being done, for the error.
+            work: takes `value` (JSON text), or the columns of typed files (`parsing.typed`), and
+                the columns of the source that say where each row came from.
+            what: a description of the work, for error messages.
 
         Raises:
-            MedallionError: the work fails, and not because of anything in the batch.
+            MedallionError: the work failed, and no input of the batch is the cause.
         """
 
     def first_lines(self) -> list[str]:
-        """A few of its lines of JSON text; none where it takes a Spark job to get at them."""
+        """Return a few JSON lines of the batch, or none if that needs a Spark job."""
 
-    def enter_in_ledger(self, version: int | None) -> None:
-        """Enter in the ledger, if there is one, what bronze has of the batch.
+    def record_in_ledger(self, version: int | None) -> None:
+        """Record in the source's ledger which rows of the batch are in bronze.
 
         Args:
-            version: the version of bronze that added its rows; None where it has none.
+            version: the version of the bronze table that added the rows, or None if there are none.
         """
 
 
-class Streamed:
-    """Of a `SourceBatch`, what is the same wherever Spark itself reads the rows.
+class SparkBatch:
+    """The common part of every `SourceBatch` whose rows Spark's own source reads.
 
     Args:
-        handed: the rows; None where they are not to be read.
+        rows: the rows of the batch, or None if they are not to be read.
     """
 
-    def __init__(self, handed: DataFrame | None) -> None:
-        self._handed = handed
+    def __init__(self, rows: DataFrame | None) -> None:
+        self._rows = rows
 
     def read(self, work: Callable[[DataFrame], None], what: str) -> None:
-        """Do some work with the rows."""
-        from medallion.spark.errors import SPARK_ERRORS, ours  # here: it brings Spark
+        """Call `work` with the rows, if there are any."""
+        from medallion.spark.errors import SPARK_ERRORS, ours  # here: it imports Spark
 
-        if self._handed is not None:
+        if self._rows is not None:
             try:
-                work(self._handed)
+                work(self._rows)
             except SPARK_ERRORS as error:
                 raise ours(error, what) from error
 
     def first_lines(self) -> list[str]:
-        """None: they are not to be had without a job."""
+        """Return none: that needs a Spark job."""
         return []
 
 
 class Source(Protocol):
-    """Where the rows of one table of bronze come from."""
+    """The source of the rows of one bronze table."""
 
     def poll(self) -> None:
-        """Look for what is new. Another thread may be running a batch.
+        """Enqueue new input. Another thread may be running a batch.
 
         Raises:
-            MedallionError: what comes next cannot be had, and what to do.
+            MedallionError: the next input is not available; the message says what to do.
         """
 
     def stream(self) -> DataFrame:
-        """The stream of what is handed to batches.
+        """Return the stream whose micro-batches `batch` takes.
 
         Raises:
-            MedallionError: something has to be set up first.
+            MedallionError: the source needs setting up first.
         """
 
-    def batch(self, number: int, handed: DataFrame) -> SourceBatch:
-        """One batch: its number, and what it was handed of the stream."""
+    def batch(self, number: int, queued: DataFrame) -> SourceBatch:
+        """Return the batch with this number.
 
-    def cut_off(self, number: int) -> SourceBatch:
-        """A batch whose rows are in bronze and not in the ledger, because its run was cut off."""
+        Args:
+            number: Spark's number of the micro-batch.
+            queued: the rows of the stream that belong to it.
+        """
+
+    def interrupted_batch(self, number: int) -> SourceBatch:
+        """Return a batch whose rows are in bronze but not in the ledger, to record it."""
 
     @property
     def last_in_ledger(self) -> int | None:
-        """The last batch in the source's ledger, -1 if none; None where it keeps none."""
+        """The number of the last batch in the ledger: -1 if none, None if there is no ledger."""
 
     @property
     def rows_in_ledger(self) -> int:
-        """The rows in bronze by the source's ledger. Called only if there is a ledger."""
+        """The number of rows in bronze according to the ledger; call only if there is one."""
 
-    def can_go_on(self, checkpoint: Path) -> bool:
-        """Whether the query can go on from a checkpoint, or without one."""
+    def can_resume(self, checkpoint: Path) -> bool:
+        """Return whether the query can continue from this checkpoint, or without one."""
 
-    def begin_anew(self, checkpoint: Path, last: int) -> None:
-        """Make a new checkpoint, from which nothing that was taken in is read again.
+    def recreate_checkpoint(self, checkpoint: Path, last: int) -> None:
+        """Write a new checkpoint that skips all input that is already ingested.
 
         Args:
-            checkpoint: its folder, which is not there.
-            last: the last batch that is known: the numbers of batches go on from there.
+            checkpoint: its directory, which does not exist.
+            last: the last known batch, after which the numbering continues.
         """
 
-    def sample(self) -> SourceBatch:
-        """What waits, as much as one batch may take: to infer a schema from."""
+    def sample_batch(self) -> SourceBatch:
+        """Return waiting input, at most one batch of it, to infer a schema from."""
 
-    def rows_of(self, number: int) -> int:
-        """The rows of one batch, counted again: its run was cut off before they were on record."""
+    def count_rows(self, number: int) -> int:
+        """Count the rows of one batch again, after a run died before recording them."""
 
     def release(self, number: int) -> None:
-        """Put away what the batches up to this one took in: their rows are accounted for."""
+        """Archive or delete the input of batches up to this one, whose rows are recorded."""
 
 
-def older_ledger(name: str) -> UsageError:
-    """Return the error of a ledger that is older than bronze's table `name`."""
+def stale_ledger_error(name: str) -> UsageError:
+    """Return the error for a ledger that is older than the bronze table `name`."""
     return UsageError(
         f"{name} cannot start: the ledger of its source is older than the table, and lacks rows "
         "that were ingested. Restore the whole root from one backup."
@@ -165,18 +178,18 @@ def older_ledger(name: str) -> UsageError:
 
 
 @dataclass(frozen=True)
-class Kind:
-    """How a kind of source is opened, and what is asked of one without Spark.
+class SourceType:
+    """The functions of one type of source; all but `open` work without Spark.
 
     Attributes:
-        open: the source, for a session.
-        backlog: what waits in it.
-        poll: hands over what is new, puts away what the batches up to a number took in, as they
-            are on record, and says whether there is anything to do. No batch may be cut off then.
-        rows_in_ledger: how many rows its ledger has as taken in; None where it keeps none.
-        losses: what its ledger has as gone before it was taken in, or as waiting; for people.
-        recount: counts what it gave once more, and holds bronze against that.
-        can_wait: what came in while nobody read is still there, so that a batch can be run later.
+        open: opens a source in a Spark session.
+        backlog: returns what waits to be ingested.
+        poll: enqueues new input, releases the input of batches up to a recorded one, and returns
+            whether bronze has work. Call it only if no batch was interrupted.
+        rows_in_ledger: returns the number of ingested rows, or None if there is no ledger.
+        losses: returns messages about input that was lost before ingestion, or that is pending.
+        verify: compares bronze with the input, read again.
+        supports_available_now: whether input that arrives between runs is still there for the next.
     """
 
     open: Callable[[SparkSession, Config, SourceConfig, Schema, Say], Source]
@@ -184,5 +197,5 @@ class Kind:
     poll: Callable[[Config, SourceConfig, int, Say], bool]
     rows_in_ledger: Callable[[Config, SourceConfig], int | None]
     losses: Callable[[Config, SourceConfig], list[str]]
-    recount: Callable[[Config, SourceConfig], Recount]
-    can_wait: bool = True
+    verify: Callable[[Config, SourceConfig], Verification]
+    supports_available_now: bool = True

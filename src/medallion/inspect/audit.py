@@ -11,8 +11,8 @@ from medallion.config.model import Config
 from medallion.config.queries import queries
 from medallion.errors import FAULTS, sentence
 from medallion.ingest.files.unread import unread
-from medallion.ingest.formats import KINDS, refuse_another_kind
-from medallion.ingest.source import Recount
+from medallion.ingest.formats import SOURCE_TYPES, refuse_format_change
+from medallion.ingest.source import Verification
 from medallion.inspect import attention, recount
 from medallion.inspect import balance as accounting
 from medallion.inspect.attention import Attention
@@ -194,7 +194,7 @@ def _given_up(config: Config, layer: str, known: Collection[str]) -> list[str]:
 
 def _judge_at_rest(
     config: Config, name: str, look: Look, everything: bool, say: Say
-) -> tuple[Balance, Recount] | None:
+) -> tuple[Balance, Verification] | None:
     """A source's balance, and what its ledger, or its rows counted again, say beside it; None where
     it is written all the while.
 
@@ -209,31 +209,31 @@ def _judge_at_rest(
             return look.balances[name], judged
         now, writers = _at_rest(alone, say)
         if now.unreadable:
-            return look.balances[name], Recount(now.unreadable)
+            return look.balances[name], Verification(now.unreadable)
         if time.monotonic() > until or _by_writer(now.unsettled, writers)[0]:
             return None
         look = now
 
 
-def _judge(config: Config, name: str, balance: Balance, everything: bool) -> Recount:
+def _judge(config: Config, name: str, balance: Balance, everything: bool) -> Verification:
     source = config.sources[name]
     try:
-        refuse_another_kind(config, source)
+        refuse_format_change(config, source)
         if everything or not balance.is_balanced:
             found = recount.recount(config, source)
         else:
-            found = Recount(_unlike_the_ledger(config, name, balance))
-        if losses := KINDS[source.format].losses(config, source):
+            found = Verification(_unlike_the_ledger(config, name, balance))
+        if losses := SOURCE_TYPES[source.format].losses(config, source):
             found.notes.append(f"{name}: {'; '.join(losses)}.")
     except FAULTS as fault:  # a table cannot be read, or is of a source of another kind
-        found = Recount([sentence(fault)])
+        found = Verification([sentence(fault)])
     return replace(found, findings=[*(f"{name}: {f}" for f in balance.faults), *found.findings])
 
 
 def _unlike_the_ledger(config: Config, name: str, balance: Balance) -> list[str]:
     """The ledger's rows, counted file by file or topic by topic, against the table's."""
     source = config.sources[name]
-    rows = KINDS[source.format].rows_in_ledger(config, source)
+    rows = SOURCE_TYPES[source.format].rows_in_ledger(config, source)
     if rows is None or rows == balance.bronze_rows:
         return []
     return [f"{name}: the ledger has {rows:,} rows, bronze has {balance.bronze_rows:,}."]

@@ -8,21 +8,21 @@ from contextlib import contextmanager
 from pyspark.sql import SparkSession
 
 from medallion.config.model import Config
-from medallion.ingest.source import Recount
+from medallion.ingest.source import Verification
 from medallion.inspect import comparable, recount_gold, recount_silver
 from medallion.spark import signals
 from medallion.spark.session import session_of_command
 from medallion.storage.text import Say
 
 
-def recount(config: Config, unjudged: Collection[str], say: Say) -> Recount:
+def recount(config: Config, unjudged: Collection[str], say: Say) -> Verification:
     """Compare each table that has read all there is; Spark is started for that, and said to be.
 
     Args:
         unjudged: the sources that are being written; with any, gold is not compared.
     """
     silver, found = comparable.silver(config, unjudged)
-    gold, of_gold = ([], Recount()) if unjudged else comparable.gold(config)
+    gold, of_gold = ([], Verification()) if unjudged else comparable.gold(config)
     found.findings += of_gold.findings
     found.notes += of_gold.notes
     if unjudged:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from medallion.config.model import Config
 from medallion.config.queries import Query, queries
 from medallion.errors import FAULTS, ConfigError, sentence
-from medallion.ingest.source import Recount
+from medallion.ingest.source import Verification
 from medallion.layers.gold.definition import definition_of
 from medallion.layers.gold.definition import refuse_changed_definition as refuse_changed_gold
 from medallion.layers.gold.flow import TOO_LATE
@@ -35,13 +35,13 @@ class Comparable:
     watermark: int | None
 
 
-def silver(config: Config, unjudged: Collection[str]) -> tuple[list[Comparable], Recount]:
+def silver(config: Config, unjudged: Collection[str]) -> tuple[list[Comparable], Verification]:
     """The queries of silver that have read all of bronze, and a note on each of the others.
 
     Args:
         unjudged: sources that are passed over.
     """
-    runs, found, read = Runs(config.layout), Recount(), list[Comparable]()
+    runs, found, read = Runs(config.layout), Verification(), list[Comparable]()
     try:
         half_done = refresh_plan.left(config.layout)
     except FAULTS:  # nobody knows, which is a finding of its own, as what is half done is
@@ -66,9 +66,9 @@ def silver(config: Config, unjudged: Collection[str]) -> tuple[list[Comparable],
     return read, found
 
 
-def gold(config: Config) -> tuple[list[Comparable], Recount]:
+def gold(config: Config) -> tuple[list[Comparable], Verification]:
     """The queries of gold that have read all of silver, and a note on each of the others."""
-    runs, found, read = Runs(config.layout), Recount(), list[Comparable]()
+    runs, found, read = Runs(config.layout), Verification(), list[Comparable]()
     for query in queries(config, ["gold"]):
         name = query.name
         try:

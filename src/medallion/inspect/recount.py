@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from medallion.config.model import Config, SourceConfig
-from medallion.ingest.formats import KINDS
-from medallion.ingest.source import Recount
+from medallion.ingest.formats import SOURCE_TYPES
+from medallion.ingest.source import Verification
 from medallion.spark import checkpoints
 from medallion.storage import tables
 from medallion.storage.columns import OFFSET
@@ -15,9 +15,9 @@ from medallion.storage.text import counted
 _SHOWN = 20
 
 
-def recount(config: Config, source: SourceConfig) -> Recount:
+def recount(config: Config, source: SourceConfig) -> Verification:
     """Count what a source gave, and its rows in every table; name what differs."""
-    found = KINDS[source.format].recount(config, source)
+    found = SOURCE_TYPES[source.format].verify(config, source)
     found.findings += _beyond_bronze(config, source)
     found.findings += _twice_in_silver(config, source)
     if len(found.findings) > _SHOWN:

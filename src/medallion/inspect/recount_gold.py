@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from medallion.config.model import Aggregate, Config, GoldTable, Join
 from medallion.errors import FAULTS, ConfigError
-from medallion.ingest.source import Recount
+from medallion.ingest.source import Verification
 from medallion.inspect.comparable import Comparable
 from medallion.layers.gold.flow import made_of
 from medallion.spark.errors import SPARK_ERRORS, one_line
@@ -33,7 +33,7 @@ _ORDER_DEPENDENT = re.compile(
 _SIDE = " side"  # no column of gold has a blank
 
 
-def compare(spark: SparkSession, config: Config, same: Comparable, found: Recount) -> None:
+def compare(spark: SparkSession, config: Config, same: Comparable, found: Verification) -> None:
     """Recompute a table of gold and add findings for the groups that differ."""
     name = same.query.name
     table = config.gold[name.removeprefix("gold.")]

@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from medallion.config.model import Config
 from medallion.errors import FAULTS
-from medallion.ingest.source import Recount
+from medallion.ingest.source import Verification
 from medallion.inspect.comparable import Comparable
 from medallion.layers.silver import time_digits, transform
 from medallion.layers.silver.enrichment import noted_rules
@@ -22,7 +22,7 @@ _INVENTED, _LOST = "invented", "lost"
 _MORE, _TAKEN = "_more", "_taken"
 
 
-def compare(spark: SparkSession, config: Config, same: Comparable, found: Recount) -> None:
+def compare(spark: SparkSession, config: Config, same: Comparable, found: Verification) -> None:
     """Find rows of silver and quarantine that bronze does not have, or not as often; and rows of
     bronze that are in neither table, and are no duplicates of a row that is.
 

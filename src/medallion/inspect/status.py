@@ -8,7 +8,7 @@ from medallion.config.model import Config, SourceConfig
 from medallion.config.queries import Query, queries
 from medallion.errors import FAULTS, sentence
 from medallion.ingest import source as base
-from medallion.ingest.formats import KINDS
+from medallion.ingest.formats import SOURCE_TYPES
 from medallion.inspect import attention
 from medallion.spark import checkpoints
 from medallion.state import due, ledger, refresh_plan
@@ -169,7 +169,7 @@ def _state(run: LastRun | None, holder: str | None) -> str:
 
 
 def _backlog(config: Config, source: SourceConfig, busy: LastRun | None) -> BacklogStatus:
-    waiting = KINDS[source.format].backlog(config, source)
+    waiting = SOURCE_TYPES[source.format].backlog(config, source)
     rate = _rate(config, source, busy)
     return BacklogStatus(
         files=waiting.files,

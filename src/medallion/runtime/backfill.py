@@ -14,7 +14,7 @@ from medallion.errors import MedallionError, UsageError
 from medallion.ingest.files import requests
 from medallion.ingest.files.listing import list_files, one_spelling
 from medallion.ingest.files.unread import left_out
-from medallion.ingest.formats import KINDS
+from medallion.ingest.formats import SOURCE_TYPES
 from medallion.ingest.kafka import skip
 from medallion.runtime import refresh
 from medallion.runtime.context import open_pipeline
@@ -163,7 +163,7 @@ def go_on(
     """
     if source.format != "kafka":
         raise UsageError(f"{source.name} reads a {source.format}, which keeps nothing to take in.")
-    rows_in_ledger = KINDS[source.format].rows_in_ledger
+    rows_in_ledger = SOURCE_TYPES[source.format].rows_in_ledger
     with lock.hold(config.layout, LAYERS, "backfill"):
         lost = skip.go_on(config, source, topic)
         before = rows_in_ledger(config, source) or 0

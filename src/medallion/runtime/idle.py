@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from medallion.config.model import Config
 from medallion.config.queries import Query, layers_in_use, names, queries
-from medallion.ingest.formats import KINDS
+from medallion.ingest.formats import SOURCE_TYPES
 from medallion.inspect import balance as accounting
 from medallion.runtime.outcome import Outcome
 from medallion.spark.workload import Work
@@ -46,7 +46,7 @@ def end_if_idle(config: Config, command: str, say: Say) -> Outcome | None:
 def work_to_do(config: Config) -> Work:
     """How much waits, which decides how Java and Spark are set."""
     try:
-        backlogs = [KINDS[s.format].backlog(config, s) for s in config.sources.values()]
+        backlogs = [SOURCE_TYPES[s.format].backlog(config, s) for s in config.sources.values()]
         behind = sum(due.waiting_rows(config, query) or 0 for query in queries(config))
         whole = sum(tables.row_count(config.layout.table(name)) for name in names(config, ["gold"]))
     except Exception:  # whatever is wrong, the run meets it, and tells
@@ -76,4 +76,4 @@ def _has_news(config: Config, runs: Runs, query: Query, say: Say) -> bool:
             for table in query.upstream
         )
     source = config.sources[query.source]
-    return KINDS[source.format].poll(config, source, runs.last_batch(query.name), say)
+    return SOURCE_TYPES[source.format].poll(config, source, runs.last_batch(query.name), say)

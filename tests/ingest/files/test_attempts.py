@@ -70,7 +70,7 @@ class Engine:
             read[:] = [Path(row[0]).name for row in rows.select("_source_file").collect()]
 
         try:
-            files.sample().read(work, "a test")
+            files.sample_batch().read(work, "a test")
         except Py4JError:
             return None
         return sorted(read)
@@ -143,7 +143,7 @@ def test_work_that_fails_of_itself_leaves_no_mark(
         raise MedallionError("new fields")
 
     with pytest.raises(MedallionError, match="new fields"):
-        files.sample().read(fails, "a test")
+        files.sample_batch().read(fails, "a test")
     assert not mark(home).exists()
 
 
@@ -195,7 +195,7 @@ def test_no_file_is_to_blame_for_a_spark_that_stops(
         schema = Schema(home.config, home.source)
         files = FileSource(spark, home.config, home.source, schema, home.said.append)
         files.poll()
-        files.sample().read(work, "a test")
+        files.sample_batch().read(work, "a test")
 
     stops = pytest.raises(error, match="no active SparkContext")
     with failing(monkeypatch, works), stops:

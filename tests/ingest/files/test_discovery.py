@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from medallion.config.values import Duration
-from medallion.ingest.formats import KINDS
+from medallion.ingest.formats import SOURCE_TYPES
 from medallion.state.ledger import PENDING, VANISHED, Ledger
 from medallion.storage import tables
 from medallion.storage.layout import Layout
@@ -108,12 +108,12 @@ def test_a_folder_that_is_not_there_is_told_once_as_long_as_it_is_not(
         assert f"  activity: {drop}: pending: there is no such folder" in said
         drop.mkdir()
         look.poll()
-        assert KINDS["json"].losses(home.config, home.source) == []
+        assert SOURCE_TYPES["json"].losses(home.config, home.source) == []
         drop.rmdir()
         home.said.clear()
     home.change(folders=())
     home.poll()
-    assert KINDS["json"].losses(home.config, home.source) == []
+    assert SOURCE_TYPES["json"].losses(home.config, home.source) == []
 
 
 def test_names_that_are_not_like_the_pattern_are_none_of_ours(home: Home) -> None:
@@ -143,7 +143,7 @@ def test_a_hidden_file_is_told_after_a_minute_and_taken_once_renamed(home: Home,
     assert home.handed() == [("a.json", 1)]
     assert home.states() == {(name, 1): VANISHED, ("a.json", 1): PENDING}
     home.take_in("a.json")
-    assert KINDS["json"].losses(home.config, home.source) == []
+    assert SOURCE_TYPES["json"].losses(home.config, home.source) == []
 
 
 def test_a_file_waits_until_it_has_been_still(home: Home) -> None:
@@ -285,7 +285,7 @@ def test_nothing_is_handed_over_to_a_bronze_that_would_pass_over_it(home: Home) 
     checkpoints.done(home.layout, "bronze.activity", 0, version=2, of=identity)
     home.take_in("a.json")
     home.land("b.json")
-    poll = KINDS["json"].poll
+    poll = SOURCE_TYPES["json"].poll
     assert poll(home.config, home.source, 0, print)
     assert home.handed() == [("a.json", 1), ("b.json", 1)]
     checkpoints.done(home.layout, "bronze.activity", 1, version=3, of=identity)

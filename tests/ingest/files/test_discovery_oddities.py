@@ -11,7 +11,7 @@ import pytest
 
 from medallion.config.values import Duration
 from medallion.ingest.files import archive
-from medallion.ingest.formats import KINDS
+from medallion.ingest.formats import SOURCE_TYPES
 from medallion.state.ledger import PENDING, UNREADABLE
 from tests.support.home import Home, aged, tree
 
@@ -53,13 +53,13 @@ def test_a_name_that_cannot_be_handed_over_is_told_until_it_is_another_one(
     assert entry.state == PENDING
     assert "rename it" in str(entry.why)
     home.take_in("good.json")
-    (told,) = KINDS["json"].losses(home.config, home.source)
+    (told,) = SOURCE_TYPES["json"].losses(home.config, home.source)
     assert told.startswith("1 file not taken in yet")
     odd.rename(home.landing / "other.json")
     assert [home.poll(), home.poll()] == [1, 0]
     assert home.names() == ["good.json", "other.json"]
     home.take_in("other.json")
-    assert KINDS["json"].losses(home.config, home.source) == []
+    assert SOURCE_TYPES["json"].losses(home.config, home.source) == []
 
 
 def test_what_is_unfit_and_not_like_the_pattern_is_none_of_ours(home: Home) -> None:

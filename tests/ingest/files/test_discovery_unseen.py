@@ -14,7 +14,7 @@ import pytest
 
 from medallion.ingest.files import archive
 from medallion.ingest.files.walk import walk
-from medallion.ingest.formats import KINDS
+from medallion.ingest.formats import SOURCE_TYPES
 from medallion.state.ledger import ARCHIVED, INGESTED, PENDING, REJECTED, VANISHED
 from tests.support.home import Home
 
@@ -158,7 +158,7 @@ def test_a_folder_that_cannot_be_listed_for_a_moment_stays(
     assert [home.poll(), home.poll()] == [1, 0]
     assert not home.layout.rejected("activity").exists()
     assert {e.state for e in home.ledger().values()} == {PENDING, VANISHED}
-    (told,) = KINDS["json"].losses(home.config, home.source)
+    (told,) = SOURCE_TYPES["json"].losses(home.config, home.source)
     assert told.startswith("1 file not taken in yet")  # and the folder is none that has gone
     before = len(home.said)
     trouble.scandir[folder] = code
@@ -270,4 +270,4 @@ def test_a_hidden_file_that_cannot_be_looked_at_for_a_while_is_no_loss_once_it_i
     assert home.ledger() == {(".a.json", 1): hidden}
     file.rename(home.landing / "a.json")
     assert home.poll() == 1
-    assert KINDS["json"].losses(home.config, home.source)[:-1] == []
+    assert SOURCE_TYPES["json"].losses(home.config, home.source)[:-1] == []

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from medallion.ingest.files.listing import stat
-from medallion.ingest.formats import KINDS
+from medallion.ingest.formats import SOURCE_TYPES
 from medallion.state.ledger import PENDING, REJECTED, VANISHED, Entry, File
 from tests.support.home import Home
 
@@ -55,7 +55,7 @@ def test_what_was_not_to_be_taken_in_by_its_name_is_no_loss_once_it_is_gone(
         enter(home, File(home.path(f"{number}.json"), 0, 1), 1, state, why)
     home.poll()
     assert set(home.states().values()) == {VANISHED}
-    told = KINDS["json"].losses(home.config, home.source)
+    told = SOURCE_TYPES["json"].losses(home.config, home.source)
     assert told == ["1 file gone without being taken in (medallion files --state vanished)"]
 
 

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from medallion.config.values import Duration
 from medallion.errors import UsageError
-from medallion.ingest.formats import KINDS
+from medallion.ingest.formats import SOURCE_TYPES
 from medallion.inspect.audit import audit
 from medallion.runtime import maintenance
 from medallion.state.ledger import INGESTED, REPLACED
@@ -77,7 +77,7 @@ def test_an_older_ledger_after_maintenance(home: Lakehouse) -> None:
     newest = table.rename(home.root / "newest")
     shutil.copytree(home.root / "copy", table)
     source = home.config.sources["activity"]
-    assert KINDS[source.format].poll(home.config, source, NIGHTS, print)
+    assert SOURCE_TYPES[source.format].poll(home.config, source, NIGHTS, print)
     assert len(counts(home)) == 1  # nothing is queued before the ledger is complete
     home.land("activity", "8.json", row(8))
     expected = indexes(home)

@@ -12,7 +12,7 @@ from medallion.errors import UsageError
 from medallion.ingest.files import requests
 from medallion.ingest.files.listing import look, one_spelling
 from medallion.ingest.files.source import FileSource
-from medallion.ingest.formats import KINDS
+from medallion.ingest.formats import SOURCE_TYPES
 from medallion.state import ledger
 from medallion.state.ledger import PENDING, VANISHED
 from tests.support.home import Home, aged
@@ -76,7 +76,7 @@ def test_a_file_in_the_place_of_a_link_is_taken_in(home: Home, old: Path) -> Non
     assert home.handed() == [("a.json", 1)]
     assert home.states() == {("a.json", 1): PENDING, ("b.json", 1): VANISHED}
     home.take_in("a.json")
-    assert KINDS["json"].losses(home.config, home.source) == []
+    assert SOURCE_TYPES["json"].losses(home.config, home.source) == []
 
 
 def test_a_link_in_the_place_of_a_file_is_not_that_file(home: Home, old: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_link_in_the_place_of_a_file_is_not_that_file(home: Home, old: Path) -
     assert "a symbolic link" in (home.ledger()["a.json", 1].why or "")
     (home.landing / "a.json").unlink()
     assert home.poll() == 0
-    (told,) = KINDS["json"].losses(home.config, home.source)
+    (told,) = SOURCE_TYPES["json"].losses(home.config, home.source)
     assert told.startswith("1 file gone without being taken in")
 
 
@@ -218,11 +218,11 @@ def test_a_landing_folder_whose_disk_is_not_there_is_told(home: Home, old: Path)
     opened(home).poll()
     (said,) = home.said
     assert "landing/activity: pending: there is no such folder" in said
-    (told,) = KINDS["json"].losses(home.config, home.source)  # each night, until it is back
+    (told,) = SOURCE_TYPES["json"].losses(home.config, home.source)  # each night, until it is back
     assert told.startswith("1 file not taken in yet")
     old.with_name("away").rename(old)
     assert home.poll() == 0
-    assert KINDS["json"].losses(home.config, home.source) == []
+    assert SOURCE_TYPES["json"].losses(home.config, home.source) == []
 
 
 def test_a_folder_that_is_a_link_to_itself_is_told(home: Home, tmp_path: Path) -> None:

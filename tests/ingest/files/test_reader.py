@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from medallion.config.model import FILE_FORMATS, FORMATS
 from medallion.errors import MedallionError
 from medallion.ingest.files import reader
-from medallion.ingest.formats import KINDS
+from medallion.ingest.formats import SOURCE_TYPES
 from medallion.state.ledger import INGESTED, REJECTED
 from tests.support.byte_files import SCHEMA, found, land, recounted
 from tests.support.lakehouse import Lakehouse, book, only
@@ -22,7 +22,7 @@ from tests.support.lakehouse import Lakehouse, book, only
 
 def test_each_format_that_a_configuration_may_name_can_be_read() -> None:
     assert reader.READERS.keys() == set(FILE_FORMATS)
-    assert KINDS.keys() == set(FORMATS)
+    assert SOURCE_TYPES.keys() == set(FORMATS)
 
 
 def test_csv_cells_of_an_inferred_schema_stay_texts(lakehouse: Lakehouse) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from medallion.ingest.files import archive, listing, reject, requests
 from medallion.ingest.files.recount import recount
-from medallion.ingest.formats import KINDS
+from medallion.ingest.formats import SOURCE_TYPES
 from medallion.state.ledger import PENDING, REJECTED, UNREADABLE, Entry, Ledger
 from tests.support.home import Home
 
@@ -113,7 +113,7 @@ def stuck(home: Home, name: str = "a.json", why: str = "torn") -> Path:
 
 def look_again(home: Home) -> Entry:
     """As a night does that finds nothing to do; the newest row of the ledger."""
-    KINDS["json"].poll(home.config, home.source, -1, home.said.append)
+    SOURCE_TYPES["json"].poll(home.config, home.source, -1, home.said.append)
     return max(home.ledger().values(), key=lambda entry: entry.version)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from medallion.errors import MedallionError
 from medallion.ingest.files.batch import FileBatch
-from medallion.ingest.formats import KINDS
+from medallion.ingest.formats import SOURCE_TYPES
 from medallion.inspect.audit import audit
 from medallion.layers.bronze.writer import Writer
 from medallion.spark.errors import StreamError
@@ -65,7 +65,7 @@ def test_batches_that_were_cut_off_give_every_row_once(
     home: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before their rows, between rows and ledger, and between ledger and checkpoint."""
-    places = (("read", False), ("enter_in_ledger", False), ("enter_in_ledger", True))
+    places = (("read", False), ("record_in_ledger", False), ("record_in_ledger", True))
     expected, found = {}, []
     for batch, (name, at_its_end) in enumerate(places):
         index = 3 * batch
@@ -98,7 +98,7 @@ def test_what_is_lost_after_a_run_died_between_rows_and_ledger(
     home.land("activity", "a.json", row(1), row(2, x="high"))
     home.fill("bronze")
     home.land("activity", "b.json", row(3), row(4))
-    fails_once(monkeypatch, "enter_in_ledger")
+    fails_once(monkeypatch, "record_in_ledger")
     run_cut_off(home)
     other = home.copy(tmp_path / "other")
     # The new checkpoint begins with what was handed over first, in which batches 2 and 3 find
@@ -126,7 +126,7 @@ def test_files_that_go_or_change_after_a_run_died_between_rows_and_ledger(
     file = home.land("activity", "gone.json", row(1))
     home.land("activity", "stays.json", row(2))
     home.land("activity", "changed.json", row(3))
-    fails_once(monkeypatch, "enter_in_ledger")
+    fails_once(monkeypatch, "record_in_ledger")
     run_cut_off(home)
     file.unlink()
     aged(home.land("activity", "changed.json", row(7), row(8)), -5)
@@ -244,7 +244,7 @@ def test_a_torn_file_among_good_ones_is_put_aside_and_comes_again_repaired(
     assert audit(home.config, everything=True).findings == ()
     home.config.layout.rejected("activity").unlink()
     source = home.config.sources["activity"]
-    assert not KINDS["json"].poll(home.config, source, 0, print), "it is not read again"
+    assert not SOURCE_TYPES["json"].poll(home.config, source, 0, print), "it is not read again"
     entry = book(home)["torn.json.gz", 1]
     assert (entry.state, entry.moved_to) == (REJECTED, "rejected/activity/torn.json.gz")
     assert not torn.exists()

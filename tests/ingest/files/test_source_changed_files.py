@@ -40,7 +40,7 @@ def dies_between_rows_and_ledger(
         raise MedallionError("cut off")
 
     with monkeypatch.context() as patch:
-        patch.setattr(FileBatch, "enter_in_ledger", cut_off)
+        patch.setattr(FileBatch, "record_in_ledger", cut_off)
         with pytest.raises(StreamError, match="cut off"):
             Watch(print).await_all(flow.ran for flow in start(home.pipeline(), "bronze"))
 
@@ -98,7 +98,7 @@ def test_files_that_replace_others_just_before_they_are_opened(
     home = only(lakehouse, allow_overwrites=True)
     for number, name in enumerate(("a.json", "b.json", "again.json"), 1):
         home.land("activity", name, row(number))
-    rows, enter_in_ledger = reader.rows, FileBatch.enter_in_ledger
+    rows, record_in_ledger = reader.rows, FileBatch.record_in_ledger
 
     def changed_before(*arguments: Any) -> Any:
         aged(home.land("activity", "a.json", row(7), row(8)), -5)
@@ -107,11 +107,11 @@ def test_files_that_replace_others_just_before_they_are_opened(
 
     def changed_after(self: FileBatch, *arguments: Any) -> Any:
         aged(home.land("activity", "again.json", row(9), row(10), row(11)), -9)
-        return enter_in_ledger(self, *arguments)
+        return record_in_ledger(self, *arguments)
 
     with monkeypatch.context() as patch:
         patch.setattr(reader, "rows", changed_before)
-        patch.setattr(FileBatch, "enter_in_ledger", changed_after)
+        patch.setattr(FileBatch, "record_in_ledger", changed_after)
         home.fill("bronze")
     home.fill("bronze")
     assert indexes(home) == [2, 5, 6, 7, 8, 9, 10, 11]
@@ -160,7 +160,7 @@ def test_a_file_that_was_away_while_its_batch_ran(
     home = only(lakehouse)
     file = home.land("activity", "a.json", row(1))
     away = home.root.parent / "a.json"
-    whole = FileBatch.enter_in_ledger
+    whole = FileBatch.record_in_ledger
 
     def away_and_back(self: FileBatch, *arguments: Any) -> Any:
         file.rename(away)
@@ -170,7 +170,7 @@ def test_a_file_that_was_away_while_its_batch_ran(
         return whole(self, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(FileBatch, "enter_in_ledger", away_and_back)
+        patch.setattr(FileBatch, "record_in_ledger", away_and_back)
         home.fill("bronze")
     home.fill("bronze")
     assert indexes(home) == [1]

@@ -144,7 +144,7 @@ def read(files: FileSource) -> int:
     """The rows of all files that wait."""
     counts = [0]
     files.poll()
-    files.sample().read(lambda rows: counts.append(rows.count()), "a test")
+    files.sample_batch().read(lambda rows: counts.append(rows.count()), "a test")
     return counts[-1]
 
 

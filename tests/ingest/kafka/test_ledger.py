@@ -15,7 +15,7 @@ from medallion.config.connections import Kafka
 from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.errors import UsageError
-from medallion.ingest.formats import KINDS
+from medallion.ingest.formats import SOURCE_TYPES
 from medallion.ingest.kafka import broker, skip
 from medallion.ingest.kafka.batch import MessageBatch, _Counts
 from medallion.ingest.kafka.broker import Partition
@@ -73,7 +73,7 @@ def test_a_ledger_that_is_short_is_held_against_no_topic(
     """Else what was taken in would be told as lost, and whoever went on would read it again."""
     add(config, "a", 0, range(5))
     source = config.sources["event"]
-    assert KINDS["kafka"].poll(config, source, 0, print), "no broker is asked"
+    assert SOURCE_TYPES["kafka"].poll(config, source, 0, print), "no broker is asked"
     with pytest.raises(
         UsageError, match=r"its ledger, ops\.topics, does not have yet: medallion run"
     ):

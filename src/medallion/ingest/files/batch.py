@@ -39,7 +39,7 @@ _NO_TYPE = ("PARQUET_TYPE_", "UNSUPPORTED_TIME_TYPE")
 
 
 class FileBatch:
-    """What one batch was handed; see `sources.base.SourceBatch`.
+    """What one batch was handed; see `ingest.source.SourceBatch`.
 
     Args:
         handed: all of it, as it was when it was handed over.
@@ -174,7 +174,7 @@ class FileBatch:
             return error
         return None
 
-    def enter_in_ledger(self, version: int | None) -> None:
+    def record_in_ledger(self, version: int | None) -> None:
         """Enter the files that bronze has rows of, and those that were read and have none."""
         files = self.files
         found = ledger_entries.by_file(files.config.layout.table(files.name), version)

@@ -8,13 +8,13 @@ from medallion.config.model import Config, SourceConfig
 from medallion.ingest.files import archive, handover
 from medallion.ingest.files.codecs import unpacked_size
 from medallion.ingest.files.discovery import Discovery, is_lost
-from medallion.ingest.source import Backlog, Kind, Recount, Source
+from medallion.ingest.source import Backlog, Source, SourceType, Verification
 from medallion.state import due, ledger
 from medallion.storage.text import Say, counted
 
 
 def _open(*given: Any) -> Source:
-    """What `Kind.open` asks for; Spark is imported here, and not by commands that start none."""
+    """Open a source; Spark is imported here, so that other commands do not load it."""
     from medallion.ingest.files.source import FileSource
 
     return FileSource(*given)
@@ -59,10 +59,10 @@ def _losses(config: Config, source: SourceConfig) -> list[str]:
     ]
 
 
-def _recount(config: Config, source: SourceConfig) -> Recount:
+def _recount(config: Config, source: SourceConfig) -> Verification:
     from medallion.ingest.files.recount import recount
 
     return recount(config, source)
 
 
-FILES = Kind(_open, _backlog, _poll, _rows_in_ledger, _losses, _recount)
+FILE_SOURCE = SourceType(_open, _backlog, _poll, _rows_in_ledger, _losses, _recount)

@@ -15,7 +15,7 @@ from medallion.ingest.files.codecs import READ_ERRORS
 from medallion.ingest.files.line_counts import rows_of
 from medallion.ingest.files.listing import below_folder, stat, without_number
 from medallion.ingest.files.walk import is_hidden
-from medallion.ingest.source import Recount
+from medallion.ingest.source import Verification
 from medallion.state import ledger
 from medallion.state.ledger import INGESTED, REJECTED, TAKEN, UNREADABLE, Entry, File
 from medallion.storage import tables
@@ -26,7 +26,7 @@ from medallion.storage.text import counted, reason_of
 Key = tuple[str, int]  # a file's path and its modification time: one version of a file
 
 
-def recount(config: Config, source: SourceConfig) -> Recount:
+def recount(config: Config, source: SourceConfig) -> Verification:
     """Count the rows of the files of a source, and those in bronze; name the files that differ."""
     layout = config.layout
     files = list(_put_away(layout, source))  # before the ledger is asked
@@ -37,7 +37,7 @@ def recount(config: Config, source: SourceConfig) -> Recount:
     findings += _unknown(layout, source, entries, files)
     told = f"{counted(unread, 'file')} deleted or overwritten, and not counted again: the "
     notes = [f"{source.name}: {told}ledger's figures stand."] if unread else []
-    return Recount([f"{source.name}: {finding}" for finding in findings], notes)
+    return Verification([f"{source.name}: {finding}" for finding in findings], notes)
 
 
 def _differing(

@@ -33,7 +33,7 @@ _A_LINE = "SELECT '{}' AS value"
 
 
 class FileSource:
-    """The files of one source; see `sources.base.Source`."""
+    """The files of one source; see `ingest.source.Source`."""
 
     def __init__(
         self, spark: SparkSession, config: Config, source: SourceConfig, schema: Schema, say: Say
@@ -80,16 +80,16 @@ class FileSource:
             .load(str(self._intake))
         )
 
-    def batch(self, number: int, handed: DataFrame) -> FileBatch:
+    def batch(self, number: int, queued: DataFrame) -> FileBatch:
         """The files that one batch was handed, less those that were taken in before."""
-        files = ledger_entries.handed(self.settings.name, handed.collect())
+        files = ledger_entries.handed(self.settings.name, queued.collect())
         with self.ledger_lock:  # a poll hands over first, and has it in the ledger then
             entries = [
                 e for each in files if (e := ledger_entries.to_take_in(self.ledger, each, number))
             ]
         return FileBatch(self, number, files, entries)
 
-    def cut_off(self, number: int) -> FileBatch:
+    def interrupted_batch(self, number: int) -> FileBatch:
         """What a batch was handed; its files are not to be read any more.
 
         By its checkpoint, or without one all that ever was: its rows say which of it was read.
@@ -116,11 +116,11 @@ class FileSource:
         """The rows of the files that were ingested."""
         return ingested_rows(self.ledger.every())
 
-    def can_go_on(self, checkpoint: Path) -> bool:
+    def can_resume(self, checkpoint: Path) -> bool:
         """Unless what was handed over is less than it has read."""
         return not handover.is_behind(self.config.layout, self.settings.name)
 
-    def begin_anew(self, checkpoint: Path, last: int) -> None:
+    def recreate_checkpoint(self, checkpoint: Path, last: int) -> None:
         """All that was handed over is looked at again: the ledger knows what of it is in."""
         first = log.readable_from(self._intake)
         beginning = checkpoints.delta_beginning(tables.identity(self._intake), first)
@@ -128,12 +128,12 @@ class FileSource:
             self.spark, checkpoint, max(self.last_in_ledger, last, 0), beginning
         )
 
-    def sample(self) -> FileBatch:
+    def sample_batch(self) -> FileBatch:
         """The first files that wait."""
         waiting = [e for e in self.ledger.all_newest() if is_to_hand_over(e)]
         return FileBatch(self, -1, [], waiting[: self.settings.max_files_per_trigger])
 
-    def rows_of(self, number: int) -> int:
+    def count_rows(self, number: int) -> int:
         """The rows in the files of one batch, as the ledger lists them."""
         there: list[str] = []
         lines = 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql import DataFrame
 
-from medallion.ingest.source import Streamed, older_ledger
+from medallion.ingest.source import SparkBatch, stale_ledger_error
 from medallion.state import topics
 from medallion.state.topics import Place, Taken
 from medallion.storage import clock, tables
@@ -29,8 +29,8 @@ class _Counts(NamedTuple):
     end: int = 0
 
 
-class MessageBatch(Streamed):
-    """What one batch was handed; see `sources.base.SourceBatch`."""
+class MessageBatch(SparkBatch):
+    """What one batch was handed; see `ingest.source.SourceBatch`."""
 
     def __init__(self, source: KafkaSource, number: int, handed: DataFrame | None) -> None:
         super().__init__(handed)
@@ -41,7 +41,7 @@ class MessageBatch(Streamed):
         """Which topics are read."""
         return counted(len(self._source.kafka.topics), "topic")
 
-    def enter_in_ledger(self, version: int | None) -> None:
+    def record_in_ledger(self, version: int | None) -> None:
         """Write down how far each partition is ingested."""
         layout, name = self._source.config.layout, self._source.name
         found = _by_partition(layout.table(f"bronze.{name}"), version)
@@ -68,7 +68,7 @@ class MessageBatch(Streamed):
         elif before.batch >= self._number:
             return None
         if counts.rows and counts.first < before.next_offset:  # it does not know of another topic
-            raise older_ledger(f"bronze.{self._source.name}")
+            raise stale_ledger_error(f"bronze.{self._source.name}")
         return replace(
             before,
             topic_id=self._source.topic_ids.get(topic, before.topic_id),

@@ -8,14 +8,14 @@ from typing import Any
 from medallion.config.model import Config, SourceConfig
 from medallion.ingest.kafka import broker
 from medallion.ingest.kafka.broker import Partition
-from medallion.ingest.source import Backlog, Kind, Recount, Source
+from medallion.ingest.source import Backlog, Source, SourceType, Verification
 from medallion.state import due, topics
 from medallion.state.topics import Place, Taken
 from medallion.storage.text import Say, counted
 
 
 def _open(*given: Any) -> Source:
-    """What `Kind.open` asks for; Spark is imported here, and not by commands that start none."""
+    """Open a source; Spark is imported here, so that other commands do not load it."""
     from medallion.ingest.kafka.source import KafkaSource
 
     return KafkaSource(*given)
@@ -63,12 +63,12 @@ def _losses(config: Config, source: SourceConfig) -> list[str]:
     return found
 
 
-def _recount(config: Config, source: SourceConfig) -> Recount:
+def _recount(config: Config, source: SourceConfig) -> Verification:
     try:
         from medallion.ingest.kafka.recount import recount
     except ImportError:
-        return Recount(notes=[str(broker.not_set_up(f"bronze.{source.name}"))])
+        return Verification(notes=[str(broker.not_set_up(f"bronze.{source.name}"))])
     return recount(config, source)
 
 
-TOPICS = Kind(_open, _backlog, _poll, _rows_in_ledger, _losses, _recount)
+KAFKA_SOURCE = SourceType(_open, _backlog, _poll, _rows_in_ledger, _losses, _recount)

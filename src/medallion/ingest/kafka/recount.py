@@ -12,7 +12,7 @@ from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError
 from medallion.ingest.kafka import broker, options
 from medallion.ingest.kafka.broker import Partition
-from medallion.ingest.source import Recount
+from medallion.ingest.source import Verification
 from medallion.state import topics
 from medallion.state.topics import Place, Taken
 from medallion.storage import tables
@@ -22,9 +22,9 @@ _PATIENCE = 30.0  # seconds without a message
 _AT_A_TIME = 1_000_000  # messages, whose offsets are held in memory
 
 
-def recount(config: Config, source: SourceConfig) -> Recount:
+def recount(config: Config, source: SourceConfig) -> Verification:
     """Count the messages of each partition that are still there, and hold bronze's against them."""
-    found = Recount()
+    found = Verification()
     taken = topics.read(config.layout, source.name)
     _hold_ledger(config, source, taken, found)
     try:
@@ -51,7 +51,7 @@ def recount(config: Config, source: SourceConfig) -> Recount:
 
 
 def _hold_ledger(
-    config: Config, source: SourceConfig, taken: dict[Place, Taken], found: Recount
+    config: Config, source: SourceConfig, taken: dict[Place, Taken], found: Verification
 ) -> None:
     """What bronze has, by partition, beside what the ledger says; and no message twice."""
     in_bronze = Counter(
@@ -83,7 +83,7 @@ def _bronze(config: Config, source: SourceConfig, what: str, rest: str) -> list[
 
 
 def _count(
-    config: Config, source: SourceConfig, before: Taken, there: Partition, found: Recount
+    config: Config, source: SourceConfig, before: Taken, there: Partition, found: Verification
 ) -> None:
     """Hold the messages of a partition that are there, and taken in, against bronze's rows."""
     where = f"where _topic = '{before.topic}' and _partition = {before.partition}"

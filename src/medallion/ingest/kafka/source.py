@@ -39,7 +39,7 @@ _VALUES = {
 
 
 class KafkaSource:
-    """The topics of one source; see `sources.base.Source`."""
+    """The topics of one source; see `ingest.source.Source`."""
 
     def __init__(
         self, spark: SparkSession, config: Config, source: SourceConfig, schema: Schema, say: Say
@@ -93,7 +93,7 @@ class KafkaSource:
         there = (e for e in taken.values() if e.topic in self.kafka.topics and not e.is_void)
         return {each.place: each.next_offset for each in there}
 
-    def batch(self, number: int, handed: DataFrame) -> MessageBatch:
+    def batch(self, number: int, queued: DataFrame) -> MessageBatch:
         """The messages that Spark has planned for a batch, if the topics are what they were.
 
         Raises:
@@ -103,13 +103,13 @@ class KafkaSource:
         while True:
             try:
                 self.poll()
-                return MessageBatch(self, number, handed)
+                return MessageBatch(self, number, queued)
             except NoAnswerError:  # brokers are started anew, one after the other
                 if time.monotonic() > until:
                     raise
                 time.sleep(_PAUSE)
 
-    def cut_off(self, number: int) -> MessageBatch:
+    def interrupted_batch(self, number: int) -> MessageBatch:
         """A batch whose rows are in bronze: they say what it has read."""
         return MessageBatch(self, number, None)
 
@@ -124,7 +124,7 @@ class KafkaSource:
         """The rows of the messages that were ingested."""
         return topics.ingested_rows(self.config.layout, self.name)
 
-    def can_go_on(self, checkpoint: Path) -> bool:
+    def can_resume(self, checkpoint: Path) -> bool:
         """Whether it has just the topics that are read: Spark takes others for lost."""
         try:
             found = checkpoints.offsets(checkpoint, checkpoints.last_begun(checkpoint))
@@ -134,17 +134,17 @@ class KafkaSource:
             return not (checkpoint / "sources").exists()
         return set(found[0]) == set(self.kafka.topics)
 
-    def begin_anew(self, checkpoint: Path, last: int) -> None:
+    def recreate_checkpoint(self, checkpoint: Path, last: int) -> None:
         """Go on from where the ledger has it, and with the first message of a topic that is new."""
         self.poll()
         batch = max(self.last_in_ledger, last, 0)
         checkpoints.begin_after(self.spark, checkpoint, batch, _by_topic(self._starts()))
 
-    def sample(self) -> MessageBatch:
+    def sample_batch(self) -> MessageBatch:
         """Nothing: the first batch itself tells the schema."""
         return MessageBatch(self, -1, None)
 
-    def rows_of(self, number: int) -> int:
+    def count_rows(self, number: int) -> int:
         """The messages of one batch, read again; the rows that bronze has, if they are gone, or
         nobody knows where it began."""
         bronze = self.config.layout.table(f"bronze.{self.name}")

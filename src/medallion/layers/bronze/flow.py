@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from medallion.config.model import TYPED, Config
 from medallion.config.queries import Query
 from medallion.errors import UsageError
-from medallion.ingest.formats import KINDS, note_format, refuse_another_kind
+from medallion.ingest.formats import SOURCE_TYPES, record_format, refuse_format_change
 from medallion.ingest.schema.evolution import Schema, TableChange
 from medallion.ingest.source import Source
 from medallion.layers import recovery
@@ -49,12 +49,13 @@ class Bronze(Flow):
             UsageError: the source has only what comes while it is read, and this is for what waits;
                 or the table is gone.
         """
-        if trigger and "availableNow" in trigger and not KINDS[self.source.format].can_wait:
+        source_type = SOURCE_TYPES[self.source.format]
+        if trigger and "availableNow" in trigger and not source_type.supports_available_now:
             raise UsageError(
                 f"{self.name}: a {self.source.format} keeps nothing for later, and what nobody "
                 "reads is lost: use medallion stream, which reads it while it is on."
             )
-        refuse_another_kind(self.config, self.source)
+        refuse_format_change(self.config, self.source)
         self._refuse_gone(recorded)
         schema = self.schema()
         if schema.change_of_table() is TableChange.RECAST:
@@ -68,7 +69,7 @@ class Bronze(Flow):
             self.spark, self.config, opened, schema, self.name, self.say, stopping
         )
         self._recover(self._writer, recorded)
-        note_format(self.config, self.source)
+        record_format(self.config, self.source)
         self._writer.prepare()
         if trigger is None:
             return None
@@ -100,7 +101,7 @@ class Bronze(Flow):
         rows.write.format("delta").mode("overwrite").options(**options).save(str(table))
 
     def _opened(self, schema: Schema) -> Source:
-        kind = KINDS[self.source.format]
+        kind = SOURCE_TYPES[self.source.format]
         return kind.open(self.spark, self.config, self.source, schema, self.say)
 
     def _refuse_gone(self, recorded: int) -> None:
@@ -131,14 +132,14 @@ class Bronze(Flow):
             or begun < newest  # an older copy of it was restored
             or (begun < 0 and tables.row_count(bronze) > 0)
         )
-        begins_anew = is_lost or not writer.source.can_go_on(checkpoint)
+        begins_anew = is_lost or not writer.source.can_resume(checkpoint)
         if begins_anew:
             shutil.rmtree(checkpoint, ignore_errors=True)
         in_ledger = writer.source.last_in_ledger  # None where it keeps no ledger
         if in_ledger is not None:
             writer.repair_ledger(in_ledger)
         if begins_anew:
-            writer.source.begin_anew(checkpoint, max(begun, newest))
+            writer.source.recreate_checkpoint(checkpoint, max(begun, newest))
         if is_lost:
             self.say(f"  {self.name}: its checkpoint is gone or torn: a new one goes by the ledger")
 
@@ -151,7 +152,7 @@ class Bronze(Flow):
         lines = sum(known[batch] for batch in batches if batch in known)
         if lost:
             opened = self._opened(self.schema())
-            lines += sum(opened.rows_of(batch) for batch in lost)
+            lines += sum(opened.count_rows(batch) for batch in lost)
         rules = load_rules(self.config.conf_dir, self.name)
         conditions = [rule.broken for rule in rules]
         rescued = RescuedValues(self.spark, self.source, self.tables[0], batches, conditions)
@@ -185,10 +186,10 @@ class Bronze(Flow):
 
     def has_work(self, runs: Runs) -> bool:
         """Whether something has come, or a batch was cut off, which has to be settled first."""
-        refuse_another_kind(self.config, self.source)
+        refuse_format_change(self.config, self.source)
         if due.is_unfinished(self.config, runs, self.name):
             return True
-        poll = KINDS[self.source.format].poll
+        poll = SOURCE_TYPES[self.source.format].poll
         return poll(self.config, self.source, runs.last_batch(self.name), self.say)
 
     def poll(self) -> bool:

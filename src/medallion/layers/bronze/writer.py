@@ -17,7 +17,7 @@ from medallion.ingest.parsing.layout import LineLayout
 from medallion.ingest.parsing.parse import parse
 from medallion.ingest.parsing.typed import is_typed
 from medallion.ingest.schema.evolution import Growth, Schema, TableChange
-from medallion.ingest.source import Source, SourceBatch, older_ledger
+from medallion.ingest.source import Source, SourceBatch, stale_ledger_error
 from medallion.spark import checkpoints
 from medallion.spark.errors import SPARK_ERRORS, one_line, raised_code
 from medallion.storage import log, tables
@@ -59,7 +59,7 @@ class Writer:
         # If nothing of it is to blame, the first batch fails as well, and reports it: it is a
         # query's failure then, and the other sources start.
         with suppress(MedallionError, *SPARK_ERRORS):
-            self._infer(self.source.sample())
+            self._infer(self.source.sample_batch())
         self._add_named()
         if not tables.exists(self._table):
             tables.create(self._table, self._schema.table_json(), self._properties)
@@ -94,9 +94,9 @@ class Writer:
         # In their order, in which a source counts them up.
         for version, number in sorted(log.transactions_after(self._table, last)):
             if log.are_there(self._table, [version]):
-                self.source.cut_off(number).enter_in_ledger(version)
+                self.source.interrupted_batch(number).record_in_ledger(version)
         if self.source.rows_in_ledger < tables.row_count(self._table):
-            raise older_ledger(self._name)
+            raise stale_ledger_error(self._name)
 
     def take_in(self, handed: DataFrame, number: int) -> None:
         """Write the rows of what a batch was handed to bronze, and enter it in the ledger."""
@@ -109,8 +109,8 @@ class Writer:
             if version is None:
                 self.lines[number] = 0
         else:  # a file that it was handed, and has no rows of, may have been left out
-            batch = self.source.cut_off(number)
-        batch.enter_in_ledger(version)
+            batch = self.source.interrupted_batch(number)
+        batch.record_in_ledger(version)
 
     def _infer(self, batch: SourceBatch) -> None:
         """Infer the schema from a batch if none is declared, and report what does not fit it."""
