@@ -70,5 +70,5 @@ def test_each_write_can_be_kept_from_happening(tmp_path: Path, strike: Strike) -
     with pytest.raises(OSError, match=r"No space|Input/output"):
         files.write(tmp_path / "two", "x")
     watch.end()
-    assert (watch.struck or "").startswith("lakehouse.storage.write: ")
+    assert "write: " in (watch.struck or "")
     assert [file.name for file in tmp_path.iterdir()] == ["one"]
