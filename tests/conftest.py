@@ -15,8 +15,7 @@ from hypothesis import HealthCheck, Phase, settings
 from pyspark.sql import SparkSession
 
 from medallion.config.loader import load
-from medallion.spark.session import spark_session
-from medallion.spark.workload import FIRST_COMPILER, INTERPRETED
+from medallion.spark.session import FIRST_COMPILER, INTERPRETED, spark_session
 from tests.support import PROJECT
 from tests.support.command import Cli
 from tests.support.home import Home

@@ -19,7 +19,7 @@ from medallion.layers.publish.outputs import FilesOutput
 from medallion.runtime import maintenance, refresh
 from medallion.spark import checkpoints
 from medallion.sql import engine
-from medallion.state import due
+from medallion.state import pending_work
 from medallion.state.runs import Runs
 from medallion.storage import tables
 from tests.support import PROJECT
@@ -88,7 +88,7 @@ def has_input(lakehouse: Lakehouse, name: str) -> bool:
     """Whether a night would have to start Spark for a query."""
     (query,) = (query for query in queries(lakehouse.config) if query.name == name)
     (table,) = map(lakehouse.config.layout.table, query.upstream)
-    return due.has_input(lakehouse.config, name, table)
+    return pending_work.has_input(lakehouse.config, name, table)
 
 
 def published(lakehouse: Lakehouse) -> list[tuple[Any, ...]]:
@@ -255,7 +255,9 @@ def test_an_output_that_was_given_up_and_comes_again(
     # A table that was moved away is another one when it comes back.
     shutil.rmtree(gold)
     lakehouse.fill("gold")
-    assert due.has_input(lakehouse.config, FILES, gold), "or nobody would ask for a refresh"
+    assert pending_work.has_input(lakehouse.config, FILES, gold), (
+        "or nobody would ask for a refresh"
+    )
     with pytest.raises(UsageError, match=r"by_window was made anew, .* refresh publish.by_window"):
         lakehouse.fill("publish")
     as_message_refused(lakehouse, monkeypatch)

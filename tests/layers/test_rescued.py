@@ -23,7 +23,7 @@ from medallion.layers.rescued import broken_by, rescue_rules
 from medallion.layers.silver import rules
 from medallion.runtime.nightly import Nightly
 from medallion.runtime.pipeline import Pipeline
-from medallion.state.rescued import RescuedField, RescuedSummary
+from medallion.state.runs import RescuedField, RescuedSummary
 from tests.support import PROJECT
 from tests.support.lakehouse import Lakehouse, NoGates
 

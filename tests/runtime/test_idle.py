@@ -9,7 +9,7 @@ import pytest
 
 from medallion.config.loader import load
 from medallion.runtime.idle import work_to_do
-from medallion.spark.workload import Work
+from medallion.spark.session import Work
 from medallion.storage import small_tables, specs
 from tests.support import PROJECT
 from tests.support.home import Home

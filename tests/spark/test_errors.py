@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from medallion.spark.errors import one_line, ours
-from medallion.spark.remedies import explain
+from medallion.spark.errors import explain, one_line, ours
 
 
 def test_an_exception_in_one_line() -> None:

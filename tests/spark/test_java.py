@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from medallion.spark.workload import Work
+from medallion.spark.session import Work
 from tests.support import PROJECT
 
 ENV = PROJECT / "tools/venv/spark-env.sh"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from medallion.spark.progress import BatchProgress, moment, watermark_of
+from medallion.spark.query import BatchProgress, moment, watermark_of
 
 
 def test_a_watermark_that_is_not_set_is_none() -> None:

@@ -19,8 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from medallion.errors import MedallionError, UsageError
 from medallion.spark import checkpoints, query
 from medallion.spark.errors import StreamError
-from medallion.spark.query import Run, trigger
-from medallion.spark.sink import Sink
+from medallion.spark.query import Run, Sink, trigger
 from medallion.spark.watch import Watch, stop_after_batches
 
 # What PySpark leaves of an error of Java's, on the threads that call back from a stream.

@@ -13,7 +13,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from medallion.spark.types import holds
+from medallion.spark.plans import holds
 
 
 def test_what_a_type_has_within() -> None:

@@ -17,8 +17,7 @@ from pyspark.sql import SparkSession
 
 from medallion.spark import query, signals
 from medallion.spark.errors import StreamError
-from medallion.spark.query import Run
-from medallion.spark.sink import Sink
+from medallion.spark.query import Run, Sink
 from medallion.spark.watch import Watch
 from medallion.storage import clock
 from medallion.streams import until_stream_is_ready

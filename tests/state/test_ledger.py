@@ -23,8 +23,9 @@ from medallion.state.ledger import (
     VANISHED,
     Entry,
     Ledger,
+    Reason,
+    ReasonCode,
 )
-from medallion.state.reasons import Reason, ReasonCode
 from medallion.storage import log, small_tables, specs, tables
 from medallion.storage.layout import Layout
 from medallion.storage.specs import TableSpec

@@ -15,7 +15,7 @@ from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.runtime import maintenance
 from medallion.runtime.settlement import row_of
-from medallion.state import due
+from medallion.state import pending_work
 from medallion.state.runs import Runs
 from medallion.storage import small_tables, specs, tables
 from medallion.storage.layout import Layout
@@ -55,8 +55,8 @@ def is_refused(home: Home, query: str) -> bool:
     checkpoint = home.layout.checkpoint(query)
     checkpoint.mkdir(parents=True, exist_ok=True)
     (checkpoint / "metadata").write_text('{"id": "one"}')
-    reason = due.older_table_reason(home.config, runs, query)
-    assert due.is_unfinished(home.config, runs, query) == (reason is not None)
+    reason = pending_work.older_table_reason(home.config, runs, query)
+    assert pending_work.is_unfinished(home.config, runs, query) == (reason is not None)
     return reason is not None
 
 
@@ -78,14 +78,14 @@ def test_a_table_of_which_more_was_read(home: Home) -> None:
     put_back(silver, copy)
     assert is_refused(home, GOLD)
     assert is_refused(home, SILVER)  # its next commit would have a version that gold has read
-    assert due.older_table_reason(home.config, Runs(home.layout), GOLD) == (
+    assert pending_work.older_table_reason(home.config, Runs(home.layout), GOLD) == (
         "gold.device_totals cannot start: silver.activity is older than what was recorded. Restore "
         "the whole root from one backup, or rebuild gold.device_totals from what is there with "
         "medallion refresh gold.device_totals."
     )
     # What is torn its query repairs, or refuses.
     (checkpoint / "offsets/0").write_text("v1\n{")
-    assert not due.has_read_more(checkpoint, silver)
+    assert not pending_work.has_read_more(checkpoint, silver)
 
 
 def recorded(home: Home, query: str) -> dict[str, object]:
@@ -110,7 +110,7 @@ def test_a_table_of_which_more_is_on_record(home: Home) -> None:
     assert any(f"{GOLD}: left as it is" in note for note in notes)
     assert is_refused(home, GOLD)
     shutil.rmtree(gold)
-    assert due.older_table_reason(home.config, Runs(home.layout), GOLD) is None
+    assert pending_work.older_table_reason(home.config, Runs(home.layout), GOLD) is None
     write(home, GOLD, 1)
     Runs(home.layout).write([recorded(home, GOLD)])
     assert not is_refused(home, GOLD)
@@ -141,7 +141,7 @@ def test_bronze_is_not_rebuilt_from_anything(home: Home) -> None:
     assert not is_refused(home, name)
     put_back(bronze, copy)
     assert is_refused(home, name)
-    assert due.older_table_reason(home.config, Runs(home.layout), name) == (
+    assert pending_work.older_table_reason(home.config, Runs(home.layout), name) == (
         "bronze.activity cannot start: bronze.activity is older than what was recorded. Restore "
         "the whole root from one backup."
     )

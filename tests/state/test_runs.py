@@ -14,9 +14,8 @@ import deltalake
 import pytest
 from deltalake import DeltaTable
 
-from medallion.state import due
-from medallion.state.rescued import RescuedField, RescuedSummary
-from medallion.state.runs import RUNS, GateRecord, Runs, Sums
+from medallion.state import pending_work
+from medallion.state.runs import RUNS, GateRecord, RescuedField, RescuedSummary, Runs, Sums
 from medallion.storage import small_tables, tables
 from medallion.storage.layout import Layout
 from medallion.storage.specs import TableSpec
@@ -240,13 +239,13 @@ def test_a_table_that_was_made_after_its_gate_has_passed_none(
     table, later = layout.table("gold.g"), NOON + 10**15
     Runs(layout).write([gate("gold.g", NOON, "passed", 2), gate("gold.h", later, "passed", 2)])
     standing = Runs(layout).standing
-    assert due.passed(standing, "gold.g", table) == 2  # there is none
+    assert pending_work.passed(standing, "gold.g", table) == 2  # there is none
     for name in ("gold.g", "gold.h"):
         for _ in range(3):
             small_tables.append(layout.table(name), TableSpec({"n": "long"}), [{"n": 1}])
-    assert due.passed(standing, "gold.g", table) == -1
-    assert due.passed(standing, "gold.h", layout.table("gold.h")) == 2
+    assert pending_work.passed(standing, "gold.g", table) == -1
+    assert pending_work.passed(standing, "gold.h", layout.table("gold.h")) == 2
     monkeypatch.setattr(time, "time_ns", lambda: NOON * 1000)  # a clock that was put right
-    assert due.passed(standing, "gold.g", table) == 2
+    assert pending_work.passed(standing, "gold.g", table) == 2
     Runs(layout).write([gate("gold.h", later, "passed", 40)])
-    assert due.passed(Runs(layout).standing, "gold.h", layout.table("gold.h")) == -1
+    assert pending_work.passed(Runs(layout).standing, "gold.h", layout.table("gold.h")) == -1

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from medallion.spark.workload import FIRST_COMPILER, INTERPRETED
+from medallion.spark.session import FIRST_COMPILER, INTERPRETED
 from tests.support import PROJECT
 
 _SMALL = {

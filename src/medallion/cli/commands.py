@@ -56,14 +56,14 @@ def _land_sample(config: Config, options: argparse.Namespace) -> int:
 def run(config: Config, options: argparse.Namespace) -> int:
     from medallion.runtime import context, continuous
     from medallion.spark import query
-    from medallion.state import due
+    from medallion.state import pending_work
 
     if options.layer not in layers_in_use(config):
         file = config.conf_dir / "pipeline.yaml"
         raise UsageError(f"nothing is published: no table of gold has `publish` in {file}.")
     query.trigger(options.trigger)  # what is wrong is said before Spark starts
     layers = [options.layer]
-    due.refuse_held(config, layers)
+    pending_work.refuse_held(config, layers)
     ends = options.trigger == query.AVAILABLE_NOW
     say = _say(False) if ends else tell
     asked = f"run {options.layer}"
@@ -94,13 +94,13 @@ def stream(config: Config, options: argparse.Namespace) -> int:
     from medallion.ingest.files.unread import unread
     from medallion.runtime import context, continuous
     from medallion.spark import query
-    from medallion.state import due
+    from medallion.state import pending_work
 
     query.trigger(options.trigger)
     if options.trigger == query.AVAILABLE_NOW:
         raise UsageError("medallion stream stays on: give an interval, or run medallion nightly.")
     layers = layers_in_use(config)
-    due.refuse_held(config, layers)
+    pending_work.refuse_held(config, layers)
     with context.open_pipeline(config, "stream", layers, tell, options.debug) as pipeline:
         for line in unread(config):
             pipeline.say(line)
@@ -206,12 +206,12 @@ def backfill(config: Config, options: argparse.Namespace) -> int:
 
 def refresh(config: Config, options: argparse.Namespace) -> int:
     from medallion.runtime import context, refresh
-    from medallion.state import due
+    from medallion.state import pending_work
 
     layers = refresh.layers_of(config, options.table)
     config.layout.refuse_missing()
-    due.refuse_missing(config, options.table)
-    due.refuse_held(config, layers[:1])
+    pending_work.refuse_missing(config, options.table)
+    pending_work.refuse_held(config, layers[:1])
     with context.open_pipeline(config, "refresh", layers, _say(False), options.debug) as pipeline:
         refresh.refresh(pipeline, options.table)
     return 0

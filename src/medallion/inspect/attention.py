@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from medallion.config.model import Config
 from medallion.ingest.files import archived
 from medallion.state import ledger
-from medallion.state.ledger import PENDING, REFUSED, Entry
-from medallion.state.reasons import ReasonCode
+from medallion.state.ledger import PENDING, REFUSED, Entry, ReasonCode
 from medallion.storage import clock
 
 _LONG = 24 * 3600 * 1_000_000  # microseconds that a file may wait before it is reported

@@ -12,7 +12,7 @@ from medallion.config.queries import queries
 from medallion.errors import FAULTS, sentence
 from medallion.inspect import attention
 from medallion.layers import recovery
-from medallion.state import due
+from medallion.state import pending_work
 from medallion.state.runs import Runs, Standing
 from medallion.storage import damage, tables
 
@@ -114,7 +114,7 @@ def _balance(config: Config, source: SourceConfig, standing: Standing) -> Balanc
         quarantined_rows=_rows(layout.table(f"quarantine.{source.name}")),
         duplicate_rows=on_record.duplicate_rows,
         late_rows=on_record.late_rows,
-        waiting_rows=due.waiting_rows(config, silver) or 0,
+        waiting_rows=pending_work.waiting_rows(config, silver) or 0,
     )
 
 

@@ -15,7 +15,7 @@ from medallion.layers.gold.flow import TOO_LATE
 from medallion.layers.silver import time_digits
 from medallion.layers.silver.definition import refuse_changed_definition as refuse_changed_silver
 from medallion.spark import checkpoints
-from medallion.state import due, refresh_plan
+from medallion.state import pending_work, refresh_plan
 from medallion.state.runs import Runs
 from medallion.storage import tables
 
@@ -123,7 +123,7 @@ def _compared(config: Config, query: Query, done: int) -> Comparable | None:
     checkpoint, table = config.layout.checkpoint(query.name), config.layout.table
     versions = {name: tables.version(table(name)) for name in query.targets}
     for name in query.upstream:
-        version = due.version_read(checkpoint, done, table(name))
+        version = pending_work.version_read(checkpoint, done, table(name))
         if version is None:
             return None
         versions[name] = version

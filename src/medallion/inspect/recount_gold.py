@@ -16,9 +16,9 @@ from medallion.errors import FAULTS, ConfigError
 from medallion.ingest.source import Verification
 from medallion.inspect.comparable import Comparable
 from medallion.layers.gold.flow import made_of
+from medallion.spark.delta_reads import rows_at
 from medallion.spark.errors import SPARK_ERRORS, one_line
 from medallion.spark.plans import analyzed, expressions, kind_of, nodes
-from medallion.spark.table_files import rows_at
 from medallion.storage.text import counted
 
 # Sums of doubles depend on the order of their terms. Below 1 the tolerance is absolute, because

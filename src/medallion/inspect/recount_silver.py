@@ -12,7 +12,7 @@ from medallion.inspect.comparable import Comparable
 from medallion.layers.silver import time_digits, transform
 from medallion.layers.silver.enrichment import noted_rules
 from medallion.layers.silver.rules import LATE
-from medallion.spark import table_files
+from medallion.spark import delta_reads
 from medallion.spark.errors import SPARK_ERRORS, in_words
 from medallion.storage.columns import FAILED_RULES, INGESTED_AT, OFFSET
 from medallion.storage.text import counted
@@ -75,7 +75,7 @@ def _side_by_side(spark: SparkSession, config: Config, same: Comparable) -> Data
     of bronze and -1 for others; and `_taken`, 1 for a row that makes its key taken."""
     source = time_digits.as_recorded(config, config.sources[same.query.source])
     bronze, silver, quarantine = (
-        table_files.rows_at(spark, config.layout.table(name), same.versions[name])
+        delta_reads.rows_at(spark, config.layout.table(name), same.versions[name])
         for name in (*same.query.upstream, *same.query.targets)
     )
     rest = [F.col(column) for column in (*source.silver_origin, INGESTED_AT)]

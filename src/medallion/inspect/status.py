@@ -11,9 +11,8 @@ from medallion.ingest import source as base
 from medallion.ingest.formats import SOURCE_TYPES
 from medallion.inspect import attention
 from medallion.spark import checkpoints
-from medallion.state import due, ledger, refresh_plan
-from medallion.state.rescued import RescuedSummary
-from medallion.state.runs import FAILED, LastRun, Runs, Standing
+from medallion.state import ledger, pending_work, refresh_plan
+from medallion.state.runs import FAILED, LastRun, RescuedSummary, Runs, Standing
 from medallion.storage import clock, lock, tables
 
 RUNNING, NEVER, UNKNOWN = "running", "never run", "unknown"
@@ -104,8 +103,8 @@ def _left(config: Config) -> dict[str, str]:
 
 def _held(config: Config, standing: Standing) -> str | None:
     """What is told of gold's queries while a gate holds the rows back that they would read."""
-    held = due.held(config, standing)
-    return f"held back: {due.why_held(held)}" if held else None
+    held = pending_work.held(config, standing)
+    return f"held back: {pending_work.why_held(held)}" if held else None
 
 
 def _more(*told: str | None) -> str | None:
@@ -119,7 +118,7 @@ def _status(config: Config, query: Query, standing: Standing, held: str | None) 
     batch, waiting, backlog, mark, error = -1, None, None, None, run.error if run else None
     try:
         batch = checkpoints.last_committed(checkpoint)
-        waiting = due.waiting_rows(config, query)
+        waiting = pending_work.waiting_rows(config, query)
         if not query.upstream:
             busy = standing.last_busy.get(query.name)
             backlog = _backlog(config, config.sources[query.source], busy)

@@ -12,10 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 from medallion.config.model import Config, SourceConfig
 from medallion.config.queries import Query
 from medallion.ingest.schema import registry
-from medallion.spark import checkpoints, table_files
-from medallion.spark.progress import BatchProgress
-from medallion.spark.query import Run
-from medallion.state import due, ledger
+from medallion.spark import checkpoints, delta_reads
+from medallion.spark.query import BatchProgress, Run
+from medallion.state import ledger, pending_work
 from medallion.state.runs import Runs
 from medallion.storage import tables
 from medallion.storage.columns import bronze_columns
@@ -102,8 +101,8 @@ class Flow(ABC):
     def has_work(self, runs: Runs) -> bool:
         """Whether there is something to read, or a batch to end or to put on record, which is known
         without starting the query: that costs seconds."""
-        return due.is_unfinished(self.config, runs, self.name) or any(
-            due.has_input(self.config, self.name, table) for table in self.read_from
+        return pending_work.is_unfinished(self.config, runs, self.name) or any(
+            pending_work.has_input(self.config, self.name, table) for table in self.read_from
         )
 
     def is_to_be_checked(self, settings: str) -> bool:
@@ -111,10 +110,10 @@ class Flow(ABC):
         tables made: wrong SQL is told before there are rows, and readers find an empty table.
 
         Args:
-            settings: a digest of the configuration, as `due.settings_of` makes it.
+            settings: a digest of the configuration, as `pending_work.settings_of` makes it.
         """
         is_there = all(map(tables.exists, self.tables[:1]))
-        return due.has_changed(self.config, self.name, settings) or not (
+        return pending_work.has_changed(self.config, self.name, settings) or not (
             self.is_waiting() or is_there
         )
 
@@ -122,7 +121,7 @@ class Flow(ABC):
         """What a gate has to judge, of what these files added to its table; None: of all of it."""
         if files is None:
             return ToJudge(self.rows())
-        return ToJudge(table_files.rows_of(self.spark, self.tables[0], files))
+        return ToJudge(delta_reads.rows_of(self.spark, self.tables[0], files))
 
     def rows(self) -> DataFrame:
         """All rows of its table."""

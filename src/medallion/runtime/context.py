@@ -10,8 +10,7 @@ from medallion.config.model import Config
 from medallion.errors import MedallionError
 from medallion.runtime import swap
 from medallion.runtime.pipeline import Pipeline
-from medallion.spark.session import session_of_command
-from medallion.spark.workload import Work
+from medallion.spark.session import Work, session_of_command
 from medallion.storage import clock, lock
 from medallion.storage.text import Say
 

@@ -10,8 +10,8 @@ from medallion.config.queries import Query, layers_in_use, names, queries
 from medallion.ingest.formats import SOURCE_TYPES
 from medallion.inspect import balance as accounting
 from medallion.runtime.outcome import Outcome
-from medallion.spark.workload import Work
-from medallion.state import due
+from medallion.spark.session import Work
+from medallion.state import pending_work
 from medallion.state.runs import Runs
 from medallion.storage import lock, tables
 from medallion.storage.text import Say
@@ -47,7 +47,7 @@ def work_to_do(config: Config) -> Work:
     """How much waits, which decides how Java and Spark are set."""
     try:
         backlogs = [SOURCE_TYPES[s.format].backlog(config, s) for s in config.sources.values()]
-        behind = sum(due.waiting_rows(config, query) or 0 for query in queries(config))
+        behind = sum(pending_work.waiting_rows(config, query) or 0 for query in queries(config))
         whole = sum(tables.row_count(config.layout.table(name)) for name in names(config, ["gold"]))
     except Exception:  # whatever is wrong, the run meets it, and tells
         return Work.MUCH
@@ -56,15 +56,16 @@ def work_to_do(config: Config) -> Work:
 
 
 def _has_work(config: Config, runs: Runs, say: Say) -> bool:
-    settings, asked = due.settings_of(config), queries(config)
+    settings, asked = pending_work.settings_of(config), queries(config)
     if any(
-        due.has_changed(config, query.name, settings) or due.is_unfinished(config, runs, query.name)
+        pending_work.has_changed(config, query.name, settings)
+        or pending_work.is_unfinished(config, runs, query.name)
         for query in asked
     ):
         return True  # before anything is looked for: what was cut off is settled first
     has_news = [_has_news(config, runs, query, say) for query in asked]  # all are looked at
     return any(has_news) or any(
-        due.is_to_be_judged(config, runs.standing, query.name) for query in asked
+        pending_work.is_to_be_judged(config, runs.standing, query.name) for query in asked
     )
 
 
@@ -72,7 +73,7 @@ def _has_news(config: Config, runs: Runs, query: Query, say: Say) -> bool:
     """Whether there is something to read for a query; of a source, what is new is handed over."""
     if query.upstream:
         return any(
-            due.has_input(config, query.name, config.layout.table(table))
+            pending_work.has_input(config, query.name, config.layout.table(table))
             for table in query.upstream
         )
     source = config.sources[query.source]

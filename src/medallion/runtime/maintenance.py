@@ -20,7 +20,7 @@ from medallion.config.queries import queries
 from medallion.errors import MedallionError, UsageError
 from medallion.inspect.balance import SETTLED
 from medallion.spark import checkpoints
-from medallion.state import due, refresh_plan
+from medallion.state import pending_work, refresh_plan
 from medallion.state.runs import Runs, Standing
 from medallion.storage import lock, log, specs, tables
 from medallion.storage.layout import LAYERS, PUBLISH
@@ -176,7 +176,7 @@ def _readers(config: Config, standing: Standing) -> Iterator[tuple[str, int, str
             yield f"_intake.{query.source}", version or 0, query.name
         for target, version in zip(query.targets, recorded.versions, strict=False):
             yield target, version + 1, f"the record of {query.name}"
-    for table in due.held(config, standing):
+    for table in pending_work.held(config, standing):
         yield table, standing.passed.get(table, 0) + 1, f"the gate of {table}"
 
 
@@ -222,7 +222,7 @@ def _maintain(
     config: Config, runs: Runs, table: _Table, unread: Unread | None, is_streaming: bool
 ) -> tuple[Done, str | None]:
     """Maintain one table; return its changes, and the reason if not all was done."""
-    if table.query and due.older_table_reason(config, runs, table.query):
+    if table.query and pending_work.older_table_reason(config, runs, table.query):
         # Each commit would bring its version nearer to the recorded one.
         return Done(), f"{table.name}: left as it is, until {table.query} is not refused any more"
     path, policy = table.path, config.maintain

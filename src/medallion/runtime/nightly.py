@@ -21,7 +21,7 @@ from medallion.runtime.outcome import GateResult, Outcome
 from medallion.runtime.pipeline import GOLD_IS_HELD, Pipeline
 from medallion.spark import signals
 from medallion.spark.errors import SPARK_ERRORS, in_words
-from medallion.state import due
+from medallion.state import pending_work
 from medallion.state.runs import HELD, PASSED, Standing
 from medallion.storage import clock, log, tables
 from medallion.storage.layout import LAYERS, PUBLISH
@@ -111,9 +111,9 @@ class Nightly:
         included; None where there are none."""
         table = flow.name
         path = self.config.layout.table(table)
-        version, since = tables.version(path), due.passed(standing, table, path)
+        version, since = tables.version(path), pending_work.passed(standing, table, path)
         is_rebuilt = since < standing.refreshed.get(table, -1) <= version
-        is_due = is_rebuilt or due.is_to_be_judged(self.config, standing, table)
+        is_due = is_rebuilt or pending_work.is_to_be_judged(self.config, standing, table)
         if not is_due or not self.gates.has_suite(table):
             return None
         started = time.monotonic()

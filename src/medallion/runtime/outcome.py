@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from medallion.inspect.attention import Attention
 from medallion.inspect.balance import Balance, unbalanced
 from medallion.quality.results import Failure, Verdict
-from medallion.state.rescued import RescuedSummary
+from medallion.state.runs import RescuedSummary
 
 
 @dataclass(frozen=True)

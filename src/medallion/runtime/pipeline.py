@@ -21,12 +21,11 @@ from medallion.layers.gold.flow import Gold
 from medallion.layers.publish.flow import Publish
 from medallion.layers.silver.flow import Silver
 from medallion.runtime import settlement
-from medallion.spark import fatal, signals
+from medallion.spark import jvm, signals
 from medallion.spark.errors import StreamError, one_line, ours, together
-from medallion.spark.progress import BatchProgress
-from medallion.spark.query import AVAILABLE_NOW, trigger
+from medallion.spark.query import AVAILABLE_NOW, BatchProgress, trigger
 from medallion.spark.watch import Watch
-from medallion.state import due, refresh_plan
+from medallion.state import pending_work, refresh_plan
 from medallion.state.runs import Runs
 from medallion.storage import tables
 from medallion.storage.layout import PUBLISH, layer_of
@@ -55,7 +54,7 @@ class Pipeline:
 
     def __post_init__(self) -> None:
         self.runs = Runs(self.config.layout, run_id=self.run_id, command=self.command)
-        self._settings = due.settings_of(self.config)
+        self._settings = pending_work.settings_of(self.config)
 
     def flows(self, layer: str) -> list[Flow]:
         """A flow for each query of a layer, not started yet."""
@@ -88,13 +87,13 @@ class Pipeline:
         with self._in_words(flow):
             if flow.is_waiting():
                 self.say(f"  {flow.name} waits: {flow.waiting_reason()}")
-                due.note(self.config, flow.name, self._settings)
+                pending_work.note(self.config, flow.name, self._settings)
                 return False
             if not is_new:
                 self._refuse_old(flow)
             self.check(flow)
             run = flow.start(how, -1 if is_new else self.runs.last_batch(flow.name))
-            due.note(self.config, flow.name, self._settings)
+            pending_work.note(self.config, flow.name, self._settings)
             if run:
                 run.on_batch = partial(self._tell, flow)
         return run is not None
@@ -102,12 +101,12 @@ class Pipeline:
     @property
     def is_alive(self) -> bool:
         """Whether Spark is there."""
-        return fatal.is_alive(self.spark)
+        return jvm.is_alive(self.spark)
 
     def check(self, flow: Flow) -> None:
         """Raise MedallionError where a table that it reads is not there, is held back by a gate, or
         cannot be read."""
-        due.refuse_missing(self.config, flow.name)
+        pending_work.refuse_missing(self.config, flow.name)
         self._refuse_unjudged(flow)
         for table in (*flow.upstream, *flow.targets):
             tables.version(self.config.layout.table(table))
@@ -202,20 +201,20 @@ class Pipeline:
                 f"{flow.name} has to be rebuilt, which a refresh has left to do: medallion refresh "
                 f"{flow.name} does it, with no stream on, or says why it cannot."
             )
-        if reason := due.older_table_reason(self.config, self.runs, flow.name):
+        if reason := pending_work.older_table_reason(self.config, self.runs, flow.name):
             raise MedallionError(reason)
 
     def _refuse_unjudged(self, flow: Flow) -> None:
         """Raise MedallionError where it would publish rows that a gate of gold holds back."""
-        held = due.held(self.config, self.runs.standing, ["gold"])
+        held = pending_work.held(self.config, self.runs.standing, ["gold"])
         own = {table: failed for table, failed in held.items() if table in flow.upstream}
-        due.refuse_if_held(f"{flow.name} waits", own)
+        pending_work.refuse_if_held(f"{flow.name} waits", own)
 
     def held(self, flows: Iterable[Flow]) -> dict[str, str]:
         """What holds these flows back: the tables whose gate does, with the names that failed."""
         is_gated = any(flow.is_gated for flow in flows)
-        return due.held(self.config, self.runs.standing) if is_gated else {}
+        return pending_work.held(self.config, self.runs.standing) if is_gated else {}
 
     def refuse_held(self, flows: Iterable[Flow]) -> None:
         """Raise MedallionError where a gate holds these flows back."""
-        due.refuse_if_held("gold is held back", self.held(flows))
+        pending_work.refuse_if_held("gold is held back", self.held(flows))

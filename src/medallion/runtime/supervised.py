@@ -13,7 +13,7 @@ from medallion.runtime.backoff import FIRST_PAUSE, Backoff
 from medallion.runtime.notices import Notices
 from medallion.runtime.pipeline import Pipeline
 from medallion.runtime.settler import Settler
-from medallion.spark import query, remedies
+from medallion.spark import errors, query
 from medallion.spark.errors import SPARK_ERRORS, in_words, ours
 from medallion.spark.query import Run
 from medallion.storage import tables
@@ -111,7 +111,7 @@ class SupervisedQuery:
         """Put on record what it did before it stopped by itself, and start it once more."""
         error = run.error()
         # Said where it only has to be started again; None where it has failed.
-        restart = remedies.restart_note(error) if error else "goes on by the rules that hold now"
+        restart = errors.restart_note(error) if error else "goes on by the rules that hold now"
         self._has_stopped = True
         run.end()
         # Twice for the same reason, and nothing done between them: that is a failure after all.
@@ -141,7 +141,7 @@ class SupervisedQuery:
         error = run.error() if run else None
         if run and not error:
             self._take_up_recovery(run)
-        elif error and not self.starts.failure and not remedies.restart_note(error):
+        elif error and not self.starts.failure and not errors.restart_note(error):
             self.starts.failed(f"{self.name}: {error}")
 
     def _goes_well(self) -> None:

@@ -2,23 +2,112 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
+from threading import Event
 from typing import Any
 
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from medallion.config.values import Duration
-from medallion.errors import UsageError
-from medallion.spark import checkpoints, fatal, remedies
-from medallion.spark.errors import SPARK_ERRORS, one_line
-from medallion.spark.progress import BatchProgress, moment, records_after
-from medallion.spark.sink import Sink
+from medallion.errors import MedallionError, UsageError
+from medallion.spark import checkpoints, errors, jvm
+from medallion.spark.errors import SPARK_ERRORS, in_words, one_line
 from medallion.storage import clock
+
+
+class Sink:
+    """A function that writes micro-batches, and what it failed of, in words.
+
+    Spark's own account of a function that failed is a stack trace of Python's.
+    """
+
+    def __init__(
+        self, write: Callable[[DataFrame, int], None], stopping: Event | None = None
+    ) -> None:
+        """Make one.
+
+        Args:
+            write: the function.
+            stopping: is set when the query is to be stopped: what it does then fails of that.
+        """
+        self._write, self.stopping = write, stopping or Event()
+        self.failure: MedallionError | None = None
+
+    def __call__(self, rows: DataFrame, batch: int) -> None:
+        """Write one batch.
+
+        Raises:
+            MedallionError: it could not be written. Nothing of Java's own account may be in it:
+                Spark looks through that with a regular expression whose stack grows with the text.
+        """
+        try:
+            self._write(rows, batch)
+        except Exception as error:
+            which = "" if isinstance(error, MedallionError) else f"batch {batch}: "
+            self.failure = MedallionError(which + in_words(error))
+            raise self.failure from None
+
+
+@dataclass(frozen=True)
+class BatchProgress:
+    """The engine's record of one micro-batch."""
+
+    id: int
+    rows: int
+    observed: dict[str, Any]
+    duplicates: int
+    late: int
+    watermark: str | None
+    seconds: float
+
+    @classmethod
+    def of(cls, record: dict[str, Any]) -> BatchProgress:
+        """From a record of Spark, as JSON has it."""
+        operators = record.get("stateOperators") or []
+        return cls(
+            id=record["batchId"],
+            rows=record["numInputRows"],
+            observed=record.get("observedMetrics") or {},
+            duplicates=sum(
+                op.get("customMetrics", {}).get("numDroppedDuplicateRows", 0) for op in operators
+            ),
+            late=sum(op.get("numRowsDroppedByWatermark", 0) for op in operators),
+            watermark=watermark_of(record),
+            seconds=record["durationMs"].get("triggerExecution", 0) / 1000,
+        )
+
+
+def watermark_of(record: dict[str, Any]) -> str | None:
+    """The watermark in a record, as Spark spells it; None while there is none, or 1970 to Spark."""
+    text = (record.get("eventTime") or {}).get("watermark")
+    return None if not text or text.startswith("1970-01-01") else str(text)
+
+
+def records_after(query: StreamingQuery, batch: int) -> Iterator[dict[str, Any]]:
+    """The engine's records of the batches after a number that have ended, as JSON has them."""
+    last = query.lastProgress
+    if last is None or last["batchId"] <= batch:
+        return
+    # To fetch all the records that Spark keeps takes long: only where some were missed.
+    missed = last["batchId"] > batch + 1
+    for progress in query.recentProgress if missed else [last]:
+        ran = "addBatch" in progress["durationMs"]  # an idle trigger leaves a record as well
+        if ran and progress["batchId"] > batch:
+            yield json.loads(progress.json)
+
+
+def moment(text: str | None) -> int | None:
+    """Microseconds since 1970 of a time as Spark's records spell it."""
+    return None if text is None else int(datetime.fromisoformat(text).timestamp() * 1_000_000)
+
 
 AVAILABLE_NOW = "available-now"
 _STOP_SECONDS = 60
@@ -76,7 +165,7 @@ class Run:
     @property
     def is_lost(self) -> bool:
         """Whether its thread has died, which Spark does not take for an end."""
-        return fatal.has_lost_its_thread(self.query)
+        return jvm.has_lost_its_thread(self.query)
 
     @property
     def is_active(self) -> bool:
@@ -111,7 +200,7 @@ class Run:
     @property
     def waits(self) -> bool:
         """Whether its thread waits for another one."""
-        return fatal.waits(self.query)
+        return jvm.waits(self.query)
 
     @property
     def awaits_the_past(self) -> bool:
@@ -133,8 +222,8 @@ class Run:
         if self.sink:
             self.sink.stopping.set()
         if self.is_lost:
-            fatal.release(self.query)
-        elif not fatal.stop_within(self.query, _STOP_SECONDS):
+            jvm.release(self.query)
+        elif not jvm.stop_within(self.query, _STOP_SECONDS):
             self.hangs_on = True
             told = f"it could not be stopped in {_STOP_SECONDS} seconds"
             self._error = f"{self._error}, and {told}" if self._error else told
@@ -184,7 +273,7 @@ class Run:
         if self._is_stopped:
             return self._error
         if self.is_lost:
-            return f"its thread in Spark has died of {fatal.cause(self.query)}"
+            return f"its thread in Spark has died of {jvm.cause(self.query)}"
         exception = self.query.exception()
         if exception is not None and self._told is None:
             self._told = self._tell(exception)
@@ -194,13 +283,13 @@ class Run:
         failure = self.sink.failure if self.sink else None
         told = str(failure) if failure else one_line(str(exception))
         if _WORDLESS in told:
-            return fatal.root_cause(self.query) or "an error of Java"
+            return jvm.root_cause(self.query) or "an error of Java"
         # To Java, the root of what our own function failed of is that Python failed.
         is_wanting = not failure and any(name in told for name in _NO_CAUSE)
-        if is_wanting and (why := fatal.root_cause(self.query)) not in told:
+        if is_wanting and (why := jvm.root_cause(self.query)) not in told:
             told += f" ({why})"
-        known = remedies.explain(told, self.name)
-        if known != told or remedies.restart_note(told):
+        known = errors.explain(told, self.name)
+        if known != told or errors.restart_note(told):
             return known
         return self.blame() or told
 

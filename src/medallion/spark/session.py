@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,55 @@ from pyspark.sql import SparkSession
 from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.errors import ConfigError, MedallionError
-from medallion.spark import fatal, signals
+from medallion.spark import jvm, signals
 from medallion.spark.errors import SPARK_ERRORS, one_line
-from medallion.spark.workload import Work
 from medallion.storage.text import reason_of
+
+FIRST_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
+"""Java's first compiler alone: the second makes code several times as fast, and a process with
+little to do ends before that has paid. Without that room it complains on standard output.
+"""
+TASKS_FIRST = (
+    "-XX:+UnlockDiagnosticVMOptions -XX:+DisplayVMOutputToStderr "
+    f'"-XX:CompilerDirectivesFile={Path(__file__).with_name("compilers.json")}"'
+)
+"""Java's second compiler for what tasks run, and not for what plans them. It says that it has read
+the file, and standard output may be one JSON document."""
+INTERPRETED: Mapping[str, str] = {
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.codegen.wholeStage": "false",
+}
+"""No code made for each plan: to write and to compile it takes longer than a few thousand rows."""
+
+
+class Work(Enum):
+    """How much there is to do, as far as it matters to Java and Spark."""
+
+    LITTLE = "little"
+    SOME = "some"
+    MUCH = "much"
+    ENDLESS = "endless"  # or nobody has looked
+
+    @classmethod
+    def of(cls, size: int, rows: int) -> Work:
+        """Of bytes of files to take in, and rows of tables to read or to write whole.
+
+        The figures are near where one way took as long as the next (docs/benchmarks.md).
+        """
+        if size <= 4 * 2**20 and rows <= 100_000:
+            return cls.LITTLE
+        return cls.SOME if size <= 64 * 2**20 and rows <= 500_000 else cls.MUCH
+
+    @property
+    def java(self) -> str:
+        """Options of Java."""
+        return {Work.MUCH: TASKS_FIRST, Work.ENDLESS: ""}.get(self, FIRST_COMPILER)
+
+    @property
+    def spark(self) -> Mapping[str, str]:
+        """Settings of Spark."""
+        return INTERPRETED if self is Work.LITTLE else {}
+
 
 _JAVA = "spark.driver.extraJavaOptions"
 # Under other values the same line would become another row, or none, or the next night have another
@@ -142,12 +188,12 @@ def _prepare(session: SparkSession, debug: bool) -> None:
     if not debug:
         PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.FATAL)
     # ORC's times without a zone would be those of the machine.
-    jvm: Any = session._jvm
-    zones = getattr(jvm, "java.util.TimeZone")  # and so no look for a class `java`, or `java.util`
+    java: Any = session._jvm
+    zones = getattr(java, "java.util.TimeZone")  # and so no look for a class `java`, or `java.util`
     zones.setDefault(zones.getTimeZone("UTC"))
     for name in _CLASSES:
-        setattr(jvm, name, getattr(jvm, name))
-    fatal.watch(session)
+        setattr(java, name, getattr(java, name))
+    jvm.watch(session)
 
 
 @contextmanager
@@ -171,7 +217,7 @@ def session_of_command(
             signals.pass_on()
             yield spark
         except Exception:
-            if spark is None or not fatal.is_alive(spark):
+            if spark is None or not jvm.is_alive(spark):
                 signals.pass_on()
             raise
         finally:

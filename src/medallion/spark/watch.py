@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark import SparkContext
 
-from medallion.spark import remedies, signals
+from medallion.spark import errors, signals
 from medallion.spark.errors import SPARK_ERRORS, StreamError
 from medallion.spark.query import Run, stop_all
 from medallion.storage.text import Say
@@ -57,7 +57,7 @@ class Watch:
             sign = (run.sign(), tasks)
             before, since = seen.get(id(run), (None, now))
             if run.awaits_the_past:
-                run.stop(remedies.PUT_BACK)
+                run.stop(errors.PUT_BACK)
             elif sign != before:
                 since = now
             elif now - since >= self._patience:

@@ -23,8 +23,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from medallion.errors import UsageError
 from medallion.spark.errors import SPARK_ERRORS, StreamError, one_line
-from medallion.spark.fatal import has_lost_its_thread
-from medallion.spark.progress import watermark_of
+from medallion.spark.jvm import has_lost_its_thread
+from medallion.spark.query import watermark_of
 from medallion.spark.signals import handled
 
 _kept: dict[tuple[str, str], StreamingQuery] = {}

@@ -13,10 +13,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from medallion.errors import UsageError
-from medallion.spark import progress
 from medallion.spark.errors import SPARK_ERRORS, StreamError
-from medallion.spark.fatal import has_lost_its_thread
+from medallion.spark.jvm import has_lost_its_thread
 from medallion.spark.plans import analyzed, nodes
+from medallion.spark.query import records_after, watermark_of
 from medallion.storage.text import counted
 from medallion.streams import drawing
 from medallion.streams.control import exception, forget, interrupts, label, session, stop
@@ -35,7 +35,7 @@ class Tally:
 
     def take(self, query: StreamingQuery) -> None:
         """Take up the records of the batches that have ended since the last call."""
-        for record in progress.records_after(query, self.batches - 1):
+        for record in records_after(query, self.batches - 1):
             self.batches, self.last = record["batchId"] + 1, record
             written = max(0, record["sink"]["numOutputRows"])
             self.rows = written if self.mode == "complete" else self.rows + written
@@ -49,7 +49,7 @@ class Tally:
             counted(self.rows, "row"),
             f"{self.last['processedRowsPerSecond']:,.1f} rows a second",
         ]
-        if watermark := progress.watermark_of(self.last):
+        if watermark := watermark_of(self.last):
             words.append(f"watermark {watermark}")
         return ", ".join(words)
 

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from medallion.ingest.parsing.parse import parse
-from medallion.spark.types import ddl
+from medallion.spark.plans import ddl
 
 
 def read(spark: SparkSession, schema: dict[str, str], *lines: str) -> dict[str, tuple[Any, ...]]:

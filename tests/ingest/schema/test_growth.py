@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from medallion.ingest.schema.growth import grown, new_fields, wider
-from medallion.spark.types import ddl
+from medallion.spark.plans import ddl
 
 KNOWN = {
     "n": "long",

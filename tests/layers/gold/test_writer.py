@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from medallion.layers.gold.flow import made_of
 from medallion.layers.gold.writer import Merge
-from medallion.spark import table_files
+from medallion.spark import delta_reads
 from medallion.storage import specs, tables
 from tests.support.lakehouse import Lakehouse, otherwise
 from tests.support.updates import BY_WINDOWS, WINDOWS
@@ -88,5 +88,5 @@ def test_groups_that_a_batch_touches_are_counted_anew(spark: SparkSession, tmp_p
     assert counts == list(ACTIONS)
     assert lakehouse.rows("gold.everything") == [(9,)]
     assert lakehouse.rows("gold.action_counts", *WINDOWS) == BY_WINDOWS
-    counted = table_files.rows_at(spark, config.layout.table("gold.actions")).collect()
+    counted = delta_reads.rows_at(spark, config.layout.table("gold.actions")).collect()
     assert dict(counted) == ACTIONS[-1]

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from medallion.layers.silver import unique_keys
-from medallion.spark import table_files
+from medallion.spark import delta_reads
 from medallion.storage import log, tables
 
 KEYS = ("at", "copies")  # a column may be called as what is counted
@@ -23,7 +23,7 @@ def added(spark: SparkSession, table: Path, *rows: tuple[str, str | None]) -> li
     frame = frame.selectExpr("cast('2020-01-01 ' || at as timestamp) as at", "copies")
     frame.coalesce(1).write.format("delta").mode("append").save(str(table))
     last = tables.version(table)
-    new = table_files.added_rows(spark, table, last, last)
+    new = delta_reads.added_rows(spark, table, last, last)
     whole = spark.read.format("delta").load(str(table))
     files = log.added_files(table, last, last)
     are_one = unique_keys.are_one_a_key(table, files, KEYS, "at")

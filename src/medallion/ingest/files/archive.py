@@ -22,8 +22,17 @@ from medallion.ingest.files.listing import (
     namesakes,
     with_folders,
 )
-from medallion.state.ledger import ARCHIVED, INGESTED, REJECTED, UNREADABLE, Entry, File, Ledger
-from medallion.state.reasons import Reason, ReasonCode
+from medallion.state.ledger import (
+    ARCHIVED,
+    INGESTED,
+    REJECTED,
+    UNREADABLE,
+    Entry,
+    File,
+    Ledger,
+    Reason,
+    ReasonCode,
+)
 from medallion.storage import clock
 from medallion.storage import files as small_files
 from medallion.storage.layout import REASON, Layout

@@ -8,8 +8,7 @@ from dataclasses import replace
 from medallion.config.model import Config
 from medallion.ingest.files.listing import stat
 from medallion.state import ledger
-from medallion.state.ledger import ARCHIVED, REPLACED, Entry, File
-from medallion.state.reasons import Reason, ReasonCode
+from medallion.state.ledger import ARCHIVED, REPLACED, Entry, File, Reason, ReasonCode
 from medallion.storage import tables
 from medallion.storage.text import counted
 

@@ -22,8 +22,7 @@ from medallion.ingest.files import (
 )
 from medallion.spark import signals
 from medallion.spark.errors import SPARK_ERRORS, one_line
-from medallion.state.ledger import REPLACED, Entry
-from medallion.state.reasons import Reason, ReasonCode
+from medallion.state.ledger import REPLACED, Entry, Reason, ReasonCode
 from medallion.storage.text import counted
 
 if TYPE_CHECKING:

@@ -18,9 +18,8 @@ from medallion.ingest.files.listing import (
 )
 from medallion.ingest.files.requests import Request
 from medallion.ingest.files.versions import Versions, is_to_hand_over
-from medallion.state import due
-from medallion.state.ledger import PENDING, VANISHED, Entry, File, Ledger
-from medallion.state.reasons import Reason, ReasonCode
+from medallion.state import pending_work
+from medallion.state.ledger import PENDING, VANISHED, Entry, File, Ledger, Reason, ReasonCode
 from medallion.storage import clock
 from medallion.storage.text import Say, visible
 
@@ -69,7 +68,7 @@ class Discovery:
         """
         layout, name = self._config.layout, self._source.name
         waiting = {(e.path, e.version) for e in self.ledger.all_newest() if is_to_hand_over(e)}
-        if waiting and due.has_input(self._config, f"bronze.{name}", layout.intake(name)):
+        if waiting and pending_work.has_input(self._config, f"bronze.{name}", layout.intake(name)):
             return set()  # it may be among what is still to be read
         return waiting
 

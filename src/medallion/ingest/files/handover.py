@@ -15,7 +15,7 @@ from pathlib import Path
 from medallion.config.model import SourceConfig
 from medallion.ingest.files.codecs import unpacked_size
 from medallion.spark import checkpoints
-from medallion.state import due
+from medallion.state import pending_work
 from medallion.state.ledger import Entry
 from medallion.storage import small_tables, tables
 from medallion.storage.layout import Layout
@@ -39,7 +39,7 @@ def is_behind(layout: Layout, source: str) -> bool:
     begun = checkpoints.last_begun(checkpoint)
     if not tables.exists(table):
         return begun >= 0
-    return checkpoints.is_of_another(checkpoint, begun, table) or due.has_read_more(
+    return checkpoints.is_of_another(checkpoint, begun, table) or pending_work.has_read_more(
         checkpoint, table
     )
 

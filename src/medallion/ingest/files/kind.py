@@ -9,7 +9,7 @@ from medallion.ingest.files import archive, handover
 from medallion.ingest.files.codecs import unpacked_size
 from medallion.ingest.files.discovery import Discovery, is_lost
 from medallion.ingest.source import Backlog, Source, SourceType, Verification
-from medallion.state import due, ledger
+from medallion.state import ledger, pending_work
 from medallion.storage.text import Say, counted
 
 
@@ -32,13 +32,15 @@ def _backlog(config: Config, source: SourceConfig) -> Backlog:
 
 def _poll(config: Config, source: SourceConfig, recorded: int, say: Say) -> bool:
     found = Discovery(config, source, say)
-    if handover.is_behind(config.layout, source.name) or due.lacks_entries(
+    if handover.is_behind(config.layout, source.name) or pending_work.lacks_entries(
         config, source.name, ledger.ingested_rows(found.ledger.every())
     ):
         return True  # bronze repairs either when it starts, or refuses, before more is queued
     found.poll()
     archive.clean(config, source, found.ledger, recorded, say)
-    return due.has_input(config, f"bronze.{source.name}", config.layout.intake(source.name))
+    return pending_work.has_input(
+        config, f"bronze.{source.name}", config.layout.intake(source.name)
+    )
 
 
 def _rows_in_ledger(config: Config, source: SourceConfig) -> int:

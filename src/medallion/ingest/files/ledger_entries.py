@@ -12,7 +12,7 @@ from typing import NamedTuple
 from pyspark.sql import Row, SparkSession
 
 from medallion.ingest.files.listing import stat
-from medallion.spark import checkpoints, table_files
+from medallion.spark import checkpoints, delta_reads
 from medallion.state.ledger import INGESTED, PENDING, TAKEN, Entry, File, Ledger
 from medallion.storage import log, tables
 from medallion.storage.columns import ROW_COUNTS, SOURCE_FILE, SOURCE_MODIFIED_AT
@@ -46,7 +46,7 @@ def handed_to(
     end = checkpoints.delta_offset(checkpoint, batch)
     if not log.are_there(intake, range(start.version, end.version)):
         return []
-    added = table_files.added_rows(spark, intake, start.version, end.version - 1)
+    added = delta_reads.added_rows(spark, intake, start.version, end.version - 1)
     return handed(source, added.collect())
 
 

@@ -13,8 +13,7 @@ from stat import S_ISDIR, S_ISREG
 
 from medallion.config.model import SourceConfig
 from medallion.ingest.files.walk import is_hidden, unseen, walk
-from medallion.state.ledger import File
-from medallion.state.reasons import Reason, ReasonCode
+from medallion.state.ledger import File, Reason, ReasonCode
 from medallion.storage.layout import Identity, Layout, identity, real
 
 _LONGEST_NAME = 255  # bytes

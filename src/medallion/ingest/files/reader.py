@@ -17,7 +17,7 @@ from medallion.ingest.files.typed.rows import located
 from medallion.ingest.parsing.json_text import array_items, is_one_value, split_objects
 from medallion.ingest.parsing.parse import NO_JSON
 from medallion.ingest.parsing.typed import TYPED_COLUMN
-from medallion.spark.table_files import escaped
+from medallion.spark.delta_reads import escaped
 from medallion.storage.columns import SOURCE_FILE, SOURCE_MODIFIED_AT, quoted
 
 # What Python's bytes.strip takes away: a line of nothing else is blank, and no row.

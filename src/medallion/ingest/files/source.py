@@ -23,9 +23,16 @@ from medallion.ingest.files.versions import is_to_hand_over
 from medallion.ingest.parsing.parse import parse
 from medallion.ingest.schema.evolution import Schema
 from medallion.spark import checkpoints
-from medallion.spark.table_files import escaped
-from medallion.state.ledger import REJECTED, UNREADABLE, VANISHED, Entry, ingested_rows
-from medallion.state.reasons import Reason, ReasonCode
+from medallion.spark.delta_reads import escaped
+from medallion.state.ledger import (
+    REJECTED,
+    UNREADABLE,
+    VANISHED,
+    Entry,
+    Reason,
+    ReasonCode,
+    ingested_rows,
+)
 from medallion.storage import log, tables
 from medallion.storage.text import Say, visible
 

@@ -25,8 +25,9 @@ from medallion.state.ledger import (
     Entry,
     File,
     Ledger,
+    Reason,
+    ReasonCode,
 )
-from medallion.state.reasons import Reason, ReasonCode
 from medallion.storage import files
 from medallion.storage.layout import Layout
 from medallion.storage.text import counted, reason_of

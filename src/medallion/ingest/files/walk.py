@@ -8,7 +8,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from medallion.config.patterns import fits
-from medallion.state.reasons import Reason, ReasonCode
+from medallion.state.ledger import Reason, ReasonCode
 from medallion.storage.text import reason_of
 
 LINK = Reason(

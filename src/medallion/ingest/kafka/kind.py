@@ -9,7 +9,7 @@ from medallion.config.model import Config, SourceConfig
 from medallion.ingest.kafka import broker
 from medallion.ingest.kafka.broker import Partition
 from medallion.ingest.source import Backlog, Source, SourceType, Verification
-from medallion.state import due, topics
+from medallion.state import pending_work, topics
 from medallion.state.topics import Place, Taken
 from medallion.storage.text import Say, counted
 
@@ -38,7 +38,7 @@ def _messages(
 
 def _poll(config: Config, source: SourceConfig, recorded: int, say: Say) -> bool:
     taken = topics.read(config.layout, source.name)
-    if due.lacks_entries(config, source.name, _rows_in_ledger(config, source)):
+    if pending_work.lacks_entries(config, source.name, _rows_in_ledger(config, source)):
         return True  # bronze repairs its ledger, or refuses, before that is compared with topics
     there = _messages(config, source, taken)
     # Where a partition begins is to be put down, even if there is no message yet.

@@ -9,7 +9,7 @@ from medallion.config.model import Config, SourceConfig
 from medallion.errors import UsageError
 from medallion.ingest.kafka import broker
 from medallion.ingest.kafka.broker import Partition
-from medallion.state import due, topics
+from medallion.state import pending_work, topics
 from medallion.state.topics import Taken
 from medallion.storage import clock
 
@@ -29,7 +29,7 @@ def go_on(config: Config, source: SourceConfig, topic: str) -> int | None:
     if topic not in kafka.topics:
         raise UsageError(f"{source.name} has no topic {topic}; it has {', '.join(kafka.topics)}.")
     taken = topics.read(layout, source.name)
-    if due.lacks_entries(config, source.name, topics.ingested_rows(layout, source.name)):
+    if pending_work.lacks_entries(config, source.name, topics.ingested_rows(layout, source.name)):
         raise UsageError(
             f"bronze.{source.name} has rows that its ledger, ops.topics, does not have yet: "
             "medallion run bronze enters them, or reports that they cannot be entered."

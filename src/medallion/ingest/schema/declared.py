@@ -14,7 +14,7 @@ from medallion.errors import ConfigError
 from medallion.ingest.schema.inference import names_within
 from medallion.ingest.schema.names import is_plain, reserved
 from medallion.spark.errors import one_line
-from medallion.spark.types import ddl, inner
+from medallion.spark.plans import ddl, inner
 
 # Of the others, Spark rounds or cuts a value of a line of text that does not fit, and says nothing.
 _WITHIN: tuple[str, ...] = ("string", "boolean", "int", "bigint", "double", "timestamp", "date")

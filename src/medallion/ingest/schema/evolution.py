@@ -24,7 +24,7 @@ from medallion.ingest.schema.inference import Inferred, infer, names_within
 from medallion.ingest.schema.names import MOST_COLUMNS, acceptable, is_plain, reserved
 from medallion.ingest.schema.notes import notes_on
 from medallion.ingest.schema.own_types import own_types
-from medallion.spark.types import ddl
+from medallion.spark.plans import ddl
 from medallion.storage import tables
 from medallion.storage.columns import (
     FULL_TIMES,

@@ -13,7 +13,7 @@ from pyspark.sql import types as T
 from medallion.config.values import folded
 from medallion.ingest.parsing.json_text import member, texts
 from medallion.ingest.parsing.nested import is_nested
-from medallion.spark.types import ddl
+from medallion.spark.plans import ddl
 from medallion.storage.columns import RESCUED
 
 _DIGITS: Mapping[type[T.DataType], int] = {

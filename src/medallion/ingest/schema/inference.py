@@ -18,7 +18,7 @@ from pyspark.sql import types as T
 from medallion.config.values import folded
 from medallion.ingest.parsing.times import MICROSECONDS, NANOSECONDS, is_time
 from medallion.ingest.schema.names import MOST_COLUMNS, is_plain
-from medallion.spark.types import ddl, inner
+from medallion.spark.plans import ddl, inner
 from medallion.storage.text import refuse_constant
 
 # Each level is looked at by expressions of its own, in every batch (see parsing.nested).

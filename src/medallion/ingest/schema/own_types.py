@@ -9,7 +9,7 @@ from medallion.config.values import folded
 from medallion.ingest.parsing.typed import file_columns, is_typed
 from medallion.ingest.schema.growth import grown
 from medallion.ingest.schema.inference import unfit_reason
-from medallion.spark.types import ddl
+from medallion.spark.plans import ddl
 
 _PLAIN = (
     T.BooleanType,

@@ -124,7 +124,7 @@ def _reconciled(known: str, declared: str, can_recast: bool) -> str | None:
     from pyspark.sql import types as T
 
     from medallion.ingest.schema.growth import grown, leaves
-    from medallion.spark.types import ddl
+    from medallion.spark.plans import ddl
 
     before, asked = T.DataType.fromDDL(known), T.DataType.fromDDL(declared)
     both = grown(before, asked, can_widen=False)

@@ -25,10 +25,8 @@ from medallion.layers.flow import Flow
 from medallion.quality.rules import load_rules
 from medallion.spark import checkpoints, query
 from medallion.spark.plans import fields_in
-from medallion.spark.progress import BatchProgress
-from medallion.spark.query import Run
-from medallion.spark.sink import Sink
-from medallion.state import due
+from medallion.spark.query import BatchProgress, Run, Sink
+from medallion.state import pending_work
 from medallion.state.runs import Runs
 from medallion.storage import log, tables
 from medallion.storage.text import Say, counted
@@ -187,7 +185,7 @@ class Bronze(Flow):
     def has_work(self, runs: Runs) -> bool:
         """Whether something has come, or a batch was cut off, which has to be settled first."""
         refuse_format_change(self.config, self.source)
-        if due.is_unfinished(self.config, runs, self.name):
+        if pending_work.is_unfinished(self.config, runs, self.name):
             return True
         poll = SOURCE_TYPES[self.source.format].poll
         return poll(self.config, self.source, runs.last_batch(self.name), self.say)

@@ -14,8 +14,8 @@ from medallion.config.model import SourceConfig
 from medallion.ingest.parsing.rescued import rescued_fields
 from medallion.ingest.schema.evolution import has_inexact_doubles
 from medallion.layers.rescued import FieldPath, broken_by, own_columns, rescue_rules
-from medallion.spark import table_files
-from medallion.state.rescued import MOST_FIELDS, RescuedField, RescuedSummary
+from medallion.spark import delta_reads
+from medallion.state.runs import MOST_FIELDS, RescuedField, RescuedSummary
 from medallion.storage import log, tables
 from medallion.storage.columns import RESCUED
 
@@ -50,7 +50,7 @@ class RescuedValues:
         files = _files_of(table, batches)
         count = f"count({RESCUED})"
         if files and tables.select(table, count, "", "added", files=files, columns=RESCUED)[0][0]:
-            rows = table_files.rows_of(spark, table, files)
+            rows = delta_reads.rows_of(spark, table, files)
             self._columns = own_columns(source, rows.schema)
             self._count(rows)
 

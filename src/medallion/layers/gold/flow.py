@@ -21,11 +21,9 @@ from medallion.layers.gold import statement
 from medallion.layers.gold.definition import definition_of, parts_of, refuse_changed_definition
 from medallion.layers.gold.transform import aggregate, has_place, joined
 from medallion.layers.gold.writer import Merge, refuse_unmergeable
-from medallion.spark import checkpoints, query, table_files
-from medallion.spark.progress import BatchProgress
-from medallion.spark.query import Run
-from medallion.spark.sink import Sink
-from medallion.spark.types import KINDS
+from medallion.spark import checkpoints, delta_reads, query
+from medallion.spark.plans import KINDS
+from medallion.spark.query import BatchProgress, Run, Sink
 from medallion.storage import tables
 from medallion.storage.text import Say, counted
 
@@ -140,9 +138,9 @@ class Gold(Flow):
             )
             last = end.version - end.is_whole
             if start.version == 0 or start.is_first:  # it begins with the table as it is
-                found[source.name] = table_files.rows_at(self.spark, table, last)
+                found[source.name] = delta_reads.rows_at(self.spark, table, last)
             else:
-                rows = table_files.added_rows(self.spark, table, start.version, last)
+                rows = delta_reads.added_rows(self.spark, table, start.version, last)
                 found[source.name] = rows
         return found
 
@@ -172,7 +170,7 @@ class Gold(Flow):
     def to_judge(self, files: Sequence[Path] | None) -> ToJudge:
         """All rows, whatever the files: complete mode writes the whole table, and a merge rewrites
         files of older rows."""
-        return ToJudge(table_files.rows_at(self.spark, self.tables[0]))
+        return ToJudge(delta_reads.rows_at(self.spark, self.tables[0]))
 
 
 def _rows_without(time: str) -> Column:

@@ -15,8 +15,7 @@ from pyspark.sql.types import MapType, VariantType
 from medallion.config.model import Aggregate, Config, GoldTable
 from medallion.errors import ConfigError
 from medallion.layers.gold.transform import per_group, windowed
-from medallion.spark.plans import analyzed, catalyst
-from medallion.spark.types import holds
+from medallion.spark.plans import analyzed, catalyst, holds
 
 
 def refuse_unmergeable(name: str, found: DataFrame) -> None:

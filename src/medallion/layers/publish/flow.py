@@ -18,10 +18,8 @@ from medallion.layers.flow import Flow
 from medallion.layers.publish import changes
 from medallion.layers.publish.outputs import FilesOutput, Output, TopicOutput
 from medallion.spark import checkpoints, query
-from medallion.spark.progress import BatchProgress
-from medallion.spark.query import Run
-from medallion.spark.sink import Sink
-from medallion.state import due
+from medallion.spark.query import BatchProgress, Run, Sink
+from medallion.state import pending_work
 from medallion.storage import log, tables
 from medallion.storage.text import Say, counted
 
@@ -115,7 +113,7 @@ class Publish(Flow):
         if self._reads_another():
             self._refuse(f"{self.upstream[0]} was made anew, and is another table now")
         if done >= 0:
-            read = due.read_up_to(self.config, self.name, self._gold)
+            read = pending_work.read_up_to(self.config, self.name, self._gold)
             if read.version and not log.can_tell_changes(self._gold, read.version):
                 self._refuse(f"what {self.upstream[0]} has changed since is not kept any more")
 
@@ -131,7 +129,7 @@ class Publish(Flow):
         another one: readers that go by versions would take new messages for old ones."""
         then = checkpoints.noted(self.checkpoint, _DEFINITION) or {}
         id_then, id_now = (each.get("topic id") for each in (then, now))
-        is_lower = self._reads_another() or due.has_read_more(self.checkpoint, self._gold)
+        is_lower = self._reads_another() or pending_work.has_read_more(self.checkpoint, self._gold)
         if id_now and id_then == id_now and is_lower:
             raise UsageError(
                 f"{self.name}: {self.upstream[0]} is another table now, or an older one, whose "

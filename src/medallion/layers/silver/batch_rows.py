@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError, UsageError
-from medallion.spark import checkpoints, table_files
-from medallion.spark.progress import BatchProgress
+from medallion.spark import checkpoints, delta_reads
+from medallion.spark.query import BatchProgress
 from medallion.storage import log, tables
 
 
@@ -93,7 +93,7 @@ def rows_of_batch(spark: SparkSession, bronze: Path, checkpoint: Path, batch: in
     if batch == 0:  # it begins with the table as it is: older commits need not be there
         then = spark.read.format("delta").option("versionAsOf", str(last))
         return then.load(str(bronze))
-    return table_files.added_rows(spark, bronze, first, last)
+    return delta_reads.added_rows(spark, bronze, first, last)
 
 
 def _refuse_removed(bronze: Path, checkpoint: Path, batch: int) -> None:

@@ -17,9 +17,9 @@ from medallion.layers.silver import transform
 from medallion.layers.silver.reference import Reference, look
 from medallion.quality.rules import Rule, failed_rules
 from medallion.spark import checkpoints
+from medallion.spark.delta_reads import escaped
 from medallion.spark.errors import SPARK_ERRORS, one_line
-from medallion.spark.table_files import escaped
-from medallion.spark.types import KINDS
+from medallion.spark.plans import KINDS
 from medallion.storage import files
 from medallion.storage.layout import plain
 

@@ -30,10 +30,8 @@ from medallion.layers.silver.enrichment import Enrichment
 from medallion.layers.silver.rules import Check
 from medallion.layers.silver.writer import Writer
 from medallion.spark import checkpoints, query
-from medallion.spark.progress import BatchProgress
-from medallion.spark.query import Run
-from medallion.spark.sink import Sink
-from medallion.spark.types import holds
+from medallion.spark.plans import holds
+from medallion.spark.query import BatchProgress, Run, Sink
 from medallion.storage import tables
 from medallion.storage.columns import TIME_DIGITS
 from medallion.storage.text import Say, counted

@@ -21,7 +21,7 @@ from medallion.layers.silver.enrichment import Enrichment
 from medallion.layers.silver.rules import LATE, Check
 from medallion.layers.silver.writer import WIDER, append
 from medallion.spark import checkpoints
-from medallion.spark.progress import BatchProgress
+from medallion.spark.query import BatchProgress
 from medallion.storage.columns import FAILED_RULES, INGESTED_AT
 
 

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from medallion.errors import MedallionError
 from medallion.ingest.files.codecs import READ_ERRORS, opened
 from medallion.ingest.parsing.times import is_time
-from medallion.spark.types import KINDS
+from medallion.spark.plans import KINDS
 from medallion.storage import tables
 from medallion.storage.layout import why_no_place
 

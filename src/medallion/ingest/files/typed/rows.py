@@ -14,7 +14,7 @@ from pyspark.sql import types as T
 
 from medallion.ingest.files import typed
 from medallion.ingest.parsing.typed import column_name
-from medallion.spark.types import ddl
+from medallion.spark.plans import ddl
 from medallion.storage.columns import quoted
 
 # Spark 4.2 has the format, but its short name comes with a jar of which nothing else is needed.

@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from medallion.spark.errors import SPARK_ERRORS
-from medallion.spark.fatal import Uncaught
+from medallion.spark.jvm import Uncaught
 
 
 def an_error(kind: str) -> Any:

@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 
 from medallion.config.loader import load
 from medallion.config.queries import queries
-from medallion.state import due
+from medallion.state import pending_work
 from medallion.state.runs import PASSED, Runs
 from medallion.storage import clock, small_tables, tables
 from medallion.storage.specs import TableSpec
@@ -29,11 +29,11 @@ def test_rows_wait_that_no_commit_tells_of_any_more(home: Home, rows: int) -> No
     # And a commit without rows.
     DeltaTable(silver).alter.set_table_properties({"delta.appendOnly": "true"})
     newest = forget_commits(silver)
-    assert due.has_input(config, query.name, silver) == (rows > 0)
-    assert due.waiting_rows(config, query) == rows
+    assert pending_work.has_input(config, query.name, silver) == (rows > 0)
+    assert pending_work.waiting_rows(config, query) == rows
     checkpoints.done(config.layout, query.name, 0, newest + 1, of=tables.identity(silver))
-    assert not due.has_input(config, query.name, silver)
-    assert due.waiting_rows(config, query) == 0
+    assert not pending_work.has_input(config, query.name, silver)
+    assert pending_work.waiting_rows(config, query) == 0
 
 
 def test_rows_that_no_commit_tells_of_any_more_are_judged(home: Home) -> None:
@@ -46,6 +46,6 @@ def test_rows_that_no_commit_tells_of_any_more_are_judged(home: Home) -> None:
             runs.write([passed | {"started_at": clock.now(), "table_version": number + 1}])
     DeltaTable(silver).alter.set_table_properties({"delta.appendOnly": "true"})
     newest = forget_commits(silver)
-    assert due.is_to_be_judged(home.config, runs.standing, "silver.activity")
+    assert pending_work.is_to_be_judged(home.config, runs.standing, "silver.activity")
     runs.write([passed | {"started_at": clock.now(), "table_version": newest}])
-    assert not due.is_to_be_judged(home.config, runs.standing, "silver.activity")
+    assert not pending_work.is_to_be_judged(home.config, runs.standing, "silver.activity")
