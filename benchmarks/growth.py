@@ -19,7 +19,7 @@ from pathlib import Path
 
 from benchmarks.measure import NIGHTLY, Figure, Taken, configured, say, show, timed, timed_peer
 from medallion.factory import DataFactory, sample
-from medallion.storage import tables
+from medallion.storage import delta_tables
 
 SOURCE = "activity"
 ROWS = 78_000  # a file
@@ -127,8 +127,8 @@ def peer(folder: Path, files: list[Path], name: str) -> Taken:
     link(files, root)
     taken = timed_peer(name, root)
     say(f"{name}, {len(files):<20} {taken.seconds:6.1f} s, {taken.peak / 2**20:.1f} GiB")
-    if tables.row_count(root / "silver" / SOURCE) != len(files) * ROWS:
-        raise SystemExit(f"{name} made {tables.row_count(root / 'silver' / SOURCE):,} rows")
+    if delta_tables.row_count(root / "silver" / SOURCE) != len(files) * ROWS:
+        raise SystemExit(f"{name} made {delta_tables.row_count(root / 'silver' / SOURCE):,} rows")
     shutil.rmtree(root)
     return taken
 

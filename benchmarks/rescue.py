@@ -33,8 +33,8 @@ from medallion.ingest.files.batch import first_lines
 from medallion.ingest.parsing.layout import LineLayout
 from medallion.ingest.parsing.parse import parse
 from medallion.spark.session import spark_session
-from medallion.storage import specs, tables
-from medallion.storage.columns import INGESTED_AT, SOURCE_FILE, bronze_columns
+from medallion.storage import delta_tables, table_specs
+from medallion.storage.table_specs import INGESTED_AT, SOURCE_FILE, bronze_columns
 
 Side = Callable[[SparkSession, Config], float]
 
@@ -104,7 +104,7 @@ def _rescue(spark: SparkSession, config: Config) -> float:
     source = config.sources["activity"]
     columns, table = dict(source.schema or {}), config.layout.table("bronze.activity")
     schema = T.StructType.fromDDL(_ddl(bronze_columns(columns, source.origin)))
-    tables.create(table, schema.json(), specs.BRONZE.properties())
+    delta_tables.create_table(table, schema.json(), table_specs.BRONZE.properties())
     paths = [config.layout.relative(f) for f in config.layout.landing("activity").iterdir()]
 
     def work() -> None:

@@ -25,7 +25,7 @@ import medallion as m
 from medallion.config.loader import load
 from medallion.factory.sample import FILES
 from medallion.runtime.pipeline import Pipeline
-from medallion.storage.layout import LAYERS
+from medallion.storage.paths import LAYERS
 
 root = Path("lesson2").absolute()
 factory = m.DataFactory(root / "landing", given=FILES)

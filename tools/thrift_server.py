@@ -21,8 +21,8 @@ from pyspark.sql import SparkSession
 
 from medallion.config.loader import load
 from medallion.errors import ConfigError
-from medallion.storage.columns import quoted
-from medallion.storage.layout import SCHEMAS, Layout
+from medallion.storage.paths import SCHEMAS, Layout
+from medallion.storage.table_specs import quoted
 
 
 def session(master: str, host: str, port: int) -> SparkSession:

@@ -27,8 +27,8 @@ from medallion.runtime import context
 from medallion.runtime.outcome import Outcome
 from medallion.state.ledger import Entry, Ledger
 from medallion.state.runs import Runs
-from medallion.storage import small_tables, specs
-from medallion.storage.layout import Layout
+from medallion.storage import records, table_specs
+from medallion.storage.paths import Layout
 from medallion.storage.text import Say
 from tests.support import PROJECT
 from tests.support.command import Cli
@@ -387,8 +387,8 @@ def test_a_damaged_table_is_a_line_of_what_is_shown(
     """What is told of the others is told all the same, and that it is not all by the exit."""
     layout, told = Layout(tmp_path), {}
     for name in ("bronze.event", "quarantine.activity", "gold.device_totals", "ops.files"):
-        spec = replace(specs.of(name), columns={"n": "long"})
-        small_tables.append(layout.table(name), spec, [{"n": 1}, {"n": 2}])
+        spec = replace(table_specs.table_spec(name), columns={"n": "long"})
+        records.append(layout.table(name), spec, [{"n": 1}, {"n": 2}])
         if name != "bronze.event":
             newest = max((layout.table(name) / "_delta_log").glob("*.json"))
             newest.write_bytes(b"")

@@ -14,7 +14,7 @@ import pytest
 from medallion.config.queries import names
 from medallion.inspect.audit import Audit, audit
 from medallion.runtime.outcome import Outcome
-from medallion.storage import tables
+from medallion.storage import delta_tables
 from tests.support.lakehouse import Lakehouse
 
 GOOD = {
@@ -105,7 +105,11 @@ def first(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> First:
     layout = lakehouse.config.layout
     found = {name: layout.table(name) for name in names(lakehouse.config)}
     found |= {f"quarantine.{n}": layout.table(f"quarantine.{n}") for n in ("activity", "event")}
-    rows = {n: tables.row_count(table) for n, table in found.items() if tables.exists(table)}
+    rows = {
+        n: delta_tables.row_count(table)
+        for n, table in found.items()
+        if delta_tables.table_exists(table)
+    }
     return First(lakehouse, report, audit(lakehouse.config), rows)
 
 

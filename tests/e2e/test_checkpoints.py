@@ -21,7 +21,7 @@ from medallion.spark import checkpoints
 from medallion.spark.checkpoints import last_begun
 from medallion.spark.errors import StreamError
 from medallion.state import ledger
-from medallion.storage import tables
+from medallion.storage import delta_tables
 from tests.support.lakehouse import Lakehouse
 from tests.support.lines import recording
 from tests.support.three_nights import BY_HAND, DEVICES, FIRST, SECOND, THIRD
@@ -45,7 +45,7 @@ def test_a_checkpoint_that_is_gone(filled: Lakehouse) -> None:
     report = lakehouse.night()
     assert [error for error in report.errors if "medallion refresh silver.activity" in error]
     assert {name: lakehouse.rows(name) for name in before} == before
-    assert tables.row_count(layout.table("bronze.activity")) == len(FIRST) + len(SECOND)
+    assert delta_tables.row_count(layout.table("bronze.activity")) == len(FIRST) + len(SECOND)
     refresh.refresh(lakehouse.pipeline(), "silver.activity")
     shutil.rmtree(layout.table("ops.files"))
     (lakehouse.root / "copy").rename(layout.table("ops.files"))
@@ -88,7 +88,7 @@ def test_a_checkpoint_that_is_gone(filled: Lakehouse) -> None:
     lakehouse.land("activity", "3.json", recording("13:30:02"))
     told = r"bronze.activity cannot start: bronze.activity is older .* from one backup\.$"
     assert [each for each in lakehouse.night().errors if re.search(told, each)]
-    assert tables.row_count(layout.table("bronze.activity")) == len(FIRST)
+    assert delta_tables.row_count(layout.table("bronze.activity")) == len(FIRST)
     shutil.rmtree(layout.table("bronze.activity"))
     (lakehouse.root / "away").rename(layout.table("bronze.activity"))
     balance = lakehouse.night().balances["activity"]
@@ -205,7 +205,7 @@ def test_settings_that_a_state_keeps_and_one_that_it_does_not(filled: Lakehouse)
     shutil.rmtree(gold)
     (lakehouse.root / "copy").rename(gold)
     handed = lakehouse.config.layout.intake("activity")
-    (handed / f"_delta_log/{tables.version(handed):020}.json").unlink()
+    (handed / f"_delta_log/{delta_tables.table_version(handed):020}.json").unlink()
     lakehouse.land("activity", "2.json", *THIRD)
     assert lakehouse.night().balances["activity"] == BY_HAND
     assert lakehouse.rows("gold.device_totals") == DEVICES

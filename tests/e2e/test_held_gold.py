@@ -17,7 +17,7 @@ from medallion.runtime import backfill, nightly
 from medallion.runtime.outcome import Outcome
 from medallion.runtime.pipeline import Pipeline
 from medallion.state.runs import Runs
-from medallion.storage import tables
+from medallion.storage import delta_tables
 from tests.support import lines
 from tests.support.lakehouse import Lakehouse
 
@@ -53,7 +53,7 @@ def expect_small_x(lakehouse: Lakehouse, to: Path) -> None:
 def gold(lakehouse: Lakehouse) -> tuple[int, list[tuple[Any, ...]]]:
     """Version and rows of gold's table."""
     name = f"gold.{GOLD}"
-    return tables.version(lakehouse.config.layout.table(name)), lakehouse.rows(name)
+    return delta_tables.table_version(lakehouse.config.layout.table(name)), lakehouse.rows(name)
 
 
 def held_by(report: Outcome) -> list[tuple[str, str, int | None]]:
@@ -96,7 +96,7 @@ def test_a_stop_holds_gold_back_until_it_is_accepted(
     assert [line.split(",")[0].strip() for line in told[1:3]] == ["x=7.25", "x=8.5"]
     assert "--accept" in told[-1]
     assert render.as_json(report)["ok"] is False
-    assert tables.row_count(lakehouse.config.layout.table("silver.activity")) == 5
+    assert delta_tables.row_count(lakehouse.config.layout.table("silver.activity")) == 5
     assert gold(lakehouse) == before
     assert Runs(lakehouse.config.layout).standing.gates["silver.activity"].state == "held"
     errors = {query.query: query.error for query in status(lakehouse.config)}

@@ -27,7 +27,7 @@ from medallion.runtime import backfill
 from medallion.runtime.backfill import Backfilled
 from medallion.runtime.continuous import Stream
 from medallion.state import topics
-from medallion.storage import tables
+from medallion.storage import delta_tables
 from tests.support.broker import PASSWORD, USER, Broker
 from tests.support.lakehouse import Lakehouse
 
@@ -379,4 +379,4 @@ def _stream_on(lakehouse: Lakehouse, broker: Broker, port: socket.socket, run: i
 
 
 def _rows_of(lakehouse: Lakehouse, source: str) -> int:
-    return tables.row_count(lakehouse.config.layout.table(f"bronze.{source}"))
+    return delta_tables.row_count(lakehouse.config.layout.table(f"bronze.{source}"))

@@ -12,7 +12,7 @@ from medallion.config.values import Duration
 from medallion.inspect.audit import audit
 from medallion.runtime import maintenance, refresh
 from medallion.state.runs import Runs
-from medallion.storage import tables
+from medallion.storage import delta_tables
 from tests.support.lakehouse import Lakehouse
 from tests.support.lines import event
 
@@ -60,7 +60,7 @@ def test_everything_goes_on_after_old_files_and_commits_are_gone(lakehouse: Lake
     for name in TABLES:
         assert len(before[name]) == 3
         assert not before[name] & set(layout.table(name).glob("*.parquet"))
-        assert tables.earliest_version(layout.table(name)) >= 3  # the first ones are gone
+        assert delta_tables.earliest_version(layout.table(name)) >= 3  # the first ones are gone
 
     # The streams go on, each row once.
     land(lakehouse, 4, "open", "open", "close")
@@ -78,5 +78,5 @@ def test_everything_goes_on_after_old_files_and_commits_are_gone(lakehouse: Lake
     # A rebuilt table begins with bronze as it is: its first commits are gone.
     pipeline = lakehouse.pipeline()
     refresh.refresh(pipeline, "silver.event")
-    assert tables.row_count(layout.table("silver.event")) == 8
+    assert delta_tables.row_count(layout.table("silver.event")) == 8
     assert audit(lakehouse.config, everything=True).is_balanced

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 from medallion.factory import DataFactory, Landed
 from medallion.inspect.audit import audit
-from medallion.storage import tables
-from medallion.storage.columns import OF_FILES, TECHNICAL
+from medallion.storage import delta_tables
+from medallion.storage.table_specs import OF_FILES, TECHNICAL
 from tests.support.lakehouse import Lakehouse
 
 # A source and night: 210,000 lines in all where it is long.
@@ -209,8 +209,12 @@ def test_a_night_without_files_changes_no_table(nights: Nights) -> None:
         for layer in sorted(lakehouse.root.glob("*/*"))
         if (layer / "_delta_log").is_dir()
     ]
-    before = {name: tables.version(lakehouse.config.layout.table(name)) for name in names}
+    before = {
+        name: delta_tables.table_version(lakehouse.config.layout.table(name)) for name in names
+    }
     report = lakehouse.nightly()
     assert report.is_good
     assert len(before) >= 11
-    assert {n: tables.version(lakehouse.config.layout.table(n)) for n in names} == before
+    assert {
+        n: delta_tables.table_version(lakehouse.config.layout.table(n)) for n in names
+    } == before

@@ -19,8 +19,8 @@ from medallion.factory import DataFactory, Landed
 from medallion.inspect.audit import audit
 from medallion.spark import checkpoints
 from medallion.sql import engine
-from medallion.storage import lock
-from medallion.storage.layout import Layout
+from medallion.storage import locks
+from medallion.storage.paths import Layout
 from tests.support import PROJECT
 from tests.support.command import Cli
 from tests.support.lakehouse import Lakehouse
@@ -206,7 +206,7 @@ def refused(done: subprocess.CompletedProcess[str]) -> str:
 
 def test_second_nightly_names_who_holds_the_lock(cli: Cli, tmp_path: Path) -> None:
     layout = Layout(tmp_path / "lakehouse")
-    with lock.hold(layout, ["bronze"], "stream"):
+    with locks.hold(layout, ["bronze"], "stream"):
         started = json.loads(layout.lock("bronze").read_text())["started"]
         told = refused(cli("nightly"))
     assert f"pid {os.getpid()}, started {started}" in told

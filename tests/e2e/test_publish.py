@@ -21,7 +21,7 @@ from medallion.spark import checkpoints
 from medallion.sql import engine
 from medallion.state import pending_work
 from medallion.state.runs import Runs
-from medallion.storage import tables
+from medallion.storage import delta_tables
 from tests.support import PROJECT
 from tests.support.broker import Broker
 from tests.support.lakehouse import Lakehouse
@@ -231,7 +231,7 @@ def test_an_output_that_was_given_up_and_comes_again(
     # A table that is published no more keeps no feed, and what it changes then nobody knows.
     configure(lakehouse, tmp_path)
     maintenance.by_hand(lakehouse.config)
-    table = tables.open_table(lakehouse.config.layout.table("gold.by_window"))
+    table = delta_tables.open_table(lakehouse.config.layout.table("gold.by_window"))
     assert table.metadata().configuration["delta.enableChangeDataFeed"] == "false"
     lakehouse.land("event", "2.json", event("10:05:00", "d", "open"))
     run(lakehouse)
@@ -245,7 +245,7 @@ def test_an_output_that_was_given_up_and_comes_again(
     # It is older than what was read: what changes next would have versions that are published.
     gold = lakehouse.config.layout.table("gold.by_window")
     plan = lakehouse.config.layout.checkpoint(FILES) / "offsets/2"
-    read, version = plan.read_text(), tables.version(gold)
+    read, version = plan.read_text(), delta_tables.table_version(gold)
     plan.write_text(read.replace(f'Version":{version + 1},', f'Version":{version + 2},'))
     with pytest.raises(MedallionError, match=r"by_window is older than .* refresh publish.by"):
         lakehouse.fill("publish")

@@ -11,7 +11,7 @@ import pytest
 from medallion.ingest.schema import registry
 from medallion.inspect.audit import audit
 from medallion.runtime.idle import end_if_idle
-from medallion.storage import tables
+from medallion.storage import delta_tables
 from tests.support.command import Cli
 from tests.support.lakehouse import Lakehouse
 
@@ -122,7 +122,7 @@ def test_a_stream_takes_up_a_source_that_has_no_schema_yet(
         (landing / ".first.csv").write_text(FIRST)
         (landing / ".first.csv").rename(landing / "first.csv")
         deadline = time.monotonic() + 300
-        while tables.row_count(lakehouse.config.layout.table("gold.warmth")) < 2:
+        while delta_tables.row_count(lakehouse.config.layout.table("gold.warmth")) < 2:
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < deadline
             time.sleep(0.5)

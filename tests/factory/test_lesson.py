@@ -8,8 +8,8 @@ import pytest
 
 from medallion.errors import UsageError
 from medallion.factory import DataFactory
-from medallion.storage import files, lock
-from medallion.storage.layout import Layout
+from medallion.storage import files, locks
+from medallion.storage.paths import Layout
 
 SAMPLE = Path(__file__).resolve().parents[2] / "data/sample"
 
@@ -153,7 +153,7 @@ def test_a_root_that_is_being_written_is_left_alone(root: Path, layer: str) -> N
     factory = DataFactory(root / "landing", given=SAMPLE)
     factory.load(source="event")
     with (
-        lock.hold(Layout(root), [layer], "stream"),
+        locks.hold(Layout(root), [layer], "stream"),
         pytest.raises(UsageError, match="is being written by medallion stream"),
     ):
         factory.clean_up()

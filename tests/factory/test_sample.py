@@ -12,7 +12,7 @@ from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.factory import sample
 from medallion.state.ledger import REJECTED, Entry, Ledger
-from medallion.storage.layout import Layout
+from medallion.storage.paths import Layout
 from tests.support import SAMPLE
 
 CONF = "sources: {%s: {event_time: at, keys: [at], silver: {at: ts}}}"

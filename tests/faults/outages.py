@@ -23,7 +23,7 @@ from random import Random
 
 import yaml
 
-from medallion.storage import tables
+from medallion.storage import delta_tables
 from tests.faults import damage, disk
 from tests.faults.feed import SOURCE, TOPIC, Feed, unlike
 from tests.faults.report import made_by
@@ -78,7 +78,9 @@ class Outages:
             events, messages = self.feed.world.silver().total(), self.feed.sent
         started = time.monotonic()
         while True:
-            there = [tables.row_count(self.root / "silver" / name) for name in ("event", SOURCE)]
+            there = [
+                delta_tables.row_count(self.root / "silver" / name) for name in ("event", SOURCE)
+            ]
             if there[0] >= events and there[1] >= messages:
                 return time.monotonic() - started
             if self.stream.poll() is not None:

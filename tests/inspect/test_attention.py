@@ -15,7 +15,7 @@ from medallion.ingest.files import archive, archived
 from medallion.inspect import attention
 from medallion.runtime import acknowledge
 from medallion.state.ledger import ARCHIVED, INGESTED, REJECTED, UNREADABLE, Entry, Ledger
-from medallion.storage import clock, lock
+from medallion.storage import clock, locks
 from tests.support.home import Home
 
 HOUR = 3600 * 1_000_000
@@ -102,7 +102,7 @@ def test_reported_files_are_a_warning(home: Home) -> None:
     first = attention.find(home.config)
     assert render.errors(first)[0] == "rejected: landing/activity/bad: because of unreadable"
     assert render.warnings(first) == []
-    with lock.hold(home.layout, ["bronze"], "stream"):  # nothing can be written
+    with locks.hold(home.layout, ["bronze"], "stream"):  # nothing can be written
         acknowledge.record_reported(home.config, first, "nightly")
     assert attention.find(home.config).has_failures
     acknowledge.record_reported(home.config, first, "nightly")
@@ -127,7 +127,7 @@ def test_dismissed_files_stay_rejected(home: Home) -> None:
     enter(home, "b.png", state=REJECTED, code="unreadable")
     with pytest.raises(UsageError, match="no file that is reported matches"):
         acknowledge.dismiss(home.config, "*.json", None)
-    with lock.hold(home.layout, ["bronze"], "stream"), pytest.raises(UsageError, match="stream"):
+    with locks.hold(home.layout, ["bronze"], "stream"), pytest.raises(UsageError, match="stream"):
         acknowledge.dismiss(home.config, "*.png", None)
     (dismissed,) = acknowledge.dismiss(home.config, "b.png", "activity")
     row = home.ledger()["b.png", 1]

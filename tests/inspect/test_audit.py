@@ -22,8 +22,8 @@ from medallion.state import topics
 from medallion.state.ledger import INGESTED, PENDING, REJECTED, VANISHED, Entry, Ledger
 from medallion.state.runs import Runs
 from medallion.state.topics import Taken
-from medallion.storage import lock, small_tables, specs
-from medallion.storage.columns import OF_FILES
+from medallion.storage import locks, records, table_specs
+from medallion.storage.table_specs import OF_FILES
 from tests.support import PROJECT, checkpoints, runs
 from tests.support.home import Home
 
@@ -46,7 +46,7 @@ def test_a_source_that_is_stuck_beside_a_stream_is_not_balanced(
     checkpoints.done(config.layout, "bronze.activity", 0, version=1)
     row = {"kind": "query", "query": "bronze.activity", "started_at": 1, "state": state}
     Runs(config.layout).write([{**row, "error": None if is_balanced else "the disk is full"}])
-    with lock.hold(config.layout, ["bronze", "silver"], "stream"):
+    with locks.hold(config.layout, ["bronze", "silver"], "stream"):
         found = audit(config, everything=True)
     assert found.is_balanced == is_balanced
     told = ["bronze.activity: it has failed, and what it did last is not on record (the disk is "]
@@ -64,13 +64,13 @@ def test_a_source_that_was_cut_off_is_told_beside_another_layer_that_is_on(
     rows(config, "silver.activity", 4, n="long")
     monkeypatch.setattr(module, "PATIENCE", 0.0)
     said: list[str] = []
-    with lock.hold(config.layout, ["bronze"], "run bronze"):
+    with locks.hold(config.layout, ["bronze"], "run bronze"):
         found = audit(config, say=said.append)
     told = "silver.activity: a run was cut off before it was put on record; the next run settles it"
     assert found.findings[0] == f"{told}."
     assert (found.is_balanced, found.unjudged, said) == (False, (), [])
     checkpoints.done(config.layout, "bronze.event", 0, version=1)
-    with lock.hold(config.layout, ["bronze"], "run bronze"):
+    with locks.hold(config.layout, ["bronze"], "run bronze"):
         found = audit(config, say=said.append)
     assert found.findings[0] == f"{told}."
     assert (found.is_balanced, found.unjudged) == (False, ("event",))
@@ -85,7 +85,7 @@ def who() -> str:
 def rows(config: Config, table: str, count: int, **columns: str) -> Path:
     """A table of so many rows without values, of these columns; the file of its last commit."""
     folder = config.layout.table(table)
-    small_tables.append(folder, replace(specs.of(table), columns=columns), [{}] * count)
+    records.append(folder, replace(table_specs.table_spec(table), columns=columns), [{}] * count)
     return max((folder / "_delta_log").glob("*.json"))
 
 
@@ -113,7 +113,7 @@ def test_a_batch_that_ends_while_a_source_is_judged_is_no_finding(
         module, "refuse_format_change", batch
     )  # what a look at a source begins with
     monkeypatch.setattr(module, "PATIENCE", 0.5 if is_quick else 60)
-    with lock.hold(config.layout, ["bronze", "silver"], "stream"):
+    with locks.hold(config.layout, ["bronze", "silver"], "stream"):
         found = audit(config)
     assert (found.findings, found.is_balanced) == ((), True)
     assert found.unjudged == (("event",) if is_quick else ())

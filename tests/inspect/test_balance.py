@@ -11,7 +11,7 @@ from medallion.config.model import Config
 from medallion.inspect.balance import Balance, look, unbalanced
 from medallion.state.ledger import REJECTED, Entry, Ledger
 from medallion.state.runs import Runs
-from medallion.storage import log, small_tables, specs, tables
+from medallion.storage import delta_log, delta_tables, records, table_specs
 from tests.support import PROJECT, checkpoints
 from tests.support.home import Home
 from tests.support.runs import record
@@ -59,9 +59,9 @@ def config(home: Home) -> Config:
 
 def append(config: Config, table: str, *commits: int) -> None:
     """So many rows in each commit."""
-    spec = replace(specs.of(table), columns={"n": "long"})
+    spec = replace(table_specs.table_spec(table), columns={"n": "long"})
     for rows in commits:
-        small_tables.append(config.layout.table(table), spec, [{"n": n} for n in range(rows)])
+        records.append(config.layout.table(table), spec, [{"n": n} for n in range(rows)])
 
 
 def test_tables_and_records_make_the_balance(config: Config) -> None:
@@ -85,9 +85,9 @@ def test_rows_that_wait_for_a_silver_that_has_never_run(config: Config) -> None:
     append(config, "bronze.activity", 5, 5, 3)
     record(config, "bronze.activity", rows_in=13)
     bronze = config.layout.table("bronze.activity")
-    tables.open_to_write(bronze).create_checkpoint()
+    delta_tables.open_to_write(bronze).create_checkpoint()
     for commit in (0, 1, 2):
-        log.commit_file(bronze, commit).unlink()
+        delta_log.commit_file(bronze, commit).unlink()
     waiting = Balance(13, 13, 0, 0, 0, 0, waiting_rows=13)
     assert look(config, Runs(config.layout)).balances == {"activity": waiting}
 

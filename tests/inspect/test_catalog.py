@@ -15,9 +15,9 @@ from medallion.errors import UsageError
 from medallion.ingest.schema import registry
 from medallion.inspect import catalog
 from medallion.state.ledger import ARCHIVED, INGESTED, REJECTED, STATES, Entry, Ledger
-from medallion.storage import small_tables
-from medallion.storage.layout import Layout
-from medallion.storage.specs import TableSpec
+from medallion.storage import records
+from medallion.storage.paths import Layout
+from medallion.storage.table_specs import TableSpec
 from tests.support import PROJECT
 
 AT = 1_700_000_000_250_000  # 2023-11-14T22:13:20.25Z
@@ -170,7 +170,7 @@ def test_first_rows_are_in_the_order_of_their_groups(config: Config) -> None:
         {"window_start": start, "window_end": start + 1, "action": action, "total_events": 1}
         for start, action in ((1, "b"), (1, "c"), (1, "a"), (0, "z"))
     ]
-    small_tables.append(config.layout.table("gold.action_counts"), spec, rows)
+    records.append(config.layout.table("gold.action_counts"), spec, rows)
     (found,) = (each for each in catalog.first_rows(config, 3) if each.rows)
     assert (found.table, found.rows) == ("gold.action_counts", 4)
     assert [row[2] for row in found.first.rows] == ["z", "a", "b"]

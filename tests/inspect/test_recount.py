@@ -23,7 +23,7 @@ from medallion.sql import engine
 from medallion.state import refresh_plan
 from medallion.state.runs import FAILED, Runs
 from medallion.storage import clock
-from medallion.storage.layout import Layout
+from medallion.storage.paths import Layout
 from tests.support import lines
 from tests.support.lakehouse import Lakehouse, otherwise
 

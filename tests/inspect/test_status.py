@@ -18,8 +18,8 @@ from medallion.inspect.status import QueryStatus, status
 from medallion.state import ledger, refresh_plan
 from medallion.state.ledger import INGESTED, Entry, Ledger
 from medallion.state.refresh_plan import Plan
-from medallion.storage import lock, small_tables, tables
-from medallion.storage.specs import TableSpec
+from medallion.storage import delta_tables, locks, records
+from medallion.storage.table_specs import TableSpec
 from tests.support import PROJECT, checkpoints, runs
 from tests.support.home import Home, tree
 
@@ -52,8 +52,8 @@ def record(config: Config, query: str, **more: Any) -> None:
 
 def add_rows(config: Config, table: str, rows: int) -> None:
     path = config.layout.table(table)
-    small_tables.append(path, TableSpec({"n": "long"}), [{"n": number} for number in range(rows)])
-    log = path / "_delta_log" / f"{tables.version(path):020}.json"
+    records.append(path, TableSpec({"n": "long"}), [{"n": number} for number in range(rows)])
+    log = path / "_delta_log" / f"{delta_tables.table_version(path):020}.json"
     actions = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
     for action in actions:
         if "commitInfo" in action:  # as Spark writes it
@@ -193,7 +193,7 @@ def test_what_may_not_be_read_is_told_of_those_that_it_is_of(
         add_rows(config, table, 3)
     record(config, "silver.event")
     checkpoints.done(config.layout, "silver.event", 0, version=1)
-    with lock.hold(config.layout, ["silver"], "run silver"):
+    with locks.hold(config.layout, ["silver"], "run silver"):
         pass
     (config.layout.root / place).chmod(0)
     found = status(config)
@@ -241,9 +241,9 @@ def test_a_gate_is_no_run_of_its_query(config: Config) -> None:
 HOLD = """
 import sys, time
 from pathlib import Path
-from medallion.storage import lock
-from medallion.storage.layout import Layout
-with lock.hold(Layout(Path(sys.argv[1])), ["bronze", "silver"], "stream"):
+from medallion.storage import locks
+from medallion.storage.paths import Layout
+with locks.hold(Layout(Path(sys.argv[1])), ["bronze", "silver"], "stream"):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -264,7 +264,7 @@ def test_what_another_process_runs_now(config: Config) -> None:
         assert set(states.values()) == {"never run"}
         with (
             pytest.raises(UsageError, match=str(process.pid)),
-            lock.hold(config.layout, ["bronze"], "run bronze"),
+            locks.hold(config.layout, ["bronze"], "run bronze"),
         ):
             pass
         process.stdin.close()
@@ -276,8 +276,8 @@ def test_what_another_process_runs_now(config: Config) -> None:
 ASK = """
 import sys, time
 from pathlib import Path
-from medallion.storage import lock
-from medallion.storage.layout import Layout
+from medallion.storage import locks
+from medallion.storage.paths import Layout
 while True:
     lock.holder(Layout(Path(sys.argv[1])), "bronze")
     print("asked", flush=True)
@@ -287,7 +287,7 @@ while True:
 
 def test_asking_never_keeps_a_run_from_its_start(config: Config) -> None:
     """Whoever asks for a layer's holder has to try the lock, if only for a moment."""
-    with lock.hold(config.layout, ["bronze"], "run bronze"):
+    with locks.hold(config.layout, ["bronze"], "run bronze"):
         pass
     arguments = [sys.executable, "-c", ASK, str(config.layout.root)]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
@@ -296,7 +296,7 @@ def test_asking_never_keeps_a_run_from_its_start(config: Config) -> None:
             for _ in range(200):  # as often as it asks, and at least once beside each question
                 assert process.stdout.readline() == "asked\n"
                 for _ in range(5):
-                    with lock.hold(config.layout, ["bronze"], "run bronze"):
+                    with locks.hold(config.layout, ["bronze"], "run bronze"):
                         pass
             assert process.poll() is None
         finally:

@@ -10,7 +10,7 @@ import pytest
 from medallion.config.loader import load
 from medallion.runtime.idle import work_to_do
 from medallion.spark.session import Work
-from medallion.storage import small_tables, specs
+from medallion.storage import records, table_specs
 from tests.support import PROJECT
 from tests.support.home import Home
 
@@ -39,9 +39,9 @@ def test_many_rows_wait_or_are_to_be_counted_anew(home: Home, table: str, name: 
     """Rows of bronze that silver has not read; a table of gold is written whole."""
     gold = {"device_totals": load({}, PROJECT).gold["device_totals"]}
     config = replace(home.config, gold=gold)
-    spec = replace(specs.of(table), columns={name: "long"})
+    spec = replace(table_specs.table_spec(table), columns={name: "long"})
     for rows, work in ((60_000, Work.LITTLE), (60_000, Work.SOME), (400_000, Work.MUCH)):
-        small_tables.append(home.layout.table(table), spec, [{name: n} for n in range(rows)])
+        records.append(home.layout.table(table), spec, [{name: n} for n in range(rows)])
         assert work_to_do(config) == work
 
 

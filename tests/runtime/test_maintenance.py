@@ -22,7 +22,7 @@ from medallion.runtime import maintenance
 from medallion.runtime.maintenance import Done, Maintained, Unread, unread_versions
 from medallion.spark.checkpoints import last_begun
 from medallion.state.runs import Runs
-from medallion.storage import lock, log, small_tables, specs, tables
+from medallion.storage import delta_log, delta_tables, locks, records, table_specs
 from tests.support import PROJECT, checkpoints
 from tests.support.home import Home
 from tests.support.runs import record
@@ -45,16 +45,16 @@ def config(home: Home) -> Config:
 def append(config: Config, times: int = MANY, table: str = BRONZE) -> Path:
     """So many commits of one row each: 0, 1, 2 and so on."""
     path = config.layout.table(table)
-    spec = replace(specs.of(table), columns={"n": "long"})
-    first = tables.row_count(path)
+    spec = replace(table_specs.table_spec(table), columns={"n": "long"})
+    first = delta_tables.row_count(path)
     for n in range(first, first + times):
-        small_tables.append(path, spec, [{"n": n}])
+        records.append(path, spec, [{"n": n}])
     return path
 
 
 def read_until(config: Config, path: Path) -> None:
     """Bronze is on record, and silver has read all of it."""
-    version = tables.version(path)
+    version = delta_tables.table_version(path)
     record(config, BRONZE, table_version=version, last_batch=0)
     silver_has_read(config, version)
 
@@ -82,7 +82,7 @@ def maintain(config: Config, *layers: str) -> Maintained:
 
 
 def rows(path: Path) -> list[int]:
-    return [n for (n,) in tables.select(path, "n", "order by n")]
+    return [n for (n,) in delta_tables.select_rows(path, "n", "order by n")]
 
 
 def files(path: Path) -> set[str]:
@@ -124,10 +124,10 @@ def test_many_small_files_become_one_and_the_old_ones_go(config: Config) -> None
 
 def test_compacting_adds_no_row_to_what_waits(config: Config) -> None:
     path = append(config)
-    version = tables.version(path)
+    version = delta_tables.table_version(path)
     assert maintenance.compact(path, config.maintain) == MANY
-    assert tables.rows_written(path, after=version) == 0
-    assert tables.row_count(path) == MANY
+    assert delta_tables.rows_written(path, after=version) == 0
+    assert delta_tables.row_count(path) == MANY
 
 
 def test_few_files_and_large_ones_are_left_alone(config: Config) -> None:
@@ -136,7 +136,7 @@ def test_few_files_and_large_ones_are_left_alone(config: Config) -> None:
     tiny = replace(config.maintain, target_file_size=1)  # so all of them are large
     append(config, times=9)
     assert maintenance.compact(path, tiny) == 0
-    assert tables.version(path) == 18
+    assert delta_tables.table_version(path) == 18
 
 
 def test_what_a_stream_has_not_read_stays(config: Config) -> None:
@@ -163,13 +163,13 @@ def test_old_commits_go_unless_one_that_is_needed_is_as_old(config: Config) -> N
     age(path, 60)
     maintain(config)
     assert set(range(MANY + 1)) <= commits(path)
-    silver_has_read(config, tables.version(path))
-    record(config, BRONZE, table_version=tables.version(path), last_batch=1)
+    silver_has_read(config, delta_tables.table_version(path))
+    record(config, BRONZE, table_version=delta_tables.table_version(path), last_batch=1)
     done = maintain(config).tables[BRONZE]
     assert done.removed_commits >= 20  # those before the last checkpoint of the log
     assert min(commits(path)) >= 20
     assert rows(path) == list(range(MANY))
-    assert tables.earliest_version(path) == min(commits(path))
+    assert delta_tables.earliest_version(path) == min(commits(path))
 
 
 def test_writes_that_were_cut_off_are_removed_when_they_are_a_week_old(config: Config) -> None:
@@ -192,9 +192,9 @@ def test_checksums_go_with_their_files(config: Config) -> None:
     """Hadoop writes one beside each file, which no other program knows of."""
     path = append(config, times=3)
     there = next(path.glob("*.parquet")).name
-    log = path / "_delta_log"
-    kept = [path / f".{there}.crc", log / f"{1:020}.crc", log / f".{1:020}.json.crc"]
-    gone = [path / ".part-gone.parquet.crc", log / f".{99:020}.json.crc"]
+    delta_log = path / "_delta_log"
+    kept = [path / f".{there}.crc", delta_log / f"{1:020}.crc", delta_log / f".{1:020}.json.crc"]
+    gone = [path / ".part-gone.parquet.crc", delta_log / f".{99:020}.json.crc"]
     for file in (*kept, *gone):
         file.touch()
     age(path, 3 * 3600)
@@ -210,14 +210,14 @@ def test_what_is_still_to_be_published_stays(config: Config) -> None:
     config = replace(config, gold={"device_totals": published})
     table = "gold.device_totals"
     path = append(config, times=1, table=table)  # versions 0 and 1
-    tables.align(path, config.maintain.properties(config.spec(table)))
+    delta_tables.set_missing_properties(path, config.maintain.properties(config.spec(table)))
     updated = range(3, 8)
     for _ in updated:
         DeltaTable(path).update({"n": "n + 1"})
     for batch in range(2):
         checkpoints.done(config.layout, "publish.device_totals.files", batch, version=5)
-    record(config, table, table_version=tables.version(path), last_batch=0)
-    feed = {v: set(log.feed_files(path, v, v)) for v in updated}
+    record(config, table, table_version=delta_tables.table_version(path), last_batch=0)
+    feed = {v: set(delta_log.feed_files(path, v, v)) for v in updated}
     assert all(len(files) == 1 for files in feed.values())
     for folder in (path, path / "_change_data"):
         age(folder, 8 * 24 * 3600)
@@ -225,7 +225,7 @@ def test_what_is_still_to_be_published_stays(config: Config) -> None:
     left = set((path / "_change_data").iterdir())
     assert left == set().union(*(feed[version] for version in (4, 5, 6, 7)))
     # What a rebuilt table's commit took away is read from the files themselves.
-    assert all(file.exists() for file in log.added_files(path, 4, 7))
+    assert all(file.exists() for file in delta_log.added_files(path, 4, 7))
     config = replace(config, gold={"device_totals": totals})  # nobody reads them any more
     maintain(config)
     assert not list((path / "_change_data").iterdir())
@@ -234,13 +234,13 @@ def test_what_is_still_to_be_published_stays(config: Config) -> None:
 def test_an_older_table_gets_the_properties_of_its_spec(config: Config) -> None:
     path = append(config, times=1, table="gold.device_totals")
     DeltaTable(path).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
-    wanted = specs.TableSpec().properties("2 days")
-    tables.align(path, wanted)
+    wanted = table_specs.TableSpec().properties("2 days")
+    delta_tables.set_missing_properties(path, wanted)
     found = DeltaTable(path).metadata().configuration
     assert {key: found[key] for key in wanted} == wanted
-    version = tables.version(path)
-    tables.align(path, wanted)
-    assert tables.version(path) == version
+    version = delta_tables.table_version(path)
+    delta_tables.set_missing_properties(path, wanted)
+    assert delta_tables.table_version(path) == version
 
 
 def test_a_table_gets_no_other_properties_while_its_query_is_on(config: Config) -> None:
@@ -248,18 +248,18 @@ def test_a_table_gets_no_other_properties_while_its_query_is_on(config: Config) 
     path = append(config)
     read_until(config, path)
     pass_retention(config)
-    runs, version = Runs(config.layout), tables.version(path)
+    runs, version = Runs(config.layout), delta_tables.table_version(path)
     found = maintenance.maintain(config, runs, ["bronze"], is_streaming=True)
     notes = [note for note in found.notes if note.startswith(BRONZE)]
     assert len(notes) == 1
     assert "a run that starts puts them right" in notes[0]
     assert found.tables[BRONZE] == Done(compacted_files=MANY)
-    assert DeltaTable(path).metadata().configuration == specs.BRONZE.properties()
-    assert [c["operation"] for c in DeltaTable(path).history(tables.version(path) - version)] == [
-        "OPTIMIZE"
-    ]
+    assert DeltaTable(path).metadata().configuration == table_specs.BRONZE.properties()
+    assert [
+        c["operation"] for c in DeltaTable(path).history(delta_tables.table_version(path) - version)
+    ] == ["OPTIMIZE"]
     maintenance.align(config, ["bronze"])
-    wanted = config.maintain.properties(specs.BRONZE)
+    wanted = config.maintain.properties(table_specs.BRONZE)
     assert DeltaTable(path).metadata().configuration == wanted
     found = maintenance.maintain(config, runs, ["bronze"], is_streaming=True)
     assert [note for note in found.notes if note.startswith(BRONZE)] == []
@@ -272,7 +272,7 @@ def test_nothing_is_removed_while_a_table_is_rebuilt(config: Config) -> None:
     found = maintain(config, "bronze")
     assert found.tables == {}
     assert "refresh" in found.notes[0]
-    assert tables.version(path) == MANY
+    assert delta_tables.table_version(path) == MANY
     # Who holds gold's lock knows that nobody rebuilds it: this was left by one that failed.
     assert maintenance.by_hand(config).tables[BRONZE].compacted_files == MANY
     assert not (config.layout.root / "_refresh").exists()
@@ -318,7 +318,7 @@ def test_who_is_beaten_to_a_commit_comes_again(
     path = append(config)
     read_until(config, path)
     maintenance.align(config, ["bronze"])
-    numbers, opened = iter(range(MANY)), tables.open_to_write
+    numbers, opened = iter(range(MANY)), delta_tables.open_to_write
 
     def beaten(table: Path) -> DeltaTable:
         found = opened(table)
@@ -327,7 +327,7 @@ def test_who_is_beaten_to_a_commit_comes_again(
         return found
 
     with monkeypatch.context() as patched:
-        patched.setattr(tables, "open_to_write", beaten)
+        patched.setattr(delta_tables, "open_to_write", beaten)
         runs = Runs(config.layout)
         assert maintenance.maintain(config, runs, ["bronze"], is_streaming=True) == Maintained({})
         notes = maintenance.maintain(config, runs, ["bronze"]).notes
@@ -360,8 +360,8 @@ def test_the_records_are_maintained_while_nobody_writes_them(
     for other in others:
         other.join()
     assert Runs(config.layout).last_batch("silver.activity") == 3
-    properties = config.maintain.properties(specs.TableSpec())
-    assert not tables.properties_to_set(config.layout.table("ops.runs"), properties)
+    properties = config.maintain.properties(table_specs.TableSpec())
+    assert not delta_tables.properties_to_set(config.layout.table("ops.runs"), properties)
 
 
 def test_who_is_far_behind_is_named(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -378,12 +378,12 @@ def test_who_is_far_behind_is_named(config: Config, monkeypatch: pytest.MonkeyPa
 
 def test_by_hand_leaves_what_another_process_writes(config: Config) -> None:
     bronze, silver = append(config), append(config, table="silver.activity")
-    with lock.hold(config.layout, ["silver"], "stream"):
+    with locks.hold(config.layout, ["silver"], "stream"):
         found = maintenance.by_hand(config)
     told = f"medallion stream, pid {os.getpid()}, which writes it, and maintains it itself"
     assert found.notes == (f"silver: left to {told}",)
     assert (len(DeltaTable(bronze).file_uris()), len(DeltaTable(silver).file_uris())) == (1, MANY)
-    assert lock.holder(config.layout, "bronze") is None
+    assert locks.holder(config.layout, "bronze") is None
 
 
 def test_rows_that_a_gate_holds_back_stay_as_they_came(config: Config) -> None:
@@ -395,11 +395,11 @@ def test_rows_that_a_gate_holds_back_stay_as_they_came(config: Config) -> None:
     runs.write([{**gate, "state": "held", "table_version": MANY}])
     maintain(config)
     maintain(config)
-    assert log.are_there(path, range(21, MANY + 1))
+    assert delta_log.are_there(path, range(21, MANY + 1))
     runs.write([{**gate, "state": "passed", "table_version": MANY}])
     read_until(config, path)
     maintain(config)
-    assert not log.are_there(path, range(21, MANY + 1))
+    assert not delta_log.are_there(path, range(21, MANY + 1))
     assert rows(path) == list(range(MANY))
 
 

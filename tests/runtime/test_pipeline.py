@@ -21,7 +21,7 @@ from medallion.runtime.pipeline import Pipeline
 from medallion.spark import signals
 from medallion.spark.errors import StreamError
 from medallion.state.runs import Runs
-from medallion.storage import tables
+from medallion.storage import delta_tables
 from tests.support.lakehouse import Lakehouse, otherwise
 from tests.support.lines import event, recording
 
@@ -54,7 +54,9 @@ def test_wrong_sql_names_its_table(lakehouse: Lakehouse) -> None:
     lakehouse.config = replace(right, gold={"action_counts": table})
     with pytest.raises(ConfigError, match=r"gold\.action_counts.*[Dd]istinct"):
         lakehouse.fill("gold")
-    assert "devices" in tables.columns(lakehouse.config.layout.table("gold.action_counts"))
+    assert "devices" in delta_tables.column_names(
+        lakehouse.config.layout.table("gold.action_counts")
+    )
     # And what fails of its first row, by when each has a table, and most a state, of these columns.
     lakehouse.land("event", "1.json", event("10:07:00"))
     lakehouse.fill("bronze", "silver")

@@ -23,7 +23,7 @@ from medallion.runtime.pipeline import Pipeline
 from medallion.sql import engine
 from medallion.state import refresh_plan
 from medallion.storage import files
-from medallion.storage.layout import LAYERS
+from medallion.storage.paths import LAYERS
 from tests.support.lakehouse import Lakehouse, otherwise
 from tests.support.lines import event
 

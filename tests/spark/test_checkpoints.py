@@ -10,7 +10,7 @@ import pytest
 from medallion.errors import MedallionError
 from medallion.spark import checkpoints
 from medallion.spark.checkpoints import DeltaOffset
-from medallion.storage.layout import Layout
+from medallion.storage.paths import Layout
 from tests.support.checkpoints import done, planned
 
 QUERY = "silver.a"

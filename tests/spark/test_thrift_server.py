@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from medallion.storage.layout import Layout
+from medallion.storage.paths import Layout
 from tests.support import PROJECT
 
 

@@ -26,9 +26,9 @@ from medallion.state.ledger import (
     Reason,
     ReasonCode,
 )
-from medallion.storage import log, small_tables, specs, tables
-from medallion.storage.layout import Layout
-from medallion.storage.specs import TableSpec
+from medallion.storage import delta_log, delta_tables, records, table_specs
+from medallion.storage.paths import Layout
+from medallion.storage.table_specs import TableSpec
 from tests.support.home import tree
 
 NEW_COLUMNS = ("reason_code", "reported_at", "dismissed_at")
@@ -198,25 +198,27 @@ def one_row() -> duckdb.DuckDBPyRelation:
 
 def test_the_version_that_a_batch_made(tmp_path: Path) -> None:
     table = tmp_path / "table"
-    assert log.committed_version(table, "q", 0) is None
-    schema = tables.schema_json({"rows": "long"})
-    tables.create(table, schema, specs.TableSpec().properties())  # version 0
-    assert log.committed_version(table, "q", 0) is None
+    assert delta_log.committed_version(table, "q", 0) is None
+    schema = delta_tables.schema_json({"rows": "long"})
+    delta_tables.create_table(table, schema, table_specs.TableSpec().properties())  # version 0
+    assert delta_log.committed_version(table, "q", 0) is None
     committed(table, "q", 0)  # 1
     committed(table, "other", 5)  # 2
     committed(table, "q", 1)  # 3
     write_deltalake(table, one_row(), mode="append")  # 4
     committed(table, "q", 4)  # 5
-    found = [log.committed_version(table, "q", batch) for batch in range(6)]
+    found = [delta_log.committed_version(table, "q", batch) for batch in range(6)]
     assert found == [1, 3, None, None, 5, None]
-    assert log.committed_version(table, "other", 5) == 2
-    assert log.committed_version(table, "nobody", 0) is None
+    assert delta_log.committed_version(table, "other", 5) == 2
+    assert delta_log.committed_version(table, "nobody", 0) is None
 
 
 def test_rows_that_only_look_like_a_transaction(tmp_path: Path) -> None:
     table = tmp_path / "table"
-    tables.create(table, tables.schema_json({'"txn"': "long"}), specs.TableSpec().properties())
-    assert log.committed_version(table, "q", 0) is None
+    delta_tables.create_table(
+        table, delta_tables.schema_json({'"txn"': "long"}), table_specs.TableSpec().properties()
+    )
+    assert delta_log.committed_version(table, "q", 0) is None
     lines = (table / "_delta_log" / f"{0:020}.json").read_text().splitlines()
     assert any("txn" in line for line in lines)
     assert not any("txn" in json.loads(line) for line in lines)
@@ -224,7 +226,7 @@ def test_rows_that_only_look_like_a_transaction(tmp_path: Path) -> None:
 
 def test_columns_of_the_ledger_have_the_types_that_they_are_asked_for_by(tmp_path: Path) -> None:
     Ledger(Layout(tmp_path), "a").write([Entry("a", "a.json", 1, 2, 3, 4)])
-    fields = tables.open_table(tmp_path / "ops/files").schema().fields
+    fields = delta_tables.open_table(tmp_path / "ops/files").schema().fields
     kinds = {field.name: str(field.type.type) for field in fields}
     assert list(kinds) == list(Entry.__dataclass_fields__)
     texts = {"source", "path", "state", "why", "moved_to", "reason_code"}
@@ -253,8 +255,8 @@ def test_columns_of_the_ledger_have_the_types_that_they_are_asked_for_by(tmp_pat
 def test_ledger_of_an_earlier_release(layout: Layout, text: str | None, code: str | None) -> None:
     """Without the columns of today: its sentences get codes, and its rows can be written."""
     row = {k: v for k, v in asdict(entry(why=text)).items() if not k.endswith(NEW_COLUMNS)}
-    columns = {k: v for k, v in small_tables.columns_of(Entry).items() if k in row}
-    small_tables.append(layout.table(ledger.TABLE), TableSpec(columns), [row])
+    columns = {k: v for k, v in records.columns_of(Entry).items() if k in row}
+    records.append(layout.table(ledger.TABLE), TableSpec(columns), [row])
     (found,) = ledger.read(layout)
     assert found == entry(why=text, reason_code=code)
     changed = replace(found, dismissed_at=NOW)

@@ -17,8 +17,8 @@ from medallion.runtime import maintenance
 from medallion.runtime.settlement import row_of
 from medallion.state import pending_work
 from medallion.state.runs import Runs
-from medallion.storage import small_tables, specs, tables
-from medallion.storage.layout import Layout
+from medallion.storage import delta_tables, records, table_specs
+from medallion.storage.paths import Layout
 from tests.support import PROJECT
 from tests.support.checkpoints import done
 
@@ -45,7 +45,9 @@ def write(home: Home, table: str, commits: int) -> Path:
     """So many more versions of a table; the one that makes it is another one."""
     path = home.layout.table(table)
     for _ in range(commits):
-        small_tables.append(path, replace(specs.of(table), columns={"n": "long"}), [{"n": 1}])
+        records.append(
+            path, replace(table_specs.table_spec(table), columns={"n": "long"}), [{"n": 1}]
+        )
     return path
 
 
@@ -69,8 +71,8 @@ def test_a_table_of_which_more_was_read(home: Home) -> None:
     silver, copy = home.layout.table(SILVER), home.layout.root / "copy"
     shutil.copytree(silver, copy)
     write(home, SILVER, 3)
-    newest, checkpoint = tables.version(silver), home.layout.checkpoint(GOLD)
-    done(home.layout, GOLD, 0, newest + 1, of=tables.identity(silver))
+    newest, checkpoint = delta_tables.table_version(silver), home.layout.checkpoint(GOLD)
+    done(home.layout, GOLD, 0, newest + 1, of=delta_tables.table_id(silver))
     write(home, GOLD, 1)
     Runs(home.layout).write([recorded(home, GOLD)])
     assert not is_refused(home, GOLD)
@@ -89,7 +91,7 @@ def test_a_table_of_which_more_was_read(home: Home) -> None:
 
 
 def recorded(home: Home, query: str) -> dict[str, object]:
-    version = tables.version(home.layout.table(query))
+    version = delta_tables.table_version(home.layout.table(query))
     row = {"kind": "query", "query": query, "state": "done", "started_at": time.time_ns() // 1000}
     return {**row, "first_batch": 0, "last_batch": 0, "table_version": version}
 
@@ -99,7 +101,7 @@ def test_a_table_of_which_more_is_on_record(home: Home) -> None:
     gold, copy = write(home, GOLD, 2), home.layout.root / "copy"
     shutil.copytree(gold, copy)
     write(home, GOLD, 3)
-    done(home.layout, GOLD, 0, 1, of=tables.identity(home.layout.table(SILVER)))
+    done(home.layout, GOLD, 0, 1, of=delta_tables.table_id(home.layout.table(SILVER)))
     Runs(home.layout).write([recorded(home, GOLD)])
     assert not is_refused(home, GOLD)
     put_back(gold, copy)
@@ -118,7 +120,7 @@ def test_a_table_of_which_more_is_on_record(home: Home) -> None:
     for rows in (1, 2):
         write(home, GOLD, rows)
         row = row_of(home.config, Runs(home.layout), flow_of(GOLD), {})
-        assert (row["rows_out"], row["table_version"]) == (rows, tables.version(gold))
+        assert (row["rows_out"], row["table_version"]) == (rows, delta_tables.table_version(gold))
         Runs(home.layout).write([row])
 
 

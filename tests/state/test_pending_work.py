@@ -11,8 +11,8 @@ from medallion.config.loader import load
 from medallion.config.queries import queries
 from medallion.state import pending_work
 from medallion.state.runs import PASSED, Runs
-from medallion.storage import clock, small_tables, tables
-from medallion.storage.specs import TableSpec
+from medallion.storage import clock, delta_tables, records
+from medallion.storage.table_specs import TableSpec
 from tests.support import PROJECT, checkpoints
 from tests.support.cleaned_logs import forget_commits
 from tests.support.home import Home
@@ -25,13 +25,13 @@ def test_rows_wait_that_no_commit_tells_of_any_more(home: Home, rows: int) -> No
     config = replace(home.config, gold=gold)
     query = next(query for query in queries(config) if query.name == "gold.device_totals")
     silver = config.layout.table("silver.activity")
-    small_tables.append(silver, TableSpec({"n": "long"}), [{"n": number} for number in range(rows)])
+    records.append(silver, TableSpec({"n": "long"}), [{"n": number} for number in range(rows)])
     # And a commit without rows.
     DeltaTable(silver).alter.set_table_properties({"delta.appendOnly": "true"})
     newest = forget_commits(silver)
     assert pending_work.has_input(config, query.name, silver) == (rows > 0)
     assert pending_work.waiting_rows(config, query) == rows
-    checkpoints.done(config.layout, query.name, 0, newest + 1, of=tables.identity(silver))
+    checkpoints.done(config.layout, query.name, 0, newest + 1, of=delta_tables.table_id(silver))
     assert not pending_work.has_input(config, query.name, silver)
     assert pending_work.waiting_rows(config, query) == 0
 
@@ -41,7 +41,7 @@ def test_rows_that_no_commit_tells_of_any_more_are_judged(home: Home) -> None:
     silver, runs = home.config.layout.table("silver.activity"), Runs(home.config.layout)
     passed = {"kind": "gate", "query": "silver.activity", "state": PASSED}
     for number in range(4):
-        small_tables.append(silver, TableSpec({"n": "long"}), [{"n": number}])
+        records.append(silver, TableSpec({"n": "long"}), [{"n": number}])
         if number == 1:
             runs.write([passed | {"started_at": clock.now(), "table_version": number + 1}])
     DeltaTable(silver).alter.set_table_properties({"delta.appendOnly": "true"})

@@ -16,9 +16,9 @@ from deltalake import DeltaTable
 
 from medallion.state import pending_work
 from medallion.state.runs import RUNS, GateRecord, RescuedField, RescuedSummary, Runs, Sums
-from medallion.storage import small_tables, tables
-from medallion.storage.layout import Layout
-from medallion.storage.specs import TableSpec
+from medallion.storage import delta_tables, records
+from medallion.storage.paths import Layout
+from medallion.storage.table_specs import TableSpec
 
 NOON = 1_700_000_000_000_000
 
@@ -27,7 +27,7 @@ ANOTHER = """
 import sys
 from pathlib import Path
 import deltalake
-from medallion.storage.layout import Layout
+from medallion.storage.paths import Layout
 from medallion.state.runs import Runs
 print("ready", flush=True)
 for line in sys.stdin:
@@ -52,7 +52,10 @@ def gate(table: str, started_at: int, state: str, version: int) -> dict[str, Any
 
 
 def numbers(layout: Layout) -> list[int]:
-    return [at for (at,) in tables.select(layout.table("ops.runs"), "number", "order by number")]
+    return [
+        at
+        for (at,) in delta_tables.select_rows(layout.table("ops.runs"), "number", "order by number")
+    ]
 
 
 def test_a_long_record_stays_few_files(layout: Layout) -> None:
@@ -158,13 +161,13 @@ def test_what_is_written_is_asked_for_without_reading_twice(
     record = Runs(layout)
     record.write([run("bronze.a", rows_in=1)])
     asked: list[Path] = []
-    select = tables.select
+    select = delta_tables.select_rows
 
     def counting(table: Path, *what: str) -> list[tuple[Any, ...]]:
         asked.append(table)
         return select(table, *what)
 
-    monkeypatch.setattr(tables, "select", counting)
+    monkeypatch.setattr(delta_tables, "select_rows", counting)
     for _ in range(5):
         assert record.standing.sums["bronze.a"].rows_in == 1
         assert record.last_batch("bronze.a") == -1
@@ -180,7 +183,7 @@ def test_what_is_written_is_asked_for_without_reading_twice(
 def test_a_record_of_an_older_version_gets_new_columns(layout: Layout) -> None:
     table, new = layout.table("ops.runs"), ("rescued_rows", "rescued_fields")
     old = {name: kind for name, kind in RUNS.items() if name not in new}
-    small_tables.append(table, TableSpec(old), [{**run("bronze.a", rows_in=2), "number": 1}])
+    records.append(table, TableSpec(old), [{**run("bronze.a", rows_in=2), "number": 1}])
     record = Runs(layout, run_id="r2")
     assert record.standing.last["bronze.a"].rescued_rows is None
     assert record.rescued() == {}
@@ -192,7 +195,12 @@ def test_a_record_of_an_older_version_gets_new_columns(layout: Layout) -> None:
     assert Runs(layout, run_id="r").rescued() == {}
     for _ in range(2):  # by now the table has them
         record.write([run("bronze.a", rescued_rows=0)])
-    assert tables.select(table, "rescued_rows", "order by number") == [(None,), (3,), (0,), (0,)]
+    assert delta_tables.select_rows(table, "rescued_rows", "order by number") == [
+        (None,),
+        (3,),
+        (0,),
+        (0,),
+    ]
 
 
 def test_a_clock_that_steps_back_changes_no_order(layout: Layout) -> None:
@@ -242,7 +250,7 @@ def test_a_table_that_was_made_after_its_gate_has_passed_none(
     assert pending_work.passed(standing, "gold.g", table) == 2  # there is none
     for name in ("gold.g", "gold.h"):
         for _ in range(3):
-            small_tables.append(layout.table(name), TableSpec({"n": "long"}), [{"n": 1}])
+            records.append(layout.table(name), TableSpec({"n": "long"}), [{"n": 1}])
     assert pending_work.passed(standing, "gold.g", table) == -1
     assert pending_work.passed(standing, "gold.h", layout.table("gold.h")) == 2
     monkeypatch.setattr(time, "time_ns", lambda: NOON * 1000)  # a clock that was put right

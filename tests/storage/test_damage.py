@@ -9,8 +9,8 @@ import pytest
 
 from medallion.errors import MedallionError
 from medallion.state.runs import Runs
-from medallion.storage import small_tables, tables
-from medallion.storage.specs import TableSpec
+from medallion.storage import delta_tables, records
+from medallion.storage.table_specs import TableSpec
 from tests.support.home import Home
 
 NEWEST = f"_delta_log/{22:020}.json"
@@ -28,7 +28,7 @@ def gold(home: Home) -> Path:
     """A table of 22 commits of one row."""
     table = home.layout.table("gold.totals")
     for n in range(22):
-        small_tables.append(table, TableSpec({"n": "long"}), [{"n": n}])
+        records.append(table, TableSpec({"n": "long"}), [{"n": n}])
     return table
 
 
@@ -46,28 +46,33 @@ DAMAGES: dict[str, tuple[str, Callable[[Path], None]]] = {
 
 
 def rows(table: Path) -> object:
-    return tables.select(table, "*")
+    return delta_tables.select_rows(table, "*")
 
 
 def test_a_log_that_may_not_be_read_is_named_as_that(nobodys: Home) -> None:
     """Nobody is told to move a table away that is sound."""
     table = nobodys.layout.table("gold.totals")
-    small_tables.append(table, TableSpec({"n": "long"}), [{"n": 1}])
+    records.append(table, TableSpec({"n": "long"}), [{"n": 1}])
     newest = table / "_delta_log" / f"{1:020}.json"
     newest.chmod(0)
     with pytest.raises(MedallionError) as raised:
-        tables.version(table)
+        delta_tables.table_version(table)
     assert str(raised.value) == f"gold.totals: {newest}: Permission denied."
     newest.parent.chmod(0)
     with pytest.raises(PermissionError):  # and it is not taken for one that is not there
-        tables.exists(table)
+        delta_tables.table_exists(table)
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
 def test_a_damaged_log_names_the_file_and_the_command(gold: Path, kind: str) -> None:
     name, damage = DAMAGES[kind]
     damage(gold / name)
-    for ask in (tables.version, tables.row_count, tables.columns, rows):
+    for ask in (
+        delta_tables.table_version,
+        delta_tables.row_count,
+        delta_tables.column_names,
+        rows,
+    ):
         with pytest.raises(MedallionError) as raised:
             ask(gold)
         told = str(raised.value)
@@ -81,7 +86,7 @@ def test_a_commit_that_is_missing_in_the_middle(gold: Path) -> None:
     with pytest.raises(
         MedallionError, match=r"gold\.totals: .* cannot be read .*medallion refresh"
     ):
-        tables.version(gold)
+        delta_tables.table_version(gold)
 
 
 def test_a_record_whose_last_commit_is_cut_short_goes_on_without_it(home: Home) -> None:
@@ -111,7 +116,7 @@ def test_data_of_a_record_that_are_gone(home: Home) -> None:
 def test_data_of_bronze_that_are_gone(home: Home) -> None:
     """Nobody else has its rows; who asks is told no more than that, for it may be the audit."""
     bronze = home.layout.table("bronze.a")
-    small_tables.append(bronze, TableSpec({"n": "long"}), [{"n": 1}])
+    records.append(bronze, TableSpec({"n": "long"}), [{"n": 1}])
     (file,) = bronze.glob("*.parquet")
     file.unlink()
     with pytest.raises(MedallionError, match=r"bronze\.a: .* put its files back from a copy\.$"):

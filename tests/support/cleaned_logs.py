@@ -6,14 +6,14 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
-from medallion.storage import log
+from medallion.storage import delta_log
 
 
 def forget_commits(table: Path) -> int:
     """Remove all commits but the newest, whose version is returned, after a checkpoint of it."""
     DeltaTable(table).create_checkpoint()
-    newest = max(log.commits(table))
-    for version, commit in log.commits(table).items():
+    newest = max(delta_log.commits(table))
+    for version, commit in delta_log.commits(table).items():
         if version < newest:
             commit.unlink()
     return newest

@@ -17,7 +17,7 @@ from medallion.config.model import Config, SourceConfig
 from medallion.ingest.files.discovery import Discovery
 from medallion.state import ledger
 from medallion.state.ledger import INGESTED, Entry
-from medallion.storage.layout import Layout
+from medallion.storage.paths import Layout
 from tests.support import PROJECT
 
 

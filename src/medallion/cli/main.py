@@ -15,7 +15,7 @@ from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.errors import MedallionError, sentence
 from medallion.spark import signals
-from medallion.storage.layout import LAYERS, PUBLISH
+from medallion.storage.paths import LAYERS, PUBLISH
 
 Command = Callable[[Config, argparse.Namespace], int]
 _JSON = "print one JSON document only"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from medallion.storage.columns import INGESTED_AT, SOURCE_MODIFIED_AT
+from medallion.storage.table_specs import INGESTED_AT, SOURCE_MODIFIED_AT
 
 # A text in either kind of quotes; after r no backslash escapes. For patterns of any flags.
 TEXT = r"""(?:\b[rR]'[^']*'|\b[rR]"[^"]*"|'(?:[^'\\]|\\[\s\S])*'|"(?:[^"\\]|\\[\s\S])*")"""

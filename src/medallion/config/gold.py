@@ -22,7 +22,7 @@ from medallion.config.model import (
 )
 from medallion.config.publish import outputs
 from medallion.config.values import Duration
-from medallion.storage.columns import WINDOW
+from medallion.storage.table_specs import WINDOW
 from medallion.storage.text import reason_of
 
 Sources = Mapping[str, SourceConfig]

@@ -19,7 +19,7 @@ from medallion.config.model import Config, GoldTable, SourceConfig
 from medallion.config.publish import ToKafka, refuse_shared_topics
 from medallion.config.sources import refuse_shared_files, source
 from medallion.errors import ConfigError
-from medallion.storage.layout import Layout, plain, why_no_place
+from medallion.storage.paths import Layout, plain, why_no_place
 
 _NUMBER = r"(\*|[1-9][0-9]*)"
 _MASTER = re.compile(

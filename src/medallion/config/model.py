@@ -12,8 +12,9 @@ from medallion.config.connections import KEYS, Kafka, Login, Rate, Socket
 from medallion.config.publish import OutputConfig
 from medallion.config.values import Duration
 from medallion.errors import UsageError
-from medallion.storage import specs
-from medallion.storage.columns import (
+from medallion.storage import table_specs
+from medallion.storage.paths import Layout, plain
+from medallion.storage.table_specs import (
     INGESTED_AT,
     OF_FILES,
     OF_MESSAGES,
@@ -23,9 +24,8 @@ from medallion.storage.columns import (
     TOPIC,
     WINDOW,
     Columns,
+    TableSpec,
 )
-from medallion.storage.layout import Layout, plain
-from medallion.storage.specs import TableSpec
 
 TYPED = ("parquet", "orc", "avro")  # whose files bring the types of their columns
 FILE_FORMATS = ("json", "csv", *TYPED, "text")
@@ -235,9 +235,9 @@ class Config:
         layer, _, name = table.partition(".")
         if layer == "silver" and name in self.sources:  # whose rows are asked for by their times
             times = (self.sources[name].event_time, INGESTED_AT)
-            return replace(specs.SILVER, statistics=times)
+            return replace(table_specs.SILVER, statistics=times)
         is_published = layer == "gold" and name in self.gold and self.gold[name].outputs
-        return specs.PUBLISHED if is_published else specs.of(table)
+        return table_specs.PUBLISHED if is_published else table_specs.table_spec(table)
 
     def properties(self, table: str) -> dict[str, str]:
         """The properties of its Delta table."""

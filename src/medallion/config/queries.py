@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from medallion.config.model import Config
-from medallion.storage.layout import LAYERS, PUBLISH, layer_of
+from medallion.storage.paths import LAYERS, PUBLISH, layer_of
 
 
 @dataclass(frozen=True)

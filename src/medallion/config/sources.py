@@ -21,7 +21,7 @@ from medallion.config.model import (
     SourceConfig,
 )
 from medallion.config.patterns import may_overlap
-from medallion.storage.layout import Layout, real
+from medallion.storage.paths import Layout, real
 
 _COLUMNS, _COUNT = "columns with their types", "a whole number above 0"
 _NAMES = "a pattern of names such as '*.json', without / and {, and not hidden ones (._)"

@@ -13,8 +13,8 @@ from medallion.errors import UsageError
 from medallion.factory.plan import Landed, StateFile
 from medallion.factory.writing import hidden
 from medallion.storage import files as small_files
-from medallion.storage import lock
-from medallion.storage.layout import LAYERS, PUBLISH, REASON, Layout
+from medallion.storage import locks
+from medallion.storage.paths import LAYERS, PUBLISH, REASON, Layout
 
 _MADE = re.compile(r"(\w+)-(\d{6})-\d{5}\.json")
 
@@ -75,7 +75,7 @@ class Lesson:
                 f"{self.root} held files before the first load() of a data factory, so they are "
                 "not a lesson's: clean_up() removes nothing there."
             )
-        with lock.hold(layout, (*LAYERS, PUBLISH), "clean-up"):
+        with locks.hold(layout, (*LAYERS, PUBLISH), "clean-up"):
             stopped = _stop_streams(self.root, timeout)
             landed = list(self._landed())
             for file in landed:

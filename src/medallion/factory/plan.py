@@ -23,7 +23,7 @@ from typing import Any
 
 from medallion.errors import UsageError
 from medallion.storage import files as small_files
-from medallion.storage import lock
+from medallion.storage import locks
 
 HOUR = 3600
 
@@ -225,7 +225,7 @@ class StateFile:
 
     def locked(self) -> AbstractContextManager[None]:
         """Wait for other processes that land into the same root, and keep them waiting."""
-        return lock.alone(self.path)
+        return locks.alone(self.path)
 
     def load(self, source: str) -> Progress:
         """A source's progress; none when it never landed."""

@@ -10,7 +10,7 @@ from medallion.config.model import Config
 from medallion.factory.plan import SOURCE_NAMES
 from medallion.factory.unread import is_read
 from medallion.factory.writing import hidden
-from medallion.storage import tables
+from medallion.storage import delta_tables
 
 FILES = Path(__file__).with_name("sample_files")
 """A folder a source. In the project it is a link to data/sample; a wheel has the files."""
@@ -48,8 +48,8 @@ def _was_filled(config: Config) -> bool:
     """Whether anything ever came: what was rejected, or has no rows, only the ledger tells of. What
     has a hidden name is still to come, as after a call of this module that was cut off."""
     layout = config.layout
-    return bool(tables.row_count(layout.table("ops.files"))) or any(
-        tables.row_count(layout.table(f"bronze.{name}"))
+    return bool(delta_tables.row_count(layout.table("ops.files"))) or any(
+        delta_tables.row_count(layout.table(f"bronze.{name}"))
         or any(
             file.is_file() and not file.name.startswith(".")
             for place in source.places(layout)

@@ -15,7 +15,7 @@ from medallion.config.model import Config, SourceConfig
 from medallion.ingest.schema.evolution import Schema
 from medallion.ingest.source import SparkBatch
 from medallion.spark import checkpoints
-from medallion.storage import log
+from medallion.storage import delta_log
 from medallion.storage.text import Say
 
 
@@ -85,7 +85,7 @@ class DemoSource:
 
     def count_rows(self, number: int) -> int:
         """The rows that bronze has of one batch."""
-        return log.rows_by_transaction(self._bronze, None, number).get(number, 0)
+        return delta_log.rows_by_transaction(self._bronze, None, number).get(number, 0)
 
     def release(self, number: int) -> None:
         """Nothing is kept."""

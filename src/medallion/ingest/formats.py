@@ -13,8 +13,8 @@ from medallion.ingest.kafka.kind import KAFKA_SOURCE
 from medallion.ingest.source import Backlog, Source, SourceType, Verification
 from medallion.spark import checkpoints
 from medallion.state import ledger
-from medallion.storage import tables
-from medallion.storage.columns import OF_FILES, OF_MESSAGES
+from medallion.storage import delta_tables
+from medallion.storage.table_specs import OF_FILES, OF_MESSAGES
 
 _FORMAT = "format"
 
@@ -52,7 +52,7 @@ def refuse_format_change(config: Config, source: SourceConfig) -> None:
     as messages, for neither knows what of the other was taken in; nor as another format, by which
     those that were taken in would be counted again."""
     name = f"bronze.{source.name}"
-    columns = tables.columns(config.layout.table(name))
+    columns = delta_tables.column_names(config.layout.table(name))
     origin = set(source.origin)
     others = () if origin else (OF_FILES, OF_MESSAGES)
     if columns and (not origin <= columns or any(o.keys() <= columns for o in others)):

@@ -19,8 +19,8 @@ from medallion.inspect.attention import Attention
 from medallion.inspect.balance import Balance, Look
 from medallion.state import refresh_plan
 from medallion.state.runs import Runs
-from medallion.storage import lock
-from medallion.storage.layout import layer_of
+from medallion.storage import locks
+from medallion.storage.paths import layer_of
 from medallion.storage.text import Say, counted
 
 PATIENCE = 35.0  # seconds; a stream settles every 30
@@ -134,11 +134,13 @@ def _at_rest(config: Config, say: Say) -> tuple[Look, dict[str, str]]:
     while True:
         # Asked before the look: a writer that ends during it has put all on record before that.
         writers = {
-            layer: who for layer in accounting.SETTLED if (who := lock.holder(config.layout, layer))
+            layer: who
+            for layer in accounting.SETTLED
+            if (who := locks.holder(config.layout, layer))
         }
         found = accounting.look(config, Runs(config.layout))
         written, cut_off = _by_writer(found.unsettled, writers)
-        if any(lock.holder(config.layout, layer_of(query)) for query in cut_off):
+        if any(locks.holder(config.layout, layer_of(query)) for query in cut_off):
             continue  # a writer has begun since
         odd = set(accounting.unbalanced(found.balances)) - set(map(_source, cut_off))
         is_at_rest = not written and not (writers and odd)
@@ -182,7 +184,7 @@ def _half_done(config: Config) -> list[str]:
         plan = refresh_plan.read(config.layout)
     except FAULTS as fault:
         return [sentence(fault)]
-    if not plan or not plan.built or lock.holder(config.layout, layer_of(plan.table)):
+    if not plan or not plan.built or locks.holder(config.layout, layer_of(plan.table)):
         return []
     return [f"{plan.table}: a refresh was cut off while it put it in place; the next run ends it."]
 

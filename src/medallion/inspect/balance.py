@@ -14,7 +14,7 @@ from medallion.inspect import attention
 from medallion.layers import recovery
 from medallion.state import pending_work
 from medallion.state.runs import Runs, Standing
-from medallion.storage import damage, tables
+from medallion.storage import delta_tables
 
 SETTLED = ("bronze", "silver")
 """The layers whose rows are balanced: of each of their batches the figures have to be on record."""
@@ -120,11 +120,11 @@ def _balance(config: Config, source: SourceConfig, standing: Standing) -> Balanc
 
 def _rows(table: Path) -> int:
     """The rows of a table, whose files have to be there: its log alone has the counts."""
-    if not tables.exists(table):
+    if not delta_tables.table_exists(table):
         return 0
-    delta = tables.open_table(table)
-    damage.refuse_incomplete(table, delta)
-    return tables.rows_in(table, delta)
+    delta = delta_tables.open_table(table)
+    delta_tables.refuse_incomplete(table, delta)
+    return delta_tables.opened_row_count(table, delta)
 
 
 def _unsettled(config: Config, runs: Runs) -> list[str]:

@@ -13,7 +13,7 @@ from medallion.ingest.schema.registry import Version
 from medallion.sql import engine
 from medallion.state import ledger
 from medallion.state.ledger import Entry
-from medallion.storage import tables
+from medallion.storage import delta_tables
 
 ROWS_SHOWN = 10
 
@@ -69,7 +69,7 @@ def first_rows(config: Config, most: int = ROWS_SHOWN) -> list[FirstRows]:
 def _first_rows(config: Config, table: str, most: int) -> FirstRows:
     nothing = engine.Result((), [])
     try:
-        rows = tables.row_count(config.layout.table(table))
+        rows = delta_tables.row_count(config.layout.table(table))
         if not rows:
             return FirstRows(table, 0, nothing)
         made = config.gold[table.removeprefix("gold.")].made

@@ -17,7 +17,7 @@ from medallion.layers.silver.definition import refuse_changed_definition as refu
 from medallion.spark import checkpoints
 from medallion.state import pending_work, refresh_plan
 from medallion.state.runs import Runs
-from medallion.storage import tables
+from medallion.storage import delta_tables
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def gold(config: Config) -> tuple[list[Comparable], Verification]:
         name = query.name
         try:
             done = checkpoints.last_committed(config.layout.checkpoint(name))
-            if not tables.exists(config.layout.table(name)):
+            if not delta_tables.table_exists(config.layout.table(name)):
                 if done >= 0:
                     gone = "its table is gone: medallion run gold says more"
                     found.findings.append(f"{name}: {gone}.")
@@ -121,7 +121,7 @@ def _compared(config: Config, query: Query, done: int) -> Comparable | None:
     rows that are not in those versions of what it reads.
     """
     checkpoint, table = config.layout.checkpoint(query.name), config.layout.table
-    versions = {name: tables.version(table(name)) for name in query.targets}
+    versions = {name: delta_tables.table_version(table(name)) for name in query.targets}
     for name in query.upstream:
         version = pending_work.version_read(checkpoint, done, table(name))
         if version is None:

@@ -14,7 +14,7 @@ from medallion.inspect.audit import Audit, audit
 from medallion.inspect.catalog import FirstRows
 from medallion.state import runs
 from medallion.state.runs import GateRecord, Runs
-from medallion.storage import clock, small_tables, tables
+from medallion.storage import clock, delta_tables, records
 
 ROWS_OF_GOLD, NEWEST_RUNS = 50, 50
 _Found = TypeVar("_Found")
@@ -91,9 +91,11 @@ def overview(config: Config) -> Overview:
 def _broken(config: Config, source: str) -> dict[str, int]:
     table = config.layout.table(f"quarantine.{source}")
     rules = "(select unnest(_failed_rules) as rule from rows)"
-    return dict(tables.select(table, "rule, count(*)", "group by rule order by 2 desc, 1", rules))
+    return dict(
+        delta_tables.select_rows(table, "rule, count(*)", "group by rule order by 2 desc, 1", rules)
+    )
 
 
 def _runs(config: Config) -> tuple[QueryRun, ...]:
     newest = f"where kind = 'query' order by number desc limit {NEWEST_RUNS}"
-    return tuple(small_tables.read(config.layout.table(runs.TABLE), runs.RUNS, QueryRun, newest))
+    return tuple(records.read(config.layout.table(runs.TABLE), runs.RUNS, QueryRun, newest))

@@ -8,8 +8,8 @@ from medallion.config.model import Config, SourceConfig
 from medallion.ingest.formats import SOURCE_TYPES
 from medallion.ingest.source import Verification
 from medallion.spark import checkpoints
-from medallion.storage import tables
-from medallion.storage.columns import OFFSET
+from medallion.storage import delta_tables
+from medallion.storage.table_specs import OFFSET
 from medallion.storage.text import counted
 
 _SHOWN = 20
@@ -43,7 +43,7 @@ def _beyond_bronze(config: Config, source: SourceConfig) -> list[str]:
 def _by_origin(config: Config, table: str, columns: list[str]) -> Counter[str]:
     grouped = f"group by {', '.join(columns)}" if columns else ""
     what = ", ".join([*columns, "count(*)"])
-    found = tables.select(config.layout.table(table), what, grouped)
+    found = delta_tables.select_rows(config.layout.table(table), what, grouped)
     return Counter({"/".join(map(str, row[:-1])): int(row[-1]) for row in found})
 
 
@@ -57,5 +57,5 @@ def _twice_in_silver(config: Config, source: SourceConfig) -> list[str]:
     sql = f"where {known} group by {keys} having count(*) > 1 limit {_SHOWN}"
     return [
         f"{source.name}: silver has {row[-1]} rows of {dict(zip(names, row, strict=False))}."
-        for row in tables.select(config.layout.table(name), f"{keys}, count(*)", sql)
+        for row in delta_tables.select_rows(config.layout.table(name), f"{keys}, count(*)", sql)
     ]

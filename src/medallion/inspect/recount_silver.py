@@ -14,7 +14,7 @@ from medallion.layers.silver.enrichment import noted_rules
 from medallion.layers.silver.rules import LATE
 from medallion.spark import delta_reads
 from medallion.spark.errors import SPARK_ERRORS, in_words
-from medallion.storage.columns import FAILED_RULES, INGESTED_AT, OFFSET
+from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT, OFFSET
 from medallion.storage.text import counted
 
 _SHOWN = 20

@@ -13,7 +13,7 @@ from medallion.inspect import attention
 from medallion.spark import checkpoints
 from medallion.state import ledger, pending_work, refresh_plan
 from medallion.state.runs import FAILED, LastRun, RescuedSummary, Runs, Standing
-from medallion.storage import clock, lock, tables
+from medallion.storage import clock, delta_tables, locks
 
 RUNNING, NEVER, UNKNOWN = "running", "never run", "unknown"
 _LEFT = "a refresh has left it to be rebuilt, which the next medallion nightly does"
@@ -114,7 +114,7 @@ def _more(*told: str | None) -> str | None:
 def _status(config: Config, query: Query, standing: Standing, held: str | None) -> QueryStatus:
     run, layout = standing.last.get(query.name), config.layout
     checkpoint = layout.checkpoint(query.name)
-    holder = lock.holder(layout, query.layer)
+    holder = locks.holder(layout, query.layer)
     batch, waiting, backlog, mark, error = -1, None, None, None, run.error if run else None
     try:
         batch = checkpoints.last_committed(checkpoint)
@@ -154,7 +154,7 @@ def _unreadable(config: Config, query: Query) -> str:
     """Why a table that it writes cannot be read; nothing where each can be."""
     try:
         for name in query.targets:
-            tables.version(config.layout.table(name))
+            delta_tables.table_version(config.layout.table(name))
     except FAULTS as fault:
         return sentence(fault).removeprefix(f"{query.name}: ")
     return ""

@@ -16,8 +16,8 @@ from medallion.spark import checkpoints, delta_reads
 from medallion.spark.query import BatchProgress, Run
 from medallion.state import ledger, pending_work
 from medallion.state.runs import Runs
-from medallion.storage import tables
-from medallion.storage.columns import bronze_columns
+from medallion.storage import delta_tables
+from medallion.storage.table_specs import bronze_columns
 from medallion.storage.text import Say, counted, visible
 
 # Settings that Spark takes from a query's state, whatever the session says.
@@ -112,7 +112,7 @@ class Flow(ABC):
         Args:
             settings: a digest of the configuration, as `pending_work.settings_of` makes it.
         """
-        is_there = all(map(tables.exists, self.tables[:1]))
+        is_there = all(map(delta_tables.table_exists, self.tables[:1]))
         return pending_work.has_changed(self.config, self.name, settings) or not (
             self.is_waiting() or is_there
         )
@@ -169,8 +169,8 @@ def has_columns(config: Config, source: SourceConfig) -> bool:
     """Whether bronze's table of a source has the columns that were inferred for it first."""
     versions = registry.read(config.layout.schemas(source.name))
     table = config.layout.table(f"bronze.{source.name}")
-    if versions and tables.exists(table):
-        return versions[0].columns.keys() <= tables.columns(table)
+    if versions and delta_tables.table_exists(table):
+        return versions[0].columns.keys() <= delta_tables.column_names(table)
     # Somebody has lost the versions, which bronze's next run makes anew by its table.
     hinted = bronze_columns(source.hints, source.origin).keys()
-    return bool(versions) or bool(tables.columns(table) - hinted)
+    return bool(versions) or bool(delta_tables.column_names(table) - hinted)

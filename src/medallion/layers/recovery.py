@@ -9,7 +9,7 @@ from pathlib import Path
 
 from medallion.errors import MedallionError, UsageError
 from medallion.spark import checkpoints
-from medallion.storage import log, tables
+from medallion.storage import delta_log, delta_tables
 
 _BATCHES = ("offsets", "commits")
 
@@ -44,7 +44,7 @@ def repair(checkpoint: Path, targets: Sequence[Path]) -> Path | None:
 def has_written(checkpoint: Path, targets: Iterable[Path], batch: int) -> bool:
     """Whether a batch has rows in any of the tables that its query writes."""
     query = checkpoints.query_id(checkpoint)
-    return any(log.committed_version(table, query, batch) is not None for table in targets)
+    return any(delta_log.committed_version(table, query, batch) is not None for table in targets)
 
 
 def has_begun_to_write(checkpoint: Path, targets: Iterable[Path]) -> bool:
@@ -84,10 +84,10 @@ def find_mismatch(checkpoint: Path, targets: Sequence[Path]) -> str | None:
         return f"{part} is missing or torn"
     if checkpoints.last_committed(checkpoint) < 0:
         return None
-    if gone := next((table for table in targets if not tables.exists(table)), None):
+    if gone := next((table for table in targets if not delta_tables.table_exists(table)), None):
         return f"{gone} is gone"
     query, begun = checkpoints.query_id(checkpoint), checkpoints.last_begun(checkpoint)
-    if any(log.newest_transaction(table, query) > begun for table in targets[:1]):
+    if any(delta_log.newest_transaction(table, query) > begun for table in targets[:1]):
         return f"{checkpoint} is older than what its batches have written"
     return None
 
@@ -105,7 +105,7 @@ def refuse_lost(name: str, checkpoint: Path, targets: Sequence[Path], recorded: 
         raise UsageError(f"{name} cannot go on, for {why}: {again}")
     begun = checkpoints.last_begun(checkpoint)
     is_another_s = begun < 0 or _is_written_by_another(checkpoint, targets)
-    if begun < recorded or (is_another_s and any(map(tables.row_count, targets))):
+    if begun < recorded or (is_another_s and any(map(delta_tables.row_count, targets))):
         raise UsageError(
             f"{name} cannot go on, for {checkpoint} does not have the batches that have written "
             f"its rows: {again}"
@@ -114,7 +114,7 @@ def refuse_lost(name: str, checkpoint: Path, targets: Sequence[Path], recorded: 
 
 def _is_written_by_another(checkpoint: Path, targets: Sequence[Path]) -> bool:
     """Whether the first table was written last by a query with another checkpoint."""
-    writers = set(map(log.newest_application, targets[:1])) - {None}
+    writers = set(map(delta_log.newest_application, targets[:1])) - {None}
     return bool(writers - {checkpoints.query_id(checkpoint)})
 
 
@@ -136,7 +136,7 @@ def refuse_unaccountable(name: str, checkpoint: Path, recorded: int, upstream: P
             checkpoints.offsets(checkpoint, batch)
         # The first batch has read the table as it was when that ended.
         first = checkpoints.delta_offset(checkpoint, max(recorded, 0)).version - (recorded < 0)
-        is_kept = first >= tables.earliest_version(upstream)
+        is_kept = first >= delta_tables.earliest_version(upstream)
     except MedallionError:
         is_kept = False
     if not is_kept:

@@ -10,7 +10,7 @@ from pyspark.sql import types as T
 from medallion.config.model import SourceConfig
 from medallion.ingest.parsing.rescued import touches
 from medallion.spark.plans import fields_in
-from medallion.storage.columns import FULL_TIMES, RESCUED, bronze_columns
+from medallion.storage.table_specs import FULL_TIMES, RESCUED, bronze_columns
 
 FieldPath = tuple[str, ...]
 PREFIX = "rescued_"

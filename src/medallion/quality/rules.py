@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from medallion.config.expressions import without_quoted
 from medallion.quality.suites import BETWEEN, BY_QUERY, Expectation, fail, read_suite, suite_path
-from medallion.storage.columns import quoted
+from medallion.storage.table_specs import quoted
 
 
 @dataclass(frozen=True)

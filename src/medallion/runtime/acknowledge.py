@@ -12,8 +12,8 @@ from medallion.errors import UsageError
 from medallion.inspect import attention, catalog
 from medallion.inspect.attention import Attention
 from medallion.state.ledger import Entry, Ledger
-from medallion.storage import clock, lock
-from medallion.storage.layout import Layout
+from medallion.storage import clock, locks
+from medallion.storage.paths import Layout
 
 
 def record_reported(config: Config, files: Attention, command: str) -> None:
@@ -23,7 +23,7 @@ def record_reported(config: Config, files: Attention, command: str) -> None:
     """
     if files.unreported:
         now = clock.now()
-        with suppress(UsageError), lock.hold(config.layout, ["bronze"], command):
+        with suppress(UsageError), locks.hold(config.layout, ["bronze"], command):
             _write(config.layout, (replace(e, reported_at=now) for e in files.unreported))
 
 
@@ -35,7 +35,7 @@ def dismiss(config: Config, pattern: str, source: str | None) -> list[Entry]:
     """
     if source is not None:
         config.source(source)
-    with lock.hold(config.layout, ["bronze"], "files --dismiss"):
+    with locks.hold(config.layout, ["bronze"], "files --dismiss"):
         found = attention.find(config)
         listed = [e for e in (*found.files, *found.folders) if source in (None, e.source)]
         now = clock.now()

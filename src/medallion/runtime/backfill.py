@@ -22,8 +22,8 @@ from medallion.runtime.pipeline import GOLD_IS_HELD
 from medallion.spark.errors import together
 from medallion.state import ledger
 from medallion.state.ledger import PENDING, REFUSED, TAKEN, VANISHED, Entry, File
-from medallion.storage import lock
-from medallion.storage.layout import LAYERS, plain, real
+from medallion.storage import locks
+from medallion.storage.paths import LAYERS, plain, real
 from medallion.storage.text import Say, counted
 
 _LOOK_SECONDS = 0.5
@@ -164,7 +164,7 @@ def go_on(
     if source.format != "kafka":
         raise UsageError(f"{source.name} reads a {source.format}, which keeps nothing to take in.")
     rows_in_ledger = SOURCE_TYPES[source.format].rows_in_ledger
-    with lock.hold(config.layout, LAYERS, "backfill"):
+    with locks.hold(config.layout, LAYERS, "backfill"):
         lost = skip.go_on(config, source, topic)
         before = rows_in_ledger(config, source) or 0
     told = "what was not read before is lost" if lost is None else f"{counted(lost, 'offset')} lost"
@@ -198,7 +198,7 @@ def _taken_in_by_another(
     looks = 0
     while True:
         # Asked in this order: a process that ends between two has done what it did before.
-        holder = lock.holder(config.layout, "bronze")
+        holder = locks.holder(config.layout, "bronze")
         is_asked = request.is_open
         newest = [e for p, e in _newest(config, source).items() if p in paths]
         if holder is None or not (is_asked or any(_is_under_way(e, handed) for e in newest)):

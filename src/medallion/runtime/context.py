@@ -11,7 +11,7 @@ from medallion.errors import MedallionError
 from medallion.runtime import swap
 from medallion.runtime.pipeline import Pipeline
 from medallion.spark.session import Work, session_of_command
-from medallion.storage import clock, lock
+from medallion.storage import clock, locks
 from medallion.storage.text import Say
 
 _DAY = 24 * 3600 * 1_000_000  # that a sender's clock may be ahead of ours
@@ -41,7 +41,7 @@ def open_pipeline(
         ConfigError: Spark's settings cannot be read.
         KeyboardInterrupt: Ctrl-C or SIGTERM has come, and what was on has been stopped.
     """
-    with lock.hold(config.layout, layers, command):
+    with locks.hold(config.layout, layers, command):
         # A disk that is not mounted looks like it, too.
         new = "" if config.layout.tables() else " (a new lakehouse)"
         say(f"medallion {command} on {config.layout.root}{new}")

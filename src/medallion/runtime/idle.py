@@ -13,7 +13,7 @@ from medallion.runtime.outcome import Outcome
 from medallion.spark.session import Work
 from medallion.state import pending_work
 from medallion.state.runs import Runs
-from medallion.storage import lock, tables
+from medallion.storage import delta_tables, locks
 from medallion.storage.text import Say
 
 
@@ -28,7 +28,7 @@ def end_if_idle(config: Config, command: str, say: Say) -> Outcome | None:
     """
     if config.layout.refresh_plan.is_file():
         return None
-    with lock.hold(config.layout, layers_in_use(config), command):
+    with locks.hold(config.layout, layers_in_use(config), command):
         try:
             runs = Runs(config.layout)
             if _has_work(config, runs, say):
@@ -48,7 +48,9 @@ def work_to_do(config: Config) -> Work:
     try:
         backlogs = [SOURCE_TYPES[s.format].backlog(config, s) for s in config.sources.values()]
         behind = sum(pending_work.waiting_rows(config, query) or 0 for query in queries(config))
-        whole = sum(tables.row_count(config.layout.table(name)) for name in names(config, ["gold"]))
+        whole = sum(
+            delta_tables.row_count(config.layout.table(name)) for name in names(config, ["gold"])
+        )
     except Exception:  # whatever is wrong, the run meets it, and tells
         return Work.MUCH
     behind += sum(backlog.messages for backlog in backlogs)

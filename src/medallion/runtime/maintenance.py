@@ -22,9 +22,9 @@ from medallion.inspect.balance import SETTLED
 from medallion.spark import checkpoints
 from medallion.state import pending_work, refresh_plan
 from medallion.state.runs import Runs, Standing
-from medallion.storage import lock, log, specs, tables
-from medallion.storage.layout import LAYERS, PUBLISH
-from medallion.storage.specs import TableSpec
+from medallion.storage import delta_log, delta_tables, locks, table_specs
+from medallion.storage.paths import LAYERS, PUBLISH
+from medallion.storage.table_specs import TableSpec
 
 # The writer looks up the files of each version to keep, which takes some milliseconds.
 MOST_VERSIONS = 1000
@@ -66,7 +66,7 @@ class _Table:
 
     def lock(self) -> AbstractContextManager[None]:
         """Lock a table of records, which all layers write; the caller holds the layers' locks."""
-        return lock.alone(self.path) if self.name in specs.RECORDS else nullcontext()
+        return locks.alone(self.path) if self.name in table_specs.RECORDS else nullcontext()
 
 
 @dataclass(frozen=True)
@@ -83,10 +83,10 @@ def by_hand(config: Config) -> Maintained:
     with ExitStack() as stack:
         for layer in LAYERS:  # what is published has no tables
             try:
-                stack.enter_context(lock.hold(config.layout, [layer], "maintain"))
+                stack.enter_context(locks.hold(config.layout, [layer], "maintain"))
                 free.append(layer)
             except UsageError:
-                holder = lock.holder(config.layout, layer) or "another process"
+                holder = locks.holder(config.layout, layer) or "another process"
                 notes.append(f"{layer}: left to {holder}, which writes it, and maintains it itself")
         if "gold" in free:
             refresh_plan.forget_unfinished(config.layout)
@@ -111,7 +111,7 @@ def maintain(
     done, notes = {}, []
     for table in _tables(config, layers, is_streaming):
         try:
-            if not tables.exists(table.path):
+            if not delta_tables.table_exists(table.path):
                 continue
             with table.lock():
                 changes, note = _maintain(config, runs, table, unread.get(table.name), is_streaming)
@@ -131,18 +131,20 @@ def align(config: Config, layers: Sequence[str]) -> None:
     """Give the tables of layers the properties of the policy, before their queries start."""
     for table in _tables(config, layers, True):
         with suppress(Exception):  # a failure of maintenance stops nothing else
-            if tables.exists(table.path):
+            if delta_tables.table_exists(table.path):
                 with table.lock():
-                    tables.align(table.path, config.maintain.properties(table.spec))
+                    delta_tables.set_missing_properties(
+                        table.path, config.maintain.properties(table.spec)
+                    )
 
 
 def compact(table: Path, policy: Maintenance) -> int:
     """Compact small files if there are enough, which adds no row; return their number."""
-    adds = tables.open_table(table).get_add_actions(flatten=True)
+    adds = delta_tables.open_table(table).get_add_actions(flatten=True)
     sizes = adds.column("size_bytes").to_pylist()
     if sum(size < policy.target_file_size for size in sizes) < policy.compact_from:
         return 0
-    delta = tables.open_to_write(table)
+    delta = delta_tables.open_to_write(table)
     metrics = delta.optimize.compact(target_size=policy.target_file_size)
     return int(metrics["numFilesRemoved"])
 
@@ -171,7 +173,7 @@ def _readers(config: Config, standing: Standing) -> Iterator[tuple[str, int, str
             if version is not None:
                 # A reader of changes needs the files that its first commit replaced, too.
                 yield name, max(version - (query.layer == PUBLISH), 0), query.name
-        if not query.upstream and tables.exists(layout.intake(query.source)):
+        if not query.upstream and delta_tables.table_exists(layout.intake(query.source)):
             version = _read_by_stream(config, query.name, last)
             yield f"_intake.{query.source}", version or 0, query.name
         for target, version in zip(query.targets, recorded.versions, strict=False):
@@ -207,14 +209,14 @@ def _tables(config: Config, layers: Sequence[str], is_streaming: bool) -> Iterat
     layout = config.layout
     for query in queries(config, layers):
         if not query.upstream:
-            yield _Table(f"_intake.{query.source}", layout.intake(query.source), specs.INTAKE)
+            yield _Table(f"_intake.{query.source}", layout.intake(query.source), table_specs.INTAKE)
         # Of two that write a whole table, one fails.
         gold = config.gold.get(query.name.removeprefix("gold."))
         is_compacted = not (is_streaming and gold and gold.output_mode != "append")
         for name in query.targets:
             yield _Table(name, layout.table(name), config.spec(name), query.name, is_compacted)
     if "bronze" in layers:  # the records are compacted as they are written
-        for name in specs.RECORDS:
+        for name in table_specs.RECORDS:
             yield _Table(name, layout.table(name), config.spec(name), is_compacted=False)
 
 
@@ -228,14 +230,14 @@ def _maintain(
     path, policy = table.path, config.maintain
     properties = policy.properties(table.spec)
     if not is_streaming:  # it fails a running batch
-        tables.align(path, properties)
+        delta_tables.set_missing_properties(path, properties)
     compacted = compact(path, policy) if table.is_compacted else 0
-    if is_streaming and tables.properties_to_set(path, properties):
+    if is_streaming and delta_tables.properties_to_set(path, properties):
         reason = "its own settings are not those of maintain: a run that starts puts them right"
         return Done(compacted), f"{table.name}: nothing is removed, for {reason}"
-    newest = tables.version(path)
+    newest = delta_tables.table_version(path)
     # Commits that are gone already cannot be kept.
-    first = max(unread.version, tables.earliest_version(path)) if unread else newest + 1
+    first = max(unread.version, delta_tables.earliest_version(path)) if unread else newest + 1
     if unread and newest - first >= MOST_VERSIONS:
         behind = f"{newest - first + 1:,} versions"
         reason = f"{unread.reader} has {behind} still to read"
@@ -250,21 +252,21 @@ def _clean(table: Path, policy: Maintenance, unread: range, is_idle: bool) -> tu
     Args:
         is_idle: no query writes the table now, so that files that no commit names are orphans.
     """
-    feed = set(log.feed_files(table, unread.start, unread.stop - 1))
+    feed = set(delta_log.feed_files(table, unread.start, unread.stop - 1))
     removed = _vacuum(table, policy, unread, orphans=False)
     if is_idle and not feed:  # Delta's writer takes an unread feed for orphans
         removed += _vacuum(table, policy, unread, orphans=True)
-    before = log.commits(table).keys()
+    before = delta_log.commits(table).keys()
     oldest = time.time() - policy.retention.seconds
     with suppress(FileNotFoundError):
-        if all(log.commit_file(table, v).stat().st_mtime > oldest for v in unread):
-            tables.open_to_write(table).cleanup_metadata()
+        if all(delta_log.commit_file(table, v).stat().st_mtime > oldest for v in unread):
+            delta_tables.open_to_write(table).cleanup_metadata()
     for file in (table / "_change_data").glob("*.parquet"):  # vacuum does not know them
         if file not in feed and file.stat().st_mtime < oldest:
             file.unlink()
             removed += 1
     _sweep_checksums(table)
-    return removed, len(before - log.commits(table).keys())
+    return removed, len(before - delta_log.commits(table).keys())
 
 
 def _vacuum(table: Path, policy: Maintenance, unread: range, orphans: bool) -> int:
@@ -281,10 +283,10 @@ def _vacuum(table: Path, policy: Maintenance, unread: range, orphans: bool) -> i
         "full": orphans,
         "keep_versions": list(unread) or None,
     }
-    found = tables.open_table(table).vacuum(dry_run=True, **how)
+    found = delta_tables.open_table(table).vacuum(dry_run=True, **how)
     # The log names files that an earlier run has removed, too: commit nothing for those.
     if there := sum((table / unquote(file)).exists() for file in found):
-        tables.open_to_write(table).vacuum(dry_run=False, **how)
+        delta_tables.open_to_write(table).vacuum(dry_run=False, **how)
     return there
 
 
@@ -297,7 +299,7 @@ def _sweep_checksums(table: Path) -> None:
             with suppress(FileNotFoundError):  # of a write that is under way
                 if not file.exists() and checksum.stat().st_mtime < settled:
                     checksum.unlink()
-    oldest = min(log.commits(table), default=0)
+    oldest = min(delta_log.commits(table), default=0)
     for checksum in (table / "_delta_log").glob("*.crc"):
         if checksum.stem.isdigit() and int(checksum.stem) < oldest:
             checksum.unlink(missing_ok=True)

@@ -23,8 +23,8 @@ from medallion.spark import signals
 from medallion.spark.errors import SPARK_ERRORS, in_words
 from medallion.state import pending_work
 from medallion.state.runs import HELD, PASSED, Standing
-from medallion.storage import clock, log, tables
-from medallion.storage.layout import LAYERS, PUBLISH
+from medallion.storage import clock, delta_log, delta_tables
+from medallion.storage.paths import LAYERS, PUBLISH
 
 Waiting = tuple[Flow, Future[GateResult | None]]
 
@@ -111,7 +111,10 @@ class Nightly:
         included; None where there are none."""
         table = flow.name
         path = self.config.layout.table(table)
-        version, since = tables.version(path), pending_work.passed(standing, table, path)
+        version, since = (
+            delta_tables.table_version(path),
+            pending_work.passed(standing, table, path),
+        )
         is_rebuilt = since < standing.refreshed.get(table, -1) <= version
         is_due = is_rebuilt or pending_work.is_to_be_judged(self.config, standing, table)
         if not is_due or not self.gates.has_suite(table):
@@ -120,8 +123,8 @@ class Nightly:
         # Of what a refresh's version added, there is no telling which rows it took away again. And
         # where no gate holds rows back, maintenance need not leave them as they came.
         new = range(since + 1, version + 1)
-        is_whole = is_rebuilt or not log.are_there(path, new)
-        files = None if is_whole else log.added_files(path, new.start, version)
+        is_whole = is_rebuilt or not delta_log.are_there(path, new)
+        files = None if is_whole else delta_log.added_files(path, new.start, version)
         verdict = self.gates.validate(table, *flow.to_judge(files))
         if verdict is None:
             return None

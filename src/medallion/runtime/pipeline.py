@@ -27,8 +27,8 @@ from medallion.spark.query import AVAILABLE_NOW, BatchProgress, trigger
 from medallion.spark.watch import Watch
 from medallion.state import pending_work, refresh_plan
 from medallion.state.runs import Runs
-from medallion.storage import tables
-from medallion.storage.layout import PUBLISH, layer_of
+from medallion.storage import delta_tables
+from medallion.storage.paths import PUBLISH, layer_of
 from medallion.storage.text import Say
 
 _KINDS: Mapping[str, Callable[..., Flow]] = {
@@ -109,7 +109,7 @@ class Pipeline:
         pending_work.refuse_missing(self.config, flow.name)
         self._refuse_unjudged(flow)
         for table in (*flow.upstream, *flow.targets):
-            tables.version(self.config.layout.table(table))
+            delta_tables.table_version(self.config.layout.table(table))
 
     @contextmanager
     def _in_words(self, flow: Flow) -> Iterator[None]:

@@ -29,9 +29,9 @@ from medallion.spark.query import AVAILABLE_NOW, trigger
 from medallion.spark.watch import Watch
 from medallion.state import refresh_plan
 from medallion.state.runs import REFRESHED
-from medallion.storage import clock, tables
-from medallion.storage.columns import RESCUED
-from medallion.storage.layout import PUBLISH, layer_of
+from medallion.storage import clock, delta_tables
+from medallion.storage.paths import PUBLISH, layer_of
+from medallion.storage.table_specs import RESCUED
 from medallion.storage.text import counted
 
 
@@ -65,7 +65,7 @@ def refresh(pipeline: Pipeline, table: str) -> None:
     if first == "bronze":
         flow = pipeline.flow(table)
         assert isinstance(flow, Bronze), "names of bronze are those of its queries"
-        if not tables.exists(pipeline.config.layout.table(table)):
+        if not delta_tables.table_exists(pipeline.config.layout.table(table)):
             raise UsageError(f"{table} is not there yet: nothing has been ingested.")
         _recast(pipeline, flow, can_recast=True)
         _finish_all(pipeline, later)
@@ -100,7 +100,7 @@ def _recast(pipeline: Pipeline, flow: Bronze, can_recast: bool = False) -> None:
     silver = f"silver.{flow.source.name}"
     queries = (each for layer in ("silver", "gold") for each in pipeline.flows(layer))
     readers = [each.name for each in queries if {flow.name, silver} & {*each.upstream}]
-    built = [name for name in readers if tables.exists(layout.table(name))]
+    built = [name for name in readers if delta_tables.table_exists(layout.table(name))]
     left = dict.fromkeys((*built, *refresh_plan.reopen(layout)))
     refresh_plan.write(layout, refresh_plan.Plan(flow.name, then=tuple(left)))
     rows, before = _rescued(table)
@@ -110,7 +110,7 @@ def _recast(pipeline: Pipeline, flow: Bronze, can_recast: bool = False) -> None:
     row |= {"started_at": started, "seconds": (clock.now() - started) / 1e6}
     # The record starts again with this row, so it repeats what was recorded until now.
     row |= {"rows_in": sums.rows_in, "last_batch": sums.last_batch}
-    pipeline.runs.write([row | {"rows_out": 0, "table_version": tables.version(table)}])
+    pipeline.runs.write([row | {"rows_out": 0, "table_version": delta_tables.table_version(table)}])
     _, after = _rescued(table)
     pipeline.say(
         f"refresh   {flow.name}: {counted(rows, 'row')} rewritten; {before:,} had rescued values "
@@ -120,7 +120,7 @@ def _recast(pipeline: Pipeline, flow: Bronze, can_recast: bool = False) -> None:
 
 def _rescued(table: Path) -> tuple[int, int]:
     """Return the rows of a bronze table, and those among them with rescued values."""
-    (counts,) = tables.select(table, f"count(*), count({RESCUED})")
+    (counts,) = delta_tables.select_rows(table, f"count(*), count({RESCUED})")
     return int(counts[0]), int(counts[1])
 
 
@@ -268,14 +268,14 @@ def _rebuild(pipeline: Pipeline, table: str, readers: Sequence[str] = ()) -> Non
     Watch(pipeline.say).await_all([flow.ran])
     row = row_of(staged.config, staged.runs, flow, flow.settle(-1), is_new=True)
     row |= {"run_id": pipeline.run_id, "command": f"refresh {table}", "state": REFRESHED}
-    before = tables.row_count(layout.table(table))
+    before = delta_tables.row_count(layout.table(table))
     checkpoint = area.checkpoint(table)
     query, batch = checkpoints.query_id(checkpoint), checkpoints.last_committed(checkpoint)
     then = tuple(name for name in dict.fromkeys((*readers, *left)) if name != table)
     plan = refresh_plan.Plan(table, tuple(built), query, batch, row, then)
     refresh_plan.write(layout, plan)
     swap(pipeline, plan)
-    now = tables.row_count(layout.table(table))
+    now = delta_tables.row_count(layout.table(table))
     pipeline.say(f"refresh   {table}: {counted(before, 'row')} before, {now:,} now")
 
 

@@ -11,7 +11,7 @@ from medallion.errors import MedallionError
 from medallion.layers.flow import Flow
 from medallion.spark.errors import ours
 from medallion.state.runs import FAILED, Runs, Sums
-from medallion.storage import clock, tables
+from medallion.storage import clock, delta_tables
 
 
 def settle(config: Config, runs: Runs, flows: Sequence[Flow]) -> dict[str, MedallionError]:
@@ -99,10 +99,10 @@ def _written(config: Config, runs: Runs, flow: Flow, is_new: bool) -> dict[str, 
     found = {}
     for target, (rows, version), since in zip(flow.targets, _COLUMNS, recorded, strict=False):
         table = config.layout.table(target)
-        found[version] = tables.version(table)
+        found[version] = delta_tables.table_version(table)
         is_another = since > found[version]  # of one that was moved away
         # Later versions are of the next row, for a stream goes on meanwhile.
-        found[rows] = tables.rows_written(table, -1 if is_another else since, found[version])
+        found[rows] = delta_tables.rows_written(table, -1 if is_another else since, found[version])
     return found
 
 

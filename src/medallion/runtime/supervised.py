@@ -16,8 +16,8 @@ from medallion.runtime.settler import Settler
 from medallion.spark import errors, query
 from medallion.spark.errors import SPARK_ERRORS, in_words, ours
 from medallion.spark.query import Run
-from medallion.storage import tables
-from medallion.storage.layout import layer_of
+from medallion.storage import delta_tables
+from medallion.storage.paths import layer_of
 
 _WELL_AFTER = 60.0  # seconds that a query has been on without a batch to do
 
@@ -78,7 +78,7 @@ class SupervisedQuery:
     def _is_too_early(self) -> bool:
         """Whether it reads a table that another query of the stream is still to make."""
         is_ours = any(layer_of(name) in self._layers for name in self.flow.upstream)
-        return is_ours and not all(map(tables.exists, self.flow.read_from))
+        return is_ours and not all(map(delta_tables.table_exists, self.flow.read_from))
 
     def start_if_due(self) -> None:
         """Start it once more, where it is off and need not wait."""

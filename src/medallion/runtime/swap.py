@@ -14,8 +14,8 @@ from medallion.runtime.pipeline import Pipeline
 from medallion.spark import checkpoints
 from medallion.spark.errors import in_words
 from medallion.state import refresh_plan
-from medallion.storage import tables
-from medallion.storage.layout import layer_of
+from medallion.storage import delta_tables
+from medallion.storage.paths import layer_of
 
 
 def end_swap(pipeline: Pipeline, layers: Sequence[str]) -> None:
@@ -53,12 +53,14 @@ def swap(pipeline: Pipeline, plan: refresh_plan.Plan) -> None:
     once = known if plan.batch >= 0 else {}
     for name in plan.built:
         new = staged.table(name)
-        if not tables.exists(new):
+        if not delta_tables.table_exists(new):
             raise MedallionError(f"{new}, which it has built, is gone")
         frame = pipeline.spark.read.format("delta").load(str(new))
         kept = pipeline.config.properties(name)
-        tables.create(layout.table(name), frame.schema.json(), kept)
-        tables.align(layout.table(name), kept)  # it may be published from now on
+        delta_tables.create_table(layout.table(name), frame.schema.json(), kept)
+        delta_tables.set_missing_properties(
+            layout.table(name), kept
+        )  # it may be published from now on
         writer = frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
         writer.options(**once).save(str(layout.table(name)))
     place = layout.checkpoint(table)
@@ -68,9 +70,9 @@ def swap(pipeline: Pipeline, plan: refresh_plan.Plan) -> None:
     elif not (place / "metadata").is_file() or checkpoints.query_id(place) != plan.query:
         raise MedallionError(f"{staged.checkpoint(table)}, which it has built, is gone")
     # What the table's log counts from now on comes after this version.
-    row = {**plan.row, "table_version": tables.version(layout.table(table))}
+    row = {**plan.row, "table_version": delta_tables.table_version(layout.table(table))}
     if len(plan.built) > 1:
-        row["quarantine_version"] = tables.version(layout.table(plan.built[1]))
+        row["quarantine_version"] = delta_tables.table_version(layout.table(plan.built[1]))
     if (row["query"], row["run_id"]) not in pipeline.runs.standing.refreshing_runs:
         pipeline.runs.write([row])
     refresh_plan.write(layout, refresh_plan.Plan(table, then=plan.then))

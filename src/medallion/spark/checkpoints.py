@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from medallion.errors import MedallionError
-from medallion.storage import files, tables
+from medallion.storage import delta_tables, files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,7 +79,7 @@ def delta_offset(checkpoint: Path, batch: int, table: Path | None = None) -> Del
     """
     found = offsets(checkpoint, batch)
     if table and len(found) > 1:
-        identity = tables.identity(table)
+        identity = delta_tables.table_id(table)
         found = [offset for offset in found if offset["reservoirId"] == identity]
     if not found:
         return DeltaOffset(0, -1)
@@ -90,7 +90,7 @@ def delta_offset(checkpoint: Path, batch: int, table: Path | None = None) -> Del
 def is_of_another(checkpoint: Path, batch: int, table: Path) -> bool:
     """Whether batch `batch` has read a Delta table alone, and not the one that is there now."""
     found = offsets(checkpoint, batch)
-    return len(found) == 1 and found[0]["reservoirId"] != tables.identity(table)
+    return len(found) == 1 and found[0]["reservoirId"] != delta_tables.table_id(table)
 
 
 def offsets(checkpoint: Path, batch: int) -> list[Any]:

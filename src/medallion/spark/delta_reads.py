@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from medallion.storage import log, tables
+from medallion.storage import delta_log, delta_tables
 
 _PATTERN = re.compile(r"[\[\]{}*?\\]")
 
@@ -22,7 +22,7 @@ def added_rows(spark: SparkSession, table: Path, first: int, last: int) -> DataF
     Raises:
         FileNotFoundError: the table's log does not have all of these versions any more.
     """
-    return rows_of(spark, table, log.added_files(table, first, last))
+    return rows_of(spark, table, delta_log.added_files(table, first, last))
 
 
 def rows_at(spark: SparkSession, table: Path, version: int | None = None) -> DataFrame:
@@ -31,7 +31,7 @@ def rows_at(spark: SparkSession, table: Path, version: int | None = None) -> Dat
     Delta would look for the files in a job of its own, which for a small table takes as long as the
     query does.
     """
-    return rows_of(spark, table, tables.data_files(table, version))
+    return rows_of(spark, table, delta_tables.data_files(table, version))
 
 
 def rows_of(spark: SparkSession, table: Path, files: Sequence[Path]) -> DataFrame:

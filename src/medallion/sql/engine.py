@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from medallion.errors import UsageError
 from medallion.sql import guard
-from medallion.storage import tables
-from medallion.storage.layout import Layout, why_no_place
+from medallion.storage import delta_tables
+from medallion.storage.paths import Layout, why_no_place
 
 if TYPE_CHECKING:
     from arro3.core import Array
@@ -121,9 +121,9 @@ def _engine(names: AbstractSet[str], there: Mapping[str, Path]) -> QueryBuilder:
     paths = {name.lower(): path for name, path in there.items()}
     for name in sorted(name for name in names if name.lower() in paths):
         path = paths[name.lower()]
-        if not tables.exists(path):  # its first commit is still under way
+        if not delta_tables.table_exists(path):  # its first commit is still under way
             continue
         schema, table = ('"' + part.replace('"', '""') + '"' for part in name.split(".", 1))
         engine.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}").read_all()
-        engine.register(f"{schema}.{table}", tables.open_table(path))
+        engine.register(f"{schema}.{table}", delta_tables.open_table(path))
     return engine

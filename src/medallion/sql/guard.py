@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from medallion.errors import UsageError
-from medallion.storage.layout import SCHEMAS
+from medallion.storage.paths import SCHEMAS
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from medallion.storage import clock, small_tables
-from medallion.storage.layout import Layout
-from medallion.storage.specs import TableSpec
+from medallion.storage import clock, records
+from medallion.storage.paths import Layout
+from medallion.storage.table_specs import TableSpec
 
 
 class ReasonCode(StrEnum):
@@ -161,7 +161,7 @@ class Entry:
         return turned if is_known else replace(turned, reported_at=None, dismissed_at=None)
 
 
-_COLUMNS = small_tables.columns_of(Entry)
+_COLUMNS = records.columns_of(Entry)
 _SPEC = TableSpec(_COLUMNS)
 
 
@@ -208,7 +208,7 @@ class Ledger:
         if not listed:
             return
         rows = [asdict(entry) for entry in listed.values()]
-        small_tables.upsert(self._layout.table(TABLE), _SPEC, rows, ("source", "path", "version"))
+        records.upsert(self._layout.table(TABLE), _SPEC, rows, ("source", "path", "version"))
         for entry in listed.values():
             self._remember(entry)
 
@@ -246,7 +246,7 @@ def not_ingested(layout: Layout) -> list[Entry]:
 
 def _read(layout: Layout, where: str) -> list[Entry]:
     order = "order by first_seen_at, source, path, version"
-    found = small_tables.read(layout.table(TABLE), _COLUMNS, Entry, f"{where} {order}")
+    found = records.read(layout.table(TABLE), _COLUMNS, Entry, f"{where} {order}")
     return [
         replace(entry, reason_code=code_of_old_text(entry.why))
         if entry.why and not entry.reason_code

@@ -18,8 +18,8 @@ from medallion.quality.suites import read_suite, suite_path
 from medallion.spark import checkpoints
 from medallion.spark.checkpoints import DeltaOffset
 from medallion.state.runs import HELD, Runs, Standing
-from medallion.storage import clock, log, tables
-from medallion.storage.layout import PUBLISH, layer_of
+from medallion.storage import clock, delta_log, delta_tables
+from medallion.storage.paths import PUBLISH, layer_of
 
 _NOTE = "settings"
 _EVER = 2**63 - 1
@@ -61,7 +61,11 @@ def is_unfinished(config: Config, runs: Runs, query: str) -> bool:
     return (
         (query.startswith("gold.") and runs.late_rows(query) > 0)
         or checkpoints.torn(checkpoint) is not None
-        or (committed >= 0 and not is_published and not tables.exists(config.layout.table(query)))
+        or (
+            committed >= 0
+            and not is_published
+            and not delta_tables.table_exists(config.layout.table(query))
+        )
         or checkpoints.last_begun(checkpoint) > committed
         or committed > runs.last_batch(query)
         or runs.has_failed(query)
@@ -84,8 +88,8 @@ def older_table_reason(config: Config, runs: Runs, query: str) -> str | None:
     recorded = runs.standing.sums_of(query).versions
     for target, version in zip(definition.targets, recorded, strict=False):
         readers = (each.name for each in every if target in each.upstream)
-        if tables.exists(table(target)) and (
-            version > tables.version(table(target))
+        if delta_tables.table_exists(table(target)) and (
+            version > delta_tables.table_version(table(target))
             or any(has_read_more(checkpoint(reader), table(target)) for reader in readers)
         ):
             older.append(target)
@@ -104,19 +108,19 @@ def lacks_entries(config: Config, source: str, rows_in_ledger: int) -> bool:
     An interrupted run leaves it like this, and bronze repairs it when it starts. Until then, files
     and messages must not be compared with the ledger: they would be ingested again.
     """
-    return rows_in_ledger < tables.row_count(config.layout.table(f"bronze.{source}"))
+    return rows_in_ledger < delta_tables.row_count(config.layout.table(f"bronze.{source}"))
 
 
 def has_read_more(checkpoint: Path, table: Path) -> bool:
     """Return whether a query has read a higher version of a table than the table has."""
-    if not tables.exists(table):
+    if not delta_tables.table_exists(table):
         return False
     batches = checkpoints.last_begun(checkpoint), checkpoints.last_committed(checkpoint)
     try:
         read = max(_last_read(checkpoint, batch, table) for batch in batches)
     except MedallionError:  # a corrupt plan, which its query repairs or refuses
         return False
-    return read > tables.version(table)
+    return read > delta_tables.table_version(table)
 
 
 def _last_read(checkpoint: Path, batch: int, table: Path) -> int:
@@ -136,17 +140,17 @@ def has_input(config: Config, query: str, upstream: Path) -> bool:
     if _reads_another(config, query, upstream):
         return True  # which it has to refuse
     read = read_up_to(config, query, upstream)
-    if 0 < read.version < tables.earliest_version(upstream):
+    if 0 < read.version < delta_tables.earliest_version(upstream):
         return True  # nobody knows what was there, which the query will tell
     if query.startswith(f"{PUBLISH}."):  # rows that are taken away are news as well
-        return not read.is_whole or log.has_changes(upstream, read.version)
+        return not read.is_whole or delta_log.has_changes(upstream, read.version)
     return not read.is_whole or _waiting_in(read, upstream) > 0
 
 
 def _reads_another(config: Config, query: str, upstream: Path) -> bool:
     """Whether the table was made anew, and is none that the query has ever read."""
     checkpoint = config.layout.checkpoint(query)
-    if query.startswith("bronze.") or not tables.exists(upstream):
+    if query.startswith("bronze.") or not delta_tables.table_exists(upstream):
         return False
     return checkpoints.is_of_another(checkpoint, checkpoints.last_committed(checkpoint), upstream)
 
@@ -159,7 +163,7 @@ def read_up_to(config: Config, query: str, upstream: Path) -> DeltaOffset:
     checkpoint = config.layout.checkpoint(query)
     read = checkpoints.delta_offset(checkpoint, checkpoints.last_committed(checkpoint), upstream)
     may_be_done = query.startswith(f"{PUBLISH}.") and not read.is_whole and not read.is_first
-    if may_be_done and not log.has_more_changes(upstream, read.version, read.index + 1):
+    if may_be_done and not delta_log.has_more_changes(upstream, read.version, read.index + 1):
         return DeltaOffset(read.version + 1, -1)
     return read
 
@@ -174,16 +178,19 @@ def waiting_rows(config: Config, query: Query) -> int | None:
 
 def version_read(checkpoint: Path, batch: int, table: Path) -> int | None:
     """The newest version of a table, if a query has read all of its rows by a batch; else None."""
-    read, now = checkpoints.delta_offset(checkpoint, batch, table), tables.version(table)
-    return None if tables.rows_written(table, after=read.version - 1, until=now) else now
+    read, now = (
+        checkpoints.delta_offset(checkpoint, batch, table),
+        delta_tables.table_version(table),
+    )
+    return None if delta_tables.rows_written(table, after=read.version - 1, until=now) else now
 
 
 def _waiting_in(read: DeltaOffset, table: Path) -> int:
     """The rows of a table that a query has not read; if that is all, its commits need not be there
     any more."""
     if read.version == 0 and read.is_whole:
-        return tables.row_count(table)
-    return tables.rows_written(table, after=read.version - 1)
+        return delta_tables.row_count(table)
+    return delta_tables.rows_written(table, after=read.version - 1)
 
 
 def held(
@@ -227,7 +234,7 @@ def refuse_missing(config: Config, name: str) -> None:
     """Raise UsageError where a table that a query reads is not there yet."""
     for query in queries(config):
         for table in query.upstream if query.name == name else ():
-            if not tables.exists(config.layout.table(table)):
+            if not delta_tables.table_exists(config.layout.table(table)):
                 layer = layer_of(table)
                 raise UsageError(f"{table} is not there yet: run medallion run {layer} first.")
 
@@ -243,7 +250,10 @@ def is_to_be_judged(config: Config, standing: Standing, table: str) -> bool:
     since = passed(standing, table, path)
     # Of commits that maintenance has removed nobody knows whether they had rows: a stream that is
     # on asks no gate. Other versions without rows it makes itself, of which nothing is to be said.
-    return tables.earliest_version(path) > since + 1 or tables.rows_written(path, since) > 0
+    return (
+        delta_tables.earliest_version(path) > since + 1
+        or delta_tables.rows_written(path, since) > 0
+    )
 
 
 def passed(standing: Standing, table: str, path: Path) -> int:
@@ -252,8 +262,8 @@ def passed(standing: Standing, table: str, path: Path) -> int:
     Somebody has moved it away, and a new one begins at version 0.
     """
     version = standing.passed.get(table, 0)
-    if not tables.exists(path):
+    if not delta_tables.table_exists(path):
         return version
     # A time to come is one of a clock that has been put right since.
-    is_another = standing.passed_at.get(table, _EVER) < tables.made_at(path) <= clock.now()
-    return -1 if is_another or version > tables.version(path) else version
+    is_another = standing.passed_at.get(table, _EVER) < delta_tables.created_at(path) <= clock.now()
+    return -1 if is_another or version > delta_tables.table_version(path) else version

@@ -11,7 +11,7 @@ from typing import Any
 
 from medallion.errors import MedallionError
 from medallion.storage import files
-from medallion.storage.layout import Layout
+from medallion.storage.paths import Layout
 from medallion.storage.text import visible
 
 _BUILT = ".refresh."

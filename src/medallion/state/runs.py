@@ -11,10 +11,9 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from medallion.storage import small_tables, tables
-from medallion.storage.columns import Columns, as_null, as_number, struct
-from medallion.storage.layout import Layout
-from medallion.storage.specs import TableSpec
+from medallion.storage import delta_tables, records
+from medallion.storage.paths import Layout
+from medallion.storage.table_specs import Columns, TableSpec, as_null, as_number, struct
 from medallion.storage.text import counted, visible
 
 MOST_FIELDS, _NAME_LENGTH, _EXAMPLE_LENGTH = 20, 100, 40
@@ -192,13 +191,13 @@ class Runs:
         """Append rows of `RUNS`, all in one commit, after those that are there."""
         self._read = None  # what fails may have been written
         if listed := [{**self._by, **row} for row in rows]:
-            small_tables.append(self._table, TableSpec(RUNS), listed, numbered="number")
+            records.append(self._table, TableSpec(RUNS), listed, numbered="number")
 
     def rescued(self) -> dict[str, RescuedSummary]:
         """Return what this run has written of values that did not fit, by bronze's queries."""
-        if "rescued_rows" not in tables.columns(self._table):
+        if "rescued_rows" not in delta_tables.column_names(self._table):
             return {}
-        rows = tables.select(
+        rows = delta_tables.select_rows(
             self._table,
             "query, rescued_rows, rescued_fields",
             f"where run_id = '{self._by['run_id']}' and rescued_rows > 0 order by number",
@@ -221,9 +220,11 @@ class Runs:
 
 def _standing(table: Path) -> Standing:
     """The whole standing by one question: each would open all files of the record."""
-    missing = RUNS.keys() - tables.columns(table)  # a table of an older version
+    missing = RUNS.keys() - delta_tables.column_names(table)  # a table of an older version
     added = "".join(f", {as_null(RUNS, name)} as {name}" for name in missing)
-    rows = tables.select(table, ", ".join(_ASKED.values()), "group by query", _ROWS.format(added))
+    rows = delta_tables.select_rows(
+        table, ", ".join(_ASKED.values()), "group by query", _ROWS.format(added)
+    )
     found = [dict(zip(_ASKED, row, strict=True)) for row in rows]
 
     def each(answer: str) -> dict[str, Any]:

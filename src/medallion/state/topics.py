@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from medallion.storage import small_tables
-from medallion.storage.layout import Layout
-from medallion.storage.specs import TableSpec
+from medallion.storage import records
+from medallion.storage.paths import Layout
+from medallion.storage.table_specs import TableSpec
 
 TABLE = "ops.topics"
 Place = tuple[str, int]  # a topic, and the number of one of its partitions
@@ -55,13 +55,13 @@ class Taken:
         return self.next_offset < 0
 
 
-_COLUMNS = small_tables.columns_of(Taken)
+_COLUMNS = records.columns_of(Taken)
 
 
 def read(layout: Layout, source: str) -> dict[Place, Taken]:
     """The partitions of one source; no JVM."""
     where = f"where source = '{source}' order by topic, partition"
-    found = small_tables.read(layout.table(TABLE), _COLUMNS, Taken, where)
+    found = records.read(layout.table(TABLE), _COLUMNS, Taken, where)
     return {taken.place: taken for taken in found}
 
 
@@ -75,4 +75,4 @@ def write(layout: Layout, taken: Iterable[Taken]) -> None:
     rows = [asdict(each) for each in taken]
     if rows:
         keys = ("source", "topic", "partition")
-        small_tables.upsert(layout.table(TABLE), TableSpec(_COLUMNS), rows, keys)
+        records.upsert(layout.table(TABLE), TableSpec(_COLUMNS), rows, keys)

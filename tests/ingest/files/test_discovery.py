@@ -13,8 +13,8 @@ import pytest
 from medallion.config.values import Duration
 from medallion.ingest.formats import SOURCE_TYPES
 from medallion.state.ledger import PENDING, VANISHED, Ledger
-from medallion.storage import tables
-from medallion.storage.layout import Layout
+from medallion.storage import delta_tables
+from medallion.storage.paths import Layout
 from tests.support import checkpoints
 from tests.support.home import Home, aged
 
@@ -270,7 +270,7 @@ def test_what_was_handed_over_and_is_lost_is_handed_over_again(home: Home) -> No
     assert home.handed() == [("a.json", 1)]
     assert home.poll() == 0
     table = home.layout.intake("activity")
-    checkpoints.done(home.layout, "bronze.activity", 0, version=2, of=tables.identity(table))
+    checkpoints.done(home.layout, "bronze.activity", 0, version=2, of=delta_tables.table_id(table))
     home.take_in("a.json")
     assert home.poll() == 1
     assert home.handed() == [("a.json", 1), ("b.json", 1)]
@@ -281,7 +281,7 @@ def test_nothing_is_handed_over_to_a_bronze_that_would_pass_over_it(home: Home) 
     home.land("a.json")
     home.poll()
     table = home.layout.intake("activity")
-    identity = tables.identity(table)
+    identity = delta_tables.table_id(table)
     checkpoints.done(home.layout, "bronze.activity", 0, version=2, of=identity)
     home.take_in("a.json")
     home.land("b.json")

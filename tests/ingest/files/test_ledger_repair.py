@@ -16,7 +16,7 @@ from medallion.inspect.audit import audit
 from medallion.runtime import maintenance
 from medallion.state.ledger import INGESTED, REPLACED
 from medallion.state.runs import Runs
-from medallion.storage import log
+from medallion.storage import delta_log
 from tests.support.home import aged
 from tests.support.lakehouse import Lakehouse, counts, indexes, only
 from tests.support.lines import row
@@ -42,8 +42,8 @@ def nights(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lak
         if number in (NIGHTS - 2, NIGHTS):  # the first time keeps what was there before
             assert maintenance.maintain(home.config, Runs(layout), ["bronze"]).notes == ()
     for table in (layout.table("bronze.activity"), layout.intake("activity")):
-        assert 0 in log.commits(table)
-        assert log.readable_from(table) > 3
+        assert 0 in delta_log.commits(table)
+        assert delta_log.readable_from(table) > 3
     return home
 
 

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from medallion.config.loader import load
 from medallion.ingest.files import reader
 from medallion.ingest.files.line_counts import rows_of
-from medallion.storage.layout import Layout
+from medallion.storage.paths import Layout
 from tests.support import PROJECT
 from tests.support.any_lines import objects, objects_in
 from tests.support.home import a_source

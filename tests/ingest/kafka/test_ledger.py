@@ -22,7 +22,7 @@ from medallion.ingest.kafka.broker import Partition
 from medallion.ingest.kafka.source import KafkaSource
 from medallion.state import topics
 from medallion.state.topics import Taken
-from medallion.storage import small_tables, specs
+from medallion.storage import records, table_specs
 from tests.support import PROJECT
 from tests.support.home import Home
 
@@ -46,9 +46,9 @@ def config(home: Home) -> Config:
 def add(config: Config, topic: str, part: int, offsets: Iterable[int]) -> None:
     """Add rows of a partition to bronze."""
     row = {"_topic": topic, "_partition": part}
-    spec = replace(specs.of("bronze.event"), columns=BRONZE)
+    spec = replace(table_specs.table_spec("bronze.event"), columns=BRONZE)
     rows = [{**row, "_offset": n} for n in offsets]
-    small_tables.append(config.layout.table("bronze.event"), spec, rows)
+    records.append(config.layout.table("bronze.event"), spec, rows)
 
 
 def taken(topic: str, part: int, first: int, next_: int, batch: int, **more: Any) -> Taken:

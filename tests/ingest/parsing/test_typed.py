@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from medallion.ingest.parsing.parse import parse
 from medallion.ingest.parsing.typed import column_name
 from medallion.ingest.schema.own_types import own_types
-from medallion.storage.columns import CORRUPT, RESCUED
+from medallion.storage.table_specs import CORRUPT, RESCUED
 
 
 class Case(NamedTuple):

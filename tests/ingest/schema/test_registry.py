@@ -13,7 +13,7 @@ from medallion.errors import ConfigError, MedallionError
 from medallion.ingest.schema import registry
 from medallion.ingest.schema.names import MOST_COLUMNS, acceptable
 from medallion.ingest.schema.registry import Version, add, declare, read
-from medallion.storage.columns import OF_FILES, TECHNICAL
+from medallion.storage.table_specs import OF_FILES, TECHNICAL
 
 A = {"Device": "string", "x": "double"}
 

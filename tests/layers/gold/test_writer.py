@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from medallion.layers.gold.flow import made_of
 from medallion.layers.gold.writer import Merge
 from medallion.spark import delta_reads
-from medallion.storage import specs, tables
+from medallion.storage import delta_tables, table_specs
 from tests.support.lakehouse import Lakehouse, otherwise
 from tests.support.updates import BY_WINDOWS, WINDOWS
 
@@ -67,7 +67,9 @@ def test_groups_that_a_batch_touches_are_counted_anew(spark: SparkSession, tmp_p
     for table in gold:
         made = made_of(lakehouse.spark, config, table, {"event": silver(lakehouse, 0)})
         path = config.layout.table(f"gold.{table.name}")
-        tables.create(path, made.schema.json(), config.maintain.properties(specs.TableSpec()))
+        delta_tables.create_table(
+            path, made.schema.json(), config.maintain.properties(table_specs.TableSpec())
+        )
     none = silver(lakehouse, 0).limit(0)
     write(lakehouse, [])
     Merge(spark, config, everything)(none, 0)

@@ -21,7 +21,7 @@ from medallion.layers.silver import transform as silver
 from medallion.layers.silver.event_time import refuse_string
 from medallion.quality.rules import Rule
 from medallion.quality.suites import suite_path
-from medallion.storage.layout import Layout
+from medallion.storage.paths import Layout
 from tests.support import PROJECT
 
 COLUMNS = {"at": "ts", "device": "lower(id)"}

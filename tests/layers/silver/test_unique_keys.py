@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from medallion.layers.silver import unique_keys
 from medallion.spark import delta_reads
-from medallion.storage import log, tables
+from medallion.storage import delta_log, delta_tables
 
 KEYS = ("at", "copies")  # a column may be called as what is counted
 # Delta says of the first file that it ends at .999, cut off from what the last row has.
@@ -22,10 +22,10 @@ def added(spark: SparkSession, table: Path, *rows: tuple[str, str | None]) -> li
     frame = spark.createDataFrame(list(rows), "at string, copies string")
     frame = frame.selectExpr("cast('2020-01-01 ' || at as timestamp) as at", "copies")
     frame.coalesce(1).write.format("delta").mode("append").save(str(table))
-    last = tables.version(table)
+    last = delta_tables.table_version(table)
     new = delta_reads.added_rows(spark, table, last, last)
     whole = spark.read.format("delta").load(str(table))
-    files = log.added_files(table, last, last)
+    files = delta_log.added_files(table, last, last)
     are_one = unique_keys.are_one_a_key(table, files, KEYS, "at")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(unique_keys, "_AT_ONCE", 1)

@@ -19,7 +19,7 @@ from medallion.inspect.catalog import FirstRows
 from medallion.inspect.overview import Overview
 from medallion.storage import clock
 from medallion.storage import files as small_files
-from medallion.storage.layout import real
+from medallion.storage.paths import real
 from medallion.storage.text import counted, reason_of, visible
 
 _STYLE = """

@@ -35,7 +35,7 @@ from medallion.state.ledger import (
 )
 from medallion.storage import clock
 from medallion.storage import files as small_files
-from medallion.storage.layout import REASON, Layout
+from medallion.storage.paths import REASON, Layout
 from medallion.storage.text import Say, counted, reason_of
 
 _DELETED = Reason(ReasonCode.DELETED, "deleted, as clean_source asks for")

@@ -9,7 +9,7 @@ from medallion.config.model import Config
 from medallion.ingest.files.listing import stat
 from medallion.state import ledger
 from medallion.state.ledger import ARCHIVED, REPLACED, Entry, File, Reason, ReasonCode
-from medallion.storage import tables
+from medallion.storage import delta_tables
 from medallion.storage.text import counted
 
 MOST_COMPARED = 10_000
@@ -24,7 +24,7 @@ def changed(config: Config) -> tuple[list[Entry], int]:
     """
     layout = config.layout
     where = f"where state in {(ARCHIVED, REPLACED)} and moved_to is not null"
-    rows = tables.select(
+    rows = delta_tables.select_rows(
         layout.table(ledger.TABLE),
         "source, path, version, size, moved_to",
         f"{where} order by committed_at desc limit {MOST_COMPARED}",
@@ -57,7 +57,7 @@ def _size(path: str) -> int | None:
 def _older(config: Config, where: str, compared: int) -> int:
     if compared < MOST_COMPARED:
         return 0
-    ((every,),) = tables.select(config.layout.table(ledger.TABLE), "count(*)", where)
+    ((every,),) = delta_tables.select_rows(config.layout.table(ledger.TABLE), "count(*)", where)
     return int(every) - compared
 
 

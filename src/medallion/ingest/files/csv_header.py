@@ -19,7 +19,7 @@ from medallion.ingest.files import reject
 from medallion.ingest.files.codecs import READ_ERRORS, opened
 from medallion.ingest.files.csv_dialect import BOM, LATIN_1, as_utf8
 from medallion.ingest.schema import registry
-from medallion.storage.layout import Layout
+from medallion.storage.paths import Layout
 from medallion.storage.text import counted
 
 _BYTES, _ROWS = 1 << 16, 20  # of each file

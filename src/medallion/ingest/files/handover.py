@@ -17,14 +17,14 @@ from medallion.ingest.files.codecs import unpacked_size
 from medallion.spark import checkpoints
 from medallion.state import pending_work
 from medallion.state.ledger import Entry
-from medallion.storage import small_tables, tables
-from medallion.storage.layout import Layout
-from medallion.storage.specs import INTAKE
+from medallion.storage import delta_tables, records
+from medallion.storage.paths import Layout
+from medallion.storage.table_specs import INTAKE
 
 
 def prepare(table: Path) -> None:
     """Make the table unless it is there, so that a stream can read it before the first file."""
-    small_tables.append(table, INTAKE, [])
+    records.append(table, INTAKE, [])
 
 
 def is_behind(layout: Layout, source: str) -> bool:
@@ -37,7 +37,7 @@ def is_behind(layout: Layout, source: str) -> bool:
     """
     checkpoint, table = layout.checkpoint(f"bronze.{source}"), layout.intake(source)
     begun = checkpoints.last_begun(checkpoint)
-    if not tables.exists(table):
+    if not delta_tables.table_exists(table):
         return begun >= 0
     return checkpoints.is_of_another(checkpoint, begun, table) or pending_work.has_read_more(
         checkpoint, table
@@ -48,7 +48,7 @@ def hand_over(layout: Layout, source: SourceConfig, files: Iterable[Entry]) -> N
     """Append files, the oldest first, in as many commits as they make micro-batches."""
     in_order = sorted(files, key=lambda file: (file.modified_at, file.path))
     for batch in _batches(layout, source, in_order):
-        small_tables.append(layout.intake(source.name), INTAKE, map(asdict, batch))
+        records.append(layout.intake(source.name), INTAKE, map(asdict, batch))
 
 
 def _batches(layout: Layout, source: SourceConfig, files: Iterable[Entry]) -> Iterator[list[Entry]]:

@@ -14,9 +14,9 @@ from pyspark.sql import Row, SparkSession
 from medallion.ingest.files.listing import stat
 from medallion.spark import checkpoints, delta_reads
 from medallion.state.ledger import INGESTED, PENDING, TAKEN, Entry, File, Ledger
-from medallion.storage import log, tables
-from medallion.storage.columns import ROW_COUNTS, SOURCE_FILE, SOURCE_MODIFIED_AT
-from medallion.storage.layout import Layout
+from medallion.storage import delta_log, delta_tables
+from medallion.storage.paths import Layout
+from medallion.storage.table_specs import ROW_COUNTS, SOURCE_FILE, SOURCE_MODIFIED_AT
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -44,7 +44,7 @@ def handed_to(
     it."""
     start = checkpoints.delta_offset(checkpoint, batch - 1)
     end = checkpoints.delta_offset(checkpoint, batch)
-    if not log.are_there(intake, range(start.version, end.version)):
+    if not delta_log.are_there(intake, range(start.version, end.version)):
         return []
     added = delta_reads.added_rows(spark, intake, start.version, end.version - 1)
     return handed(source, added.collect())
@@ -57,7 +57,7 @@ def by_file(bronze: Path, version: int | None) -> dict[str, Counts]:
     """
     read_at = f"max(arrow_cast({SOURCE_MODIFIED_AT}, 'Int64'))"
     what = f"{SOURCE_FILE}, {ROW_COUNTS}, {read_at}"
-    found = tables.select_added(bronze, version, what, f"group by {SOURCE_FILE}")
+    found = delta_tables.select_added_rows(bronze, version, what, f"group by {SOURCE_FILE}")
     return {path: Counts(*counts) for path, *counts in found}
 
 

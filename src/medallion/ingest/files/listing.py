@@ -14,7 +14,7 @@ from stat import S_ISDIR, S_ISREG
 from medallion.config.model import SourceConfig
 from medallion.ingest.files.walk import is_hidden, unseen, walk
 from medallion.state.ledger import File, Reason, ReasonCode
-from medallion.storage.layout import Identity, Layout, identity, real
+from medallion.storage.paths import Identity, Layout, identity, real
 
 _LONGEST_NAME = 255  # bytes
 _NO_UTF8 = "its name is not UTF-8, in which tables have theirs: rename it"

@@ -18,7 +18,7 @@ from medallion.ingest.parsing.json_text import array_items, is_one_value, split_
 from medallion.ingest.parsing.parse import NO_JSON
 from medallion.ingest.parsing.typed import TYPED_COLUMN
 from medallion.spark.delta_reads import escaped
-from medallion.storage.columns import SOURCE_FILE, SOURCE_MODIFIED_AT, quoted
+from medallion.storage.table_specs import SOURCE_FILE, SOURCE_MODIFIED_AT, quoted
 
 # What Python's bytes.strip takes away: a line of nothing else is blank, and no row.
 _NOT_BLANK = r"[^ \t\r\n\x0B\f]"

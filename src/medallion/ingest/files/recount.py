@@ -18,9 +18,9 @@ from medallion.ingest.files.walk import is_hidden
 from medallion.ingest.source import Verification
 from medallion.state import ledger
 from medallion.state.ledger import INGESTED, REJECTED, TAKEN, UNREADABLE, Entry, File
-from medallion.storage import tables
-from medallion.storage.columns import SOURCE_FILE, SOURCE_MODIFIED_AT
-from medallion.storage.layout import Layout
+from medallion.storage import delta_tables
+from medallion.storage.paths import Layout
+from medallion.storage.table_specs import SOURCE_FILE, SOURCE_MODIFIED_AT
 from medallion.storage.text import counted, reason_of
 
 Key = tuple[str, int]  # a file's path and its modification time: one version of a file
@@ -173,5 +173,5 @@ def _in_bronze(layout: Layout, source: str) -> dict[Key, int]:
     """Return the number of rows that bronze has of each file."""
     what = f"{SOURCE_FILE}, arrow_cast({SOURCE_MODIFIED_AT}, 'Int64'), count(*)"
     table, each = layout.table(f"bronze.{source}"), f"{SOURCE_FILE}, {SOURCE_MODIFIED_AT}"
-    rows = tables.select(table, what, f"group by {each}")
+    rows = delta_tables.select_rows(table, what, f"group by {each}")
     return {(path, at): int(count) for path, at, count in rows}

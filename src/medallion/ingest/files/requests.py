@@ -14,7 +14,7 @@ from pathlib import Path
 
 from medallion.errors import MedallionError
 from medallion.storage import files
-from medallion.storage.layout import Layout
+from medallion.storage.paths import Layout
 from medallion.storage.text import visible
 
 

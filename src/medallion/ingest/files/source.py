@@ -33,7 +33,7 @@ from medallion.state.ledger import (
     ReasonCode,
     ingested_rows,
 )
-from medallion.storage import log, tables
+from medallion.storage import delta_log, delta_tables
 from medallion.storage.text import Say, visible
 
 _A_LINE = "SELECT '{}' AS value"
@@ -82,7 +82,7 @@ class FileSource:
         return (
             self.spark.readStream.format("delta")
             # What is not there any more, batches have read that are in the ledger.
-            .option("startingVersion", str(log.readable_from(self._intake)))
+            .option("startingVersion", str(delta_log.readable_from(self._intake)))
             .option("maxFilesPerTrigger", "1")  # one commit is what one batch may take
             .load(str(self._intake))
         )
@@ -129,8 +129,8 @@ class FileSource:
 
     def recreate_checkpoint(self, checkpoint: Path, last: int) -> None:
         """All that was handed over is looked at again: the ledger knows what of it is in."""
-        first = log.readable_from(self._intake)
-        beginning = checkpoints.delta_beginning(tables.identity(self._intake), first)
+        first = delta_log.readable_from(self._intake)
+        beginning = checkpoints.delta_beginning(delta_tables.table_id(self._intake), first)
         checkpoints.begin_after(
             self.spark, checkpoint, max(self.last_in_ledger, last, 0), beginning
         )

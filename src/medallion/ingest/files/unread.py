@@ -10,7 +10,7 @@ from pathlib import Path
 from medallion.config.model import Config
 from medallion.config.patterns import fits
 from medallion.ingest.files.walk import is_hidden
-from medallion.storage.layout import Layout, real
+from medallion.storage.paths import Layout, real
 from medallion.storage.text import counted
 
 

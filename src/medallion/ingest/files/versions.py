@@ -29,7 +29,7 @@ from medallion.state.ledger import (
     ReasonCode,
 )
 from medallion.storage import files
-from medallion.storage.layout import Layout
+from medallion.storage.paths import Layout
 from medallion.storage.text import counted, reason_of
 
 _HIDDEN = Reason(

@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame
 from medallion.ingest.source import SparkBatch, stale_ledger_error
 from medallion.state import topics
 from medallion.state.topics import Place, Taken
-from medallion.storage import clock, tables
-from medallion.storage.columns import OFFSET, PARTITION, ROW_COUNTS, TOPIC
+from medallion.storage import clock, delta_tables
+from medallion.storage.table_specs import OFFSET, PARTITION, ROW_COUNTS, TOPIC
 from medallion.storage.text import counted
 
 if TYPE_CHECKING:
@@ -84,5 +84,5 @@ class MessageBatch(SparkBatch):
 def _by_partition(bronze: Path, version: int | None) -> dict[Place, _Counts]:
     """The rows that one version of bronze added, read back and counted by their partitions."""
     what = f"{TOPIC}, {PARTITION}, {ROW_COUNTS}, min({OFFSET}), max({OFFSET}) + 1"
-    found = tables.select_added(bronze, version, what, f"group by {TOPIC}, {PARTITION}")
+    found = delta_tables.select_added_rows(bronze, version, what, f"group by {TOPIC}, {PARTITION}")
     return {(topic, partition): _Counts(*counts) for topic, partition, *counts in found}

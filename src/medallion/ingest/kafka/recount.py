@@ -15,7 +15,7 @@ from medallion.ingest.kafka.broker import Partition
 from medallion.ingest.source import Verification
 from medallion.state import topics
 from medallion.state.topics import Place, Taken
-from medallion.storage import tables
+from medallion.storage import delta_tables
 from medallion.storage.text import counted
 
 _PATIENCE = 30.0  # seconds without a message
@@ -79,7 +79,7 @@ def _hold_ledger(
 
 def _bronze(config: Config, source: SourceConfig, what: str, rest: str) -> list[tuple[Any, ...]]:
     table = config.layout.table(f"bronze.{source.name}")
-    return tables.select(table, f"_topic, _partition, {what}", rest)
+    return delta_tables.select_rows(table, f"_topic, _partition, {what}", rest)
 
 
 def _count(

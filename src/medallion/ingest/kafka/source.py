@@ -23,7 +23,7 @@ from medallion.spark import checkpoints
 from medallion.spark.errors import SPARK_ERRORS, missing_jars
 from medallion.state import topics
 from medallion.state.topics import Place, Taken
-from medallion.storage import clock, log, tables
+from medallion.storage import clock, delta_log, delta_tables
 from medallion.storage.text import Say
 
 _PATIENCE = 60.0  # seconds, for a broker that does not answer within a batch
@@ -59,7 +59,7 @@ class KafkaSource:
         taken = topics.read(self.config.layout, self.name)
         broker.refuse_gone(self.settings, taken, there)
         bronze = self.config.layout.table(f"bronze.{self.name}")
-        is_first_run = not taken and not tables.row_count(bronze)
+        is_first_run = not taken and not delta_tables.row_count(bronze)
         begins_at_end = is_first_run and self.kafka.starting_offsets == "latest"
         new = []
         for place, part in there.items():
@@ -148,7 +148,7 @@ class KafkaSource:
         """The messages of one batch, read again; the rows that bronze has, if they are gone, or
         nobody knows where it began."""
         bronze = self.config.layout.table(f"bronze.{self.name}")
-        written = log.rows_by_transaction(bronze, None, number).get(number, 0)
+        written = delta_log.rows_by_transaction(bronze, None, number).get(number, 0)
         start, end = self.read_up_to(number - 1), self.read_up_to(number)
         if end and start != end and end.keys() <= start.keys():
             try:  # since then the broker may have compacted the topic, and nobody added to it

@@ -35,7 +35,7 @@ from medallion.ingest.parsing.times import (
     times_as_text,
     times_of,
 )
-from medallion.storage.columns import CORRUPT, RESCUED, struct
+from medallion.storage.table_specs import CORRUPT, RESCUED, struct
 
 
 def exact_path(schema: Mapping[str, str], digits: int = MICROSECONDS) -> str:

@@ -25,7 +25,7 @@ from medallion.ingest.parsing.times import (
     times_of,
 )
 from medallion.ingest.parsing.typed import is_typed, parse_typed
-from medallion.storage.columns import CORRUPT, FULL_TIMES, INGESTED_AT, RESCUED
+from medallion.storage.table_specs import CORRUPT, FULL_TIMES, INGESTED_AT, RESCUED
 
 # Text beside `value` that is no JSON to its format, whatever it looks like.
 NO_JSON = "_no_json"

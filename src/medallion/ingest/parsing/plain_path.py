@@ -17,7 +17,7 @@ from medallion.ingest.parsing.nested import NUMBERS, PRECISE, is_nested
 from medallion.ingest.parsing.spelling import has_other_spelling
 from medallion.ingest.parsing.steps import struct_of, with_steps
 from medallion.ingest.parsing.times import PLAIN_TIME, fits, times_of
-from medallion.storage.columns import CORRUPT, RESCUED, struct
+from medallion.storage.table_specs import CORRUPT, RESCUED, struct
 
 
 def plain_path(schema: Mapping[str, str]) -> str:

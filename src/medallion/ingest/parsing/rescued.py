@@ -8,7 +8,7 @@ from pyspark.sql import types as T
 
 from medallion.ingest.parsing.json_text import literal, texts
 from medallion.ingest.parsing.steps import with_steps
-from medallion.storage.columns import RESCUED
+from medallion.storage.table_specs import RESCUED
 
 _FIELDS = "array<struct<path: array<string>, example: string>>"
 _NONE = f"cast(array() as {_FIELDS})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from medallion.ingest.parsing.json_text import options
-from medallion.storage.columns import CORRUPT, RESCUED
+from medallion.storage.table_specs import CORRUPT, RESCUED
 
 
 def parsed(columns: Mapping[str, str]) -> str:

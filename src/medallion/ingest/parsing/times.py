@@ -17,7 +17,7 @@ from datetime import UTC, date, datetime
 from functools import cache
 
 from medallion.ingest.parsing.json_text import member
-from medallion.storage.columns import FULL_TIMES, RESCUED
+from medallion.storage.table_specs import FULL_TIMES, RESCUED
 from medallion.storage.text import refuse_constant
 
 TIMES = ("timestamp", "date")

@@ -19,7 +19,7 @@ from medallion.config.values import folded
 from medallion.ingest.parsing.json_text import literal
 from medallion.ingest.parsing.times import date_of_text, is_in_range, seconds_as_time, time_of_text
 from medallion.spark.plans import ddl
-from medallion.storage.columns import CORRUPT, INGESTED_AT, RESCUED, quoted
+from medallion.storage.table_specs import CORRUPT, INGESTED_AT, RESCUED, quoted
 
 # Begins the name of a column of rows that are still to be parsed; see `column_name`.
 TYPED_COLUMN = "_typed"

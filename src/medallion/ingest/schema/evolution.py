@@ -25,8 +25,8 @@ from medallion.ingest.schema.names import MOST_COLUMNS, acceptable, is_plain, re
 from medallion.ingest.schema.notes import notes_on
 from medallion.ingest.schema.own_types import own_types
 from medallion.spark.plans import ddl
-from medallion.storage import tables
-from medallion.storage.columns import (
+from medallion.storage import delta_tables
+from medallion.storage.table_specs import (
     FULL_TIMES,
     OFFSET,
     PARTITION,
@@ -157,7 +157,7 @@ class Schema:
         """Return what the table needs before rows of this schema can be written to it."""
         change = TableChange.NONE
         there = columns_of(self._table, self._source.origin)
-        for name, kind in self.columns.items() if tables.exists(self._table) else ():
+        for name, kind in self.columns.items() if delta_tables.table_exists(self._table) else ():
             if name not in there:
                 change = TableChange.WIDER
             elif there[name] != kind:
@@ -359,9 +359,9 @@ def _origin_of(line: str, rows: DataFrame) -> str:
 
 def columns_of(bronze: Path, origin: Mapping[str, str]) -> dict[str, str]:
     """A source's own columns in its table, with their types as versions spell them."""
-    if not tables.exists(bronze):
+    if not delta_tables.table_exists(bronze):
         return {}
-    found = T.StructType.fromJson(json.loads(tables.open_table(bronze).schema().to_json()))
+    found = T.StructType.fromJson(json.loads(delta_tables.open_table(bronze).schema().to_json()))
     kinds = {field.name: ddl(field.dataType) for field in found}
     return _without(kinds, bronze_columns({}, origin))
 
@@ -369,7 +369,7 @@ def columns_of(bronze: Path, origin: Mapping[str, str]) -> dict[str, str]:
 def has_inexact_doubles(bronze: Path, column: str) -> bool:
     """Return whether a column has whole numbers that doubles would change, such as ids."""
     beyond = f'where "{column}" not between -{_MOST_EXACT} and {_MOST_EXACT} limit 1'
-    return bool(tables.select(bronze, "1", beyond))
+    return bool(delta_tables.select_rows(bronze, "1", beyond))
 
 
 def _without(columns: Mapping[str, str], others: Mapping[str, str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from medallion.config.values import folded
 from medallion.ingest.parsing.json_text import member, texts
 from medallion.ingest.parsing.nested import is_nested
 from medallion.spark.plans import ddl
-from medallion.storage.columns import RESCUED
+from medallion.storage.table_specs import RESCUED
 
 _DIGITS: Mapping[type[T.DataType], int] = {
     T.ByteType: 3,

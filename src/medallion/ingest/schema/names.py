@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from medallion.config.values import folded
-from medallion.storage.columns import FAILED_RULES, FULL_TIMES, OF_FILES, TECHNICAL
+from medallion.storage.table_specs import FAILED_RULES, FULL_TIMES, OF_FILES, TECHNICAL
 
 # A file whose field names are data, one to a row, must not become a table of as many columns.
 MOST_COLUMNS = 2_000

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 
 from medallion.ingest.schema.inference import Inferred, OddValues
 from medallion.ingest.schema.names import MOST_COLUMNS
-from medallion.storage.columns import RESCUED
+from medallion.storage.table_specs import RESCUED
 from medallion.storage.text import visible
 
 _MOST_NOTES = 10  # of each type

@@ -28,7 +28,7 @@ from medallion.spark.plans import fields_in
 from medallion.spark.query import BatchProgress, Run, Sink
 from medallion.state import pending_work
 from medallion.state.runs import Runs
-from medallion.storage import log, tables
+from medallion.storage import delta_log, delta_tables
 from medallion.storage.text import Say, counted
 
 
@@ -106,7 +106,7 @@ class Bronze(Flow):
         """What was taken in does not land again: the table would come back without it."""
         (table,) = self.tables
         begun = checkpoints.last_begun(self.checkpoint)
-        if max(begun, recorded) >= 0 and not tables.exists(table):
+        if max(begun, recorded) >= 0 and not delta_tables.table_exists(table):
             raise UsageError(
                 f"{self.name} cannot go on, for {table} is gone, and nothing else has all of its "
                 "rows: put it back from a copy."
@@ -124,11 +124,11 @@ class Bronze(Flow):
         written = [bronze] if self.source.stream else []  # files make the same plan again
         begun = checkpoints.last_begun(checkpoint)
         is_torn = recovery.repair(checkpoint, written) is not None
-        newest = max([recorded, *map(log.newest_transaction, written)])
+        newest = max([recorded, *map(delta_log.newest_transaction, written)])
         is_lost = (
             is_torn
             or begun < newest  # an older copy of it was restored
-            or (begun < 0 and tables.row_count(bronze) > 0)
+            or (begun < 0 and delta_tables.row_count(bronze) > 0)
         )
         begins_anew = is_lost or not writer.source.can_resume(checkpoint)
         if begins_anew:
@@ -173,7 +173,7 @@ class Bronze(Flow):
         read = dict(lines)
         if not read:
             return {}
-        written = log.rows_by_transaction(
+        written = delta_log.rows_by_transaction(
             self.tables[0], checkpoints.query_id(self.checkpoint), first
         )
         return {batch: n for batch, n in read.items() if n == written.get(batch, 0)}

@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 from medallion.ingest.parsing.parse import parse
 from medallion.ingest.parsing.typed import column_name, parse_typed
 from medallion.spark.plans import ddl
-from medallion.storage.columns import CORRUPT, FULL_TIMES, INGESTED_AT, RESCUED, quoted
+from medallion.storage.table_specs import CORRUPT, FULL_TIMES, INGESTED_AT, RESCUED, quoted
 
 _OLD = "before "  # in front of the name of a column as the table has it; no field is called so
 _KEYS = f"{_OLD}keys"  # the names of the fields that were rescued

@@ -16,8 +16,8 @@ from medallion.ingest.schema.evolution import has_inexact_doubles
 from medallion.layers.rescued import FieldPath, broken_by, own_columns, rescue_rules
 from medallion.spark import delta_reads
 from medallion.state.runs import MOST_FIELDS, RescuedField, RescuedSummary
-from medallion.storage import log, tables
-from medallion.storage.columns import RESCUED
+from medallion.storage import delta_log, delta_tables
+from medallion.storage.table_specs import RESCUED
 
 # A field without a name, which counts the rows.
 _ROW = "named_struct('path', cast(array() as array<string>), 'example', '')"
@@ -49,7 +49,12 @@ class RescuedValues:
         self.found, self._paths = RescuedSummary(), tuple[FieldPath, ...]()
         files = _files_of(table, batches)
         count = f"count({RESCUED})"
-        if files and tables.select(table, count, "", "added", files=files, columns=RESCUED)[0][0]:
+        if (
+            files
+            and delta_tables.select_rows(table, count, "", "added", files=files, columns=RESCUED)[
+                0
+            ][0]
+        ):
             rows = delta_reads.rows_of(spark, table, files)
             self._columns = own_columns(source, rows.schema)
             self._count(rows)
@@ -141,12 +146,12 @@ def _files_of(table: Path, batches: range) -> list[Path]:
     """Return the data files that batches added, as far as they are still there."""
     versions = [
         version
-        for version, batch in log.transactions_after(table, batches.start - 1)
+        for version, batch in delta_log.transactions_after(table, batches.start - 1)
         if batch in batches
     ]
     return [
         file
         for version in sorted(versions)
-        if log.are_there(table, [version])
-        for file in log.added_files(table, version, version)
+        if delta_log.are_there(table, [version])
+        for file in delta_log.added_files(table, version, version)
     ]

@@ -20,8 +20,8 @@ from medallion.ingest.schema.evolution import Growth, Schema, TableChange
 from medallion.ingest.source import Source, SourceBatch, stale_ledger_error
 from medallion.spark import checkpoints
 from medallion.spark.errors import SPARK_ERRORS, one_line, raised_code
-from medallion.storage import log, tables
-from medallion.storage.columns import RESCUED
+from medallion.storage import delta_log, delta_tables
+from medallion.storage.table_specs import RESCUED
 from medallion.storage.text import Say
 
 _GROWS = "SCHEMA_GROWS"  # raised within the engine at a row that has a new field
@@ -61,8 +61,8 @@ class Writer:
         with suppress(MedallionError, *SPARK_ERRORS):
             self._infer(self.source.sample_batch())
         self._add_named()
-        if not tables.exists(self._table):
-            tables.create(self._table, self._schema.table_json(), self._properties)
+        if not delta_tables.table_exists(self._table):
+            delta_tables.create_table(self._table, self._schema.table_json(), self._properties)
         elif self._schema.change_of_table() is TableChange.WIDER:
             self._widen()
 
@@ -92,10 +92,10 @@ class Writer:
                 removes only recorded ones, so the ledger is older than bronze.
         """
         # In their order, in which a source counts them up.
-        for version, number in sorted(log.transactions_after(self._table, last)):
-            if log.are_there(self._table, [version]):
+        for version, number in sorted(delta_log.transactions_after(self._table, last)):
+            if delta_log.are_there(self._table, [version]):
                 self.source.interrupted_batch(number).record_in_ledger(version)
-        if self.source.rows_in_ledger < tables.row_count(self._table):
+        if self.source.rows_in_ledger < delta_tables.row_count(self._table):
             raise stale_ledger_error(self._name)
 
     def take_in(self, handed: DataFrame, number: int) -> None:
@@ -234,7 +234,7 @@ class Writer:
 
     def _committed(self, number: int) -> int | None:
         """The version of bronze that has the rows of a batch."""
-        return log.committed_version(self._table, self._query(), number)
+        return delta_log.committed_version(self._table, self._query(), number)
 
     def _query(self) -> str:
         return checkpoints.query_id(self._checkpoint)

@@ -24,7 +24,7 @@ from medallion.layers.gold.writer import Merge, refuse_unmergeable
 from medallion.spark import checkpoints, delta_reads, query
 from medallion.spark.plans import KINDS
 from medallion.spark.query import BatchProgress, Run, Sink
-from medallion.storage import tables
+from medallion.storage import delta_tables
 from medallion.storage.text import Say, counted
 
 _NO_PLACE = "no place: "
@@ -69,10 +69,12 @@ class Gold(Flow):
         if table.output_mode == "update":
             refuse_unmergeable(where, result)
         if checkpoints.last_begun(checkpoint) < 0:
-            tables.forget_empty(target, result.schema.json())
+            delta_tables.forget_empty(target, result.schema.json())
         properties = self.config.properties(self.name)
-        tables.create(target, result.schema.json(), properties)
-        tables.align(target, properties)  # whoever publishes it needs a feed from now on
+        delta_tables.create_table(target, result.schema.json(), properties)
+        delta_tables.set_missing_properties(
+            target, properties
+        )  # whoever publishes it needs a feed from now on
         mode: str = table.output_mode
         sink: Sink | Path = target
         if mode == "update":
@@ -96,7 +98,7 @@ class Gold(Flow):
         else:  # merges have no number
             if noted is None:
                 recovery.refuse_lost(self.name, checkpoint, self.tables, -1)
-            has_written = tables.row_count(self.tables[0]) > 0
+            has_written = delta_tables.row_count(self.tables[0]) > 0
         is_made = checkpoints.last_committed(checkpoint) >= 0 or has_written
         if not is_made and noted not in (None, now):
             recovery.drop(checkpoint)  # its first batch failed, and left state of other types

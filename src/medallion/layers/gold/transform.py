@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from medallion.config.model import Aggregate, Join
-from medallion.storage.columns import WINDOW
+from medallion.storage.table_specs import WINDOW
 
 _FRAME = "_window"
 

@@ -20,7 +20,7 @@ from medallion.layers.publish.outputs import FilesOutput, Output, TopicOutput
 from medallion.spark import checkpoints, query
 from medallion.spark.query import BatchProgress, Run, Sink
 from medallion.state import pending_work
-from medallion.storage import log, tables
+from medallion.storage import delta_log, delta_tables
 from medallion.storage.text import Say, counted
 
 _PUBLISHED, _DEFINITION = "published", "definition"
@@ -90,7 +90,7 @@ class Publish(Flow):
 
     def _look(self) -> tuple[DataFrame, Mapping[str, str]]:
         """The changes, and what may not change without its being published anew."""
-        if tables.properties_to_set(self._gold, _FEED):
+        if delta_tables.properties_to_set(self._gold, _FEED):
             raise UsageError(f"{self.upstream[0]} has no feed yet: run medallion run gold first.")
         rows = changes.stream(self.spark, self._gold)
         columns = dict(rows.dtypes)
@@ -114,7 +114,7 @@ class Publish(Flow):
             self._refuse(f"{self.upstream[0]} was made anew, and is another table now")
         if done >= 0:
             read = pending_work.read_up_to(self.config, self.name, self._gold)
-            if read.version and not log.can_tell_changes(self._gold, read.version):
+            if read.version and not delta_log.can_tell_changes(self._gold, read.version):
                 self._refuse(f"what {self.upstream[0]} has changed since is not kept any more")
 
     def _refuse_changed(self, now: Mapping[str, str]) -> None:

@@ -14,7 +14,7 @@ from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError, UsageError
 from medallion.spark import checkpoints, delta_reads
 from medallion.spark.query import BatchProgress
-from medallion.storage import log, tables
+from medallion.storage import delta_log, delta_tables
 
 
 class BatchRows:
@@ -31,14 +31,16 @@ class BatchRows:
         if batches:
             query = checkpoints.query_id(self._checkpoint)
             for table in (f"silver.{source.name}", f"quarantine.{source.name}"):
-                found = log.rows_by_transaction(config.layout.table(table), query, batches.start)
+                found = delta_log.rows_by_transaction(
+                    config.layout.table(table), query, batches.start
+                )
                 for batch, rows in found.items():
                     self._written[batch] = self._written.get(batch, 0) + rows
 
     def rows_read(self, batch: int) -> int:
         """The rows that bronze's commits gave a batch."""
         if batch not in self._read:
-            rows = log.rows_added(self._bronze, *versions(self._checkpoint, batch))
+            rows = delta_log.rows_added(self._bronze, *versions(self._checkpoint, batch))
             if rows is None:  # the log does not go back that far
                 found = rows_of_batch(self._spark, self._bronze, self._checkpoint, batch)
                 rows = found.count()
@@ -100,7 +102,11 @@ def _refuse_removed(bronze: Path, checkpoint: Path, batch: int) -> None:
     """Raise UsageError where the files that a batch read are gone. Maintenance removes those that
     are on record as read, and an older copy of the record, or a new one, does not have them so."""
     first, last = versions(checkpoint, batch)
-    files = log.added_files(bronze, first, last) if batch else tables.data_files(bronze, last)
+    files = (
+        delta_log.added_files(bronze, first, last)
+        if batch
+        else delta_tables.data_files(bronze, last)
+    )
     if not all(file.exists() for file in files):
         name = checkpoint.name
         raise UsageError(

@@ -21,7 +21,7 @@ from medallion.spark.delta_reads import escaped
 from medallion.spark.errors import SPARK_ERRORS, one_line
 from medallion.spark.plans import KINDS
 from medallion.storage import files
-from medallion.storage.layout import plain
+from medallion.storage.paths import plain
 
 _NOTE, _RULES = "reference", "reference_rules"
 

@@ -12,7 +12,7 @@ from pyspark.sql import types as T
 from medallion.config.model import Config, SourceConfig
 from medallion.config.values import folded
 from medallion.errors import ConfigError
-from medallion.storage.columns import quoted
+from medallion.storage.table_specs import quoted
 from medallion.storage.text import visible
 
 _COLUMN = re.compile(r"`?([^\W\d]\w*)`?")

@@ -32,8 +32,8 @@ from medallion.layers.silver.writer import Writer
 from medallion.spark import checkpoints, query
 from medallion.spark.plans import holds
 from medallion.spark.query import BatchProgress, Run, Sink
-from medallion.storage import tables
-from medallion.storage.columns import TIME_DIGITS
+from medallion.storage import delta_tables
+from medallion.storage.table_specs import TIME_DIGITS
 from medallion.storage.text import Say, counted
 
 
@@ -77,7 +77,7 @@ class Silver(Flow):
         kept = transform.good(whole, source.in_silver)
         self._refuse_inexact(kept)
         if TIME_DIGITS in source.silver and checkpoints.last_begun(checkpoint) < 0:
-            tables.forget_empty(self.tables[0], kept.schema.json())
+            delta_tables.forget_empty(self.tables[0], kept.schema.json())
         self._make_tables(kept, transform.broken(rows))
         self._refuse_changed(kept)
         self.tell_kept_settings()
@@ -143,7 +143,7 @@ class Silver(Flow):
 
     def _make_tables(self, good: DataFrame, broken: DataFrame) -> None:
         for name, table, rows in zip(self.targets, self.tables, (good, broken), strict=True):
-            tables.create(table, rows.schema.json(), self.config.properties(name))
+            delta_tables.create_table(table, rows.schema.json(), self.config.properties(name))
 
     def _note_rules(self, begun: dict[str, Any]) -> None:
         """Keep the rules: a batch that is cut off ends by them, whatever the suites say by then."""

@@ -22,7 +22,7 @@ from medallion.layers.silver.rules import LATE, Check
 from medallion.layers.silver.writer import WIDER, append
 from medallion.spark import checkpoints
 from medallion.spark.query import BatchProgress
-from medallion.storage.columns import FAILED_RULES, INGESTED_AT
+from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from medallion.errors import MedallionError
 from medallion.ingest.files.codecs import READ_ERRORS, opened
 from medallion.ingest.parsing.times import is_time
 from medallion.spark.plans import KINDS
-from medallion.storage import tables
-from medallion.storage.layout import why_no_place
+from medallion.storage import delta_tables
+from medallion.storage.paths import why_no_place
 
 _LONG = re.compile(r"-?(0|[1-9][0-9]{0,18})")
 _DAY = re.compile(r"[0-9]+-[0-9]+-[0-9]+")
@@ -67,11 +67,11 @@ def look(spark: SparkSession, file: Path, name: str, kinds: Mapping[str, str]) -
 
 
 def _delta(spark: SparkSession, folder: Path, name: str, kinds: Mapping[str, str]) -> Reference:
-    if not tables.exists(folder):
+    if not delta_tables.table_exists(folder):
         raise MedallionError(f"{name}: no Delta table, and no CSV file.")
     if why := why_no_place(folder):
         raise MedallionError(f"{name}: {why}.")
-    table = tables.open_table(folder)
+    table = delta_tables.open_table(folder)
     version = table.version()
 
     def rows() -> DataFrame:

@@ -16,8 +16,8 @@ from medallion.config.values import folded
 from medallion.ingest.parsing.times import digits_beyond
 from medallion.spark import checkpoints
 from medallion.spark.plans import fields_in
-from medallion.storage import tables
-from medallion.storage.columns import FULL_TIMES, TIME_DIGITS
+from medallion.storage import delta_tables
+from medallion.storage.table_specs import FULL_TIMES, TIME_DIGITS
 
 RULE = "time_digits"
 # Functions, and types that a time is cast to, whose result is the same for all of a microsecond.
@@ -47,8 +47,8 @@ def resolve(
         return source, {}
     table = config.layout.table(f"silver.{source.name}")
     is_older = (
-        tables.exists(table)
-        and TIME_DIGITS not in tables.columns(table)
+        delta_tables.table_exists(table)
+        and TIME_DIGITS not in delta_tables.column_names(table)
         and checkpoints.last_begun(config.layout.checkpoint(f"silver.{source.name}")) >= 0
     )
     return (source, {RULE: f"{digits} <> ''"}) if is_older else (_extended(source, digits), {})

@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from medallion.quality.rules import Rule, breaks, failed_rules
-from medallion.storage.columns import FAILED_RULES, INGESTED_AT
+from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT
 
 # The row as bronze has it, for quarantine.
 BRONZE = "_bronze"

@@ -8,8 +8,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 
 from medallion.layers.silver.transform import has_identity
-from medallion.storage import tables
-from medallion.storage.columns import quoted
+from medallion.storage import delta_tables
+from medallion.storage.table_specs import quoted
 
 _AT_ONCE = 2_500_000  # keys that are held in memory, 400 MB of them
 _COPIES = "` copies`"  # no column of silver has a blank
@@ -32,7 +32,7 @@ def are_one_a_key(
         files = ()
     new = "added" if files else "rows"
     known = " and ".join(f"{quoted(column)} is not null" for column in key)
-    ((rows,),) = tables.select(table, "count(*)", f"where {known}", new, files=files)
+    ((rows,),) = delta_tables.select_rows(table, "count(*)", f"where {known}", new, files=files)
     parts = 1 + rows // _AT_ONCE
     # Times come in whole milliseconds, seconds, or minutes: of none of these is 1009 a part.
     number = f"abs(arrow_cast({quoted(event_time)}, 'Int64') / 1009 % {parts})"
@@ -42,17 +42,19 @@ def are_one_a_key(
         some = f"from {new} where {known} and {number} = {part} group by {columns}"
         keys = f"(select {columns}, count(*) as {_COPIES} {some}) as new"
         found = f"coalesce(max({_COPIES}), 1), count(*)"
-        ((copies, rows),) = tables.select(table, found, "", keys, files=files)
+        ((copies, rows),) = delta_tables.select_rows(table, found, "", keys, files=files)
         if copies > 1:
             return False
         there = f"{keys} right semi join rows on {is_alike}"
-        if files and tables.select(table, "count(*)", "", there, files=files) != [(rows,)]:
+        if files and delta_tables.select_rows(table, "count(*)", "", there, files=files) != [
+            (rows,)
+        ]:
             return False
     return True
 
 
 def _are_all(table: Path, files: Sequence[Path]) -> bool:
-    return {file.name for file in tables.data_files(table)} <= {file.name for file in files}
+    return {file.name for file in delta_tables.data_files(table)} <= {file.name for file in files}
 
 
 def with_alike(new: DataFrame, rows: DataFrame, key: Sequence[str]) -> DataFrame:

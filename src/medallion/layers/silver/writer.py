@@ -21,7 +21,7 @@ from medallion.layers.silver.enrichment import Enrichment
 from medallion.layers.silver.rules import Check
 from medallion.spark import checkpoints
 from medallion.spark.errors import SPARK_ERRORS
-from medallion.storage import log
+from medallion.storage import delta_log
 
 
 class Writer:
@@ -114,7 +114,7 @@ class Writer:
         if has_bronze:  # not in memory, which the state and the sorting need
             batch.persist(StorageLevel.DISK_ONLY)
         try:
-            is_there = log.committed_version(self._silver, query, batch_id) is not None
+            is_there = delta_log.committed_version(self._silver, query, batch_id) is not None
             if is_there or not self._was_given_rows(batch_id):
                 found = batch.agg(*self._counts()).collect()[0].asDict()  # for the state
             else:
@@ -129,7 +129,7 @@ class Writer:
 
     def _was_given_rows(self, batch_id: int) -> bool:
         """Whether bronze's log says so; also where it does not say."""
-        return log.rows_added(self._bronze, *versions(self._checkpoint, batch_id)) != 0
+        return delta_log.rows_added(self._bronze, *versions(self._checkpoint, batch_id)) != 0
 
     def _write(self, batch: DataFrame, once: Mapping[str, str]) -> dict[str, Any]:
         """Append the good rows, and count all rows as they pass: to ask for the batch twice would

@@ -16,7 +16,7 @@ from os import SEEK_END
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from medallion.storage.columns import quoted
+from medallion.storage.table_specs import quoted
 
 if TYPE_CHECKING:
     from deltalake import QueryBuilder

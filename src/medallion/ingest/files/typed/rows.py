@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 from medallion.ingest.files import typed
 from medallion.ingest.parsing.typed import column_name
 from medallion.spark.plans import ddl
-from medallion.storage.columns import quoted
+from medallion.storage.table_specs import quoted
 
 # Spark 4.2 has the format, but its short name comes with a jar of which nothing else is needed.
 _FORMATS = {"avro": "org.apache.spark.sql.avro.AvroFileFormat"}

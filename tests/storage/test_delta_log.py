@@ -8,7 +8,7 @@ import duckdb
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from medallion.storage import log
+from medallion.storage import delta_log
 
 
 def append(table: Path, rows: int, transaction: int | None = None) -> None:
@@ -31,36 +31,36 @@ def table(tmp_path: Path) -> Path:
 
 
 def test_rows_that_versions_added(table: Path) -> None:
-    assert log.rows_added(table, 0, 4) == 4321
-    assert log.rows_added(table, 1, 2) == 320
-    assert log.rows_added(table, 3, 2) == 0
-    assert log.rows_added(table, 4, 5) is None  # there is no version 5
+    assert delta_log.rows_added(table, 0, 4) == 4321
+    assert delta_log.rows_added(table, 1, 2) == 320
+    assert delta_log.rows_added(table, 3, 2) == 0
+    assert delta_log.rows_added(table, 4, 5) is None  # there is no version 5
 
 
 def test_files_that_versions_added(table: Path) -> None:
-    files = log.added_files(table, 1, 4)
+    files = delta_log.added_files(table, 1, 4)
     assert len(files) == 3
     assert duckdb.read_parquet([str(file) for file in files]).shape[0] == 4320
     with pytest.raises(FileNotFoundError):
-        log.added_files(table, 4, 5)
+        delta_log.added_files(table, 4, 5)
 
 
 def test_from_where_on_rows_can_be_read(table: Path) -> None:
     """What is only compacted is not read, and so its files may be gone."""
-    assert log.readable_from(table) == 0
-    log.added_files(table, 1, 1)[0].unlink()
-    assert log.readable_from(table) == 2
-    assert log.are_there(table, [0, 2, 3, 4])
+    assert delta_log.readable_from(table) == 0
+    delta_log.added_files(table, 1, 1)[0].unlink()
+    assert delta_log.readable_from(table) == 2
+    assert delta_log.are_there(table, [0, 2, 3, 4])
     append(table, 1)
-    log.commit_file(table, 3).unlink()
-    assert log.readable_from(table) == 4
-    log.added_files(table, 5, 5)[0].unlink()
-    assert log.readable_from(table) == 6
-    assert log.readable_from(table / "none") == 0
+    delta_log.commit_file(table, 3).unlink()
+    assert delta_log.readable_from(table) == 4
+    delta_log.added_files(table, 5, 5)[0].unlink()
+    assert delta_log.readable_from(table) == 6
+    assert delta_log.readable_from(table / "none") == 0
 
 
 def test_rows_of_transactions(table: Path) -> None:
-    assert log.rows_by_transaction(table, "query", 0) == {7: 20, 8: 4000}
-    assert log.rows_by_transaction(table, "query", 8) == {8: 4000}
-    assert log.rows_by_transaction(table, "other", 0) == {}
-    assert log.rows_by_transaction(table / "none", "query", 0) == {}
+    assert delta_log.rows_by_transaction(table, "query", 0) == {7: 20, 8: 4000}
+    assert delta_log.rows_by_transaction(table, "query", 8) == {8: 4000}
+    assert delta_log.rows_by_transaction(table, "other", 0) == {}
+    assert delta_log.rows_by_transaction(table / "none", "query", 0) == {}

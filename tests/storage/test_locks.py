@@ -18,16 +18,16 @@ from typing import IO
 import pytest
 
 from medallion.errors import UsageError
-from medallion.storage import lock
-from medallion.storage.layout import Layout
+from medallion.storage import locks
+from medallion.storage.paths import Layout
 
 HOLD = """
 import sys
 from pathlib import Path
 from typing import IO
-from medallion.storage import lock
-from medallion.storage.layout import Layout
-with lock.hold(Layout(Path(sys.argv[1])), ["silver"], "stream"):
+from medallion.storage import locks
+from medallion.storage.paths import Layout
+with locks.hold(Layout(Path(sys.argv[1])), ["silver"], "stream"):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -54,28 +54,28 @@ def test_a_layer_has_one_writer(layout: Layout) -> None:
         told = rf"silver of .* written by medallion stream, pid {process.pid}, started 20\d\d-"
         with (
             pytest.raises(UsageError, match=told),
-            lock.hold(layout, ["bronze", "silver"], "nightly"),
+            locks.hold(layout, ["bronze", "silver"], "nightly"),
         ):
             pass
-        assert lock.holder(layout, "silver") == f"medallion stream, pid {process.pid}"
-        assert lock.holder(layout, "bronze") is None  # what was held by then is free again
-        with lock.hold(layout, ["bronze", "gold"], "run"):
-            assert lock.holder(layout, "gold") == f"medallion run, pid {os.getpid()}"
+        assert locks.holder(layout, "silver") == f"medallion stream, pid {process.pid}"
+        assert locks.holder(layout, "bronze") is None  # what was held by then is free again
+        with locks.hold(layout, ["bronze", "gold"], "run"):
+            assert locks.holder(layout, "gold") == f"medallion run, pid {os.getpid()}"
 
 
 def test_an_onlooker_that_is_set_aside_while_it_looks_is_waited_for(layout: Layout) -> None:
-    with lock.hold(layout, ["silver"], "nightly"):
+    with locks.hold(layout, ["silver"], "nightly"):
         pass
     with layout.lock("silver").open() as file:
         fcntl.flock(file, fcntl.LOCK_SH)  # as whoever asks for the holder does
         goes_on = Timer(1, lambda: fcntl.flock(file, fcntl.LOCK_UN))
         goes_on.start()
-        with lock.hold(layout, ["silver"], "nightly"):
+        with locks.hold(layout, ["silver"], "nightly"):
             goes_on.join()
 
 
 def test_a_disk_without_locks_is_told(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
-    with lock.hold(layout, ["silver"], "nightly"):
+    with locks.hold(layout, ["silver"], "nightly"):
         pass
 
     def refused(*_: object) -> None:
@@ -83,12 +83,12 @@ def test_a_disk_without_locks_is_told(layout: Layout, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(fcntl, "flock", refused)
     told = r"silver/\.lock cannot be locked \(No locks available\), and two runs at once could lose"
-    with pytest.raises(UsageError, match=told), lock.hold(layout, ["silver"], "nightly"):
+    with pytest.raises(UsageError, match=told), locks.hold(layout, ["silver"], "nightly"):
         pass
     with pytest.raises(UsageError, match=told):
-        lock.holder(layout, "silver")
+        locks.holder(layout, "silver")
     table = layout.table("ops.runs")
-    with pytest.raises(UsageError, match=r"\.runs\.lock cannot be locked"), lock.alone(table):
+    with pytest.raises(UsageError, match=r"\.runs\.lock cannot be locked"), locks.alone(table):
         pass
 
 
@@ -96,7 +96,7 @@ def test_it_ends_with_the_process_however_that_ends(layout: Layout) -> None:
     with another(layout) as process:
         process.send_signal(signal.SIGKILL)
         process.wait()
-        with lock.hold(layout, ["silver"], "nightly"):
+        with locks.hold(layout, ["silver"], "nightly"):
             pass
 
 
@@ -105,7 +105,7 @@ def test_a_folder_of_locks_that_is_deleted_admits_nobody(layout: Layout) -> None
     with another(layout):
         for folder in layout.root.glob("_*"):
             shutil.rmtree(folder)
-        with pytest.raises(UsageError, match="silver"), lock.hold(layout, ["silver"], "nightly"):
+        with pytest.raises(UsageError, match="silver"), locks.hold(layout, ["silver"], "nightly"):
             pass
 
 
@@ -122,7 +122,7 @@ def test_a_lock_that_is_deleted_between_its_opening_and_its_taking(
         flock(file, how)
 
     monkeypatch.setattr(fcntl, "flock", deleted_first)
-    with lock.hold(layout, ["silver"], "nightly"):
+    with locks.hold(layout, ["silver"], "nightly"):
         monkeypatch.undo()
         assert len(files) == 2
-        assert lock.holder(layout, "silver") == f"medallion nightly, pid {os.getpid()}"
+        assert locks.holder(layout, "silver") == f"medallion nightly, pid {os.getpid()}"

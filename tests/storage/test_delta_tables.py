@@ -10,8 +10,8 @@ import pytest
 from deltalake import DeltaTable
 
 from medallion.errors import MedallionError
-from medallion.storage import small_tables, specs, tables
-from medallion.storage.specs import TableSpec
+from medallion.storage import delta_tables, records, table_specs
+from medallion.storage.table_specs import TableSpec
 
 NUMBERS = TableSpec({"n": "long"})
 
@@ -28,7 +28,11 @@ NUMBERS = TableSpec({"n": "long"})
     ],
 )
 def test_only_what_streams_read_keeps_its_log(tmp_path: Path, name: str, is_streamed: bool) -> None:
-    tables.create(tmp_path / "t", tables.schema_json({"n": "long"}), specs.of(name).properties())
+    delta_tables.create_table(
+        tmp_path / "t",
+        delta_tables.schema_json({"n": "long"}),
+        table_specs.table_spec(name).properties(),
+    )
     found = DeltaTable(tmp_path / "t").metadata().configuration
     assert found["delta.enableExpiredLogCleanup"] == ("false" if is_streamed else "true")
     assert found["delta.logRetentionDuration"] == "interval 1 day"
@@ -37,87 +41,94 @@ def test_only_what_streams_read_keeps_its_log(tmp_path: Path, name: str, is_stre
 
 
 def test_a_table_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
-    small_tables.append(tmp_path, NUMBERS, [{"n": 1}])
-    tables.create(tmp_path, tables.schema_json({"other": "string"}), specs.TableSpec().properties())
-    assert tables.version(tmp_path) == 1
-    assert tables.columns(tmp_path) == {"n"}
+    records.append(tmp_path, NUMBERS, [{"n": 1}])
+    delta_tables.create_table(
+        tmp_path,
+        delta_tables.schema_json({"other": "string"}),
+        table_specs.TableSpec().properties(),
+    )
+    assert delta_tables.table_version(tmp_path) == 1
+    assert delta_tables.column_names(tmp_path) == {"n"}
 
 
 def test_a_table_that_is_not_there_has_no_rows(tmp_path: Path) -> None:
     none = tmp_path / "none"
-    assert (tables.columns(none), tables.select(none, "count(*)")) == (set(), [])
-    assert tables.row_count(tmp_path / "none") == 0
-    assert tables.version(tmp_path / "none") == -1
+    assert (delta_tables.column_names(none), delta_tables.select_rows(none, "count(*)")) == (
+        set(),
+        [],
+    )
+    assert delta_tables.row_count(tmp_path / "none") == 0
+    assert delta_tables.table_version(tmp_path / "none") == -1
     assert not (tmp_path / "none").exists()
 
 
 def test_a_question_of_a_table(tmp_path: Path) -> None:
-    small_tables.append(tmp_path, NUMBERS, [{"n": 1}, {"n": 2}])
-    small_tables.append(tmp_path, NUMBERS, [{"n": 4}])
-    assert tables.select(tmp_path, "n", "where n > 1 order by n") == [(2,), (4,)]
+    records.append(tmp_path, NUMBERS, [{"n": 1}, {"n": 2}])
+    records.append(tmp_path, NUMBERS, [{"n": 4}])
+    assert delta_tables.select_rows(tmp_path, "n", "where n > 1 order by n") == [(2,), (4,)]
 
 
 def test_a_question_of_what_one_version_added(tmp_path: Path) -> None:
     table = tmp_path / "größe 50% #1, it's {a*?}" / "t"
-    small_tables.append(table, NUMBERS, [{"n": 1}])
-    small_tables.append(table, NUMBERS, [{"n": 2}, {"n": 4}])
-    assert tables.select_added(table, 2, "sum(n), count(*)") == [(6, 2)]
+    records.append(table, NUMBERS, [{"n": 1}])
+    records.append(table, NUMBERS, [{"n": 2}, {"n": 4}])
+    assert delta_tables.select_added_rows(table, 2, "sum(n), count(*)") == [(6, 2)]
     joined = "(select n from added) as new join rows on new.n = rows.n"
-    files = tables.data_files(table, at=1)
-    assert tables.select(table, "count(*)", "", joined, files=files) == [(1,)]
-    (first,) = tables.data_files(table, at=1)
+    files = delta_tables.data_files(table, at=1)
+    assert delta_tables.select_rows(table, "count(*)", "", joined, files=files) == [(1,)]
+    (first,) = delta_tables.data_files(table, at=1)
     DeltaTable(table).optimize.compact()
-    assert tables.select_added(table, 3, "n") == []  # they were there before
+    assert delta_tables.select_added_rows(table, 3, "n") == []  # they were there before
     with pytest.raises(FileNotFoundError):
-        tables.select_added(table, 4, "n")
+        delta_tables.select_added_rows(table, 4, "n")
     first.write_bytes(b"PAR1")
     with pytest.raises(MedallionError, match="cannot be read"):
-        tables.select_added(table, 1, "n")
+        delta_tables.select_added_rows(table, 1, "n")
 
 
 def test_columns_of_files_in_another_order_are_known_by_their_names(tmp_path: Path) -> None:
     """As a table has them whose columns were put in another order in pipeline.yaml."""
-    small_tables.append(tmp_path / "t", NUMBERS, [{"n": 1}])
+    records.append(tmp_path / "t", NUMBERS, [{"n": 1}])
     files = []
     for at, sql in enumerate(("select 1 as n, 'a' as name", "select 'b' as name, 2 as n")):
         files.append(tmp_path / f"{at}.parquet")
         duckdb.sql(f"copy ({sql}) to '{files[at]}' (format parquet)")
-    found = tables.select(tmp_path / "t", "n, name", "order by n", "added", files=files)
+    found = delta_tables.select_rows(tmp_path / "t", "n, name", "order by n", "added", files=files)
     assert found == [(1, "a"), (2, "b")]
 
 
 def test_files_of_a_table_are_where_it_says(tmp_path: Path) -> None:
     """delta-rs spells them as a URI does, whatever the folders are named."""
     table = tmp_path / "größe 50% #1" / "t"
-    small_tables.append(table, NUMBERS, [{"n": 1}])
-    assert tables.data_files(table) == list(table.glob("*.parquet"))
+    records.append(table, NUMBERS, [{"n": 1}])
+    assert delta_tables.data_files(table) == list(table.glob("*.parquet"))
 
 
 def test_rows_written_are_those_of_the_commits_after_a_version(tmp_path: Path) -> None:
     for rows in (2, 3, 5):  # versions 1, 2 and 3
-        small_tables.append(tmp_path, NUMBERS, [{"n": n} for n in range(rows)])
-    assert tables.rows_written(tmp_path, after=0) == 10
-    assert tables.rows_written(tmp_path, after=1) == 8
-    assert tables.rows_written(tmp_path, after=1, until=2) == 3
-    assert tables.rows_written(tmp_path, after=3) == 0
+        records.append(tmp_path, NUMBERS, [{"n": n} for n in range(rows)])
+    assert delta_tables.rows_written(tmp_path, after=0) == 10
+    assert delta_tables.rows_written(tmp_path, after=1) == 8
+    assert delta_tables.rows_written(tmp_path, after=1, until=2) == 3
+    assert delta_tables.rows_written(tmp_path, after=3) == 0
     DeltaTable(tmp_path).optimize.compact()  # no row is new
-    assert tables.rows_written(tmp_path, after=0) == 10
+    assert delta_tables.rows_written(tmp_path, after=0) == 10
 
 
 def test_a_table_is_opened_once_for_each_state_of_its_log(tmp_path: Path) -> None:
     table, other = tmp_path / "table", tmp_path / "other"
-    small_tables.append(table, NUMBERS, [{"n": 1}])
-    small_tables.append(other, NUMBERS, [{"n": 7}])
-    first = tables.open_table(table)
-    assert tables.open_table(table) is first
-    small_tables.append(table, NUMBERS, [{"n": 2}])
-    assert (first.version(), tables.version(table)) == (1, 2)
+    records.append(table, NUMBERS, [{"n": 1}])
+    records.append(other, NUMBERS, [{"n": 7}])
+    first = delta_tables.open_table(table)
+    assert delta_tables.open_table(table) is first
+    records.append(table, NUMBERS, [{"n": 2}])
+    assert (first.version(), delta_tables.table_version(table)) == (1, 2)
     # Another table in its place, of as many versions as the first one had.
     shutil.rmtree(table)
     other.rename(table)
-    assert tables.select(table, "n") == [(7,)]
-    assert tables.identity(table) != str(first.metadata().id)
+    assert delta_tables.select_rows(table, "n") == [(7,)]
+    assert delta_tables.table_id(table) != str(first.metadata().id)
     # And one whose log is damaged after it was read.
     (table / "_delta_log/00000000000000000000.json").write_text("{")
     with pytest.raises(MedallionError, match=r"0\.json is damaged"):
-        tables.version(table)
+        delta_tables.table_version(table)

@@ -13,9 +13,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from medallion.storage import lock, tables
-from medallion.storage.columns import Columns, as_number
-from medallion.storage.specs import TableSpec
+from medallion.storage import delta_tables, locks
+from medallion.storage.table_specs import Columns, TableSpec, as_number
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -43,9 +42,9 @@ def read(table: Path, columns: Columns, kind: type[_Row], rest: str = "") -> lis
         columns: all that the table has; those that an earlier release did not have are null.
         rest: SQL after `from`.
     """
-    known, names = tables.columns(table), [field.name for field in fields(kind)]
+    known, names = delta_tables.column_names(table), [field.name for field in fields(kind)]
     what = ", ".join(as_number(columns, n) if n in known else f"null as {n}" for n in names)
-    return [kind(*row) for row in tables.select(table, what, rest)]
+    return [kind(*row) for row in delta_tables.select_rows(table, what, rest)]
 
 
 def append(
@@ -62,13 +61,13 @@ def append(
 
     columns = spec.columns or {}
     listed = list(rows)
-    with lock.alone(table):
-        tables.create(table, tables.schema_json(columns), spec.properties())
+    with locks.alone(table):
+        delta_tables.create_table(table, delta_tables.schema_json(columns), spec.properties())
         if listed:
             if numbered:
-                ((last,),) = tables.select(table, f"max({numbered})")
+                ((last,),) = delta_tables.select_rows(table, f"max({numbered})")
                 listed = [{**row, numbered: at} for at, row in enumerate(listed, (last or 0) + 1)]
-            delta = tables.open_to_write(table)
+            delta = delta_tables.open_to_write(table)
             is_older = columns.keys() - {field.name for field in delta.schema().fields}
             write_deltalake(
                 delta,
@@ -86,9 +85,9 @@ def upsert(
     """Put rows in the place of those with the same keys, or add them, in one commit."""
     columns = spec.columns or {}
     same = " and ".join(f"old.{key} = new.{key}" for key in keys)
-    with lock.alone(table):
-        tables.create(table, tables.schema_json(columns), spec.properties())
-        delta = tables.open_to_write(table)
+    with locks.alone(table):
+        delta_tables.create_table(table, delta_tables.schema_json(columns), spec.properties())
+        delta = delta_tables.open_to_write(table)
         _add_columns(table, delta, columns)
         (
             delta.merge(_arrow(columns, rows), same, source_alias="new", target_alias="old")
@@ -104,7 +103,7 @@ def _add_columns(table: Path, delta: DeltaTable, columns: Columns) -> None:
     from deltalake import Field
     from deltalake.schema import PrimitiveType
 
-    known = tables.columns(table)
+    known = delta_tables.column_names(table)
     lacking = [
         Field(name, PrimitiveType(kind)) for name, kind in columns.items() if name not in known
     ]

@@ -16,7 +16,7 @@ from typing import IO
 
 from medallion.errors import UsageError
 from medallion.storage import clock
-from medallion.storage.layout import Layout
+from medallion.storage.paths import Layout
 from medallion.storage.text import reason_of
 
 _TRIES, _PAUSE = 1000, 0.01
