@@ -30,7 +30,7 @@ from medallion.config.model import Config
 from medallion.factory import DataFactory
 from medallion.ingest.files import reader
 from medallion.ingest.files.batch import first_lines
-from medallion.ingest.parsing.layout import LineLayout
+from medallion.ingest.parsing.fast_path import LineLayout
 from medallion.ingest.parsing.parse import parse
 from medallion.spark.session import spark_session
 from medallion.storage import delta_tables, table_specs

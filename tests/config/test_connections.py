@@ -13,7 +13,7 @@ from medallion.config.connections import Kafka, Login, Rate, Socket, login
 from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.errors import ConfigError
-from medallion.ingest.kafka.options import for_client, for_spark
+from medallion.ingest.kafka.broker import client_settings, spark_source_options
 from tests.support import PROJECT
 
 KAFKA = {"format": "kafka", "servers": ["one:9092", "two:9092"], "topics": ["clicks", "a.b_c-1"]}
@@ -107,11 +107,11 @@ def test_a_password_stays_where_it_belongs(tmp_path: Path) -> None:
     assert 'a "b' not in repr(config)
     kafka = config.sources["more"].stream
     assert isinstance(kafka, Kafka)
-    assert for_client(kafka.servers, config.login)["sasl.password"] == 'a "b\\'
-    jaas = for_spark(kafka, config.login)["kafka.sasl.jaas.config"]
+    assert client_settings(kafka.servers, config.login)["sasl.password"] == 'a "b\\'
+    jaas = spark_source_options(kafka, config.login)["kafka.sasl.jaas.config"]
     assert jaas.endswith(r'username="reader" password="a \"b\\";')
     assert "scram" in jaas
-    assert "kafka.sasl.jaas.config" not in for_spark(kafka, login({}, {}))
+    assert "kafka.sasl.jaas.config" not in spark_source_options(kafka, login({}, {}))
 
 
 def test_a_login_may_stand_in_dotenv(tmp_path: Path) -> None:

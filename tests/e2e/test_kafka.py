@@ -20,7 +20,7 @@ from medallion.config.model import SourceConfig
 from medallion.errors import MedallionError, UsageError
 from medallion.ingest.formats import SOURCE_TYPES
 from medallion.ingest.kafka import broker as brokers
-from medallion.ingest.kafka.batch import MessageBatch
+from medallion.ingest.kafka.source import MessageBatch
 from medallion.inspect.audit import audit
 from medallion.inspect.status import status
 from medallion.runtime import backfill
@@ -316,13 +316,13 @@ def test_who_cannot_be_asked_is_told_without_a_password(
         "MEDALLION_KAFKA_USERNAME": USER,
         "MEDALLION_KAFKA_PASSWORD": PASSWORD,
     }
-    assert len(brokers.look(there, login(environment, {}))) == 2
+    assert len(brokers.list_partitions(there, login(environment, {}))) == 2
     wrong = login({**environment, "MEDALLION_KAFKA_PASSWORD": "my secret"}, {})
     with pytest.raises(MedallionError, match="refuses the login") as refused:
-        brokers.look(there, wrong)
+        brokers.list_partitions(there, wrong)
     assert "my secret" not in str(refused.value)
     with pytest.raises(MedallionError, match="no Kafka broker answers at"):
-        brokers.look(at("127.0.0.1:9"), login({}, {}))
+        brokers.list_partitions(at("127.0.0.1:9"), login({}, {}))
     off = replace(first.config, sources={"clicks": at("127.0.0.1:9")})
     told = status(off)[0].error or ""
     assert told.startswith(

@@ -15,7 +15,7 @@ from medallion.ingest.files import requests
 from medallion.ingest.files.listing import list_files, one_spelling
 from medallion.ingest.files.unread import left_out
 from medallion.ingest.formats import SOURCE_TYPES
-from medallion.ingest.kafka import skip
+from medallion.ingest.kafka import source_type
 from medallion.runtime import refresh
 from medallion.runtime.context import open_pipeline
 from medallion.runtime.pipeline import GOLD_IS_HELD
@@ -165,7 +165,7 @@ def go_on(
         raise UsageError(f"{source.name} reads a {source.format}, which keeps nothing to take in.")
     rows_in_ledger = SOURCE_TYPES[source.format].rows_in_ledger
     with locks.hold(config.layout, LAYERS, "backfill"):
-        lost = skip.go_on(config, source, topic)
+        lost = source_type.skip_lost(config, source, topic)
         before = rows_in_ledger(config, source) or 0
     told = "what was not read before is lost" if lost is None else f"{counted(lost, 'offset')} lost"
     say(f"topic {topic}: goes on with its first message that is there; {told}")

@@ -16,10 +16,9 @@ from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.errors import UsageError
 from medallion.ingest.formats import SOURCE_TYPES
-from medallion.ingest.kafka import broker, skip
-from medallion.ingest.kafka.batch import MessageBatch, _Counts
+from medallion.ingest.kafka import broker, source_type
 from medallion.ingest.kafka.broker import Partition
-from medallion.ingest.kafka.source import KafkaSource
+from medallion.ingest.kafka.source import KafkaSource, MessageBatch, _Counts
 from medallion.state import topics
 from medallion.state.topics import Taken
 from medallion.storage import records, table_specs
@@ -77,9 +76,9 @@ def test_a_ledger_that_is_short_is_held_against_no_topic(
     with pytest.raises(
         UsageError, match=r"its ledger, ops\.topics, does not have yet: medallion run"
     ):
-        skip.go_on(config, source, "a")
+        source_type.skip_lost(config, source, "a")
     there = {("a", 0): Partition("id", 3, 9), ("b", 0): Partition("id", 0, 4)}
-    monkeypatch.setattr(broker, "look", lambda *_: there)
+    monkeypatch.setattr(broker, "list_partitions", lambda *_: there)
     opened = KafkaSource(NOTHING, config, source, NOTHING, print)
     opened.poll()
     found = topics.read(config.layout, "event")
@@ -93,7 +92,7 @@ def test_a_checkpoint_that_cannot_be_removed_leaves_the_ledger_as_it_was(
     add(config, "a", 0, range(5))
     before = taken("a", 0, 0, 5, batch=7, rows=5)
     topics.write(config.layout, [before])
-    monkeypatch.setattr(broker, "look", lambda *_: {("a", 0): Partition("other", 0, 9)})
+    monkeypatch.setattr(broker, "list_partitions", lambda *_: {("a", 0): Partition("other", 0, 9)})
     checkpoint = config.layout.checkpoint("bronze.event")
     (checkpoint / "offsets").mkdir(parents=True)
 
@@ -103,8 +102,8 @@ def test_a_checkpoint_that_cannot_be_removed_leaves_the_ledger_as_it_was(
     with monkeypatch.context() as patch:
         patch.setattr(os, "rmdir", refused)
         with pytest.raises(PermissionError):
-            skip.go_on(config, config.sources["event"], "a")
+            source_type.skip_lost(config, config.sources["event"], "a")
     assert topics.read(config.layout, "event") == {("a", 0): before}
-    assert skip.go_on(config, config.sources["event"], "a") is None
+    assert source_type.skip_lost(config, config.sources["event"], "a") is None
     assert topics.read(config.layout, "event")["a", 0].next_offset == 0
     assert not checkpoint.exists()

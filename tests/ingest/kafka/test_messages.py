@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from medallion.config.connections import Kafka
-from medallion.ingest.kafka.broker import Partition, gone, waiting
-from medallion.ingest.kafka.source import rows
+from medallion.ingest.kafka.broker import Partition, count_waiting, lost_topics
+from medallion.ingest.kafka.source import to_bronze_columns
 from medallion.state.topics import Taken
 from tests.support.home import a_source
 
@@ -45,7 +45,7 @@ def test_what_a_value_becomes(spark: SparkSession, value: str, texts: list[str])
         ],
         KINDS,
     )
-    found = rows(messages, kafka(value)).orderBy("_offset").collect()
+    found = to_bronze_columns(messages, kafka(value)).orderBy("_offset").collect()
     assert [row.value for row in found] == texts
     assert {(row._topic, row._partition, row._timestamp, row._key) for row in found} == {
         ("a", 3, AT.replace(tzinfo=None), "kÿ")
@@ -57,7 +57,9 @@ def test_bytes_that_are_no_text_stay_what_they_are(spark: SparkSession) -> None:
     """The parser keeps them as Latin-1, as those of a file's line."""
     frame = spark.createDataFrame([(None, b"\xff{", "a", 0, 0, AT, None)], KINDS)
     for value in ("json", "text"):
-        found = rows(frame, kafka(value)).selectExpr("hex(cast(value as binary))", "_headers")
+        found = to_bronze_columns(frame, kafka(value)).selectExpr(
+            "hex(cast(value as binary))", "_headers"
+        )
         assert tuple(found.collect()[0]) == ("FF7B", None)
 
 
@@ -86,7 +88,7 @@ def taken(next_offset: int, topic_id: str | None = "one", topic: str = "a", part
 def test_what_is_gone(before: Taken, now: Partition | None, told: str | None) -> None:
     source = a_source(name="clicks", format="kafka", stream=kafka("json"))
     there = {("a", 0): now} if now else {}
-    found = gone(source, {before.place: before}, there)
+    found = lost_topics(source, {before.place: before}, there)
     assert found.keys() == ({"a"} if told else set())
     for why in found.values():
         assert told
@@ -102,9 +104,11 @@ def test_what_is_new_of_a_topic_begins_at_its_first_message() -> None:
         ("a", 1): Partition("one", 0, 2),  # a partition more
         ("b", 0): Partition("b", 4, 10),  # a topic more, which began long ago
     }
-    assert gone(source, known, there) == {}
-    assert waiting(source, there, known) == 3 + 2 + 6
+    assert lost_topics(source, known, there) == {}
+    assert count_waiting(source, there, known) == 3 + 2 + 6
     late = replace(kafka("json"), starting_offsets="latest")
-    assert waiting(replace(source, stream=late), there, {}) == 0, "a first run begins at the end"
+    assert count_waiting(replace(source, stream=late), there, {}) == 0, (
+        "a first run begins at the end"
+    )
     there["a", 1] = Partition("one", 1, 2)
-    assert "of partition 1, offsets 0 to 0" in gone(source, known, there)["a"]
+    assert "of partition 1, offsets 0 to 0" in lost_topics(source, known, there)["a"]

@@ -7,7 +7,7 @@ import json
 import pytest
 from pyspark.sql import SparkSession
 
-from medallion.ingest.parsing.layout import LineLayout
+from medallion.ingest.parsing.fast_path import LineLayout
 from medallion.ingest.parsing.parse import parse
 from tests.support.parsing import rows_of
 

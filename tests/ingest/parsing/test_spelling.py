@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from medallion.ingest.parsing.layout import LineLayout
+from medallion.ingest.parsing.fast_path import LineLayout
 from medallion.ingest.parsing.parse import parse
-from medallion.ingest.parsing.spelling import as_columns
+from medallion.ingest.schema.columns import as_columns
 from tests.support.parsing import rows_of
 
 SCHEMA = {"id": "string", "Amount": "double", "at": "timestamp", "größe": "long"}

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from medallion.ingest.parsing.parse import parse
 from medallion.ingest.parsing.typed import column_name
-from medallion.ingest.schema.own_types import own_types
+from medallion.ingest.schema.columns import own_types
 from medallion.storage.table_specs import CORRUPT, RESCUED
 
 

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from medallion.errors import ConfigError
 from medallion.ingest.schema import registry
-from medallion.ingest.schema.declared import declared
+from medallion.ingest.schema.columns import declared
 from medallion.ingest.schema.evolution import Schema, sample
 from medallion.inspect.audit import audit
 from medallion.spark.errors import StreamError

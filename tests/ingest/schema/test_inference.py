@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from medallion.ingest.schema import inference
+from medallion.ingest.schema.columns import MOST_COLUMNS
 from medallion.ingest.schema.inference import OddValues
-from medallion.ingest.schema.names import MOST_COLUMNS
 
 DATED = ["2018-03-02", "2018-03-02T10:02:33Z", "2018-03-02 10:02:33.5", "2018-03-02T10:02:33+01:00"]
 DATED += ["2018-03-02T10:02+0100", "2016-02-29T23:59:59.1234560Z"]

@@ -11,7 +11,7 @@ import pytest
 
 from medallion.errors import ConfigError, MedallionError
 from medallion.ingest.schema import registry
-from medallion.ingest.schema.names import MOST_COLUMNS, acceptable
+from medallion.ingest.schema.columns import MOST_COLUMNS, acceptable
 from medallion.ingest.schema.registry import Version, add, declare, read
 from medallion.storage.table_specs import OF_FILES, TECHNICAL
 

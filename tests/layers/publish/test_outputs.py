@@ -98,7 +98,7 @@ def test_messages_of_a_key_are_in_their_order(changes: DataFrame) -> None:
 def test_a_topic_made_anew_gets_no_changes_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its readers would have what changes from now on, and take that for all there is."""
     asked = SimpleNamespace(topic_id="one")
-    monkeypatch.setattr(broker, "ask", lambda *_: (None, {"counts": asked}))
+    monkeypatch.setattr(broker, "describe_topics", lambda *_: (None, {"counts": asked}))
     sent = MagicMock()
     monkeypatch.setattr(outputs, "messages", sent)
     topic = TopicOutput("publish.t.kafka", [], ToKafka(("one:9092",), "counts"), Login())

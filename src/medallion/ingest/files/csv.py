@@ -12,8 +12,8 @@ from medallion.ingest.files.csv_dialect import LATIN_1, Dialect
 from medallion.ingest.parsing.json_text import is_one_value
 from medallion.ingest.parsing.nested import is_nested
 from medallion.ingest.parsing.parse import NO_JSON
-from medallion.ingest.parsing.spelling import as_columns
 from medallion.ingest.parsing.times import TIMES
+from medallion.ingest.schema.columns import as_columns
 
 _BROKEN = "_broken_csv"
 # Options for Spark to write CSV by which every text can be read back: by itself it takes away the

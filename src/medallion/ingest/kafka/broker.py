@@ -1,4 +1,4 @@
-"""What a broker has: the partitions of topics, and the offsets in each; without Spark."""
+"""The Kafka brokers: settings of their clients, topics, partitions and offsets; without Spark."""
 
 from __future__ import annotations
 
@@ -9,13 +9,71 @@ from typing import TYPE_CHECKING, Any
 from medallion.config.connections import Kafka, Login
 from medallion.config.model import SourceConfig
 from medallion.errors import MedallionError, NoAnswerError
-from medallion.ingest.kafka import options
 from medallion.state.topics import Place, Taken
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from confluent_kafka import KafkaError
+
+
+_MODULES = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+# Messages of a transaction that was aborted never landed.
+_COMMITTED = "read_committed"
+
+
+def spark_source_options(kafka: Kafka, login: Login) -> dict[str, str]:
+    """Options of Spark's source: all but which partitions, and from where."""
+    return {
+        **spark_sink_options(kafka.servers, login),
+        "kafka.isolation.level": _COMMITTED,
+        "kafka.allow.auto.create.topics": "false",
+        "includeHeaders": "true",
+        "failOnDataLoss": "true",
+    }
+
+
+def spark_sink_options(servers: Sequence[str], login: Login) -> dict[str, str]:
+    """Options of Spark's sink: all but the topic."""
+    found = {
+        "kafka.bootstrap.servers": ",".join(servers),
+        "kafka.security.protocol": login.protocol,
+    }
+    if login.ca:
+        found["kafka.ssl.truststore.type"] = "PEM"
+        found["kafka.ssl.truststore.location"] = login.ca
+    if login.username:
+        name, password = (_quoted(text) for text in (login.username, login.password))
+        module = _MODULES[login.mechanism]
+        found["kafka.sasl.mechanism"] = login.mechanism
+        found["kafka.sasl.jaas.config"] = f"{module} required username={name} password={password};"
+    return found
+
+
+def client_settings(servers: Sequence[str], login: Login) -> dict[str, str | int]:
+    """Settings of librdkafka."""
+    found: dict[str, str | int] = {
+        "bootstrap.servers": ",".join(servers),
+        "security.protocol": login.protocol,
+        "client.id": "medallion",
+        "log_level": 0,  # what goes wrong is raised, in words
+    }
+    if login.ca:
+        found["ssl.ca.location"] = login.ca
+    if login.username:
+        found["sasl.mechanism"] = login.mechanism
+        found["sasl.username"], found["sasl.password"] = login.username, login.password
+    return found
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
 
 TIMEOUT = 10.0  # seconds, for each thing that is asked
 # Errors of a client that reaches no broker, and of brokers while one takes another's place.
@@ -35,20 +93,20 @@ class Partition:
     end: int
 
 
-def kafka_of(source: SourceConfig) -> Kafka:
+def kafka_settings(source: SourceConfig) -> Kafka:
     """What a source of messages reads."""
     assert isinstance(source.stream, Kafka), f"{source.name} is no source of messages"
     return source.stream
 
 
-def look(source: SourceConfig, login: Login) -> dict[Place, Partition]:
+def list_partitions(source: SourceConfig, login: Login) -> dict[Place, Partition]:
     """The partitions of a source's topics as they are now.
 
     Raises:
         MedallionError: no broker answers, it refuses the login, or a topic is not there.
     """
-    kafka = kafka_of(source)
-    asked, topics = ask(f"bronze.{source.name}", kafka.servers, kafka.topics, login)
+    kafka = kafka_settings(source)
+    asked, topics = describe_topics(f"bronze.{source.name}", kafka.servers, kafka.topics, login)
     from confluent_kafka import IsolationLevel, TopicPartition
     from confluent_kafka.admin import OffsetSpec
 
@@ -73,7 +131,7 @@ def look(source: SourceConfig, login: Login) -> dict[Place, Partition]:
     return {place: Partition(id_, first[place], end[place]) for place, id_ in places.items()}
 
 
-def ask(
+def describe_topics(
     name: str, servers: Sequence[str], topics: Sequence[str], login: Login
 ) -> tuple[_Asked, dict[str, Any]]:
     """A client of the brokers, and what they say of topics.
@@ -88,26 +146,26 @@ def ask(
         from confluent_kafka import KafkaException, TopicCollection
         from confluent_kafka.admin import AdminClient
     except ImportError:
-        raise not_set_up(name) from None
+        raise missing_client_error(name) from None
     troubles: list[KafkaError] = []
-    settings = {**options.for_client(servers, login), "error_cb": troubles.append}
+    settings = {**client_settings(servers, login), "error_cb": troubles.append}
     try:
         client = AdminClient(settings)
     except KafkaException as error:
-        raise wrong_settings(name, error) from None
+        raise login_error(name, error) from None
     asked = _Asked(name, ", ".join(servers), client, troubles)
     described = client.describe_topics(TopicCollection(list(topics)), request_timeout=TIMEOUT)
     return asked, {topic: asked.answer(future, topic) for topic, future in described.items()}
 
 
-def not_set_up(name: str) -> MedallionError:
+def missing_client_error(name: str) -> MedallionError:
     """The error where the client's package is not installed."""
     return MedallionError(
         f"{name}: the package confluent-kafka is not set up here: make setup-kafka."
     )
 
 
-def wrong_settings(name: str, error: Exception) -> MedallionError:
+def login_error(name: str, error: Exception) -> MedallionError:
     """The error where the client library refuses the login's settings."""
     told = error.args[0].str() if error.args else "no reason"
     return MedallionError(f"{name}: the login of MEDALLION_KAFKA_*: {told}.")
@@ -153,11 +211,11 @@ def _last_words(text: str) -> str:
     return text.rpartition(": ")[2].partition(" (after")[0].strip(" .")
 
 
-def waiting(
+def count_waiting(
     source: SourceConfig, there: Mapping[Place, Partition], taken: Mapping[Place, Taken]
 ) -> int:
     """How many offsets are not taken in yet, those at which transactions end included."""
-    if not taken and kafka_of(source).starting_offsets == "latest":
+    if not taken and kafka_settings(source).starting_offsets == "latest":
         return 0
     found = 0
     for place, part in there.items():
@@ -166,12 +224,12 @@ def waiting(
     return found
 
 
-def expected(
+def expected_progress(
     source: SourceConfig, taken: Mapping[Place, Taken], there: Mapping[Place, Partition]
 ) -> dict[Place, Taken]:
     """The ledger's rows of the topics that are read; of their new partitions, which begin at 0, the
     rows to come."""
-    topics = kafka_of(source).topics
+    topics = kafka_settings(source).topics
     known = {topic for topic, _ in taken}
     new = {
         (topic, number): Taken(source.name, topic, number, now.topic_id, 0, 0, -1, 0)
@@ -181,7 +239,7 @@ def expected(
     return {**new, **{place: each for place, each in taken.items() if each.topic in topics}}
 
 
-def gone(
+def lost_topics(
     source: SourceConfig, taken: Mapping[Place, Taken], there: Mapping[Place, Partition]
 ) -> dict[str, str]:
     """By topic, why it cannot be gone on with: messages that were to come next are not there.
@@ -192,18 +250,18 @@ def gone(
         there: what the broker has.
     """
     found: dict[str, str] = {}
-    for place, before in expected(source, taken, there).items():
+    for place, before in expected_progress(source, taken, there).items():
         if why := _why_gone(before, there.get(place)):
             command = f"medallion backfill {source.name} {before.topic}"
             found.setdefault(before.topic, f"{why}. To go on with what it has now: {command}")
     return found
 
 
-def refuse_gone(
+def refuse_lost(
     source: SourceConfig, taken: Mapping[Place, Taken], there: Mapping[Place, Partition]
 ) -> None:
     """Raise MedallionError where messages that were to come next are not there."""
-    if found := gone(source, taken, there):
+    if found := lost_topics(source, taken, there):
         told = "; ".join(f"topic {topic} {why}" for topic, why in found.items())
         raise MedallionError(f"bronze.{source.name}: {told}.")
 

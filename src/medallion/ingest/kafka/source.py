@@ -1,4 +1,4 @@
-"""Topics as a source: read by Spark as they are planned, and counted by topic and partition."""
+"""Kafka topics as a source: Spark reads the messages, the ledger counts them by partition."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -16,15 +16,16 @@ from pyspark.sql import functions as F
 from medallion.config.connections import Kafka
 from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError, NoAnswerError
-from medallion.ingest.kafka import broker, options
-from medallion.ingest.kafka.batch import MessageBatch
+from medallion.ingest.kafka import broker
 from medallion.ingest.schema.evolution import Schema
+from medallion.ingest.source import SparkBatch, stale_ledger_error
 from medallion.spark import checkpoints
 from medallion.spark.errors import SPARK_ERRORS, missing_jars
 from medallion.state import topics
 from medallion.state.topics import Place, Taken
 from medallion.storage import clock, delta_log, delta_tables
-from medallion.storage.text import Say
+from medallion.storage.table_specs import OFFSET, PARTITION, ROW_COUNTS, TOPIC
+from medallion.storage.text import Say, counted
 
 _PATIENCE = 60.0  # seconds, for a broker that does not answer within a batch
 _PAUSE = 1.0
@@ -38,6 +39,75 @@ _VALUES = {
 }
 
 
+class _Counts(NamedTuple):
+    """The rows that bronze has of one partition, the first offset, and the first after them."""
+
+    rows: int = 0
+    corrupt: int = 0
+    rescued: int = 0
+    first: int = 0
+    end: int = 0
+
+
+class MessageBatch(SparkBatch):
+    """What one batch was handed; see `ingest.source.SourceBatch`."""
+
+    def __init__(self, source: KafkaSource, number: int, handed: DataFrame | None) -> None:
+        super().__init__(handed)
+        self._source, self._number = source, number
+
+    @property
+    def summary(self) -> str:
+        """Which topics are read."""
+        return counted(len(self._source.kafka.topics), "topic")
+
+    def record_in_ledger(self, version: int | None) -> None:
+        """Write down how far each partition is ingested."""
+        layout, name = self._source.config.layout, self._source.name
+        found = _by_partition(layout.table(f"bronze.{name}"), version)
+        ends = self._source.read_up_to(self._number)
+        known = topics.read(layout, name)
+        now = [
+            self._after(place, known.get(place), found.get(place, _Counts()), ends.get(place, 0))
+            for place in {**ends, **found}
+        ]
+        topics.write(layout, [taken for taken in now if taken])
+
+    def _after(self, place: Place, before: Taken | None, counts: _Counts, end: int) -> Taken | None:
+        """The ledger's row of a partition after this batch; None where it has it already.
+
+        Raises:
+            UsageError: the ledger is older than another topic that took the name since.
+        """
+        topic, partition = place
+        if before is None:
+            first = counts.first if counts.rows else end
+            before = Taken(
+                self._source.name, topic, partition, None, first, 0, batch=-1, committed_at=0
+            )
+        elif before.batch >= self._number:
+            return None
+        if counts.rows and counts.first < before.next_offset:  # it does not know of another topic
+            raise stale_ledger_error(f"bronze.{self._source.name}")
+        return replace(
+            before,
+            topic_id=self._source.topic_ids.get(topic, before.topic_id),
+            next_offset=max(end, counts.end, before.next_offset),
+            batch=self._number,
+            committed_at=clock.now(),
+            rows=before.rows + counts.rows,
+            corrupt_rows=before.corrupt_rows + counts.corrupt,
+            rescued_rows=before.rescued_rows + counts.rescued,
+        )
+
+
+def _by_partition(bronze: Path, version: int | None) -> dict[Place, _Counts]:
+    """The rows that one version of bronze added, read back and counted by their partitions."""
+    what = f"{TOPIC}, {PARTITION}, {ROW_COUNTS}, min({OFFSET}), max({OFFSET}) + 1"
+    found = delta_tables.select_added_rows(bronze, version, what, f"group by {TOPIC}, {PARTITION}")
+    return {(topic, partition): _Counts(*counts) for topic, partition, *counts in found}
+
+
 class KafkaSource:
     """The topics of one source; see `ingest.source.Source`."""
 
@@ -45,7 +115,7 @@ class KafkaSource:
         self, spark: SparkSession, config: Config, source: SourceConfig, schema: Schema, say: Say
     ) -> None:
         self.spark, self.config, self.name = spark, config, source.name
-        self.settings, self.kafka = source, broker.kafka_of(source)
+        self.settings, self.kafka = source, broker.kafka_settings(source)
         self._checkpoint = config.layout.checkpoint(f"bronze.{source.name}")
         self.topic_ids: Mapping[str, str] = {}
 
@@ -55,9 +125,9 @@ class KafkaSource:
         Raises:
             MedallionError: it is not, or the broker cannot be asked.
         """
-        there = broker.look(self.settings, self.config.login)
+        there = broker.list_partitions(self.settings, self.config.login)
         taken = topics.read(self.config.layout, self.name)
-        broker.refuse_gone(self.settings, taken, there)
+        broker.refuse_lost(self.settings, taken, there)
         bronze = self.config.layout.table(f"bronze.{self.name}")
         is_first_run = not taken and not delta_tables.row_count(bronze)
         begins_at_end = is_first_run and self.kafka.starting_offsets == "latest"
@@ -75,13 +145,13 @@ class KafkaSource:
         """The messages: `value` (JSON text), and the columns that say where each came from."""
         reader = (
             self.spark.readStream.format("kafka")
-            .options(**options.for_spark(self.kafka, self.config.login))
+            .options(**broker.spark_source_options(self.kafka, self.config.login))
             .option("subscribe", ",".join(self.kafka.topics))
             .option("startingOffsets", json.dumps(_by_topic(self._starts())))
             .option("maxOffsetsPerTrigger", str(self.kafka.max_messages_per_trigger))
         )
         try:
-            return rows(reader.load(), self.kafka)
+            return to_bronze_columns(reader.load(), self.kafka)
         except AnalysisException as error:
             if missing := missing_jars(error):
                 raise MedallionError(f"bronze.{self.name}: {missing}") from None
@@ -180,7 +250,7 @@ class KafkaSource:
             parts.setdefault(topic, []).append(part)
         reader = (
             self.spark.read.format("kafka")
-            .options(**options.for_spark(self.kafka, self.config.login))
+            .options(**broker.spark_source_options(self.kafka, self.config.login))
             .option("assign", json.dumps(parts))
             .option("startingOffsets", json.dumps(_by_topic({p: start[p] for p in end})))
             .option("endingOffsets", json.dumps(_by_topic(end)))
@@ -196,7 +266,7 @@ def _by_topic(offsets: Mapping[Place, int]) -> dict[str, dict[str, int]]:
     return found
 
 
-def rows(messages: DataFrame, kafka: Kafka) -> DataFrame:
+def to_bronze_columns(messages: DataFrame, kafka: Kafka) -> DataFrame:
     """Spark's columns of messages as those of bronze's lines.
 
     Args:

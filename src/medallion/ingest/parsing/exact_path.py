@@ -1,19 +1,23 @@
-"""The exact path: finds all that a line holds and its columns cannot say, whatever that costs."""
+"""The exact path of the JSON parser: any line, including what Spark's parser drops or changes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from pyspark.sql import types as T
 
+from medallion.config.values import folded
 from medallion.ingest.parsing.json_text import (
     HALVES,
     IS_FLAT,
     IS_SPELLED,
-    literal,
-    member,
+    json_path,
+    parsed_struct,
+    path_type,
     sealed,
-    texts,
+    string_array,
+    string_literal,
+    with_variables,
 )
 from medallion.ingest.parsing.nested import (
     BEYOND_VARIANT,
@@ -25,8 +29,6 @@ from medallion.ingest.parsing.nested import (
     lacks,
     nested_astray,
 )
-from medallion.ingest.parsing.spelling import respelling_steps
-from medallion.ingest.parsing.steps import parsed, struct_of, with_steps
 from medallion.ingest.parsing.times import (
     MICROSECONDS,
     PLAIN_TIME,
@@ -36,6 +38,89 @@ from medallion.ingest.parsing.times import (
     times_of,
 )
 from medallion.storage.table_specs import CORRUPT, RESCUED, struct
+
+
+def has_other_spelling(keys: str, names: Iterable[str]) -> str:
+    """SQL: whether some of an object's keys differ from a known name only in case.
+
+    Args:
+        keys: SQL of the keys, an array of strings.
+        names: the known names.
+    """
+    names = list(names)
+    unknown = f"array_except({keys}, {string_array(names)})"
+    known = string_array(map(folded, names))
+    return f"size(array_intersect(transform({unknown}, k -> lower(k)), {known})) > 0"
+
+
+def respelled(value: str, kind: T.DataType, depth: int = 0) -> str | None:
+    """SQL: a VARIANT with the names of its fields spelled as in a type, at every depth.
+
+    A field keeps its name if its object has another one that differs only in case.
+
+    Args:
+        value: SQL of the VARIANT.
+        kind: the type. None is returned if there are no fields within it.
+        depth: how many lambdas of this function the value is in.
+    """
+    if isinstance(kind, T.ArrayType):
+        item = f"i{depth}"
+        if again := respelled(item, kind.elementType, depth + 1):
+            items = f"transform(try_cast({value} as array<variant>), {item} -> {again})"
+            return f"coalesce(to_variant_object({items}), {value})"
+    if not isinstance(kind, T.StructType) or not kind.fields:
+        return None
+    members, targets, is_clear, names = (f"{step}{depth}" for step in ("m", "t", "c", "n"))
+    pairs = ", ".join(
+        f"{string_literal(folded(name))}, {string_literal(name)}" for name in kind.names
+    )
+    target = f"{targets}[at]"
+    is_single = f"size(filter({targets}, other -> other = {target})) = 1"
+    steps = {
+        members: f"try_cast({value} as map<string, variant>)",
+        targets: f"transform(map_keys({members}), k -> coalesce(map({pairs})[lower(k)], k))",
+        is_clear: f"size(array_distinct({targets})) = size({targets})",
+        names: f"transform(map_keys({members}),"
+        f" (k, at) -> if({is_clear} or {is_single}, {target}, k))",
+    }
+    member = f"v{depth}"
+    nested = {f.name: respelled(member, f.dataType, depth + 1) for f in kind.fields}
+    cases = "".join(
+        f" when {string_literal(name)} then {sql}" for name, sql in nested.items() if sql
+    )
+    values = f"map_values({members})"
+    if cases:
+        again = f"case {names}[at]{cases} else {member} end"
+        values = f"transform({values}, ({member}, at) -> {again})"
+    found = f"to_variant_object(map_from_arrays({names}, {values}))"
+    return with_variables(steps, f"coalesce({found}, {value})", "variant")
+
+
+def respelling_steps(schema: Mapping[str, str]) -> dict[str, str]:
+    """SQL: steps of the exact path that give the fields of a line the names of their columns.
+
+    Args:
+        schema: columns with their Spark types.
+
+    Returns:
+        Steps over `_written`, the line as VARIANT. `_variant` is the same with other names, `value`
+        the text of that if any name has changed, and `_line` the text as it came. A line that
+        VARIANT would change is left as it is.
+    """
+    kind = T.StructType([T.StructField(n, T.DataType.fromDDL(k)) for n, k in schema.items()])
+    sql = respelled("_written", kind)
+    if sql is None:
+        return {"_variant": "_written", "_respelled": "cast(null as variant)", "_line": "value"}
+    is_exact = "not _is_huge and not _is_beyond and not _twice"
+    if not any(respelled("v", field.dataType) for field in kind.fields):
+        is_exact += f" and {has_other_spelling('_keys', schema)}"
+    return {
+        "_named": f"case when {is_exact} then {sql} end",
+        "_respelled": "case when to_json(_named) <> to_json(_written) then _named end",
+        "_variant": "coalesce(_respelled, _written)",
+        "_line": "value",
+        "value": "coalesce(to_json(_respelled), value)",
+    }
 
 
 def exact_path(schema: Mapping[str, str], digits: int = MICROSECONDS) -> str:
@@ -58,6 +143,7 @@ def exact_path(schema: Mapping[str, str], digits: int = MICROSECONDS) -> str:
     typed = {name: f"_parsed.`{name}`" for name in schema} | {
         name: f"coalesce(`{PLAIN_TIME}{name}`, _times.`{name}`)" for name in times
     }
+    respelled_struct = parsed_struct(times_as_text(schema))
     steps = {
         "_keys": "json_object_keys(value)",
         "_flat": f"coalesce({IS_FLAT} and _parsed._conflict is null, false)",
@@ -70,10 +156,10 @@ def exact_path(schema: Mapping[str, str], digits: int = MICROSECONDS) -> str:
         "_written": f"case when {CORRUPT} is null then try_parse_json(value) end",
         "_twice": _IS_TWICE,
         **respelling_steps(schema),
-        "_again": f"case when _respelled is not null then {parsed(times_as_text(schema))} end",
+        "_again": f"case when _respelled is not null then {respelled_struct} end",
         "_parsed": f"if(_respelled is null, {_as_parsed(schema)}, {_respelled_parsed(schema)})",
         "_members": "cast(_variant as map<string, variant>)",
-        "_times": f"case when {unclear} then {parsed(times)} end",
+        "_times": f"case when {unclear} then {parsed_struct(times)} end",
         "_astray": _astray(typed, schema, digits),
         "_taken": _taken(typed, schema),
         "_fields": _fields(schema),
@@ -86,7 +172,7 @@ def exact_path(schema: Mapping[str, str], digits: int = MICROSECONDS) -> str:
     some = {n: f"case when {whole.format(n)} then {value} end" for n, value in typed.items()}
     kept = {CORRUPT: CORRUPT, RESCUED: RESCUED}
     one_of_two = f"if({sound}, {struct({**typed, **kept})}, {struct({**some, **kept})})"
-    return with_steps(steps, one_of_two, struct_of(schema))
+    return with_variables(steps, one_of_two, path_type(schema))
 
 
 _TWICE = "size(array_distinct(_keys)) < size(_keys)"
@@ -113,7 +199,7 @@ def _as_parsed(schema: Mapping[str, str]) -> str:
 
 def _fields(schema: Mapping[str, str]) -> str:
     """SQL: the fields that the columns do not hold, as JSON."""
-    known = f"(is_variant_null(val) and array_contains({texts(schema)}, key))"
+    known = f"(is_variant_null(val) and array_contains({string_array(schema)}, key))"
     return (
         f"to_json(map_filter(_members, (key, val) -> not (array_contains(_taken, key) or {known})))"
     )
@@ -137,7 +223,7 @@ def _kept(schema: Mapping[str, str]) -> str:
     whole = r"schema_of_variant(each.value) rlike r'DECIMAL\([0-9]+,0\)'"
     becomes_whole = (
         r"_line rlike r'[0-9]\.0' and exists(map_entries(_members), each ->"
-        f" {whole} and not array_contains({texts(schema)}, each.key))"
+        f" {whole} and not array_contains({string_array(schema)}, each.key))"
     )
     says_less = " ".join(
         f"when {case} then _line" for case in ("_twice", infinite, inexact, becomes_whole)
@@ -163,7 +249,7 @@ def _astray(typed: Mapping[str, str], schema: Mapping[str, str], digits: int) ->
     found = []
     for name, kind in schema.items():
         how = astray(f"_parsed.`{name}`", typed[name], kind)
-        exact = f"_members[{literal(name)}]"
+        exact = f"_members[{string_literal(name)}]"
         if is_nested(kind):
             how = nested_astray(_json_of(name), exact, typed[name], T.DataType.fromDDL(kind))
         elif kind == "string":
@@ -185,4 +271,4 @@ def column_lacks(name: str, kind: str) -> str:
 
 
 def _json_of(name: str) -> str:
-    return f"get_json_object(value, {member(name)})"
+    return f"get_json_object(value, {json_path(name)})"

@@ -1,21 +1,25 @@
-"""The fast path: a line is parsed once, and surely whole, as nearly all lines are."""
+"""The fast path of the JSON parser: lines that repeat the layout of the batch's first lines."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from medallion.ingest.parsing.json_text import HALVES, IS_SPELLED, literal
-from medallion.ingest.parsing.layout import LineLayout
+from medallion.config.values import folded
+from medallion.ingest.parsing.json_text import HALVES, IS_SPELLED, parsed_struct, string_literal
 from medallion.ingest.parsing.nested import is_nested
-from medallion.ingest.parsing.steps import parsed
 from medallion.ingest.parsing.times import (
     MICROSECONDS,
     PLAIN_TIME,
     TIMES,
     fits,
+    line_fields,
     plain_time,
     times_as_text,
     times_of,
@@ -27,6 +31,75 @@ MORE = "_more"
 _MOST_FRACTIONS = 20
 # The text that is the value of a field, whatever is in it.
 _TEXT = r"""r'(": ?)"(?:[^"\\]++|\\.)*+"'"""
+# Each is one more text to take out of every line; with a name that needs no quotes anywhere.
+_MOST_UNKNOWN = 100
+_PLAIN = re.compile("[A-Za-z][A-Za-z0-9_]{0,127}")
+
+
+@dataclass(frozen=True)
+class LineLayout:
+    """The order of fields in lines.
+
+    Attributes:
+        order: the columns of a schema, and the fields that it does not know.
+        quotes: what stands around the values of those fields: a quote or nothing.
+        is_full: whether each line has all of them.
+    """
+
+    order: Sequence[str]
+    quotes: Mapping[str, str] = field(default_factory=dict)
+    is_full: bool = False
+
+    @classmethod
+    def of(cls, lines: Iterable[str], schema: Mapping[str, str]) -> LineLayout:
+        """The layout of some lines of JSON; where they differ, that of the first ones.
+
+        It decides how fast lines are parsed, and which of the ways that `parse` has to rescue a
+        field is taken: lines that are no objects of fields, and fields with unusual names, are
+        passed over.
+
+        Args:
+            lines: a few of a batch.
+            schema: the columns that are known, with their types.
+        """
+        schema = line_fields(schema)
+        order: list[str] = []
+        quotes: dict[str, str] = {}
+        taken = set(map(folded, schema))
+        found = [pairs for line in lines if (pairs := _pairs_of(line)) is not None]
+        for pairs in found:
+            for name, value in pairs:
+                is_new = name not in schema and name not in quotes and value is not None
+                is_fit = _PLAIN.fullmatch(name) and folded(name) not in taken
+                if is_new and is_fit and len(quotes) < _MOST_UNKNOWN:
+                    quotes[name] = '"' if isinstance(value, str) else ""
+                    taken.add(folded(name))
+            _merge(order, [name for name, _ in pairs if name in schema or name in quotes])
+        _merge(order, list(schema))
+        is_full = all(set(order) <= {name for name, _ in pairs} for pairs in found)
+        return cls(order, quotes, is_full and bool(found and order))
+
+
+def _pairs_of(line: str) -> list[tuple[str, Any]] | None:
+    """The fields of a line, each as often as it is there; None where it is no object."""
+    try:
+        found = json.loads(line, object_pairs_hook=_Pairs)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, _Pairs) else None
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """An object, where a list may be one of JSON as well."""
+
+
+def _merge(order: list[str], names: Sequence[str]) -> None:
+    """Put the names that an order lacks into it, each behind the one that it follows."""
+    at = 0
+    for name in names:
+        if name not in order:
+            order.insert(at, name)
+        at = order.index(name) + 1
 
 
 def fast_path(
@@ -62,7 +135,7 @@ def fast_path(
         else "cast(null as string)",
     }
     fields = {**times_as_text(schema), **dict.fromkeys(layout.quotes, "string")}
-    rows = lines.withColumn("_parsed", F.expr(parsed(fields))).select(
+    rows = lines.withColumn("_parsed", F.expr(parsed_struct(fields))).select(
         "*",
         *(
             F.expr(plain_time(f"_parsed.`{name}`", kind, digits)).alias(PLAIN_TIME + name)
@@ -123,7 +196,7 @@ def _as_json(
     tight, spaced = f'"{name}":{quote}', f'"{name}": {quote}'
     if not is_first:
         tight, spaced = f",{tight}", f", {spaced}"
-    key = f"if(_is_spaced, {literal(spaced)}, {literal(tight)})"
+    key = f"if(_is_spaced, {string_literal(spaced)}, {string_literal(tight)})"
     if kind == "timestamp":  # or it is a number
         quote = f"if(instr({text}, '-') = 5, '\"', '')"
         return [key, quote, f"if(_has_escapes and {quote} = '\"', left({text}, 0), {text})", quote]

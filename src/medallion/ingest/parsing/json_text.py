@@ -1,9 +1,11 @@
-"""SQL over a column of JSON text: whether it is JSON at all, and what shows without parsing it."""
+"""SQL over JSON text: strict checks, splitting into values, and named intermediate steps."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import reduce
+
+from medallion.storage.table_specs import CORRUPT, RESCUED
 
 # RFC 8259 only: what Spark would let pass besides is not JSON to the next reader.
 _STRICT = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
@@ -69,7 +71,7 @@ def sealed(text: str) -> str:
     items of an array, sealed by a text that the column cannot hold, it has to be read whole.
     """
     array = f"concat('[', {text}, ',\"', md5({text}), '\"]')"
-    return f"from_json({array}, 'array<string>', {options()})"
+    return f"from_json({array}, 'array<string>', {json_options()})"
 
 
 def is_one_value(text: str) -> str:
@@ -77,23 +79,48 @@ def is_one_value(text: str) -> str:
     return f"get({sealed(text)}, 1) <=> md5({text})"
 
 
-def options(**more: str) -> str:
+def json_options(**more: str) -> str:
     """SQL: the options of from_json, with some more of them."""
     words = (word for pair in {**_STRICT, **more}.items() for word in pair)
-    return f"map({', '.join(map(literal, words))})"
+    return f"map({', '.join(map(string_literal, words))})"
 
 
-def member(field: str) -> str:
+def json_path(field: str) -> str:
     """SQL: the path of one field of an object, as get_json_object takes it."""
-    return literal(f"$['{field}']")
+    return string_literal(f"$['{field}']")
 
 
-def texts(some: Iterable[str]) -> str:
+def string_array(some: Iterable[str]) -> str:
     """SQL: an array of texts."""
-    return f"array({', '.join(map(literal, some))})"
+    return f"array({', '.join(map(string_literal, some))})"
 
 
-def literal(text: str) -> str:
+def string_literal(text: str) -> str:
     """SQL: a text."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
+
+
+def parsed_struct(columns: Mapping[str, str]) -> str:
+    """SQL: the struct that Spark makes of `value`; `_conflict` is null if all of it did fit."""
+    ddl = ", ".join([*(f"`{name}` {kind}" for name, kind in columns.items()), "_conflict string"])
+    return f"from_json(value, '{ddl}', {json_options(columnNameOfCorruptRecord='_conflict')})"
+
+
+def path_type(schema: Mapping[str, str]) -> str:
+    """The type of what a path makes of a line: its columns, and what they do not say."""
+    both = {**schema, CORRUPT: "string", RESCUED: "string"}
+    return f"struct<{', '.join(f'`{name}`: {kind}' for name, kind in both.items())}>"
+
+
+def with_variables(steps: Mapping[str, str], then: str, kind: str) -> str:
+    """SQL: an expression of type `kind` that may use each step by its name; so may later steps.
+
+    The steps are arguments of lambdas, and not columns: Spark would compile columns, which for this
+    much code takes seconds in each session, though few lines need it or none. Lambdas it
+    interprets. (`transform` would read nicer than `aggregate`, but for each line it works out its
+    type anew, and so that of all within.)
+    """
+    for name, value in reversed(list(steps.items())):
+        then = f"aggregate(array({value}), cast(null as {kind}), (nothing, {name}) -> {then})"
+    return then

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import types as T
 
-from medallion.ingest.parsing.json_text import literal, member, texts
+from medallion.ingest.parsing.json_text import json_path, string_array, string_literal
 from medallion.ingest.parsing.times import is_no_date, is_no_time
 
 
@@ -29,11 +29,11 @@ def lacks(json: str, typed: str, kind: T.DataType, depth: int = 0) -> str:
         lost = [
             f"{typed} is null",  # an object that came as a text is one to get_json_object
             f"{keys} is null",
-            f"size(array_except({keys}, {texts(kind.names)})) > 0",
+            f"size(array_except({keys}, {string_array(kind.names)})) > 0",
             f"size(array_distinct({keys})) < size({keys})",
             *(
                 lacks(
-                    f"get_json_object({json}, {member(field.name)})",
+                    f"get_json_object({json}, {json_path(field.name)})",
                     f"{typed}.`{field.name}`",
                     field.dataType,
                     depth,
@@ -68,8 +68,8 @@ def nested_astray(
     if isinstance(kind, T.StructType):
         inner = [
             (
-                f"get_json_object({json}, {member(f.name)})",
-                f"try_cast({exact} as map<string, variant>)[{literal(f.name)}]",
+                f"get_json_object({json}, {json_path(f.name)})",
+                f"try_cast({exact} as map<string, variant>)[{string_literal(f.name)}]",
                 f"{typed}.`{f.name}`",
                 f.dataType,
             )

@@ -12,10 +12,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from medallion.ingest.parsing.exact_path import exact_path
-from medallion.ingest.parsing.fast_path import IS_SAME, MORE, fast_path
-from medallion.ingest.parsing.layout import LineLayout
+from medallion.ingest.parsing.fast_path import IS_SAME, MORE, LineLayout, fast_path
+from medallion.ingest.parsing.json_text import parsed_struct, path_type, with_variables
 from medallion.ingest.parsing.plain_path import plain_path
-from medallion.ingest.parsing.steps import parsed, struct_of, with_steps
 from medallion.ingest.parsing.times import (
     PLAIN_TIME,
     digits_kept,
@@ -61,7 +60,9 @@ def parse(
     rows = rows.withColumn("value", F.expr(f"case when not {IS_SAME} then value end"))
     other = f"coalesce({plain_path(fields)}, {exact_path(fields, digits)})"
     if layout.quotes:  # no field that this layout has besides may decide what the others are
-        other = with_steps({"_parsed": parsed(times_as_text(fields))}, other, struct_of(fields))
+        other = with_variables(
+            {"_parsed": parsed_struct(times_as_text(fields))}, other, path_type(fields)
+        )
     rows = rows.withColumn("_other", F.expr(f"case when not {IS_SAME} then {other} end"))
     times = times_of(fields)
     same = {

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from medallion.ingest.parsing.exact_path import column_lacks
+from medallion.ingest.parsing.exact_path import column_lacks, has_other_spelling
 from medallion.ingest.parsing.json_text import (
     HALVES,
     IS_FLAT,
     IS_SPELLED,
     is_one_value,
-    literal,
-    texts,
+    path_type,
+    string_array,
+    string_literal,
+    with_variables,
 )
 from medallion.ingest.parsing.nested import NUMBERS, PRECISE, is_nested
-from medallion.ingest.parsing.spelling import has_other_spelling
-from medallion.ingest.parsing.steps import struct_of, with_steps
 from medallion.ingest.parsing.times import PLAIN_TIME, fits, times_of
 from medallion.storage.table_specs import CORRUPT, RESCUED, struct
 
@@ -38,8 +38,8 @@ def plain_path(schema: Mapping[str, str]) -> str:
     }
     whole = f"_sound and (_known or (_more is not null and {_IS_PLAIN}))"
     kept = {CORRUPT: "cast(null as string)", RESCUED: "_more"}
-    return with_steps(
-        steps, f"case when {whole} then {struct({**columns, **kept})} end", struct_of(schema)
+    return with_variables(
+        steps, f"case when {whole} then {struct({**columns, **kept})} end", path_type(schema)
     )
 
 
@@ -48,7 +48,7 @@ _REAL = ("double", "float")
 
 def _is_known(schema: Mapping[str, str]) -> str:
     """SQL: whether the schema knows all fields of the line, and each is there once."""
-    known = texts(schema)
+    known = string_array(schema)
     # Many lines have just the schema's keys in their order: the set is for the others.
     one_of_them = f"size(array_intersect(_keys, {known})) = size(_keys)"
     return f"(_keys <=> {known} or (size(_keys) <= {len(schema)} and {one_of_them}))"
@@ -61,7 +61,7 @@ _IS_CLEAR = f"{IS_FLAT} and size(array_distinct(_keys)) = size(_keys)"
 def _more(schema: Mapping[str, str]) -> str:
     """SQL: the fields that the schema does not know, as the exact path has them."""
     members = "cast(try_parse_json(value) as map<string, variant>)"
-    is_known = f"key in ({', '.join(map(literal, schema))})" if schema else "false"
+    is_known = f"key in ({', '.join(map(string_literal, schema))})" if schema else "false"
     return f"to_json(map_filter({members}, (key, val) -> not {is_known}))"
 
 

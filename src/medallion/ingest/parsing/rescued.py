@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pyspark.sql import types as T
 
-from medallion.ingest.parsing.json_text import literal, texts
-from medallion.ingest.parsing.steps import with_steps
+from medallion.ingest.parsing.json_text import string_array, string_literal, with_variables
 from medallion.storage.table_specs import RESCUED
 
 _FIELDS = "array<struct<path: array<string>, example: string>>"
@@ -55,10 +54,11 @@ def broken_rules(columns: Mapping[str, T.DataType], rules: Mapping[str, Sequence
         "_paths": f"transform({rescued_fields(columns)}, f -> transform(f.path, n -> lower(n)))"
     }
     names = [
-        f"case when exists(_paths, path -> {_touches('path', path)}) then {literal(name)} end"
+        f"case when exists(_paths, path -> {_touches('path', path)}) then {string_literal(name)}"
+        " end"
         for name, path in rules.items()
     ]
-    broken = with_steps(steps, f"array_compact(array({', '.join(names)}))", "array<string>")
+    broken = with_variables(steps, f"array_compact(array({', '.join(names)}))", "array<string>")
     return f"case when {RESCUED} is not null then {broken} else cast(array() as array<string>) end"
 
 
@@ -69,7 +69,7 @@ def touches(path: Sequence[str], other: Sequence[str]) -> bool:
 
 
 def _touches(path: str, other: Sequence[str]) -> str:
-    names = texts(name.lower() for name in other)
+    names = string_array(name.lower() for name in other)
     return f"slice({path}, 1, {len(other)}) = slice({names}, 1, size({path}))"
 
 
@@ -90,7 +90,9 @@ def _in_object(
         depth: the number of enclosing values, for the names of lambda variables.
     """
     keys, members, entries, empty, lost = (f"_{n}{depth}" for n in ("k", "m", "e", "n", "l"))
-    is_empty = (f"case when {typed(name)} is null then {literal(name)} end" for name in fields)
+    is_empty = (
+        f"case when {typed(name)} is null then {string_literal(name)} end" for name in fields
+    )
     steps = {
         keys: f"json_object_keys({json})",
         members: f"from_json({json}, 'map<string, string>')",
@@ -100,7 +102,10 @@ def _in_object(
         f" transform({empty}, n -> lower(n)))",
     }
     name = f"get(filter({empty}, n -> lower(n) = lower(e.key)), 0)"
-    is_lost, is_known = f"array_contains({lost}, lower(e.key))", f"array_contains({texts(fields)}, "
+    is_lost, is_known = (
+        f"array_contains({lost}, lower(e.key))",
+        f"array_contains({string_array(fields)}, ",
+    )
     found = [
         f"transform(filter({entries}, e -> {is_lost}), e -> {_field(path, 'e.value', name)})",
         f"case when size(array_distinct({keys})) < size({keys}) then transform("
@@ -112,7 +117,7 @@ def _in_object(
         unknown = f"filter({entries}, e -> not {is_lost} and not {is_known}e.key))"
         found.append(f"transform({unknown}, e -> {_field(path, 'e.value', 'e.key')})")
     for field, kind in fields.items():
-        value, member = typed(field), f"{members}[{literal(field)}]"
+        value, member = typed(field), f"{members}[{string_literal(field)}]"
         within = _within(member, value, kind, (*path, field), depth + 1)
         if within != _NONE:
             both = f"{value} is not null and {member} is not null"
@@ -120,7 +125,7 @@ def _in_object(
     every = f"flatten(array_compact(array({', '.join(found)})))"
     # JSON that is no object, where the table has a value, is not what that value says.
     other = f"array({_field(path, json)})" if path else _NONE
-    return with_steps(steps, f"if({members} is null, {other}, {every})", _FIELDS)
+    return with_variables(steps, f"if({members} is null, {other}, {every})", _FIELDS)
 
 
 def _within(json: str, typed: str, kind: T.DataType, path: tuple[str, ...], depth: int) -> str:
@@ -135,7 +140,7 @@ def _within(json: str, typed: str, kind: T.DataType, path: tuple[str, ...], dept
         each = f"flatten(zip_with({items}, {typed}, ({item}, {value}) -> {one}))"
         is_same_size = f"size({items}) <=> size({typed})"
         steps = {items: f"from_json({json}, 'array<string>')"}
-        return with_steps(steps, f"if({is_same_size}, {each}, {here})", _FIELDS)
+        return with_variables(steps, f"if({is_same_size}, {each}, {here})", _FIELDS)
     if isinstance(kind, T.MapType):
         entry = f"_e{depth}"
         key = f"try_cast({entry}.key as {kind.keyType.simpleString()})"
@@ -153,6 +158,6 @@ def _item(json: str, typed: str, kind: T.DataType, path: tuple[str, ...], depth:
 
 def _field(path: tuple[str, ...], value: str, name: str | None = None) -> str:
     """Return SQL of one rescued field: its path, with a name (SQL) at the end, and its value."""
-    names = ", ".join([literal(each) for each in path] + ([name] if name else []))
+    names = ", ".join([string_literal(each) for each in path] + ([name] if name else []))
     example = f"left({value}, {_EXAMPLE_LENGTH})"
     return f"named_struct('path', array({names}), 'example', {example})"

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime
 from functools import cache
 
-from medallion.ingest.parsing.json_text import member
+from medallion.ingest.parsing.json_text import json_path
 from medallion.storage.table_specs import FULL_TIMES, RESCUED
 from medallion.storage.text import refuse_constant
 
@@ -181,7 +181,7 @@ def lacks_full_times(columns: Mapping[str, str]) -> str:
     tests = ["false"]
     for name, kind in columns.items():
         if kind == "timestamp":
-            text = f"trim(get_json_object({RESCUED}, {member(name)}))"
+            text = f"trim(get_json_object({RESCUED}, {json_path(name)}))"
             forms = rf"{text} rlike r'^{_time(NANOSECONDS)}\z' and {text} rlike r'{_BEYOND}'"
             tests.append(f"({forms} and try_cast({text} as timestamp) {_IN_RANGE})")
     return f"coalesce({' or '.join(tests)}, false)"

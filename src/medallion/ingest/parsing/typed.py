@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from medallion.config.values import folded
-from medallion.ingest.parsing.json_text import literal
+from medallion.ingest.parsing.json_text import string_literal
 from medallion.ingest.parsing.times import date_of_text, is_in_range, seconds_as_time, time_of_text
 from medallion.spark.plans import ddl
 from medallion.storage.table_specs import CORRUPT, INGESTED_AT, RESCUED, quoted
@@ -27,7 +27,8 @@ TYPED_COLUMN = "_typed"
 _LOCAL = "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]"
 _ZONED = f"{_LOCAL}[XXX]"
 _JSON_OPTIONS = (
-    f"map('timestampFormat', {literal(_ZONED)}, 'timestampNTZFormat', {literal(_LOCAL)})"
+    f"map('timestampFormat', {string_literal(_ZONED)},"
+    f" 'timestampNTZFormat', {string_literal(_LOCAL)})"
 )
 # Keys of maps that are JSON's; of other types Spark would write addresses in memory, or days.
 _JSON_KEYS = (T.StringType, T.IntegralType, T.BooleanType, T.DecimalType)
@@ -109,7 +110,7 @@ def parse_typed(rows: DataFrame, schema: Mapping[str, str]) -> DataFrame:
         if misfit != _NEVER:
             json_value = f"case when {misfit} then {_for_json(value, column.read)} end"
             conditions.append(f"({misfit})")
-            rescued += [literal(column.name), json_value]
+            rescued += [string_literal(column.name), json_value]
     technical = {column.column for column in columns}
     some = f"to_json(named_struct({', '.join(rescued)}), {_JSON_OPTIONS})"
     kept = f"case when {' or '.join(conditions)} then {some} end" if rescued else _null("string")
@@ -173,7 +174,7 @@ def _fit_struct(value: str, own: T.StructType, wanted: T.StructType, depth: int)
             inner = f"{value}.{quoted(mine.name)}"
             fitting, misfit = _fit(inner, mine.dataType, field.dataType, depth)
             losses.append(misfit)
-        fields.append(f"{literal(field.name)}, {fitting}")
+        fields.append(f"{string_literal(field.name)}, {fitting}")
     losses += [f"{value}.{quoted(field.name)} is not null" for field in unknown.values()]
     return f"case when {value} is not null then named_struct({', '.join(fields)}) end", _or(losses)
 
@@ -216,7 +217,7 @@ def _as_string(value: str, own: T.DataType) -> str:
         case T.NumericType() | T.BooleanType() | T.DateType():
             return f"cast({value} as string)"
         case T.TimestampType():
-            return f"date_format({value}, {literal(_ZONED)})"
+            return f"date_format({value}, {string_literal(_ZONED)})"
         case T.BinaryType():
             return f"base64({value})"
         case T.StructType() | T.ArrayType() | T.MapType() | T.VariantType():
@@ -297,7 +298,7 @@ def _for_json(value: str, kind: T.DataType, depth: int = 0) -> str:
 def _fields_for_json(value: str, kind: T.StructType, depth: int) -> Iterator[tuple[str, str, str]]:
     for field in kind:
         inner = f"{value}.{quoted(field.name)}"
-        yield literal(field.name), inner, _for_json(inner, field.dataType, depth)
+        yield string_literal(field.name), inner, _for_json(inner, field.dataType, depth)
 
 
 def _exists(items: str, item: str, test: str) -> str:

@@ -18,12 +18,17 @@ from medallion.config.values import folded
 from medallion.ingest.parsing.nested import is_nested
 from medallion.ingest.parsing.times import full_times_column, lacks_full_times
 from medallion.ingest.schema import registry
-from medallion.ingest.schema.declared import declared
+from medallion.ingest.schema.columns import (
+    MOST_COLUMNS,
+    acceptable,
+    declared,
+    is_plain,
+    names_within,
+    own_types,
+    reserved,
+)
 from medallion.ingest.schema.growth import grown, new_fields
-from medallion.ingest.schema.inference import Inferred, infer, names_within
-from medallion.ingest.schema.names import MOST_COLUMNS, acceptable, is_plain, reserved
-from medallion.ingest.schema.notes import notes_on
-from medallion.ingest.schema.own_types import own_types
+from medallion.ingest.schema.inference import Inferred, infer, notes_on
 from medallion.spark.plans import ddl
 from medallion.storage import delta_tables
 from medallion.storage.table_specs import (

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pyspark.sql import types as T
 
 from medallion.config.values import folded
-from medallion.ingest.parsing.json_text import member, texts
+from medallion.ingest.parsing.json_text import json_path, string_array
 from medallion.ingest.parsing.nested import is_nested
 from medallion.spark.plans import ddl
 from medallion.storage.table_specs import RESCUED
@@ -41,18 +41,18 @@ def new_fields(
         An expression over `_rescued_data`, never null. A line that names a field twice is no reason
         to grow: no column holds two values.
     """
-    known = texts(sorted({name.lower() for name in columns}))
+    known = string_array(sorted({name.lower() for name in columns}))
     tests = []
     if has_room:
         is_unknown = f"not array_contains({known}, lower(e.key))"
         tests.append(f"({is_unknown} and not {_HAS_NO_NAME} and {_HAS_TYPE})")
     if can_widen:
         tests.append(f"array_contains({known}, lower(e.key))")
-    is_new = f"e.value is not null and not array_contains({texts(refused)}, e.key)"
+    is_new = f"e.value is not null and not array_contains({string_array(refused)}, e.key)"
     found = [f"exists(map_entries(fields), e -> {is_new} and ({' or '.join(tests)}))"] * bool(tests)
     if not can_widen:
         for name, kind in columns.items():
-            json = f"get_json_object({RESCUED}, {member(name)})"
+            json = f"get_json_object({RESCUED}, {json_path(name)})"
             if is_nested(kind) and (test := _has_new_field(json, T.DataType.fromDDL(kind))):
                 found.append(test)
     if not found:
@@ -75,14 +75,14 @@ _HAS_TYPE = (
 def _has_new_field(json: str, kind: T.DataType, depth: int = 0) -> str | None:
     """Return SQL that is true if a JSON value has a field, at any depth, that a type lacks."""
     if isinstance(kind, T.StructType):
-        known = texts(sorted({name.lower() for name in kind.names}))
+        known = string_array(sorted({name.lower() for name in kind.names}))
         entries = f"map_entries(from_json({json}, 'map<string,string>'))"
         is_new = (
             f"not array_contains({known}, lower(e.key)) and e.value is not null and {_HAS_TYPE}"
         )
         found = [f"exists({entries}, e -> {is_new})"]
         for field in kind.fields:
-            inner = f"get_json_object({json}, {member(field.name)})"
+            inner = f"get_json_object({json}, {json_path(field.name)})"
             if test := _has_new_field(inner, field.dataType, depth):
                 found.append(test)
         return f"coalesce({' or '.join(found)}, false)"

@@ -1,14 +1,14 @@
-"""Types of columns that nobody declared, from values that have come.
+"""Types of undeclared columns, inferred from JSON values, and notes on values that do not fit.
 
-Not by Spark's own inference: a job whose result is a schema some hundred levels deep ends the
-thread of the engine that reads it, and then no call to it returns.
+Spark's own inference is not used: a schema some hundred levels deep ends the JVM thread that reads
+it, and no later call returns.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -17,12 +17,11 @@ from pyspark.sql import types as T
 
 from medallion.config.values import folded
 from medallion.ingest.parsing.times import MICROSECONDS, NANOSECONDS, is_time
-from medallion.ingest.schema.names import MOST_COLUMNS, is_plain
-from medallion.spark.plans import ddl, inner
-from medallion.storage.text import refuse_constant
+from medallion.ingest.schema.columns import MOST_COLUMNS, MOST_LEVELS, unfit_reason
+from medallion.spark.plans import ddl
+from medallion.storage.table_specs import RESCUED
+from medallion.storage.text import refuse_constant, visible
 
-# Each level is looked at by expressions of its own, in every batch (see parsing.nested).
-MOST_LEVELS = 5
 _LONGS = range(-(2**63), 2**63)
 _DATED = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
@@ -299,22 +298,51 @@ def _is_double(value: int) -> bool:
         return False
 
 
-def unfit_reason(kind: T.DataType) -> str | None:
-    """Return why a column cannot have this type, or None if it can."""
-    count = 0
-    below = [kind]
-    while below:
-        if any(isinstance(within, T.NullType) for within in below):
-            return f"it is nested more than {MOST_LEVELS} levels deep"
-        below = [within for outer in below for within in inner(outer)]
-        count += len(below)
-    if count > MOST_COLUMNS:
-        return f"it has more than {MOST_COLUMNS:,} fields within it"
-    refused = [name for name in names_within(kind) if not is_plain(name)]
-    return f"no table can have a field named {refused[0]!r}" if refused else None
+_MOST_NOTES = 10  # of each type
+_MOST_SHOWN = 60  # characters of a value
 
 
-def names_within(kind: T.DataType) -> list[str]:
-    """The names of all fields within a type."""
-    names = kind.names if isinstance(kind, T.StructType) else []
-    return [*names, *(name for within in inner(kind) for name in names_within(within))]
+def notes_on(
+    found: Inferred,
+    columns: Collection[str],
+    hints: Collection[str],
+    origin_of: Callable[[int], str],
+) -> list[str]:
+    """Return sentences about the values and fields that stay in `_rescued_data`.
+
+    Args:
+        found: what the sample says.
+        columns: the columns of the schema.
+        hints: those whose types the configuration declares.
+        origin_of: returns where a row of the sample came from, by its number.
+    """
+    notes = []
+    if len({*found.columns, *hints}) > MOST_COLUMNS:
+        notes.append(
+            f"{len(found.columns):,} fields: {len(columns):,} of them became columns, the others "
+            f"stay in {RESCUED}"
+        )
+    named = set(columns) - set(hints)
+    odd = [odd for name in found.columns if name in named for odd in found.odd_values[name]]
+    notes += [_odd_values_note(each, origin_of(each.row)) for each in odd[:_MOST_NOTES]]
+    if len(odd) > _MOST_NOTES:
+        notes.append(f"{len(odd) - _MOST_NOTES:,} more fields have values that do not fit")
+    notes += [
+        f"{visible(name)} stays in {RESCUED}: {reason}"
+        for name, reason in list(found.unfit.items())[:_MOST_NOTES]
+    ]
+    if len(found.unfit) > _MOST_NOTES:
+        notes.append(f"{len(found.unfit) - _MOST_NOTES:,} more fields stay in {RESCUED}")
+    return notes
+
+
+def _odd_values_note(odd: OddValues, origin: str) -> str:
+    """Return a sentence about the values that do not fit a column."""
+    example = visible(odd.example)
+    if len(example) > _MOST_SHOWN:
+        example = f"{example[:_MOST_SHOWN]}..."
+    verb = "does" if odd.rows == 1 else "do"
+    return (
+        f"{odd.field} is inferred as {odd.type}; {odd.rows:,} of {odd.total:,} values {verb} not "
+        f"fit, such as {example} (row {odd.row:,} of the sample, {origin})"
+    )

@@ -13,7 +13,7 @@ from pyspark.sql import types as T
 
 from medallion.config.model import Config
 from medallion.errors import MedallionError
-from medallion.ingest.parsing.layout import LineLayout
+from medallion.ingest.parsing.fast_path import LineLayout
 from medallion.ingest.parsing.parse import parse
 from medallion.ingest.parsing.typed import is_typed
 from medallion.ingest.schema.evolution import Growth, Schema, TableChange

@@ -14,7 +14,7 @@ from medallion.config.connections import Login
 from medallion.config.publish import ToFiles, ToKafka
 from medallion.errors import MedallionError, UsageError
 from medallion.ingest.files.csv import AS_IT_IS
-from medallion.ingest.kafka import broker, options
+from medallion.ingest.kafka import broker
 from medallion.layers.publish.changes import TIMES, messages
 from medallion.spark.errors import missing_jars
 from medallion.storage import files
@@ -99,7 +99,7 @@ class TopicOutput:
 
     def _look(self) -> Mapping[str, str]:
         name = self._to.topic
-        _, topics = broker.ask(self._name, self._to.servers, [name], self._login)
+        _, topics = broker.describe_topics(self._name, self._to.servers, [name], self._login)
         return {"topic": name, "topic id": str(topics[name].topic_id)}
 
     def write(self, changes: DataFrame, batch: int) -> None:
@@ -115,7 +115,7 @@ class TopicOutput:
                 "the next start says what to do."
             )
         writer = messages(changes, self._key).write.format("kafka")
-        settings = options.for_writing(self._to.servers, self._login)
+        settings = broker.spark_sink_options(self._to.servers, self._login)
         try:
             writer.options(**settings).option("topic", self._to.topic).save()
         except Exception as error:

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError
-from medallion.ingest.kafka import broker, options
+from medallion.ingest.kafka import broker
 from medallion.ingest.kafka.broker import Partition
 from medallion.ingest.source import Verification
 from medallion.state import topics
@@ -22,14 +22,14 @@ _PATIENCE = 30.0  # seconds without a message
 _AT_A_TIME = 1_000_000  # messages, whose offsets are held in memory
 
 
-def recount(config: Config, source: SourceConfig) -> Verification:
+def verify_messages(config: Config, source: SourceConfig) -> Verification:
     """Count the messages of each partition that are still there, and hold bronze's against them."""
     found = Verification()
     taken = topics.read(config.layout, source.name)
     _hold_ledger(config, source, taken, found)
     try:
-        there = broker.look(source, config.login)
-        told = broker.gone(source, taken, there)
+        there = broker.list_partitions(source, config.login)
+        told = broker.lost_topics(source, taken, there)
         for topic, why in told.items():
             found.notes.append(f"{source.name}: topic {topic} {why}: not counted again.")
         for place, before in taken.items():
@@ -136,7 +136,7 @@ def _offsets(
 
 def _consumer(config: Config, source: SourceConfig) -> Consumer:
     settings = {
-        **options.for_client(broker.kafka_of(source).servers, config.login),
+        **broker.client_settings(broker.kafka_settings(source).servers, config.login),
         "group.id": "medallion-audit",
         "enable.auto.commit": False,
         "auto.offset.reset": "earliest",  # where the broker removes messages meanwhile
@@ -146,4 +146,4 @@ def _consumer(config: Config, source: SourceConfig) -> Consumer:
     try:
         return Consumer(settings)
     except KafkaException as error:
-        raise broker.wrong_settings(f"bronze.{source.name}", error) from None
+        raise broker.login_error(f"bronze.{source.name}", error) from None
