@@ -13,7 +13,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from medallion.errors import MedallionError, UsageError
 from medallion.layers import recovery
-from medallion.layers.silver.batch_rows import rows_of_batch
+from medallion.layers.silver.writer import rows_of_batch
 from medallion.spark import checkpoints
 from tests.support.home import added
 

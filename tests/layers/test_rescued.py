@@ -18,8 +18,7 @@ from medallion.config.loader import load
 from medallion.errors import ConfigError
 from medallion.inspect.audit import audit
 from medallion.inspect.status import status
-from medallion.layers.bronze.rescued import RescuedValues
-from medallion.layers.rescued import broken_by, rescue_rules
+from medallion.layers.rescued import RescuedValues, broken_by, rescue_rules
 from medallion.layers.silver import rules
 from medallion.runtime.nightly import Nightly
 from medallion.runtime.pipeline import Pipeline

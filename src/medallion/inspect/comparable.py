@@ -12,8 +12,8 @@ from medallion.ingest.source import Verification
 from medallion.layers.gold.definition import definition_of
 from medallion.layers.gold.definition import refuse_changed_definition as refuse_changed_gold
 from medallion.layers.gold.flow import TOO_LATE
-from medallion.layers.silver import time_digits
-from medallion.layers.silver.definition import refuse_changed_definition as refuse_changed_silver
+from medallion.layers.silver import keys
+from medallion.layers.silver.rules import refuse_changed_definition as refuse_changed_silver
 from medallion.spark import checkpoints
 from medallion.state import pending_work, refresh_plan
 from medallion.state.runs import Runs
@@ -103,7 +103,7 @@ def _why_another(config: Config, query: Query) -> str | None:
     layer, _, name = query.name.partition(".")
     try:
         if layer == "silver":
-            source = time_digits.as_recorded(config, config.sources[name])
+            source = keys.with_recorded_time_digits(config, config.sources[name])
             refuse_changed_silver(config, source, then or {})
         else:
             table = config.gold[name]

@@ -9,8 +9,9 @@ from medallion.config.model import Config
 from medallion.errors import FAULTS
 from medallion.ingest.source import Verification
 from medallion.inspect.comparable import Comparable
-from medallion.layers.silver import time_digits, transform
-from medallion.layers.silver.enrichment import noted_rules
+from medallion.layers.silver import transform
+from medallion.layers.silver.keys import with_recorded_time_digits
+from medallion.layers.silver.lookup import noted_rules
 from medallion.layers.silver.rules import LATE
 from medallion.spark import delta_reads
 from medallion.spark.errors import SPARK_ERRORS, in_words
@@ -48,7 +49,7 @@ def compare(spark: SparkSession, config: Config, same: Comparable, found: Verifi
 
 def _odd(spark: SparkSession, config: Config, same: Comparable) -> DataFrame:
     """A row a place and fault: where rows came from, what is wrong, and with how many of them."""
-    source = time_digits.as_recorded(config, config.sources[same.query.source])
+    source = with_recorded_time_digits(config, config.sources[same.query.source])
     keys = list(source.keys)
     rows = _side_by_side(spark, config, same).repartition(*keys)  # once for both groupings
     by_row = rows.groupBy(*rows.columns[:-2]).agg(F.sum(_MORE), F.sum(_TAKEN))
@@ -73,7 +74,7 @@ def _odd(spark: SparkSession, config: Config, same: Comparable) -> DataFrame:
 def _side_by_side(spark: SparkSession, config: Config, same: Comparable) -> DataFrame:
     """The rows of all three tables: their keys, where they came from and when; `_more`, 1 for a row
     of bronze and -1 for others; and `_taken`, 1 for a row that makes its key taken."""
-    source = time_digits.as_recorded(config, config.sources[same.query.source])
+    source = with_recorded_time_digits(config, config.sources[same.query.source])
     bronze, silver, quarantine = (
         delta_reads.rows_at(spark, config.layout.table(name), same.versions[name])
         for name in (*same.query.upstream, *same.query.targets)

@@ -4,8 +4,8 @@ that gives other rows each time it runs, or several rows for one; and what no st
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame
 
@@ -13,6 +13,7 @@ from medallion.config.expressions import has_moment
 from medallion.config.model import Config
 from medallion.config.values import Duration
 from medallion.errors import ConfigError
+from medallion.spark.errors import SPARK_ERRORS, one_line
 from medallion.spark.plans import analyzed, catalyst, expressions, in_full, kind_of, rule
 
 # Functions that Spark takes for deterministic, and that are not. To look through a plan takes a
@@ -132,3 +133,42 @@ def refuse_unstreamable(rows: DataFrame, mode: str) -> None:
     checker = catalyst(rows, "analysis.UnsupportedOperationChecker")
     modes = catalyst(rows, "streaming.InternalOutputModes")
     checker.checkForStreaming(analyzed(rows), modes.apply(mode))
+
+
+NULL_THERE = "give null there, as try_cast and the like do"
+
+
+class Part(NamedTuple):
+    """A column, a rule or the like: what people call it, what is to be done where it fails, and the
+    rows that it makes."""
+
+    name: str
+    advice: str
+    made: DataFrame
+
+
+def failing_part_reason(
+    rows: Iterable[DataFrame], whole: DataFrame, parts: Iterable[Part], rest: str
+) -> str | None:
+    """The first part that fails at a row, in words; None where none does.
+
+    Args:
+        rows: what is read. What fails of these is no part's fault.
+        whole: what all parts together make of them.
+        rest: what becomes of the rows meanwhile.
+    """
+    if not _failure(whole) or any(map(_failure, rows)):
+        return None
+    for name, advice, made in parts:
+        if told := _failure(made):
+            return f"{name} fails at a row, and {rest}: {told}; {advice}"
+    return None
+
+
+def _failure(rows: DataFrame) -> str | None:
+    """What Spark fails of where rows are computed, and not written; None where it does not."""
+    try:
+        rows.write.format("noop").mode("overwrite").save()
+    except SPARK_ERRORS as error:
+        return one_line(str(error))
+    return None

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.errors import ParseException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from medallion.config.model import SourceConfig
-from medallion.ingest.parsing.rescued import touches
+from medallion.ingest.parsing.rescued import rescued_fields, touches
+from medallion.ingest.schema.evolution import has_inexact_doubles
+from medallion.spark import delta_reads
 from medallion.spark.plans import fields_in
+from medallion.state.runs import MOST_FIELDS, RescuedField, RescuedSummary
+from medallion.storage import delta_log, delta_tables
 from medallion.storage.table_specs import FULL_TIMES, RESCUED, bronze_columns
 
 FieldPath = tuple[str, ...]
@@ -83,3 +90,141 @@ def columns_of(
     """Return the columns that rules are about."""
     named: Collection[str] = {path[0] for path in rules.values()}
     return {name: kind for name, kind in columns.items() if name in named}
+
+
+# A field without a name, which counts the rows.
+_ROW = "named_struct('path', cast(array() as array<string>), 'example', '')"
+_BITS: Mapping[type[T.DataType], int] = {T.LongType: 63, T.IntegerType: 31}
+
+
+class RescuedValues:
+    """What some batches added to one bronze table and could not put into its columns."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        source: SourceConfig,
+        table: Path,
+        batches: range,
+        conditions: Sequence[str] = (),
+    ) -> None:
+        """Count them, by the files that the batches added.
+
+        Args:
+            spark: the session, which is asked only if a row of the batches has rescued data.
+            source: the source that the batches are of.
+            table: the bronze table.
+            batches: their numbers.
+            conditions: the SQL of the rules of the table's suite.
+        """
+        self._spark, self._source, self._table = spark, source, table
+        self._conditions = conditions
+        self.found, self._paths = RescuedSummary(), tuple[FieldPath, ...]()
+        files = _files_of(table, batches)
+        count = f"count({RESCUED})"
+        if (
+            files
+            and delta_tables.select_rows(table, count, "", "added", files=files, columns=RESCUED)[
+                0
+            ][0]
+        ):
+            rows = delta_reads.rows_of(spark, table, files)
+            self._columns = own_columns(source, rows.schema)
+            self._count(rows)
+
+    def _count(self, rows: DataFrame) -> None:
+        fields = F.expr(rescued_fields(self._columns)).alias("fields")
+        found = rows.where(f"{RESCUED} is not null").select(fields).where("size(fields) > 0")
+        counts = (
+            found.select(F.explode(F.expr(f"array_append(fields, {_ROW})")).alias("field"))
+            .groupBy("field.path")
+            .agg(F.count(F.lit(1)).alias("rows"), F.first("field.example").alias("example"))
+            .orderBy(F.desc("rows"), "path")
+            .limit(MOST_FIELDS + 1)
+            .collect()
+        )
+        if counts:
+            total, *named = counts
+            self._paths = tuple(tuple(row.path) for row in named)
+            self.found = RescuedSummary(
+                total.rows,
+                {".".join(row.path): RescuedField(row.rows, row.example) for row in named},
+            )
+
+    def report(self) -> str | None:
+        """Return the line for the user, which says what becomes of the rows and what to do; None
+        if all values fit, or the source's `on_rescued` is `ignore`."""
+        source = self._source
+        if not self.found.rows or source.on_rescued == "ignore":
+            return None
+        line = f"{source.name}: {self.found}."
+        try:
+            rules = rescue_rules(self._spark, source, self._columns, self._conditions)
+        except ParseException:  # which silver reports, by its column or rule
+            return line
+        broken = dict.fromkeys(name for path in self._paths for name in broken_by(path, rules))
+        if not broken:
+            return f"{line} Silver does not read these fields; {RESCUED} keeps the values."
+        remedy = self._remedy(broken, rules)
+        if source.on_rescued == "warn":
+            then = f"to get the values, {remedy}" if remedy else "correct them where they come from"
+            return f"{line} Silver has null for them; {then}."
+        remedies = ", or ".join(filter(None, (remedy, "set on_rescued: warn")))
+        return f"{line} They go to quarantine as {', '.join(broken)}; to keep them, {remedies}."
+
+    def _remedy(self, broken: Iterable[str], rules: Mapping[str, FieldPath]) -> str:
+        """Return what gives columns types that fit; empty if there is no such type."""
+        hints = {
+            name: kind
+            for name in dict.fromkeys(rules[rule][0] for rule in broken)
+            if (kind := self._wider_type(name))
+        }
+        if not hints:
+            return ""
+        key = "hints" if self._source.schema is None else "schema"
+        columns = ", ".join(f"{name}: {kind}" for name, kind in hints.items())
+        return f"set {key}: {{{columns}}} and run medallion refresh bronze.{self._source.name}"
+
+    def _wider_type(self, column: str) -> str | None:
+        """Return a type that takes a column's values and the example that did not fit."""
+        kind, field = self._columns[column], self.found.fields.get(column)
+        if not field or isinstance(kind, _NO_WIDER):
+            return None
+        bits = _BITS.get(type(kind))
+        is_number = bits and _is_number_beyond(field.example, bits)
+        return "double" if is_number and not has_inexact_doubles(self._table, column) else "string"
+
+
+# As a string a nested value would lose its fields, and a time could be no event time.
+_NO_WIDER = (T.StructType, T.ArrayType, T.MapType, T.StringType, T.TimestampType)
+
+
+def _is_number_beyond(text: str, bits: int) -> bool:
+    """Return whether a text is a number that a column of whole numbers cannot hold.
+
+    Another number did not fit because it is a string, which a double does not hold either.
+    """
+    try:
+        return not -(2**bits) <= int(text) < 2**bits
+    except ValueError:
+        pass
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _files_of(table: Path, batches: range) -> list[Path]:
+    """Return the data files that batches added, as far as they are still there."""
+    versions = [
+        version
+        for version, batch in delta_log.transactions_after(table, batches.start - 1)
+        if batch in batches
+    ]
+    return [
+        file
+        for version in sorted(versions)
+        if delta_log.are_there(table, [version])
+        for file in delta_log.added_files(table, version, version)
+    ]

@@ -18,7 +18,7 @@ from medallion.errors import ConfigError
 from medallion.layers.gold import transform as gold
 from medallion.layers.silver import rules
 from medallion.layers.silver import transform as silver
-from medallion.layers.silver.event_time import refuse_string
+from medallion.layers.silver.rules import refuse_string_event_time
 from medallion.quality.rules import Rule
 from medallion.quality.suites import suite_path
 from medallion.storage.paths import Layout
@@ -119,7 +119,7 @@ def test_an_event_time_that_is_a_string(spark: SparkSession, tmp_path: Path) -> 
     bronze.write.format("delta").save(str(config.layout.table("bronze.event")))
     rows = bronze.selectExpr("time as at", "id")
     with pytest.raises(ConfigError) as refused:
-        refuse_string(config, source, bronze, rows)
+        refuse_string_event_time(config, source, bronze, rows)
     assert str(refused.value) == (
         "The event time at of silver.event is a string, because the column time of bronze.event is "
         'one, with values such as "N/A". Set hints: {time: timestamp} for the source, and run '
@@ -127,8 +127,10 @@ def test_an_event_time_that_is_a_string(spark: SparkSession, tmp_path: Path) -> 
     )
     source = replace(source, silver={"at": "substr(time, 1)", "id": "id"})
     with pytest.raises(ConfigError, match=r"make it a timestamp in sources\.event\.silver\.at"):
-        refuse_string(config, source, bronze, rows)
-    refuse_string(config, source, bronze, rows.selectExpr("try_cast(at as timestamp) as at"))
+        refuse_string_event_time(config, source, bronze, rows)
+    refuse_string_event_time(
+        config, source, bronze, rows.selectExpr("try_cast(at as timestamp) as at")
+    )
 
 
 @pytest.mark.parametrize(("layer", "taken"), [("bronze", "late"), ("silver", "time_digits")])

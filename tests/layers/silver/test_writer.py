@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Event, Thread, Timer
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from pyspark.sql import SparkSession
 from medallion.errors import MedallionError
 from medallion.inspect.audit import audit
 from medallion.layers.silver import writer
+from medallion.layers.silver.writer import Backpressure
 from tests.support.lakehouse import Lakehouse
 from tests.support.lines import event
 
@@ -59,3 +61,22 @@ def test_a_batch_that_is_cut_off_between_its_tables_is_ended(
     assert tables(lakehouse) == (TIMES, [*ASIDE, ASIDE[1]])
     found = audit(lakehouse.config, everything=True)
     assert (found.findings, found.balances["event"].duplicate_rows) == ((), 3)
+
+
+def test_a_batch_waits_for_the_record_of_one_that_is_eighty_before_it() -> None:
+    backpressure = Backpressure(9, Event())
+    backpressure.wait(89)
+    waiting = Thread(target=backpressure.wait, args=(90,), daemon=True)
+    waiting.start()
+    waiting.join(0.5)
+    assert waiting.is_alive()
+    backpressure.settled(10)
+    waiting.join(60)
+    assert not waiting.is_alive()
+
+
+def test_it_does_not_wait_where_its_query_is_stopped() -> None:
+    stopping = Event()
+    Timer(0.1, stopping.set).start()
+    with pytest.raises(MedallionError, match="stopped before this batch"):
+        Backpressure(0, stopping).wait(100)

@@ -18,10 +18,10 @@ from medallion.ingest.formats import SOURCE_TYPES, record_format, refuse_format_
 from medallion.ingest.schema.evolution import Schema, TableChange
 from medallion.ingest.source import Source
 from medallion.layers import recovery
-from medallion.layers.bronze.recast import recast
-from medallion.layers.bronze.rescued import RescuedValues
+from medallion.layers.bronze.rewrite import rewrite_rows
 from medallion.layers.bronze.writer import Writer
 from medallion.layers.flow import Flow
+from medallion.layers.rescued import RescuedValues
 from medallion.quality.rules import load_rules
 from medallion.spark import checkpoints, query
 from medallion.spark.plans import fields_in
@@ -92,9 +92,9 @@ class Bronze(Flow):
         """Rewrite the table under a schema in one commit, from its own rows."""
         (table,) = self.tables
         is_typed = self.source.format in TYPED
-        rows = recast(self.rows(), schema.columns, self.source.origin, is_typed)
+        rows = rewrite_rows(self.rows(), schema.columns, self.source.origin, is_typed)
         if not is_typed and schema.learn_full_times(rows):
-            rows = recast(self.rows(), schema.columns, self.source.origin)
+            rows = rewrite_rows(self.rows(), schema.columns, self.source.origin)
         options = {"overwriteSchema": "true"}
         rows.write.format("delta").mode("overwrite").options(**options).save(str(table))
 

@@ -14,8 +14,13 @@ from medallion.config.model import Aggregate, Config, GoldTable, Join, Statement
 from medallion.config.queries import Query
 from medallion.errors import ConfigError
 from medallion.layers import recovery
-from medallion.layers.blame import NULL_THERE, Part, blamed
-from medallion.layers.definition import refuse_nondeterministic, refuse_unstreamable
+from medallion.layers.definition import (
+    NULL_THERE,
+    Part,
+    failing_part_reason,
+    refuse_nondeterministic,
+    refuse_unstreamable,
+)
 from medallion.layers.flow import Flow, ToJudge
 from medallion.layers.gold import statement
 from medallion.layers.gold.definition import definition_of, parts_of, refuse_changed_definition
@@ -211,7 +216,7 @@ def failing_part(
     """The part of a table's definition that fails at one of these rows, in words; or None."""
     make = partial(made_of, spark, config, rows=rows)
     parts = (Part(f"its {what}", _MEND, make(part)) for what, part in parts_of(table).items())
-    return blamed(rows.values(), make(table), parts, "the table stays as it is")
+    return failing_part_reason(rows.values(), make(table), parts, "the table stays as it is")
 
 
 def _refuse_unlike(name: str, rows: Mapping[str, DataFrame], made: Join) -> None:

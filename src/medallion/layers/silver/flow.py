@@ -22,13 +22,10 @@ from medallion.layers.definition import (
     refuse_unstreamable,
 )
 from medallion.layers.flow import Flow, ToJudge
-from medallion.layers.silver import late, rules, time_digits, transform, unique_keys
-from medallion.layers.silver.backpressure import Backpressure
-from medallion.layers.silver.batch_rows import BatchRows, rows_observed
-from medallion.layers.silver.definition import definition_of, refuse_changed_definition
-from medallion.layers.silver.enrichment import Enrichment
-from medallion.layers.silver.rules import Check
-from medallion.layers.silver.writer import Writer
+from medallion.layers.silver import keys, late, rules, transform
+from medallion.layers.silver.lookup import Enrichment
+from medallion.layers.silver.rules import Check, definition_of, refuse_changed_definition
+from medallion.layers.silver.writer import Backpressure, BatchRows, Writer, rows_observed
 from medallion.spark import checkpoints, query
 from medallion.spark.plans import holds
 from medallion.spark.query import BatchProgress, Run, Sink
@@ -62,12 +59,12 @@ class Silver(Flow):
         recovery.refuse_lost(self.name, checkpoint, self.tables, recorded)
         recovery.refuse_unaccountable(self.name, checkpoint, recorded, *self.read_from)
         bronze = self._bronze()
-        self.source, digits_rule = time_digits.resolve(self.config, source, bronze)
+        self.source, digits_rule = keys.with_time_digits(self.config, source, bronze)
         source = self.source
         if digits_rule:
             self.say(
                 f"  {self.name}: rows whose times differ only beyond the microsecond go to "
-                f"quarantine ({time_digits.RULE}); medallion refresh {self.name} ingests them"
+                f"quarantine ({keys.TIME_DIGITS_RULE}); medallion refresh {self.name} ingests them"
             )
         begun, check = self._take_up_rules(recorded, bronze, digits_rule)
         self._refuse_columns(bronze)
@@ -243,10 +240,10 @@ class Silver(Flow):
         A suite names the configured keys; rows that differ in `_time_digits` are unique, too.
         """
         new = super().to_judge(files).rows
-        key = time_digits.as_recorded(self.config, self.source).keys
-        if unique_keys.are_one_a_key(self.tables[0], files, key, self.source.event_time):
+        key = keys.with_recorded_time_digits(self.config, self.source).keys
+        if keys.has_unique_keys(self.tables[0], files, key, self.source.event_time):
             return ToJudge(new, [column for column in key if column != TIME_DIGITS])
-        return ToJudge(new if files is None else unique_keys.with_alike(new, self.rows(), key))
+        return ToJudge(new if files is None else keys.with_rows_of_same_key(new, self.rows(), key))
 
     def describe(self, batch: BatchProgress) -> str | None:
         """How many rows it read. Spark says twice as many, for the query has two branches, so it

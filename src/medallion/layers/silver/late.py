@@ -16,10 +16,9 @@ from pyspark.sql import functions as F
 from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError
 from medallion.layers.silver import transform
-from medallion.layers.silver.batch_rows import rows_of_batch
-from medallion.layers.silver.enrichment import Enrichment
+from medallion.layers.silver.lookup import Enrichment
 from medallion.layers.silver.rules import LATE, Check
-from medallion.layers.silver.writer import WIDER, append
+from medallion.layers.silver.writer import WIDER, append, rows_of_batch
 from medallion.spark import checkpoints
 from medallion.spark.query import BatchProgress
 from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT

@@ -8,6 +8,7 @@ a row of bronze breaks; it is empty if there are none.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -19,17 +20,23 @@ from pyspark.sql import types as T
 
 from medallion.config.expressions import TEXT
 from medallion.config.model import Config, SourceConfig
+from medallion.config.values import folded
 from medallion.errors import ConfigError
 from medallion.ingest.parsing.rescued import broken_rules
 from medallion.layers import recovery
-from medallion.layers.definition import refuse_changed_row_count, refuse_nondeterministic
+from medallion.layers.definition import (
+    refuse_changed,
+    refuse_changed_row_count,
+    refuse_nondeterministic,
+)
 from medallion.layers.rescued import columns_of, own_columns, rescue_rules
-from medallion.layers.silver import event_time, time_digits, transform
+from medallion.layers.silver import keys, transform
 from medallion.quality.rules import Rule, load_rules
 from medallion.quality.suites import suite_path
 from medallion.spark import checkpoints
 from medallion.spark.plans import analyzed, in_full, kind_of, nodes
-from medallion.storage.text import Say
+from medallion.storage.table_specs import quoted
+from medallion.storage.text import Say, visible
 
 Check = partial[DataFrame]  # of `transform.checked`
 # A literal, as date'2018-03-02', and the name of a function, as length(.
@@ -58,7 +65,7 @@ def rules_of(config: Config, source: SourceConfig) -> dict[str, Any]:
             f"expectation named {' and one named '.join(missing)} that looks at "
             f"{source.event_time}; without it one wrong time makes every later row late."
         )
-    if taken := {LATE, time_digits.RULE} & {rule.name for rule in (*in_bronze, *in_silver)}:
+    if taken := {LATE, keys.TIME_DIGITS_RULE} & {rule.name for rule in (*in_bronze, *in_silver)}:
         raise ConfigError(
             f"{config.expectations}: a quarantine expectation of bronze.{source.name} or "
             f"silver.{source.name} is named {taken.pop()}, which is taken by a built-in rule: give "
@@ -152,7 +159,7 @@ def refuse_unfit_rules(
         rows: those of silver, as the rules have checked them.
         whole: the same, with the columns of a reference, if there is one.
     """
-    event_time.refuse_string(config, source, bronze, rows)
+    refuse_string_event_time(config, source, bronze, rows)
     told = f"{config.expectations}: a rule of bronze.{source.name} or silver.{source.name}"
     refuse_nondeterministic(told, whole, {layer: rules[layer] for layer in ("bronze", "silver")})
     refuse_changed_row_count(told, rows)
@@ -214,3 +221,76 @@ def apart(rules: Mapping[str, str], enriched: Iterable[str]) -> tuple[list[Rule]
         if rule.name not in GUARDS and names.search(_NO_COLUMN.sub(" ", rule.broken))
     ]
     return [rule for rule in found if rule not in later], later
+
+
+def definition_of(source: SourceConfig) -> dict[str, Any]:
+    """The keys, event time and expressions that a table of silver is made by: others are refused
+    until `medallion refresh`. The types of its columns are in the table itself."""
+    found: dict[str, Any] = {"event_time": source.event_time, "keys": list(source.keys)}
+    found |= {f"{column} as": sql for column, sql in source.silver.items()}
+    return {**found, "enrich.on": source.enrich.on} if source.enrich else found
+
+
+def refuse_changed_definition(
+    config: Config,
+    source: SourceConfig,
+    then: Mapping[str, Any],
+    columns: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {}),
+) -> None:
+    """Raise ConfigError where a table was made by another definition than the configuration's.
+
+    Args:
+        columns: those of the table with their types, and those that it would get now; without them
+            columns that are new are not looked for.
+    """
+    now = {key: it for key, it in definition_of(source).items() if key in then}
+    there, made = ({f"column {name}": kind for name, kind in some.items()} for some in columns)
+    refuse_changed(config, f"silver.{source.name}", {**then, **there}, {**now, **made})
+
+
+_COLUMN = re.compile(r"`?([^\W\d]\w*)`?")
+_MOST_SHOWN = 60  # characters of a value
+
+
+def refuse_string_event_time(
+    config: Config, source: SourceConfig, bronze: DataFrame, rows: DataFrame
+) -> None:
+    """Raise ConfigError if the event time is a string.
+
+    Args:
+        config: the configuration.
+        source: the source.
+        bronze: the columns of its bronze table.
+        rows: the columns of silver.
+    """
+    time = source.event_time
+    if not isinstance(rows.schema[time].dataType, T.StringType):
+        return
+    table = f"silver.{source.name}"
+    column = _COLUMN.fullmatch(source.silver[time].strip())
+    name = _bronze_column(column[1], bronze) if column else None
+    if name is None:
+        raise ConfigError(
+            f"The event time {time} of {table} is a string: make it a timestamp in "
+            f"sources.{source.name}.silver.{time}, with try_to_timestamp."
+        )
+    raise ConfigError(
+        f"The event time {time} of {table} is a string, because the column {name} of "
+        f"bronze.{source.name} is one{_example(config, source, name, rows)}. Set hints: "
+        f"{{{name}: timestamp}} for the source, and run medallion refresh bronze.{source.name}."
+    )
+
+
+def _bronze_column(name: str, bronze: DataFrame) -> str | None:
+    return next((column for column in bronze.columns if folded(column) == folded(name)), None)
+
+
+def _example(config: Config, source: SourceConfig, name: str, rows: DataFrame) -> str:
+    """Return a value of the column that is no time, if there is one, as part of a sentence."""
+    path = str(config.layout.table(f"bronze.{source.name}"))
+    table = rows.sparkSession.read.format("delta").load(path)
+    value = F.col(quoted(name))
+    odd = table.where(value.isNotNull() & F.try_to_timestamp(value).isNull())
+    row = odd.select(F.left(value, F.lit(_MOST_SHOWN)).alias("value")).first()
+    text = visible(json.dumps(row.value, ensure_ascii=False)) if row else ""
+    return f", with values such as {text}" if row else ""

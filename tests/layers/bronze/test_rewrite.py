@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from medallion.inspect.audit import audit
-from medallion.layers.bronze.recast import recast
+from medallion.layers.bronze.rewrite import rewrite_rows
 from medallion.runtime.refresh import refresh
 from tests.support.lakehouse import Lakehouse, only
 
@@ -34,7 +34,7 @@ def test_recast_moves_values_that_fit(spark: SparkSession) -> None:
         "n", "if(n = 1, date'2026-05-01', null) as day", "user", *frame.columns[3:]
     )
     now = {"n": "double", "day": "timestamp", "user": "struct<x:long,y:string>", "new": "boolean"}
-    found = {row._source_file: row for row in recast(frame, now, ORIGIN).collect()}
+    found = {row._source_file: row for row in rewrite_rows(frame, now, ORIGIN).collect()}
     assert [*found["a"].asDict()] == [
         *now,
         "_rescued_data",
@@ -72,7 +72,7 @@ def test_recast_keeps_digits_beyond_the_microsecond(spark: SparkSession) -> None
         *("cast(null as string) as _corrupt_record", "now() as _ingested_at"),
     )
     now = {"at": "timestamp", "end": "string", "start": "timestamp", "_full_times": "string"}
-    found = {row._source_file: row for row in recast(frame, now, ORIGIN).collect()}
+    found = {row._source_file: row for row in rewrite_rows(frame, now, ORIGIN).collect()}
     short = "2026-05-01T10:00:00.123456Z"
     assert {name: row.end for name, row in found.items()} == {"a": nine, "b": short, "c": short}
     assert [found[name].start.microsecond for name in "abc"] == [123456, 0, 123456]
@@ -92,7 +92,7 @@ def test_recast_of_typed_columns_keeps_all_digits(spark: SparkSession) -> None:
         rows, "price string, _corrupt_record string, _rescued_data string, _source_file string"
     ).selectExpr("cast(price as decimal(10,2)) as price", "* except (price)", "now() _ingested_at")
     now = {"price": "decimal(12,4)", "n": "long"}
-    found = recast(frame, now, ORIGIN, is_typed=True)
+    found = rewrite_rows(frame, now, ORIGIN, is_typed=True)
     assert found.columns == ["price", "n", *TECHNICAL_NAMES]
     assert {r._source_file: (str(r.price), r.n, r._rescued_data) for r in found.collect()} == {
         "a": ("1.2500", None, None),

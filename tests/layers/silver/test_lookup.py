@@ -7,21 +7,24 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from medallion.config.model import Enrich
-from medallion.errors import ConfigError
+from medallion.errors import ConfigError, MedallionError
 from medallion.inspect.audit import audit
 from medallion.inspect.balance import Balance
 from medallion.inspect.status import status
 from medallion.layers.silver import writer
+from medallion.layers.silver.lookup import open_reference
 from medallion.runtime.continuous import Stream
 from medallion.spark.errors import StreamError
 from medallion.spark.watch import Watch
+from tests.support import sql
 from tests.support.lakehouse import Lakehouse, otherwise, start
 from tests.support.lines import recording
 
@@ -284,3 +287,86 @@ def refuse_other_columns(lakehouse: Lakehouse) -> None:
     told = r"was made with enrich.on 'device', column released 'date': put that back, or rebuild"
     with pytest.raises(ConfigError, match=told):
         lakehouse.fill("silver")
+
+
+KINDS = {"number": "long", "maker": "string", "released": "date", "price": "double"}
+CSV_HEADER = "maker,number,other,released,price\n"
+
+
+def test_a_csv_file(spark: SparkSession, tmp_path: Path) -> None:
+    file = tmp_path / "devices.csv"
+    file.write_bytes(
+        b"\xef\xbb\xbf\n"
+        + CSV_HEADER.encode()
+        + b'LG,7,x,2013-10-31,1e2\r\n\n"A, ""B""",8,x,,\r\nnobody,,x,,\nnobody,,x,,\n'
+    )
+    found = open_reference(spark, file, "devices.csv", KINDS)
+    rows = found.rows()
+    assert rows.dtypes == [
+        ("number", "bigint"),
+        ("maker", "string"),
+        ("released", "date"),
+        ("price", "double"),
+    ]
+    assert sorted(map(tuple, rows.collect())) == [
+        (7, "LG", date(2013, 10, 31), 100.0),
+        (8, 'A, "B"', None, None),
+    ]
+    assert open_reference(spark, file, "devices.csv", KINDS).version == found.version
+    file.write_text(CSV_HEADER)
+    again = open_reference(spark, file, "devices.csv", KINDS)
+    assert again.version != found.version
+    assert again.rows().collect() == []
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (CSV_HEADER + "LG,7,,,\nLG,8,,,\nLG,7,,,\n", "number '7' is there 2 times"),
+        ("maker,number,released\n", r"has no column price; it has maker, number, released\."),
+        ("maker,number,released,price,maker\n", "has the column maker twice"),
+        ("", "has no column number; it has none"),
+        (CSV_HEADER + "LG,7,,2013-10-31,\nLG,8,,soon,\n", "line 3: released 'soon' is no date"),
+        (CSV_HEADER + "LG,7,,2013-10-31T10:00:00,\n", "line 2: released .* is no date"),
+        (CSV_HEADER + "LG,7,,2013-02-29,\n", "released '2013-02-29' is no date"),
+        (CSV_HEADER + "LG,7.5,,,\n", "number '7.5' is no long"),
+        (CSV_HEADER + "LG,9223372036854775808,,,\n", "number '9223372036854775808' is no long"),
+        (CSV_HEADER + "LG,7,,,1e400\n", "price '1e400' is no double"),
+        (CSV_HEADER + "LG,7,,,1d\n", "price '1d' is no double"),
+        (CSV_HEADER + "LG,7,,\n", "line 2: 4 fields, where the header has 5"),
+        (CSV_HEADER + 'LG,7,"x\n', "cannot be read as CSV"),
+        (CSV_HEADER + "L\xe4,7,,,\n", "not UTF-8"),
+    ],
+)
+def test_mistakes_in_a_csv_file(
+    spark: SparkSession, tmp_path: Path, content: str, told: str
+) -> None:
+    file = tmp_path / "devices.csv"
+    file.write_bytes(content.encode("latin-1"))
+    with pytest.raises(MedallionError, match=f"^devices.csv.*{told}"):
+        open_reference(spark, file, "devices.csv", KINDS).rows()
+
+
+def test_a_delta_table(spark: SparkSession, tmp_path: Path) -> None:
+    of_it = "arrow_cast(7, 'Int32') as number, 'LG' as maker, 'x' as other"
+    sql.write(tmp_path, "reference.devices", f"select {of_it}, 1.5 as price")
+    folder = tmp_path / "reference/devices"
+    kinds = {"number": "long", "maker": "string", "price": "double"}
+    rows = open_reference(spark, folder, "reference/devices", kinds).rows()
+    assert dict(rows.dtypes)["number"] == "bigint"
+    assert list(map(tuple, rows.collect())) == [(7, "LG", 1.5)]
+    for changed, told in (
+        ({"number": "string"}, "number is int there, and not string"),
+        ({"maker_id": "long"}, "has no column maker_id; it has number, maker"),
+    ):
+        with pytest.raises(MedallionError, match=f"^reference/devices: {told}"):
+            open_reference(spark, folder, "reference/devices", kinds | changed).rows()
+    shutil.copytree(folder, tmp_path / "devices%41")
+    with pytest.raises(MedallionError, match=r"^devices: .* no Delta table can be read"):
+        open_reference(spark, tmp_path / "devices%41", "devices", kinds)
+
+
+def test_what_is_not_there(tmp_path: Path, spark: SparkSession) -> None:
+    for name, told in (("devices.csv", "no such file"), (".", "no Delta table")):
+        with pytest.raises(MedallionError, match=told):
+            open_reference(spark, tmp_path / name, name, KINDS)

@@ -12,9 +12,12 @@ from pyspark.sql import functions as F
 
 from medallion.ingest.schema import registry
 from medallion.inspect.audit import audit
-from medallion.layers.silver import time_digits
+from medallion.layers.silver import keys
+from medallion.layers.silver.keys import with_time_digits
 from medallion.runtime.pipeline import Pipeline
 from medallion.runtime.refresh import refresh
+from medallion.spark import delta_reads
+from medallion.storage import delta_log, delta_tables
 from tests.support.home import a_source
 from tests.support.lakehouse import Lakehouse
 
@@ -172,7 +175,7 @@ def test_digits_are_those_of_the_times_that_keys_are_made_of(
         "ts timestamp, time timestamp, id string, _full_times string",
     )
     source = a_source(silver=keys, keys=tuple(keys), event_time="event_at")
-    found, rule = time_digits.resolve(lakehouse.config, source, bronze)
+    found, rule = with_time_digits(lakehouse.config, source, bronze)
     assert rule == {}
     if digits is None:
         assert found == source
@@ -181,4 +184,46 @@ def test_digits_are_those_of_the_times_that_keys_are_made_of(
     rows = bronze.select(F.expr(found.silver["_time_digits"]).alias("digits")).distinct()
     assert sorted(row.digits for row in rows.collect()) == sorted(set(digits))
     without = bronze.drop("_full_times")
-    assert time_digits.resolve(lakehouse.config, source, without) == (source, {})
+    assert with_time_digits(lakehouse.config, source, without) == (source, {})
+
+
+KEYS = ("at", "copies")  # a column may be called as what is counted
+# Delta says of the first file that it ends at .999, cut off from what the last row has.
+FIRST = [("10:00:00", "p"), ("10:00:00", None), ("10:59:59.999999", "p"), ("09:00:00", "q")]
+
+
+def added(spark: SparkSession, table: Path, *rows: tuple[str, str | None]) -> list[tuple[Any, Any]]:
+    """Add one version; the rows that are judged for it."""
+    frame = spark.createDataFrame(list(rows), "at string, copies string")
+    frame = frame.selectExpr("cast('2020-01-01 ' || at as timestamp) as at", "copies")
+    frame.coalesce(1).write.format("delta").mode("append").save(str(table))
+    last = delta_tables.table_version(table)
+    new = delta_reads.added_rows(spark, table, last, last)
+    whole = spark.read.format("delta").load(str(table))
+    files = delta_log.added_files(table, last, last)
+    are_one = keys.has_unique_keys(table, files, KEYS, "at")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(keys, "_AT_ONCE", 1)
+        assert keys.has_unique_keys(table, files, KEYS, "at") == are_one
+        patched.setattr(keys, "_MANY", 0)
+        whole_is = keys.has_unique_keys(table, files, KEYS, "at")
+        assert whole_is == keys.has_unique_keys(table, None, KEYS, "at") == are_one
+    found = new if are_one else keys.with_rows_of_same_key(new, whole, KEYS)
+    return sorted((f"{row['at']}"[11:], f"{row.copies}") for row in found.collect())
+
+
+def test_older_rows_are_judged_with_new_ones_of_their_keys(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    added(spark, tmp_path, *FIRST)
+    new = [("10:00:00", "q"), ("10:00:00", None), ("10:30:00", "p")]  # none of them is there
+    assert added(spark, tmp_path, *new) == sorted((at, f"{device}") for at, device in new)
+    # The last of the first file, with a row that has no identity.
+    twice = ("10:59:59.999999", "p")
+    again = added(spark, tmp_path, twice, ("10:59:58", None))
+    assert again == [("10:59:58", "None"), twice, twice]
+    # And where the only time of the new file is cut off as well.
+    assert added(spark, tmp_path, twice) == [twice] * 3
+    # Twice in one file.
+    alike = ("11:00:00", "p")
+    assert added(spark, tmp_path, alike, alike, ("11:00:00", None))[1:] == [alike, alike]

@@ -21,7 +21,7 @@ _TIMES = {
 }
 
 
-def recast(
+def rewrite_rows(
     rows: DataFrame, schema: Mapping[str, str], origin: Mapping[str, str], is_typed: bool = False
 ) -> DataFrame:
     """Return bronze's rows with the columns and types of another schema.
