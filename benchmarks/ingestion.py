@@ -225,7 +225,7 @@ def layers(spark: SparkSession, config: Config, source: str) -> dict[str, float]
     gold = {name: table for name, table in config.gold.items() if table.sources == (source,)}
     pipeline = Pipeline(spark, replace(only(config, source), gold=gold), "bench", lambda _: None)
     taken = {layer: clocked(lambda: pipeline.run(layer)) for layer in LAYERS}  # noqa: B023
-    taken["balance"] = clocked(lambda: balance.look(pipeline.config, pipeline.runs))
+    taken["balance"] = clocked(lambda: balance.take_snapshot(pipeline.config, pipeline.runs))
     return taken
 
 

@@ -22,7 +22,7 @@ from benchmarks.measure import PROJECT, cpu_seconds, family_of, say
 from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.config.values import Duration
-from medallion.inspect.audit import audit
+from medallion.inspect.audit import run_audit
 from medallion.runtime import maintenance
 from medallion.runtime.continuous import Stream
 from medallion.runtime.pipeline import Pipeline
@@ -120,7 +120,7 @@ def _run(config: Config, batches: int) -> Iterator[Figures]:
             time.sleep(0.2)
     finally:
         stream.stop()
-    found = audit(config, everything=True)
+    found = run_audit(config, everything=True)
     say(f"audit --deep: {'balanced' if found.is_balanced else found.findings}")
     spark.stop()
     for line in told:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from medallion.ingest.files import requests
-from medallion.inspect.audit import audit
+from medallion.inspect.audit import run_audit
 from medallion.runtime import backfill
 from tests.support.command import Cli
 from tests.support.lakehouse import Lakehouse
@@ -38,7 +38,7 @@ def test_a_backfill_with_nothing_running(
     assert requests.waiting(layout, "event") == []
     again = backfill.backfill(lakehouse.config, "event", folder / ".." / "elsewhere", said.append)
     assert again.new_files == 0
-    found_by_audit = audit(lakehouse.config, everything=True)
+    found_by_audit = run_audit(lakehouse.config, everything=True)
     assert found_by_audit.findings == ()
     balance = found_by_audit.balances["event"]
     # Four rows, which the other folder repeats.

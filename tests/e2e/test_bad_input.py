@@ -12,7 +12,7 @@ from urllib.parse import unquote
 import pytest
 
 from medallion.config.queries import names
-from medallion.inspect.audit import Audit, audit
+from medallion.inspect.audit import Audit, run_audit
 from medallion.runtime.outcome import Outcome
 from medallion.storage import delta_tables
 from tests.support.lakehouse import Lakehouse
@@ -110,7 +110,7 @@ def first(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> First:
         for n, table in found.items()
         if delta_tables.table_exists(table)
     }
-    return First(lakehouse, report, audit(lakehouse.config), rows)
+    return First(lakehouse, report, run_audit(lakehouse.config), rows)
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +154,7 @@ def test_where_each_event_is(lakehouse: Lakehouse, name: str) -> None:
 
 @pytest.mark.parametrize(("source", "files"), [("activity", ACTIVITY), ("event", EVENTS)])
 def test_the_balance_adds_up(lakehouse: Lakehouse, source: str, files: dict[str, Any]) -> None:
-    balance = audit(lakehouse.config).balances[source]
+    balance = run_audit(lakehouse.config).balances[source]
     lines = sum(bool(line.strip()) for listed, _, _ in files.values() for line in listed)
     lines += sum(line.count("}{") for listed, _, _ in files.values() for line in listed)
     assert balance.is_balanced

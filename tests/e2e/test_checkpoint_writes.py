@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from medallion.inspect.audit import audit
+from medallion.inspect.audit import run_audit
 from medallion.spark.errors import StreamError
 from tests.support.lakehouse import Lakehouse
 from tests.support.lines import event
@@ -39,4 +39,4 @@ def test_a_write_of_a_checkpoint_that_fails_once(
     total = len(strikes) + 1
     assert lakehouse.rows("gold.action_counts", "action", "total_events") == [("open", total)]
     assert len(lakehouse.rows("silver.event")) == total
-    assert audit(lakehouse.config).is_balanced
+    assert run_audit(lakehouse.config).is_balanced

@@ -13,7 +13,7 @@ import pytest
 
 from medallion.config.values import Duration
 from medallion.errors import MedallionError
-from medallion.inspect.audit import audit
+from medallion.inspect.audit import run_audit
 from medallion.runtime import refresh
 from medallion.runtime.idle import end_if_idle
 from medallion.runtime.pipeline import Pipeline
@@ -65,7 +65,7 @@ def test_a_checkpoint_that_is_gone(filled: Lakehouse) -> None:
     assert len(keys) == 9  # as BY_HAND has them
     assert lakehouse.rows("gold.device_totals") == DEVICES
     shutil.rmtree(layout.table("gold.device_totals"))
-    assert audit(lakehouse.config, everything=True).findings == (
+    assert run_audit(lakehouse.config, everything=True).findings == (
         "gold.device_totals: its table is gone: medallion run gold says more.",
     )
     assert end_if_idle(lakehouse.config, "nightly", print) is None
@@ -109,7 +109,7 @@ def test_the_last_files_of_checkpoints_are_torn(filled: Lakehouse) -> None:
         max(ends.iterdir(), key=lambda end: int(end.name) if end.name.isdigit() else -1).unlink()
     lakehouse.land("activity", "1.json", *SECOND)
     lakehouse.fill()
-    assert audit(lakehouse.config).is_balanced
+    assert run_audit(lakehouse.config).is_balanced
     tables_of_silver = ("silver.activity", "quarantine.activity", "ops.runs", "ops.files")
     night = [*map(layout.table, tables_of_silver), layout.checkpoint("silver.activity")]
     for folder in night:

@@ -16,7 +16,7 @@ from medallion.config.document import Node
 from medallion.config.gold import gold_table
 from medallion.config.model import GoldTable
 from medallion.errors import UsageError
-from medallion.inspect.audit import audit
+from medallion.inspect.audit import run_audit
 from medallion.runtime import refresh
 from medallion.spark import checkpoints
 from medallion.state.runs import Runs
@@ -126,11 +126,11 @@ def test_sessions_sql_and_joins_over_three_nights(lakehouse: Lakehouse) -> None:
     assert lakehouse.rows("gold.after_opens") == [pair, partner, nobody]
     others = [("b", 1), ("c", 1), ("d", 1), ("e", 1)]
     assert lakehouse.rows("gold.opens") == [("a", 1), *others]
-    assert audit(lakehouse.config, everything=True).findings == ()
+    assert run_audit(lakehouse.config, everything=True).findings == ()
     assert not has_to_run(lakehouse)
 
     night(lakehouse, 2)
-    assert audit(lakehouse.config).balances["event"].late_rows == 1 + 3
+    assert run_audit(lakehouse.config).balances["event"].late_rows == 1 + 3
     merged = (f"{D}23:56:00", f"{E}00:25:00", "a", 7)
     assert lakehouse.rows("gold.sessions") == sorted([merged, b, c, d, e])
     assert lakehouse.rows("gold.opens") == [("a", 2), *others]
@@ -139,7 +139,7 @@ def test_sessions_sql_and_joins_over_three_nights(lakehouse: Lakehouse) -> None:
     assert lakehouse.rows("gold.after_opens") == [pair, partner, nobody]
     assert Runs(lakehouse.config.layout).standing.sums["gold.after_opens"].late_rows == 1
     join = {"after_opens": lakehouse.config.gold["after_opens"]}
-    *given_up, note = audit(replace(lakehouse.config, gold=join), everything=True).notes
+    *given_up, note = run_audit(replace(lakehouse.config, gold=join), everything=True).notes
     assert {line.partition(":")[0] for line in given_up} == {
         f"gold.{name}" for name in lakehouse.config.gold.keys() - join.keys()
     }
@@ -150,7 +150,7 @@ def test_sessions_sql_and_joins_over_three_nights(lakehouse: Lakehouse) -> None:
     assert refresh.take_up_late(lakehouse.pipeline()) == []
     late = ("a", f"{E}00:07:00", f"{D}23:58:00")
     assert lakehouse.rows("gold.after_opens") == [pair, late, partner, nobody]
-    deep = audit(lakehouse.config, everything=True)
+    deep = run_audit(lakehouse.config, everything=True)
     assert (deep.findings, deep.notes) == ((), ())
 
     # What a refresh has put there is known by its batch, whose end is torn here.

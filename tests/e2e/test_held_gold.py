@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from medallion.cli.render import nightly as render
 from medallion.errors import MedallionError, UsageError
-from medallion.inspect.status import status
+from medallion.inspect.status import query_statuses
 from medallion.runtime import backfill, nightly
 from medallion.runtime.outcome import Outcome
 from medallion.runtime.pipeline import Pipeline
@@ -99,7 +99,7 @@ def test_a_stop_holds_gold_back_until_it_is_accepted(
     assert delta_tables.row_count(lakehouse.config.layout.table("silver.activity")) == 5
     assert gold(lakehouse) == before
     assert Runs(lakehouse.config.layout).standing.gates["silver.activity"].state == "held"
-    errors = {query.query: query.error for query in status(lakehouse.config)}
+    errors = {query.query: query.error for query in query_statuses(lakehouse.config)}
     assert errors["gold.device_totals"] == (
         "held back: x_small on silver.activity failed and has not passed since"
     )

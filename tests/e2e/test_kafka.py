@@ -21,8 +21,8 @@ from medallion.errors import MedallionError, UsageError
 from medallion.ingest.formats import SOURCE_TYPES
 from medallion.ingest.kafka import broker as brokers
 from medallion.ingest.kafka.source import MessageBatch
-from medallion.inspect.audit import audit
-from medallion.inspect.status import status
+from medallion.inspect.audit import run_audit
+from medallion.inspect.status import query_statuses
 from medallion.runtime import backfill
 from medallion.runtime.backfill import Backfilled
 from medallion.runtime.continuous import Stream
@@ -86,7 +86,7 @@ def ledger(lakehouse: Lakehouse, topic: str = "") -> dict[int, tuple[int, int, i
 
 
 def waiting(lakehouse: Lakehouse) -> int | None:
-    (bronze,) = (q for q in status(lakehouse.config) if q.query == "bronze.clicks")
+    (bronze,) = (q for q in query_statuses(lakehouse.config) if q.query == "bronze.clicks")
     return bronze.backlog.messages if bronze.backlog else None
 
 
@@ -131,7 +131,7 @@ def test_a_message_is_a_row(first: Lakehouse) -> None:
         ("eve", "clicks", 1, 1),
     ]
     assert waiting(first) == 0
-    assert audit(first.config, everything=True).findings == ()
+    assert run_audit(first.config, everything=True).findings == ()
     clicks = first.config.sources["clicks"]
     assert not SOURCE_TYPES["kafka"].poll(first.config, clicks, 0, print), "it has no news"
 
@@ -173,7 +173,7 @@ def test_no_message_is_read_twice_or_skipped(
     assert of_shop(lakehouse) == [0, 1, 2, 5, 7, 8]
     assert ledger(lakehouse) == {0: (9, 6, 0, 0)}
     lakehouse.fill()
-    found = audit(lakehouse.config, everything=True)
+    found = run_audit(lakehouse.config, everything=True)
     assert (found.is_balanced, found.findings, found.notes) == (True, (), ())
 
     # What the ledger said last is gone; then all of it, which bronze's log tells, until that does
@@ -181,7 +181,7 @@ def test_no_message_is_read_twice_or_skipped(
     book = lakehouse.config.layout.table("ops.topics")
     max(book.glob("_delta_log/0*.json")).unlink()
     lakehouse.fill("bronze")
-    assert audit(lakehouse.config, everything=True).findings == ()
+    assert run_audit(lakehouse.config, everything=True).findings == ()
     for folder in (book, checkpoint):
         shutil.rmtree(folder)
     older = lakehouse.copy(tmp_path / "older")
@@ -194,12 +194,12 @@ def test_no_message_is_read_twice_or_skipped(
     lakehouse.fill("bronze")
     assert of_shop(lakehouse) == [0, 1, 2, 5, 7, 8]
     assert ledger(lakehouse) == {0: (9, 6, 0, 0)}
-    assert audit(lakehouse.config, everything=True).findings == ()
+    assert run_audit(lakehouse.config, everything=True).findings == ()
 
     # Whatever is gone of bronze, the broker still has.
     spoilt = lakehouse.copy(tmp_path / "spoilt")
     DeltaTable(spoilt.config.layout.table("bronze.clicks")).delete("_offset = 2")
-    told = audit(spoilt.config, everything=True).findings
+    told = run_audit(spoilt.config, everything=True).findings
     lacking = "bronze lacks 1 message of topic shop, partition 0; the first is offset 2"
     assert f"clicks: {lacking}." in told
 
@@ -222,7 +222,7 @@ def test_messages_that_are_gone_are_told(
     assert go_on(lakehouse) == Backfilled(0, 0, 1, (), topic="shelf", lost=2)
     assert of_shop(lakehouse)[-1] == 10
     assert ledger(lakehouse, "shelf") == {0: (11, 9, 0, 2)}
-    assert audit(lakehouse.config, everything=True).findings == ()
+    assert run_audit(lakehouse.config, everything=True).findings == ()
 
     # Another topic takes the name, with fewer messages than the first one had.
     broker.delete("shelf")
@@ -234,7 +234,7 @@ def test_messages_that_are_gone_are_told(
     with pytest.raises(UsageError, match="nothing of topic shelf is gone"):
         go_on(lakehouse)
     assert (len(of_shop(lakehouse)), waiting(lakehouse)) == (11, 0)
-    found = audit(lakehouse.config, everything=True)
+    found = run_audit(lakehouse.config, everything=True)
     assert (found.findings, found.is_balanced) == ((), True)
     assert "topic shelf was made anew" in str(found.notes)
 
@@ -251,7 +251,7 @@ def test_messages_that_are_gone_are_told(
     lakehouse.fill("bronze")
     assert offsets(lakehouse)[:3] == [("cellar", 0, n) for n in (3, 4, 5)]
     assert len(offsets(lakehouse)) == 14
-    found = audit(lakehouse.config, everything=True)
+    found = run_audit(lakehouse.config, everything=True)
     assert found.findings == ()
     assert "topic shelf is not read, or not there, any more" in str(found.notes)
 
@@ -277,7 +277,7 @@ def assert_told(lakehouse: Lakehouse, what: str) -> None:
         with pytest.raises(MedallionError, match=re.escape(what)):
             lakehouse.fill("bronze")
     assert offsets(lakehouse) == before
-    assert what in str(status(lakehouse.config)[0].error)
+    assert what in str(query_statuses(lakehouse.config)[0].error)
 
 
 def go_on(lakehouse: Lakehouse) -> Backfilled:
@@ -324,7 +324,7 @@ def test_who_cannot_be_asked_is_told_without_a_password(
     with pytest.raises(MedallionError, match="no Kafka broker answers at"):
         brokers.list_partitions(at("127.0.0.1:9"), login({}, {}))
     off = replace(first.config, sources={"clicks": at("127.0.0.1:9")})
-    told = status(off)[0].error or ""
+    told = query_statuses(off)[0].error or ""
     assert told.startswith(
         "what waits is not known: no Kafka broker answers at 127.0.0.1:9 (Connection refused)"
     )
@@ -346,7 +346,7 @@ def test_a_stream_reads_what_comes(spark: SparkSession, broker: Broker, tmp_path
             lakehouse.pipeline().run("bronze")
     chat = lakehouse.rows("bronze.chat", "value", "_corrupt_record")
     assert sorted(chat, key=str) == [(1, None), (2, None), (None, "no json"), (None, "no json")]
-    found = audit(lakehouse.config)
+    found = run_audit(lakehouse.config)
     assert found.is_balanced, found
 
 

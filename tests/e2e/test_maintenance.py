@@ -9,7 +9,7 @@ from dataclasses import replace
 from deltalake import DeltaTable
 
 from medallion.config.values import Duration
-from medallion.inspect.audit import audit
+from medallion.inspect.audit import run_audit
 from medallion.runtime import maintenance, refresh
 from medallion.state.runs import Runs
 from medallion.storage import delta_tables
@@ -70,7 +70,7 @@ def test_everything_goes_on_after_old_files_and_commits_are_gone(lakehouse: Lake
         "open": 5,
         "close": 3,
     }
-    found = audit(replace(lakehouse.config, gold={}), everything=True)
+    found = run_audit(replace(lakehouse.config, gold={}), everything=True)
     assert (found.findings, found.is_balanced) == ((), True)
     balance = found.balances["event"]
     assert (balance.bronze_rows, balance.silver_rows, balance.duplicate_rows) == (9, 8, 1)
@@ -79,4 +79,4 @@ def test_everything_goes_on_after_old_files_and_commits_are_gone(lakehouse: Lake
     pipeline = lakehouse.pipeline()
     refresh.refresh(pipeline, "silver.event")
     assert delta_tables.row_count(layout.table("silver.event")) == 8
-    assert audit(lakehouse.config, everything=True).is_balanced
+    assert run_audit(lakehouse.config, everything=True).is_balanced

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from medallion.factory import DataFactory, Landed
-from medallion.inspect.audit import audit
+from medallion.inspect.audit import run_audit
 from medallion.storage import delta_tables
 from medallion.storage.table_specs import OF_FILES, TECHNICAL
 from tests.support.lakehouse import Lakehouse
@@ -55,7 +55,7 @@ def nights(
 @pytest.mark.parametrize("source", ["activity", "event"])
 def test_every_row_is_where_the_factory_says(nights: Nights, source: str) -> None:
     lakehouse, expected = nights.lakehouse, nights.landed[source]
-    found = audit(lakehouse.config)
+    found = run_audit(lakehouse.config)
     balance = found.balances[source]
     assert expected.lines == nights.lines
     assert expected.duplicates > 0

@@ -16,7 +16,7 @@ import pytest
 from medallion.config.loader import load
 from medallion.errors import MedallionError
 from medallion.factory import DataFactory, Landed
-from medallion.inspect.audit import audit
+from medallion.inspect.audit import run_audit
 from medallion.spark import checkpoints
 from medallion.sql import engine
 from medallion.storage import locks
@@ -151,7 +151,7 @@ def test_a_stream_a_backfill_beside_it_and_a_night(
         assert "3 files: 2 taken in with 5 rows" in done.stdout
         landed += BACKFILLED
         await_gold(root, process, landed)
-        beside = audit(lakehouse.config)  # the stream has not ended
+        beside = run_audit(lakehouse.config)  # the stream has not ended
         assert (beside.is_balanced, beside.notes) == (True, ())
         assert beside.balances["event"].late_rows >= 4
         if number == signal.SIGINT:

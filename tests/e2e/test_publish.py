@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from medallion.config.queries import layers_in_use, queries
 from medallion.errors import MedallionError, UsageError
-from medallion.inspect.status import status
+from medallion.inspect.status import query_statuses
 from medallion.layers.publish.outputs import FilesOutput
 from medallion.runtime import maintenance, refresh
 from medallion.spark import checkpoints
@@ -159,7 +159,7 @@ def test_changes_of_gold_are_published(
     assert list(map(told, in_files(lakehouse))) == [first, second]
     assert len(of_topic(broker, "counts")) == 5
     assert not any(has_input(lakehouse, query) for query in ("gold.by_window", FILES, TOPIC))
-    sent = [q for q in status(lakehouse.config) if q.query in (FILES, TOPIC)]
+    sent = [q for q in query_statuses(lakehouse.config) if q.query in (FILES, TOPIC)]
     assert [(q.rows_out, q.waiting_rows, q.last_batch) for q in sent] == [(2, 0, 1)] * 2
     # The feed has a row as it was before as well.
     told_of = {query: (rows_in, rows_out) for query, rows_in, rows_out in published(lakehouse)}

@@ -14,7 +14,7 @@ from pyspark.sql import Observation, SparkSession
 from medallion.cli.render.audit import as_json, as_text
 from medallion.config.loader import load
 from medallion.errors import UsageError
-from medallion.inspect.audit import audit
+from medallion.inspect.audit import run_audit
 from medallion.layers.bronze import writer
 from medallion.layers.silver import late
 from medallion.runtime import refresh
@@ -53,7 +53,7 @@ def table_of(lakehouse: Lakehouse, name: str) -> str:
 def test_nights_that_were_cut_off_are_settled_by_the_next(two_cut_off: Lakehouse) -> None:
     """Also where one was cut off while it settled: silver has the late rows, the record has not."""
     lakehouse = two_cut_off
-    cut_off = audit(lakehouse.config)
+    cut_off = run_audit(lakehouse.config)
     assert not cut_off.is_balanced
     told = "\n".join(cut_off.findings)
     assert "bronze.activity: a run was cut off" in told
@@ -70,12 +70,12 @@ def test_nights_that_were_cut_off_are_settled_by_the_next(two_cut_off: Lakehouse
     Watch(print).await_all(flow.ran for flow in started)
     for flow in started:
         flow.settle(-1)
-    assert not audit(lakehouse.config).is_balanced
+    assert not run_audit(lakehouse.config).is_balanced
     lakehouse.land("activity", "2.json", *THIRD)
     report = lakehouse.night()
     assert report.is_good, report
     assert report.balances["activity"] == BY_HAND
-    found = audit(lakehouse.config)
+    found = run_audit(lakehouse.config)
     assert (found.findings, found.is_balanced) == ((), True)
     assert found.balances["activity"] == BY_HAND
     keys = lakehouse.rows("silver.activity", "device", "user_id", "recorded_at")
@@ -88,12 +88,12 @@ def test_a_batch_that_was_cut_off_is_not_read_again_where_it_dropped_nothing(
 ) -> None:
     """Else a stream that is killed would take minutes to be on again."""
     lakehouse = filled
-    before = audit(lakehouse.config).balances["activity"]
+    before = run_audit(lakehouse.config).balances["activity"]
     lakehouse.land("activity", "1.json", recording("12:30:00"), recording("12:30:01"))
     run_without_record(lakehouse, "bronze", "silver")
     monkeypatch.setattr(late, "RereadBatch", None)
     lakehouse.fill("bronze", "silver")
-    found = audit(lakehouse.config)
+    found = run_audit(lakehouse.config)
     assert found.is_balanced, found
     after = {
         name: getattr(before, name) + 2 for name in ("landed_lines", "bronze_rows", "silver_rows")
@@ -113,7 +113,7 @@ def test_audit_finds_rows_that_are_there_twice_and_rows_that_are_lost(
     silver = table_of(lakehouse, "silver.activity")
     rows = lakehouse.spark.read.format("delta").load(silver).localCheckpoint()
     rows.write.format("delta").mode("append").save(silver)
-    found = audit(lakehouse.config)
+    found = run_audit(lakehouse.config)
     assert not found.is_balanced
     assert found.balances["activity"].silver_rows == 4
     assert found.balances["event"].is_balanced
@@ -126,7 +126,7 @@ def test_audit_finds_rows_that_are_there_twice_and_rows_that_are_lost(
 
     lost = "ts = '2018-03-02T10:02:35Z'"
     DeltaTable(table_of(lakehouse, "bronze.event")).delete(lost)
-    found = audit(lakehouse.config)
+    found = run_audit(lakehouse.config)
     assert found.balances["event"].bronze_rows == 2
     (told,) = (finding for finding in found.findings if "with loss.json has 2 lines" in finding)
     assert told.endswith("2 lines, 2 rows in the ledger and 1 in bronze.")
@@ -149,7 +149,7 @@ def test_a_row_that_is_lost_is_no_duplicate_and_stops_nobody_else(lakehouse: Lak
     assert report.balances["event"].duplicate_rows == 1
     assert lakehouse.rows("silver.event", "action") == [("open",)]
     refresh.refresh(lakehouse.pipeline(), "silver.activity")
-    found = audit(lakehouse.config)
+    found = run_audit(lakehouse.config)
     assert (found.findings, found.is_balanced) == ((), True)
     assert found.balances["activity"].duplicate_rows == 1
 
@@ -170,7 +170,7 @@ def test_what_the_engine_counted_twice_is_counted_again(
     with monkeypatch.context() as patch:
         patch.setattr(writer, "Observation", Twice)
         lakehouse.fill("bronze")
-    waiting = audit(lakehouse.config)  # for silver, which is no loss
+    waiting = run_audit(lakehouse.config)  # for silver, which is no loss
     assert waiting.is_balanced
     assert waiting.balances["activity"].waiting_rows == len(SECOND)
     pipeline = lakehouse.pipeline()
@@ -183,4 +183,6 @@ def test_what_the_engine_counted_twice_is_counted_again(
     assert pipeline.settle([flow]) == {}
     # By hand: 6 and 8 lines; 4 and 3 rows of silver, 1 and 1 of quarantine, 1 and 4 duplicates.
     figures = {"landed_lines": 14, "bronze_rows": 14, "silver_rows": 7, "duplicate_rows": 5}
-    assert audit(lakehouse.config).balances["activity"] == replace(BY_HAND, **figures, late_rows=2)
+    assert run_audit(lakehouse.config).balances["activity"] == replace(
+        BY_HAND, **figures, late_rows=2
+    )

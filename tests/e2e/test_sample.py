@@ -13,7 +13,7 @@ from unittest.mock import patch
 import yaml
 
 from medallion.errors import MedallionError
-from medallion.inspect.overview import overview
+from medallion.inspect.catalog import take_overview
 from medallion.layers.flow import Flow
 from medallion.runtime.idle import end_if_idle
 from medallion.runtime.nightly import Nightly
@@ -42,7 +42,7 @@ def test_all_activity_samples_reach_gold(lakehouse: Lakehouse, tmp_path: Path) -
 
 def _is_on_the_page(lakehouse: Lakehouse) -> None:
     """What `medallion report` shows."""
-    found = overview(lakehouse.config)
+    found = take_overview(lakehouse.config)
     assert found.audit.is_balanced
     first = {each.table: each.first.rows for each in found.gold}
     assert first["gold.device_totals"] == [("nexus4_1", 1), ("nexus4_2", 9)]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from medallion.ingest.schema import registry
-from medallion.inspect.audit import audit
+from medallion.inspect.audit import run_audit
 from medallion.runtime.idle import end_if_idle
 from medallion.storage import delta_tables
 from tests.support.command import Cli
@@ -103,7 +103,7 @@ def test_from_a_file_to_gold(lakehouse: Lakehouse) -> None:
     means = lakehouse.rows("gold.warmth", "sensor", "mean_celsius")
     assert means == [("s1", (20 + 19.5 + 19.5) / 3)]
     assert sorted(f.name for f in landing.iterdir()) == ["1.csv", "2.csv", "3.csv"]
-    assert audit(lakehouse.config, everything=True).findings == ()
+    assert run_audit(lakehouse.config, everything=True).findings == ()
 
 
 @pytest.mark.slow
@@ -132,4 +132,4 @@ def test_a_stream_takes_up_a_source_that_has_no_schema_yet(
     finally:
         process.kill()
         process.communicate()
-    assert audit(lakehouse.config, everything=True).is_balanced
+    assert run_audit(lakehouse.config, everything=True).is_balanced

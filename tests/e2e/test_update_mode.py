@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from medallion.inspect.audit import audit
+from medallion.inspect.audit import run_audit
 from tests.support.lakehouse import Lakehouse, otherwise
 from tests.support.lines import event, recording
 from tests.support.updates import BY_WINDOWS, WINDOWS
@@ -63,7 +63,7 @@ def has_all_by_hand(lakehouse: Lakehouse) -> None:
     assert lakehouse.rows("gold.device_totals_updated") == [("a", 3), ("b", 2), ("c", 1)]
     assert lakehouse.rows("gold.all_rows_updated") == [(6,)]
     assert lakehouse.rows("gold.action_counts_updated", *WINDOWS) == BY_WINDOWS
-    balances = audit(lakehouse.config).balances
+    balances = run_audit(lakehouse.config).balances
     assert (balances["event"].late_rows, balances["event"].duplicate_rows) == LATE_AND_DUPLICATE
     assert (balances["activity"].late_rows, balances["activity"].duplicate_rows) == (3, 1)
 

@@ -19,7 +19,7 @@ from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.config.queries import layers_in_use
 from medallion.errors import MedallionError
-from medallion.inspect.audit import audit
+from medallion.inspect.audit import run_audit
 from medallion.runtime import backfill, continuous, maintenance, refresh
 from medallion.runtime.context import open_pipeline
 from medallion.runtime.nightly import Nightly
@@ -129,7 +129,7 @@ class Actor:
         maintenance.by_hand(self.config())
 
     def _audit(self) -> None:
-        found = audit(self.config(), everything=True)
+        found = run_audit(self.config(), everything=True)
         if not found.is_balanced:
             told = [*found.findings, *(f"{name}: {b}" for name, b in found.balances.items())]
             raise MedallionError("; ".join(told))

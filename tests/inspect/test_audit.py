@@ -16,8 +16,8 @@ from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.ingest.formats import record_format, refuse_format_change
 from medallion.inspect import audit as module
-from medallion.inspect.audit import audit
-from medallion.inspect.overview import overview
+from medallion.inspect.audit import run_audit
+from medallion.inspect.catalog import take_overview
 from medallion.state import topics
 from medallion.state.ledger import INGESTED, PENDING, REJECTED, VANISHED, Entry, Ledger
 from medallion.state.runs import Runs
@@ -47,7 +47,7 @@ def test_a_source_that_is_stuck_beside_a_stream_is_not_balanced(
     row = {"kind": "query", "query": "bronze.activity", "started_at": 1, "state": state}
     Runs(config.layout).write([{**row, "error": None if is_balanced else "the disk is full"}])
     with locks.hold(config.layout, ["bronze", "silver"], "stream"):
-        found = audit(config, everything=True)
+        found = run_audit(config, everything=True)
     assert found.is_balanced == is_balanced
     told = ["bronze.activity: it has failed, and what it did last is not on record (the disk is "]
     assert [finding[: len(told[0])] for finding in found.findings] == told * (not is_balanced)
@@ -65,13 +65,13 @@ def test_a_source_that_was_cut_off_is_told_beside_another_layer_that_is_on(
     monkeypatch.setattr(module, "PATIENCE", 0.0)
     said: list[str] = []
     with locks.hold(config.layout, ["bronze"], "run bronze"):
-        found = audit(config, say=said.append)
+        found = run_audit(config, say=said.append)
     told = "silver.activity: a run was cut off before it was put on record; the next run settles it"
     assert found.findings[0] == f"{told}."
     assert (found.is_balanced, found.unjudged, said) == (False, (), [])
     checkpoints.done(config.layout, "bronze.event", 0, version=1)
     with locks.hold(config.layout, ["bronze"], "run bronze"):
-        found = audit(config, say=said.append)
+        found = run_audit(config, say=said.append)
     assert found.findings[0] == f"{told}."
     assert (found.is_balanced, found.unjudged) == (False, ("event",))
     assert said == [f"waiting until the last batches of {who()} are on record"]
@@ -114,7 +114,7 @@ def test_a_batch_that_ends_while_a_source_is_judged_is_no_finding(
     )  # what a look at a source begins with
     monkeypatch.setattr(module, "PATIENCE", 0.5 if is_quick else 60)
     with locks.hold(config.layout, ["bronze", "silver"], "stream"):
-        found = audit(config)
+        found = run_audit(config)
     assert (found.findings, found.is_balanced) == ((), True)
     assert found.unjudged == (("event",) if is_quick else ())
     assert ("not judged" in "".join(found.notes)) == is_quick
@@ -127,7 +127,7 @@ def test_a_table_that_cannot_be_read_hides_no_other_finding(home: Home) -> None:
         last = rows(config, f"bronze.{source}", count, _source_file="string")
         if source == "activity":
             last.write_text("{")
-    found = audit(config)
+    found = run_audit(config)
     assert found.findings[0].startswith(f"bronze.activity: {home.layout.root}/bronze/activity/")
     assert found.findings[1] == "event: 0 lines were read, bronze has 3."
     assert found.balances["event"].bronze_rows == 3
@@ -147,7 +147,7 @@ def balanced(home: Home) -> Config:
         rows(config, f"{layer}.activity", 1, n="long")
     checkpoints.done(config.layout, "silver.activity", 0, version=2)
     runs.record(config, "silver.activity", last_batch=0)
-    assert audit(config).is_balanced
+    assert run_audit(config).is_balanced
     return config
 
 
@@ -155,7 +155,7 @@ def test_balanced_is_not_said_of_a_query_that_failed(home: Home) -> None:
     config = balanced(home)
     row = {"kind": "query", "query": "gold.device_totals", "started_at": 1, "state": "failed"}
     Runs(config.layout).write([row])
-    found = audit(config)
+    found = run_audit(config)
     assert (found.is_balanced, found.failed) == (True, ("gold.device_totals",))
     but = "gold.device_totals failed when last run (medallion status)"
     assert verdict(found) == f"balanced, but {but}"
@@ -172,7 +172,7 @@ def test_rows_that_only_the_log_has_are_not_balanced(layer: str, is_cut: bool, h
         file.write_bytes(file.read_bytes()[:-9])
     else:
         file.unlink()
-    found = audit(config)
+    found = run_audit(config)
     (told,) = found.findings
     gone = f"1 data file gone, or cut short, such as {file.name}"
     again = f", or move {table} away and run medallion refresh silver.activity"
@@ -199,7 +199,7 @@ def test_rows_are_counted_where_the_log_does_not_tell(is_marked: bool, home: Hom
     else:
         del add["stats"]
     newest.write_text("".join(f"{json.dumps(action)}\n" for action in actions), encoding="utf-8")
-    found = audit(config)
+    found = run_audit(config)
     assert found.is_balanced != is_marked
     told = "bronze has 2 rows, but silver, quarantine, duplicates and rows that wait make 1."
     assert [line for line in found.findings if told in line] == [f"activity: {told}"] * is_marked
@@ -217,13 +217,13 @@ def test_rows_are_counted_where_the_log_does_not_tell(is_marked: bool, home: Hom
 def test_what_may_not_be_read_hides_no_other_finding(place: str, nobodys: Home) -> None:
     config = balanced(nobodys)
     (config.layout.root / place).chmod(0)
-    found = audit(config)
+    found = run_audit(config)
     (told,) = found.findings
     assert f"{config.layout.root}/{place}" in told
     assert told.endswith(": Permission denied.")
     assert found.balances["event"].bronze_rows == 3
     assert not found.is_balanced
-    assert overview(config).audit == found
+    assert take_overview(config).audit == found
 
 
 def test_a_record_that_cannot_be_read_is_a_finding(home: Home) -> None:
@@ -233,7 +233,7 @@ def test_a_record_that_cannot_be_read_is_a_finding(home: Home) -> None:
     newest = max((config.layout.table("ops.runs") / "_delta_log").glob("*.json"))
     newest.write_text("{")
     rows(config, "bronze.old", 1, n="long")
-    found = audit(config, everything=True)
+    found = run_audit(config, everything=True)
     assert found.findings[0].startswith(f"ops.runs: {newest} is damaged or cut short")
     assert found.notes[0].startswith("bronze.old: the configuration has no source of that name")
     assert not found.is_balanced
@@ -245,7 +245,7 @@ def test_a_source_whose_kind_was_changed_is_told_as_that(home: Home) -> None:
     rows(config, "bronze.event", 1, **OF_FILES)
     asked = Kafka(("127.0.0.1:1",), ("events",), "json", "earliest", 1)
     source = replace(config.sources["event"], format="kafka", stream=asked)
-    found = audit(replace(config, sources={"event": source}, gold={}), everything=True)
+    found = run_audit(replace(config, sources={"event": source}, gold={}), everything=True)
     assert found.findings == (
         "event: 0 lines were read, bronze has 1.",
         "bronze.event was not made by the format kafka, but by another kind of source: give this "
@@ -267,7 +267,7 @@ def test_a_source_whose_files_would_be_counted_otherwise_is_told_as_that(
     refuse_format_change(home.config, home.source)  # nothing was taken in so far
     home.take_in("a.json")
     rows(home.config, "bronze.activity", 10, **OF_FILES)
-    found = audit(home.config).findings
+    found = run_audit(home.config).findings
     told = "bronze.activity: its files were read as json so far, and those that it has would be"
     assert any(line.startswith(told) for line in found) == known
     (home.layout.checkpoint("bronze.activity") / "format.json").unlink()
@@ -287,7 +287,7 @@ def test_what_is_lost_or_waits_is_told_and_no_fault(home: Home) -> None:
     source = replace(config.sources["activity"], format="kafka", stream=asked)
     rows(config, "gold.old_counts", 1, n="long")
     rows(config, "gold.device_counts", 1, n="long")
-    found = audit(replace(config, sources={**config.sources, "activity": source}))
+    found = run_audit(replace(config, sources={**config.sources, "activity": source}))
     assert found.is_balanced
     assert found.notes == (
         "gold.old_counts: the configuration has no table of that name, and nothing writes it any "

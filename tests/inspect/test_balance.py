@@ -8,7 +8,7 @@ import pytest
 
 from medallion.config.loader import load
 from medallion.config.model import Config
-from medallion.inspect.balance import Balance, look, unbalanced
+from medallion.inspect.balance import Balance, take_snapshot, unbalanced
 from medallion.state.ledger import REJECTED, Entry, Ledger
 from medallion.state.runs import Runs
 from medallion.storage import delta_log, delta_tables, records, table_specs
@@ -67,7 +67,7 @@ def append(config: Config, table: str, *commits: int) -> None:
 def test_tables_and_records_make_the_balance(config: Config) -> None:
     """Bronze has 5 and 5 and 3 rows, of which silver has read the first two commits."""
     nothing = Balance(0, 0, 0, 0, 0, 0, 0)
-    assert look(config, Runs(config.layout)).balances == {"activity": nothing}
+    assert take_snapshot(config, Runs(config.layout)).balances == {"activity": nothing}
     append(config, "bronze.activity", 5, 5, 3)  # versions 1 to 3
     append(config, "silver.activity", 4)
     append(config, "quarantine.activity", 1, 2)
@@ -77,7 +77,7 @@ def test_tables_and_records_make_the_balance(config: Config) -> None:
     rejected = Entry("activity", "a.png", 1, 5, 0, 0, REJECTED, reason_code="unreadable")
     Ledger(config.layout, "activity").write([rejected])
     even = replace(EVEN, rejected_files=1)
-    assert look(config, Runs(config.layout)).balances == {"activity": even}
+    assert take_snapshot(config, Runs(config.layout)).balances == {"activity": even}
 
 
 def test_rows_that_wait_for_a_silver_that_has_never_run(config: Config) -> None:
@@ -89,20 +89,22 @@ def test_rows_that_wait_for_a_silver_that_has_never_run(config: Config) -> None:
     for commit in (0, 1, 2):
         delta_log.commit_file(bronze, commit).unlink()
     waiting = Balance(13, 13, 0, 0, 0, 0, waiting_rows=13)
-    assert look(config, Runs(config.layout)).balances == {"activity": waiting}
+    assert take_snapshot(config, Runs(config.layout)).balances == {"activity": waiting}
 
 
 def test_a_batch_without_a_record_is_unsettled(config: Config) -> None:
     queries = ["bronze.activity", "silver.activity"]
-    assert look(config, Runs(config.layout)).unsettled == []
+    assert take_snapshot(config, Runs(config.layout)).unsettled == []
     for query in queries:
         checkpoints.done(config.layout, query, 7, version=1)
-    assert look(config, Runs(config.layout)).unsettled == queries
+    assert take_snapshot(config, Runs(config.layout)).unsettled == queries
     record(config, "bronze.activity", last_batch=7)
     record(config, "silver.activity", last_batch=6)
-    assert look(config, Runs(config.layout)).unsettled == ["silver.activity"]
+    assert take_snapshot(config, Runs(config.layout)).unsettled == ["silver.activity"]
     record(config, "silver.activity", last_batch=8)  # of a checkpoint that was put back
-    assert look(config, Runs(config.layout)).unsettled == []
+    assert take_snapshot(config, Runs(config.layout)).unsettled == []
     checkpoints.planned(config.layout, "bronze.activity", 8, version=2)
     (config.layout.checkpoint("bronze.activity") / "metadata").write_text("")
-    assert look(config, Runs(config.layout)).unsettled == ["bronze.activity"], "a machine stopped"
+    assert take_snapshot(config, Runs(config.layout)).unsettled == ["bronze.activity"], (
+        "a machine stopped"
+    )

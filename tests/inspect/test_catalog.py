@@ -13,7 +13,7 @@ from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.errors import UsageError
 from medallion.ingest.schema import registry
-from medallion.inspect import catalog
+from medallion.inspect import catalog, ledger_files
 from medallion.state.ledger import ARCHIVED, INGESTED, REJECTED, STATES, Entry, Ledger
 from medallion.storage import records
 from medallion.storage.paths import Layout
@@ -67,14 +67,14 @@ def config(tmp_path: Path) -> Config:
     ],
 )
 def test_files_by_pattern(config: Config, pattern: str, found: list[int]) -> None:
-    assert catalog.files(config, pattern, None, None) == [FILES[at] for at in found]
+    assert ledger_files.find_files(config, pattern, None, None) == [FILES[at] for at in found]
 
 
 def test_files_by_another_path_to_the_root(config: Config, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(config.layout.root)
     for root in ("lakehouse", "link"):
         pattern = str(tmp_path / root / "landing/activity/*")
-        assert catalog.files(config, pattern, None, None) == FILES[:2]
+        assert ledger_files.find_files(config, pattern, None, None) == FILES[:2]
 
 
 @pytest.mark.parametrize(
@@ -92,12 +92,15 @@ def test_files_by_another_path_to_the_root(config: Config, tmp_path: Path) -> No
 def test_files_by_source_and_state(
     config: Config, source: str | None, state: str | None, found: list[int]
 ) -> None:
-    assert catalog.files(config, "*", source, state) == [FILES[at] for at in found]
+    assert ledger_files.find_files(config, "*", source, state) == [FILES[at] for at in found]
 
 
 @pytest.mark.parametrize("source", ["", "nothing", "Activity", "x' or 'a'='a"])
 def test_an_unknown_source(config: Config, source: str) -> None:
-    for ask in (lambda: catalog.files(config, "*", source, None), lambda: schema(config, source)):
+    for ask in (
+        lambda: ledger_files.find_files(config, "*", source, None),
+        lambda: schema(config, source),
+    ):
         with pytest.raises(UsageError, match="there are activity, event"):
             ask()
 
@@ -105,13 +108,13 @@ def test_an_unknown_source(config: Config, source: str) -> None:
 @pytest.mark.parametrize("state", ["", "done", "Pending", "pending' or 'a'='a"])
 def test_an_unknown_state(config: Config, state: str) -> None:
     with pytest.raises(UsageError) as refused:
-        catalog.files(config, "*", None, state)
+        ledger_files.find_files(config, "*", None, state)
     assert all(known in str(refused.value) for known in STATES)
 
 
 def test_no_file_has_come_yet(tmp_path: Path) -> None:
     config = replace(load({}, PROJECT), layout=Layout(tmp_path / "not there"))
-    assert catalog.files(config, "*", "event", "pending") == []
+    assert ledger_files.find_files(config, "*", "event", "pending") == []
     assert files.as_json([]) == {"files": []}
     assert files.as_text([]).endswith("(0 files)")
     assert not config.layout.root.exists()
@@ -137,7 +140,7 @@ def test_files_as_text_are_a_line_each(config: Config) -> None:
 
 
 def schema(config: Config, source: str) -> list[registry.Version]:
-    return catalog.schema(config, source)
+    return catalog.schema_versions(config, source)
 
 
 def test_a_schema_before_its_first_run(config: Config) -> None:

@@ -14,7 +14,7 @@ from medallion.cli.render.status import as_json, as_text
 from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.errors import UsageError
-from medallion.inspect.status import QueryStatus, status
+from medallion.inspect.status import QueryStatus, query_statuses
 from medallion.state import ledger, refresh_plan
 from medallion.state.ledger import INGESTED, Entry, Ledger
 from medallion.state.refresh_plan import Plan
@@ -42,7 +42,7 @@ def config(home: Home) -> Config:
 
 
 def of(config: Config, query: str) -> QueryStatus:
-    (found,) = (one for one in status(config) if one.query == query)
+    (found,) = (one for one in query_statuses(config) if one.query == query)
     return found
 
 
@@ -62,7 +62,7 @@ def add_rows(config: Config, table: str, rows: int) -> None:
 
 
 def test_before_anything_has_run(config: Config) -> None:
-    found = status(config)
+    found = query_statuses(config)
     assert [one.query for one in found] == QUERIES
     assert {one.state for one in found} == {"never run"}
     assert not config.layout.root.exists()
@@ -79,7 +79,7 @@ def test_what_a_refresh_has_left_to_be_rebuilt(config: Config) -> None:
     left = ("gold.device_totals",)
     config.layout.refresh_plan.parent.mkdir(parents=True)
     refresh_plan.write(config.layout, Plan("silver.activity", then=left))
-    told = {one.query: one.error for one in status(config) if one.error}
+    told = {one.query: one.error for one in query_statuses(config) if one.error}
     assert told == dict.fromkeys(
         left, "a refresh has left it to be rebuilt, which the next medallion nightly does"
     )
@@ -88,7 +88,7 @@ def test_what_a_refresh_has_left_to_be_rebuilt(config: Config) -> None:
 def test_a_damaged_plan_of_a_refresh_is_told_of_all_that_it_may_have_named(config: Config) -> None:
     config.layout.refresh_plan.parent.mkdir(parents=True)
     config.layout.refresh_plan.write_text("{")
-    told = {one.query: one.error or "" for one in status(config)}
+    told = {one.query: one.error or "" for one in query_statuses(config)}
     assert [name for name, error in told.items() if "plan.json is damaged" in error] == QUERIES[2:]
     assert told["bronze.event"] == ""
 
@@ -160,7 +160,7 @@ def test_a_damaged_table_is_told_of_the_queries_that_read_or_write_it(config: Co
     for table, count in (("bronze.activity", 3), ("bronze.event", 4)):
         add_rows(config, table, count)
     told = damage(config, "bronze.activity")
-    found = {one.query: one for one in status(config)}
+    found = {one.query: one for one in query_statuses(config)}
     assert [n for n, one in found.items() if not one.is_known] == [*QUERIES[:1], "silver.activity"]
     assert found["bronze.activity"].state == "unknown"
     assert found["bronze.activity"].backlog, "files wait all the same"
@@ -196,7 +196,7 @@ def test_what_may_not_be_read_is_told_of_those_that_it_is_of(
     with locks.hold(config.layout, ["silver"], "run silver"):
         pass
     (config.layout.root / place).chmod(0)
-    found = status(config)
+    found = query_statuses(config)
     assert [one.query for one in found if not one.is_known] == unknown
     denied = [one.query for one in found if "Permission denied" in (one.error or "")]
     assert denied == unknown
@@ -206,7 +206,7 @@ def test_a_damaged_record_hides_no_backlog(home: Home, config: Config) -> None:
     home.land("a.json", "x" * 100)
     record(config, "bronze.activity")
     told = damage(config, "ops.runs")
-    found = status(config)
+    found = query_statuses(config)
     assert {(one.state, one.is_known) for one in found} == {("unknown", False)}
     assert all(str(one.error).startswith(f"what it did is not known: {told}") for one in found)
     assert found[0].backlog
@@ -225,7 +225,7 @@ def test_the_last_run_counts_not_the_first(config: Config) -> None:
 def test_a_query_that_failed_says_why(config: Config) -> None:
     record(config, "silver.event", started_at=START)
     record(config, "silver.event", state="failed", error="it broke", started_at=START + 1)
-    found = status(config)
+    found = query_statuses(config)
     assert of(config, "silver.event").state == "failed"
     assert "silver.event: it broke" in as_text(found).splitlines()
     (shown,) = (q for q in as_json(found)["queries"] if q["query"] == "silver.event")
@@ -258,7 +258,7 @@ def test_what_another_process_runs_now(config: Config) -> None:
         assert process.stdin
         assert process.stdout.readline() == "held\n"
         stream = f"medallion stream, pid {process.pid}"
-        states = {one.query: one.state for one in status(config)}
+        states = {one.query: one.state for one in query_statuses(config)}
         assert states.pop("bronze.event") == f"failed, tried again by {stream}"
         assert {states.pop(query, None) for query in QUERIES[:4]} == {f"running ({stream})", None}
         assert set(states.values()) == {"never run"}
@@ -313,6 +313,6 @@ def test_asking_writes_nothing(home: Home, config: Config) -> None:
     record(config, "bronze.activity", rows_in=3)
     checkpoints.done(config.layout, "silver.activity", 0, version=1, watermark=1000)
     before = tree(home.layout.root)
-    as_text(status(config))
+    as_text(query_statuses(config))
     assert tree(home.layout.root) == before
     assert len(ledger.read(home.layout)) == 3

@@ -16,8 +16,8 @@ from medallion.cli.render import nightly as nightly_page
 from medallion.cli.render import status as status_page
 from medallion.config.loader import load
 from medallion.errors import ConfigError
-from medallion.inspect.audit import audit
-from medallion.inspect.status import status
+from medallion.inspect.audit import run_audit
+from medallion.inspect.status import query_statuses
 from medallion.layers.rescued import RescuedValues, broken_by, rescue_rules
 from medallion.layers.silver import rules
 from medallion.runtime.nightly import Nightly
@@ -107,7 +107,7 @@ def test_all_rows_go_to_silver_in_other_modes(run: Run, mode: str) -> None:
 
 
 def test_a_deep_audit_agrees(run: Run) -> None:
-    assert audit(run.lakehouse.config, everything=True).findings == ()
+    assert run_audit(run.lakehouse.config, everything=True).findings == ()
 
 
 def test_a_run_says_one_line_a_source(run: Run) -> None:
@@ -133,12 +133,12 @@ def test_the_record_keeps_counts_and_examples(run: Run) -> None:
             "user.plan": {"rows": 1, "example": "pro"},
         }
         assert run.outcome.rescued[mode] == RescuedSummary(4, FIELDS)
-        (query,) = (q for q in status(run.lakehouse.config) if q.query == f"bronze.{mode}")
+        (query,) = (q for q in query_statuses(run.lakehouse.config) if q.query == f"bronze.{mode}")
         assert query.rescued == RescuedSummary(4, FIELDS)
 
 
 def test_commands_show_values_that_do_not_fit(run: Run) -> None:
-    found = status(run.lakehouse.config)
+    found = query_statuses(run.lakehouse.config)
     assert "bronze.warn: in its last run 4 rows have values that do" in status_page.as_text(found)
     fields = {name: asdict(field) for name, field in FIELDS.items()}
     by_query = {query["query"]: query["rescued"] for query in status_page.as_json(found)["queries"]}

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from medallion.config.values import Duration
 from medallion.errors import ConfigError, MedallionError, UsageError
-from medallion.inspect.audit import audit
+from medallion.inspect.audit import run_audit
 from medallion.runtime import refresh, swap
 from medallion.runtime.pipeline import Pipeline
 from medallion.sql import engine
@@ -62,7 +62,7 @@ def the_next_night_has_no_seam(lakehouse: Lakehouse) -> None:
     lakehouse.land("event", "after.json", *AFTER)
     lakehouse.fill()
     assert times(lakehouse) == SILVER
-    found = audit(lakehouse.config, everything=True)
+    found = run_audit(lakehouse.config, everything=True)
     assert (found.findings, found.notes) == ((), ())
     balance = found.balances["event"]
     assert (balance.bronze_rows, balance.silver_rows, balance.quarantined_rows) == (12, 8, 2)
@@ -103,7 +103,7 @@ def test_silver_rebuilt_and_cut_off_at_every_step(
     assert seen == {("action_counts", (6,), (6,)), ("user_activity", (6,), (12,))}
     assert not (filled.root / "_refresh").exists()
     assert {name: filled.rows(name) for name in names} == before
-    assert audit(filled.config).is_balanced
+    assert run_audit(filled.config).is_balanced
     figures = filled.rows("ops.runs", "state", "query", "rows_in", "rows_out", "quarantined_rows")
     assert ("refreshed", "silver.event", 8, 6, 1) in figures
     the_next_night_has_no_seam(filled)
@@ -131,7 +131,7 @@ def test_what_was_built_and_is_gone_is_built_again(
         assert said[-1].endswith("which it has built, is gone")  # there may be no others
         assert refresh.finish(killed.pipeline(), "silver") == []
         assert {action for (action,) in killed.rows("silver.event", "action")} == {"OPEN"}
-        assert audit(killed.config, everything=True).findings == ()
+        assert run_audit(killed.config, everything=True).findings == ()
 
 
 def test_a_table_that_was_put_in_place_without_its_checkpoint_is_refused(
@@ -162,7 +162,7 @@ def test_a_table_that_was_put_in_place_without_its_checkpoint_is_refused(
     assert "does not have the batches" in error
     refresh.refresh(filled.pipeline(), "silver.event")
     assert times(filled) == SILVER
-    assert audit(filled.config).is_balanced
+    assert run_audit(filled.config).is_balanced
 
 
 def killed_at_each_step(lakehouse: Lakehouse, patch: pytest.MonkeyPatch) -> None:
@@ -327,7 +327,7 @@ def test_gold_waits_while_silver_goes_by_another_time(filled: Lakehouse) -> None
         filled.pipeline().run("gold")
     filled.config = right
     filled.fill()
-    assert audit(filled.config, everything=True).findings == ()
+    assert run_audit(filled.config, everything=True).findings == ()
 
 
 def test_merged_rows_by_who_knows_which_definition_are_refused(filled: Lakehouse) -> None:

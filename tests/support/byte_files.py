@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from medallion.inspect.audit import audit
+from medallion.inspect.audit import run_audit
 from tests.support.lakehouse import Lakehouse
 
 SCHEMA = {"Index": "long", "Device": "string"}
@@ -24,4 +24,4 @@ def found(home: Lakehouse, *columns: str) -> dict[str, list[tuple[Any, ...]]]:
 
 
 def recounted(home: Lakehouse) -> list[str]:
-    return list(audit(home.config, everything=True).findings)
+    return list(run_audit(home.config, everything=True).findings)

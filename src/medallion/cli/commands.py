@@ -78,10 +78,10 @@ def run(config: Config, options: argparse.Namespace) -> int:
 def _report_files(config: Config, command: str) -> int:
     """Name the files that the user has to see to; the exit status."""
     from medallion.cli.render import attention as render
-    from medallion.inspect import attention
+    from medallion.inspect import ledger_files
     from medallion.runtime import acknowledge
 
-    files = attention.find(config)
+    files = ledger_files.find_attention(config)
     for line in render.warnings(files):
         tell(line)
     for line in render.errors(files):
@@ -111,7 +111,7 @@ def stream(config: Config, options: argparse.Namespace) -> int:
 def nightly(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.render import nightly as render
     from medallion.ingest.files.unread import unread
-    from medallion.inspect import attention, catalog
+    from medallion.inspect import catalog, ledger_files
     from medallion.runtime import acknowledge
     from medallion.runtime.idle import end_if_idle
 
@@ -121,7 +121,7 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
     if outcome is None:
         outcome, told = _busy_night(config, options, told), []
     try:
-        outcome.files = attention.find(config)
+        outcome.files = ledger_files.find_attention(config)
     except FAULTS as fault:
         outcome.add_error(sentence(fault))
     if outcome.files.pending:
@@ -177,17 +177,17 @@ def sql(config: Config, options: argparse.Namespace) -> int:
 
 def audit(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.render import audit as render
-    from medallion.inspect.audit import audit
+    from medallion.inspect.audit import run_audit
 
-    found = audit(_there(config, options), options.deep, _say(True))
+    found = run_audit(_there(config, options), options.deep, _say(True))
     return _present(options, render, found, found.is_balanced)
 
 
 def report(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.render import report as render
-    from medallion.inspect.overview import overview
+    from medallion.inspect.catalog import take_overview
 
-    found = overview(_there(config, options))
+    found = take_overview(_there(config, options))
     page = render.write(found, Path(options.output or config.layout.report))
     show(document({**render.as_json(found), "page": page}) if options.json else page)
     for line in found.unreadable:
@@ -226,20 +226,20 @@ def maintain(config: Config, options: argparse.Namespace) -> int:
 
 def status(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.render import status as render
-    from medallion.inspect import attention, status
+    from medallion.inspect import ledger_files, status
 
-    found = status.status(_there(config, options))
+    found = status.query_statuses(_there(config, options))
     try:
-        files = attention.find(config)
+        files = ledger_files.find_attention(config)
     except FAULTS:  # the queries of the sources report it
-        files = attention.Attention()
+        files = ledger_files.Attention()
     show(document(render.as_json(found, files)) if options.json else render.as_text(found, files))
     return 0 if all(one.is_known for one in found) else 1
 
 
 def files(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.render import files as render
-    from medallion.inspect import catalog
+    from medallion.inspect import ledger_files
     from medallion.runtime import acknowledge
 
     if options.dismiss is not None:
@@ -247,7 +247,9 @@ def files(config: Config, options: argparse.Namespace) -> int:
             raise UsageError("--dismiss takes its pattern itself, and no --state.")
         found = acknowledge.dismiss(_there(config, options), options.dismiss, options.source)
         return _present(options, render, found)
-    found = catalog.files(_there(config, options), options.pattern, options.source, options.state)
+    found = ledger_files.find_files(
+        _there(config, options), options.pattern, options.source, options.state
+    )
     return _present(options, render, found)
 
 
@@ -255,7 +257,9 @@ def schema(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.render import schema as render
     from medallion.inspect import catalog
 
-    return _present(options, render, catalog.schema(_there(config, options), options.source))
+    return _present(
+        options, render, catalog.schema_versions(_there(config, options), options.source)
+    )
 
 
 def _present(options: argparse.Namespace, render: Any, found: Any, is_good: bool = True) -> int:

@@ -4,23 +4,26 @@ where they do not add up. No JVM, but where everything is to be counted again.""
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from medallion.config.model import Config
+from medallion.config.model import Config, SourceConfig
 from medallion.config.queries import queries
 from medallion.errors import FAULTS, sentence
 from medallion.ingest.files.unread import unread
 from medallion.ingest.formats import SOURCE_TYPES, refuse_format_change
 from medallion.ingest.source import Verification
-from medallion.inspect import attention, recount
 from medallion.inspect import balance as accounting
-from medallion.inspect.attention import Attention
-from medallion.inspect.balance import Balance, Look
+from medallion.inspect import ledger_files
+from medallion.inspect.balance import Balance, BalanceSnapshot
+from medallion.inspect.ledger_files import Attention
+from medallion.spark import checkpoints
 from medallion.state import refresh_plan
 from medallion.state.runs import Runs
-from medallion.storage import locks
+from medallion.storage import delta_tables, locks
 from medallion.storage.paths import layer_of
+from medallion.storage.table_specs import OFFSET
 from medallion.storage.text import Say, counted
 
 PATIENCE = 35.0  # seconds; a stream settles every 30
@@ -55,7 +58,7 @@ class Audit:
         return not self.findings and not wrong
 
 
-def audit(config: Config, everything: bool = False, say: Say = lambda _: None) -> Audit:
+def run_audit(config: Config, everything: bool = False, say: Say = lambda _: None) -> Audit:
     """Balance every source; where one does not add up, name the files that differ.
 
     With `everything`, every file and table is counted again, whatever the balance says. Beside a
@@ -93,9 +96,9 @@ def audit(config: Config, everything: bool = False, say: Say = lambda _: None) -
             findings += deeper.findings
             notes += deeper.notes
     if everything:
-        from medallion.inspect import by_spark  # PySpark, and a JVM: only for this
+        from medallion.inspect import verify  # PySpark, and a JVM: only for this
 
-        deeper = by_spark.recount(config, unjudged, say)
+        deeper = verify.verify_tables(config, unjudged, say)
         findings += deeper.findings
         notes += deeper.notes
     not_judged = (
@@ -119,7 +122,7 @@ def _failed(config: Config) -> tuple[str, ...]:
 def _files(config: Config, findings: list[str]) -> Attention:
     """Return the files to see to; archived ones that have changed are findings."""
     try:
-        files = attention.find(config)
+        files = ledger_files.find_attention(config)
     except FAULTS as fault:
         findings.append(sentence(fault))
         return Attention()
@@ -127,7 +130,7 @@ def _files(config: Config, findings: list[str]) -> Attention:
     return files
 
 
-def _at_rest(config: Config, say: Say) -> tuple[Look, dict[str, str]]:
+def _at_rest(config: Config, say: Say) -> tuple[BalanceSnapshot, dict[str, str]]:
     """All sources, looked at when all is on record, or when patience has run out; and who writes
     which layer then."""
     until: float | None = None
@@ -138,7 +141,7 @@ def _at_rest(config: Config, say: Say) -> tuple[Look, dict[str, str]]:
             for layer in accounting.SETTLED
             if (who := locks.holder(config.layout, layer))
         }
-        found = accounting.look(config, Runs(config.layout))
+        found = accounting.take_snapshot(config, Runs(config.layout))
         written, cut_off = _by_writer(found.unsettled, writers)
         if any(locks.holder(config.layout, layer_of(query)) for query in cut_off):
             continue  # a writer has begun since
@@ -195,7 +198,7 @@ def _given_up(config: Config, layer: str, known: Collection[str]) -> list[str]:
 
 
 def _judge_at_rest(
-    config: Config, name: str, look: Look, everything: bool, say: Say
+    config: Config, name: str, look: BalanceSnapshot, everything: bool, say: Say
 ) -> tuple[Balance, Verification] | None:
     """A source's balance, and what its ledger, or its rows counted again, say beside it; None where
     it is written all the while.
@@ -207,7 +210,7 @@ def _judge_at_rest(
     until = time.monotonic() + PATIENCE
     while True:
         judged = _judge(config, name, look.balances[name], everything)
-        if not judged.findings or accounting.look(alone, Runs(config.layout)) == look:
+        if not judged.findings or accounting.take_snapshot(alone, Runs(config.layout)) == look:
             return look.balances[name], judged
         now, writers = _at_rest(alone, say)
         if now.unreadable:
@@ -222,7 +225,7 @@ def _judge(config: Config, name: str, balance: Balance, everything: bool) -> Ver
     try:
         refuse_format_change(config, source)
         if everything or not balance.is_balanced:
-            found = recount.recount(config, source)
+            found = verify_counts(config, source)
         else:
             found = Verification(_unlike_the_ledger(config, name, balance))
         if losses := SOURCE_TYPES[source.format].losses(config, source):
@@ -239,3 +242,52 @@ def _unlike_the_ledger(config: Config, name: str, balance: Balance) -> list[str]
     if rows is None or rows == balance.bronze_rows:
         return []
     return [f"{name}: the ledger has {rows:,} rows, bronze has {balance.bronze_rows:,}."]
+
+
+_SHOWN = 20
+
+
+def verify_counts(config: Config, source: SourceConfig) -> Verification:
+    """Count what a source gave, and its rows in every table; name what differs."""
+    found = SOURCE_TYPES[source.format].verify(config, source)
+    found.findings += _beyond_bronze(config, source)
+    found.findings += _twice_in_silver(config, source)
+    if len(found.findings) > _SHOWN:
+        more = len(found.findings) - _SHOWN
+        found.findings[_SHOWN:] = [f"{source.name}: and {more:,} more."]
+    return found
+
+
+def _beyond_bronze(config: Config, source: SourceConfig) -> list[str]:
+    """Files, or partitions of topics, with more rows in silver and quarantine than in bronze."""
+    columns = [column for column in source.silver_origin if column != OFFSET]
+    bronze = _by_origin(config, f"bronze.{source.name}", columns)
+    carried = _by_origin(config, f"silver.{source.name}", columns)
+    carried.update(_by_origin(config, f"quarantine.{source.name}", columns))
+    return [
+        f"{source.name}: {place or 'all of it'} has {counted(bronze[place], 'row')} in bronze, and "
+        f"{rows:,} in silver and quarantine."
+        for place, rows in carried.items()
+        if rows > bronze[place]
+    ]
+
+
+def _by_origin(config: Config, table: str, columns: list[str]) -> Counter[str]:
+    grouped = f"group by {', '.join(columns)}" if columns else ""
+    what = ", ".join([*columns, "count(*)"])
+    found = delta_tables.select_rows(config.layout.table(table), what, grouped)
+    return Counter({"/".join(map(str, row[:-1])): int(row[-1]) for row in found})
+
+
+def _twice_in_silver(config: Config, source: SourceConfig) -> list[str]:
+    name = f"silver.{source.name}"
+    # The table's own keys: others are refused until it is made anew by them.
+    made = checkpoints.noted(config.layout.checkpoint(name), "definition") or {}
+    names = made.get("keys", source.keys)
+    keys = ", ".join(f'"{key}"' for key in names)
+    known = " and ".join(f'"{key}" is not null' for key in names)
+    sql = f"where {known} group by {keys} having count(*) > 1 limit {_SHOWN}"
+    return [
+        f"{source.name}: silver has {row[-1]} rows of {dict(zip(names, row, strict=False))}."
+        for row in delta_tables.select_rows(config.layout.table(name), f"{keys}, count(*)", sql)
+    ]

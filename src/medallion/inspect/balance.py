@@ -10,7 +10,7 @@ from pathlib import Path
 from medallion.config.model import Config, SourceConfig
 from medallion.config.queries import queries
 from medallion.errors import FAULTS, sentence
-from medallion.inspect import attention
+from medallion.inspect import ledger_files
 from medallion.layers import recovery
 from medallion.state import pending_work
 from medallion.state.runs import Runs, Standing
@@ -57,7 +57,7 @@ class Balance:
 
 
 @dataclass(frozen=True)
-class Look:
+class BalanceSnapshot:
     """The balances of the sources that can be read.
 
     Attributes:
@@ -70,17 +70,17 @@ class Look:
     unsettled: list[str] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
 
-    def of(self, name: str) -> Look:
+    def of(self, name: str) -> BalanceSnapshot:
         """What was seen of one source that can be read."""
         unsettled = [query for query in self.unsettled if query.partition(".")[2] == name]
-        return Look({name: self.balances[name]}, unsettled)
+        return BalanceSnapshot({name: self.balances[name]}, unsettled)
 
 
-def look(config: Config, runs: Runs) -> Look:
+def take_snapshot(config: Config, runs: Runs) -> BalanceSnapshot:
     """Each source looked at by itself: what cannot be read of one hides nothing of the others."""
-    found = Look()
+    found = BalanceSnapshot()
     try:
-        rejected = attention.rejected_files(config)
+        rejected = ledger_files.rejected_files(config)
     except FAULTS as fault:
         found.unreadable.append(sentence(fault))
         rejected = Counter[str]()

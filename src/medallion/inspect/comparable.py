@@ -9,8 +9,8 @@ from medallion.config.model import Config
 from medallion.config.queries import Query, queries
 from medallion.errors import FAULTS, ConfigError, sentence
 from medallion.ingest.source import Verification
-from medallion.layers.gold.definition import definition_of
-from medallion.layers.gold.definition import refuse_changed_definition as refuse_changed_gold
+from medallion.layers.gold.definition import gold_definition
+from medallion.layers.gold.definition import refuse_changed_gold as refuse_changed_gold
 from medallion.layers.gold.flow import TOO_LATE
 from medallion.layers.silver import keys
 from medallion.layers.silver.rules import refuse_changed_definition as refuse_changed_silver
@@ -35,7 +35,9 @@ class Comparable:
     watermark: int | None
 
 
-def silver(config: Config, unjudged: Collection[str]) -> tuple[list[Comparable], Verification]:
+def comparable_silver(
+    config: Config, unjudged: Collection[str]
+) -> tuple[list[Comparable], Verification]:
     """The queries of silver that have read all of bronze, and a note on each of the others.
 
     Args:
@@ -66,7 +68,7 @@ def silver(config: Config, unjudged: Collection[str]) -> tuple[list[Comparable],
     return read, found
 
 
-def gold(config: Config) -> tuple[list[Comparable], Verification]:
+def comparable_gold(config: Config) -> tuple[list[Comparable], Verification]:
     """The queries of gold that have read all of silver, and a note on each of the others."""
     runs, found, read = Runs(config.layout), Verification(), list[Comparable]()
     for query in queries(config, ["gold"]):
@@ -107,7 +109,7 @@ def _why_another(config: Config, query: Query) -> str | None:
             refuse_changed_silver(config, source, then or {})
         else:
             table = config.gold[name]
-            refuse_changed_gold(config, table, then or definition_of(table))
+            refuse_changed_gold(config, table, then or gold_definition(table))
     except ConfigError as error:
         return f"its entry is another one by now: {error}"
     return None

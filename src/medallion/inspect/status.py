@@ -9,7 +9,7 @@ from medallion.config.queries import Query, queries
 from medallion.errors import FAULTS, sentence
 from medallion.ingest import source as base
 from medallion.ingest.formats import SOURCE_TYPES
-from medallion.inspect import attention
+from medallion.inspect import ledger_files
 from medallion.spark import checkpoints
 from medallion.state import ledger, pending_work, refresh_plan
 from medallion.state.runs import FAILED, LastRun, RescuedSummary, Runs, Standing
@@ -58,7 +58,7 @@ class QueryStatus:
         return waits_are_known and self.state != UNKNOWN
 
 
-def status(config: Config) -> list[QueryStatus]:
+def query_statuses(config: Config) -> list[QueryStatus]:
     """The queries of all layers, in their order; what cannot be read is told of those it is of."""
     standing, unknown = _standing(config)
     held, left = _held(config, standing), _left(config)
@@ -72,7 +72,7 @@ def status(config: Config) -> list[QueryStatus]:
 def _with_rejected_files(config: Config, found: list[QueryStatus]) -> list[QueryStatus]:
     """Add the counts; of a ledger that cannot be read, the queries of its sources report that."""
     try:
-        counts = attention.rejected_files(config)
+        counts = ledger_files.rejected_files(config)
     except FAULTS:
         return found
     names = {query.name: query.source for query in queries(config)}

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from medallion.config.model import Config
 from medallion.errors import UsageError
-from medallion.inspect import attention, catalog
-from medallion.inspect.attention import Attention
+from medallion.inspect import ledger_files
+from medallion.inspect.ledger_files import Attention
 from medallion.state.ledger import Entry, Ledger
 from medallion.storage import clock, locks
 from medallion.storage.paths import Layout
@@ -36,12 +36,12 @@ def dismiss(config: Config, pattern: str, source: str | None) -> list[Entry]:
     if source is not None:
         config.source(source)
     with locks.hold(config.layout, ["bronze"], "files --dismiss"):
-        found = attention.find(config)
+        found = ledger_files.find_attention(config)
         listed = [e for e in (*found.files, *found.folders) if source in (None, e.source)]
         now = clock.now()
         dismissed = [
             replace(entry, reported_at=entry.reported_at or now, dismissed_at=now)
-            for entry in catalog.matching(config, listed, pattern)
+            for entry in ledger_files.matching_files(config, listed, pattern)
         ]
         if not dismissed:
             raise UsageError(

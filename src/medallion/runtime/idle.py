@@ -33,7 +33,7 @@ def end_if_idle(config: Config, command: str, say: Say) -> Outcome | None:
             runs = Runs(config.layout)
             if _has_work(config, runs, say):
                 return None
-            look = accounting.look(config, runs)
+            look = accounting.take_snapshot(config, runs)
             outcome = Outcome(balances=look.balances, errors=look.unreadable)
         except Exception:  # whatever is wrong, the run that follows meets it, and tells
             return None

@@ -51,7 +51,7 @@ class Nightly:
         self._timed("maintain", self._maintain)
         self.outcome.is_counted = False
         with self._reporting_errors("balance"):
-            look = accounting.look(self.config, self.pipeline.runs)
+            look = accounting.take_snapshot(self.config, self.pipeline.runs)
             self.outcome.balances, self.outcome.is_counted = look.balances, not look.unreadable
             self._tell_all("balance", map(MedallionError, look.unreadable))
             found = self.pipeline.runs.rescued()

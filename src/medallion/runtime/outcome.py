@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from medallion.inspect.attention import Attention
 from medallion.inspect.balance import Balance, unbalanced
+from medallion.inspect.ledger_files import Attention
 from medallion.quality.results import Failure, Verdict
 from medallion.state.runs import RescuedSummary
 

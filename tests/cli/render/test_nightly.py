@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from medallion.cli.render import nightly
-from medallion.inspect.attention import Attention
 from medallion.inspect.balance import Balance
+from medallion.inspect.ledger_files import Attention
 from medallion.quality.results import Failure, Verdict
 from medallion.runtime.outcome import GateResult, Outcome
 from medallion.state.ledger import Entry

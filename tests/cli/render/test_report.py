@@ -14,8 +14,7 @@ from medallion.cli.render import report
 from medallion.errors import UsageError
 from medallion.inspect.audit import Audit
 from medallion.inspect.balance import Balance
-from medallion.inspect.catalog import FirstRows
-from medallion.inspect.overview import Overview, QueryRun
+from medallion.inspect.catalog import FirstRows, Overview, QueryRun
 from medallion.sql.engine import Result
 from medallion.state.runs import GateRecord
 

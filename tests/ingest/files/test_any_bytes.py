@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from medallion.ingest.files.reject import REFUSED_ARCHIVES, REFUSED_CODECS
-from medallion.inspect.audit import audit
+from medallion.inspect.audit import run_audit
 from medallion.state import ledger
 from medallion.state.ledger import ARCHIVED, INGESTED, PENDING, REJECTED
 from tests.support.any_lines import ANY_LINES, DEEP, NEARLY, ODD, SEVERAL, objects_in, padded
@@ -170,6 +170,6 @@ def test_every_file_is_rows_or_is_told(lakehouse: Lakehouse) -> None:
         assert bool(entry.why) == (expected is None)
     if len(files) >= MANY:
         lakehouse.fill("silver")
-    found = audit(lakehouse.config, everything=True)
+    found = run_audit(lakehouse.config, everything=True)
     assert (found.findings, found.is_balanced) == ((), True)
     assert found.balances["event"].bronze_rows == sum(in_bronze.values())

@@ -17,7 +17,7 @@ from medallion.ingest.files import attempts, reader, trial
 from medallion.ingest.files.source import FileSource
 from medallion.ingest.files.trial import Groups, Result
 from medallion.ingest.schema.evolution import Schema
-from medallion.inspect.audit import audit
+from medallion.inspect.audit import run_audit
 from medallion.spark.errors import StreamError
 from medallion.state.ledger import PENDING, REJECTED
 from tests.support.home import Home
@@ -222,4 +222,4 @@ def test_a_batch_whose_spark_stops_is_taken_in_by_the_next_run(
     monkeypatch.setattr(FileSource, "child", lambda _: lambda groups: Result(len(groups), False))
     home.fill("bronze")
     assert indexes(home) == [1, 2, 3]
-    assert audit(home.config, everything=True).findings == ()
+    assert run_audit(home.config, everything=True).findings == ()

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from medallion.ingest.files import reject, source
 from medallion.ingest.schema.evolution import Schema
-from medallion.inspect.audit import audit
+from medallion.inspect.audit import run_audit
 from medallion.layers.bronze import writer
 from medallion.spark.errors import StreamError
 from medallion.state.ledger import INGESTED, PENDING, REJECTED, VANISHED
@@ -86,7 +86,7 @@ def test_a_header_that_cannot_be_read_puts_aside_its_file_only(lakehouse: Lakeho
     assert rejected(home) == sorted((*files, "summed.csv"))
     why = book(home)["summed.csv", 1].why or ""
     assert why.startswith("cannot be read: .summed.csv.crc beside it is of another file")
-    assert audit(home.config, everything=True).findings == ()
+    assert run_audit(home.config, everything=True).findings == ()
 
 
 def test_what_spark_reads_a_part_of_and_does_not_fail_is_put_aside(lakehouse: Lakehouse) -> None:
@@ -167,7 +167,7 @@ def test_the_first_look_at_a_source_puts_aside_what_it_cannot_read(
     assert indexes(home) == [7]
     assert rejected(home) == sorted(unreadable)
     assert {book(home)[name, 1].state for name in unreadable} == {REJECTED}
-    assert audit(home.config, everything=True).findings == ()
+    assert run_audit(home.config, everything=True).findings == ()
 
 
 def test_files_that_go_while_files_are_looked_at(

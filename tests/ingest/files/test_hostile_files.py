@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from medallion.inspect.audit import audit
+from medallion.inspect.audit import run_audit
 from medallion.state import ledger
 from medallion.state.ledger import ARCHIVED, INGESTED, PENDING, REJECTED, Entry
 from tests.support.hostile_files import CATALOGUE, NOT_UTF8
@@ -121,7 +121,7 @@ def test_a_night_after_it_balances(taken: Taken) -> None:
     lakehouse = taken.lakehouse
     lakehouse.land("activity", "afterwards.json", '{"Device":"d","field_7":7,"field_8":"x"}')
     lakehouse.nightly()
-    found = audit(lakehouse.config, everything=True)
+    found = run_audit(lakehouse.config, everything=True)
     assert found.findings == ()
     assert found.is_balanced
     balance = found.balances["activity"]

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from medallion.config.values import Duration
 from medallion.errors import UsageError
 from medallion.ingest.formats import SOURCE_TYPES
-from medallion.inspect.audit import audit
+from medallion.inspect.audit import run_audit
 from medallion.runtime import maintenance
 from medallion.state.ledger import INGESTED, REPLACED
 from medallion.state.runs import Runs
@@ -60,7 +60,7 @@ def each_once(home: Lakehouse, last: int) -> None:
     expected = [*range(1, last + 1), *range(10, 10 * last + 1, 10)]
     assert indexes(home) == sorted(expected)
     assert {state for state, *_ in counts(home).values()} == {INGESTED, REPLACED}
-    found = audit(home.config, everything=True)
+    found = run_audit(home.config, everything=True)
     # Silver, which is not run here, would have kept the commits that it has not read.
     assert [told for told in found.findings if "silver" not in told] == []
     assert found.balances["activity"].landed_lines == 2 * last

@@ -14,7 +14,7 @@ import pytest
 from medallion.errors import MedallionError
 from medallion.ingest.files.batch import FileBatch
 from medallion.ingest.formats import SOURCE_TYPES
-from medallion.inspect.audit import audit
+from medallion.inspect.audit import run_audit
 from medallion.layers.bronze.writer import Writer
 from medallion.spark.errors import StreamError
 from medallion.spark.watch import Watch
@@ -86,7 +86,7 @@ def test_batches_that_were_cut_off_give_every_row_once(
     assert rows.count(None) == 3
     assert sorted(i for i in rows if i is not None) == list(range(10))
     assert counts(home) == {**expected, ("last.json", 1): (INGESTED, 3, 1, 0, 0)}
-    audited = audit(home.config, everything=True)
+    audited = run_audit(home.config, everything=True)
     assert audited.findings == ()
     assert audited.balances["activity"].landed_lines == 13
 
@@ -114,7 +114,7 @@ def test_what_is_lost_after_a_run_died_between_rows_and_ledger(
             ("b.json", 1): (INGESTED, 1, 2, 0, 0),
             ("c.json", 1): (INGESTED, last, 1, 0, 0),
         }
-        found = audit(each.config, everything=True)
+        found = run_audit(each.config, everything=True)
         assert found.findings == ()
         assert found.balances["activity"].landed_lines == 5
 
@@ -157,7 +157,7 @@ def test_a_batch_that_was_handed_over_twice_is_taken_in_once(
         ("a.json", 1): INGESTED,
         ("b.json", 1): INGESTED,
     }
-    assert audit(home.config, everything=True).findings == ()
+    assert run_audit(home.config, everything=True).findings == ()
 
 
 def between(home: Lakehouse, monkeypatch: pytest.MonkeyPatch, what: Any) -> None:
@@ -200,7 +200,7 @@ def test_files_that_go_or_change_before_they_are_read(
     assert indexes(home) == [2, 4, 7, 8]
     assert counts(home)["a.json", 2] == (INGESTED, 2, 1, 0, 0)
     assert counts(home)["c.json", 1] == (INGESTED, 2, 2, 0, 0)
-    assert audit(home.config, everything=True).findings == ()
+    assert run_audit(home.config, everything=True).findings == ()
 
 
 @pytest.mark.parametrize("clean", ["off", "archive"])
@@ -221,7 +221,7 @@ def test_a_file_that_replaces_another_where_that_is_allowed(
     sql = "select unix_millis(_source_modified_at), Index from delta.`{}`"
     found = home.spark.sql(sql.format(home.config.layout.table("bronze.activity"))).collect()
     assert Counter(map(tuple, found)) == {(modified[0], 1): 1, (modified[1], 2): 2}
-    deep = audit(home.config, everything=True)
+    deep = run_audit(home.config, everything=True)
     assert deep.findings == ()
     assert len(deep.notes) == (0 if clean == "archive" else 1)
 
@@ -241,7 +241,7 @@ def test_a_torn_file_among_good_ones_is_put_aside_and_comes_again_repaired(
     assert indexes(home) == [2, 3, 4]
     assert counts(home)["torn.json.gz", 1][0] == UNREADABLE
     assert torn.exists()
-    assert audit(home.config, everything=True).findings == ()
+    assert run_audit(home.config, everything=True).findings == ()
     home.config.layout.rejected("activity").unlink()
     source = home.config.sources["activity"]
     assert not SOURCE_TYPES["json"].poll(home.config, source, 0, print), "it is not read again"
@@ -253,13 +253,13 @@ def test_a_torn_file_among_good_ones_is_put_aside_and_comes_again_repaired(
     assert moved.read_bytes() == whole[: len(whole) // 2]
     assert "torn" in reason
     assert entry.path in reason
-    assert audit(home.config, everything=True).findings == ()
+    assert run_audit(home.config, everything=True).findings == ()
     torn.write_bytes(gzip.compress(f"{row(1)}\n".encode()))
     home.fill("bronze")
     assert indexes(home) == [1, 2, 3, 4]
     assert counts(home)["torn.json.gz", 2] == (INGESTED, 1, 1, 0, 0)
     shutil.rmtree(home.config.layout.rejected("activity"))  # it is repaired, and no more needed
-    assert audit(home.config, everything=True).findings == ()
+    assert run_audit(home.config, everything=True).findings == ()
 
 
 def test_a_folder_named_by_way_of_another(lakehouse: Lakehouse) -> None:

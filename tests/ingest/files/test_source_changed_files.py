@@ -11,7 +11,7 @@ import pytest
 from medallion.errors import MedallionError
 from medallion.ingest.files import reader
 from medallion.ingest.files.batch import FileBatch
-from medallion.inspect.audit import audit
+from medallion.inspect.audit import run_audit
 from medallion.spark.errors import StreamError
 from medallion.spark.watch import Watch
 from medallion.state.ledger import INGESTED, PENDING, REJECTED, REPLACED, VANISHED
@@ -23,7 +23,7 @@ from tests.support.lines import row
 def is_whole(home: Lakehouse, has_lost_one: bool = False) -> bool:
     """Whether audit finds everything, but for a file that was taken in and is not there: its owner
     may have deleted it, for nothing is put away here."""
-    found = audit(home.config, everything=True)
+    found = run_audit(home.config, everything=True)
     told = "activity: 1 file deleted or overwritten, and not counted again: the ledger's figures "
     told += "stand."
     return not found.findings and (told in found.notes or not has_lost_one)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from medallion.config.loader import load
 from medallion.ingest.files.unread import unread
-from medallion.inspect.audit import audit
+from medallion.inspect.audit import run_audit
 from tests.support import PROJECT
 from tests.support.home import Home
 
@@ -26,7 +26,7 @@ def test_files_of_no_source_are_told_by_their_folder(home: Home) -> None:
         "landing: 1 file that no source of pipeline.yaml reads",
         "landing/evnt: 2 files that no source of pipeline.yaml reads",
     ]
-    assert audit(config).notes[-1] == (
+    assert run_audit(config).notes[-1] == (
         "landing/evnt: 2 files that no source of pipeline.yaml reads: in no balance."
     )
     event = replace(config.sources["event"], folders=("landing/evnt/deep",))

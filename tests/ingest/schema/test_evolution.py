@@ -17,7 +17,7 @@ from medallion.errors import ConfigError
 from medallion.ingest.schema import registry
 from medallion.ingest.schema.columns import declared
 from medallion.ingest.schema.evolution import Schema, sample
-from medallion.inspect.audit import audit
+from medallion.inspect.audit import run_audit
 from medallion.spark.errors import StreamError
 from medallion.state.ledger import INGESTED, PENDING
 from tests.support.home import a_source
@@ -125,7 +125,7 @@ def test_new_fields_become_columns_with_their_first_batch(lakehouse: Lakehouse) 
         ("1.json", 1): (INGESTED, 0, 3, 0, 0),
         ("2.json", 1): (INGESTED, 1, 4, 0, 1),
     }
-    assert audit(home.config, everything=True).findings == ()
+    assert run_audit(home.config, everything=True).findings == ()
 
 
 def test_new_fields_stay_rescued(lakehouse: Lakehouse) -> None:
@@ -348,7 +348,7 @@ def test_fields_of_each_batch_of_a_run_are_learned(lakehouse: Lakehouse) -> None
         10: [None, {"x": 1, "y": None}],
         11: [None, {"x": None, "y": 2}],
     }
-    assert audit(home.config).is_balanced
+    assert run_audit(home.config).is_balanced
 
 
 def infer(home: Lakehouse, lines: list[str], named: set[str]) -> tuple[Schema, list[str]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from medallion.inspect.audit import audit
+from medallion.inspect.audit import run_audit
 from medallion.layers.bronze.rewrite import rewrite_rows
 from medallion.runtime.refresh import refresh
 from tests.support.lakehouse import Lakehouse, only
@@ -144,11 +144,11 @@ def test_refresh_bronze_applies_a_changed_hint(lakehouse: Lakehouse) -> None:
         ("o4", "30"),
     ]
     assert revenue(home) == 72.5
-    assert audit(home.config, everything=True).is_balanced
+    assert run_audit(home.config, everything=True).is_balanced
     home.land("activity", "3.json", sale("o5", amount=1))
     home.fill("bronze", "silver")
     assert revenue(home) == 73.5
-    assert audit(home.config, everything=True).is_balanced
+    assert run_audit(home.config, everything=True).is_balanced
 
 
 def test_type_widening_rewrites_bronze_by_itself(lakehouse: Lakehouse) -> None:
@@ -172,7 +172,7 @@ def test_type_widening_rewrites_bronze_by_itself(lakehouse: Lakehouse) -> None:
         (None, {"a": 1.5, "b": 2}, '{"fixed":0.5}'),
     ]
     assert revenue(home) == 42.5
-    assert audit(home.config, everything=True).is_balanced
+    assert run_audit(home.config, everything=True).is_balanced
 
 
 def test_an_optional_field_is_null_until_it_comes(lakehouse: Lakehouse) -> None:

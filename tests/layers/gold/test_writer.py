@@ -12,8 +12,8 @@ from deltalake import write_deltalake
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.layers.gold.flow import made_of
-from medallion.layers.gold.writer import Merge
+from medallion.layers.gold.transform import gold_rows
+from medallion.layers.gold.writer import GroupMerge
 from medallion.spark import delta_reads
 from medallion.storage import delta_tables, table_specs
 from tests.support.lakehouse import Lakehouse, otherwise
@@ -65,21 +65,21 @@ def test_groups_that_a_batch_touches_are_counted_anew(spark: SparkSession, tmp_p
     everything = otherwise(replace(actions, name="everything"), group_by=())
     gold = [windows, actions, everything]
     for table in gold:
-        made = made_of(lakehouse.spark, config, table, {"event": silver(lakehouse, 0)})
+        made = gold_rows(lakehouse.spark, config, table, {"event": silver(lakehouse, 0)})
         path = config.layout.table(f"gold.{table.name}")
         delta_tables.create_table(
             path, made.schema.json(), config.maintain.properties(table_specs.TableSpec())
         )
     none = silver(lakehouse, 0).limit(0)
     write(lakehouse, [])
-    Merge(spark, config, everything)(none, 0)
+    GroupMerge(spark, config, everything)(none, 0)
     assert lakehouse.rows("gold.everything") == []
     counts = []
     for number in range(len(BATCHES)):
         batch = silver(lakehouse, number)
         write(lakehouse, BATCHES[number])
         for table in [*gold, actions] if number == 1 else gold:
-            merge = Merge(lakehouse.spark, config, table)
+            merge = GroupMerge(lakehouse.spark, config, table)
             read = Observation()
             merge(merge.touched(batch).observe(read, F.count(F.lit(1)).alias("rows")), number)
             # As a stream's rows are counted: as the batch is run, and those of a part of it twice.

@@ -18,8 +18,7 @@ from medallion.config.publish import ToFiles, ToKafka
 from medallion.errors import MedallionError, UsageError
 from medallion.ingest.kafka import broker
 from medallion.layers.publish import outputs
-from medallion.layers.publish.changes import messages
-from medallion.layers.publish.outputs import FilesOutput, TopicOutput
+from medallion.layers.publish.outputs import FilesOutput, TopicOutput, change_messages
 
 AT = "2018-03-02T10:00:00.000001Z"
 # A row that came, was taken away, and came again in the same version; and one without a device.
@@ -84,15 +83,15 @@ def test_csv_has_a_header_and_no_nested_values(changes: DataFrame, tmp_path: Pat
 
 
 def test_messages_of_a_key_are_in_their_order(changes: DataFrame) -> None:
-    found = messages(changes, ["device"]).collect()
+    found = change_messages(changes, ["device"]).collect()
     assert {row["key"] for row in found} == {'{"device":"a"}', '{"device":null}'}
     told = [json.loads(row["value"]) for row in found if row["key"] == '{"device":"a"}']
     assert [of(row) for row in told] == [ROWS[2], ROWS[1], ROWS[0]]
-    without = [json.loads(row["value"]) for row in messages(changes, []).collect()]
+    without = [json.loads(row["value"]) for row in change_messages(changes, []).collect()]
     assert [row["_commit_version"] for row in without] == [5, 6, 7, 7]
     assert {row["local"] for row in without} == {AT.removesuffix("Z")}
     assert [row["_change_type"] for row in without][2:] == ["delete", "insert"]
-    assert {row["key"] for row in messages(changes, []).collect()} == {None}
+    assert {row["key"] for row in change_messages(changes, []).collect()} == {None}
 
 
 def test_a_topic_made_anew_gets_no_changes_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +99,7 @@ def test_a_topic_made_anew_gets_no_changes_only(monkeypatch: pytest.MonkeyPatch)
     asked = SimpleNamespace(topic_id="one")
     monkeypatch.setattr(broker, "describe_topics", lambda *_: (None, {"counts": asked}))
     sent = MagicMock()
-    monkeypatch.setattr(outputs, "messages", sent)
+    monkeypatch.setattr(outputs, "change_messages", sent)
     topic = TopicOutput("publish.t.kafka", [], ToKafka(("one:9092",), "counts"), Login())
     assert topic.look({}) == {"topic": "counts", "topic id": "one"}
     nothing: Any = None

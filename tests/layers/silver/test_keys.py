@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from medallion.ingest.schema import registry
-from medallion.inspect.audit import audit
+from medallion.inspect.audit import run_audit
 from medallion.layers.silver import keys
 from medallion.layers.silver.keys import with_time_digits
 from medallion.runtime.pipeline import Pipeline
@@ -72,7 +72,7 @@ def learn_full_times(lakehouse: Lakehouse) -> None:
 
 
 def check_deep(lakehouse: Lakehouse) -> None:
-    found = audit(lakehouse.config, everything=True)
+    found = run_audit(lakehouse.config, everything=True)
     assert (found.is_balanced, found.findings, found.notes) == (True, (), ())
 
 

@@ -11,7 +11,7 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.inspect.audit import audit
+from medallion.inspect.audit import run_audit
 from medallion.inspect.balance import Balance
 from medallion.layers.silver.writer import append
 from medallion.runtime.pipeline import Pipeline
@@ -135,7 +135,7 @@ def test_a_rule_that_is_written_while_a_query_is_on_waits_for_the_next_one(
     lakehouse.land("event", "3.json", event("09:00:01"), event("17:00:00"))
     lakehouse.fill("bronze", "silver")
     assert lakehouse.rows("quarantine.event", "_failed_rules") == [(["only_q"],), (["only_q"],)]
-    assert audit(lakehouse.config, everything=True).is_balanced
+    assert run_audit(lakehouse.config, everything=True).is_balanced
 
 
 @pytest.mark.parametrize("late", ["admit", pytest.param("quarantine", marks=pytest.mark.slow)])
@@ -164,7 +164,7 @@ def test_a_rule_that_is_written_after_a_run_was_cut_off_waits_until_that_is_sett
     assert ("2018-03-02 17:00:00", ["only_q"]) in lakehouse.rows(
         "quarantine.event", "ts", "_failed_rules"
     )
-    assert audit(lakehouse.config, everything=True).is_balanced
+    assert run_audit(lakehouse.config, everything=True).is_balanced
 
 
 def test_a_corrected_expression_takes_effect(lakehouse: Lakehouse, tmp_path: Path) -> None:
@@ -207,4 +207,4 @@ def test_a_corrected_expression_takes_effect(lakehouse: Lakehouse, tmp_path: Pat
         (f"{year}-03-02 10:00:00", "none") for year in (1950, 1960)
     ]
     assert lakehouse.rows("quarantine.event") == []
-    assert audit(lakehouse.config, everything=True).is_balanced
+    assert run_audit(lakehouse.config, everything=True).is_balanced

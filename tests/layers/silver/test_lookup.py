@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from medallion.config.model import Enrich
 from medallion.errors import ConfigError, MedallionError
-from medallion.inspect.audit import audit
+from medallion.inspect.audit import run_audit
 from medallion.inspect.balance import Balance
-from medallion.inspect.status import status
+from medallion.inspect.status import query_statuses
 from medallion.layers.silver import writer
 from medallion.layers.silver.lookup import open_reference
 from medallion.runtime.continuous import Stream
@@ -148,7 +148,7 @@ def test_rows_with_what_a_reference_says_of_them(
     ]
     counted = [("Acme", 2), ("Google", 1), ("LG", 2), (None, 3)]
     assert lakehouse.rows("gold.device_totals") == counted
-    found = audit(lakehouse.config, everything=True)
+    found = run_audit(lakehouse.config, everything=True)
     assert found.is_balanced, found
     assert found.balances["activity"] == Balance(
         landed_lines=14,
@@ -177,7 +177,7 @@ def know_a_rule_by_its_old_name(lakehouse: Lakehouse) -> None:
     lakehouse.land("activity", "3.json", recording("09:00:02", "old"))
     lakehouse.fill("bronze", "silver")
     assert len(lakehouse.rows("quarantine.activity")) == 2
-    assert audit(lakehouse.config).balances["activity"].duplicate_rows == 1 + 3 + 1
+    assert run_audit(lakehouse.config).balances["activity"].duplicate_rows == 1 + 3 + 1
     rules = suite.read_text()
     lakehouse.land("activity", "4.json", recording("16:00:01", "old"))
     lakehouse.fill("bronze")
@@ -208,7 +208,7 @@ def stay_on_through_what_passes(lakehouse: Lakehouse, monkeypatch: pytest.Monkey
         aside = reference.rename(reference.with_suffix(".aside"))
         lakehouse.land("activity", "5.json", recording("17:00:00", "ghost"))
         look(stream, lambda: "silver.activity" in stream.failures)
-        states = {query.query: query.state for query in status(lakehouse.config)}
+        states = {query.query: query.state for query in query_statuses(lakehouse.config)}
         assert states["silver.activity"] == "failed"
         aside.rename(reference)
         look(stream, lambda: newest(lakehouse) == at("17:00:00"))
@@ -230,7 +230,7 @@ def stay_on_through_what_passes(lakehouse: Lakehouse, monkeypatch: pytest.Monkey
     aside_now = lakehouse.rows("quarantine.activity", "Recorded_At")
     times = ("09:00:02", "10:00:01", "16:00:01", "17:00:01")
     assert aside_now == [(at(time),) for time in times]
-    assert audit(lakehouse.config).is_balanced
+    assert run_audit(lakehouse.config).is_balanced
 
 
 def newest(lakehouse: Lakehouse) -> str:

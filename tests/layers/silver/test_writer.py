@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from medallion.errors import MedallionError
-from medallion.inspect.audit import audit
+from medallion.inspect.audit import run_audit
 from medallion.layers.silver import writer
 from medallion.layers.silver.writer import Backpressure
 from tests.support.lakehouse import Lakehouse
@@ -53,13 +53,13 @@ def test_a_batch_that_is_cut_off_between_its_tables_is_ended(
     assert tables(lakehouse) == (TIMES, [])
     lakehouse.fill("silver")
     assert tables(lakehouse) == (TIMES, ASIDE)
-    found = audit(lakehouse.config, everything=True)
+    found = run_audit(lakehouse.config, everything=True)
     assert (found.findings, found.balances["event"].duplicate_rows) == ((), 1)
 
     lakehouse.land("event", "2.json", *GOOD[:2], BROKEN[1])
     lakehouse.fill("bronze", "silver")
     assert tables(lakehouse) == (TIMES, [*ASIDE, ASIDE[1]])
-    found = audit(lakehouse.config, everything=True)
+    found = run_audit(lakehouse.config, everything=True)
     assert (found.findings, found.balances["event"].duplicate_rows) == ((), 3)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from medallion.inspect.attention import Attention
+from medallion.inspect.ledger_files import Attention
 from medallion.state.ledger import PENDING, REJECTED, Entry
 from medallion.storage.text import counted
 

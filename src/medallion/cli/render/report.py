@@ -15,8 +15,7 @@ from medallion.cli.render import audit as balance
 from medallion.cli.render.values import moment, plain, text
 from medallion.errors import UsageError
 from medallion.inspect.balance import Balance
-from medallion.inspect.catalog import FirstRows
-from medallion.inspect.overview import Overview
+from medallion.inspect.catalog import FirstRows, Overview
 from medallion.storage import clock
 from medallion.storage import files as small_files
 from medallion.storage.paths import real

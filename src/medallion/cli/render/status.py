@@ -8,7 +8,7 @@ from typing import Any
 
 from medallion.cli.render import attention
 from medallion.cli.render.values import table
-from medallion.inspect.attention import Attention
+from medallion.inspect.ledger_files import Attention
 from medallion.inspect.status import QueryStatus
 from medallion.storage.text import visible
 

@@ -11,7 +11,7 @@ from medallion.layers.definition import refuse_changed
 from medallion.spark import checkpoints
 
 
-def definition_of(table: GoldTable) -> dict[str, Any]:
+def gold_definition(table: GoldTable) -> dict[str, Any]:
     """All that the configuration says of what a table is made of: another one is refused until
     `medallion refresh`."""
     mode, made = {"output_mode": table.output_mode}, table.made
@@ -34,7 +34,7 @@ def definition_of(table: GoldTable) -> dict[str, Any]:
     }
 
 
-def refuse_changed_definition(config: Config, table: GoldTable, then: Mapping[str, Any]) -> None:
+def refuse_changed_gold(config: Config, table: GoldTable, then: Mapping[str, Any]) -> None:
     """Raise ConfigError where a table was made by another definition than the configuration's, or
     its silver table by another event time than the one that windows and joins would now go by."""
     if not isinstance(table.made, Statement):
@@ -45,10 +45,10 @@ def refuse_changed_definition(config: Config, table: GoldTable, then: Mapping[st
             refuse_changed(config, f"silver.{source}", time | made, made | time)
     # Spark's state knows measures, and the keys of a join, by their order.
     in_order = () if table.output_mode == "update" else ("measure", "on")
-    refuse_changed(config, f"gold.{table.name}", then, definition_of(table), in_order)
+    refuse_changed(config, f"gold.{table.name}", then, gold_definition(table), in_order)
 
 
-def parts_of(table: GoldTable) -> Mapping[str, GoldTable]:
+def definition_parts(table: GoldTable) -> Mapping[str, GoldTable]:
     """Tables of one part of its definition each, by what that is called in the configuration; one
     that others are made with is before them.
 

@@ -10,9 +10,8 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.config.model import Aggregate, Config, GoldTable, Join, Statement
+from medallion.config.model import Config, GoldTable, Join
 from medallion.config.queries import Query
-from medallion.errors import ConfigError
 from medallion.layers import recovery
 from medallion.layers.definition import (
     NULL_THERE,
@@ -22,12 +21,10 @@ from medallion.layers.definition import (
     refuse_unstreamable,
 )
 from medallion.layers.flow import Flow, ToJudge
-from medallion.layers.gold import statement
-from medallion.layers.gold.definition import definition_of, parts_of, refuse_changed_definition
-from medallion.layers.gold.transform import aggregate, has_place, joined
-from medallion.layers.gold.writer import Merge, refuse_unmergeable
+from medallion.layers.gold.definition import definition_parts, gold_definition, refuse_changed_gold
+from medallion.layers.gold.transform import gold_rows, has_place
+from medallion.layers.gold.writer import GroupMerge, refuse_unmergeable
 from medallion.spark import checkpoints, delta_reads, query
-from medallion.spark.plans import KINDS
 from medallion.spark.query import BatchProgress, Run, Sink
 from medallion.storage import delta_tables
 from medallion.storage.text import Say, counted
@@ -59,7 +56,7 @@ class Gold(Flow):
                 it is gone.
         """
         table, checkpoint, (target,) = self.table, self.checkpoint, self.tables
-        now = definition_of(table)
+        now = gold_definition(table)
         self._refuse_changed(now)
         if table.output_mode == "append":  # a new checkpoint would append all of it again
             recovery.refuse_lost(self.name, checkpoint, self.tables, recorded)
@@ -68,7 +65,7 @@ class Gold(Flow):
             self.say(f"  {self.name}: {why}: all of silver is counted anew")
         self.tell_kept_settings()
         stream = self._stream()
-        result = made_of(self.spark, self.config, table, stream)
+        result = gold_rows(self.spark, self.config, table, stream)
         where = f"{self.config.conf_dir / 'pipeline.yaml'}: {self.name}"
         refuse_nondeterministic(where, result, now)
         if table.output_mode == "update":
@@ -83,7 +80,7 @@ class Gold(Flow):
         mode: str = table.output_mode
         sink: Sink | Path = target
         if mode == "update":
-            merge = Merge(self.spark, self.config, table)
+            merge = GroupMerge(self.spark, self.config, table)
             result, mode, sink = merge.touched(*stream.values()), "append", Sink(merge)
         if trigger is None:
             refuse_unstreamable(result, mode)
@@ -108,7 +105,7 @@ class Gold(Flow):
         if not is_made and noted not in (None, now):
             recovery.drop(checkpoint)  # its first batch failed, and left state of other types
         then = checkpoints.first_definition(checkpoint, now, has_written)
-        refuse_changed_definition(self.config, self.table, then)
+        refuse_changed_gold(self.config, self.table, then)
 
     def _stream(self) -> dict[str, DataFrame]:
         """The silver tables that it reads, by source."""
@@ -189,46 +186,12 @@ def _without_place(batch: BatchProgress) -> int:
     return sum(int(v["rows"]) for k, v in batch.observed.items() if k.startswith(_NO_PLACE))
 
 
-def made_of(
-    spark: SparkSession, config: Config, table: GoldTable, rows: Mapping[str, DataFrame]
-) -> DataFrame:
-    """The rows of a table of gold, of silver's rows by source; the same on batch and stream.
-
-    Raises:
-        ConfigError: its SQL is not one that a stream can do, or a join's columns are unlike.
-    """
-    times = {name: config.sources[name].event_time for name in rows}
-    match table.made:
-        case Statement() as made:
-            return statement.result(spark, table, made, rows)
-        case Join() as made:
-            _refuse_unlike(f"{config.conf_dir / 'pipeline.yaml'}: gold.{table.name}", rows, made)
-            watermarks = {name: config.sources[name].watermark.text for name in rows}
-            return joined(rows, times, watermarks, made)
-        case Aggregate() as made:
-            (source,) = rows
-            return aggregate(rows[source], times[source], made)
-
-
 def failing_part(
     spark: SparkSession, config: Config, table: GoldTable, rows: Mapping[str, DataFrame]
 ) -> str | None:
     """The part of a table's definition that fails at one of these rows, in words; or None."""
-    make = partial(made_of, spark, config, rows=rows)
-    parts = (Part(f"its {what}", _MEND, make(part)) for what, part in parts_of(table).items())
+    make = partial(gold_rows, spark, config, rows=rows)
+    parts = (
+        Part(f"its {what}", _MEND, make(part)) for what, part in definition_parts(table).items()
+    )
     return failing_part_reason(rows.values(), make(table), parts, "the table stays as it is")
-
-
-def _refuse_unlike(name: str, rows: Mapping[str, DataFrame], made: Join) -> None:
-    """Raise ConfigError where a join goes by columns of two types: Spark would make one of them the
-    other, and stop at the first text that is no number, or take two numbers for one."""
-    (first, left), (second, right) = ((source, dict(some.dtypes)) for source, some in rows.items())
-    for one, two in made.on.items():
-        if one not in left or two not in right:  # which Spark tells
-            continue
-        if KINDS.get(left[one], left[one]) != KINDS.get(right[two], right[two]):
-            raise ConfigError(
-                f"{name}.join.on goes by {first}.{one}, which is {left[one]}, and {second}.{two}, "
-                f"which is {right[two]}: make both columns of silver the same type, as with string "
-                "or try_cast."
-            )

@@ -29,7 +29,7 @@ def refuse_unmergeable(name: str, found: DataFrame) -> None:
         )
 
 
-class Merge:
+class GroupMerge:
     """Counts anew the groups that a batch touched, and puts them in the place of the old ones.
 
     They are counted from silver's table and not from state, so late rows are counted like others,

@@ -15,7 +15,7 @@ from medallion.config.queries import Query
 from medallion.errors import UsageError
 from medallion.layers import recovery
 from medallion.layers.flow import Flow
-from medallion.layers.publish import changes
+from medallion.layers.publish import outputs
 from medallion.layers.publish.outputs import FilesOutput, Output, TopicOutput
 from medallion.spark import checkpoints, query
 from medallion.spark.query import BatchProgress, Run, Sink
@@ -92,7 +92,7 @@ class Publish(Flow):
         """The changes, and what may not change without its being published anew."""
         if delta_tables.properties_to_set(self._gold, _FEED):
             raise UsageError(f"{self.upstream[0]} has no feed yet: run medallion run gold first.")
-        rows = changes.stream(self.spark, self._gold)
+        rows = outputs.change_stream(self.spark, self._gold)
         columns = dict(rows.dtypes)
         told = ", ".join(f"{name} {kind}" for name, kind in columns.items() if name[0] != "_")
         return rows, {"columns": told, **self._output.look(columns)}

@@ -1,4 +1,4 @@
-"""Where changes go: a folder of files a micro-batch, or messages of a topic."""
+"""The changes of a table as Delta's change feed has them, and what is sent of each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from medallion.config.connections import Login
@@ -15,9 +15,47 @@ from medallion.config.publish import ToFiles, ToKafka
 from medallion.errors import MedallionError, UsageError
 from medallion.ingest.files.csv import AS_IT_IS
 from medallion.ingest.kafka import broker
-from medallion.layers.publish.changes import TIMES, messages
 from medallion.spark.errors import missing_jars
 from medallion.storage import files
+
+CHANGE, VERSION = "_change_type", "_commit_version"
+_BEFORE, _DELETED = "update_preimage", "delete"
+# Spark's default leaves out what is below a millisecond.
+_LOCAL = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
+TIMES = {"timestampFormat": f"{_LOCAL}XXX", "timestampNTZFormat": _LOCAL}
+
+
+def change_stream(spark: SparkSession, table: Path) -> DataFrame:
+    """A stream of a table's rows as they are now, and then of each change.
+
+    Returns:
+        The table's columns, `_change_type` (insert, update_postimage or delete), `_commit_version`
+        and `_commit_timestamp`.
+    """
+    feed = spark.readStream.format("delta").option("readChangeFeed", "true").load(str(table))
+    return feed.where(F.col(CHANGE) != _BEFORE)
+
+
+def change_messages(changes: DataFrame, key: Sequence[str]) -> DataFrame:
+    """Changes as messages: `key` and `value`, JSON objects.
+
+    Those of one key are in one partition, in their order, which a topic keeps: by version, and
+    within one what was taken away comes first.
+
+    Args:
+        key: the columns that a row of the table is known by; without them, messages have no key.
+    """
+    options = {**TIMES, "ignoreNullFields": "false"}
+    keys = F.to_json(F.struct(*key), options) if key else F.lit(None).cast("string")
+    told = changes.select(
+        keys.alias("key"),
+        F.to_json(F.struct("*"), options).alias("value"),
+        VERSION,
+        (F.col(CHANGE) != _DELETED).alias("is_there"),
+    )
+    together = told.repartition("key") if key else told.coalesce(1)
+    return together.sortWithinPartitions(VERSION, "is_there").select("key", "value")
+
 
 _NESTED = ("array<", "map<", "struct<", "variant")  # as Spark spells their types
 _OPTIONS: Mapping[str, Mapping[str, str]] = {
@@ -114,7 +152,7 @@ class TopicOutput:
                 f"{self._name}: topic {self._to.topic} was made anew while this published to it: "
                 "the next start says what to do."
             )
-        writer = messages(changes, self._key).write.format("kafka")
+        writer = change_messages(changes, self._key).write.format("kafka")
         settings = broker.spark_sink_options(self._to.servers, self._login)
         try:
             writer.options(**settings).option("topic", self._to.topic).save()

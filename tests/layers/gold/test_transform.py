@@ -12,8 +12,8 @@ from medallion.config.model import GoldTable, Join, OutputMode, Statement
 from medallion.config.values import Duration
 from medallion.errors import ConfigError
 from medallion.layers.definition import refuse_nondeterministic
-from medallion.layers.gold import statement
-from medallion.layers.gold.flow import made_of
+from medallion.layers.gold import transform
+from medallion.layers.gold.transform import gold_rows
 from tests.support import PROJECT
 
 EVENT, OTHER = "silver_event", "silver_activity"
@@ -28,7 +28,7 @@ def columns(spark: SparkSession, sql: str, mode: OutputMode = "complete") -> lis
     }
     table = GoldTable("t", ("event", "activity"), Statement(Path("x.sql"), sql), mode)
     made = Statement(Path("x.sql"), sql)
-    return statement.result(spark, table, made, rows).columns
+    return transform.statement_rows(spark, table, made, rows).columns
 
 
 def test_queries_that_a_stream_can_do(spark: SparkSession) -> None:
@@ -131,7 +131,7 @@ def test_a_join_goes_by_columns_of_one_type(spark: SparkSession) -> None:
     def joined(one: str, other: str) -> list[str]:
         event = stream.selectExpr("at as event_at", f"{one} as one")
         activity = stream.selectExpr("at as recorded_at", f"{other} as other")
-        return made_of(spark, config, table, {"event": event, "activity": activity}).columns
+        return gold_rows(spark, config, table, {"event": event, "activity": activity}).columns
 
     assert joined("value", "value") == joined("value", "int(value)") == ["one"]
     for one, other, told in (

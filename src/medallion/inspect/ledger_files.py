@@ -6,9 +6,12 @@ Each is named until it is ingested or acknowledged (`medallion files --dismiss`)
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from medallion.config.model import Config
+from medallion.errors import UsageError
 from medallion.ingest.files import archived
 from medallion.state import ledger
 from medallion.state.ledger import PENDING, REFUSED, Entry, ReasonCode
@@ -55,7 +58,7 @@ class Attention:
         return bool(self.folders or self.unreported)
 
 
-def find(config: Config) -> Attention:
+def find_attention(config: Config) -> Attention:
     """Read the ledger once, and compare the sizes of the archived files with it; no JVM.
 
     Raises:
@@ -97,3 +100,30 @@ def _waits_too_long(entry: Entry, now: int) -> bool:
     is_folder = entry.reason_code in _FOLDERS
     is_due = entry.reason_code in _FOR_THE_USER or now - entry.first_seen_at > _LONG
     return is_due and not is_mark and not is_folder
+
+
+def find_files(config: Config, pattern: str, source: str | None, state: str | None) -> list[Entry]:
+    """Rows of the ledger by a pattern of paths, or of their ends: where files landed or lie now.
+
+    Raises:
+        UsageError: there is no such source or state.
+    """
+    if source is not None:
+        config.source(source)
+    if state is not None and state not in ledger.STATES:
+        raise UsageError(f"--state {state}: a state is one of {', '.join(ledger.STATES)}.")
+    return matching_files(config, ledger.read(config.layout, source, state), pattern)
+
+
+def matching_files(config: Config, entries: Iterable[Entry], pattern: str) -> list[Entry]:
+    """Return the entries whose files landed, or are stored now, at a path like the pattern."""
+    pattern = config.layout.from_root(pattern)
+    return [
+        e
+        for e in entries
+        if _is_like(e.path, pattern) or (e.moved_to and _is_like(e.moved_to, pattern))
+    ]
+
+
+def _is_like(path: str, pattern: str) -> bool:
+    return fnmatchcase(path, pattern) or fnmatchcase(path, f"*/{pattern}")

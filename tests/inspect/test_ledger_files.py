@@ -12,7 +12,7 @@ import pytest
 from medallion.cli.render import attention as render
 from medallion.errors import UsageError
 from medallion.ingest.files import archive, archived
-from medallion.inspect import attention
+from medallion.inspect import ledger_files
 from medallion.runtime import acknowledge
 from medallion.state.ledger import ARCHIVED, INGESTED, REJECTED, UNREADABLE, Entry, Ledger
 from medallion.storage import clock, locks
@@ -42,9 +42,9 @@ def test_rejected_files_are_the_newest_whose_rows_are_missing(home: Home) -> Non
     enter(home, "put back", state=REJECTED, code="unreadable")
     enter(home, "put back", 2, state=INGESTED)
     enter(home, "known", state=REJECTED, code="name_taken", dismissed_at=1)
-    found = attention.find(home.config)
+    found = ledger_files.find_attention(home.config)
     assert names(found.rejected) == ["bad", "stuck"]
-    assert attention.rejected_files(home.config) == {"activity": 2}
+    assert ledger_files.rejected_files(home.config) == {"activity": 2}
     assert found.has_failures
     assert render.summary(found) == "2 files were rejected"
 
@@ -57,7 +57,7 @@ def test_files_that_wait_for_more_than_a_day(home: Home) -> None:
     mark = enter(home, "_SUCCESS", code="hidden", hours=25)
     Ledger(home.layout, "activity").write([replace(mark, size=0)])
     enter(home, "no header.csv", code="csv_header")  # does not get better by itself
-    found = attention.find(home.config)
+    found = ledger_files.find_attention(home.config)
     assert sorted(names(found.waiting)) == [".old", "no header.csv", "old"]
     assert (found.pending, found.has_failures) == (6, True)
 
@@ -71,27 +71,27 @@ def test_what_waits_stays_reported_and_acknowledged(home: Home) -> None:
     Ledger(home.layout, "activity").write([known])
     home.poll()
     assert home.ledger()[".a.json", 1] == known
-    assert attention.find(home.config).files == []
+    assert ledger_files.find_attention(home.config).files == []
 
 
 def test_a_missing_folder_is_a_failure_of_each_run(home: Home, tmp_path: Path) -> None:
     home.change(folders=(str(tmp_path / "missing"),))
     home.poll()
     for _ in range(2):
-        found = attention.find(home.config)
+        found = ledger_files.find_attention(home.config)
         assert (names(found.folders), found.files, found.has_failures) == (["missing"], [], True)
         acknowledge.record_reported(home.config, found, "test")
     assert render.errors(found)[0].startswith(f"no files were read from: {tmp_path}/missing: ")
     (tmp_path / "missing").mkdir()
     home.poll()
-    assert not attention.find(home.config).has_failures
+    assert not ledger_files.find_attention(home.config).has_failures
 
 
 def test_a_folder_that_cannot_be_listed_is_a_failure(nobodys: Home) -> None:
     nobodys.land("sub/a.json")
     (nobodys.landing / "sub").chmod(0)
     nobodys.poll()
-    found = attention.find(nobodys.config)
+    found = ledger_files.find_attention(nobodys.config)
     assert (names(found.folders), found.has_failures) == (["sub"], True)
     (nobodys.landing / "sub").chmod(0o755)
 
@@ -99,14 +99,14 @@ def test_a_folder_that_cannot_be_listed_is_a_failure(nobodys: Home) -> None:
 def test_reported_files_are_a_warning(home: Home) -> None:
     """The record decides: a run that dies before it ends has not reported them."""
     enter(home, "bad", state=REJECTED, code="unreadable")
-    first = attention.find(home.config)
+    first = ledger_files.find_attention(home.config)
     assert render.errors(first)[0] == "rejected: landing/activity/bad: because of unreadable"
     assert render.warnings(first) == []
     with locks.hold(home.layout, ["bronze"], "stream"):  # nothing can be written
         acknowledge.record_reported(home.config, first, "nightly")
-    assert attention.find(home.config).has_failures
+    assert ledger_files.find_attention(home.config).has_failures
     acknowledge.record_reported(home.config, first, "nightly")
-    second = attention.find(home.config)
+    second = ledger_files.find_attention(home.config)
     assert (second.has_failures, render.errors(second)) == (False, [])
     assert render.warnings(second)[0] == render.errors(first)[0]
 
@@ -114,7 +114,7 @@ def test_reported_files_are_a_warning(home: Home) -> None:
 def test_ten_are_named_and_the_others_counted(home: Home) -> None:
     for number in range(13):
         enter(home, f"{number:02}", state=REJECTED, code="unreadable", hours=20 - number)
-    found = attention.find(home.config)
+    found = ledger_files.find_attention(home.config)
     lines = render.every(found)
     assert [line.split(":")[1][-2:] for line in lines[:10]] == [f"{n:02}" for n in range(10)]
     assert lines[10] == "rejected: and 3 more files (medallion files --state rejected)"
@@ -132,7 +132,7 @@ def test_dismissed_files_stay_rejected(home: Home) -> None:
     (dismissed,) = acknowledge.dismiss(home.config, "b.png", "activity")
     row = home.ledger()["b.png", 1]
     assert (row, row.state, row.dismissed_at is not None) == (dismissed, REJECTED, True)
-    assert names(attention.find(home.config).rejected) == ["a.png"]
+    assert names(ledger_files.find_attention(home.config).rejected) == ["a.png"]
 
 
 def archived_file(home: Home, name: str = "a.json") -> Path:
@@ -153,21 +153,21 @@ def append(file: Path, later: float = 0) -> None:
 
 def test_each_change_of_an_archived_file_is_reported(home: Home) -> None:
     file = archived_file(home)
-    assert attention.find(home.config).files == []
+    assert ledger_files.find_attention(home.config).files == []
     append(file)
-    (entry,) = attention.find(home.config).changed
+    (entry,) = ledger_files.find_attention(home.config).changed
     assert (entry.state, entry.reason_code) == (ARCHIVED, "changed_in_archive")
     assert "from 3 to 6 bytes: bronze has the 1 row read before" in str(entry.why)
-    acknowledge.record_reported(home.config, attention.find(home.config), "nightly")
-    found = attention.find(home.config)
+    acknowledge.record_reported(home.config, ledger_files.find_attention(home.config), "nightly")
+    found = ledger_files.find_attention(home.config)
     assert (len(found.changed), found.has_failures) == (1, False)
     acknowledge.dismiss(home.config, "a.json", None)
-    assert attention.find(home.config).files == []
+    assert ledger_files.find_attention(home.config).files == []
     append(file, later=10)
-    found = attention.find(home.config)
+    found = ledger_files.find_attention(home.config)
     assert ("from 3 to 9 bytes" in str(found.changed[0].why), found.has_failures) == (True, True)
     file.write_text("{}\n")  # the other lines have landed as a file of their own
-    assert attention.find(home.config).files == []
+    assert ledger_files.find_attention(home.config).files == []
 
 
 def test_a_file_that_grew_before_archiving_is_rejected(home: Home) -> None:
@@ -179,11 +179,11 @@ def test_a_file_that_grew_before_archiving_is_rejected(home: Home) -> None:
     archive.clean(home.config, home.source, home.discovery().ledger, 0, home.said.append)
     assert file.is_file()
     home.poll()
-    (entry,) = attention.find(home.config).rejected
+    (entry,) = ledger_files.find_attention(home.config).rejected
     assert (entry.version, entry.reason_code) == (2, "grew_after_reading")
     home.change(allow_overwrites=True)  # as its reason says
     assert home.poll() == 1
-    assert attention.find(home.config).rejected == ()
+    assert ledger_files.find_attention(home.config).rejected == ()
 
 
 def test_the_newest_archived_files_are_compared(
@@ -194,5 +194,5 @@ def test_the_newest_archived_files_are_compared(
         enter(home, f"{number}", state=ARCHIVED, moved_to=f"archive/{number}", committed_at=number)
         (home.layout.root / "archive").mkdir(exist_ok=True)
         (home.layout.root / f"archive/{number}").write_text("larger")
-    found = attention.find(home.config)
+    found = ledger_files.find_attention(home.config)
     assert (sorted(names(found.changed)), found.not_compared) == (["1", "2"], 1)

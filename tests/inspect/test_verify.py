@@ -16,8 +16,7 @@ import pytest
 from deltalake import DeltaTable
 
 from medallion.config.model import Aggregate, Config, GoldTable, Statement
-from medallion.inspect import recount
-from medallion.inspect.audit import Audit, audit
+from medallion.inspect.audit import Audit, run_audit, verify_counts
 from medallion.spark import checkpoints
 from medallion.sql import engine
 from medallion.state import refresh_plan
@@ -152,7 +151,7 @@ def told(found: Audit, *parts: str) -> bool:
 
 
 def test_nothing_is_found_where_nothing_is_broken(made: Config) -> None:
-    found = audit(made, everything=True)
+    found = run_audit(made, everything=True)
     assert (found.findings, found.notes, found.is_balanced) == ((), SKIPPED, True)
 
 
@@ -165,24 +164,24 @@ def test_a_sliding_window_is_counted_by_hand(made: Config) -> None:
 
 
 def test_a_copy_is_as_good_as_the_lakehouse(config: Config) -> None:
-    assert audit(config, everything=True).findings == ()
+    assert run_audit(config, everything=True).findings == ()
 
 
 def test_a_row_deleted_from_bronze(config: Config) -> None:
     table(config, "bronze.activity").delete('"Index" = 7')
-    found = audit(config, everything=True)
+    found = run_audit(config, everything=True)
     assert told(found, "activity/1.json has 502 lines, 502 rows in the ledger and 501 in bronze")
 
 
 def test_a_bronze_commit_written_twice(config: Config) -> None:
     assert add_again(config, "bronze.event") == 1
-    found = audit(config, everything=True)
+    found = run_audit(config, everything=True)
     assert told(found, "event/2.json.gz has 1 line, 1 row in the ledger and 2 in bronze")
 
 
 def test_a_file_that_the_ledger_does_not_know(config: Config) -> None:
     table(config, "ops.files").delete("path = 'landing/event/1.json'")
-    found = audit(config, everything=True)
+    found = run_audit(config, everything=True)
     assert told(found, "bronze has 2 rows of landing/event/1.json", "ledger")
 
 
@@ -201,28 +200,28 @@ def test_an_archived_file_that_is_not_as_it_was(
     config: Config, break_: Callable[[Path], Any], why: str
 ) -> None:
     break_(config.layout.archive("event") / "2.json.gz")
-    assert told(audit(config, everything=True), "event", "2.json.gz", why)
+    assert told(run_audit(config, everything=True), "event", "2.json.gz", why)
 
 
 def test_a_rejected_file_that_is_gone(config: Config) -> None:
     (config.layout.rejected("event") / "torn.json.gz").unlink()
-    found = audit(config, everything=True)
+    found = run_audit(config, everything=True)
     assert told(found, "landing/event/torn.json.gz was rejected", "not there any more")
-    assert audit(config).findings == ()  # without --deep nobody looks
+    assert run_audit(config).findings == ()  # without --deep nobody looks
 
 
 def test_rows_doubled_in_silver(config: Config) -> None:
     assert add_again(config, "silver.event") == 1
-    found = audit(config, everything=True)
+    found = run_audit(config, everything=True)
     assert told(found, "event/2.json.gz has 1 row in bronze, and 2 in silver and quarantine")
     assert told(found, "silver has 2 rows of", "'action': 'close'")
 
 
 def test_keys_that_silver_is_not_made_by_yet(config: Config) -> None:
     source = replace(config.sources["event"], keys=("device",))
-    assert recount.recount(config, source).findings == []
+    assert verify_counts(config, source).findings == []
     sources = {**config.sources, "event": source}
-    found = audit(replace(config, sources=sources), everything=True)
+    found = run_audit(replace(config, sources=sources), everything=True)
     assert found.findings == ()
     note = next(note for note in found.notes if note.startswith("silver.event: "))
     assert note.startswith("silver.event: not held against bronze, for its entry is another one")
@@ -236,7 +235,7 @@ def test_a_row_doubled_in_quarantine(config: Config) -> None:
     """Which a table that is gone does not hide."""
     shutil.rmtree(config.layout.table("quarantine.event"))
     assert add_again(config, "quarantine.activity") == 1
-    found = audit(config, everything=True)
+    found = run_audit(config, everything=True)
     assert told(found, "activity/1.json has 1 row in silver or quarantine that bronze has not")
     assert told(found, "silver.event: it cannot be held against bronze: quarantine.event: ")
 
@@ -244,7 +243,7 @@ def test_a_row_doubled_in_quarantine(config: Config) -> None:
 def test_a_key_of_silver_that_was_changed_by_hand(config: Config) -> None:
     """There are as many rows as before: only what they are tells."""
     table(config, "silver.activity").update({"device": "'another'"}, predicate="x = 1")
-    found = audit(config, everything=True)
+    found = run_audit(config, everything=True)
     place = "activity: landing/activity/1.json has 1 row in"
     assert told(found, f"{place} silver or quarantine that bronze has not")
     assert told(found, f"{place} bronze that came into neither", "refresh silver.activity")
@@ -255,7 +254,7 @@ def test_a_row_that_went_from_quarantine_to_silver(config: Config) -> None:
     """One that is lost and one that is invented are as many as before."""
     broken = {"_source_file": "'landing/activity/0.json'"}
     table(config, "quarantine.activity").update(broken)
-    found = audit(config, everything=True)
+    found = run_audit(config, everything=True)
     assert told(found, "activity: landing/activity/0.json has 1 row in silver or quarantine")
     assert told(found, "activity: landing/activity/1.json has 1 row in bronze that came into")
 
@@ -268,7 +267,7 @@ def test_a_refresh_that_was_cut_off_is_told_and_what_it_has_half_done_is_not_com
     config.layout.refresh_plan.parent.mkdir()
     refresh_plan.write(config.layout, refresh_plan.Plan("silver.activity", built))
     table(config, "quarantine.activity").delete()
-    found = audit(config, everything=True)
+    found = run_audit(config, everything=True)
     assert told(found, "silver.activity: a refresh was cut off", "the next run ends it")
     assert not any("came into neither" in finding for finding in found.findings)
 
@@ -277,7 +276,7 @@ def test_rows_of_a_batch_that_is_not_on_record_are_not_held_against_bronze(confi
     """Its late rows come into silver only as it is put on record."""
     table(config, "silver.event").delete("action = 'close'")
     table(config, "ops.runs").delete("query = 'silver.event'")
-    found = audit(config, everything=True)
+    found = run_audit(config, everything=True)
     assert not any("came into neither" in finding for finding in found.findings)
     assert any(note.startswith("silver.event: not held against") for note in found.notes)
 
@@ -298,13 +297,13 @@ def test_gold_that_was_changed_by_hand(with_gold: Config) -> None:
     chance = {"some": "'another'", "zero": "0.1 + 0.2 - 0.3"}
     table(with_gold, "gold.shares").update(chance, predicate="action = 'open'")
     table(with_gold, "gold.newest").update({"d": "'another'"})
-    found = audit(with_gold, everything=True)
+    found = run_audit(with_gold, everything=True)
     for name, count in differing.items():
         assert told(found, f"gold.{name}: it differs from silver's rows in {count} group")
     assert len(found.findings) == len(differing)
     assert found.notes == SKIPPED
     table(with_gold, "gold.rests").update({"rest": "5e-9"})
-    found = audit(replace(with_gold, gold={"rests": REST}), everything=True)
+    found = run_audit(replace(with_gold, gold={"rests": REST}), everything=True)
     assert told(found, "gold.rests: it differs from silver's rows in 1 group")
 
 
@@ -314,7 +313,7 @@ def test_gold_that_has_not_read_all_of_silver_is_not_compared(with_gold: Config)
     failed = {"kind": "query", "query": "gold.axes", "state": FAILED, "error": "its disk is full"}
     by = {"run_id": "1", "command": "nightly", "started_at": clock.now()}
     Runs(with_gold.layout).write([{**failed, **by}])
-    found = audit(replace(with_gold, gold=gold), everything=True)
+    found = run_audit(replace(with_gold, gold=gold), everything=True)
     notes = [note.split(":")[0] for note in found.notes if "not compared" in note]
     assert notes == ["gold.device_totals"]
     assert told(
@@ -332,7 +331,7 @@ def test_gold_whose_data_cannot_be_read_is_told_and_hides_no_other(with_gold: Co
     table(with_gold, "gold.all_events").update({"n": "n + 1"})
     names = ("device_totals", "action_counts", "all_events")
     gold = {name: with_gold.gold[name] for name in names}
-    *unreadable, differing = audit(replace(with_gold, gold=gold), everything=True).findings
+    *unreadable, differing = run_audit(replace(with_gold, gold=gold), everything=True).findings
     for told, name, file in zip(unreadable, names, (cut, gone), strict=False):
         assert told.startswith(f"gold.{name}: it cannot be compared: ")
         assert file.name in told
@@ -351,7 +350,7 @@ def test_gold_that_is_another_one_by_now_hides_no_other(with_gold: Config) -> No
     checkpoints.note(checkpoint, "definition", {"sql": sql.sql, "output_mode": "append"})
     gold = {each.name: each for each in (totals, lacking, ALL)}
     table(with_gold, "gold.all_events").update({"n": "n + 1"})
-    found = audit(replace(with_gold, gold=gold), everything=True)
+    found = run_audit(replace(with_gold, gold=gold), everything=True)
     assert found.findings == (ALL_DIFFERS,)
     another, unknown = (note for note in found.notes if "not compared" in note)
     assert another.startswith(
@@ -375,8 +374,8 @@ def test_versions_of_a_file_that_share_a_time(lakehouse: Lakehouse) -> None:
         file = lakehouse.land("event", "day.json", *rows)
         os.utime(file, (1_700_000_000, 1_700_000_000))
         lakehouse.fill("bronze")
-    found = audit(lakehouse.config, everything=True)
+    found = run_audit(lakehouse.config, everything=True)
     assert (found.balances["event"].bronze_rows, found.findings) == (3, ())
     DeltaTable(config.layout.table("bronze.event")).delete("action = 'close'")
-    found = audit(lakehouse.config, everything=True)
+    found = run_audit(lakehouse.config, everything=True)
     assert told(found, "day.json has 3 lines, 3 rows in the ledger and 2 in bronze")
