@@ -43,7 +43,7 @@ def two_cut_off(lakehouse: Lakehouse) -> Lakehouse:
 def run_without_record(lakehouse: Lakehouse, *layers: str) -> None:
     """Queries whose process is killed after they end, before their figures are on record."""
     for layer in layers:
-        Watch(print).await_all(flow.ran for flow in start(lakehouse.pipeline(), layer))
+        Watch(print).await_all(flow.started_run for flow in start(lakehouse.pipeline(), layer))
 
 
 def table_of(lakehouse: Lakehouse, name: str) -> str:
@@ -67,9 +67,9 @@ def test_nights_that_were_cut_off_are_settled_by_the_next(two_cut_off: Lakehouse
 
     killed = lakehouse.pipeline()
     started = start(killed, "silver")
-    Watch(print).await_all(flow.ran for flow in started)
+    Watch(print).await_all(flow.started_run for flow in started)
     for flow in started:
-        flow.settle(-1)
+        flow.finish_batches(-1)
     assert not run_audit(lakehouse.config).is_balanced
     lakehouse.land("activity", "2.json", *THIRD)
     report = lakehouse.night()
@@ -175,11 +175,11 @@ def test_what_the_engine_counted_twice_is_counted_again(
     assert waiting.balances["activity"].waiting_rows == len(SECOND)
     pipeline = lakehouse.pipeline()
     (flow,) = start(pipeline, "silver")
-    Watch(print).await_all([flow.ran])
-    for number, batch in flow.ran.batches.items():
+    Watch(print).await_all([flow.started_run])
+    for number, batch in flow.started_run.batches.items():
         read = {name: {"rows": 2 * found["rows"]} for name, found in batch.observed.items()}
         twice = replace(batch, observed=read, duplicates=2 * batch.duplicates, late=2 * batch.late)
-        flow.ran.batches[number] = twice
+        flow.started_run.batches[number] = twice
     assert pipeline.settle([flow]) == {}
     # By hand: 6 and 8 lines; 4 and 3 rows of silver, 1 and 1 of quarantine, 1 and 4 duplicates.
     figures = {"landed_lines": 14, "bronze_rows": 14, "silver_rows": 7, "duplicate_rows": 5}

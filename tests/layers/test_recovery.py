@@ -13,7 +13,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from medallion.errors import MedallionError, UsageError
 from medallion.layers import recovery
-from medallion.layers.silver.writer import rows_of_batch
+from medallion.layers.silver.writer import read_batch_rows
 from medallion.spark import checkpoints
 from tests.support.home import added
 
@@ -163,7 +163,7 @@ def test_a_batch_whose_rows_are_gone(checkpoint: Path) -> None:
     for number, gone in ((0, files[1]), (2, files[3])):
         gone.unlink()
         with pytest.raises(UsageError, match=rf"silver.a: batch {number} .* refresh silver.a"):
-            rows_of_batch(nobody, bronze, checkpoint, number)
+            read_batch_rows(nobody, bronze, checkpoint, number)
 
 
 def test_rows_whose_checkpoint_is_gone(checkpoint: Path) -> None:

@@ -18,7 +18,7 @@ from medallion.config.loader import load
 from medallion.errors import ConfigError
 from medallion.inspect.audit import run_audit
 from medallion.inspect.status import query_statuses
-from medallion.layers.rescued import RescuedValues, broken_by, rescue_rules
+from medallion.layers.rescued import RescuedValues, rescue_rules, rules_broken_at
 from medallion.layers.silver import rules
 from medallion.runtime.nightly import Nightly
 from medallion.runtime.pipeline import Pipeline
@@ -184,9 +184,9 @@ def test_rules_are_for_the_fields_that_silver_reads(spark: SparkSession) -> None
         "rescued_items": ("items",),
         "rescued_user.Name": ("user", "Name"),
     }
-    assert broken_by(("user", "plan"), found) == []
-    assert broken_by(("items", "price"), found) == ["rescued_items"]
-    assert broken_by(("user",), found) == ["rescued_user.Name"]
+    assert rules_broken_at(("user", "plan"), found) == []
+    assert rules_broken_at(("items", "price"), found) == ["rescued_items"]
+    assert rules_broken_at(("user",), found) == ["rescued_user.Name"]
     of_suite = rescue_rules(spark, source, columns, ["USER.plan = 'x'", "_corrupt_record is null"])
     assert of_suite == {**found, "rescued_user.plan": ("user", "plan")}
 
@@ -213,6 +213,6 @@ def test_a_rule_of_a_suite_cannot_have_the_name(spark: SparkSession) -> None:
     bronze = T.StructType([T.StructField("amount", T.LongType())])
     document = {"bronze": {}, "silver": {"rescued_amount": "false"}}
     with pytest.raises(ConfigError, match="rescued_amount is the name of the rule"):
-        rules.with_rescued(spark, config, source, document, bronze)
+        rules.with_rescue_rules(spark, config, source, document, bronze)
     warn = replace(source, on_rescued="warn")
-    assert rules.with_rescued(spark, config, warn, document, bronze)["rescued"] == ""
+    assert rules.with_rescue_rules(spark, config, warn, document, bronze)["rescued"] == ""

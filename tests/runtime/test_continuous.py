@@ -22,7 +22,7 @@ class Waiting:
     def __init__(self) -> None:
         self.asked = 0
 
-    def is_waiting(self) -> bool:
+    def has_unknown_schema(self) -> bool:
         self.asked += 1
         return self.asked < 2
 
@@ -35,7 +35,7 @@ def test_a_layer_whose_queries_all_wait_for_a_schema_stays_on() -> None:
 
     def begin(*_: Any) -> None:
         nonlocal begun
-        begun += not flow.is_waiting()
+        begun += not flow.has_unknown_schema()
 
     pipeline: Any = SimpleNamespace(
         flows=lambda _: [flow],
@@ -63,9 +63,9 @@ class Ended:
 
     def __init__(self, error: str | None) -> None:
         self.upstream: tuple[str, ...] = ()
-        self.read_from: tuple[Path, ...] = ()
+        self.upstream_paths: tuple[Path, ...] = ()
         self.run: Any
-        self.run = self.ran = SimpleNamespace(
+        self.run = self.started_run = SimpleNamespace(
             is_active=False,
             is_in_batch=False,
             last_batch=-1,
@@ -80,7 +80,7 @@ class Ended:
             sign=lambda: (),
         )
 
-    def is_waiting(self) -> bool:
+    def has_unknown_schema(self) -> bool:
         return False
 
     def poll(self) -> bool:
@@ -212,7 +212,7 @@ def test_a_query_that_cannot_be_stopped_is_not_begun_beside_itself() -> None:
 def test_a_query_waits_for_the_table_that_another_one_is_to_make(tmp_path: Path) -> None:
     early = Ended(None)
     early.run = None
-    early.upstream, early.read_from = ("silver.b",), (tmp_path / "silver/b",)
+    early.upstream, early.upstream_paths = ("silver.b",), (tmp_path / "silver/b",)
     stream = stream_of(early, [], [])
     stream.start()
     assert (stream.failures, stream.is_on) == ({}, True)

@@ -37,7 +37,7 @@ def flow_of(name: str, figures: Mapping[str, Any] | Exception) -> Any:
         name=name,
         run=run,
         ran=run,
-        read_from=(),
+        upstream_paths=(),
         targets=(),
         settle=settled,
         released=released,

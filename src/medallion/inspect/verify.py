@@ -20,8 +20,8 @@ from medallion.inspect.comparable import Comparable
 from medallion.layers.gold.transform import gold_rows
 from medallion.layers.silver import transform
 from medallion.layers.silver.keys import with_recorded_time_digits
-from medallion.layers.silver.lookup import noted_rules
-from medallion.layers.silver.rules import LATE
+from medallion.layers.silver.lookup import recorded_lookup_rules
+from medallion.layers.silver.rules import LATE_RULE
 from medallion.spark import delta_reads, signals
 from medallion.spark.delta_reads import rows_at
 from medallion.spark.errors import SPARK_ERRORS, in_words, one_line
@@ -133,9 +133,9 @@ def _rows_of_all_three(spark: SparkSession, config: Config, same: Comparable) ->
     rest = [F.col(column) for column in (*source.silver_origin, INGESTED_AT)]
     made = [*(F.expr(source.silver[key]).alias(key) for key in source.keys), *rest]
     # Rows set aside for these rules had passed the deduplication, or were late: their key is taken.
-    rules = [LATE, *noted_rules(config.layout.checkpoint(same.query.name))]
+    rules = [LATE_RULE, *recorded_lookup_rules(config.layout.checkpoint(same.query.name))]
     was_taken = F.arrays_overlap(FAILED_RULES, F.array(*map(F.lit, rules))).cast("int")
-    aside = transform.as_wide(quarantine, bronze)
+    aside = transform.with_bronze_columns(quarantine, bronze)
     one, less = F.lit(1), F.lit(-1).alias(_MORE)
     first = bronze.select(*made, one.alias(_MORE), F.lit(0).alias(_TAKEN))
     second = silver.select(*map(F.col, source.keys), *rest, less, one.alias(_TAKEN))

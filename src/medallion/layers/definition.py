@@ -138,7 +138,7 @@ def refuse_unstreamable(rows: DataFrame, mode: str) -> None:
 NULL_THERE = "give null there, as try_cast and the like do"
 
 
-class Part(NamedTuple):
+class DefinitionPart(NamedTuple):
     """A column, a rule or the like: what people call it, what is to be done where it fails, and the
     rows that it makes."""
 
@@ -148,7 +148,7 @@ class Part(NamedTuple):
 
 
 def failing_part_reason(
-    rows: Iterable[DataFrame], whole: DataFrame, parts: Iterable[Part], rest: str
+    rows: Iterable[DataFrame], whole: DataFrame, parts: Iterable[DefinitionPart], rest: str
 ) -> str | None:
     """The first part that fails at a row, in words; None where none does.
 

@@ -24,7 +24,7 @@ from medallion.storage.text import Say, counted, visible
 _KEPT = ("spark.sql.shuffle.partitions", "spark.sql.streaming.stateStore.providerClass")
 
 
-class ToJudge(NamedTuple):
+class ValidationInput(NamedTuple):
     """Rows for a gate. Where `key` has columns, it is known already that no two rows have the same
     values in them (rows with a null among them aside), so the gate need not count that again."""
 
@@ -39,7 +39,7 @@ class Flow(ABC):
         name: of the query, and of the table that it writes.
         sources: the settings of the sources whose rows it works on; `source` is the first.
         upstream: the tables that it reads, by source; bronze reads what its source hands over.
-            `read_from` is where they lie.
+            `upstream_paths` is where they lie.
         targets: the tables that it writes, the query's own first, then its quarantine. `tables` is
             where they lie.
         checkpoint: where the query's lies.
@@ -52,8 +52,8 @@ class Flow(ABC):
     def __init__(self, spark: SparkSession, config: Config, query: Query, say: Say) -> None:
         self.spark, self.config, self.say = spark, config, say
         self.name, self.upstream, self.targets = query.name, query.upstream, query.targets
-        self.read_from = tuple(map(config.layout.table, query.upstream))
-        self.tables = tuple(map(config.layout.table, query.targets))
+        self.upstream_paths = tuple(map(config.layout.table, query.upstream))
+        self.target_paths = tuple(map(config.layout.table, query.targets))
         self.checkpoint = config.layout.checkpoint(query.name)
         self.sources = [config.sources[name] for name in query.sources]
         self.source = self.sources[0]
@@ -65,7 +65,7 @@ class Flow(ABC):
         return frozenset(source.name for source in self.sources)
 
     @property
-    def ran(self) -> Run:
+    def started_run(self) -> Run:
         """The run of a flow that was started."""
         assert self.run is not None, f"{self.name} was not started"
         return self.run
@@ -84,7 +84,7 @@ class Flow(ABC):
             AnalysisException: its SQL is not valid.
         """
 
-    def tell_kept_settings(self) -> None:
+    def log_pinned_settings(self) -> None:
         """Say which settings of its first run the query keeps, where the session has others."""
         then, now = checkpoints.settings(self.checkpoint), self.spark.conf
         kept = [f"{key} {then[key]}" for key in _KEPT if key in then and now.get(key) != then[key]]
@@ -95,51 +95,51 @@ class Flow(ABC):
             )
 
     @abstractmethod
-    def settle(self, since: int) -> dict[str, Any]:
+    def finish_batches(self, since: int) -> dict[str, Any]:
         """The figures of `ops.runs` for the run's batches after `since`; safe to repeat."""
 
     def has_work(self, runs: Runs) -> bool:
         """Whether there is something to read, or a batch to end or to put on record, which is known
         without starting the query: that costs seconds."""
         return pending_work.is_unfinished(self.config, runs, self.name) or any(
-            pending_work.has_input(self.config, self.name, table) for table in self.read_from
+            pending_work.has_input(self.config, self.name, table) for table in self.upstream_paths
         )
 
-    def is_to_be_checked(self, settings: str) -> bool:
+    def should_check_settings(self, settings: str) -> bool:
         """Whether it has to be started even without work, so that its settings are checked and its
         tables made: wrong SQL is told before there are rows, and readers find an empty table.
 
         Args:
             settings: a digest of the configuration, as `pending_work.settings_of` makes it.
         """
-        is_there = all(map(delta_tables.table_exists, self.tables[:1]))
+        is_there = all(map(delta_tables.table_exists, self.target_paths[:1]))
         return pending_work.has_changed(self.config, self.name, settings) or not (
-            self.is_waiting() or is_there
+            self.has_unknown_schema() or is_there
         )
 
-    def to_judge(self, files: Sequence[Path] | None) -> ToJudge:
+    def validation_input(self, files: Sequence[Path] | None) -> ValidationInput:
         """What a gate has to judge, of what these files added to its table; None: of all of it."""
         if files is None:
-            return ToJudge(self.rows())
-        return ToJudge(delta_reads.rows_of(self.spark, self.tables[0], files))
+            return ValidationInput(self.rows())
+        return ValidationInput(delta_reads.rows_of(self.spark, self.target_paths[0], files))
 
     def rows(self) -> DataFrame:
         """All rows of its table."""
-        return self.spark.read.format("delta").load(str(self.tables[0]))
+        return self.spark.read.format("delta").load(str(self.target_paths[0]))
 
-    def is_waiting(self) -> bool:
+    def has_unknown_schema(self) -> bool:
         """Whether a source's columns are not known yet: no SQL could name them."""
         return any(
-            source.schema is None and not has_columns(self.config, source)
+            source.schema is None and not has_known_columns(self.config, source)
             for source in self.sources
         )
 
-    def waiting_reason(self) -> str:
-        """Return why a source's columns are not known yet; see `is_waiting`."""
+    def unknown_schema_reason(self) -> str:
+        """Return why a source's columns are not known yet; see `has_unknown_schema`."""
         source = next(
-            s for s in self.sources if s.schema is None and not has_columns(self.config, s)
+            s for s in self.sources if s.schema is None and not has_known_columns(self.config, s)
         )
-        return why_no_columns(self.config, source)
+        return unknown_schema_reason(self.config, source)
 
     def poll(self) -> bool:
         """Look for new input that no table tells of; False where that was not the time to."""
@@ -148,12 +148,12 @@ class Flow(ABC):
     def release(self, batch: int) -> None:  # noqa: B027
         """Put away what the batches up to this one read: their figures are on record."""
 
-    def describe(self, batch: BatchProgress) -> str | None:
+    def describe_batch(self, batch: BatchProgress) -> str | None:
         """What a batch did, for people; None where it did nothing."""
         return counted(batch.rows, "row") if batch.rows else None
 
 
-def why_no_columns(config: Config, source: SourceConfig) -> str:
+def unknown_schema_reason(config: Config, source: SourceConfig) -> str:
     """Return what has landed for a source whose columns are not known: its last file that waits or
     was rejected, else its last file, from which nothing could be inferred."""
     entries = ledger.newest(ledger.read(config.layout, source.name)).values()
@@ -165,7 +165,7 @@ def why_no_columns(config: Config, source: SourceConfig) -> str:
     return f"no file told its schema; {visible(last.path)} is {last.state}: {told}{more}"
 
 
-def has_columns(config: Config, source: SourceConfig) -> bool:
+def has_known_columns(config: Config, source: SourceConfig) -> bool:
     """Whether bronze's table of a source has the columns that were inferred for it first."""
     versions = registry.read(config.layout.schemas(source.name))
     table = config.layout.table(f"bronze.{source.name}")

@@ -23,7 +23,7 @@ FieldPath = tuple[str, ...]
 PREFIX = "rescued_"
 
 
-def own_columns(source: SourceConfig, bronze: T.StructType) -> dict[str, T.DataType]:
+def source_columns(source: SourceConfig, bronze: T.StructType) -> dict[str, T.DataType]:
     """Return the source's own columns of its bronze table, without the technical ones."""
     technical = {FULL_TIMES, *bronze_columns({}, source.origin)}
     return {field.name: field.dataType for field in bronze if field.name not in technical}
@@ -79,12 +79,12 @@ def _spelled(name: FieldPath, columns: Mapping[str, T.DataType]) -> FieldPath:
     return tuple(path)
 
 
-def broken_by(path: FieldPath, rules: Mapping[str, FieldPath]) -> list[str]:
+def rules_broken_at(path: FieldPath, rules: Mapping[str, FieldPath]) -> list[str]:
     """Return the names of the rules that a rescued value in a field breaks."""
     return [name for name, field in rules.items() if touches(path, field)]
 
 
-def columns_of(
+def columns_with_rules(
     rules: Mapping[str, FieldPath], columns: Mapping[str, T.DataType]
 ) -> dict[str, T.DataType]:
     """Return the columns that rules are about."""
@@ -129,7 +129,7 @@ class RescuedValues:
             ][0]
         ):
             rows = delta_reads.rows_of(spark, table, files)
-            self._columns = own_columns(source, rows.schema)
+            self._columns = source_columns(source, rows.schema)
             self._count(rows)
 
     def _count(self, rows: DataFrame) -> None:
@@ -162,7 +162,9 @@ class RescuedValues:
             rules = rescue_rules(self._spark, source, self._columns, self._conditions)
         except ParseException:  # which silver reports, by its column or rule
             return line
-        broken = dict.fromkeys(name for path in self._paths for name in broken_by(path, rules))
+        broken = dict.fromkeys(
+            name for path in self._paths for name in rules_broken_at(path, rules)
+        )
         if not broken:
             return f"{line} Silver does not read these fields; {RESCUED} keeps the values."
         remedy = self._remedy(broken, rules)

@@ -99,7 +99,7 @@ class Stream:
         for each in self._queries:
             each.look()
         # One that it gives up is taken up by the next look.
-        self._watch.look(each.flow.ran for each in self._queries if each.is_active)
+        self._watch.look(each.flow.started_run for each in self._queries if each.is_active)
         self.poll()
         self._settler.settle_if_due(self._flows)
         self._maintain_if_due()

@@ -125,7 +125,7 @@ class Nightly:
         new = range(since + 1, version + 1)
         is_whole = is_rebuilt or not delta_log.are_there(path, new)
         files = None if is_whole else delta_log.added_files(path, new.start, version)
-        verdict = self.gates.validate(table, *flow.to_judge(files))
+        verdict = self.gates.validate(table, *flow.validation_input(files))
         if verdict is None:
             return None
         accepted = tuple(

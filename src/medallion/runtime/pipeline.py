@@ -85,8 +85,8 @@ class Pipeline:
             MedallionError: it cannot start, and why, whatever that is.
         """
         with self._in_words(flow):
-            if flow.is_waiting():
-                self.say(f"  {flow.name} waits: {flow.waiting_reason()}")
+            if flow.has_unknown_schema():
+                self.say(f"  {flow.name} waits: {flow.unknown_schema_reason()}")
                 pending_work.note(self.config, flow.name, self._settings)
                 return False
             if not is_new:
@@ -162,11 +162,11 @@ class Pipeline:
                 failures.append((flow, error))
                 failures += [(flow, fault) for fault in self.record_refused(flow.name, error)]
         with suppress(StreamError):  # of all that failed: each has its own
-            Watch(self.say).await_all(flow.ran for flow in started)
+            Watch(self.say).await_all(flow.started_run for flow in started)
         failures += [
             (flow, StreamError(f"{flow.name}: {told}"))
             for flow in started
-            if (told := flow.ran.error())
+            if (told := flow.started_run.error())
         ]
         unsettled = self.settle(started)
         return failures + [(f, unsettled[f.name]) for f in started if f.name in unsettled]
@@ -175,7 +175,7 @@ class Pipeline:
         """Start a query on all that is available; False where it has nothing to do."""
         with self._in_words(flow):
             has_work = flow.has_work(self.runs)
-            is_due = has_work or flow.is_to_be_checked(self._settings)
+            is_due = has_work or flow.should_check_settings(self._settings)
         if is_due:
             return self.begin(flow, trigger(AVAILABLE_NOW) if has_work else None)
         self.say(f"  {flow.name}: nothing is new")
@@ -190,7 +190,7 @@ class Pipeline:
         return settlement.record_refused(self.runs, name, error)
 
     def _tell(self, flow: Flow, batch: BatchProgress) -> None:
-        if told := flow.describe(batch):
+        if told := flow.describe_batch(batch):
             self.say(f"  {flow.name} batch {batch.id}: {told}, {batch.seconds:.1f} s")
 
     def _refuse_old(self, flow: Flow) -> None:

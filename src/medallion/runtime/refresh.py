@@ -94,7 +94,7 @@ def _recast(pipeline: Pipeline, flow: Bronze, can_recast: bool = False) -> None:
         flow: bronze's.
         can_recast: whether the configuration may change types, as a user asked for the refresh.
     """
-    layout, (table,) = pipeline.config.layout, flow.tables
+    layout, (table,) = pipeline.config.layout, flow.target_paths
     schema, started = flow.schema(can_recast), clock.now()
     schema.add_named()
     silver = f"silver.{flow.source.name}"
@@ -146,9 +146,9 @@ def _publish_anew(pipeline: Pipeline, name: str) -> None:
     pipeline.check(flow)
     flow.forget(pipeline.runs.last_batch(name))
     if not pipeline.begin(flow, trigger(AVAILABLE_NOW)):
-        raise UsageError(f"{name} waits: {flow.waiting_reason()}.")
-    Watch(pipeline.say).await_all([flow.ran])
-    sent = sum(map(flow.sent, flow.ran.batches.values()))
+        raise UsageError(f"{name} waits: {flow.unknown_schema_reason()}.")
+    Watch(pipeline.say).await_all([flow.started_run])
+    sent = sum(map(flow.sent, flow.started_run.batches.values()))
     if failures := pipeline.settle([flow]):
         raise next(iter(failures.values()))
     pipeline.say(f"refresh   {name}: {counted(sent, 'row')} published anew")
@@ -264,9 +264,9 @@ def _rebuild(pipeline: Pipeline, table: str, readers: Sequence[str] = ()) -> Non
     staged = replace(pipeline, config=replace(pipeline.config, layout=area))
     flow = staged.flow(table)
     if not staged.begin(flow, trigger(AVAILABLE_NOW), is_new=True):
-        raise UsageError(f"{table} cannot be rebuilt yet: {flow.waiting_reason()}.")
-    Watch(pipeline.say).await_all([flow.ran])
-    row = row_of(staged.config, staged.runs, flow, flow.settle(-1), is_new=True)
+        raise UsageError(f"{table} cannot be rebuilt yet: {flow.unknown_schema_reason()}.")
+    Watch(pipeline.say).await_all([flow.started_run])
+    row = row_of(staged.config, staged.runs, flow, flow.finish_batches(-1), is_new=True)
     row |= {"run_id": pipeline.run_id, "command": f"refresh {table}", "state": REFRESHED}
     before = delta_tables.row_count(layout.table(table))
     checkpoint = area.checkpoint(table)

@@ -38,7 +38,7 @@ def settle(config: Config, runs: Runs, flows: Sequence[Flow]) -> dict[str, Medal
         return dict.fromkeys((flow.name for flow in flows), failure) | failures
     for flow in flows:
         if flow.name not in failures:
-            flow.ran.settled()
+            flow.started_run.settled()
         try:
             # Not before its rows are on record, for they might have to be counted again.
             flow.release(runs.last_batch(flow.name))
@@ -49,12 +49,12 @@ def settle(config: Config, runs: Runs, flows: Sequence[Flow]) -> dict[str, Medal
 
 def _settled(config: Config, runs: Runs, flow: Flow) -> dict[str, Any] | None:
     """The row of `ops.runs` for what a flow has done; None where it has done nothing."""
-    flow.ran.collect()
+    flow.started_run.collect()
     since = runs.last_batch(flow.name)
-    figures = flow.settle(since)
-    has_done = flow.ran.batches or flow.ran.error() or figures["last_batch"] > since
+    figures = flow.finish_batches(since)
+    has_done = flow.started_run.batches or flow.started_run.error() or figures["last_batch"] > since
     # One that has failed, and has nothing to do now, is well again.
-    if not has_done and (not runs.has_failed(flow.name) or flow.ran.is_in_batch):
+    if not has_done and (not runs.has_failed(flow.name) or flow.started_run.is_in_batch):
         return None
     return row_of(config, runs, flow, figures)
 
@@ -74,7 +74,7 @@ def row_of(
             counts from where the last one on record ended.
         is_new: its tables are to replace those that the records tell of.
     """
-    run = flow.ran
+    run = flow.started_run
     error = failure or run.error()
     row = {
         "kind": "query",

@@ -78,7 +78,7 @@ class SupervisedQuery:
     def _is_too_early(self) -> bool:
         """Whether it reads a table that another query of the stream is still to make."""
         is_ours = any(layer_of(name) in self._layers for name in self.flow.upstream)
-        return is_ours and not all(map(delta_tables.table_exists, self.flow.read_from))
+        return is_ours and not all(map(delta_tables.table_exists, self.flow.upstream_paths))
 
     def start_if_due(self) -> None:
         """Start it once more, where it is off and need not wait."""
@@ -86,7 +86,7 @@ class SupervisedQuery:
         if not (is_off and self.starts.is_due):
             return
         try:
-            if not self.flow.is_waiting():
+            if not self.flow.has_unknown_schema():
                 self._start_anew()
         except Exception as error:
             self._cannot_start(error)

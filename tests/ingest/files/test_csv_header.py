@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from medallion.config.model import CsvOptions
 from medallion.ingest.files import csv_dialect, csv_header
 from medallion.ingest.files.line_counts import rows_of
-from medallion.layers.flow import why_no_columns
+from medallion.layers.flow import unknown_schema_reason
 from medallion.state.ledger import PENDING
 from tests.support.home import Home, a_source
 
@@ -147,7 +147,7 @@ def test_a_flow_that_waits_names_the_file_that_told_no_schema(home: Home) -> Non
     home.change(**{k: getattr(SOURCE, k) for k in ("format", "schema", "hints", "silver")})
 
     def told() -> str:
-        return why_no_columns(home.config, home.source)
+        return unknown_schema_reason(home.config, home.source)
 
     assert told() == "nothing has landed that tells its schema"
     home.land("a.csv", "Order_Id\n")

@@ -15,7 +15,7 @@ from medallion.errors import MedallionError
 from medallion.ingest.files.batch import FileBatch
 from medallion.ingest.formats import SOURCE_TYPES
 from medallion.inspect.audit import run_audit
-from medallion.layers.bronze.writer import Writer
+from medallion.layers.bronze.writer import BronzeWriter
 from medallion.spark.errors import StreamError
 from medallion.spark.watch import Watch
 from medallion.state import ledger
@@ -58,7 +58,7 @@ def fails_once(
 def run_cut_off(home: Lakehouse) -> None:
     """A run whose process dies: nothing is settled or put on record after its queries."""
     with pytest.raises(StreamError, match="cut off"):
-        Watch(print).await_all(flow.ran for flow in start(home.pipeline(), "bronze"))
+        Watch(print).await_all(flow.started_run for flow in start(home.pipeline(), "bronze"))
 
 
 def test_batches_that_were_cut_off_give_every_row_once(
@@ -162,14 +162,14 @@ def test_a_batch_that_was_handed_over_twice_is_taken_in_once(
 
 def between(home: Lakehouse, monkeypatch: pytest.MonkeyPatch, what: Any) -> None:
     """A run in which something happens after the files are handed over, before they are read."""
-    whole = Writer.prepare
+    whole = BronzeWriter.prepare
 
-    def prepare(self: Writer) -> None:
+    def prepare(self: BronzeWriter) -> None:
         whole(self)
         what()
 
     with monkeypatch.context() as patch:
-        patch.setattr(Writer, "prepare", prepare)
+        patch.setattr(BronzeWriter, "prepare", prepare)
         home.fill("bronze")
 
 

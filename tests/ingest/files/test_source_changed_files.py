@@ -42,7 +42,7 @@ def dies_between_rows_and_ledger(
     with monkeypatch.context() as patch:
         patch.setattr(FileBatch, "record_in_ledger", cut_off)
         with pytest.raises(StreamError, match="cut off"):
-            Watch(print).await_all(flow.ran for flow in start(home.pipeline(), "bronze"))
+            Watch(print).await_all(flow.started_run for flow in start(home.pipeline(), "bronze"))
 
 
 def another_while_it_is_read(

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from medallion.inspect.audit import run_audit
 from medallion.inspect.balance import Balance
-from medallion.layers.silver.writer import append
+from medallion.layers.silver.writer import append_rows
 from medallion.runtime.pipeline import Pipeline
 from medallion.spark.errors import StreamError
 from medallion.spark.watch import Watch
@@ -111,7 +111,7 @@ def test_late_rows_come_in_beside_a_batch_of_a_stream(
 
     def beside_another(rows: DataFrame, table: Path, options: Mapping[str, str]) -> None:
         passed_on = F.udf(commit_meanwhile, "string", useArrow=False)
-        append(rows.withColumn("action", passed_on("action")), table, options)
+        append_rows(rows.withColumn("action", passed_on("action")), table, options)
 
     monkeypatch.setattr("medallion.layers.silver.late.append", beside_another)
     after_first.land("event", "2.json", event("09:00:00"), event("16:00:00"))
@@ -129,7 +129,7 @@ def test_a_rule_that_is_written_while_a_query_is_on_waits_for_the_next_one(
     pipeline = with_a_late_row_in_bronze(lakehouse, tmp_path)
     started = start(pipeline, "silver")
     only_q(lakehouse)
-    Watch(print).await_all(flow.ran for flow in started)
+    Watch(print).await_all(flow.started_run for flow in started)
     assert pipeline.settle(started) == {}
     assert len(lakehouse.rows("silver.event")) == 4
     lakehouse.land("event", "3.json", event("09:00:01"), event("17:00:00"))
@@ -150,7 +150,7 @@ def test_a_rule_that_is_written_after_a_run_was_cut_off_waits_until_that_is_sett
     only_events(lakehouse, late)
     pipeline = with_a_late_row_in_bronze(lakehouse, tmp_path)
     # It is cut off before it is settled.
-    Watch(print).await_all(flow.ran for flow in start(pipeline, "silver"))
+    Watch(print).await_all(flow.started_run for flow in start(pipeline, "silver"))
     only_q(lakehouse)
     only_events(lakehouse, "quarantine" if late == "admit" else "admit")
     # Not a nightly run: by the new suite, its gate would hold back what came in by the old one.

@@ -20,7 +20,7 @@ from medallion.inspect.audit import run_audit
 from medallion.inspect.balance import Balance
 from medallion.inspect.status import query_statuses
 from medallion.layers.silver import writer
-from medallion.layers.silver.lookup import open_reference
+from medallion.layers.silver.lookup import open_lookup_table
 from medallion.runtime.continuous import Stream
 from medallion.spark.errors import StreamError
 from medallion.spark.watch import Watch
@@ -93,7 +93,7 @@ def test_rows_with_what_a_reference_says_of_them(
     away.rename(copies)
     (lakehouse.root / DEVICES.file).unlink()
     with pytest.raises(StreamError, match=r"reference/devices.csv: no such file"):
-        Watch(print).await_all(flow.ran for flow in start(lakehouse.pipeline(), "silver"))
+        Watch(print).await_all(flow.started_run for flow in start(lakehouse.pipeline(), "silver"))
     first = [
         (at("10:00:00"), "ghost", None, None),
         (at("10:00:00"), "nexus", "LG", "2013-10-31"),
@@ -215,7 +215,7 @@ def stay_on_through_what_passes(lakehouse: Lakehouse, monkeypatch: pytest.Monkey
         assert not stream.failures
         suite.write_text(suite.read_text().replace("AND x > 0", "AND x > 9"))
         with monkeypatch.context() as patched:
-            patched.setattr(writer, "append", no_quarantine)
+            patched.setattr(writer, "append_rows", no_quarantine)
             lakehouse.land(
                 "activity", "6.json", recording("17:00:01", "old"), recording("17:00:01", "nexus")
             )
@@ -259,7 +259,7 @@ def unmatched(lakehouse: Lakehouse) -> list[int | None]:
     return [count for _, query, count in sorted(found) if query == "silver.activity"]
 
 
-_append = writer.append
+_append = writer.append_rows
 
 
 def no_quarantine(rows: DataFrame, table: Path, options: Mapping[str, str]) -> None:
@@ -272,7 +272,7 @@ def no_quarantine(rows: DataFrame, table: Path, options: Mapping[str, str]) -> N
 def cut_off_before_quarantine(lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run of silver that dies between its two tables."""
     with monkeypatch.context() as patched:
-        patched.setattr(writer, "append", no_quarantine)
+        patched.setattr(writer, "append_rows", no_quarantine)
         with pytest.raises(StreamError, match="cut off"):
             lakehouse.fill("silver")
     assert len(lakehouse.rows("silver.activity")) == 3
@@ -300,7 +300,7 @@ def test_a_csv_file(spark: SparkSession, tmp_path: Path) -> None:
         + CSV_HEADER.encode()
         + b'LG,7,x,2013-10-31,1e2\r\n\n"A, ""B""",8,x,,\r\nnobody,,x,,\nnobody,,x,,\n'
     )
-    found = open_reference(spark, file, "devices.csv", KINDS)
+    found = open_lookup_table(spark, file, "devices.csv", KINDS)
     rows = found.rows()
     assert rows.dtypes == [
         ("number", "bigint"),
@@ -312,9 +312,9 @@ def test_a_csv_file(spark: SparkSession, tmp_path: Path) -> None:
         (7, "LG", date(2013, 10, 31), 100.0),
         (8, 'A, "B"', None, None),
     ]
-    assert open_reference(spark, file, "devices.csv", KINDS).version == found.version
+    assert open_lookup_table(spark, file, "devices.csv", KINDS).version == found.version
     file.write_text(CSV_HEADER)
-    again = open_reference(spark, file, "devices.csv", KINDS)
+    again = open_lookup_table(spark, file, "devices.csv", KINDS)
     assert again.version != found.version
     assert again.rows().collect() == []
 
@@ -344,7 +344,7 @@ def test_mistakes_in_a_csv_file(
     file = tmp_path / "devices.csv"
     file.write_bytes(content.encode("latin-1"))
     with pytest.raises(MedallionError, match=f"^devices.csv.*{told}"):
-        open_reference(spark, file, "devices.csv", KINDS).rows()
+        open_lookup_table(spark, file, "devices.csv", KINDS).rows()
 
 
 def test_a_delta_table(spark: SparkSession, tmp_path: Path) -> None:
@@ -352,7 +352,7 @@ def test_a_delta_table(spark: SparkSession, tmp_path: Path) -> None:
     sql.write(tmp_path, "reference.devices", f"select {of_it}, 1.5 as price")
     folder = tmp_path / "reference/devices"
     kinds = {"number": "long", "maker": "string", "price": "double"}
-    rows = open_reference(spark, folder, "reference/devices", kinds).rows()
+    rows = open_lookup_table(spark, folder, "reference/devices", kinds).rows()
     assert dict(rows.dtypes)["number"] == "bigint"
     assert list(map(tuple, rows.collect())) == [(7, "LG", 1.5)]
     for changed, told in (
@@ -360,13 +360,13 @@ def test_a_delta_table(spark: SparkSession, tmp_path: Path) -> None:
         ({"maker_id": "long"}, "has no column maker_id; it has number, maker"),
     ):
         with pytest.raises(MedallionError, match=f"^reference/devices: {told}"):
-            open_reference(spark, folder, "reference/devices", kinds | changed).rows()
+            open_lookup_table(spark, folder, "reference/devices", kinds | changed).rows()
     shutil.copytree(folder, tmp_path / "devices%41")
     with pytest.raises(MedallionError, match=r"^devices: .* no Delta table can be read"):
-        open_reference(spark, tmp_path / "devices%41", "devices", kinds)
+        open_lookup_table(spark, tmp_path / "devices%41", "devices", kinds)
 
 
 def test_what_is_not_there(tmp_path: Path, spark: SparkSession) -> None:
     for name, told in (("devices.csv", "no such file"), (".", "no Delta table")):
         with pytest.raises(MedallionError, match=told):
-            open_reference(spark, tmp_path / name, name, KINDS)
+            open_lookup_table(spark, tmp_path / name, name, KINDS)

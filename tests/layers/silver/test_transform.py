@@ -38,19 +38,19 @@ def frame(spark: SparkSession, *rows: tuple[str | None, str | None]):  # type: i
 
 def test_rows_are_typed_checked_and_parted(spark: SparkSession) -> None:
     bronze = frame(spark, ("2020-01-01 00:00:00", "A"), (None, "B"), ("2020-01-01 00:00:00", None))
-    rows = silver.checked(
+    rows = silver.apply_rules(
         bronze,
         COLUMNS,
         [Rule("lower_case", "coalesce(id = 'B', false)")],
         [Rule("missing", "at is null")],
         ["_source_file"],
     )
-    identified, others = silver.split(rows, KEYS)
+    identified, others = silver.split_by_identity(rows, KEYS)
     assert [r.device for r in identified.collect()] == ["a"]
-    bad = silver.broken(others).collect()
+    bad = silver.quarantine_rows(others).collect()
     assert [(r.id, r._failed_rules) for r in bad] == [("B", ["lower_case", "missing"])]
-    assert silver.broken(others).columns == [*bronze.columns, "_failed_rules"]
-    good = silver.good(others, [*COLUMNS, "_source_file"])
+    assert silver.quarantine_rows(others).columns == [*bronze.columns, "_failed_rules"]
+    good = silver.silver_rows(others, [*COLUMNS, "_source_file"])
     assert good.columns == ["at", "device", "_source_file", "_ingested_at"]
     assert [r.device for r in good.collect()] == [None]
 
@@ -58,8 +58,8 @@ def test_rows_are_typed_checked_and_parted(spark: SparkSession) -> None:
 def test_a_rule_that_cannot_tell_loses_no_row(spark: SparkSession) -> None:
     bronze = frame(spark, ("2020-01-01 00:00:00", None), ("2020-01-01 00:00:00", "A"))
     rules = [Rule("named_b", "id = 'B'")]  # null where there is no name
-    rows = silver.checked(bronze, COLUMNS, rules, rules[:0], ["_source_file"])
-    identified, others = silver.split(rows, KEYS)
+    rows = silver.apply_rules(bronze, COLUMNS, rules, rules[:0], ["_source_file"])
+    identified, others = silver.split_by_identity(rows, KEYS)
     assert [r.device for r in identified.collect()] == ["a"]
     assert [(r.device, r._failed_rules) for r in others.collect()] == [(None, [])]
 
@@ -140,10 +140,10 @@ def test_a_rule_by_the_name_of_a_built_in_rule(tmp_path: Path, layer: str, taken
     config = replace(load({}, PROJECT), conf_dir=tmp_path / "conf")
     suite = suite_path(config.conf_dir, f"{layer}.event")
     name = '"malformed_line"' if layer == "bronze" else '"missing_action"'
-    assert rules.rules_of(config, config.sources["event"])[layer]
+    assert rules.load_rule_document(config, config.sources["event"])[layer]
     suite.write_text(suite.read_text().replace(name, f'"{taken}"'))
     with pytest.raises(ConfigError, match=rf"silver\.event is named {taken}, which is taken"):
-        rules.rules_of(config, config.sources["event"])
+        rules.load_rule_document(config, config.sources["event"])
 
 
 def test_a_guard_looks_at_the_event_time(tmp_path: Path) -> None:
@@ -155,10 +155,10 @@ def test_a_guard_looks_at_the_event_time(tmp_path: Path) -> None:
         suite.read_text().replace("event_at > _ingested_at", "ended_at > _ingested_at")
     )
     with pytest.raises(ConfigError, match=r"named future_event_time that looks at event_at; "):
-        rules.rules_of(config, config.sources["event"])
+        rules.load_rule_document(config, config.sources["event"])
     suite.unlink()
     with pytest.raises(ConfigError, match=r"silver/event\.json must have .*missing_event_time and"):
-        rules.rules_of(config, config.sources["event"])
+        rules.load_rule_document(config, config.sources["event"])
 
 
 def test_a_rule_is_of_a_reference_where_it_names_a_column_of_it() -> None:
@@ -170,5 +170,5 @@ def test_a_rule_is_of_a_reference_where_it_names_a_column_of_it() -> None:
     }
     named = {"d": "`length` > 3", "e": "device = 'x' AND phone IS NULL", "f": "at > date"}
     columns = ("date", "length", "phone", "double")
-    found = rules.apart(alone | named, columns)
+    found = rules.split_lookup_rules(alone | named, columns)
     assert [[rule.name for rule in some] for some in found] == [list(alone), list(named)]

@@ -39,7 +39,7 @@ def test_a_batch_that_is_cut_off_between_its_tables_is_ended(
     lakehouse.land("event", "1.json", *GOOD, GOOD[0], *BROKEN)
     lakehouse.fill("bronze")
 
-    append = writer.append
+    append = writer.append_rows
 
     def silver_alone(rows: Any, table: Path, options: Any) -> None:
         if "quarantine" in table.parts:
@@ -47,7 +47,7 @@ def test_a_batch_that_is_cut_off_between_its_tables_is_ended(
         append(rows, table, options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(writer, "append", silver_alone)
+        patch.setattr(writer, "append_rows", silver_alone)
         with pytest.raises(MedallionError, match="cut off"):
             lakehouse.fill("silver")
     assert tables(lakehouse) == (TIMES, [])

@@ -19,7 +19,7 @@ from medallion.ingest.schema.evolution import Schema, TableChange
 from medallion.ingest.source import Source
 from medallion.layers import recovery
 from medallion.layers.bronze.rewrite import rewrite_rows
-from medallion.layers.bronze.writer import Writer
+from medallion.layers.bronze.writer import BronzeWriter
 from medallion.layers.flow import Flow
 from medallion.layers.rescued import RescuedValues
 from medallion.quality.rules import load_rules
@@ -37,7 +37,7 @@ class Bronze(Flow):
 
     def __init__(self, spark: SparkSession, config: Config, query: Query, say: Say) -> None:
         super().__init__(spark, config, query, say)
-        self._writer: Writer | None = None
+        self._writer: BronzeWriter | None = None
 
     def start(self, trigger: Mapping[str, Any] | None, recorded: int) -> Run | None:
         """Look for what is new, and start the query that takes it in.
@@ -63,7 +63,7 @@ class Bronze(Flow):
             )
         opened = self._opened(schema)
         stopping = Event()
-        self._writer = Writer(
+        self._writer = BronzeWriter(
             self.spark, self.config, opened, schema, self.name, self.say, stopping
         )
         self._recover(self._writer, recorded)
@@ -90,7 +90,7 @@ class Bronze(Flow):
 
     def recast(self, schema: Schema) -> None:
         """Rewrite the table under a schema in one commit, from its own rows."""
-        (table,) = self.tables
+        (table,) = self.target_paths
         is_typed = self.source.format in TYPED
         rows = rewrite_rows(self.rows(), schema.columns, self.source.origin, is_typed)
         if not is_typed and schema.learn_full_times(rows):
@@ -104,7 +104,7 @@ class Bronze(Flow):
 
     def _refuse_gone(self, recorded: int) -> None:
         """What was taken in does not land again: the table would come back without it."""
-        (table,) = self.tables
+        (table,) = self.target_paths
         begun = checkpoints.last_begun(self.checkpoint)
         if max(begun, recorded) >= 0 and not delta_tables.table_exists(table):
             raise UsageError(
@@ -112,7 +112,7 @@ class Bronze(Flow):
                 "rows: put it back from a copy."
             )
 
-    def _recover(self, writer: Writer, recorded: int) -> None:
+    def _recover(self, writer: BronzeWriter, recorded: int) -> None:
         """Make a new checkpoint where it is gone, torn or of no use: the source knows what was
         taken in. The numbers of batches go on, for they are on record.
 
@@ -120,7 +120,7 @@ class Bronze(Flow):
         files, which were handed over in an order; for messages, of which more may have come, only
         if the batch has written nothing.
         """
-        checkpoint, (bronze,) = self.checkpoint, self.tables
+        checkpoint, (bronze,) = self.checkpoint, self.target_paths
         written = [bronze] if self.source.stream else []  # files make the same plan again
         begun = checkpoints.last_begun(checkpoint)
         is_torn = recovery.repair(checkpoint, written) is not None
@@ -141,9 +141,9 @@ class Bronze(Flow):
         if is_lost:
             self.say(f"  {self.name}: its checkpoint is gone or torn: a new one goes by the ledger")
 
-    def settle(self, since: int) -> dict[str, Any]:
+    def finish_batches(self, since: int) -> dict[str, Any]:
         """The lines that landed in the batches after `since`, and their values that did not fit."""
-        batches = self.ran.batches_to_settle(since)
+        batches = self.started_run.batches_to_settle(since)
         known = self._confirmed_lines(since + 1)
         # What a process that was cut off had counted is lost.
         lost = [batch for batch in batches if batch not in known]
@@ -153,7 +153,7 @@ class Bronze(Flow):
             lines += sum(opened.count_rows(batch) for batch in lost)
         rules = load_rules(self.config.conf_dir, self.name)
         conditions = [rule.broken for rule in rules]
-        rescued = RescuedValues(self.spark, self.source, self.tables[0], batches, conditions)
+        rescued = RescuedValues(self.spark, self.source, self.target_paths[0], batches, conditions)
         if report := rescued.report():
             self.say(f"  {report}")
         return {
@@ -174,11 +174,11 @@ class Bronze(Flow):
         if not read:
             return {}
         written = delta_log.rows_by_transaction(
-            self.tables[0], checkpoints.query_id(self.checkpoint), first
+            self.target_paths[0], checkpoints.query_id(self.checkpoint), first
         )
         return {batch: n for batch, n in read.items() if n == written.get(batch, 0)}
 
-    def is_waiting(self) -> bool:
+    def has_unknown_schema(self) -> bool:
         """Never: files may land at any time."""
         return False
 
@@ -211,7 +211,7 @@ class Bronze(Flow):
         if self._writer:
             self._writer.source.release(batch)
 
-    def describe(self, batch: BatchProgress) -> str | None:
+    def describe_batch(self, batch: BatchProgress) -> str | None:
         """The query itself may stream paths, and read their rows inside of its batches."""
         if not batch.rows:
             return None

@@ -27,7 +27,7 @@ from medallion.storage.text import Say
 _GROWS = "SCHEMA_GROWS"  # raised within the engine at a row that has a new field
 
 
-class Writer:
+class BronzeWriter:
     """Takes in one micro-batch of a source after the other; each may be repeated.
 
     Attributes:

@@ -15,12 +15,12 @@ from medallion.config.queries import Query
 from medallion.layers import recovery
 from medallion.layers.definition import (
     NULL_THERE,
-    Part,
+    DefinitionPart,
     failing_part_reason,
     refuse_nondeterministic,
     refuse_unstreamable,
 )
-from medallion.layers.flow import Flow, ToJudge
+from medallion.layers.flow import Flow, ValidationInput
 from medallion.layers.gold.definition import definition_parts, gold_definition, refuse_changed_gold
 from medallion.layers.gold.transform import gold_rows, has_place
 from medallion.layers.gold.writer import GroupMerge, refuse_unmergeable
@@ -55,15 +55,15 @@ class Gold(Flow):
             UsageError: its rows are appended, and its checkpoint is gone or torn; or merged, and
                 it is gone.
         """
-        table, checkpoint, (target,) = self.table, self.checkpoint, self.tables
+        table, checkpoint, (target,) = self.table, self.checkpoint, self.target_paths
         now = gold_definition(table)
         self._refuse_changed(now)
         if table.output_mode == "append":  # a new checkpoint would append all of it again
-            recovery.refuse_lost(self.name, checkpoint, self.tables, recorded)
-        elif why := recovery.find_mismatch(checkpoint, self.tables):
+            recovery.refuse_lost(self.name, checkpoint, self.target_paths, recorded)
+        elif why := recovery.find_mismatch(checkpoint, self.target_paths):
             recovery.drop(checkpoint)
             self.say(f"  {self.name}: {why}: all of silver is counted anew")
-        self.tell_kept_settings()
+        self.log_pinned_settings()
         stream = self._stream()
         result = gold_rows(self.spark, self.config, table, stream)
         where = f"{self.config.conf_dir / 'pipeline.yaml'}: {self.name}"
@@ -96,11 +96,11 @@ class Gold(Flow):
         """Raise an error where the table has rows by another definition, or by an unknown one."""
         checkpoint, noted = self.checkpoint, checkpoints.noted(self.checkpoint, "definition")
         if self.table.output_mode != "update":
-            has_written = recovery.has_begun_to_write(checkpoint, self.tables)
+            has_written = recovery.has_begun_to_write(checkpoint, self.target_paths)
         else:  # merges have no number
             if noted is None:
-                recovery.refuse_lost(self.name, checkpoint, self.tables, -1)
-            has_written = delta_tables.row_count(self.tables[0]) > 0
+                recovery.refuse_lost(self.name, checkpoint, self.target_paths, -1)
+            has_written = delta_tables.row_count(self.target_paths[0]) > 0
         is_made = checkpoints.last_committed(checkpoint) >= 0 or has_written
         if not is_made and noted not in (None, now):
             recovery.drop(checkpoint)  # its first batch failed, and left state of other types
@@ -114,7 +114,7 @@ class Gold(Flow):
             # Its first batch is each table as it is, whole: no row of it can come too late.
             reader = reader.option("maxFilesPerTrigger", 2**31 - 1)
         found = {}
-        for source, table in zip(self.sources, self.read_from, strict=True):
+        for source, table in zip(self.sources, self.upstream_paths, strict=True):
             rows = reader.load(str(table))
             if isinstance(self.table.made, Join):
                 rows = rows.observe(_NO_PLACE + source.name, _rows_without(source.event_time))
@@ -135,7 +135,7 @@ class Gold(Flow):
         """The rows of the batch that was cut off, by source; of a version that it has read in part,
         all of them."""
         batch, found = checkpoints.last_begun(self.checkpoint), dict[str, DataFrame]()
-        for source, table in zip(self.sources, self.read_from, strict=True):
+        for source, table in zip(self.sources, self.upstream_paths, strict=True):
             start, end = (
                 checkpoints.delta_offset(self.checkpoint, number, table)
                 for number in (batch - 1, batch)
@@ -148,15 +148,15 @@ class Gold(Flow):
                 found[source.name] = rows
         return found
 
-    def settle(self, since: int) -> dict[str, Any]:
+    def finish_batches(self, since: int) -> dict[str, Any]:
         """The rows that the batches read. They are in no balance: batches whose figures are lost,
         as those of a run that was cut off, are left out.
 
         Rows that came too late for a join are told, and stay on record until a refresh takes them
         in. Whether a batch whose figures are lost had any nobody knows, so it counts as one row.
         """
-        batches = self.ran.batches
-        ended = self.ran.batches_to_settle(since)
+        batches = self.started_run.batches
+        ended = self.started_run.batches_to_settle(since)
         late = sum(batch.late for batch in batches.values())
         if isinstance(self.table.made, Join):
             late += sum(number not in batches for number in ended)
@@ -171,10 +171,10 @@ class Gold(Flow):
             "last_batch": ended.stop - 1,
         }
 
-    def to_judge(self, files: Sequence[Path] | None) -> ToJudge:
+    def validation_input(self, files: Sequence[Path] | None) -> ValidationInput:
         """All rows, whatever the files: complete mode writes the whole table, and a merge rewrites
         files of older rows."""
-        return ToJudge(delta_reads.rows_at(self.spark, self.tables[0]))
+        return ValidationInput(delta_reads.rows_at(self.spark, self.target_paths[0]))
 
 
 def _rows_without(time: str) -> Column:
@@ -192,6 +192,7 @@ def failing_part(
     """The part of a table's definition that fails at one of these rows, in words; or None."""
     make = partial(gold_rows, spark, config, rows=rows)
     parts = (
-        Part(f"its {what}", _MEND, make(part)) for what, part in definition_parts(table).items()
+        DefinitionPart(f"its {what}", _MEND, make(part))
+        for what, part in definition_parts(table).items()
     )
     return failing_part_reason(rows.values(), make(table), parts, "the table stays as it is")

@@ -35,7 +35,7 @@ class Publish(Flow):
         _, name, output = query.name.split(".")
         table = config.gold[name]
         to = table.outputs[output]
-        (self._gold,) = self.read_from
+        (self._gold,) = self.upstream_paths
         self._output: Output
         if isinstance(to, ToFiles):
             self._output = FilesOutput(self.name, config.layout.published(name), to)
@@ -151,17 +151,17 @@ class Publish(Flow):
             "whole table anew."
         )
 
-    def settle(self, since: int) -> dict[str, Any]:
+    def finish_batches(self, since: int) -> dict[str, Any]:
         """The rows of the feed that the batches read, and the changes that were sent."""
-        batches = self.ran.batches.values()
+        batches = self.started_run.batches.values()
         return {
             "rows_in": sum(batch.rows for batch in batches),
             "rows_out": sum(map(self.sent, batches)),
             "first_batch": since + 1,
-            "last_batch": self.ran.batches_to_settle(since).stop - 1,
+            "last_batch": self.started_run.batches_to_settle(since).stop - 1,
         }
 
-    def describe(self, batch: BatchProgress) -> str | None:
+    def describe_batch(self, batch: BatchProgress) -> str | None:
         """How many changes it has sent."""
         return counted(self.sent(batch), "change") if batch.rows else None
 

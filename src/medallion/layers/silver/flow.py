@@ -21,11 +21,11 @@ from medallion.layers.definition import (
     refuse_nondeterministic,
     refuse_unstreamable,
 )
-from medallion.layers.flow import Flow, ToJudge
+from medallion.layers.flow import Flow, ValidationInput
 from medallion.layers.silver import keys, late, rules, transform
-from medallion.layers.silver.lookup import Enrichment
-from medallion.layers.silver.rules import Check, definition_of, refuse_changed_definition
-from medallion.layers.silver.writer import Backpressure, BatchRows, Writer, rows_observed
+from medallion.layers.silver.lookup import LookupJoin
+from medallion.layers.silver.rules import BoundRules, definition_of, refuse_changed_definition
+from medallion.layers.silver.writer import Backpressure, BatchRows, SilverWriter, rows_observed
 from medallion.spark import checkpoints, query
 from medallion.spark.plans import holds
 from medallion.spark.query import BatchProgress, Run, Sink
@@ -40,10 +40,10 @@ class Silver(Flow):
     def __init__(self, spark: SparkSession, config: Config, query: Query, say: Say) -> None:
         super().__init__(spark, config, query, say)
         # The rules that the query has started with, and the source with where they send late rows.
-        self._check: Check | None = None
+        self._check: BoundRules | None = None
         self._begun = self.source
         self._is_ending = False  # it only ends what was cut off, by rules that hold no more
-        self._enrichment: Enrichment | None = None
+        self._enrichment: LookupJoin | None = None
         self._backpressure: Backpressure | None = None  # of a query that stays on
         self._unmatched: dict[int, int] = {}  # rows that the reference has none for, by batch
 
@@ -56,8 +56,8 @@ class Silver(Flow):
             UsageError: its checkpoint is gone or torn.
         """
         source, checkpoint = self.source, self.checkpoint
-        recovery.refuse_lost(self.name, checkpoint, self.tables, recorded)
-        recovery.refuse_unaccountable(self.name, checkpoint, recorded, *self.read_from)
+        recovery.refuse_lost(self.name, checkpoint, self.target_paths, recorded)
+        recovery.refuse_unaccountable(self.name, checkpoint, recorded, *self.upstream_paths)
         bronze = self._bronze()
         self.source, digits_rule = keys.with_time_digits(self.config, source, bronze)
         source = self.source
@@ -70,18 +70,18 @@ class Silver(Flow):
         self._refuse_columns(bronze)
         rows = check(bronze)
         whole = self._enrichment.blank(rows) if self._enrichment else rows
-        rules.refuse_unfit_rules(self.config, source, begun, bronze, rows, whole)
-        kept = transform.good(whole, source.in_silver)
+        rules.refuse_invalid_rules(self.config, source, begun, bronze, rows, whole)
+        kept = transform.silver_rows(whole, source.in_silver)
         self._refuse_inexact(kept)
         if TIME_DIGITS in source.silver and checkpoints.last_begun(checkpoint) < 0:
-            delta_tables.forget_empty(self.tables[0], kept.schema.json())
-        self._make_tables(kept, transform.broken(rows))
+            delta_tables.forget_empty(self.target_paths[0], kept.schema.json())
+        self._make_tables(kept, transform.quarantine_rows(rows))
         self._refuse_changed(kept)
-        self.tell_kept_settings()
+        self.log_pinned_settings()
         self._note_rules(begun)
         if not (self._enrichment and self._enrichment.rules):  # by which any row may yet be broken
             rows = rows.drop(transform.BRONZE)
-        unique = transform.deduplicated(rows, source.keys, source.event_time, source.watermark.text)
+        unique = transform.deduplicate(rows, source.keys, source.event_time, source.watermark.text)
         if trigger is None:
             refuse_unstreamable(unique, "append")
             return None
@@ -90,7 +90,9 @@ class Silver(Flow):
         self._backpressure = None if "availableNow" in trigger else Backpressure(recorded, stopping)
         if self._is_ending:  # by rules that are not to be gone on by
             trigger = query.trigger(query.AVAILABLE_NOW)
-        write = Writer(self.config, source, check, stopping, self._enrichment, self._backpressure)
+        write = SilverWriter(
+            self.config, source, check, stopping, self._enrichment, self._backpressure
+        )
         self._unmatched = write.unmatched
         writer = unique.writeStream.outputMode("append")
         self.run = query.start(writer, self.name, checkpoint, trigger, Sink(write, stopping))
@@ -98,7 +100,7 @@ class Silver(Flow):
 
     def _take_up_rules(
         self, recorded: int, bronze: DataFrame, more: Mapping[str, str]
-    ) -> tuple[dict[str, Any], Check]:
+    ) -> tuple[dict[str, Any], BoundRules]:
         """The rules to go by, as a document and as a check; a batch that was cut off ends by those
         that it began with.
 
@@ -108,17 +110,17 @@ class Silver(Flow):
             more: rules of bronze's columns beside those of its suite.
         """
         source = self.source
-        of_suites = rules.rules_of(self.config, source)
+        of_suites = rules.load_rule_document(self.config, source)
         of_suites["bronze"] |= more
-        now = rules.with_rescued(self.spark, self.config, source, of_suites, bronze.schema)
-        begun = rules.begun_with(self.config, source, now, recorded, self.say)
+        now = rules.with_rescue_rules(self.spark, self.config, source, of_suites, bronze.schema)
+        begun = rules.effective_rules(self.config, source, now, recorded, self.say)
         self._is_ending = begun != now
         self._begun = replace(source, late=begun["late"])
-        self._check = rules.check(source, begun)
+        self._check = rules.bind_rules(source, begun)
         if source.enrich:
-            alone, with_it = rules.apart(begun["silver"], source.enrich.columns)
+            alone, with_it = rules.split_lookup_rules(begun["silver"], source.enrich.columns)
             others = (*begun["bronze"], *(rule.name for rule in alone))
-            self._enrichment = Enrichment(self.spark, self.config, source, with_it, others)
+            self._enrichment = LookupJoin(self.spark, self.config, source, with_it, others)
         return begun, self._check
 
     def _bronze(self) -> DataFrame:
@@ -127,7 +129,7 @@ class Silver(Flow):
             # A batch takes whole versions: so its rows can be read again by their versions when the
             # watermark has dropped some. The first batch reads the table as it is by then.
             .option("maxFilesPerTrigger", 2**31 - 1)
-            .load(str(*self.read_from))
+            .load(str(*self.upstream_paths))
         )
 
     def _refuse_columns(self, bronze: DataFrame) -> None:
@@ -139,7 +141,7 @@ class Silver(Flow):
         refuse_changed_row_count(where, made)
 
     def _make_tables(self, good: DataFrame, broken: DataFrame) -> None:
-        for name, table, rows in zip(self.targets, self.tables, (good, broken), strict=True):
+        for name, table, rows in zip(self.targets, self.target_paths, (good, broken), strict=True):
             delta_tables.create_table(table, rows.schema.json(), self.config.properties(name))
 
     def _note_rules(self, begun: dict[str, Any]) -> None:
@@ -155,9 +157,9 @@ class Silver(Flow):
         with two expressions in one table, nobody could tell which row was made by which.
         """
         now = definition_of(self.source)
-        has_written = recovery.has_begun_to_write(self.checkpoint, self.tables)
+        has_written = recovery.has_begun_to_write(self.checkpoint, self.target_paths)
         then = checkpoints.first_definition(self.checkpoint, now, has_written)
-        there = self.spark.read.format("delta").load(str(self.tables[0]))
+        there = self.spark.read.format("delta").load(str(self.target_paths[0]))
         columns = dict(there.dtypes), dict(good.dtypes)
         refuse_changed_definition(self.config, self.source, then, columns)
 
@@ -172,13 +174,13 @@ class Silver(Flow):
                 "-0.0 are one and the same): cast it to a decimal or a string."
             )
 
-    def settle(self, since: int) -> dict[str, Any]:
+    def finish_batches(self, since: int) -> dict[str, Any]:
         """Admit the late rows of the batches after `since`, and give the batches' figures.
 
         Raises:
             MedallionError: rows of bronze are lost.
         """
-        batches = self.ran.batches_to_settle(since)
+        batches = self.started_run.batches_to_settle(since)
         logged = BatchRows(self.spark, self.config, self.source, batches)
         rows = duplicates = admitted = unmatched = 0
         for number in batches:
@@ -219,33 +221,35 @@ class Silver(Flow):
         assert self._enrichment, f"{self.name} has no reference"
         return f"{counted(unmatched, 'row')} without a partner in {self._enrichment.name}"
 
-    def _settle(self, logged: BatchRows, number: int) -> late.Settled:
+    def _settle(self, logged: BatchRows, number: int) -> late.DroppedRows:
         """The late rows and the duplicates of one batch, which is read again only if it has any
         late ones, or Spark's figures of it are lost or not those of the logs."""
         assert self._check is not None, f"{self.name} was not started"
         if not logged.rows_dropped(number):
-            return late.Settled(0, 0)
-        known = logged.confirmed(self.ran.batches.get(number))
+            return late.DroppedRows(0, 0)
+        known = logged.confirmed(self.started_run.batches.get(number))
         if known and not known.late:
-            return late.Settled(0, known.duplicates)
+            return late.DroppedRows(0, known.duplicates)
         batch = late.RereadBatch(
             self.spark, self.config, self._begun, number, self._check, self._enrichment
         )
         return batch.settle(known)
 
-    def to_judge(self, files: Sequence[Path] | None) -> ToJudge:
+    def validation_input(self, files: Sequence[Path] | None) -> ValidationInput:
         """The new rows, and with them the older ones that have the key of a new one, if there are
         any: so a gate that asks for unique keys holds for the whole table.
 
         A suite names the configured keys; rows that differ in `_time_digits` are unique, too.
         """
-        new = super().to_judge(files).rows
+        new = super().validation_input(files).rows
         key = keys.with_recorded_time_digits(self.config, self.source).keys
-        if keys.has_unique_keys(self.tables[0], files, key, self.source.event_time):
-            return ToJudge(new, [column for column in key if column != TIME_DIGITS])
-        return ToJudge(new if files is None else keys.with_rows_of_same_key(new, self.rows(), key))
+        if keys.has_unique_keys(self.target_paths[0], files, key, self.source.event_time):
+            return ValidationInput(new, [column for column in key if column != TIME_DIGITS])
+        return ValidationInput(
+            new if files is None else keys.with_rows_of_same_key(new, self.rows(), key)
+        )
 
-    def describe(self, batch: BatchProgress) -> str | None:
+    def describe_batch(self, batch: BatchProgress) -> str | None:
         """How many rows it read. Spark says twice as many, for the query has two branches, so it
         counts them itself."""
         rows = rows_observed(batch) or batch.rows

@@ -16,16 +16,16 @@ from pyspark.sql import functions as F
 from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError
 from medallion.layers.silver import transform
-from medallion.layers.silver.lookup import Enrichment
-from medallion.layers.silver.rules import LATE, Check
-from medallion.layers.silver.writer import WIDER, append, rows_of_batch
+from medallion.layers.silver.lookup import LookupJoin
+from medallion.layers.silver.rules import LATE_RULE, BoundRules
+from medallion.layers.silver.writer import MERGE_SCHEMA, append_rows, read_batch_rows
 from medallion.spark import checkpoints
 from medallion.spark.query import BatchProgress
 from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT
 
 
 @dataclass(frozen=True)
-class Settled:
+class DroppedRows:
     """What became of the rows of one batch that silver's query did not write.
 
     Attributes:
@@ -49,8 +49,8 @@ class RereadBatch:
         config: Config,
         source: SourceConfig,
         number: int,
-        check: Check,
-        enrichment: Enrichment | None,
+        check: BoundRules,
+        enrichment: LookupJoin | None,
     ) -> None:
         """Find them.
 
@@ -65,13 +65,13 @@ class RereadBatch:
         self._quarantine = config.layout.table(f"quarantine.{source.name}")
         self._checkpoint = config.layout.checkpoint(f"silver.{source.name}")
         self._bronze = config.layout.table(f"bronze.{source.name}")
-        rows = check(rows_of_batch(spark, self._bronze, self._checkpoint, number))
+        rows = check(read_batch_rows(spark, self._bronze, self._checkpoint, number))
         if not self._rules and source.late != "quarantine":  # then none of them is set aside
             rows = rows.drop(transform.BRONZE)
-        self._rows = transform.split(rows, source.keys)[0]
+        self._rows = transform.split_by_identity(rows, source.keys)[0]
         self._watermark = checkpoints.watermark(self._checkpoint, number - 1) or 0
 
-    def settle(self, known: BatchProgress | None) -> Settled:
+    def settle(self, known: BatchProgress | None) -> DroppedRows:
         """Admit the late rows, and count the duplicates; safe to repeat.
 
         Where the configuration says `late: quarantine`, late rows are set aside under the rule
@@ -87,24 +87,24 @@ class RereadBatch:
         late = self._rows.where(self._is_late()).persist()
         try:
             found = late.count()
-            settled = self._settle_late(late, found) if found else Settled(0, 0)
+            settled = self._settle_late(late, found) if found else DroppedRows(0, 0)
         finally:
             late.unpersist()
         is_right = known is not None and known.late == found
         duplicates = known.duplicates if known and is_right else self._duplicates_on_time()
         return replace(settled, duplicates=settled.duplicates + duplicates)
 
-    def _settle_late(self, late: DataFrame, found: int) -> Settled:
+    def _settle_late(self, late: DataFrame, found: int) -> DroppedRows:
         """Take in the late rows whose keys are not taken; the others are duplicates."""
         bounds, keys = self._bounds(late), list(self._source.keys)
         new = late.dropDuplicates(keys).join(self._taken(bounds), keys, "left_anti")
         # Before there is a watermark Spark drops what is of before 1970, late for nobody.
         if self._source.late == "quarantine" and self._watermark:
-            return Settled(0, found - self._set_aside(new))
+            return DroppedRows(0, found - self._set_aside(new))
         unmatched = self._admit(new)
         admitted = self._came_into(self._silver_within(bounds), late)
         aside = self._came_into(self._aside(), late) if self._rules else 0
-        return Settled(admitted, found - admitted - aside, unmatched)
+        return DroppedRows(admitted, found - admitted - aside, unmatched)
 
     def _duplicates_on_time(self) -> int:
         """Count again the duplicates among the rows that were not late."""
@@ -160,7 +160,7 @@ class RereadBatch:
         )
         is_aside = F.arrays_overlap(FAILED_RULES, F.array(*map(F.lit, self._rules)))
         rows = quarantine.where(is_aside).drop(FAILED_RULES)
-        return self._check(transform.as_wide(rows, bronze)).select(self._row_key)
+        return self._check(transform.with_bronze_columns(rows, bronze)).select(self._row_key)
 
     @property
     def _row_key(self) -> list[str]:
@@ -181,23 +181,23 @@ class RereadBatch:
         rows = rows.localCheckpoint()
         # Cut off in between, what is there is not new any more: so it does not matter which rule
         # the others break by the reference of the next run.
-        if self._rules and not (broken := transform.broken(rows)).isEmpty():
-            append(broken, self._quarantine, WIDER)
-        good = transform.good(rows, self._source.in_silver)
+        if self._rules and not (broken := transform.quarantine_rows(rows)).isEmpty():
+            append_rows(broken, self._quarantine, MERGE_SCHEMA)
+        good = transform.silver_rows(rows, self._source.in_silver)
         if not good.isEmpty():
-            append(good, self._silver, {})
+            append_rows(good, self._silver, {})
         return rows.where(transform.UNMATCHED).count() if self._enrichment else 0
 
     def _set_aside(self, new: DataFrame) -> int:
         """Append rows to quarantine, once; how many they are."""
-        rows = new.withColumn(FAILED_RULES, F.array(F.lit(LATE)))
+        rows = new.withColumn(FAILED_RULES, F.array(F.lit(LATE_RULE)))
         once = {
             "txnAppId": f"{checkpoints.query_id(self._checkpoint)}-late",
             "txnVersion": str(self._number),
         }
         count = rows.count()
         if count:
-            append(transform.broken(rows), self._quarantine, once | WIDER)
+            append_rows(transform.quarantine_rows(rows), self._quarantine, once | MERGE_SCHEMA)
         return count
 
     def _came_into(self, table: DataFrame, rows: DataFrame) -> int:

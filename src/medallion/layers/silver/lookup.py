@@ -36,7 +36,7 @@ _DAY = re.compile(r"[0-9]+-[0-9]+-[0-9]+")
 
 
 @dataclass(frozen=True)
-class Reference:
+class LookupTable:
     """A reference as it was looked at: another one has another `version`.
 
     `rows` gives its rows, those without a key left out. It raises MedallionError where a column is
@@ -47,9 +47,9 @@ class Reference:
     rows: Callable[[], DataFrame]
 
 
-def open_reference(
+def open_lookup_table(
     spark: SparkSession, file: Path, name: str, kinds: Mapping[str, str]
-) -> Reference:
+) -> LookupTable:
     """Look at a reference, whose rows are read later on.
 
     Args:
@@ -74,10 +74,10 @@ def open_reference(
         texts = ", ".join(f"`{column}` string" for column in kinds)
         return _checked(spark.createDataFrame(list(_fields(data, name, kinds)), texts), name, kinds)
 
-    return Reference(hashlib.sha256(data).hexdigest(), rows)
+    return LookupTable(hashlib.sha256(data).hexdigest(), rows)
 
 
-def _delta(spark: SparkSession, folder: Path, name: str, kinds: Mapping[str, str]) -> Reference:
+def _delta(spark: SparkSession, folder: Path, name: str, kinds: Mapping[str, str]) -> LookupTable:
     if not delta_tables.table_exists(folder):
         raise MedallionError(f"{name}: no Delta table, and no CSV file.")
     if why := why_no_place(folder):
@@ -94,7 +94,7 @@ def _delta(spark: SparkSession, folder: Path, name: str, kinds: Mapping[str, str
                 raise MedallionError(f"{name}: {column} is {types[column]} there, and not {kind}.")
         return _checked(then, name, kinds)
 
-    return Reference(f"{table.metadata().id} {version}", rows)
+    return LookupTable(f"{table.metadata().id} {version}", rows)
 
 
 def _checked(rows: DataFrame, name: str, kinds: Mapping[str, str]) -> DataFrame:
@@ -173,7 +173,7 @@ _FITS: Mapping[str, Callable[[str], bool]] = {
 _NOTE, _RULES = "reference", "reference_rules"
 
 
-class Enrichment:
+class LookupJoin:
     """The reference of one source, beside its silver's query.
 
     A batch reads a copy of it, which is kept beside the checkpoint. So a reference that has not
@@ -276,12 +276,12 @@ class Enrichment:
         return ", ".join(f"`{column}` {kind}" for column, kind in self._kinds.items())
 
     def _joined(self, rows: DataFrame, reference: DataFrame) -> DataFrame:
-        return transform.enriched(
+        return transform.join_lookup(
             rows, reference, self._enrich.on, self._enrich.columns, self._failed
         )
 
-    def _look(self) -> Reference:
-        return open_reference(self._spark, self._file, self.name, self._kinds)
+    def _look(self) -> LookupTable:
+        return open_lookup_table(self._spark, self._file, self.name, self._kinds)
 
     def _make_copy(self, batch: int) -> Path:
         """Copy the reference for a batch to read, unless it is the one that was copied last, and
@@ -318,6 +318,6 @@ class Enrichment:
         return copy
 
 
-def noted_rules(checkpoint: Path) -> tuple[str, ...]:
+def recorded_lookup_rules(checkpoint: Path) -> tuple[str, ...]:
     """The names of the rules about a reference's columns that rows may have been set aside for."""
     return tuple((checkpoints.noted(checkpoint, _RULES) or {}).get("names", ()))

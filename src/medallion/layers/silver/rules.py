@@ -29,7 +29,7 @@ from medallion.layers.definition import (
     refuse_changed_row_count,
     refuse_nondeterministic,
 )
-from medallion.layers.rescued import columns_of, own_columns, rescue_rules
+from medallion.layers.rescued import columns_with_rules, rescue_rules, source_columns
 from medallion.layers.silver import keys, transform
 from medallion.quality.rules import Rule, load_rules
 from medallion.quality.suites import suite_path
@@ -38,17 +38,17 @@ from medallion.spark.plans import analyzed, in_full, kind_of, nodes
 from medallion.storage.table_specs import quoted
 from medallion.storage.text import Say, visible
 
-Check = partial[DataFrame]  # of `transform.checked`
+BoundRules = partial[DataFrame]  # of `transform.checked`
 # A literal, as date'2018-03-02', and the name of a function, as length(.
 _NO_COLUMN = re.compile(rf"\w*?{TEXT}|\b\w+\s*\(")
 # Rows that break these never reach the watermark: one time in 2099 would make all later rows late.
-GUARDS = ("missing_event_time", "future_event_time")
+WATERMARK_GUARDS = ("missing_event_time", "future_event_time")
 # What Spark makes of functions such as to_timestamp, where it does not cast.
 _PARSERS = ("GetTimestamp", "ToUnixTimestamp", "UnixTimestamp")
-LATE = "late"  # what late rows have broken, where they are to be set aside
+LATE_RULE = "late"  # what late rows have broken, where they are to be set aside
 
 
-def rules_of(config: Config, source: SourceConfig) -> dict[str, Any]:
+def load_rule_document(config: Config, source: SourceConfig) -> dict[str, Any]:
     """The rules of both tables' suites, and where late rows go, as the document above.
 
     Raises:
@@ -59,13 +59,15 @@ def rules_of(config: Config, source: SourceConfig) -> dict[str, Any]:
     in_silver = load_rules(config.conf_dir, f"silver.{source.name}")
     time = re.compile(rf"\b{source.event_time}\b", re.IGNORECASE)
     guarding = {rule.name for rule in in_silver if time.search(rule.broken)}
-    if missing := [guard for guard in GUARDS if guard not in guarding]:
+    if missing := [guard for guard in WATERMARK_GUARDS if guard not in guarding]:
         raise ConfigError(
             f"{suite_path(config.conf_dir, f'silver.{source.name}')} must have a quarantine "
             f"expectation named {' and one named '.join(missing)} that looks at "
             f"{source.event_time}; without it one wrong time makes every later row late."
         )
-    if taken := {LATE, keys.TIME_DIGITS_RULE} & {rule.name for rule in (*in_bronze, *in_silver)}:
+    if taken := {LATE_RULE, keys.TIME_DIGITS_RULE} & {
+        rule.name for rule in (*in_bronze, *in_silver)
+    }:
         raise ConfigError(
             f"{config.expectations}: a quarantine expectation of bronze.{source.name} or "
             f"silver.{source.name} is named {taken.pop()}, which is taken by a built-in rule: give "
@@ -78,7 +80,7 @@ def rules_of(config: Config, source: SourceConfig) -> dict[str, Any]:
     }
 
 
-def with_rescued(
+def with_rescue_rules(
     spark: SparkSession,
     config: Config,
     source: SourceConfig,
@@ -92,7 +94,7 @@ def with_rescued(
     """
     if source.on_rescued != "quarantine":
         return {**rules, "rescued": ""}
-    columns = own_columns(source, bronze)
+    columns = source_columns(source, bronze)
     fields = rescue_rules(spark, source, columns, rules["bronze"].values())
     for layer in ("bronze", "silver"):
         if taken := [name for name in rules[layer] if name in fields]:
@@ -101,10 +103,13 @@ def with_rescued(
                 "of the rule for values that did not fit their column; give the expectation "
                 f"another name, or set sources.{source.name}.on_rescued to warn or ignore."
             )
-    return {**rules, "rescued": broken_rules(columns_of(fields, columns), fields) if fields else ""}
+    return {
+        **rules,
+        "rescued": broken_rules(columns_with_rules(fields, columns), fields) if fields else "",
+    }
 
 
-def begun_with(
+def effective_rules(
     config: Config,
     source: SourceConfig,
     now: dict[str, Any],
@@ -129,13 +134,13 @@ def begun_with(
     return then
 
 
-def check(source: SourceConfig, rules: dict[str, Any]) -> Check:
+def bind_rules(source: SourceConfig, rules: dict[str, Any]) -> BoundRules:
     """`transform.checked` by these rules, but for those that name a column of a reference."""
     enriched = source.enrich.columns if source.enrich else ()
     in_bronze = [Rule(name, broken) for name, broken in rules["bronze"].items()]
-    alone, _ = apart(rules["silver"], enriched)
+    alone, _ = split_lookup_rules(rules["silver"], enriched)
     return partial(
-        transform.checked,
+        transform.apply_rules,
         silver=source.silver,
         bronze_rules=in_bronze,
         silver_rules=alone,
@@ -144,7 +149,7 @@ def check(source: SourceConfig, rules: dict[str, Any]) -> Check:
     )
 
 
-def refuse_unfit_rules(
+def refuse_invalid_rules(
     config: Config,
     source: SourceConfig,
     rules: Mapping[str, Any],
@@ -205,7 +210,9 @@ def _may_fail(node: Any) -> bool:
     return fails and not text.foldable() and text.dataType().simpleString() == "string"
 
 
-def apart(rules: Mapping[str, str], enriched: Iterable[str]) -> tuple[list[Rule], list[Rule]]:
+def split_lookup_rules(
+    rules: Mapping[str, str], enriched: Iterable[str]
+) -> tuple[list[Rule], list[Rule]]:
     """Silver's rules in two: those that need silver's own columns alone, and those that name a
     column of the reference.
 
@@ -218,7 +225,7 @@ def apart(rules: Mapping[str, str], enriched: Iterable[str]) -> tuple[list[Rule]
     later = [
         rule
         for rule in found
-        if rule.name not in GUARDS and names.search(_NO_COLUMN.sub(" ", rule.broken))
+        if rule.name not in WATERMARK_GUARDS and names.search(_NO_COLUMN.sub(" ", rule.broken))
     ]
     return [rule for rule in found if rule not in later], later
 

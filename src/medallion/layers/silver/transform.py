@@ -19,7 +19,7 @@ _IS_GOOD = "_is_good"
 UNMATCHED = "_unmatched"
 
 
-def checked(
+def apply_rules(
     bronze: DataFrame,
     silver: Mapping[str, str],
     bronze_rules: Sequence[Rule],
@@ -80,7 +80,7 @@ def has_identity(keys: Sequence[str]) -> Column:
     return known
 
 
-def split(rows: DataFrame, keys: Sequence[str]) -> tuple[DataFrame, DataFrame]:
+def split_by_identity(rows: DataFrame, keys: Sequence[str]) -> tuple[DataFrame, DataFrame]:
     """Part `checked` rows into those that can be duplicates and those that cannot.
 
     The second part, broken rows and rows without identity, must stay away from the watermark:
@@ -93,9 +93,7 @@ def split(rows: DataFrame, keys: Sequence[str]) -> tuple[DataFrame, DataFrame]:
     return identified.withColumn(FAILED_RULES, failed_rules(())), others
 
 
-def deduplicated(
-    rows: DataFrame, keys: Sequence[str], event_time: str, watermark: str
-) -> DataFrame:
+def deduplicate(rows: DataFrame, keys: Sequence[str], event_time: str, watermark: str) -> DataFrame:
     """Each `checked` row with an identity once, and all the others. On a stream, keys are held
     until the watermark passes them.
 
@@ -107,13 +105,13 @@ def deduplicated(
     """
     identified, others = (
         part.observe(name, F.count(F.lit(1)).alias("rows"))
-        for name, part in zip(("identified", "others"), split(rows, keys), strict=True)
+        for name, part in zip(("identified", "others"), split_by_identity(rows, keys), strict=True)
     )
     first = identified.withWatermark(event_time, watermark).dropDuplicates(list(keys))
     return first.unionByName(others)
 
 
-def enriched(
+def join_lookup(
     rows: DataFrame, reference: DataFrame, on: str, columns: Iterable[str], rules: Column
 ) -> DataFrame:
     """`checked` rows with the columns of a reference, null where it has no row of their key.
@@ -136,7 +134,7 @@ def enriched(
     )
 
 
-def good(rows: DataFrame, columns: Iterable[str]) -> DataFrame:
+def silver_rows(rows: DataFrame, columns: Iterable[str]) -> DataFrame:
     """Silver's table columns of the rows that break no rule.
 
     Args:
@@ -145,11 +143,11 @@ def good(rows: DataFrame, columns: Iterable[str]) -> DataFrame:
     return rows.where(is_good()).select(*columns, INGESTED_AT)
 
 
-def as_wide(quarantine: DataFrame, bronze: DataFrame) -> DataFrame:
+def with_bronze_columns(quarantine: DataFrame, bronze: DataFrame) -> DataFrame:
     """Rows of quarantine with all columns of bronze: it may have had no row of the newest yet."""
     return quarantine.unionByName(bronze.limit(0), allowMissingColumns=True)
 
 
-def broken(rows: DataFrame) -> DataFrame:
+def quarantine_rows(rows: DataFrame) -> DataFrame:
     """Quarantine's columns of the rows that break a rule."""
     return rows.where(~is_good()).select(f"{BRONZE}.*", FAILED_RULES)

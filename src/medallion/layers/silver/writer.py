@@ -17,10 +17,10 @@ from pyspark.sql import functions as F
 
 from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError, UsageError
-from medallion.layers.definition import NULL_THERE, Part, failing_part_reason
+from medallion.layers.definition import NULL_THERE, DefinitionPart, failing_part_reason
 from medallion.layers.silver import transform
-from medallion.layers.silver.lookup import Enrichment
-from medallion.layers.silver.rules import Check
+from medallion.layers.silver.lookup import LookupJoin
+from medallion.layers.silver.rules import BoundRules
 from medallion.spark import checkpoints, delta_reads
 from medallion.spark.errors import SPARK_ERRORS
 from medallion.spark.query import BatchProgress
@@ -54,7 +54,7 @@ class BatchRows:
                 self._bronze, *bronze_versions_read(self._checkpoint, batch)
             )
             if rows is None:  # the log does not go back that far
-                found = rows_of_batch(self._spark, self._bronze, self._checkpoint, batch)
+                found = read_batch_rows(self._spark, self._bronze, self._checkpoint, batch)
                 rows = found.count()
             self._read[batch] = rows
         return self._read[batch]
@@ -94,7 +94,7 @@ def bronze_versions_read(checkpoint: Path, batch: int) -> tuple[int, int]:
     return start.version, end.version - 1
 
 
-def rows_of_batch(spark: SparkSession, bronze: Path, checkpoint: Path, batch: int) -> DataFrame:
+def read_batch_rows(spark: SparkSession, bronze: Path, checkpoint: Path, batch: int) -> DataFrame:
     """The rows of bronze that one batch of silver read.
 
     Raises:
@@ -127,7 +127,7 @@ def _refuse_removed(bronze: Path, checkpoint: Path, batch: int) -> None:
         )
 
 
-MOST_UNSETTLED = 80
+MAX_UNRECORDED_BATCHES = 80
 """Batches. To settle one, the offsets of its checkpoint are read, and Spark keeps those of 100."""
 _PAUSE = 0.2  # seconds
 
@@ -158,12 +158,12 @@ class Backpressure:
         Raises:
             MedallionError: the query is stopped.
         """
-        while batch - self._recorded > MOST_UNSETTLED:
+        while batch - self._recorded > MAX_UNRECORDED_BATCHES:
             if self._stopping.wait(_PAUSE):
                 raise MedallionError("the query was stopped before this batch")
 
 
-class Writer:
+class SilverWriter:
     """Writes `checked` rows; a batch that runs twice is written once.
 
     `unmatched` are the rows of each batch that a reference has none for, if there is a reference.
@@ -173,9 +173,9 @@ class Writer:
         self,
         config: Config,
         source: SourceConfig,
-        check: Check,
+        check: BoundRules,
         stopping: Event,
-        enrichment: Enrichment | None = None,
+        enrichment: LookupJoin | None = None,
         backpressure: Backpressure | None = None,
     ) -> None:
         """Make one.
@@ -215,7 +215,7 @@ class Writer:
     def _blame_an_expression(self, spark: SparkSession, batch_id: int) -> None:
         """Raise MedallionError for the column, or the rule, that fails at a row, if one does."""
         try:
-            rows = rows_of_batch(spark, self._bronze, self._checkpoint, batch_id)
+            rows = read_batch_rows(spark, self._bronze, self._checkpoint, batch_id)
         except (UsageError, *SPARK_ERRORS):
             return
         whole = self._check(rows)
@@ -225,13 +225,13 @@ class Writer:
         if told := failing_part_reason([rows], whole, self._parts(rows), "all rows wait in bronze"):
             raise MedallionError(told)
 
-    def _parts(self, bronze: DataFrame) -> Iterator[Part]:
+    def _parts(self, bronze: DataFrame) -> Iterator[DefinitionPart]:
         """Each column and each rule by itself."""
         name, rules = self._source.name, self._check.keywords
         silver = self._check(bronze, bronze_rules=(), silver_rules=())
         for column in self._source.silver:
             mend = f"have sources.{name}.silver.{column} {NULL_THERE}"
-            yield Part(f"its column {column}", mend, silver.select(column))
+            yield DefinitionPart(f"its column {column}", mend, silver.select(column))
         judged = [
             ("bronze", bronze, rules["bronze_rules"]),
             ("silver", silver, rules["silver_rules"]),
@@ -241,7 +241,9 @@ class Writer:
         for layer, rows, some in judged:
             for rule in some:
                 mend = f"put its expectation right, in the suite of {layer}.{name}"
-                yield Part(f"the rule {rule.name}", mend, rows.select(F.expr(rule.broken)))
+                yield DefinitionPart(
+                    f"the rule {rule.name}", mend, rows.select(F.expr(rule.broken))
+                )
 
     def _write_once(self, batch: DataFrame, batch_id: int) -> None:
         # The query's id changes with a new checkpoint: its batches are not taken for old ones.
@@ -262,7 +264,7 @@ class Writer:
                 self.unmatched[batch_id] = found["unmatched"]
             if found["broken"]:
                 rows = batch if has_bronze else self._read_again(batch, batch_id)
-                append(transform.broken(rows), self._quarantine, once | WIDER)
+                append_rows(transform.quarantine_rows(rows), self._quarantine, once | MERGE_SCHEMA)
         finally:
             batch.unpersist()
 
@@ -278,12 +280,12 @@ class Writer:
         run it through the state twice."""
         seen = Observation()
         rows = batch.observe(seen, *self._counts())
-        append(transform.good(rows, self._source.in_silver), self._silver, once)
+        append_rows(transform.silver_rows(rows, self._source.in_silver), self._silver, once)
         return seen.get
 
     def _read_again(self, batch: DataFrame, batch_id: int) -> DataFrame:
         """The rows that a batch was given, with bronze's columns where they are broken."""
-        rows = rows_of_batch(batch.sparkSession, self._bronze, self._checkpoint, batch_id)
+        rows = read_batch_rows(batch.sparkSession, self._bronze, self._checkpoint, batch_id)
         return self._check(rows)
 
     def _counts(self) -> list[Column]:
@@ -293,9 +295,9 @@ class Writer:
         return counts
 
 
-WIDER = {"mergeSchema": "true"}  # bronze may have new columns, and so has quarantine then
+MERGE_SCHEMA = {"mergeSchema": "true"}  # bronze may have new columns, and so has quarantine then
 
 
-def append(rows: DataFrame, table: Path, options: Mapping[str, str]) -> None:
+def append_rows(rows: DataFrame, table: Path, options: Mapping[str, str]) -> None:
     """Append rows to a Delta table in one commit."""
     rows.write.format("delta").mode("append").options(**options).save(str(table))
