@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from medallion.config.connections import Kafka, Login, Rate, Socket, login
-from medallion.config.loader import load
-from medallion.config.model import Config
+from medallion.config.loader import kafka_login, load
+from medallion.config.model import Config, Kafka, Login, Rate, Socket
 from medallion.errors import ConfigError
 from medallion.ingest.kafka.broker import client_settings, spark_source_options
 from tests.support import PROJECT
@@ -96,7 +95,7 @@ def test_what_must_be_there(tmp_path: Path) -> None:
 )
 def test_mistakes_in_the_login(change: dict[str, str], told: str) -> None:
     with pytest.raises(ConfigError, match=told) as refused:
-        login({**LOGIN, **change}, {})
+        kafka_login({**LOGIN, **change}, {})
     assert 'a "b' not in str(refused.value)
 
 
@@ -111,7 +110,7 @@ def test_a_password_stays_where_it_belongs(tmp_path: Path) -> None:
     jaas = spark_source_options(kafka, config.login)["kafka.sasl.jaas.config"]
     assert jaas.endswith(r'username="reader" password="a \"b\\";')
     assert "scram" in jaas
-    assert "kafka.sasl.jaas.config" not in spark_source_options(kafka, login({}, {}))
+    assert "kafka.sasl.jaas.config" not in spark_source_options(kafka, kafka_login({}, {}))
 
 
 def test_a_login_may_stand_in_dotenv(tmp_path: Path) -> None:

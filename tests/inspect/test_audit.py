@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from medallion.cli.render.audit import verdict
-from medallion.config.connections import Kafka
 from medallion.config.loader import load
-from medallion.config.model import Config
+from medallion.config.model import Config, Kafka
 from medallion.ingest.formats import record_format, refuse_format_change
 from medallion.inspect import audit as module
 from medallion.inspect.audit import run_audit

@@ -14,8 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 from medallion.config.loader import load
-from medallion.config.model import Config
-from medallion.config.publish import ToFiles
+from medallion.config.model import Config, ToFiles
 from medallion.config.values import Duration
 from medallion.ingest.files import handover
 from medallion.runtime import maintenance

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-from medallion.config import values
+from medallion.config import sources, values
 from medallion.config.document import Node
 from medallion.config.expressions import COMMENT, TEXT
 from medallion.config.model import (
@@ -16,17 +16,21 @@ from medallion.config.model import (
     Aggregate,
     GoldTable,
     Join,
+    Kafka,
+    OutputConfig,
     OutputMode,
     SourceConfig,
     Statement,
+    ToFiles,
+    ToKafka,
 )
-from medallion.config.publish import outputs
 from medallion.config.values import Duration
 from medallion.storage.table_specs import WINDOW
 from medallion.storage.text import reason_of
 
 Sources = Mapping[str, SourceConfig]
 Made = Aggregate | Statement | Join
+_FORMATS = ("json", "csv", "parquet")
 _MOST_WINDOWS = 1000  # Spark makes a copy of each row for each of them
 _DURATION = "a duration such as '10 minutes'"
 _AGGREGATE = (
@@ -171,3 +175,61 @@ def _by_join(name: str, node: Node, sources: Sources) -> GoldTable:
         columns=node.get("columns", values.named_columns, "snake_case columns with their SQL"),
     )
     return _table(name, (first, second), made, node, ("append",))
+
+
+def outputs(node: Node, mode: str) -> Mapping[str, OutputConfig]:
+    """The outputs of a table that is written in an output mode, by `files` and `kafka`."""
+    if "publish" not in node.value:
+        return {}
+    if mode == "complete":
+        node.fail(
+            "publish",
+            "needs a table of which each batch writes what has changed, in output_mode update or "
+            "append: in complete, each writes all of it",
+        )
+    entry = node.child("publish")
+    entry.only("files", "kafka")
+    found: dict[str, OutputConfig] = {}
+    if "files" in entry.value:
+        files = entry.child("files")
+        files.only("format")
+        known, told = values.one_of(_FORMATS), f"one of {', '.join(_FORMATS)}"
+        found["files"] = ToFiles(files.get("format", known, told))
+    if "kafka" in entry.value:
+        kafka = entry.child("kafka")
+        kafka.only("servers", "topic")
+        topic = kafka.get("topic", sources.topic, "the name of a topic")
+        found["kafka"] = ToKafka(sources.servers(kafka), topic)
+    if not found:
+        node.fail("publish", "must name files, kafka, or both")
+    return found
+
+
+def refuse_shared_topics(
+    document: Node, read: Mapping[str, Kafka], written: Mapping[str, ToKafka]
+) -> None:
+    """Raise ConfigError where two outputs go to one topic, or a source reads what is published.
+
+    Nobody could tell the tables of one topic apart. And a source of what is made of its own rows
+    has no end, by whatever way they come back to it.
+
+    Args:
+        document: the whole of pipeline.yaml.
+        read: what sources read, by their keys there.
+        written: what is published, likewise.
+    """
+    taken = {key: (kafka.servers, kafka.topics) for key, kafka in read.items()}
+    for key, output in written.items():
+        for other, (servers, topics) in taken.items():
+            # Any server of a cluster leads to all of it.
+            if output.topic in topics and _names(servers) & _names(output.servers):
+                document.fail(
+                    f"{key}.topic",
+                    f"is {output.topic}, as in {other}: give the output a topic of its own, which "
+                    "no other one writes and no source reads",
+                )
+        taken[key] = (output.servers, (output.topic,))
+
+
+def _names(servers: Iterable[str]) -> set[str]:
+    return {server.lower() for server in servers}

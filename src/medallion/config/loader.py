@@ -8,23 +8,46 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import fields
+from io import StringIO
 from pathlib import Path
 
-from medallion.config import connections, environment
-from medallion.config.connections import Kafka, Login
+from dotenv import dotenv_values
+from dotenv.parser import parse_stream
+
+from medallion.config import values
 from medallion.config.document import Node, read_yaml
-from medallion.config.gold import gold_table
-from medallion.config.maintenance import maintenance
-from medallion.config.model import Config, GoldTable, SourceConfig
-from medallion.config.publish import ToKafka, refuse_shared_topics
+from medallion.config.gold import gold_table, refuse_shared_topics
+from medallion.config.model import (
+    Config,
+    GoldTable,
+    Kafka,
+    Login,
+    Maintenance,
+    SourceConfig,
+    ToKafka,
+)
 from medallion.config.sources import refuse_shared_files, source
 from medallion.errors import ConfigError
+from medallion.storage import table_specs
 from medallion.storage.paths import Layout, plain, why_no_place
+from medallion.storage.text import reason_of
 
 _NUMBER = r"(\*|[1-9][0-9]*)"
 _MASTER = re.compile(
     rf"local(\[{_NUMBER}(, *[1-9][0-9]*)?\])?|local-cluster\[[0-9, ]+\]|yarn|(spark|k8s)://\S+"
 )
+_CHOICES = {
+    "protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+    "mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
+}
+
+LOGIN = {f"MEDALLION_KAFKA_{each.name.upper()}": each.name for each in fields(Login)}
+"""The variables of the environment that say it, each with its field."""
+
+_PLACES = ("MEDALLION_HOME", "MEDALLION_MASTER")
+KEYS = (*_PLACES, *LOGIN)
+_PREFIX = "MEDALLION_"
 PROJECT = Path(__file__).resolve().parents[3]
 
 
@@ -37,7 +60,7 @@ def load(environ: Mapping[str, str] | None = None, cwd: Path | None = None) -> C
     environ = os.environ if environ is None else environ
     cwd = cwd or Path.cwd()
     conf_dir = _conf_dir(environ, cwd)
-    dotenv = environment.read(conf_dir.parent / ".env")
+    dotenv = read_dotenv(conf_dir.parent / ".env")
     layout = Layout(_root(environ, cwd, dotenv, conf_dir.parent))
     document = Node(read_yaml(conf_dir / "pipeline.yaml"), conf_dir / "pipeline.yaml")
     document.only("sources", "gold", "maintain")
@@ -47,7 +70,7 @@ def load(environ: Mapping[str, str] | None = None, cwd: Path | None = None) -> C
     master = _master(environ.get("MEDALLION_MASTER") or dotenv.get("MEDALLION_MASTER") or "")
     maintain = maintenance(document.child("maintain"))
     asks_brokers = _asks_brokers(document, sources, gold)
-    login = connections.login(environ, dotenv) if asks_brokers else Login()
+    login = kafka_login(environ, dotenv) if asks_brokers else Login()
     return Config(conf_dir, master, layout, sources, gold, maintain, login)
 
 
@@ -108,3 +131,94 @@ def _root(environ: Mapping[str, str], cwd: Path, dotenv: Mapping[str, str], proj
     if why := why_no_place(path):
         raise ConfigError(f"MEDALLION_HOME: {named!r}: {why}.")
     return plain(path)
+
+
+def maintenance(node: Node) -> Maintenance:
+    """The policy of maintenance; every key has a default."""
+    node.only(*(field.name for field in fields(Maintenance)))
+    duration, size = "a duration such as '7 days'", "a size such as '128 MiB'"
+    retention = node.get("retention", values.duration, duration, table_specs.RETENTION)
+    if retention.seconds < 3600:  # a query of somebody's may last as long
+        node.fail("retention", "must be an hour at least")
+    return Maintenance(
+        retention=retention,
+        every=node.get("every", values.duration, duration, "1 hour"),
+        compact_from=node.get("compact_from", values.count, "a whole number above 0", 20),
+        target_file_size=node.get("target_file_size", values.size, size, "128 MiB"),
+    )
+
+
+def read_dotenv(file: Path) -> dict[str, str]:
+    """The settings of a `.env`; empty where there is no such file. Other programs' keys are theirs.
+
+    Raises:
+        ConfigError: the file cannot be read, a line of it sets nothing, or a key is unknown.
+    """
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file}: cannot be read ({reason_of(error)}).") from None
+    plain: dict[str, str | None] = {}  # as it is written: a password may have a ${
+    for binding in parse_stream(StringIO(text)):
+        written = binding.original.string
+        line = binding.original.line + len(written) - len(written.lstrip("\n"))
+        if binding.error or (binding.key and binding.value is None):
+            # What stands there is not repeated: it may be a password.
+            raise ConfigError(
+                f"{file} line {line}: must be KEY=value; a value that has ' in it stands in \", "
+                "and the other way round."
+            )
+        if binding.key == f"{_PREFIX}CONF":
+            raise ConfigError(
+                f"{file} line {line}: MEDALLION_CONF names the folder that this file lies beside, "
+                "so it can only be set in the environment."
+            )
+        if (binding.key or "").startswith(_PREFIX) and binding.key not in KEYS:
+            raise ConfigError(
+                f"{file} line {line}: {binding.key} is not a known key; known here: "
+                f"{', '.join(KEYS)}."
+            )
+        if binding.key in plain and binding.key in KEYS:
+            raise ConfigError(f"{file} line {line}: {binding.key} stands there twice.")
+        plain[binding.key or ""] = binding.value
+    found = {**dotenv_values(stream=StringIO(text)), **{k: plain[k] for k in LOGIN if k in plain}}
+    for key in _PLACES:
+        value = plain.get(key) or ""
+        if bare := re.search(r"\$([A-Za-z_]\w*)", value):  # a folder of that very name
+            raise ConfigError(f"{file}: {key} has {bare[0]}: write ${{{bare[1]}}}.")
+        for name in re.findall(r"\$\{([^}:]+)\}", value):
+            if name not in plain and name not in os.environ:  # ${DATA}/lake would be /lake
+                raise ConfigError(
+                    f"{file}: {key} has ${{{name}}}, which is set neither in this file nor in the "
+                    "environment."
+                )
+    return {key: value for key, value in found.items() if value}
+
+
+def kafka_login(environ: Mapping[str, str], dotenv: Mapping[str, str]) -> Login:
+    """How brokers are spoken to; the environment wins over `.env`.
+
+    Raises:
+        ConfigError: a variable has no such value; a password is never repeated.
+    """
+    given = {key: environ.get(key) or dotenv.get(key) for key in LOGIN}
+    found = {LOGIN[key]: value for key, value in given.items() if value}
+    for key, name in LOGIN.items():
+        if (choices := _CHOICES.get(name)) and found.get(name, choices[0]) not in choices:
+            raise ConfigError(f"{key} must be one of {', '.join(choices)}.")
+    made = Login(**found)
+    if made.protocol.startswith("SASL_") != bool(made.username and made.password):
+        raise ConfigError(
+            "MEDALLION_KAFKA_USERNAME and MEDALLION_KAFKA_PASSWORD go together with "
+            "MEDALLION_KAFKA_PROTOCOL SASL_SSL (or SASL_PLAINTEXT): set all three of them, or none."
+        )
+    if made.ca and not made.protocol.endswith("SSL"):
+        raise ConfigError(
+            f"MEDALLION_KAFKA_CA is for brokers that are spoken to by SSL, and not by "
+            f"{made.protocol}: set MEDALLION_KAFKA_PROTOCOL SSL or SASL_SSL."
+        )
+    if made.ca and not (Path(made.ca).is_absolute() and Path(made.ca).is_file()):
+        raise ConfigError(f"MEDALLION_KAFKA_CA: {made.ca}: must be the whole path of a file.")
+    return made

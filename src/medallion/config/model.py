@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Literal
 
-from medallion.config.connections import KEYS, Kafka, Login, Rate, Socket
-from medallion.config.publish import OutputConfig
 from medallion.config.values import Duration
 from medallion.errors import UsageError
 from medallion.storage import table_specs
@@ -27,9 +25,47 @@ from medallion.storage.table_specs import (
     TableSpec,
 )
 
+
+@dataclass(frozen=True)
+class Kafka:
+    """Topics of a message broker, and how their messages are read.
+
+    `servers` are hosts with their ports. `value` says what a message is: a JSON object, or text,
+    which becomes the column `value`. A first run begins at `starting_offsets`.
+    """
+
+    servers: tuple[str, ...]
+    topics: tuple[str, ...]
+    value: str
+    starting_offsets: str
+    max_messages_per_trigger: int
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Rows that Spark makes up, numbered in `value`, each with a `timestamp`."""
+
+    rows_per_second: int
+
+
+@dataclass(frozen=True)
+class Socket:
+    """Lines of JSON from whoever listens at a port. What came in while nobody read is lost."""
+
+    host: str
+    port: int
+
+
+STREAM_KEYS: Mapping[str, tuple[str, ...]] = {
+    kind: tuple(each.name for each in fields(read))
+    for kind, read in (("kafka", Kafka), ("rate", Rate), ("socket", Socket))
+}
+"""The keys of a source that are its format's alone."""
+
+
 TYPED = ("parquet", "orc", "avro")  # whose files bring the types of their columns
 FILE_FORMATS = ("json", "csv", *TYPED, "text")
-FORMATS = (*FILE_FORMATS, *KEYS)
+FORMATS = (*FILE_FORMATS, *STREAM_KEYS)
 WIDENING = "addNewColumnsWithTypeWidening"
 EVOLUTION = ("addNewColumns", WIDENING, "rescue", "failOnNewColumns", "none")
 CLEANING = ("archive", "delete", "off")
@@ -173,6 +209,24 @@ class Join:
 
 
 @dataclass(frozen=True)
+class ToFiles:
+    """The changes of a table as files below `publish`."""
+
+    format: str
+
+
+@dataclass(frozen=True)
+class ToKafka:
+    """The changes of a table as messages of a topic, each a JSON object."""
+
+    servers: tuple[str, ...]
+    topic: str
+
+
+OutputConfig = ToFiles | ToKafka
+
+
+@dataclass(frozen=True)
 class GoldTable:
     """One table of gold, and the sources whose silver tables it is made of.
 
@@ -206,6 +260,20 @@ class Maintenance:
         # A night and the next are between.
         known_days = 2 + math.ceil(self.retention.seconds / 86400)
         return spec.properties(self.retention.text, known_days)
+
+
+@dataclass(frozen=True)
+class Login:
+    """How Kafka's brokers are spoken to, by the names that Kafka has for it; from the environment.
+
+    `ca` is a file with the certificates of the authorities to trust, in PEM.
+    """
+
+    protocol: str = "PLAINTEXT"
+    mechanism: str = "PLAIN"
+    username: str = field(default="", repr=False)
+    password: str = field(default="", repr=False)
+    ca: str = ""
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from itertools import combinations
+from typing import Any
 
-from medallion.config import connections, expressions, values
+from medallion.config import expressions, values
 from medallion.config.document import Node
 from medallion.config.model import (
     CLEANING,
@@ -15,13 +16,21 @@ from medallion.config.model import (
     FORMATS,
     LATE,
     ON_RESCUED,
+    STREAM_KEYS,
     TYPED,
     CsvOptions,
     Enrich,
+    Kafka,
+    Rate,
+    Socket,
     SourceConfig,
 )
-from medallion.config.patterns import may_overlap
+from medallion.config.values import may_overlap
 from medallion.storage.paths import Layout, real
+
+_VALUES, _OFFSETS = ("json", "text"), ("earliest", "latest")
+_SERVER = re.compile(r"[^\s,/@]+:[1-9][0-9]{0,4}")
+_TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")  # as Kafka itself has it
 
 _COLUMNS, _COUNT = "columns with their types", "a whole number above 0"
 _NAMES = "a pattern of names such as '*.json', without / and {, and not hidden ones (._)"
@@ -63,7 +72,7 @@ def source(name: str, node: Node, layout: Layout) -> SourceConfig:
         max_line_bytes=_size(node, "max_line_bytes", "16 MiB"),
         max_files_per_trigger=node.get("max_files_per_trigger", values.count, _COUNT, 1000),
         max_bytes_per_trigger=_size(node, "max_bytes_per_trigger", "1 GiB"),
-        stream=connections.stream(node, kind),
+        stream=stream(node, kind),
         options=_options(node, kind),
     )
     _refuse_contradictions(found, node)
@@ -82,7 +91,7 @@ def source(name: str, node: Node, layout: Layout) -> SourceConfig:
 
 
 def _options(source: Node, kind: str) -> CsvOptions:
-    if "options" not in source.value or kind in connections.KEYS:
+    if "options" not in source.value or kind in STREAM_KEYS:
         return CsvOptions()
     if kind != "csv":
         source.fail("options", f"is for the format csv, not {kind}")
@@ -100,8 +109,8 @@ def _options(source: Node, kind: str) -> CsvOptions:
 def _keys(kind: str) -> list[str]:
     """What a source of a format can be told."""
     known = [f.name for f in fields(SourceConfig) if f.name not in ("name", "stream")]
-    if kind in connections.KEYS:
-        known = [key for key in known if key not in _OF_FILES] + [*connections.KEYS[kind]]
+    if kind in STREAM_KEYS:
+        known = [key for key in known if key not in _OF_FILES] + [*STREAM_KEYS[kind]]
     return known
 
 
@@ -194,3 +203,57 @@ def refuse_shared_files(document: Node, layout: Layout, sources: Iterable[Source
                 "move them away from the other: give each folders of its own, or a pattern that "
                 "begins or ends with other letters",
             )
+
+
+def stream(node: Node, kind: str) -> Kafka | Rate | Socket | None:
+    """What a source of this format reads; None for files."""
+    if kind == "kafka":
+        return Kafka(
+            servers=servers(node),
+            topics=node.get("topics", _each(_TOPIC), "a list of topics, each named once"),
+            value=node.choice("value", _VALUES),
+            starting_offsets=node.choice("starting_offsets", _OFFSETS),
+            max_messages_per_trigger=_count(node, "max_messages_per_trigger", 1_000_000),
+        )
+    if kind == "rate":
+        return Rate(_count(node, "rows_per_second", 10))
+    if kind == "socket":
+        return Socket(
+            host=node.get("host", values.text, "the name of a machine", "localhost"),
+            port=node.get("port", _port, "the number of a port"),
+        )
+    return None
+
+
+def _count(node: Node, key: str, default: int) -> int:
+    return node.get(key, values.count, "a whole number above 0", default)
+
+
+def servers(node: Node) -> tuple[str, ...]:
+    """The brokers that an entry names."""
+    return node.get("servers", _each(_SERVER), "a list such as [localhost:9092]")
+
+
+def topic(value: Any) -> str:
+    """The name of one topic."""
+    if not _TOPIC.fullmatch(found := values.text(value)):
+        raise ValueError
+    return found
+
+
+def _each(pattern: re.Pattern[str]) -> Callable[[Any], tuple[str, ...]]:
+    """The kind of a list of different texts that fit a pattern."""
+
+    def kind(value: Any) -> tuple[str, ...]:
+        found = values.texts(value)
+        if not found or len(set(found)) < len(found) or not all(map(pattern.fullmatch, found)):
+            raise ValueError
+        return found
+
+    return kind
+
+
+def _port(value: Any) -> int:
+    if values.count(value) > 65535:
+        raise ValueError
+    return int(value)

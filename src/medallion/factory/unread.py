@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from medallion.config.patterns import fits
+from medallion.config.values import fits
 from medallion.errors import UsageError
 from medallion.factory.plan import SOURCE_NAMES, BatchPlan, FilePlan
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.config.connections import Rate, Socket
-from medallion.config.model import Config, SourceConfig
+from medallion.config.model import Config, Rate, Socket, SourceConfig
 from medallion.ingest.schema.evolution import Schema
 from medallion.ingest.source import SparkBatch
 from medallion.spark import checkpoints

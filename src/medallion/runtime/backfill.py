@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from medallion.config.model import Config, SourceConfig
-from medallion.config.patterns import fits
 from medallion.config.queries import layers_in_use
+from medallion.config.values import fits
 from medallion.errors import MedallionError, UsageError
 from medallion.ingest.files import requests
 from medallion.ingest.files.listing import list_files, one_spelling

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from medallion.config.connections import Kafka
 from medallion.config.loader import load
-from medallion.config.model import Config
+from medallion.config.model import Config, Kafka
 from medallion.errors import UsageError
 from medallion.ingest.formats import SOURCE_TYPES
 from medallion.ingest.kafka import broker, source_type

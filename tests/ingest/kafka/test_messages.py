@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from medallion.config.connections import Kafka
+from medallion.config.model import Kafka
 from medallion.ingest.kafka.broker import Partition, count_waiting, lost_topics
 from medallion.ingest.kafka.source import to_bronze_columns
 from medallion.state.topics import Taken

@@ -13,8 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.config.connections import Login
-from medallion.config.publish import ToFiles, ToKafka
+from medallion.config.model import Login, ToFiles, ToKafka
 from medallion.errors import MedallionError, UsageError
 from medallion.ingest.kafka import broker
 from medallion.layers.publish import outputs

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from medallion.config.model import Config, SourceConfig
-from medallion.config.patterns import fits
+from medallion.config.values import fits
 from medallion.ingest.files.codecs import READ_ERRORS
 from medallion.ingest.files.line_counts import rows_of
 from medallion.ingest.files.listing import below_folder, stat, without_number

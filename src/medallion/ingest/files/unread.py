@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from medallion.config.model import Config
-from medallion.config.patterns import fits
+from medallion.config.values import fits
 from medallion.ingest.files.walk import is_hidden
 from medallion.storage.paths import Layout, real
 from medallion.storage.text import counted

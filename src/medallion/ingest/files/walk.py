@@ -7,7 +7,7 @@ from collections.abc import Container, Iterator
 from operator import attrgetter
 from pathlib import Path
 
-from medallion.config.patterns import fits
+from medallion.config.values import fits
 from medallion.state.ledger import Reason, ReasonCode
 from medallion.storage.text import reason_of
 

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from medallion.config.connections import Kafka, Login
-from medallion.config.model import SourceConfig
+from medallion.config.model import Kafka, Login, SourceConfig
 from medallion.errors import MedallionError, NoAnswerError
 from medallion.state.topics import Place, Taken
 

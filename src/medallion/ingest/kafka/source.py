@@ -13,8 +13,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.config.connections import Kafka
-from medallion.config.model import Config, SourceConfig
+from medallion.config.model import Config, Kafka, SourceConfig
 from medallion.errors import MedallionError, NoAnswerError
 from medallion.ingest.kafka import broker
 from medallion.ingest.schema.evolution import Schema

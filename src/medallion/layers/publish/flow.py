@@ -9,8 +9,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.config.model import Aggregate, Config
-from medallion.config.publish import ToFiles
+from medallion.config.model import Aggregate, Config, ToFiles
 from medallion.config.queries import Query
 from medallion.errors import UsageError
 from medallion.layers import recovery

@@ -10,8 +10,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.config.connections import Login
-from medallion.config.publish import ToFiles, ToKafka
+from medallion.config.model import Login, ToFiles, ToKafka
 from medallion.errors import MedallionError, UsageError
 from medallion.ingest.files.csv import AS_IT_IS
 from medallion.ingest.kafka import broker

@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from medallion.config.patterns import may_overlap
+from medallion.config.values import may_overlap
 
 NAMES = ["".join(name) for length in range(5) for name in product("ab-[]!", repeat=length)]
 PARTS = ("a", "b", "?", "*", "[ab]", "[!a]", "[]a]", "[!]]", "[", "[!]")
