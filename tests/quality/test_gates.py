@@ -21,8 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from medallion.errors import ConfigError, MedallionError
 from medallion.quality.gates import Gates
-from medallion.quality.results import Failure, Verdict
-from medallion.quality.suites import suite_path
+from medallion.quality.suites import Failure, Verdict, suite_path
 from tests.support import PROJECT
 
 CONF = PROJECT / "conf"

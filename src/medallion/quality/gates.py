@@ -3,23 +3,37 @@ table; Great Expectations judges all the rest, and shows it."""
 
 from __future__ import annotations
 
+import html
 import importlib
 import logging
 import shutil
 import threading
-from collections.abc import Sequence
-from datetime import UTC, datetime
-from functools import cached_property
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from medallion.errors import ConfigError, MedallionError
-from medallion.quality.counting import count_broken, counted
-from medallion.quality.results import EXAMPLES, Verdict, exception_of, failure_of, make_harmless
-from medallion.quality.suites import BY_QUERY, Expectation, fail, read_suite, suite_path
+from medallion.quality.rules import row_condition
+from medallion.quality.suites import (
+    BETWEEN,
+    BY_QUERY,
+    UNIQUE,
+    Expectation,
+    Failure,
+    Verdict,
+    fail,
+    read_suite,
+    suite_path,
+)
+from medallion.spark.errors import SPARK_ERRORS
 
 if TYPE_CHECKING:
     from great_expectations.core import (
@@ -37,6 +51,7 @@ if TYPE_CHECKING:
     from great_expectations.datasource.fluent.interfaces import Batch
     from great_expectations.datasource.fluent.spark_datasource import SparkDatasource
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
+
 
 _QUERY_VIEW = "tmp_view"  # what Great Expectations registers a batch as, to query it
 
@@ -88,7 +103,7 @@ class Gates:
         results, failures = [], []
         for expectation in expectations:
             name = expectation.name
-            result = judged.get(name) or counted(expectation, rows, broken[name])
+            result = judged.get(name) or counted_result(expectation, rows, broken[name])
             if not result.success:
                 result = _explain(self._batch(table, batch), expectation, result)
                 failures.append(failure_of(table, rows, expectation, result))
@@ -248,3 +263,155 @@ def _explain(
     # What has been counted stays broken, whatever comes of looking at it.
     is_told = not result.success and (exception_of(judged) or not exception_of(result))
     return result if is_told else judged
+
+
+_VIEW = "gate_batch"
+
+
+def count_broken(
+    batch: DataFrame, expectations: Sequence[Expectation], key: Sequence[str] = ()
+) -> tuple[int, dict[str, int]]:
+    """The rows of a batch; and by names of expectations how many rows break them, or their queries
+    find.
+
+    Great Expectations counts the same, and takes four jobs a table. Left to it are the kinds that
+    judge more than rows, those that "mostly" hold where some rows break them, and all of them
+    where Spark cannot run one: it says which, and why.
+
+    Args:
+        key: columns by which no two rows are the same, where all of them are known.
+    """
+    known = {e.name: 0 for e in expectations if _holds_by(key, e, batch.columns)}
+    texts = {name for name, kind in batch.dtypes if kind == "string"}
+    conditions = {e.name: c for e in expectations if (c := _broken_condition(e, texts)) is not None}
+    queries = {e.name: e for e in expectations if e.kind == BY_QUERY and e.name not in conditions}
+    batch.createOrReplaceTempView(_VIEW)
+    try:
+        broken = [F.count_if(F.expr(condition)) for condition in conditions.values()]
+        counts = [batch.select(F.lit(0), F.array(F.count(F.lit(1)), *broken))]
+        for number, expectation in enumerate(queries.values(), 1):
+            query = expectation.kwargs["unexpected_rows_query"].format(batch=_VIEW)
+            counts.append(
+                batch.sparkSession.sql(f"SELECT {number}, array(count(*)) FROM (\n{query}\n)")
+            )
+        found = dict(map(tuple, reduce(DataFrame.union, counts).collect()))
+    except (*SPARK_ERRORS, LookupError, ValueError, AttributeError):
+        return batch.count(), known
+    finally:
+        batch.sparkSession.catalog.dropTempView(_VIEW)
+    rows, *by_row = found.pop(0)
+    by_query = [found[number][0] for number in sorted(found)]
+    counted_result = zip([*conditions, *queries], [*by_row, *by_query], strict=True)
+    is_share = {e.name for e in expectations if e.kwargs.get("mostly", 1) != 1}
+    return rows, known | {n: count for n, count in counted_result if not (count and n in is_share)}
+
+
+def counted_result(expectation: Expectation, rows: int, broken: int) -> ExpectationValidationResult:
+    """The result of an expectation that so many rows break, or its query finds."""
+    from great_expectations.core import ExpectationValidationResult
+
+    found = {
+        "element_count": rows,
+        "unexpected_count": broken,
+        "unexpected_percent": 100 * broken / max(rows, 1),
+    }
+    by_query = expectation.kind == BY_QUERY
+    return ExpectationValidationResult(
+        success=not broken, result={"observed_value": broken} if by_query else found
+    )
+
+
+def _holds_by(key: Sequence[str], expectation: Expectation, columns: Sequence[str]) -> bool:
+    """Whether rows with these columns meet it, of which no two have the same key."""
+    kwargs = expectation.kwargs
+    is_of_known = kwargs.get("ignore_row_if") == "any_value_is_missing"
+    is_unique = expectation.kind == UNIQUE and is_of_known
+    return bool(key) and is_unique and {*key} <= {*kwargs.get("column_list", ())} <= {*columns}
+
+
+def _broken_condition(expectation: Expectation, texts: Collection[str]) -> str | None:
+    """That a row breaks it, whether all or most of them are to hold.
+
+    A text is not held against a bound: Spark would take it for a number or a time if it is one,
+    where Great Expectations says that the two do not go together.
+    """
+    if expectation.kind == BETWEEN and expectation.kwargs.get("column") in texts:
+        return None
+    kwargs = {name: value for name, value in expectation.kwargs.items() if name != "mostly"}
+    return row_condition(replace(expectation, kwargs=kwargs))
+
+
+EXAMPLES = 5
+EXAMPLE_LENGTH = 200
+
+
+def failure_of(
+    table: str, rows: int, expectation: Expectation, result: ExpectationValidationResult
+) -> Failure:
+    """What a failed result of Great Expectations says, in the words of a report."""
+    found = dict(result.result)
+    raised = exception_of(result)
+    on_failure = expectation.on_failure
+    count = found.get("unexpected_count")
+    examples = found.pop("unexpected_rows", None) or found.get("partial_unexpected_list") or []
+    detail = f"{count} of {rows} rows do not meet {expectation.kind}"
+    if expectation.kind == BY_QUERY:
+        count = found.get("observed_value")
+        examples = found.get("details", {}).pop("unexpected_rows", [])
+        detail = f"its query found {count} rows"
+    elif count is None and "observed_value" not in found:
+        detail = f"some of {rows} rows do not meet {expectation.kind}, and they cannot be shown"
+    elif count is None:
+        detail = f"{expectation.kind} observed {found.get('observed_value')}"
+    if raised:
+        on_failure, detail = "stop", f"it could not be evaluated: {raised}"
+    elif on_failure == "quarantine" and not table.startswith("bronze."):
+        on_failure = "stop"
+        detail += ", which quarantine should have kept out: the rule and the gate disagree"
+    shown = tuple(_example(row, expectation) for row in list(examples)[:EXAMPLES])
+    return Failure(table, expectation.name, on_failure, count, rows, shown, detail)
+
+
+def _example(row: Any, expectation: Expectation) -> str:
+    """A row as "column=value" with the column in question first, or a single value, cut short."""
+    if isinstance(row, dict):
+        asked = [c for c in map(expectation.kwargs.get, ("column", "column_A", "column_B")) if c]
+        order = asked + [column for column in row if column not in asked]
+        text = ", ".join(f"{column}={row.get(column)}" for column in order)
+    else:
+        text = str(row)
+    return text if len(text) <= EXAMPLE_LENGTH else text[: EXAMPLE_LENGTH - 3] + "..."
+
+
+def make_harmless(outcome: ExpectationSuiteValidationResult) -> None:
+    """What comes from the data, and names of columns do, is shown and never run by a browser."""
+    for judged in outcome.results:
+        judged.result = escaped_for_html(judged.result)
+        judged.exception_info = escaped_for_html(judged.exception_info)
+        if config := judged.expectation_config:
+            named = {
+                k: escaped_for_html(v) for k, v in config.kwargs.items() if k.startswith("column")
+            }
+            config.kwargs = {**config.kwargs, **named}
+
+
+def escaped_for_html(value: Any) -> Any:
+    """A value that a page of Great Expectations can show: it writes most of them into its HTML as
+    they are, and what lands is anybody's text."""
+    match value:
+        case None | bool() | int() | float() | Decimal() | date():
+            return value
+        case dict():
+            return {escaped_for_html(key): escaped_for_html(item) for key, item in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [escaped_for_html(item) for item in value]
+    return html.escape(str(value), quote=False)
+
+
+def exception_of(result: ExpectationValidationResult) -> str | None:
+    """The first line of what an expectation raised: at the top level, or one for each metric."""
+    info = result.exception_info or {}
+    for part in (info, *info.values()):
+        if isinstance(part, dict) and part.get("raised_exception"):
+            return str(part.get("exception_message")).strip().splitlines()[0]
+    return None

@@ -28,6 +28,28 @@ class Expectation:
     notes: str | None
 
 
+@dataclass(frozen=True)
+class Failure:
+    """An expectation that a table does not meet, and what that does to the run."""
+
+    table: str
+    expectation: str
+    on_failure: str
+    unexpected_count: int | None
+    element_count: int | None
+    examples: tuple[str, ...]
+    detail: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the gate of one table found."""
+
+    table: str
+    rows: int
+    failures: tuple[Failure, ...]
+
+
 def suite_path(conf_dir: Path, table: str) -> Path:
     """Where Great Expectations looks for the suite named `table`: a dot in a name is a folder.
 

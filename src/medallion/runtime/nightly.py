@@ -14,8 +14,7 @@ from medallion.errors import MedallionError, UsageError
 from medallion.inspect import balance as accounting
 from medallion.layers.flow import Flow
 from medallion.quality.gates import Gates
-from medallion.quality.results import Failure
-from medallion.quality.suites import of_no_table, read_suite
+from medallion.quality.suites import Failure, of_no_table, read_suite
 from medallion.runtime import maintenance, refresh
 from medallion.runtime.outcome import GateResult, Outcome
 from medallion.runtime.pipeline import GOLD_IS_HELD, Pipeline

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from medallion.inspect.balance import Balance, unbalanced
 from medallion.inspect.ledger_files import Attention
-from medallion.quality.results import Failure, Verdict
+from medallion.quality.suites import Failure, Verdict
 from medallion.state.runs import RescuedSummary
 
 

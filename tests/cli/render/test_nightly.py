@@ -9,7 +9,7 @@ import pytest
 from medallion.cli.render import nightly
 from medallion.inspect.balance import Balance
 from medallion.inspect.ledger_files import Attention
-from medallion.quality.results import Failure, Verdict
+from medallion.quality.suites import Failure, Verdict
 from medallion.runtime.outcome import GateResult, Outcome
 from medallion.state.ledger import Entry
 

@@ -20,7 +20,7 @@ from medallion.ingest.schema.registry import Version
 from medallion.inspect.audit import Audit
 from medallion.inspect.catalog import FirstRows
 from medallion.inspect.status import QueryStatus
-from medallion.quality.results import Failure, Verdict
+from medallion.quality.suites import Failure, Verdict
 from medallion.runtime.backfill import Backfilled
 from medallion.runtime.outcome import GateResult, Outcome
 from medallion.sql.engine import Result

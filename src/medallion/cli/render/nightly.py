@@ -11,7 +11,7 @@ from medallion.cli.render.audit import balances
 from medallion.cli.render.values import table
 from medallion.inspect import balance as accounting
 from medallion.inspect.catalog import FirstRows
-from medallion.quality.results import Failure
+from medallion.quality.suites import Failure
 from medallion.runtime.outcome import Outcome
 from medallion.storage.text import counted, visible
 

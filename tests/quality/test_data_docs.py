@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from medallion.quality.gates import Gates
-from medallion.quality.results import escaped
+from medallion.quality.gates import Gates, escaped_for_html
 from tests.support import PROJECT
 
 EVIL = "</pre></td><script>alert(1)</script><img src=x onerror=alert(2)>&amp;"
@@ -35,7 +34,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
     ],
 )
 def test_a_value_is_shown_and_never_run(value: Any, shown: Any) -> None:
-    assert escaped(value) == shown
+    assert escaped_for_html(value) == shown
 
 
 class Tags(HTMLParser):
