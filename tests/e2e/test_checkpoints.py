@@ -18,7 +18,7 @@ from medallion.runtime import refresh
 from medallion.runtime.idle import end_if_idle
 from medallion.runtime.pipeline import Pipeline
 from medallion.spark import checkpoints
-from medallion.spark.checkpoints import last_begun
+from medallion.spark.checkpoints import last_planned
 from medallion.spark.errors import StreamError
 from medallion.state import ledger
 from medallion.storage import delta_tables
@@ -54,7 +54,7 @@ def test_a_checkpoint_that_is_gone(filled: Lakehouse) -> None:
     assert report.is_good, report
     balance = report.balances["activity"]
     assert balance.landed_lines == balance.bronze_rows == 17
-    taken = ledger.read(layout, "activity")
+    taken = ledger.read_entries(layout, "activity")
     assert [(Path(e.path).name, e.state, e.rows) for e in taken] == [
         ("0.json", ledger.ARCHIVED, len(FIRST)),
         ("1.json", ledger.ARCHIVED, len(SECOND)),
@@ -115,7 +115,7 @@ def test_the_last_files_of_checkpoints_are_torn(filled: Lakehouse) -> None:
     for folder in night:
         shutil.copytree(folder, lakehouse.root / "copy" / folder.relative_to(lakehouse.root))
     for name in ("bronze.activity", "gold.device_totals"):
-        plan = layout.checkpoint(name) / "offsets" / str(last_begun(layout.checkpoint(name)))
+        plan = layout.checkpoint(name) / "offsets" / str(last_planned(layout.checkpoint(name)))
         plan.write_text("v1\n{")
     lakehouse.land("activity", "2.json", *THIRD)
     report = lakehouse.night()
@@ -200,7 +200,7 @@ def test_settings_that_a_state_keeps_and_one_that_it_does_not(filled: Lakehouse)
     silver = lakehouse.config.layout.checkpoint("silver.activity")
     minutes = (datetime(2015, 2, 23, hour, 0, tzinfo=UTC).timestamp() for hour in (12, 13))
     # The first night leaves 13:00 less an hour; the second 13:30 less half an hour.
-    marks = {checkpoints.watermark(silver, n) for n in range(last_begun(silver) + 1)} - {None}
+    marks = {checkpoints.watermark(silver, n) for n in range(last_planned(silver) + 1)} - {None}
     assert marks == {1000 * at for at in minutes}
     shutil.rmtree(gold)
     (lakehouse.root / "copy").rename(gold)

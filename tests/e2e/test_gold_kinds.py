@@ -114,7 +114,7 @@ def test_sessions_sql_and_joins_over_three_nights(lakehouse: Lakehouse) -> None:
     assert lakehouse.rows("gold.after_opens") == [pair]
     # An hour behind the last open, at 23:56: the close of 23:59 is left out by `where`.
     checkpoint = lakehouse.config.layout.checkpoint("gold.after_opens")
-    mark = checkpoints.watermark(checkpoint, checkpoints.last_begun(checkpoint))
+    mark = checkpoints.watermark(checkpoint, checkpoints.last_planned(checkpoint))
     assert mark == 1000 * datetime(2018, 3, 2, 22, 56, tzinfo=UTC).timestamp()
 
     night(lakehouse, 1)
@@ -137,7 +137,7 @@ def test_sessions_sql_and_joins_over_three_nights(lakehouse: Lakehouse) -> None:
     assert len(lakehouse.rows("gold.closes")) == 5
     # One of the late rows opens, and the recording nine minutes before it had left the state.
     assert lakehouse.rows("gold.after_opens") == [pair, partner, nobody]
-    assert Runs(lakehouse.config.layout).standing.sums["gold.after_opens"].late_rows == 1
+    assert Runs(lakehouse.config.layout).run_state.sums["gold.after_opens"].late_rows == 1
     join = {"after_opens": lakehouse.config.gold["after_opens"]}
     *given_up, note = run_audit(replace(lakehouse.config, gold=join), everything=True).notes
     assert {line.partition(":")[0] for line in given_up} == {

@@ -98,7 +98,7 @@ def test_a_stop_holds_gold_back_until_it_is_accepted(
     assert render.as_json(report)["ok"] is False
     assert delta_tables.row_count(lakehouse.config.layout.table("silver.activity")) == 5
     assert gold(lakehouse) == before
-    assert Runs(lakehouse.config.layout).standing.gates["silver.activity"].state == "held"
+    assert Runs(lakehouse.config.layout).run_state.gates["silver.activity"].state == "held"
     errors = {query.query: query.error for query in query_statuses(lakehouse.config)}
     assert errors["gold.device_totals"] == (
         "held back: x_small on silver.activity failed and has not passed since"
@@ -135,7 +135,7 @@ def test_a_stop_holds_gold_back_until_it_is_accepted(
     assert render.failures(report) == []
     assert lakehouse.rows("gold.device_totals") == [("phone", 7)]
     assert accepted(lakehouse) == [("silver.activity", "x_small")]
-    assert Runs(lakehouse.config.layout).standing.gates["silver.activity"].state == "passed"
+    assert Runs(lakehouse.config.layout).run_state.gates["silver.activity"].state == "passed"
     lakehouse.pipeline().run("gold")
 
     # What was accepted is not asked again; that was for those rows alone, and another name does not

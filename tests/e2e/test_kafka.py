@@ -80,7 +80,7 @@ def offsets(lakehouse: Lakehouse) -> list[tuple[str, int, int]]:
 
 def ledger(lakehouse: Lakehouse, topic: str = "") -> dict[int, tuple[int, int, int, int]]:
     """Of each partition the next offset, the rows, and those that are corrupt and lost."""
-    every = topics.read(lakehouse.config.layout, "clicks").values()
+    every = topics.read_progress(lakehouse.config.layout, "clicks").values()
     found = [taken for taken in every if topic in (taken.topic, "")]
     return {t.partition: (t.next_offset, t.rows, t.corrupt_rows, t.lost) for t in found}
 

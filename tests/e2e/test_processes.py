@@ -63,7 +63,7 @@ def test_jobs_by_spark_submit_equal_nightly(cli: Cli, tmp_path: Path) -> None:
     for job in ("bronze", "silver", "gold"):
         done = submit(cli, job)
         assert done.returncode == 0, done.stderr
-    kept = checkpoints.settings(tmp_path / "lakehouse/_checkpoints/silver.event")
+    kept = checkpoints.pinned_settings(tmp_path / "lakehouse/_checkpoints/silver.event")
     assert kept["spark.sql.shuffle.partitions"] == "3"  # and not what the project's file has
     assert other.json("nightly")["ok"]
     for table in TABLES:

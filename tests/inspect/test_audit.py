@@ -20,7 +20,7 @@ from medallion.inspect.catalog import take_overview
 from medallion.state import topics
 from medallion.state.ledger import INGESTED, PENDING, REJECTED, VANISHED, Entry, Ledger
 from medallion.state.runs import Runs
-from medallion.state.topics import Taken
+from medallion.state.topics import PartitionProgress
 from medallion.storage import locks, records, table_specs
 from medallion.storage.table_specs import OF_FILES
 from tests.support import PROJECT, checkpoints, runs
@@ -280,8 +280,13 @@ def test_what_is_lost_or_waits_is_told_and_no_fault(home: Home) -> None:
     back = Entry("event", "back.json", 1, 5, 0, 0, state=VANISHED)
     came_back = replace(back, version=2, state=INGESTED)
     Ledger(home.layout, "event").write([*files, back, came_back])
-    parts = [Taken("activity", "clicks", part, "id", 0, 9, 0, 0, lost=2) for part in (0, 1)]
-    topics.write(home.layout, [*parts, Taken("activity", "new", 0, "id", 0, 9, 0, 0, made_anew=1)])
+    parts = [
+        PartitionProgress("activity", "clicks", part, "id", 0, 9, 0, 0, lost=2) for part in (0, 1)
+    ]
+    topics.write_progress(
+        home.layout,
+        [*parts, PartitionProgress("activity", "new", 0, "id", 0, 9, 0, 0, made_anew=1)],
+    )
     asked = Kafka(("127.0.0.1:1",), ("clicks", "new"), "json", "earliest", 1)
     source = replace(config.sources["activity"], format="kafka", stream=asked)
     rows(config, "gold.old_counts", 1, n="long")

@@ -17,7 +17,7 @@ from medallion.errors import UsageError
 from medallion.inspect.status import QueryStatus, query_statuses
 from medallion.state import ledger, refresh_plan
 from medallion.state.ledger import INGESTED, Entry, Ledger
-from medallion.state.refresh_plan import Plan
+from medallion.state.refresh_plan import RefreshPlan
 from medallion.storage import delta_tables, locks, records
 from medallion.storage.table_specs import TableSpec
 from tests.support import PROJECT, checkpoints, runs
@@ -78,7 +78,7 @@ def test_before_anything_has_run(config: Config) -> None:
 def test_what_a_refresh_has_left_to_be_rebuilt(config: Config) -> None:
     left = ("gold.device_totals",)
     config.layout.refresh_plan.parent.mkdir(parents=True)
-    refresh_plan.write(config.layout, Plan("silver.activity", then=left))
+    refresh_plan.write_plan(config.layout, RefreshPlan("silver.activity", then=left))
     told = {one.query: one.error for one in query_statuses(config) if one.error}
     assert told == dict.fromkeys(
         left, "a refresh has left it to be rebuilt, which the next medallion nightly does"
@@ -315,4 +315,4 @@ def test_asking_writes_nothing(home: Home, config: Config) -> None:
     before = tree(home.layout.root)
     as_text(query_statuses(config))
     assert tree(home.layout.root) == before
-    assert len(ledger.read(home.layout)) == 3
+    assert len(ledger.read_entries(home.layout)) == 3

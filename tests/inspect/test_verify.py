@@ -265,7 +265,7 @@ def test_a_refresh_that_was_cut_off_is_told_and_what_it_has_half_done_is_not_com
     """As one that was killed after it had silver's table in place, and before quarantine's."""
     built = ("silver.activity", "quarantine.activity")
     config.layout.refresh_plan.parent.mkdir()
-    refresh_plan.write(config.layout, refresh_plan.Plan("silver.activity", built))
+    refresh_plan.write_plan(config.layout, refresh_plan.RefreshPlan("silver.activity", built))
     table(config, "quarantine.activity").delete()
     found = run_audit(config, everything=True)
     assert told(found, "silver.activity: a refresh was cut off", "the next run ends it")

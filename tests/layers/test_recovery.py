@@ -44,9 +44,9 @@ def written(table: Path, batch: int, query: str = "one") -> Path:
 
 
 def test_a_whole_checkpoint_is_left_alone(checkpoint: Path) -> None:
-    assert recovery.repair(checkpoint, ()) is None
-    assert checkpoints.last_begun(checkpoint) == 3
-    assert checkpoints.torn(checkpoint.with_name("none")) is None
+    assert recovery.repair_checkpoint(checkpoint, ()) is None
+    assert checkpoints.last_planned(checkpoint) == 3
+    assert checkpoints.corrupt_part(checkpoint.with_name("none")) is None
 
 
 def test_a_torn_plan_that_has_written_nothing_is_made_again(checkpoint: Path) -> None:
@@ -57,8 +57,8 @@ def test_a_torn_plan_that_has_written_nothing_is_made_again(checkpoint: Path) ->
     for file in hidden:
         file.touch()
     table = written(checkpoint.with_name("table"), 2)
-    assert recovery.repair(checkpoint, (table,)) is None
-    assert checkpoints.last_begun(checkpoint) == 2
+    assert recovery.repair_checkpoint(checkpoint, (table,)) is None
+    assert checkpoints.last_planned(checkpoint) == 2
     # Hadoop would not put another file beside a checksum that it did not write.
     assert [file.exists() for file in hidden] == [True, False, False, False, False]
 
@@ -73,7 +73,7 @@ def test_what_is_left_of_a_first_plan_goes(checkpoint: Path) -> None:
     whole = (checkpoint / "metadata").read_text()
     for metadata in (whole, whole[:5]):
         (checkpoint / "metadata").write_text(metadata)
-        assert recovery.repair(checkpoint, ()) is None
+        assert recovery.repair_checkpoint(checkpoint, ()) is None
         assert (checkpoint / "metadata").exists() == (metadata == whole)
         assert {file.name for file in checkpoint.rglob("*")} <= {"offsets", "commits", "metadata"}
 
@@ -83,29 +83,29 @@ def test_a_torn_plan_that_has_written_is_not(checkpoint: Path) -> None:
     plan = checkpoint / "offsets/3"
     plan.write_text("")
     table = written(checkpoint.with_name("table"), 3)
-    assert recovery.repair(checkpoint, (table,)) == plan
+    assert recovery.repair_checkpoint(checkpoint, (table,)) == plan
     with pytest.raises(UsageError, match=r"offsets/3 is missing or torn: .* refresh silver.a"):
-        recovery.refuse_lost("silver.a", checkpoint, (table,), recorded=2)
+        recovery.refuse_lost_checkpoint("silver.a", checkpoint, (table,), recorded=2)
 
 
 def test_a_torn_end_is_written_again(checkpoint: Path) -> None:
     (checkpoint / "offsets/3").unlink()
     (checkpoint / "commits/2").write_text("v1")
-    assert recovery.repair(checkpoint, ()) is None
-    assert (checkpoints.last_begun(checkpoint), checkpoints.last_committed(checkpoint)) == (2, 1)
-    recovery.refuse_lost("silver.a", checkpoint, (), recorded=2)
+    assert recovery.repair_checkpoint(checkpoint, ()) is None
+    assert (checkpoints.last_planned(checkpoint), checkpoints.last_committed(checkpoint)) == (2, 1)
+    recovery.refuse_lost_checkpoint("silver.a", checkpoint, (), recorded=2)
 
 
 @pytest.mark.parametrize("part", ["offsets/2", "metadata"])
 def test_what_cannot_be_made_again_is_told(checkpoint: Path, part: str) -> None:
     (checkpoint / part).write_text("v1\n")
-    assert recovery.repair(checkpoint, ()) == checkpoint / part
+    assert recovery.repair_checkpoint(checkpoint, ()) == checkpoint / part
 
 
 def test_batches_on_record_that_the_checkpoint_has_not(checkpoint: Path) -> None:
-    recovery.refuse_lost("silver.a", checkpoint, (), recorded=3)
+    recovery.refuse_lost_checkpoint("silver.a", checkpoint, (), recorded=3)
     with pytest.raises(UsageError, match=r"silver.a cannot go on.* medallion refresh silver.a"):
-        recovery.refuse_lost("silver.a", checkpoint, (), recorded=4)
+        recovery.refuse_lost_checkpoint("silver.a", checkpoint, (), recorded=4)
 
 
 def test_a_batch_that_is_not_on_record_counts_once_it_has_written(checkpoint: Path) -> None:
@@ -131,7 +131,7 @@ def test_batches_that_are_not_on_record_and_cannot_be_put_there(checkpoint: Path
 
     def refused(recorded: int) -> bool:
         try:
-            recovery.refuse_unaccountable("silver.a", checkpoint, recorded, bronze)
+            recovery.refuse_unrecorded("silver.a", checkpoint, recorded, bronze)
         except UsageError as error:
             told = f"its batches {recorded + 1} to 2 are not on record, and what they have read is"
             return f"{told} not kept any more: medallion refresh silver.a" in str(error)
@@ -169,9 +169,9 @@ def test_a_batch_whose_rows_are_gone(checkpoint: Path) -> None:
 def test_rows_whose_checkpoint_is_gone(checkpoint: Path) -> None:
     table = written(checkpoint.with_name("table"), 2)
     shutil.rmtree(checkpoint)
-    recovery.refuse_lost("silver.a", checkpoint, (table.with_name("none"),), recorded=-1)
+    recovery.refuse_lost_checkpoint("silver.a", checkpoint, (table.with_name("none"),), recorded=-1)
     with pytest.raises(UsageError, match=r"medallion refresh silver\.a"):
-        recovery.refuse_lost("silver.a", checkpoint, (table,), recorded=-1)
+        recovery.refuse_lost_checkpoint("silver.a", checkpoint, (table,), recorded=-1)
 
 
 def test_a_checkpoint_and_a_table_that_are_not_each_others(checkpoint: Path) -> None:
@@ -180,20 +180,20 @@ def test_a_checkpoint_and_a_table_that_are_not_each_others(checkpoint: Path) -> 
     assert recovery.find_mismatch(checkpoint, (table,)) is None
     none = checkpoint.with_name("none")
     with pytest.raises(UsageError, match=r"none is gone: medallion refresh silver\.a"):
-        recovery.refuse_lost("silver.a", checkpoint, (table, none), recorded=3)
+        recovery.refuse_lost_checkpoint("silver.a", checkpoint, (table, none), recorded=3)
     written(table, 4)
     with pytest.raises(UsageError, match="is older than what its batches have written"):
-        recovery.refuse_lost("silver.a", checkpoint, (table,), recorded=3)
+        recovery.refuse_lost_checkpoint("silver.a", checkpoint, (table,), recorded=3)
     nobody_s = written(checkpoint.with_name("nobody"), 9, query="another")
     DeltaTable(nobody_s).delete()
-    recovery.refuse_lost("silver.a", checkpoint, (nobody_s,), recorded=3)
+    recovery.refuse_lost_checkpoint("silver.a", checkpoint, (nobody_s,), recorded=3)
     of_another = written(checkpoint.with_name("another"), 9, query="another")
     with pytest.raises(UsageError, match="does not have the batches that have written its rows"):
-        recovery.refuse_lost("silver.a", checkpoint, (of_another,), recorded=3)
+        recovery.refuse_lost_checkpoint("silver.a", checkpoint, (of_another,), recorded=3)
     for name in ("definition", "settings"):
         checkpoints.note(checkpoint, name, {"keys": ["a"]})
     assert "is older" in (recovery.find_mismatch(checkpoint, (table,)) or "")
-    recovery.drop(checkpoint)
+    recovery.drop_checkpoint(checkpoint)
     assert [part.name for part in checkpoint.iterdir()] == ["definition.json"]
 
 

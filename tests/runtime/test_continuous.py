@@ -67,13 +67,13 @@ class Ended:
         self.run: Any
         self.run = self.started_run = SimpleNamespace(
             is_active=False,
-            is_in_batch=False,
+            is_processing=False,
             last_batch=-1,
-            hangs_on=False,
+            cannot_stop=False,
             batches={},
             has_done_batch=False,
-            is_settled=False,
-            awaits_the_past=False,
+            is_recorded=False,
+            waits_for_past_time=False,
             collect=lambda: None,
             end=lambda: None,
             error=lambda: error,
@@ -144,10 +144,10 @@ def test_a_query_that_has_been_on_for_a_minute_has_not_failed() -> None:
         stream.look()
     assert stream.failures
     stream._queries[0]._begun_at -= 61
-    again.run.is_in_batch = True  # which may be the one that failed
+    again.run.is_processing = True  # which may be the one that failed
     stream.look()
     assert stream.failures
-    again.run.is_in_batch = False
+    again.run.is_processing = False
     stream.look()
     assert said[1:] == ["  silver.a is on again"]
     assert stream.failures == {}
@@ -197,7 +197,7 @@ def test_what_was_cut_off_and_cannot_be_put_on_record_is_not_ended_over_and_over
 def test_a_query_that_cannot_be_stopped_is_not_begun_beside_itself() -> None:
     said: list[str] = []
     hanging = Ended("it was given up, and could not be stopped")
-    hanging.run.hangs_on = True
+    hanging.run.cannot_stop = True
     stream = stream_of(hanging, [], said)
     stream.start()
     for _ in range(3):

@@ -9,26 +9,26 @@ import pytest
 
 from medallion.config.loader import load
 from medallion.runtime.idle import work_to_do
-from medallion.spark.session import Work
+from medallion.spark.session import Workload
 from medallion.storage import records, table_specs
 from tests.support import PROJECT
 from tests.support.home import Home
 
 
 def test_few_bytes_wait_or_many(home: Home) -> None:
-    assert work_to_do(home.config) == Work.LITTLE  # a first night of nothing
+    assert work_to_do(home.config) == Workload.LITTLE  # a first night of nothing
     home.land("a.json", "{}\n" * 1000)
     home.poll()
     home.land("b.json", "{}\n" * 1000)
-    assert work_to_do(home.config) == Work.LITTLE
+    assert work_to_do(home.config) == Workload.LITTLE
     home.land("c.json", " " * 4 * 2**20)
-    assert work_to_do(home.config) == Work.SOME
+    assert work_to_do(home.config) == Workload.SOME
     home.land("d.json", " " * 60 * 2**20)
-    assert work_to_do(home.config) == Work.MUCH
+    assert work_to_do(home.config) == Workload.MUCH
 
 
 def test_packed_files_count_as_they_are_unpacked(home: Home) -> None:
-    for name, size, work in (("a.json.gz", 5, Work.SOME), ("b.json.gz", 60, Work.MUCH)):
+    for name, size, work in (("a.json.gz", 5, Workload.SOME), ("b.json.gz", 60, Workload.MUCH)):
         home.land(name)
         (home.landing / name).write_bytes(gzip.compress(b" " * size * 2**20))
         assert work_to_do(home.config) == work
@@ -40,7 +40,11 @@ def test_many_rows_wait_or_are_to_be_counted_anew(home: Home, table: str, name: 
     gold = {"device_totals": load({}, PROJECT).gold["device_totals"]}
     config = replace(home.config, gold=gold)
     spec = replace(table_specs.table_spec(table), columns={name: "long"})
-    for rows, work in ((60_000, Work.LITTLE), (60_000, Work.SOME), (400_000, Work.MUCH)):
+    for rows, work in (
+        (60_000, Workload.LITTLE),
+        (60_000, Workload.SOME),
+        (400_000, Workload.MUCH),
+    ):
         records.append(home.layout.table(table), spec, [{name: n} for n in range(rows)])
         assert work_to_do(config) == work
 
@@ -49,4 +53,4 @@ def test_what_cannot_be_looked_at_is_much(home: Home) -> None:
     log = home.layout.table("bronze.activity") / "_delta_log"
     log.mkdir(parents=True)
     (log / f"{0:020}.json").write_text("{")
-    assert work_to_do(home.config) == Work.MUCH
+    assert work_to_do(home.config) == Workload.MUCH

@@ -19,7 +19,7 @@ from medallion.config.values import Duration
 from medallion.ingest.files import handover
 from medallion.runtime import maintenance
 from medallion.runtime.maintenance import Done, Maintained, Unread, unread_versions
-from medallion.spark.checkpoints import last_begun
+from medallion.spark.checkpoints import last_planned
 from medallion.state.runs import Runs
 from medallion.storage import delta_log, delta_tables, locks, records, table_specs
 from tests.support import PROJECT, checkpoints
@@ -63,7 +63,7 @@ def silver_has_read(config: Config, last: int) -> None:
 
     A query that starts again plans its last batch once more, from where the one before it ended.
     """
-    begun = last_begun(config.layout.checkpoint("silver.activity"))
+    begun = last_planned(config.layout.checkpoint("silver.activity"))
     for batch in (begun + 1, begun + 2):
         checkpoints.done(config.layout, "silver.activity", batch, last + 1)
     record(config, "silver.activity", last_batch=begun + 2)
@@ -405,7 +405,7 @@ def test_rows_that_a_gate_holds_back_stay_as_they_came(config: Config) -> None:
 def unread(home: Home, table: str) -> Unread | None:
     """What is unread of a table, by the queries of the project's own configuration."""
     config = replace(load({}, PROJECT), layout=home.layout)
-    return unread_versions(config, Runs(config.layout).standing).get(table)
+    return unread_versions(config, Runs(config.layout).run_state).get(table)
 
 
 def test_unread_before_and_in_a_first_batch(home: Home) -> None:

@@ -247,7 +247,7 @@ def test_what_one_query_cannot_be_started_for_stops_no_other(
     assert len(lakehouse.rows("silver.event")) == 1
     # By a signal to the whole process group Java ends before Python: none has failed for that.
     runs = lakehouse.rows("ops.runs")
-    with signals.ending():
+    with signals.defer_signals():
         signal.raise_signal(signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt):
             lakehouse.fill("silver")

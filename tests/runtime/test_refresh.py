@@ -90,7 +90,7 @@ def test_silver_rebuilt_and_cut_off_at_every_step(
             refresh.refresh(filled.pipeline(), "silver.event")
         except Killed:
             kills += 1
-        while refresh_plan.read(filled.config.layout):
+        while refresh_plan.read_plan(filled.config.layout):
             try:
                 swap.end_swap(filled.pipeline(), LAYERS)
                 for layer in ("silver", "gold"):
@@ -122,7 +122,7 @@ def test_what_was_built_and_is_gone_is_built_again(
             refresh.refresh(filled.pipeline(), "silver.event")
     for gone in ("quarantine.event", "checkpoint"):
         killed = filled.copy(tmp_path / gone)
-        beside = refresh_plan.Staging(killed.root, ("silver.event", "quarantine.event"))
+        beside = refresh_plan.StagingLayout(killed.root, ("silver.event", "quarantine.event"))
         is_table = gone != "checkpoint"
         shutil.rmtree(beside.table(gone) if is_table else beside.checkpoint("silver.event"))
         said = list[str]()
@@ -250,12 +250,12 @@ def test_silver_is_rebuilt_while_gold_is_held_back(filled: Lakehouse, tmp_path: 
     suite.write_text(json.dumps(document))
     refresh.refresh(filled.pipeline(), "silver.event")
     assert filled.rows("gold.action_counts") == gold
-    assert refresh_plan.read(filled.config.layout) == refresh_plan.Plan(
+    assert refresh_plan.read_plan(filled.config.layout) == refresh_plan.RefreshPlan(
         "silver.event", then=("gold.action_counts",)
     )
     report = filled.nightly()
     assert report.is_good, report
-    assert refresh_plan.read(filled.config.layout) is None
+    assert refresh_plan.read_plan(filled.config.layout) is None
     # Two of the first nights and one of this have no device.
     balance = report.balances["event"]
     assert (balance.bronze_rows, balance.silver_rows, balance.quarantined_rows) == (10, 5, 4)
@@ -269,12 +269,14 @@ def test_silver_is_rebuilt_while_gold_is_held_back(filled: Lakehouse, tmp_path: 
     suite.write_text(json.dumps({**document, "expectations": [*plain_rules, rule]}))
     filled.config.layout.refresh_plan.parent.mkdir()
     again = ("silver.event", "gold.action_counts")
-    refresh_plan.write(filled.config.layout, refresh_plan.Plan("silver.event", then=again))
+    refresh_plan.write_plan(
+        filled.config.layout, refresh_plan.RefreshPlan("silver.event", then=again)
+    )
     report = filled.nightly()
     assert [f.expectation for gate in report.gates for f in gate.stops] == ["no_device"]
     assert report.balances["event"].silver_rows == 8
     assert filled.rows("gold.action_counts") == gold
-    assert refresh_plan.left(filled.config.layout) == again[1:]
+    assert refresh_plan.pending_tables(filled.config.layout) == again[1:]
 
 
 def test_a_table_that_cannot_be_rebuilt_stops_no_other(filled: Lakehouse) -> None:
@@ -294,7 +296,7 @@ def test_a_table_that_cannot_be_rebuilt_stops_no_other(filled: Lakehouse) -> Non
     filled.config = replace(filled.config, gold={"user_activity": right["user_activity"], **counts})
     assert filled.night().is_good
     assert sum(n for (n,) in filled.rows("gold.user_activity", "total_events")) == 2 * len(SILVER)
-    assert refresh_plan.read(filled.config.layout) is None
+    assert refresh_plan.read_plan(filled.config.layout) is None
 
 
 def test_gold_rebuilt_with_another_measure(filled: Lakehouse) -> None:

@@ -23,7 +23,7 @@ def flow_of(name: str, figures: Mapping[str, Any] | Exception) -> Any:
         return figures
 
     run = SimpleNamespace(
-        is_settled=False,
+        is_recorded=False,
         batches={0: None},
         started_at=0,
         seconds=1.0,
@@ -31,7 +31,7 @@ def flow_of(name: str, figures: Mapping[str, Any] | Exception) -> Any:
         error=lambda: None,
         watermark=lambda: None,
     )
-    run.settled = lambda: vars(run).update(is_settled=True)
+    run.settled = lambda: vars(run).update(is_recorded=True)
     released = list[int]()
     return SimpleNamespace(
         name=name,
@@ -63,9 +63,9 @@ def test_a_record_that_cannot_be_written_hides_no_other_failure(
         told = {name: str(error) for name, error in settle(home.config, runs, flows).items()}
     assert told["bronze.a"].startswith("what was done cannot be put on record: OSError")
     assert told["bronze.b"] == "files are gone"
-    assert [(flow.run.is_settled, flow.released) for flow in flows] == [(False, []), (False, [])]
+    assert [(flow.run.is_recorded, flow.released) for flow in flows] == [(False, []), (False, [])]
     # The next time does all that is left.
     assert settle(home.config, runs, flows).keys() == {"bronze.b"}
-    assert [(flow.run.is_settled, flow.released) for flow in flows] == [(True, [0]), (False, [-1])]
-    assert runs.standing.sums["bronze.a"].rows_in == 7
-    assert runs.standing.last["bronze.b"].error == "files are gone"
+    assert [(flow.run.is_recorded, flow.released) for flow in flows] == [(True, [0]), (False, [-1])]
+    assert runs.run_state.sums["bronze.a"].rows_in == 7
+    assert runs.run_state.last["bronze.b"].error == "files are gone"

@@ -23,7 +23,7 @@ def layout(tmp_path: Path) -> Layout:
 
 def test_a_query_that_has_never_run(layout: Layout) -> None:
     folder = layout.checkpoint(QUERY)
-    assert checkpoints.last_begun(folder) == checkpoints.last_committed(folder) == -1
+    assert checkpoints.last_planned(folder) == checkpoints.last_committed(folder) == -1
     assert checkpoints.delta_offset(folder, -1) == DeltaOffset(0, -1)
     assert checkpoints.watermark(folder, -1) is None
     assert checkpoints.noted(folder, "rules") is None
@@ -37,7 +37,7 @@ def test_batches_are_counted_by_number_and_not_by_name(layout: Layout) -> None:
     planned(layout, QUERY, 11, version=11)
     (folder / "commits" / ".12.crc").touch()  # Hadoop's checksum of one that is gone
     (folder / "commits" / "13.tmp").touch()
-    assert (checkpoints.last_committed(folder), checkpoints.last_begun(folder)) == (10, 11)
+    assert (checkpoints.last_committed(folder), checkpoints.last_planned(folder)) == (10, 11)
 
 
 def test_what_a_batch_has_read_and_the_watermark_that_it_ran_with(layout: Layout) -> None:
@@ -54,7 +54,7 @@ def test_what_a_batch_has_read_and_the_watermark_that_it_ran_with(layout: Layout
 
 @pytest.mark.parametrize(("index", "is_whole"), [(-1, True), (-100, True), (0, False), (3, False)])
 def test_an_offset_stands_between_two_versions_or_within_one(index: int, is_whole: bool) -> None:
-    assert DeltaOffset(5, index).is_whole == is_whole
+    assert DeltaOffset(5, index).is_between_versions == is_whole
 
 
 def test_the_definition_that_counts_is_that_of_the_first_batch(layout: Layout) -> None:

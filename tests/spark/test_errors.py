@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from medallion.spark.errors import explain, one_line, ours
+from medallion.spark.errors import as_medallion_error, explain, one_line
 
 
 def test_an_exception_in_one_line() -> None:
@@ -85,7 +85,7 @@ def test_a_message_that_spark_cannot_read_past() -> None:
 @pytest.mark.parametrize("gone", [ConnectionRefusedError(111, "no"), Py4JNetworkError("no")])
 def test_java_that_has_ended_is_told_as_that(gone: Exception) -> None:
     told = "silver.a cannot be put on record: Java has ended (memory, or a signal)"
-    assert str(ours(gone, "silver.a cannot be put on record")) == told
+    assert str(as_medallion_error(gone, "silver.a cannot be put on record")) == told
 
 
 @pytest.mark.parametrize(

@@ -9,21 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from medallion.spark.session import Work
+from medallion.spark.session import Workload
 from tests.support import PROJECT
 
 ENV = PROJECT / "tools/venv/spark-env.sh"
 
 
-@pytest.mark.parametrize("work", Work)
-def test_java_knows_its_options(work: Work) -> None:
+@pytest.mark.parametrize("work", Workload)
+def test_java_knows_its_options(work: Workload) -> None:
     """One that it does not know, or a slip in compilers.json, ends it before Spark; and standard
     output is for what people asked."""
     java = f"{os.environ['JAVA_HOME']}/bin/java" if os.environ.get("JAVA_HOME") else "java"
     options = shlex.split(work.java)
     ran = subprocess.run([java, *options, "-version"], capture_output=True, text=True, check=True)
     assert ran.stdout == ""
-    assert ("1 compiler directives added" in ran.stderr) == (work is Work.MUCH)
+    assert ("1 compiler directives added" in ran.stderr) == (work is Workload.MUCH)
 
 
 def environment(folder: Path, *kept: str, **caller: str) -> dict[str, str]:

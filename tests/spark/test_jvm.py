@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from medallion.spark.errors import SPARK_ERRORS
-from medallion.spark.jvm import Uncaught
+from medallion.spark.jvm import UncaughtErrorHandler
 
 
 def an_error(kind: str) -> Any:
@@ -39,7 +39,7 @@ def test_who_waits_for_a_job_whose_thread_has_died_is_told(spark: SparkSession) 
     while not tracker.getActiveJobsIds():
         assert waiting.is_alive(), raised
         time.sleep(0.05)
-    uncaught = Uncaught(spark.sparkContext)
+    uncaught = UncaughtErrorHandler(spark.sparkContext)
     # Neither of these is one that a job waits for.
     name = "stream execution thread for silver.event"
     uncaught.uncaughtException(a_thread(name), an_error("java.lang.StackOverflowError"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from medallion.spark.query import BatchProgress, moment, watermark_of
+from medallion.spark.query import BatchProgress, parse_timestamp, watermark_of
 
 
 def test_a_watermark_that_is_not_set_is_none() -> None:
@@ -10,7 +10,7 @@ def test_a_watermark_that_is_not_set_is_none() -> None:
     assert watermark_of({"eventTime": {}}) is None
     assert watermark_of({"eventTime": {"watermark": "1970-01-01T00:00:00.000Z"}}) is None
     record = {"eventTime": {"watermark": "1970-01-02T00:00:00.000Z"}}
-    assert moment(watermark_of(record)) == 86_400_000_000
+    assert parse_timestamp(watermark_of(record)) == 86_400_000_000
 
 
 def test_a_record_of_a_batch() -> None:
@@ -29,7 +29,7 @@ def test_a_record_of_a_batch() -> None:
     batch = BatchProgress.of(record)
     assert (batch.id, batch.rows, batch.duplicates, batch.late) == (4, 20, 3, 7)
     assert (batch.observed, batch.seconds) == ({"identified": {"rows": 9}}, 1.5)
-    assert moment(batch.watermark) == 1_519_984_800_000_000
+    assert parse_timestamp(batch.watermark) == 1_519_984_800_000_000
 
 
 def test_a_record_of_a_query_without_state() -> None:

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from medallion.errors import MedallionError, UsageError
 from medallion.spark import checkpoints, query
 from medallion.spark.errors import StreamError
-from medallion.spark.query import Run, Sink, trigger
+from medallion.spark.query import Run, Sink, trigger_options
 from medallion.spark.watch import Watch, stop_after_batches
 
 # What PySpark leaves of an error of Java's, on the threads that call back from a stream.
@@ -27,10 +27,10 @@ OF_JAVA = "py4j.protocol.Py4JJavaError: An error occurred while calling o1.save.
 
 
 def test_triggers() -> None:
-    assert trigger("available-now") == {"availableNow": True}
-    assert trigger("4 seconds") == {"processingTime": "4 seconds"}
+    assert trigger_options("available-now") == {"availableNow": True}
+    assert trigger_options("4 seconds") == {"processingTime": "4 seconds"}
     with pytest.raises(UsageError, match="'soon' is neither available-now nor an interval"):
-        trigger("soon")
+        trigger_options("soon")
 
 
 class Progress:
@@ -88,7 +88,7 @@ def test_a_clock_that_is_put_back_makes_no_run_end_before_its_start(
     monkeypatch.setattr(time, "time", lambda: 7.0)
     monkeypatch.setattr(time, "time_ns", lambda: 7_000_000_000)
     assert 0 <= run.seconds < 60
-    run.settled()
+    run.mark_recorded()
     assert run.started_at == 7_000_000
 
 
@@ -130,7 +130,7 @@ def test_a_query_that_fails_of_a_fatal_error_names_it(spark: SparkSession, tmp_p
 
     def begun(some: DataFrame) -> Run:
         how, sink = {"processingTime": "1 second"}, Sink(lambda *_: None)
-        return query.start(some.writeStream, "rate.one", tmp_path / "checkpoint", how, sink)
+        return query.start_query(some.writeStream, "rate.one", tmp_path / "checkpoint", how, sink)
 
     run = begun(rows.where(OVERFLOWING))  # worked out by the query's own thread, as it is constant
     with pytest.raises(StreamError, match=r"rate\.one: java.lang.StackOverflowError"):
@@ -158,16 +158,16 @@ def test_a_query_is_in_a_batch_while_its_rows_are_written(
         written.wait(60)
 
     rows = spark.readStream.format("rate").load()
-    how = trigger("1 second")
-    run = query.start(rows.writeStream, "rate.slow", tmp_path / "slow", how, Sink(write))
+    how = trigger_options("1 second")
+    run = query.start_query(rows.writeStream, "rate.slow", tmp_path / "slow", how, Sink(write))
     try:
-        in_time(lambda: run.is_in_batch)
+        in_time(lambda: run.is_processing)
         written.set()
-        in_time(lambda: not run.is_in_batch)
+        in_time(lambda: not run.is_processing)
         assert run.is_active
         written.clear()
-        in_time(lambda: run.is_in_batch)
-        begun = checkpoints.last_begun(run.checkpoint)
+        in_time(lambda: run.is_processing)
+        begun = checkpoints.last_planned(run.checkpoint)
         Timer(2, written.set).start()
         stop_after_batches([run])  # the rows that it was writing are there, and known to be
         assert not run.is_active

@@ -17,7 +17,7 @@ from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.errors import ConfigError, MedallionError
 from medallion.spark import session
-from medallion.spark.session import _FIXED, session_of_command, settings, spark_session
+from medallion.spark.session import _FIXED, session_of_command, session_settings, spark_session
 from tests.support import PROJECT
 
 
@@ -30,7 +30,7 @@ def config(folder: Path, text: str | None) -> Config:
 
 def test_a_key_blanks_and_a_value_a_line(tmp_path: Path) -> None:
     text = "# said\n\nspark.a   one two \n  spark.b\t3\n#spark.c 4\n"
-    assert settings(config(tmp_path, text)) == {
+    assert session_settings(config(tmp_path, text)) == {
         **{"spark.a": "one two", "spark.b": "3"},
         **_FIXED,
     }
@@ -39,12 +39,12 @@ def test_a_key_blanks_and_a_value_a_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize("line", ["spark.alone", "other.key value", "spark.a", "="])
 def test_a_line_that_is_no_setting_is_named(tmp_path: Path, line: str) -> None:
     with pytest.raises(ConfigError, match=r"spark-defaults\.conf line 2: must be a key"):
-        settings(config(tmp_path, f"spark.ok 1\n{line}\n"))
+        session_settings(config(tmp_path, f"spark.ok 1\n{line}\n"))
 
 
 def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"spark-defaults\.conf: cannot be read \(No such file"):
-        settings(config(tmp_path, None))
+        session_settings(config(tmp_path, None))
 
 
 @pytest.mark.parametrize("master", ["foo", None])
@@ -90,7 +90,7 @@ def test_another_spark_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_project_s_own_settings_are_utc_and_delta() -> None:
-    found = settings(load({}, PROJECT))
+    found = session_settings(load({}, PROJECT))
     assert found["spark.sql.session.timeZone"] == "UTC"
     assert found["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension"
 
@@ -115,7 +115,7 @@ def test_a_command_has_spark_s_times_in_utc(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_what_decides_the_meaning_of_a_row_is_nobody_s_to_change(tmp_path: Path) -> None:
-    found = settings(load({}, PROJECT))
+    found = session_settings(load({}, PROJECT))
     said = {
         "spark.sql.timestampType": "TIMESTAMP_LTZ",
         "spark.sql.parser.escapedStringLiterals": "false",
@@ -133,4 +133,4 @@ def test_what_decides_the_meaning_of_a_row_is_nobody_s_to_change(tmp_path: Path)
     assert set(said) <= set(_FIXED) <= set(found)
     key = "spark.sql.session.timeZone"
     with pytest.raises(ConfigError, match=rf"line 2: {key} is UTC here"):
-        settings(config(tmp_path, f"spark.sql.ansi.enabled TRUE\n{key} Asia/Tokyo\n"))
+        session_settings(config(tmp_path, f"spark.sql.ansi.enabled TRUE\n{key} Asia/Tokyo\n"))

@@ -13,14 +13,14 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from medallion.spark.plans import holds
+from medallion.spark.plans import contains_type
 
 
 def test_what_a_type_has_within() -> None:
     deep = StructType().add("x", ArrayType(MapType(StringType(), FloatType())))
-    assert holds(DoubleType(), FloatType, DoubleType)
-    assert holds(deep, FloatType, DoubleType)
-    assert holds(deep, MapType, VariantType)
-    assert holds(MapType(DoubleType(), LongType()), DoubleType)
+    assert contains_type(DoubleType(), FloatType, DoubleType)
+    assert contains_type(deep, FloatType, DoubleType)
+    assert contains_type(deep, MapType, VariantType)
+    assert contains_type(MapType(DoubleType(), LongType()), DoubleType)
     named = StructType().add("double", LongType()).add("variant", ArrayType(StringType()))
-    assert not holds(named, FloatType, DoubleType, MapType, VariantType)
+    assert not contains_type(named, FloatType, DoubleType, MapType, VariantType)

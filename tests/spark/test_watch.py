@@ -30,17 +30,17 @@ def test_a_query_for_which_nothing_happens_is_told_every_five_minutes() -> None:
 
     def a_run(name: str) -> Any:
         sign = lambda: signs[name]  # noqa: E731
-        return SimpleNamespace(name=name, sign=sign, waits=False, awaits_the_past=False)
+        return SimpleNamespace(name=name, sign=sign, waits=False, waits_for_past_time=False)
 
     runs = [a_run(name) for name in signs]
     watch = Watch(said.append, 300, lambda: now[0])
     for now[0] in range(0, 605, 5):
         signs["silver.b"] += 1
-        watch.look(runs)
+        watch.check_progress(runs)
     assert [line.partition(":")[0] for line in said] == ["silver.a", "silver.a"]
     signs["silver.a"] = 1
     for now[0] in range(605, 900, 5):
-        watch.look(runs)
+        watch.check_progress(runs)
     assert len(said) == 2
 
 
@@ -54,15 +54,15 @@ def test_who_waits_stops_the_queries_at_a_signal(number: signal.Signals) -> None
             is_active=True, collect=lambda: None, stop=lambda: stopped.append(name)
         )
 
-    with signals.ending() as end:
-        signals.pass_on()
+    with signals.defer_signals() as end:
+        signals.raise_if_requested()
         signal.raise_signal(number)
         assert end.is_asked_for
         with pytest.raises(KeyboardInterrupt) as raised:
             Watch(print).await_all([a_run("silver.a"), a_run("silver.b")])
     assert raised.value.args == (number,)
     assert stopped == ["silver.a", "silver.b"]
-    signals.pass_on()  # beyond it nothing has come
+    signals.raise_if_requested()  # beyond it nothing has come
 
 
 def test_a_query_that_hangs_is_given_up(
@@ -80,7 +80,7 @@ def test_a_query_that_hangs_is_given_up(
 
     def begun(write: Callable[..., None]) -> Run:
         how, checkpoint = {"processingTime": "1 second"}, tmp_path / "checkpoint"
-        return query.start(rows.writeStream, "rate.a", checkpoint, how, Sink(write))
+        return query.start_query(rows.writeStream, "rate.a", checkpoint, how, Sink(write))
 
     ticks = itertools.count(step=61)
     watch = Watch(print, 300, lambda: next(ticks) if entered.is_set() else 0.0)
@@ -88,18 +88,18 @@ def test_a_query_that_hangs_is_given_up(
     told = r"rate\.a: nothing had happened for 5 minutes, and no task ran: it was given up$"
     with pytest.raises(StreamError, match=told):
         watch.await_all([run])
-    assert not run.hangs_on
+    assert not run.cannot_stop
     again = begun(lambda *_: None)  # under the same name
     assert again.is_active
     until_stream_is_ready(again.query)
     patient = Watch(print, math.inf, itertools.count(step=11).__next__)
-    patient.look([again])
+    patient.check_progress([again])
     assert again.is_active
     monkeypatch.setattr(clock, "now", lambda: time.time_ns() // 1000 - 2 * 3600 * 1_000_000)
     deadline = time.monotonic() + 60
     while again.is_active:  # it may be in a batch, which is left to end
         assert time.monotonic() < deadline
-        patient.look([again])
+        patient.check_progress([again])
     assert again.error() == "the clock was put back"
-    again.is_to_restart = True
+    again.needs_restart = True
     assert again.error() is None

@@ -62,8 +62,8 @@ FULL = entry(
 
 
 def test_there_is_no_ledger_before_the_first_file(layout: Layout) -> None:
-    assert ledger.read(layout) == []
-    assert ledger.read(layout, "a", PENDING) == []
+    assert ledger.read_entries(layout) == []
+    assert ledger.read_entries(layout, "a", PENDING) == []
     assert Ledger(layout, "a").newest("landing/a/1.json") is None
     Ledger(layout, "a").write([])
     assert not layout.root.exists()
@@ -72,7 +72,7 @@ def test_there_is_no_ledger_before_the_first_file(layout: Layout) -> None:
 @pytest.mark.parametrize("one", [entry(), FULL], ids=["few fields", "all fields"])
 def test_what_is_written_is_read_to_the_microsecond(layout: Layout, one: Entry) -> None:
     Ledger(layout, "a").write([one])
-    assert ledger.read(layout) == [one]
+    assert ledger.read_entries(layout) == [one]
     assert Ledger(layout, "a").newest(one.path) == one
 
 
@@ -82,14 +82,14 @@ def test_a_row_of_the_same_path_and_version_is_replaced(layout: Layout) -> None:
     done = entry(state=INGESTED, rows=4)
     book.write([done])
     book.write([done])  # a run that was cut off says the same again
-    assert set(ledger.read(layout)) == {done, entry("landing/a/2.json")}
+    assert set(ledger.read_entries(layout)) == {done, entry("landing/a/2.json")}
     assert book.newest(done.path) == done
 
 
 def test_of_two_rows_for_one_the_last_counts(layout: Layout) -> None:
     book = Ledger(layout, "a")
     book.write([entry(rows=1), entry(rows=2)])
-    assert ledger.read(layout) == [entry(rows=2)]
+    assert ledger.read_entries(layout) == [entry(rows=2)]
     assert book.newest(entry().path) == entry(rows=2)
 
 
@@ -98,9 +98,9 @@ def test_sources_keep_out_of_each_other(layout: Layout) -> None:
     first, second = entry(shared), replace(entry(shared), source="b", size=99)
     Ledger(layout, "a").write([first])
     Ledger(layout, "b").write([second])
-    assert ledger.read(layout, "a") == [first]
-    assert ledger.read(layout, "b") == [second]
-    assert Ledger(layout, "a").all_newest() == [first]
+    assert ledger.read_entries(layout, "a") == [first]
+    assert ledger.read_entries(layout, "b") == [second]
+    assert Ledger(layout, "a").newest_entries() == [first]
 
 
 def test_versions_of_one_path(layout: Layout) -> None:
@@ -113,33 +113,33 @@ def test_versions_of_one_path(layout: Layout) -> None:
         assert found.newest(path) == rows[5]
         assert found.version(path, 3) == rows[3]
         assert found.version(path, 6) is None
-        assert found.all_newest() == [rows[5]]
-        assert found.before(rows[5]) == rows[2]
-        assert found.before(rows[2]) == rows[1]
-        assert found.before(rows[1]) is None
-        assert found.of_batch(1) == [rows[2], rows[3]]
+        assert found.newest_entries() == [rows[5]]
+        assert found.previous_ingested(rows[5]) == rows[2]
+        assert found.previous_ingested(rows[2]) == rows[1]
+        assert found.previous_ingested(rows[1]) is None
+        assert found.batch_entries(1) == [rows[2], rows[3]]
 
 
 @pytest.mark.parametrize("state", STATES)
 def test_reading_one_state(layout: Layout, state: str) -> None:
     rows = [entry(f"landing/a/{one}.json", state=one) for one in STATES]
     Ledger(layout, "a").write(rows)
-    (found,) = ledger.read(layout, "a", state)
+    (found,) = ledger.read_entries(layout, "a", state)
     assert found.path == f"landing/a/{state}.json"
-    assert ledger.read(layout, "b", state) == []
-    assert ledger.read(layout, state=state) == [found]
+    assert ledger.read_entries(layout, "b", state) == []
+    assert ledger.read_entries(layout, state=state) == [found]
 
 
 def test_rows_are_in_the_order_in_which_the_files_were_seen(layout: Layout) -> None:
     rows = [entry(f"landing/a/{n}.json", first_seen_at=NOW - n) for n in range(5)]
     Ledger(layout, "a").write(rows)
-    assert ledger.read(layout) == rows[::-1]
+    assert ledger.read_entries(layout) == rows[::-1]
 
 
 def test_the_newest_version_is_the_last_one_whatever_the_clock_said(layout: Layout) -> None:
     book = Ledger(layout, "a")
     book.write([entry(first_seen_at=9), entry(version=2, first_seen_at=3), entry("b")])
-    found = ledger.newest(ledger.read(layout, "a"))
+    found = ledger.newest_versions(ledger.read_entries(layout, "a"))
     assert {path: each.version for path, each in found.items()} == {"landing/a/1.json": 2, "b": 1}
 
 
@@ -149,7 +149,7 @@ def test_compaction_keeps_every_row(layout: Layout) -> None:
     for row in rows:
         book.write([row])
     book.write([replace(row, state=INGESTED) for row in rows[::2]])
-    found = {one.path: one.state for one in ledger.read(layout)}
+    found = {one.path: one.state for one in ledger.read_entries(layout)}
     assert len(found) == 30
     assert sum(state == INGESTED for state in found.values()) == 15
     assert len(DeltaTable(layout.table("ops.files")).file_uris()) <= 25
@@ -160,9 +160,9 @@ def test_five_thousand_files_are_one_commit_a_write(layout: Layout) -> None:
     rows = [entry(f"landing/a/{number}.json") for number in range(5000)]
     book.write(rows)
     book.write([replace(row, state=INGESTED, rows=1) for row in rows])
-    assert len(Ledger(layout, "a").all_newest()) == 5000
+    assert len(Ledger(layout, "a").newest_entries()) == 5000
     assert DeltaTable(layout.table("ops.files")).version() == 2  # not a commit a file
-    assert len(ledger.read(layout, "a", INGESTED)) == 5000
+    assert len(ledger.read_entries(layout, "a", INGESTED)) == 5000
 
 
 def test_all_sources_may_write_at_once(layout: Layout) -> None:
@@ -176,13 +176,13 @@ def test_all_sources_may_write_at_once(layout: Layout) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(ledger.read(layout)) == 20
+    assert len(ledger.read_entries(layout)) == 20
 
 
 def test_reading_writes_nothing(layout: Layout) -> None:
     Ledger(layout, "a").write([entry()])
     before = tree(layout.root)
-    ledger.read(layout, "a", PENDING)
+    ledger.read_entries(layout, "a", PENDING)
     Ledger(layout, "a")
     assert tree(layout.root) == before
 
@@ -257,11 +257,11 @@ def test_ledger_of_an_earlier_release(layout: Layout, text: str | None, code: st
     row = {k: v for k, v in asdict(entry(why=text)).items() if not k.endswith(NEW_COLUMNS)}
     columns = {k: v for k, v in records.columns_of(Entry).items() if k in row}
     records.append(layout.table(ledger.TABLE), TableSpec(columns), [row])
-    (found,) = ledger.read(layout)
+    (found,) = ledger.read_entries(layout)
     assert found == entry(why=text, reason_code=code)
     changed = replace(found, dismissed_at=NOW)
     Ledger(layout, "a").write([changed, entry(version=2)])
-    assert ledger.read(layout) == [changed, entry(version=2)]
+    assert ledger.read_entries(layout) == [changed, entry(version=2)]
 
 
 def test_newest_versions_that_are_not_ingested(layout: Layout) -> None:
@@ -278,13 +278,13 @@ def test_newest_versions_that_are_not_ingested(layout: Layout) -> None:
     b = replace(a[0], source="b")
     Ledger(layout, "a").write(a)
     Ledger(layout, "b").write([b])
-    assert set(ledger.not_ingested(layout)) == {a[3], a[4], b}
+    assert set(ledger.entries_not_ingested(layout)) == {a[3], a[4], b}
 
 
 def test_another_reason_is_not_acknowledged_yet() -> None:
     known = entry(state=REJECTED, reason_code="name_taken", reported_at=1, dismissed_at=2)
-    same = known.turned(REJECTED, Reason(ReasonCode.NAME_TAKEN, "still"))
+    same = known.with_state(REJECTED, Reason(ReasonCode.NAME_TAKEN, "still"))
     assert (same.why, same.reported_at, same.dismissed_at) == ("still", 1, 2)
-    other = known.turned(REJECTED, Reason(ReasonCode.GREW, "more"))
+    other = known.with_state(REJECTED, Reason(ReasonCode.GREW, "more"))
     assert (other.reported_at, other.dismissed_at) == (None, None)
-    assert known.taken_in(0, 1, 0, 0).dismissed_at is None
+    assert known.as_ingested(0, 1, 0, 0).dismissed_at is None

@@ -30,10 +30,10 @@ def test_rows_wait_that_no_commit_tells_of_any_more(home: Home, rows: int) -> No
     DeltaTable(silver).alter.set_table_properties({"delta.appendOnly": "true"})
     newest = forget_commits(silver)
     assert pending_work.has_input(config, query.name, silver) == (rows > 0)
-    assert pending_work.waiting_rows(config, query) == rows
+    assert pending_work.unread_rows(config, query) == rows
     checkpoints.done(config.layout, query.name, 0, newest + 1, of=delta_tables.table_id(silver))
     assert not pending_work.has_input(config, query.name, silver)
-    assert pending_work.waiting_rows(config, query) == 0
+    assert pending_work.unread_rows(config, query) == 0
 
 
 def test_rows_that_no_commit_tells_of_any_more_are_judged(home: Home) -> None:
@@ -46,6 +46,6 @@ def test_rows_that_no_commit_tells_of_any_more_are_judged(home: Home) -> None:
             runs.write([passed | {"started_at": clock.now(), "table_version": number + 1}])
     DeltaTable(silver).alter.set_table_properties({"delta.appendOnly": "true"})
     newest = forget_commits(silver)
-    assert pending_work.is_to_be_judged(home.config, runs.standing, "silver.activity")
+    assert pending_work.needs_validation(home.config, runs.run_state, "silver.activity")
     runs.write([passed | {"started_at": clock.now(), "table_version": newest}])
-    assert not pending_work.is_to_be_judged(home.config, runs.standing, "silver.activity")
+    assert not pending_work.needs_validation(home.config, runs.run_state, "silver.activity")

@@ -13,7 +13,7 @@ from medallion.errors import MedallionError
 from medallion.runtime import refresh
 from medallion.runtime.pipeline import Pipeline
 from medallion.state import refresh_plan
-from medallion.state.refresh_plan import Plan
+from medallion.state.refresh_plan import RefreshPlan
 from medallion.state.runs import Runs
 from tests.support import PROJECT
 from tests.support.home import Home
@@ -27,26 +27,28 @@ def home(home: Home) -> Home:
 
 
 GOLD = "gold.device_totals"
-HALF = Plan("silver.a", ("silver.a", "quarantine.a"), "q", 1, {"query": "silver.a"}, ("gold.b",))
+HALF = RefreshPlan(
+    "silver.a", ("silver.a", "quarantine.a"), "q", 1, {"query": "silver.a"}, ("gold.b",)
+)
 
 
 def test_a_plan_is_there_until_nothing_is_left(home: Home) -> None:
-    assert refresh_plan.read(home.layout) is None
-    refresh_plan.write(home.layout, HALF)
-    beside = refresh_plan.Staging(home.layout.root, HALF.built)
+    assert refresh_plan.read_plan(home.layout) is None
+    refresh_plan.write_plan(home.layout, HALF)
+    beside = refresh_plan.StagingLayout(home.layout.root, HALF.built)
     table, checkpoint = beside.table("silver.a"), beside.checkpoint("silver.a")
     table.mkdir()
     checkpoint.mkdir(parents=True)
-    refresh_plan.forget_unfinished(home.layout)
+    refresh_plan.remove_unfinished(home.layout)
     assert table.exists()
     assert checkpoint.exists()
     # It is to be renamed, and checkpoints may lie on a disk of their own.
     assert checkpoint.parent == home.layout.checkpoint("silver.a").parent
-    assert refresh_plan.read(home.layout) == HALF
+    assert refresh_plan.read_plan(home.layout) == HALF
     assert HALF.left == ("silver.a", "gold.b")
-    refresh_plan.write(home.layout, Plan("silver.a", then=("gold.b",)))
-    assert Plan("silver.a", then=("gold.b",)).left == ("gold.b",)
-    refresh_plan.write(home.layout, Plan("silver.a"))
+    refresh_plan.write_plan(home.layout, RefreshPlan("silver.a", then=("gold.b",)))
+    assert RefreshPlan("silver.a", then=("gold.b",)).left == ("gold.b",)
+    refresh_plan.write_plan(home.layout, RefreshPlan("silver.a"))
     assert not home.layout.refresh_plan.parent.exists()
     assert not checkpoint.exists()
 
@@ -55,11 +57,11 @@ def test_a_plan_is_there_until_nothing_is_left(home: Home) -> None:
 def test_a_plan_that_cannot_be_read_is_no_crash(home: Home, text: str) -> None:
     """It is not passed over either: what was half put in place would be gone on with."""
     home.layout.refresh_plan.write_bytes(text.encode(errors="surrogateescape"))
-    for ask in (refresh_plan.left, refresh_plan.read):
+    for ask in (refresh_plan.pending_tables, refresh_plan.read_plan):
         with pytest.raises(MedallionError, match=r"plan\.json is damaged .* medallion refresh for"):
             ask(home.layout)
     (home.layout.refresh_plan.parent / "gold.b").mkdir()
-    refresh_plan.forget_unfinished(home.layout)
+    refresh_plan.remove_unfinished(home.layout)
     assert (home.layout.refresh_plan.parent / "gold.b").is_dir()
 
 
@@ -75,7 +77,7 @@ def test_a_damaged_plan_holds_up_no_bronze(home: Home) -> None:
 
 def test_what_was_built_for_no_plan_is_removed(home: Home) -> None:
     (home.layout.refresh_plan.parent / "gold.b").mkdir()
-    refresh_plan.forget_unfinished(home.layout)
+    refresh_plan.remove_unfinished(home.layout)
     assert not home.layout.refresh_plan.parent.exists()
 
 
@@ -83,8 +85,8 @@ def test_a_swap_that_could_not_be_ended_is_not_taken_for_one_that_was(home: Home
     """Also where its table is built once more, in vain, and what was built is gone. Whoever has
     gold's lock alone does not build it, nor what reads it."""
     config = replace(home.config, gold={"device_totals": load({}, PROJECT).gold["device_totals"]})
-    refresh_plan.write(
-        home.layout, Plan("silver.activity", ("silver.activity",), "q", 1, {}, (GOLD,))
+    refresh_plan.write_plan(
+        home.layout, RefreshPlan("silver.activity", ("silver.activity",), "q", 1, {}, (GOLD,))
     )
     # To build them fails at once, for they do not even say which tables they write.
     of: dict[str, Any] = {"source_names": frozenset({"activity"})}
@@ -98,14 +100,16 @@ def test_a_swap_that_could_not_be_ended_is_not_taken_for_one_that_was(home: Home
     assert f"{GOLD} waits for silver.activity, which a refresh has left" in str(told)
     (told,) = refresh.finish(pipeline, "silver")
     assert "silver.activity cannot be rebuilt" in str(told)
-    assert refresh_plan.read(home.layout) == Plan("silver.activity", then=("silver.activity", GOLD))
+    assert refresh_plan.read_plan(home.layout) == RefreshPlan(
+        "silver.activity", then=("silver.activity", GOLD)
+    )
 
 
 def test_tables_that_the_configuration_has_given_up_are_left_out(home: Home) -> None:
-    refresh_plan.write(
-        home.layout, Plan("silver.gone", ("silver.gone",), "q", 1, {}, ("gold.gone",))
+    refresh_plan.write_plan(
+        home.layout, RefreshPlan("silver.gone", ("silver.gone",), "q", 1, {}, ("gold.gone",))
     )
     pipeline: Any = SimpleNamespace(config=home.config, say=print)
     for layer in ("silver", "gold"):
         assert refresh.finish(pipeline, layer) == []
-    assert refresh_plan.read(home.layout) is None
+    assert refresh_plan.read_plan(home.layout) is None

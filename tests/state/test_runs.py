@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable
 
 from medallion.state import pending_work
-from medallion.state.runs import RUNS, GateRecord, RescuedField, RescuedSummary, Runs, Sums
+from medallion.state.runs import RUNS, GateRecord, QueryTotals, RescuedField, RescuedSummary, Runs
 from medallion.storage import delta_tables, records
 from medallion.storage.paths import Layout
 from medallion.storage.table_specs import TableSpec
@@ -63,7 +63,7 @@ def test_a_long_record_stays_few_files(layout: Layout) -> None:
     for number in range(30):
         Runs(layout).write([run("bronze.a", rows_in=number)])
     assert len(DeltaTable(layout.table("ops.runs")).file_uris()) <= 25
-    assert Runs(layout).standing.sums["bronze.a"].rows_in == 29 * 30 // 2
+    assert Runs(layout).run_state.sums["bronze.a"].rows_in == 29 * 30 // 2
 
 
 def test_a_record_that_cannot_be_compacted_is_written_once(
@@ -81,7 +81,7 @@ def test_a_record_that_cannot_be_compacted_is_written_once(
     assert len(DeltaTable(layout.table("ops.runs")).file_uris()) == 26
     Runs(layout).write([run("bronze.a", rows_in=26)])
     assert len(DeltaTable(layout.table("ops.runs")).file_uris()) == 1
-    assert Runs(layout).standing.sums["bronze.a"].rows_in == 26 * 27 // 2
+    assert Runs(layout).run_state.sums["bronze.a"].rows_in == 26 * 27 // 2
 
 
 def test_layers_in_processes_of_their_own_share_one_record(
@@ -117,7 +117,7 @@ def test_layers_in_processes_of_their_own_share_one_record(
             if number in steps:
                 answers.readline()
         asked.close()
-    sums = Runs(layout).standing.sums
+    sums = Runs(layout).run_state.sums
     assert {name: each.rows_in for name, each in sums.items()} == {"bronze.a": 24, "silver.a": 2}
     assert numbers(layout) == list(range(1, 27))
     assert waited == [True, True]
@@ -126,7 +126,7 @@ def test_layers_in_processes_of_their_own_share_one_record(
 def test_nothing_to_write_is_an_empty_record(layout: Layout) -> None:
     Runs(layout).write([])
     assert not layout.table("ops.runs").exists()
-    assert Runs(layout).standing.sums == {}
+    assert Runs(layout).run_state.sums == {}
     assert Runs(layout).last_batch("bronze.a") == -1
 
 
@@ -135,9 +135,9 @@ def test_a_table_whose_making_was_cut_off_is_made_anew(layout: Layout) -> None:
     log = layout.table("ops.runs") / "_delta_log"
     log.mkdir(parents=True)
     (log / "00000000000000000000.json#1").touch()
-    assert Runs(layout).standing.sums == {}
+    assert Runs(layout).run_state.sums == {}
     Runs(layout).write([run("bronze.a", rows_in=7)])
-    assert Runs(layout).standing.sums["bronze.a"].rows_in == 7
+    assert Runs(layout).run_state.sums["bronze.a"].rows_in == 7
 
 
 def test_rows_are_summed_and_the_last_run_is_told(layout: Layout) -> None:
@@ -145,14 +145,14 @@ def test_rows_are_summed_and_the_last_run_is_told(layout: Layout) -> None:
     record.write([run("silver.a", rows_in=5, duplicate_rows=2, last_batch=0, table_version=3)])
     record.write([run("silver.a", rows_in=4, late_rows=1, last_batch=2, quarantine_version=6)])
     record.write([run("silver.a", rows_in=0, state="failed", error="no disk")])
-    assert record.standing.sums == {"silver.a": Sums(9, 2, 1, 2, 3, 6)}
+    assert record.run_state.sums == {"silver.a": QueryTotals(9, 2, 1, 2, 3, 6)}
     assert record.last_batch("silver.a") == 2
-    assert record.standing.last["silver.a"].error == "no disk"
-    assert record.standing.last_busy["silver.a"].rows_in == 4
+    assert record.run_state.last["silver.a"].error == "no disk"
+    assert record.run_state.last_busy["silver.a"].rows_in == 4
     # Of tables that were moved away, and begin at version 0 again; a run that fails says no more.
     record.write([run("silver.a", table_version=1, quarantine_version=0)])
     record.write([run("silver.a", state="failed")])
-    assert record.standing.sums == {"silver.a": Sums(9, 2, 1, 2, 1, 0)}
+    assert record.run_state.sums == {"silver.a": QueryTotals(9, 2, 1, 2, 1, 0)}
 
 
 def test_what_is_written_is_asked_for_without_reading_twice(
@@ -169,13 +169,13 @@ def test_what_is_written_is_asked_for_without_reading_twice(
 
     monkeypatch.setattr(delta_tables, "select_rows", counting)
     for _ in range(5):
-        assert record.standing.sums["bronze.a"].rows_in == 1
+        assert record.run_state.sums["bronze.a"].rows_in == 1
         assert record.last_batch("bronze.a") == -1
     assert len(asked) == 1
     record.write([run("bronze.a", rows_in=2)])
-    assert record.standing.sums["bronze.a"].rows_in == 3
+    assert record.run_state.sums["bronze.a"].rows_in == 3
     Runs(layout).write([run("bronze.a", rows_in=4)])  # another process
-    assert Runs(layout).standing.sums["bronze.a"].rows_in == 7
+    assert Runs(layout).run_state.sums["bronze.a"].rows_in == 7
     record.write([run("bronze.a"), run("bronze.a")])  # it has not read since
     assert numbers(layout) == [1, 2, 3, 4, 5]
 
@@ -185,12 +185,12 @@ def test_a_record_of_an_older_version_gets_new_columns(layout: Layout) -> None:
     old = {name: kind for name, kind in RUNS.items() if name not in new}
     records.append(table, TableSpec(old), [{**run("bronze.a", rows_in=2), "number": 1}])
     record = Runs(layout, run_id="r2")
-    assert record.standing.last["bronze.a"].rescued_rows is None
+    assert record.run_state.last["bronze.a"].rescued_rows is None
     assert record.rescued() == {}
     summary = RescuedSummary(3, {"amount": RescuedField(2, "12.5")})
     record.write([{**run("bronze.a", rows_in=5), **summary.record(), "run_id": "r2"}])
-    assert record.standing.last["bronze.a"].rescued_rows == 3
-    assert record.standing.sums["bronze.a"].rows_in == 7
+    assert record.run_state.last["bronze.a"].rescued_rows == 3
+    assert record.run_state.sums["bronze.a"].rows_in == 7
     assert record.rescued() == {"bronze.a": summary}
     assert Runs(layout, run_id="r").rescued() == {}
     for _ in range(2):  # by now the table has them
@@ -209,9 +209,9 @@ def test_a_clock_that_steps_back_changes_no_order(layout: Layout) -> None:
     record.write([gate("silver.a", NOON, "held", 4), run("gold.g", NOON, rows_in=1)])
     earlier = NOON - 3_600_000_000
     record.write([gate("silver.a", earlier, "passed", 5), run("gold.g", earlier, rows_in=2)])
-    assert record.standing.gates == {"silver.a": GateRecord("passed", 5, "")}
-    assert record.standing.last["gold.g"].rows_in == 2
-    assert record.standing.last_busy["gold.g"].rows_in == 2
+    assert record.run_state.gates == {"silver.a": GateRecord("passed", 5, "")}
+    assert record.run_state.last["gold.g"].rows_in == 2
+    assert record.run_state.last_busy["gold.g"].rows_in == 2
 
 
 def test_a_refresh_begins_anew_whatever_the_clock_says(layout: Layout) -> None:
@@ -220,10 +220,10 @@ def test_a_refresh_begins_anew_whatever_the_clock_says(layout: Layout) -> None:
     refreshed = run("silver.a", NOON - 5, state="refreshed", rows_in=3, last_batch=0, run_id="x")
     record.write([{**refreshed, "table_version": 9}])
     record.write([run("silver.a", NOON - 4, rows_in=4, last_batch=1)])
-    assert record.standing.sums["silver.a"].rows_in == 7
+    assert record.run_state.sums["silver.a"].rows_in == 7
     assert record.last_batch("silver.a") == 1
-    assert record.standing.refreshed == {"silver.a": 9}
-    assert record.standing.refreshing_runs == {("silver.a", "x")}
+    assert record.run_state.refreshed == {"silver.a": 9}
+    assert record.run_state.refreshing_runs == {("silver.a", "x")}
 
 
 def test_what_a_gate_has_passed_before_its_table_was_made_anew_counts_no_more(
@@ -232,12 +232,12 @@ def test_what_a_gate_has_passed_before_its_table_was_made_anew_counts_no_more(
     """A table that was moved away begins at version 0 again."""
     record = Runs(layout)
     record.write([gate("silver.a", NOON, "passed", 40), gate("gold.g", NOON, "passed", 40)])
-    assert record.standing.passed == {"silver.a": 40, "gold.g": 40}
+    assert record.run_state.passed == {"silver.a": 40, "gold.g": 40}
     record.write([{**run("silver.a", NOON, state="refreshed"), "table_version": 1}])
-    assert record.standing.passed == {"gold.g": 40}
+    assert record.run_state.passed == {"gold.g": 40}
     record.write([gate("gold.g", NOON, "passed", 2), gate("silver.a", NOON, "held", 3)])
-    assert record.standing.passed == {"gold.g": 2}
-    assert record.standing.refreshed == {"silver.a": 1}
+    assert record.run_state.passed == {"gold.g": 2}
+    assert record.run_state.refreshed == {"silver.a": 1}
 
 
 def test_a_table_that_was_made_after_its_gate_has_passed_none(
@@ -246,14 +246,17 @@ def test_a_table_that_was_made_after_its_gate_has_passed_none(
     """It may have as many versions by then as the one before had."""
     table, later = layout.table("gold.g"), NOON + 10**15
     Runs(layout).write([gate("gold.g", NOON, "passed", 2), gate("gold.h", later, "passed", 2)])
-    standing = Runs(layout).standing
-    assert pending_work.passed(standing, "gold.g", table) == 2  # there is none
+    run_state = Runs(layout).run_state
+    assert pending_work.validated_version(run_state, "gold.g", table) == 2  # there is none
     for name in ("gold.g", "gold.h"):
         for _ in range(3):
             records.append(layout.table(name), TableSpec({"n": "long"}), [{"n": 1}])
-    assert pending_work.passed(standing, "gold.g", table) == -1
-    assert pending_work.passed(standing, "gold.h", layout.table("gold.h")) == 2
+    assert pending_work.validated_version(run_state, "gold.g", table) == -1
+    assert pending_work.validated_version(run_state, "gold.h", layout.table("gold.h")) == 2
     monkeypatch.setattr(time, "time_ns", lambda: NOON * 1000)  # a clock that was put right
-    assert pending_work.passed(standing, "gold.g", table) == 2
+    assert pending_work.validated_version(run_state, "gold.g", table) == 2
     Runs(layout).write([gate("gold.h", later, "passed", 40)])
-    assert pending_work.passed(Runs(layout).standing, "gold.h", layout.table("gold.h")) == -1
+    assert (
+        pending_work.validated_version(Runs(layout).run_state, "gold.h", layout.table("gold.h"))
+        == -1
+    )

@@ -101,7 +101,7 @@ def test_a_record_whose_last_commit_is_cut_short_goes_on_without_it(home: Home) 
     newest.unlink()
     assert Runs(home.layout).last_batch("bronze.a") == 1
     runs.write([{"kind": "query", "query": "bronze.a", "last_batch": 2, "rows_in": 5}])
-    assert runs.standing.sums["bronze.a"].rows_in == 15
+    assert runs.run_state.sums["bronze.a"].rows_in == 15
 
 
 def test_data_of_a_record_that_are_gone(home: Home) -> None:

@@ -85,7 +85,7 @@ class Home:
 
     def ledger(self) -> dict[tuple[str, int], Entry]:
         """The ledger's rows by path (below landing/<source>) and version."""
-        found = ledger.read(self.layout, self.source.name)
+        found = ledger.read_entries(self.layout, self.source.name)
         return {(self._short(entry.path), entry.version): entry for entry in found}
 
     def states(self) -> dict[tuple[str, int], str]:

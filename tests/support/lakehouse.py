@@ -22,7 +22,7 @@ from medallion.quality.suites import suite_path
 from medallion.runtime.nightly import Nightly
 from medallion.runtime.outcome import Outcome
 from medallion.runtime.pipeline import Pipeline
-from medallion.spark.query import AVAILABLE_NOW, trigger
+from medallion.spark.query import AVAILABLE_NOW, trigger_options
 from medallion.state import ledger
 from medallion.state.ledger import Entry
 from medallion.storage.paths import LAYERS, Layout
@@ -33,7 +33,7 @@ from tests.support.home import a_source
 def start(pipeline: Pipeline, layer: str) -> list[Flow]:
     """The flows of a layer whose queries could be started; nobody settles them."""
     flows = pipeline.flows(layer)
-    return [flow for flow in flows if pipeline.begin(flow, trigger(AVAILABLE_NOW))]
+    return [flow for flow in flows if pipeline.begin(flow, trigger_options(AVAILABLE_NOW))]
 
 
 class NoGates(Gates):
@@ -177,7 +177,7 @@ def indexes(lakehouse: Lakehouse) -> list[int]:
 
 def book(lakehouse: Lakehouse) -> dict[tuple[str, int], Entry]:
     """The ledger by the files' names and versions."""
-    found = ledger.read(lakehouse.config.layout)
+    found = ledger.read_entries(lakehouse.config.layout)
     return {(Path(entry.path).name, entry.version): entry for entry in found}
 
 

@@ -13,12 +13,12 @@ import yaml
 from benchmarks.measure import PROJECT
 from benchmarks.peers.declarative import PACKAGES
 from medallion.config.loader import load
-from medallion.spark.session import settings
+from medallion.spark.session import session_settings
 
 
 def main(root: Path) -> int:
     """Make the tables of `root`; the exit status of the command."""
-    ours = settings(load({"MEDALLION_HOME": str(root)}, PROJECT))
+    ours = session_settings(load({"MEDALLION_HOME": str(root)}, PROJECT))
     ours["spark.sql.warehouse.dir"] = str(root / "gold")  # its default database is there
     conf = root / "conf"
     conf.mkdir()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.measure import configured
 from benchmarks.peers.lakehouse_engine import PYTHON
-from medallion.spark.session import settings
+from medallion.spark.session import session_settings
 
 # What our settings name otherwise.
 _OF_SPARK_35 = {
@@ -29,7 +29,7 @@ def main(root: Path) -> int:
         "keys": list(source.keys),
         "event_time": source.event_time,
         "watermark": source.watermark.text,
-        "settings": {**settings(config), **_OF_SPARK_35},
+        "settings": {**session_settings(config), **_OF_SPARK_35},
     }
     (root / "source.json").write_text(json.dumps(said), encoding="utf-8")
     load = Path(__file__).with_name("load.py")

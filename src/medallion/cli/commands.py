@@ -61,9 +61,9 @@ def run(config: Config, options: argparse.Namespace) -> int:
     if options.layer not in layers_in_use(config):
         file = config.conf_dir / "pipeline.yaml"
         raise UsageError(f"nothing is published: no table of gold has `publish` in {file}.")
-    query.trigger(options.trigger)  # what is wrong is said before Spark starts
+    query.trigger_options(options.trigger)  # what is wrong is said before Spark starts
     layers = [options.layer]
-    pending_work.refuse_held(config, layers)
+    pending_work.refuse_blocked_gold(config, layers)
     ends = options.trigger == query.AVAILABLE_NOW
     say = _say(False) if ends else tell
     asked = f"run {options.layer}"
@@ -96,11 +96,11 @@ def stream(config: Config, options: argparse.Namespace) -> int:
     from medallion.spark import query
     from medallion.state import pending_work
 
-    query.trigger(options.trigger)
+    query.trigger_options(options.trigger)
     if options.trigger == query.AVAILABLE_NOW:
         raise UsageError("medallion stream stays on: give an interval, or run medallion nightly.")
     layers = layers_in_use(config)
-    pending_work.refuse_held(config, layers)
+    pending_work.refuse_blocked_gold(config, layers)
     with context.open_pipeline(config, "stream", layers, tell, options.debug) as pipeline:
         for line in unread(config):
             pipeline.say(line)
@@ -157,7 +157,7 @@ def _busy_night(config: Config, options: argparse.Namespace, told: Sequence[str]
         return nightly.Nightly(pipeline, options.accept).run()
 
 
-@signals.at_once()
+@signals.default_signals()
 def sql(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.render import sql as render
     from medallion.sql import engine
@@ -210,8 +210,8 @@ def refresh(config: Config, options: argparse.Namespace) -> int:
 
     layers = refresh.layers_of(config, options.table)
     config.layout.refuse_missing()
-    pending_work.refuse_missing(config, options.table)
-    pending_work.refuse_held(config, layers[:1])
+    pending_work.refuse_missing_input(config, options.table)
+    pending_work.refuse_blocked_gold(config, layers[:1])
     with context.open_pipeline(config, "refresh", layers, _say(False), options.debug) as pipeline:
         refresh.refresh(pipeline, options.table)
     return 0

@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.exit(2, parser.format_help())
     command: Command = options.command
     try:
-        with signals.as_interrupts():
+        with signals.sigterm_as_interrupt():
             return command(load(), options)
     except MedallionError as error:
         _print_error(f"medallion: {error}", options.debug)

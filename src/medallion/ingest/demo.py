@@ -76,7 +76,7 @@ class DemoSource:
 
     def recreate_checkpoint(self, checkpoint: Path, last: int) -> None:
         """Go on with the numbers of the batches, and with rows that are new."""
-        checkpoints.begin_after(self._spark, checkpoint, max(last, 0), None)
+        checkpoints.write_start(self._spark, checkpoint, max(last, 0), None)
 
     def sample_batch(self) -> DemoBatch:
         """Nothing: the first batch itself tells the schema."""

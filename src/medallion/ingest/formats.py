@@ -64,7 +64,8 @@ def refuse_format_change(config: Config, source: SourceConfig) -> None:
     # A first start has no note, nor has one after a checkpoint was lost.
     then = checkpoints.noted(config.layout.checkpoint(name), _FORMAT) or now
     if then != now and any(
-        entry.state in ledger.TAKEN for entry in ledger.read(config.layout, source.name)
+        entry.state in ledger.INGESTED_STATES
+        for entry in ledger.read_entries(config.layout, source.name)
     ):
         raise UsageError(
             f"{name}: its files were read as {_spelled(then)} so far, and those that it has would "

@@ -99,13 +99,16 @@ class SparkBatch:
 
     def read(self, work: Callable[[DataFrame], None], what: str) -> None:
         """Call `work` with the rows, if there are any."""
-        from medallion.spark.errors import SPARK_ERRORS, ours  # here: it imports Spark
+        from medallion.spark.errors import (  # here: it imports Spark
+            SPARK_ERRORS,
+            as_medallion_error,
+        )
 
         if self._rows is not None:
             try:
                 work(self._rows)
             except SPARK_ERRORS as error:
-                raise ours(error, what) from error
+                raise as_medallion_error(error, what) from error
 
     def first_lines(self) -> list[str]:
         """Return none: that needs a Spark job."""

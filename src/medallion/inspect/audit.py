@@ -175,7 +175,7 @@ def _not_on_record(runs: Runs, written: Mapping[str, str], cut_off: list[str]) -
     told = "a run was cut off before it was put on record; the next run settles it."
     return [f"{name}: {told}" for name in cut_off] + [
         f"{name}: it has failed, and what it did last is not on record "
-        f"({runs.standing.last[name].error}); {who} tries it again."
+        f"({runs.run_state.last[name].error}); {who} tries it again."
         for name, who in written.items()
         if runs.has_failed(name)
     ]
@@ -184,7 +184,7 @@ def _not_on_record(runs: Runs, written: Mapping[str, str], cut_off: list[str]) -
 def _half_done(config: Config) -> list[str]:
     """A refresh that was cut off while it put tables in the place of others."""
     try:
-        plan = refresh_plan.read(config.layout)
+        plan = refresh_plan.read_plan(config.layout)
     except FAULTS as fault:
         return [sentence(fault)]
     if not plan or not plan.built or locks.holder(config.layout, layer_of(plan.table)):

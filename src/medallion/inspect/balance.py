@@ -13,7 +13,7 @@ from medallion.errors import FAULTS, sentence
 from medallion.inspect import ledger_files
 from medallion.layers import recovery
 from medallion.state import pending_work
-from medallion.state.runs import Runs, Standing
+from medallion.state.runs import Runs, RunState
 from medallion.storage import delta_tables
 
 SETTLED = ("bronze", "silver")
@@ -88,7 +88,7 @@ def take_snapshot(config: Config, runs: Runs) -> BalanceSnapshot:
         alone = replace(config, sources={name: source}, gold={})
         try:
             unsettled = _unsettled(alone, runs)
-            balance = _balance(alone, source, runs.standing)
+            balance = _balance(alone, source, runs.run_state)
             found.balances[name] = replace(balance, rejected_files=rejected[name])
         except FAULTS as fault:
             if sentence(fault) not in found.unreadable:  # the record is of all sources
@@ -98,23 +98,23 @@ def take_snapshot(config: Config, runs: Runs) -> BalanceSnapshot:
     return found
 
 
-def _balance(config: Config, source: SourceConfig, standing: Standing) -> Balance:
+def _balance(config: Config, source: SourceConfig, run_state: RunState) -> Balance:
     """Lines, duplicates and late rows from the engine's records, other rows from the tables.
 
     Args:
         config: of the source alone.
     """
     layout = config.layout
-    on_record = standing.sums_of(f"silver.{source.name}")
+    on_record = run_state.totals_of(f"silver.{source.name}")
     (silver,) = queries(config, ["silver"])
     return Balance(
-        landed_lines=standing.sums_of(f"bronze.{source.name}").rows_in,
+        landed_lines=run_state.totals_of(f"bronze.{source.name}").rows_in,
         bronze_rows=_rows(layout.table(f"bronze.{source.name}")),
         silver_rows=_rows(layout.table(f"silver.{source.name}")),
         quarantined_rows=_rows(layout.table(f"quarantine.{source.name}")),
         duplicate_rows=on_record.duplicate_rows,
         late_rows=on_record.late_rows,
-        waiting_rows=pending_work.waiting_rows(config, silver) or 0,
+        waiting_rows=pending_work.unread_rows(config, silver) or 0,
     )
 
 

@@ -123,7 +123,7 @@ def take_overview(config: Config) -> Overview:
         audit=found,
         gold=gold,
         broken={name: asked(partial(_broken, config, name), {}) for name in config.sources},
-        gates=asked(lambda: Runs(config.layout).standing.gates, {}),
+        gates=asked(lambda: Runs(config.layout).run_state.gates, {}),
         runs=asked(partial(_runs, config), ()),
         unreadable=tuple(dict.fromkeys(unreadable)),
     )

@@ -45,7 +45,7 @@ def comparable_silver(
     """
     runs, found, read = Runs(config.layout), Verification(), list[Comparable]()
     try:
-        half_done = refresh_plan.left(config.layout)
+        half_done = refresh_plan.pending_tables(config.layout)
     except FAULTS:  # nobody knows, which is a finding of its own, as what is half done is
         return read, found
     for query in queries(config, ["silver"]):
@@ -88,7 +88,7 @@ def comparable_gold(config: Config) -> tuple[list[Comparable], Verification]:
                 read.append(same)
             elif runs.has_failed(name):
                 failed = (
-                    f"it has failed ({runs.standing.last[name].error}), and not read all of silver"
+                    f"it has failed ({runs.run_state.last[name].error}), and not read all of silver"
                 )
                 found.findings.append(f"{name}: not compared, for {failed}.")
             else:

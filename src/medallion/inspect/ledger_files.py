@@ -14,7 +14,7 @@ from medallion.config.model import Config
 from medallion.errors import UsageError
 from medallion.ingest.files import archived
 from medallion.state import ledger
-from medallion.state.ledger import PENDING, REFUSED, Entry, ReasonCode
+from medallion.state.ledger import PENDING, REFUSED_STATES, Entry, ReasonCode
 from medallion.storage import clock
 
 _LONG = 24 * 3600 * 1_000_000  # microseconds that a file may wait before it is reported
@@ -87,11 +87,11 @@ def rejected_files(config: Config) -> Counter[str]:
 def is_rejected(entry: Entry) -> bool:
     """Return whether rows are missing: a copy of a file whose rows are in bronze lacks none."""
     is_copy = entry.reason_code == ReasonCode.SAME_FILE
-    return entry.state in REFUSED and not is_copy and entry.dismissed_at is None
+    return entry.state in REFUSED_STATES and not is_copy and entry.dismissed_at is None
 
 
 def _of_sources(config: Config) -> list[Entry]:
-    return [e for e in ledger.not_ingested(config.layout) if e.source in config.sources]
+    return [e for e in ledger.entries_not_ingested(config.layout) if e.source in config.sources]
 
 
 def _waits_too_long(entry: Entry, now: int) -> bool:
@@ -112,7 +112,7 @@ def find_files(config: Config, pattern: str, source: str | None, state: str | No
         config.source(source)
     if state is not None and state not in ledger.STATES:
         raise UsageError(f"--state {state}: a state is one of {', '.join(ledger.STATES)}.")
-    return matching_files(config, ledger.read(config.layout, source, state), pattern)
+    return matching_files(config, ledger.read_entries(config.layout, source, state), pattern)
 
 
 def matching_files(config: Config, entries: Iterable[Entry], pattern: str) -> list[Entry]:

@@ -12,7 +12,7 @@ from medallion.ingest.formats import SOURCE_TYPES
 from medallion.inspect import ledger_files
 from medallion.spark import checkpoints
 from medallion.state import ledger, pending_work, refresh_plan
-from medallion.state.runs import FAILED, LastRun, RescuedSummary, Runs, Standing
+from medallion.state.runs import FAILED, LastRun, RescuedSummary, Runs, RunState
 from medallion.storage import clock, delta_tables, locks
 
 RUNNING, NEVER, UNKNOWN = "running", "never run", "unknown"
@@ -60,9 +60,9 @@ class QueryStatus:
 
 def query_statuses(config: Config) -> list[QueryStatus]:
     """The queries of all layers, in their order; what cannot be read is told of those it is of."""
-    standing, unknown = _standing(config)
-    held, left = _held(config, standing), _left(config)
-    found = [_status(config, query, standing, held) for query in queries(config)]
+    run_state, unknown = _read_run_state(config)
+    held, left = _held(config, run_state), _left(config)
+    found = [_status(config, query, run_state, held) for query in queries(config)]
     found = _with_rejected_files(config, found)
     if unknown:
         found = [replace(one, state=UNKNOWN, error=_more(unknown, one.error)) for one in found]
@@ -84,43 +84,43 @@ def _with_rejected_files(config: Config, found: list[QueryStatus]) -> list[Query
     ]
 
 
-def _standing(config: Config) -> tuple[Standing, str | None]:
+def _read_run_state(config: Config) -> tuple[RunState, str | None]:
     """What is on record, or an empty record, and why it cannot be read."""
     try:
-        return Runs(config.layout).standing, None
+        return Runs(config.layout).run_state, None
     except FAULTS as fault:
-        nothing = Standing({}, {}, {}, {}, {}, {}, {}, frozenset())
+        nothing = RunState({}, {}, {}, {}, {}, {}, {}, frozenset())
         return nothing, f"what it did is not known: {sentence(fault)}"
 
 
 def _left(config: Config) -> dict[str, str]:
     """What is told of the queries that a refresh has left; of a damaged plan, any but bronze's."""
     try:
-        return dict.fromkeys(refresh_plan.left(config.layout), _LEFT)
+        return dict.fromkeys(refresh_plan.pending_tables(config.layout), _LEFT)
     except FAULTS as fault:
         return {query.name: sentence(fault) for query in queries(config) if query.upstream}
 
 
-def _held(config: Config, standing: Standing) -> str | None:
+def _held(config: Config, run_state: RunState) -> str | None:
     """What is told of gold's queries while a gate holds the rows back that they would read."""
-    held = pending_work.held(config, standing)
-    return f"held back: {pending_work.why_held(held)}" if held else None
+    held = pending_work.blocked_gates(config, run_state)
+    return f"held back: {pending_work.blocked_reason(held)}" if held else None
 
 
 def _more(*told: str | None) -> str | None:
     return "; ".join(filter(None, told)) or None
 
 
-def _status(config: Config, query: Query, standing: Standing, held: str | None) -> QueryStatus:
-    run, layout = standing.last.get(query.name), config.layout
+def _status(config: Config, query: Query, run_state: RunState, held: str | None) -> QueryStatus:
+    run, layout = run_state.last.get(query.name), config.layout
     checkpoint = layout.checkpoint(query.name)
     holder = locks.holder(layout, query.layer)
     batch, waiting, backlog, mark, error = -1, None, None, None, run.error if run else None
     try:
         batch = checkpoints.last_committed(checkpoint)
-        waiting = pending_work.waiting_rows(config, query)
+        waiting = pending_work.unread_rows(config, query)
         if not query.upstream:
-            busy = standing.last_busy.get(query.name)
+            busy = run_state.last_busy.get(query.name)
             backlog = _backlog(config, config.sources[query.source], busy)
         mark = checkpoints.watermark(checkpoint, batch)
     except FAULTS as fault:  # a broker that does not answer, a table that is damaged
@@ -147,7 +147,7 @@ def _rescued(query: Query, run: LastRun | None) -> RescuedSummary | None:
     """Return the values of a source's last run that did not fit; None if the query is another."""
     if query.upstream or run is None:
         return None
-    return RescuedSummary.of_record(run.rescued_rows, run.rescued_fields)
+    return RescuedSummary.from_record(run.rescued_rows, run.rescued_fields)
 
 
 def _unreadable(config: Config, query: Query) -> str:
@@ -197,6 +197,6 @@ def _rate(config: Config, source: SourceConfig, run: LastRun | None) -> float | 
     if run is None or not run.seconds:
         return None
     first, last = run.first_batch or 0, run.last_batch or 0
-    taken = ledger.read(config.layout, source.name)
+    taken = ledger.read_entries(config.layout, source.name)
     size = sum(e.size for e in taken if e.batch is not None and first <= e.batch <= last)
     return size / run.seconds or None

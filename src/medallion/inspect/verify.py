@@ -24,8 +24,8 @@ from medallion.layers.silver.lookup import recorded_lookup_rules
 from medallion.layers.silver.rules import LATE_RULE
 from medallion.spark import delta_reads, signals
 from medallion.spark.delta_reads import rows_at
-from medallion.spark.errors import SPARK_ERRORS, in_words, one_line
-from medallion.spark.plans import analyzed, expressions, kind_of, nodes
+from medallion.spark.errors import SPARK_ERRORS, describe_error, one_line
+from medallion.spark.plans import analyzed_plan, node_type, plan_expressions, plan_nodes
 from medallion.spark.session import session_of_command
 from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT, OFFSET
 from medallion.storage.text import Say, counted
@@ -48,10 +48,10 @@ def verify_tables(config: Config, unjudged: Collection[str], say: Say) -> Verifi
     if silver or gold:
         with _session(config, say) as spark:
             for table in silver:
-                signals.pass_on()
+                signals.raise_if_requested()
                 verify_silver(spark, config, table, found)
             for same in gold:
-                signals.pass_on()
+                signals.raise_if_requested()
                 verify_gold(spark, config, same, found)
     return found
 
@@ -84,7 +84,7 @@ def verify_silver(
     try:
         odd = _differing_rows(spark, config, same).limit(_SHOWN).collect()
     except (*FAULTS, *SPARK_ERRORS) as error:  # such as a file, or a table, that is gone
-        told = in_words(error)
+        told = describe_error(error)
         found.findings.append(f"silver.{name}: it cannot be held against bronze: {told}")
         return
     for place, what, count in odd:
@@ -219,12 +219,12 @@ def _skipped(table: GoldTable, again: DataFrame) -> dict[str, str]:
         for name, kind in again.dtypes
         if kind not in _FRACTIONS and any(fraction in kind for fraction in _FRACTIONS)
     }
-    plan = analyzed(again)
+    plan = analyzed_plan(again)
     if isinstance(table.made, Aggregate):
-        for alias in (node for node in expressions(plan) if kind_of(node) == "Alias"):
-            if functions := _order_dependent(nodes(alias)):
+        for alias in (node for node in plan_expressions(plan) if node_type(node) == "Alias"):
+            if functions := _order_dependent(plan_nodes(alias)):
                 skipped[alias.name()] = functions
-    elif functions := _order_dependent(expressions(plan)):
+    elif functions := _order_dependent(plan_expressions(plan)):
         skipped = dict.fromkeys(again.columns, functions)
     return skipped
 
@@ -232,7 +232,7 @@ def _skipped(table: GoldTable, again: DataFrame) -> dict[str, str]:
 def _order_dependent(found: Iterable[Any]) -> str:
     """Return the names of the order-dependent aggregates among expressions, in one string."""
     return ", ".join(
-        sorted({n.prettyName() for n in found if _ORDER_DEPENDENT.fullmatch(kind_of(n))})
+        sorted({n.prettyName() for n in found if _ORDER_DEPENDENT.fullmatch(node_type(n))})
     )
 
 

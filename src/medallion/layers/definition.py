@@ -14,7 +14,14 @@ from medallion.config.model import Config
 from medallion.config.values import Duration
 from medallion.errors import ConfigError
 from medallion.spark.errors import SPARK_ERRORS, one_line
-from medallion.spark.plans import analyzed, catalyst, expressions, in_full, kind_of, rule
+from medallion.spark.plans import (
+    analyzed_plan,
+    catalyst_class,
+    expand_functions,
+    node_type,
+    optimizer_rule,
+    plan_expressions,
+)
 
 # Functions that Spark takes for deterministic, and that are not. To look through a plan takes a
 # call to Java for each of its nodes, so it is done only where the SQL has such a word.
@@ -65,12 +72,12 @@ def refuse_nondeterministic(name: str, found: DataFrame, said: Any) -> None:
         said: the SQL that it is made by, or mappings of it: in the plan, timestamp'now' has become
             a constant already.
     """
-    plan, patterns = analyzed(found), catalyst(found, "trees.TreePattern")
+    plan, patterns = analyzed_plan(found), catalyst_class(found, "trees.TreePattern")
     found_by = (patterns.CURRENT_LIKE(), patterns.PLAN_EXPRESSION())
     is_found = any(map(plan.containsPattern, found_by)) or not plan.deterministic()
     texts = list(_texts(said))
     if any(map(_UNTOLD.search, texts)):
-        is_found = is_found or any(map(_is_nondeterministic, expressions(plan)))
+        is_found = is_found or any(map(_is_nondeterministic, plan_expressions(plan)))
     if is_found or _casts_a_moment(found, plan) or any(map(has_moment, texts)):
         raise ConfigError(
             f"{name} asks for the present moment, for chance or for another table "
@@ -82,7 +89,7 @@ def refuse_nondeterministic(name: str, found: DataFrame, said: Any) -> None:
 
 def _is_nondeterministic(expression: Any) -> bool:
     """Whether it is version(), or encrypts by an initialization vector (IV) that Spark draws."""
-    kind = kind_of(expression)
+    kind = node_type(expression)
     if kind != "AesEncrypt":
         return kind == "SparkVersion"
     mode, iv = expression.mode(), expression.iv()
@@ -93,8 +100,8 @@ def _is_nondeterministic(expression: Any) -> bool:
 def _casts_a_moment(found: DataFrame, plan: Any) -> bool:
     """Whether a text such as 'today' is cast to a time (`event_at > 'today'`): Spark makes a
     constant of that, and would do so now."""
-    full = in_full(found, plan)
-    return not rule(found, "SpecialDatetimeValues").apply(full).fastEquals(full)
+    full = expand_functions(found, plan)
+    return not optimizer_rule(found, "SpecialDatetimeValues").apply(full).fastEquals(full)
 
 
 def _texts(said: Any) -> Iterator[str]:
@@ -113,7 +120,7 @@ def refuse_changed_row_count(name: str, found: DataFrame) -> None:
             one that the columns brought in, such as the filter by which window() leaves out rows
             without a time.
     """
-    plan = analyzed(found)
+    plan = analyzed_plan(found)
     while plan.children().nonEmpty():
         if plan.nodeName() not in ("Project", "SubqueryAlias"):
             raise ConfigError(
@@ -130,9 +137,9 @@ def refuse_unstreamable(rows: DataFrame, mode: str) -> None:
     Raises:
         AnalysisException: it does.
     """
-    checker = catalyst(rows, "analysis.UnsupportedOperationChecker")
-    modes = catalyst(rows, "streaming.InternalOutputModes")
-    checker.checkForStreaming(analyzed(rows), modes.apply(mode))
+    checker = catalyst_class(rows, "analysis.UnsupportedOperationChecker")
+    modes = catalyst_class(rows, "streaming.InternalOutputModes")
+    checker.checkForStreaming(analyzed_plan(rows), modes.apply(mode))
 
 
 NULL_THERE = "give null there, as try_cast and the like do"

@@ -86,7 +86,7 @@ class Flow(ABC):
 
     def log_pinned_settings(self) -> None:
         """Say which settings of its first run the query keeps, where the session has others."""
-        then, now = checkpoints.settings(self.checkpoint), self.spark.conf
+        then, now = checkpoints.pinned_settings(self.checkpoint), self.spark.conf
         kept = [f"{key} {then[key]}" for key in _KEPT if key in then and now.get(key) != then[key]]
         if kept:
             self.say(
@@ -113,7 +113,7 @@ class Flow(ABC):
             settings: a digest of the configuration, as `pending_work.settings_of` makes it.
         """
         is_there = all(map(delta_tables.table_exists, self.target_paths[:1]))
-        return pending_work.has_changed(self.config, self.name, settings) or not (
+        return pending_work.has_changed_settings(self.config, self.name, settings) or not (
             self.has_unknown_schema() or is_there
         )
 
@@ -156,11 +156,13 @@ class Flow(ABC):
 def unknown_schema_reason(config: Config, source: SourceConfig) -> str:
     """Return what has landed for a source whose columns are not known: its last file that waits or
     was rejected, else its last file, from which nothing could be inferred."""
-    entries = ledger.newest(ledger.read(config.layout, source.name)).values()
+    entries = ledger.newest_versions(ledger.read_entries(config.layout, source.name)).values()
     last = max(entries, key=lambda e: (e.why is not None, e.first_seen_at), default=None)
     if last is None:
         return "nothing has landed that tells its schema"
-    told = last.why or ("no row in it has a field" if last.state in ledger.TAKEN else "not read")
+    told = last.why or (
+        "no row in it has a field" if last.state in ledger.INGESTED_STATES else "not read"
+    )
     more = f" ({counted(len(entries), 'file')} landed: medallion files)" if len(entries) > 1 else ""
     return f"no file told its schema; {visible(last.path)} is {last.state}: {told}{more}"
 

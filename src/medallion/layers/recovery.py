@@ -14,7 +14,7 @@ from medallion.storage import delta_log, delta_tables
 _BATCHES = ("offsets", "commits")
 
 
-def repair(checkpoint: Path, targets: Sequence[Path]) -> Path | None:
+def repair_checkpoint(checkpoint: Path, targets: Sequence[Path]) -> Path | None:
     """Remove what is torn and Spark makes again: the commit of the last batch, or its offsets.
 
     Without its commit a batch runs again, and what it has written already is known by its number.
@@ -26,9 +26,9 @@ def repair(checkpoint: Path, targets: Sequence[Path]) -> Path | None:
     Returns:
         The part that is torn or missing and beyond repair; None where all is well.
     """
-    checkpoints.forget_remnants(checkpoint)
-    while part := checkpoints.torn(checkpoint):
-        batch = checkpoints.last_begun(checkpoint)
+    checkpoints.remove_remnants(checkpoint)
+    while part := checkpoints.corrupt_part(checkpoint):
+        batch = checkpoints.last_planned(checkpoint)
         is_end = part == checkpoint / "commits" / str(batch)
         is_plan = part == checkpoint / "offsets" / str(batch)
         has_ended = checkpoints.last_committed(checkpoint) >= batch
@@ -37,7 +37,7 @@ def repair(checkpoint: Path, targets: Sequence[Path]) -> Path | None:
         if is_plan and has_written(checkpoint, targets, batch):
             return part
         part.unlink()
-        checkpoints.forget_remnants(checkpoint)
+        checkpoints.remove_remnants(checkpoint)
     return None
 
 
@@ -47,10 +47,10 @@ def has_written(checkpoint: Path, targets: Iterable[Path], batch: int) -> bool:
     return any(delta_log.committed_version(table, query, batch) is not None for table in targets)
 
 
-def has_begun_to_write(checkpoint: Path, targets: Iterable[Path]) -> bool:
+def has_started_writing(checkpoint: Path, targets: Iterable[Path]) -> bool:
     """Whether its last batch has rows in its tables, though it may have been cut off then."""
-    batch = checkpoints.last_begun(checkpoint)
-    if batch < 0 or checkpoints.torn(checkpoint):  # which is refused, or counted anew
+    batch = checkpoints.last_planned(checkpoint)
+    if batch < 0 or checkpoints.corrupt_part(checkpoint):  # which is refused, or counted anew
         return False
     return has_written(checkpoint, targets, batch)
 
@@ -61,12 +61,14 @@ def has_unrecorded(checkpoint: Path, targets: Iterable[Path], recorded: int) -> 
     A batch that was cut off before its first write runs again as if it had never begun. Of one
     whose checkpoint is torn nobody knows, so that it counts as one that has written.
     """
-    begun = checkpoints.last_begun(checkpoint)
+    begun = checkpoints.last_planned(checkpoint)
     if checkpoints.last_committed(checkpoint) > recorded:
         return True
     if begun <= recorded:
         return False
-    return checkpoints.torn(checkpoint) is not None or has_written(checkpoint, targets, begun)
+    return checkpoints.corrupt_part(checkpoint) is not None or has_written(
+        checkpoint, targets, begun
+    )
 
 
 def find_mismatch(checkpoint: Path, targets: Sequence[Path]) -> str | None:
@@ -80,19 +82,21 @@ def find_mismatch(checkpoint: Path, targets: Sequence[Path]) -> str | None:
         checkpoint: the query's.
         targets: the tables, first the one that most batches write.
     """
-    if part := repair(checkpoint, targets):
+    if part := repair_checkpoint(checkpoint, targets):
         return f"{part} is missing or torn"
     if checkpoints.last_committed(checkpoint) < 0:
         return None
     if gone := next((table for table in targets if not delta_tables.table_exists(table)), None):
         return f"{gone} is gone"
-    query, begun = checkpoints.query_id(checkpoint), checkpoints.last_begun(checkpoint)
+    query, begun = checkpoints.query_id(checkpoint), checkpoints.last_planned(checkpoint)
     if any(delta_log.newest_transaction(table, query) > begun for table in targets[:1]):
         return f"{checkpoint} is older than what its batches have written"
     return None
 
 
-def refuse_lost(name: str, checkpoint: Path, targets: Sequence[Path], recorded: int) -> None:
+def refuse_lost_checkpoint(
+    name: str, checkpoint: Path, targets: Sequence[Path], recorded: int
+) -> None:
     """Raise UsageError where a table has rows of batches that its checkpoint knows nothing of.
 
     A query without its checkpoint begins anew, and would write all of them a second time.
@@ -103,7 +107,7 @@ def refuse_lost(name: str, checkpoint: Path, targets: Sequence[Path], recorded: 
     again = f"medallion refresh {name} rebuilds the table and its checkpoint."
     if why := find_mismatch(checkpoint, targets):
         raise UsageError(f"{name} cannot go on, for {why}: {again}")
-    begun = checkpoints.last_begun(checkpoint)
+    begun = checkpoints.last_planned(checkpoint)
     is_another_s = begun < 0 or _is_written_by_another(checkpoint, targets)
     if begun < recorded or (is_another_s and any(map(delta_tables.row_count, targets))):
         raise UsageError(
@@ -118,7 +122,7 @@ def _is_written_by_another(checkpoint: Path, targets: Sequence[Path]) -> bool:
     return bool(writers - {checkpoints.query_id(checkpoint)})
 
 
-def refuse_unaccountable(name: str, checkpoint: Path, recorded: int, upstream: Path) -> None:
+def refuse_unrecorded(name: str, checkpoint: Path, recorded: int, upstream: Path) -> None:
     """Raise UsageError where batches are not on record, and what they read cannot be found out.
 
     Spark keeps the offsets of a hundred batches, and maintenance removes commits once the record
@@ -133,7 +137,7 @@ def refuse_unaccountable(name: str, checkpoint: Path, recorded: int, upstream: P
         return
     try:
         for batch in range(recorded, done + 1):
-            checkpoints.offsets(checkpoint, batch)
+            checkpoints.source_offsets(checkpoint, batch)
         # The first batch has read the table as it was when that ended.
         first = checkpoints.delta_offset(checkpoint, max(recorded, 0)).version - (recorded < 0)
         is_kept = first >= delta_tables.earliest_version(upstream)
@@ -147,7 +151,7 @@ def refuse_unaccountable(name: str, checkpoint: Path, recorded: int, upstream: P
         )
 
 
-def drop(checkpoint: Path) -> None:
+def drop_checkpoint(checkpoint: Path) -> None:
     """Remove a checkpoint, so that its query begins anew.
 
     The note of the definition by which the table was made stays: should the process die before the

@@ -19,9 +19,9 @@ from medallion.ingest.kafka import source_type
 from medallion.runtime import refresh
 from medallion.runtime.context import open_pipeline
 from medallion.runtime.pipeline import GOLD_IS_HELD
-from medallion.spark.errors import together
+from medallion.spark.errors import combine_errors
 from medallion.state import ledger
-from medallion.state.ledger import PENDING, REFUSED, TAKEN, VANISHED, Entry, File
+from medallion.state.ledger import INGESTED_STATES, PENDING, REFUSED_STATES, VANISHED, Entry, File
 from medallion.storage import locks
 from medallion.storage.paths import LAYERS, plain, real
 from medallion.storage.text import Say, counted
@@ -118,12 +118,12 @@ def _refuse_another_s(config: Config, source: SourceConfig, paths: Iterable[str]
 
 def _outcome(asked: int, before: Mapping[str, Entry], after: Sequence[Entry]) -> Backfilled:
     """What became of some files, by the ledger as it was before and as it is after."""
-    new = [e for e in after if e.state in TAKEN and _is_other(before.get(e.path), e)]
+    new = [e for e in after if e.state in INGESTED_STATES and _is_other(before.get(e.path), e)]
     return Backfilled(
         files=asked,
         new_files=len(new),
         rows=sum(entry.rows or 0 for entry in new),
-        refused=tuple(e for e in after if e.state in (*REFUSED, VANISHED)),
+        refused=tuple(e for e in after if e.state in (*REFUSED_STATES, VANISHED)),
         waiting=tuple(replace(e, why=e.why or _CHANGED) for e in after if e.state == PENDING),
     )
 
@@ -147,7 +147,7 @@ def _run(config: Config, name: str, say: Say, debug: bool) -> None:
                 else:
                     say(str(error))
     if failures:
-        raise together(failures)
+        raise combine_errors(failures)
 
 
 def go_on(
@@ -175,11 +175,11 @@ def go_on(
 
 
 def _is_other(before: Entry | None, entry: Entry) -> bool:
-    return before is None or before.version != entry.version or before.state not in TAKEN
+    return before is None or before.version != entry.version or before.state not in INGESTED_STATES
 
 
 def _newest(config: Config, source: SourceConfig) -> dict[str, Entry]:
-    return ledger.newest(ledger.read(config.layout, source.name))
+    return ledger.newest_versions(ledger.read_entries(config.layout, source.name))
 
 
 def _gone(source: SourceConfig, file: File) -> Entry:

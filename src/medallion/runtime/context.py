@@ -10,7 +10,7 @@ from medallion.config.model import Config
 from medallion.errors import MedallionError
 from medallion.runtime import swap
 from medallion.runtime.pipeline import Pipeline
-from medallion.spark.session import Work, session_of_command
+from medallion.spark.session import Workload, session_of_command
 from medallion.storage import clock, locks
 from medallion.storage.text import Say
 
@@ -24,7 +24,7 @@ def open_pipeline(
     layers: Sequence[str],
     say: Say,
     debug: bool = False,
-    work: Work = Work.ENDLESS,
+    work: Workload = Workload.ENDLESS,
 ) -> Iterator[Pipeline]:
     """A pipeline on a session of its own, with the layers' locks held.
 
@@ -58,7 +58,7 @@ def open_pipeline(
 def _tell_clock(pipeline: Pipeline) -> None:
     """Say so where the clock is behind the record: by it rows are judged to be of times to come."""
     with suppress(MedallionError):  # whoever needs the record tells
-        begun = min((run.started_at for run in pipeline.runs.standing.last.values()), default=0)
+        begun = min((run.started_at for run in pipeline.runs.run_state.last.values()), default=0)
         now = clock.now()
         if begun > now + _DAY:
             pipeline.say(

@@ -13,7 +13,7 @@ from medallion.runtime.pipeline import Pipeline
 from medallion.runtime.settler import Settler
 from medallion.runtime.supervised import SupervisedQuery
 from medallion.spark import signals
-from medallion.spark.errors import StreamError, in_words
+from medallion.spark.errors import StreamError, describe_error
 from medallion.spark.watch import PATIENCE, Watch, stop_after_batches
 
 LOOK_SECONDS = 0.5  # each look asks Spark for every query's last record
@@ -29,7 +29,7 @@ def serve(pipeline: Pipeline, layers: Sequence[str], trigger: str) -> None:
         StreamError: queries were not on when it ended, which was also said when it happened.
     """
     maintenance.align(pipeline.config, layers)
-    with signals.ending() as end:
+    with signals.defer_signals() as end:
         stream = Stream(pipeline, layers, trigger)
         try:
             stream.start()
@@ -84,7 +84,9 @@ class Stream:
         self._pipeline.refuse_held(flows)
         how = (self._pipeline, self._layers, self._trigger, self._notices, self._settler)
         self._queries = [SupervisedQuery(flow, *how) for flow in flows]
-        errors = [e for q in self._queries if not signals.have_come() and (e := q.start())]
+        errors = [
+            e for q in self._queries if not signals.is_shutdown_requested() and (e := q.start())
+        ]
         if errors and not any(flow.run for flow in self._flows):
             raise errors[0]
 
@@ -99,7 +101,9 @@ class Stream:
         for each in self._queries:
             each.look()
         # One that it gives up is taken up by the next look.
-        self._watch.look(each.flow.started_run for each in self._queries if each.is_active)
+        self._watch.check_progress(
+            each.flow.started_run for each in self._queries if each.is_active
+        )
         self.poll()
         self._settler.settle_if_due(self._flows)
         self._maintain_if_due()
@@ -129,7 +133,7 @@ class Stream:
         try:
             found = maintenance.maintain(config, runs, self._layers, is_streaming=True)
         except Exception as error:
-            self._notices.say("maintain", f"the tables are not maintained: {in_words(error)}")
+            self._notices.say("maintain", f"the tables are not maintained: {describe_error(error)}")
         else:
             self._notices.forget("maintain")
             for note in found.notes:

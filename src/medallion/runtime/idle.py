@@ -10,7 +10,7 @@ from medallion.config.queries import Query, layers_in_use, names, queries
 from medallion.ingest.formats import SOURCE_TYPES
 from medallion.inspect import balance as accounting
 from medallion.runtime.outcome import Outcome
-from medallion.spark.session import Work
+from medallion.spark.session import Workload
 from medallion.state import pending_work
 from medallion.state.runs import Runs
 from medallion.storage import delta_tables, locks
@@ -43,31 +43,31 @@ def end_if_idle(config: Config, command: str, say: Say) -> Outcome | None:
     return outcome
 
 
-def work_to_do(config: Config) -> Work:
+def work_to_do(config: Config) -> Workload:
     """How much waits, which decides how Java and Spark are set."""
     try:
         backlogs = [SOURCE_TYPES[s.format].backlog(config, s) for s in config.sources.values()]
-        behind = sum(pending_work.waiting_rows(config, query) or 0 for query in queries(config))
+        behind = sum(pending_work.unread_rows(config, query) or 0 for query in queries(config))
         whole = sum(
             delta_tables.row_count(config.layout.table(name)) for name in names(config, ["gold"])
         )
     except Exception:  # whatever is wrong, the run meets it, and tells
-        return Work.MUCH
+        return Workload.MUCH
     behind += sum(backlog.messages for backlog in backlogs)
-    return Work.of(sum(backlog.unpacked for backlog in backlogs), behind + whole)
+    return Workload.of(sum(backlog.unpacked for backlog in backlogs), behind + whole)
 
 
 def _has_work(config: Config, runs: Runs, say: Say) -> bool:
-    settings, asked = pending_work.settings_of(config), queries(config)
+    settings, asked = pending_work.settings_digest(config), queries(config)
     if any(
-        pending_work.has_changed(config, query.name, settings)
+        pending_work.has_changed_settings(config, query.name, settings)
         or pending_work.is_unfinished(config, runs, query.name)
         for query in asked
     ):
         return True  # before anything is looked for: what was cut off is settled first
     has_news = [_has_news(config, runs, query, say) for query in asked]  # all are looked at
     return any(has_news) or any(
-        pending_work.is_to_be_judged(config, runs.standing, query.name) for query in asked
+        pending_work.needs_validation(config, runs.run_state, query.name) for query in asked
     )
 
 

@@ -21,7 +21,7 @@ from medallion.errors import MedallionError, UsageError
 from medallion.inspect.balance import SETTLED
 from medallion.spark import checkpoints
 from medallion.state import pending_work, refresh_plan
-from medallion.state.runs import Runs, Standing
+from medallion.state.runs import Runs, RunState
 from medallion.storage import delta_log, delta_tables, locks, table_specs
 from medallion.storage.paths import LAYERS, PUBLISH
 from medallion.storage.table_specs import TableSpec
@@ -89,7 +89,7 @@ def by_hand(config: Config) -> Maintained:
                 holder = locks.holder(config.layout, layer) or "another process"
                 notes.append(f"{layer}: left to {holder}, which writes it, and maintains it itself")
         if "gold" in free:
-            refresh_plan.forget_unfinished(config.layout)
+            refresh_plan.remove_unfinished(config.layout)
         done = maintain(config, Runs(config.layout), free)
     return Maintained(done.tables, (*notes, *done.notes))
 
@@ -103,11 +103,11 @@ def maintain(
         is_streaming: the layers' queries are running. A table whose rows they replace is not
             compacted then: of two writers that replace the same files, one fails.
     """
-    if refresh_plan.is_under_way(config.layout, layers):
+    if refresh_plan.is_refreshing(config.layout, layers):
         return Maintained({}, ("nothing is removed while a refresh has work left",))
     from deltalake.exceptions import CommitFailedError
 
-    unread = unread_versions(config, runs.standing)
+    unread = unread_versions(config, runs.run_state)
     done, notes = {}, []
     for table in _tables(config, layers, is_streaming):
         try:
@@ -149,7 +149,7 @@ def compact(table: Path, policy: Maintenance) -> int:
     return int(metrics["numFilesRemoved"])
 
 
-def unread_versions(config: Config, standing: Standing) -> dict[str, Unread]:
+def unread_versions(config: Config, run_state: RunState) -> dict[str, Unread]:
     """Return the first version of each table that some reader has not read in full.
 
     Readers are streams by their checkpoints, gates that hold rows back, and the records, which
@@ -157,16 +157,16 @@ def unread_versions(config: Config, standing: Standing) -> dict[str, Unread]:
     is read. The intake of a source is named `_intake.<source>`.
     """
     found: dict[str, Unread] = {}
-    for table, version, reader in _readers(config, standing):
+    for table, version, reader in _readers(config, run_state):
         if table not in found or version < found[table].version:
             found[table] = Unread(version, reader)
     return found
 
 
-def _readers(config: Config, standing: Standing) -> Iterator[tuple[str, int, str]]:
+def _readers(config: Config, run_state: RunState) -> Iterator[tuple[str, int, str]]:
     layout = config.layout
     for query in queries(config):
-        recorded = standing.sums_of(query.name)
+        recorded = run_state.totals_of(query.name)
         last = recorded.last_batch if query.layer in SETTLED else None
         for name in query.upstream:
             version = _read_by_stream(config, query.name, last, layout.table(name))
@@ -178,8 +178,8 @@ def _readers(config: Config, standing: Standing) -> Iterator[tuple[str, int, str
             yield f"_intake.{query.source}", version or 0, query.name
         for target, version in zip(query.targets, recorded.versions, strict=False):
             yield target, version + 1, f"the record of {query.name}"
-    for table in pending_work.held(config, standing):
-        yield table, standing.passed.get(table, 0) + 1, f"the gate of {table}"
+    for table in pending_work.blocked_gates(config, run_state):
+        yield table, run_state.passed.get(table, 0) + 1, f"the gate of {table}"
 
 
 def _read_by_stream(
@@ -198,7 +198,7 @@ def _read_by_stream(
     last = checkpoints.last_committed(checkpoint)
     batch = last if recorded is None else min(last, recorded)
     if batch < 1:  # the first batch does not say from where on it reads
-        return None if checkpoints.last_begun(checkpoint) < 0 else 0
+        return None if checkpoints.last_planned(checkpoint) < 0 else 0
     try:
         return checkpoints.delta_offset(checkpoint, batch - 1, table).version
     except (MedallionError, LookupError):  # Spark keeps the offsets of the last hundred batches

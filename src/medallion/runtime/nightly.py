@@ -19,9 +19,9 @@ from medallion.runtime import maintenance, refresh
 from medallion.runtime.outcome import GateResult, Outcome
 from medallion.runtime.pipeline import GOLD_IS_HELD, Pipeline
 from medallion.spark import signals
-from medallion.spark.errors import SPARK_ERRORS, in_words
+from medallion.spark.errors import SPARK_ERRORS, describe_error
 from medallion.state import pending_work
-from medallion.state.runs import HELD, PASSED, Standing
+from medallion.state.runs import BLOCKED, PASSED, RunState
 from medallion.storage import clock, delta_log, delta_tables
 from medallion.storage.paths import LAYERS, PUBLISH
 
@@ -76,9 +76,9 @@ class Nightly:
     def _layer(self, layer: str) -> list[Waiting]:
         """Run the queries of a layer, and begin to judge its tables."""
         self._timed(layer, lambda: self._run_queries(layer))
-        standing = self.pipeline.runs.standing
+        run_state = self.pipeline.runs.run_state
         flows = self.pipeline.flows(layer)
-        return [(flow, self.worker.submit(self._judge, flow, standing)) for flow in flows]
+        return [(flow, self.worker.submit(self._judge, flow, run_state)) for flow in flows]
 
     def _run_queries(self, layer: str) -> None:
         failures = refresh.run_layer(self.pipeline, layer, self.unjudged)
@@ -97,25 +97,25 @@ class Nightly:
     def _tell_all(self, what: str, errors: Iterable[Exception]) -> None:
         for error in errors:
             if not self.pipeline.is_alive:
-                signals.pass_on()  # Java has got it too
-            told = in_words(error)
+                signals.raise_if_requested()  # Java has got it too
+            told = describe_error(error)
             status = error.exit_status if isinstance(error, MedallionError) else 1
             self.outcome.add_error(told, status)
             if not isinstance(error, (MedallionError, OSError, *SPARK_ERRORS)):
                 self.outcome.crash = self.outcome.crash or error
             self._say(f"{what:<9} {told}")
 
-    def _judge(self, flow: Flow, standing: Standing) -> GateResult | None:
+    def _judge(self, flow: Flow, run_state: RunState) -> GateResult | None:
         """Judge the rows of a table that have not passed its gate yet, those that it holds back
         included; None where there are none."""
         table = flow.name
         path = self.config.layout.table(table)
         version, since = (
             delta_tables.table_version(path),
-            pending_work.passed(standing, table, path),
+            pending_work.validated_version(run_state, table, path),
         )
-        is_rebuilt = since < standing.refreshed.get(table, -1) <= version
-        is_due = is_rebuilt or pending_work.is_to_be_judged(self.config, standing, table)
+        is_rebuilt = since < run_state.refreshed.get(table, -1) <= version
+        is_due = is_rebuilt or pending_work.needs_validation(self.config, run_state, table)
         if not is_due or not self.gates.has_suite(table):
             return None
         started = time.monotonic()
@@ -158,7 +158,7 @@ class Nightly:
             "query": gate.verdict.table,
             "started_at": clock.now(),
             "seconds": round(gate.seconds, 3),
-            "state": HELD if failed else PASSED,
+            "state": BLOCKED if failed else PASSED,
             "rows_in": gate.verdict.rows,
             "table_version": gate.version,
             "failed_expectations": ", ".join(failed) or None,
@@ -174,7 +174,7 @@ class Nightly:
         self.outcome.docs = str(docs) if docs else None
 
     def _timed(self, name: str, work: Any) -> None:
-        signals.pass_on()
+        signals.raise_if_requested()
         started = time.monotonic()
         with self._reporting_errors(name):
             work()

@@ -22,8 +22,8 @@ from medallion.layers.publish.flow import Publish
 from medallion.layers.silver.flow import Silver
 from medallion.runtime import settlement
 from medallion.spark import jvm, signals
-from medallion.spark.errors import StreamError, one_line, ours, together
-from medallion.spark.query import AVAILABLE_NOW, BatchProgress, trigger
+from medallion.spark.errors import StreamError, as_medallion_error, combine_errors, one_line
+from medallion.spark.query import AVAILABLE_NOW, BatchProgress, trigger_options
 from medallion.spark.watch import Watch
 from medallion.state import pending_work, refresh_plan
 from medallion.state.runs import Runs
@@ -54,7 +54,7 @@ class Pipeline:
 
     def __post_init__(self) -> None:
         self.runs = Runs(self.config.layout, run_id=self.run_id, command=self.command)
-        self._settings = pending_work.settings_of(self.config)
+        self._settings = pending_work.settings_digest(self.config)
 
     def flows(self, layer: str) -> list[Flow]:
         """A flow for each query of a layer, not started yet."""
@@ -87,13 +87,13 @@ class Pipeline:
         with self._in_words(flow):
             if flow.has_unknown_schema():
                 self.say(f"  {flow.name} waits: {flow.unknown_schema_reason()}")
-                pending_work.note(self.config, flow.name, self._settings)
+                pending_work.record_settings(self.config, flow.name, self._settings)
                 return False
             if not is_new:
                 self._refuse_old(flow)
             self.check(flow)
             run = flow.start(how, -1 if is_new else self.runs.last_batch(flow.name))
-            pending_work.note(self.config, flow.name, self._settings)
+            pending_work.record_settings(self.config, flow.name, self._settings)
             if run:
                 run.on_batch = partial(self._tell, flow)
         return run is not None
@@ -106,7 +106,7 @@ class Pipeline:
     def check(self, flow: Flow) -> None:
         """Raise MedallionError where a table that it reads is not there, is held back by a gate, or
         cannot be read."""
-        pending_work.refuse_missing(self.config, flow.name)
+        pending_work.refuse_missing_input(self.config, flow.name)
         self._refuse_unjudged(flow)
         for table in (*flow.upstream, *flow.targets):
             delta_tables.table_version(self.config.layout.table(table))
@@ -118,11 +118,11 @@ class Pipeline:
         try:
             yield
         except MedallionError:
-            signals.pass_on()  # Java has got it too
+            signals.raise_if_requested()  # Java has got it too
             raise
         except AnalysisException as error:
             if not flow.targets:  # it has no SQL
-                raise ours(error, f"{flow.name} cannot be started") from error
+                raise as_medallion_error(error, f"{flow.name} cannot be started") from error
             # Spark's first words name the column or the function that it does not know.
             where = f"{self.config.conf_dir / 'pipeline.yaml'}: {flow.name}"
             if len(flow.targets) > 1:  # there are rules to break
@@ -130,8 +130,8 @@ class Pipeline:
             told = one_line(str(error))
             raise ConfigError(f"{where} is not SQL that Spark can run: {told}") from None
         except Exception as error:
-            signals.pass_on()
-            raise ours(error, f"{flow.name} cannot be started") from error
+            signals.raise_if_requested()
+            raise as_medallion_error(error, f"{flow.name} cannot be started") from error
 
     def run(self, layer: str) -> None:
         """Run what a layer has to do; see `attempt`.
@@ -141,7 +141,7 @@ class Pipeline:
                 and all are on record.
         """
         if failures := [error for _, error in self.attempt(self.flows(layer))]:
-            raise together(failures)
+            raise combine_errors(failures)
 
     def attempt(self, flows: Sequence[Flow]) -> list[tuple[Flow, MedallionError]]:
         """Run flows of one layer on all that is available, and put on record what they did.
@@ -177,7 +177,7 @@ class Pipeline:
             has_work = flow.has_work(self.runs)
             is_due = has_work or flow.should_check_settings(self._settings)
         if is_due:
-            return self.begin(flow, trigger(AVAILABLE_NOW) if has_work else None)
+            return self.begin(flow, trigger_options(AVAILABLE_NOW) if has_work else None)
         self.say(f"  {flow.name}: nothing is new")
         return False
 
@@ -196,7 +196,7 @@ class Pipeline:
     def _refuse_old(self, flow: Flow) -> None:
         """Raise MedallionError if a table has to be rebuilt or restored first."""
         # Bronze is never rebuilt, whatever a damaged plan may have said.
-        if flow.upstream and flow.name in refresh_plan.left(self.config.layout):
+        if flow.upstream and flow.name in refresh_plan.pending_tables(self.config.layout):
             raise MedallionError(
                 f"{flow.name} has to be rebuilt, which a refresh has left to do: medallion refresh "
                 f"{flow.name} does it, with no stream on, or says why it cannot."
@@ -206,15 +206,15 @@ class Pipeline:
 
     def _refuse_unjudged(self, flow: Flow) -> None:
         """Raise MedallionError where it would publish rows that a gate of gold holds back."""
-        held = pending_work.held(self.config, self.runs.standing, ["gold"])
+        held = pending_work.blocked_gates(self.config, self.runs.run_state, ["gold"])
         own = {table: failed for table, failed in held.items() if table in flow.upstream}
-        pending_work.refuse_if_held(f"{flow.name} waits", own)
+        pending_work.refuse_if_blocked(f"{flow.name} waits", own)
 
     def held(self, flows: Iterable[Flow]) -> dict[str, str]:
         """What holds these flows back: the tables whose gate does, with the names that failed."""
         is_gated = any(flow.is_gated for flow in flows)
-        return pending_work.held(self.config, self.runs.standing) if is_gated else {}
+        return pending_work.blocked_gates(self.config, self.runs.run_state) if is_gated else {}
 
     def refuse_held(self, flows: Iterable[Flow]) -> None:
         """Raise MedallionError where a gate holds these flows back."""
-        pending_work.refuse_if_held("gold is held back", self.held(flows))
+        pending_work.refuse_if_blocked("gold is held back", self.held(flows))

@@ -24,8 +24,8 @@ from medallion.runtime.pipeline import Pipeline
 from medallion.runtime.settlement import row_of
 from medallion.runtime.swap import clear, swap
 from medallion.spark import checkpoints
-from medallion.spark.errors import ours, together
-from medallion.spark.query import AVAILABLE_NOW, trigger
+from medallion.spark.errors import as_medallion_error, combine_errors
+from medallion.spark.query import AVAILABLE_NOW, trigger_options
 from medallion.spark.watch import Watch
 from medallion.state import refresh_plan
 from medallion.state.runs import REFRESHED
@@ -80,7 +80,7 @@ def refresh(pipeline: Pipeline, table: str) -> None:
 def _finish_all(pipeline: Pipeline, layers: Sequence[str]) -> None:
     """Rebuild what a refresh has left in these layers; raise MedallionError for what cannot be."""
     if failures := [error for layer in layers for _, error in finish(pipeline, layer)]:
-        raise together(failures)
+        raise combine_errors(failures)
 
 
 def _recast(pipeline: Pipeline, flow: Bronze, can_recast: bool = False) -> None:
@@ -101,11 +101,11 @@ def _recast(pipeline: Pipeline, flow: Bronze, can_recast: bool = False) -> None:
     queries = (each for layer in ("silver", "gold") for each in pipeline.flows(layer))
     readers = [each.name for each in queries if {flow.name, silver} & {*each.upstream}]
     built = [name for name in readers if delta_tables.table_exists(layout.table(name))]
-    left = dict.fromkeys((*built, *refresh_plan.reopen(layout)))
-    refresh_plan.write(layout, refresh_plan.Plan(flow.name, then=tuple(left)))
+    left = dict.fromkeys((*built, *refresh_plan.resume_plan(layout)))
+    refresh_plan.write_plan(layout, refresh_plan.RefreshPlan(flow.name, then=tuple(left)))
     rows, before = _rescued(table)
     flow.recast(schema)
-    sums = pipeline.runs.standing.sums_of(flow.name)
+    sums = pipeline.runs.run_state.totals_of(flow.name)
     row = {"kind": "query", "query": flow.name, "state": REFRESHED, "batches": 0}
     row |= {"started_at": started, "seconds": (clock.now() - started) / 1e6}
     # The record starts again with this row, so it repeats what was recorded until now.
@@ -145,7 +145,7 @@ def _publish_anew(pipeline: Pipeline, name: str) -> None:
     assert isinstance(flow, Publish), "names of outputs are those of no other queries"
     pipeline.check(flow)
     flow.forget(pipeline.runs.last_batch(name))
-    if not pipeline.begin(flow, trigger(AVAILABLE_NOW)):
+    if not pipeline.begin(flow, trigger_options(AVAILABLE_NOW)):
         raise UsageError(f"{name} waits: {flow.unknown_schema_reason()}.")
     Watch(pipeline.say).await_all([flow.started_run])
     sent = sum(map(flow.sent, flow.started_run.batches.values()))
@@ -193,12 +193,12 @@ def finish(
     and answer are those of `run_layer`.
     """
     layout, failures = pipeline.config.layout, list[tuple[Flow, MedallionError]]()
-    for table in refresh_plan.left(layout):
+    for table in refresh_plan.pending_tables(layout):
         if layer_of(table) != layer:
             continue
         if table not in names(pipeline.config):  # the configuration has given it up
-            rest = tuple(other for other in refresh_plan.left(layout) if other != table)
-            refresh_plan.write(layout, refresh_plan.Plan(table, then=rest))
+            rest = tuple(other for other in refresh_plan.pending_tables(layout) if other != table)
+            refresh_plan.write_plan(layout, refresh_plan.RefreshPlan(table, then=rest))
             continue
         flow = pipeline.flow(table)
         if pipeline.held([flow]):
@@ -211,7 +211,7 @@ def finish(
 def rebuild_if_left(pipeline: Pipeline, flow: Flow) -> None:
     """Rebuild a table, if a refresh has left that to do; raises MedallionError where it cannot."""
     _recast_if_due(pipeline, [flow])
-    if flow.name in refresh_plan.left(pipeline.config.layout):
+    if flow.name in refresh_plan.pending_tables(pipeline.config.layout):
         _rebuild(pipeline, flow.name)
 
 
@@ -229,7 +229,7 @@ def take_up_late(
     flows = pipeline.flows("gold")
     if pipeline.held(flows):
         return []
-    left = refresh_plan.left(pipeline.config.layout)  # those are for `finish`
+    left = refresh_plan.pending_tables(pipeline.config.layout)  # those are for `finish`
     late = [
         flow.name
         for flow in flows
@@ -243,7 +243,7 @@ def _failure(pipeline: Pipeline, table: str) -> MedallionError | None:
     try:
         _rebuild(pipeline, table)
     except Exception as error:
-        return ours(error, f"{table} cannot be rebuilt")
+        return as_medallion_error(error, f"{table} cannot be rebuilt")
     return None
 
 
@@ -255,15 +255,15 @@ def _rebuild(pipeline: Pipeline, table: str, readers: Sequence[str] = ()) -> Non
             after those.
     """
     layout = pipeline.config.layout
-    left = refresh_plan.reopen(layout)
+    left = refresh_plan.resume_plan(layout)
     old = pipeline.flow(table)
     _refuse_before(old, left)
     built = old.targets
-    area = refresh_plan.Staging(layout.root, built)
+    area = refresh_plan.StagingLayout(layout.root, built)
     clear(area, table)
     staged = replace(pipeline, config=replace(pipeline.config, layout=area))
     flow = staged.flow(table)
-    if not staged.begin(flow, trigger(AVAILABLE_NOW), is_new=True):
+    if not staged.begin(flow, trigger_options(AVAILABLE_NOW), is_new=True):
         raise UsageError(f"{table} cannot be rebuilt yet: {flow.unknown_schema_reason()}.")
     Watch(pipeline.say).await_all([flow.started_run])
     row = row_of(staged.config, staged.runs, flow, flow.finish_batches(-1), is_new=True)
@@ -272,8 +272,8 @@ def _rebuild(pipeline: Pipeline, table: str, readers: Sequence[str] = ()) -> Non
     checkpoint = area.checkpoint(table)
     query, batch = checkpoints.query_id(checkpoint), checkpoints.last_committed(checkpoint)
     then = tuple(name for name in dict.fromkeys((*readers, *left)) if name != table)
-    plan = refresh_plan.Plan(table, tuple(built), query, batch, row, then)
-    refresh_plan.write(layout, plan)
+    plan = refresh_plan.RefreshPlan(table, tuple(built), query, batch, row, then)
+    refresh_plan.write_plan(layout, plan)
     swap(pipeline, plan)
     now = delta_tables.row_count(layout.table(table))
     pipeline.say(f"refresh   {table}: {counted(before, 'row')} before, {now:,} now")

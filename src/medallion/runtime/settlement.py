@@ -9,8 +9,8 @@ from typing import Any
 from medallion.config.model import Config
 from medallion.errors import MedallionError
 from medallion.layers.flow import Flow
-from medallion.spark.errors import ours
-from medallion.state.runs import FAILED, Runs, Sums
+from medallion.spark.errors import as_medallion_error
+from medallion.state.runs import FAILED, QueryTotals, Runs
 from medallion.storage import clock, delta_tables
 
 
@@ -22,19 +22,19 @@ def settle(config: Config, runs: Runs, flows: Sequence[Flow]) -> dict[str, Medal
         run.
     """
     rows, failures = [], dict[str, MedallionError]()
-    flows = [flow for flow in flows if flow.run and not flow.run.is_settled]
+    flows = [flow for flow in flows if flow.run and not flow.run.is_recorded]
     for flow in flows:
         try:
             row = _settled(config, runs, flow)
         except Exception as error:  # whatever it is, the others are settled
-            failures[flow.name] = ours(error, f"{flow.name} cannot be put on record")
+            failures[flow.name] = as_medallion_error(error, f"{flow.name} cannot be put on record")
             row = row_of(config, runs, flow, {}, str(failures[flow.name]))
         if row:
             rows.append(row)
     try:
         runs.write(rows)
     except Exception as error:
-        failure = ours(error, "what was done cannot be put on record")
+        failure = as_medallion_error(error, "what was done cannot be put on record")
         return dict.fromkeys((flow.name for flow in flows), failure) | failures
     for flow in flows:
         if flow.name not in failures:
@@ -43,7 +43,9 @@ def settle(config: Config, runs: Runs, flows: Sequence[Flow]) -> dict[str, Medal
             # Not before its rows are on record, for they might have to be counted again.
             flow.release(runs.last_batch(flow.name))
         except Exception as error:
-            failures[flow.name] = ours(error, f"{flow.name}: what it took in cannot be put away")
+            failures[flow.name] = as_medallion_error(
+                error, f"{flow.name}: what it took in cannot be put away"
+            )
     return failures
 
 
@@ -54,7 +56,7 @@ def _settled(config: Config, runs: Runs, flow: Flow) -> dict[str, Any] | None:
     figures = flow.finish_batches(since)
     has_done = flow.started_run.batches or flow.started_run.error() or figures["last_batch"] > since
     # One that has failed, and has nothing to do now, is well again.
-    if not has_done and (not runs.has_failed(flow.name) or flow.started_run.is_in_batch):
+    if not has_done and (not runs.has_failed(flow.name) or flow.started_run.is_processing):
         return None
     return row_of(config, runs, flow, figures)
 
@@ -95,7 +97,7 @@ _COLUMNS = (("rows_out", "table_version"), ("quarantined_rows", "quarantine_vers
 
 def _written(config: Config, runs: Runs, flow: Flow, is_new: bool) -> dict[str, int]:
     """The rows that the flow's tables have got since its last run, and their versions now."""
-    recorded = (Sums() if is_new else runs.standing.sums_of(flow.name)).versions
+    recorded = (QueryTotals() if is_new else runs.run_state.totals_of(flow.name)).versions
     found = {}
     for target, (rows, version), since in zip(flow.targets, _COLUMNS, recorded, strict=False):
         table = config.layout.table(target)
@@ -113,5 +115,5 @@ def record_refused(runs: Runs, name: str, error: MedallionError) -> list[Medalli
     try:
         runs.write([what | {"started_at": clock.now()}])
     except Exception as fault:
-        return [ours(fault, f"{name}: that it cannot start cannot be put on record")]
+        return [as_medallion_error(fault, f"{name}: that it cannot start cannot be put on record")]
     return []

@@ -9,7 +9,7 @@ from medallion.errors import MedallionError
 from medallion.layers.flow import Flow
 from medallion.runtime.notices import Notices
 from medallion.runtime.pipeline import Pipeline
-from medallion.spark.errors import ours
+from medallion.spark.errors import as_medallion_error
 
 SETTLE_SECONDS = 30.0
 SETTLE_BATCHES = 50
@@ -41,11 +41,13 @@ class Settler:
 
     def settle(self, flows: Sequence[Flow]) -> bool:
         """Put on record what queries did; whether that went well."""
-        names = [flow.name for flow in flows if flow.run and not flow.run.is_settled]
+        names = [flow.name for flow in flows if flow.run and not flow.run.is_recorded]
         try:
             errors = self._pipeline.settle(flows)
         except Exception as error:
-            errors = dict.fromkeys(names, ours(error, "what was done cannot be put on record"))
+            errors = dict.fromkeys(
+                names, as_medallion_error(error, "what was done cannot be put on record")
+            )
         for name in names:
             self._note(name, errors.get(name))
         return not errors

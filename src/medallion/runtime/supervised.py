@@ -14,7 +14,7 @@ from medallion.runtime.notices import Notices
 from medallion.runtime.pipeline import Pipeline
 from medallion.runtime.settler import Settler
 from medallion.spark import errors, query
-from medallion.spark.errors import SPARK_ERRORS, in_words, ours
+from medallion.spark.errors import SPARK_ERRORS, as_medallion_error, describe_error
 from medallion.spark.query import Run
 from medallion.storage import delta_tables
 from medallion.storage.paths import layer_of
@@ -65,7 +65,7 @@ class SupervisedQuery:
             is_early = self._is_too_early()
             if not is_early and "gold" in self._layers:  # whose lock that needs
                 refresh.rebuild_if_left(self._pipeline, self.flow)
-            how = query.trigger(self._trigger)
+            how = query.trigger_options(self._trigger)
             is_begun = not is_early and self._pipeline.begin(self.flow, how)
         except Exception as error:
             return self._cannot_start(error)
@@ -116,21 +116,21 @@ class SupervisedQuery:
         run.end()
         # Twice for the same reason, and nothing done between them: that is a failure after all.
         is_in_vain = restart == self._restart_note and not run.has_done_batch
-        run.is_to_restart, self._restart_note = restart is not None and not is_in_vain, restart
-        is_settled = self._settler.settle([self.flow])
-        if run.is_to_restart and is_settled:
+        run.needs_restart, self._restart_note = restart is not None and not is_in_vain, restart
+        is_recorded = self._settler.settle([self.flow])
+        if run.needs_restart and is_recorded:
             self._goes_well()
             self._pipeline.say(f"  {self.name} {restart}")
         else:
             why = error or self._settler.missing.get(self.name, "it has ended")
-            self._fail(f"stopped: {why}", is_final=run.hangs_on)
+            self._fail(f"stopped: {why}", is_final=run.cannot_stop)
         if self.starts.is_due:
             self._start_anew()
 
     def _take_up_recovery(self, run: Run) -> None:
         """Tell that it is on again, once it has done a batch, or been on for a minute with none."""
         has_lasted = time.monotonic() - self._begun_at > _WELL_AFTER
-        is_well = run.has_done_batch or (has_lasted and not run.is_in_batch)
+        is_well = run.has_done_batch or (has_lasted and not run.is_processing)
         if self.starts.has_failed and is_well and self.name not in self._settler.missing:
             self._goes_well()
             self._pipeline.say(f"  {self.name} is on again")
@@ -153,7 +153,7 @@ class SupervisedQuery:
             self.starts.failed(None)
             self._notices.say(self.name, f"{error} It is tried again.")
             return None
-        failure = ours(error, f"{self.name} cannot be started")
+        failure = as_medallion_error(error, f"{self.name} cannot be started")
         if self._fail(f"cannot start: {self._without_name(failure)}"):
             self._settler.refused(self.name, failure)
         return failure
@@ -165,7 +165,7 @@ class SupervisedQuery:
         return self._notices.say(self.name, f"{self.name} {what}; {then}")
 
     def _without_name(self, error: Exception) -> str:
-        return in_words(error).removeprefix(f"{self.name}: ")
+        return describe_error(error).removeprefix(f"{self.name}: ")
 
     def poll_if_due(self) -> None:
         """Look for new input; where it was not the time to, as in a batch, soon again."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from medallion.errors import MedallionError
 from medallion.runtime.pipeline import Pipeline
 from medallion.spark import checkpoints
-from medallion.spark.errors import in_words
+from medallion.spark.errors import describe_error
 from medallion.state import refresh_plan
 from medallion.storage import delta_tables
 from medallion.storage.paths import layer_of
@@ -29,25 +29,25 @@ def end_swap(pipeline: Pipeline, layers: Sequence[str]) -> None:
         layers: their locks are held, and that of gold.
     """
     layout = pipeline.config.layout
-    refresh_plan.forget_unfinished(layout)
-    plan = refresh_plan.read(layout)
+    refresh_plan.remove_unfinished(layout)
+    plan = refresh_plan.read_plan(layout)
     if not (plan and plan.built and layer_of(plan.table) in layers):
         return
     pipeline.say(f"refresh   {plan.table}: goes on where it was cut off")
     try:
         swap(pipeline, plan)
     except Exception as error:
-        pipeline.say(f"refresh   {plan.table}: {in_words(error)}")
+        pipeline.say(f"refresh   {plan.table}: {describe_error(error)}")
 
 
-def swap(pipeline: Pipeline, plan: refresh_plan.Plan) -> None:
+def swap(pipeline: Pipeline, plan: refresh_plan.RefreshPlan) -> None:
     """Put what was built in the place of the old tables; every step may be repeated.
 
     Raises:
         MedallionError: what was built is gone.
     """
     layout, table = pipeline.config.layout, plan.table
-    staged = refresh_plan.Staging(layout.root, plan.built)
+    staged = refresh_plan.StagingLayout(layout.root, plan.built)
     # The tables know the last batch again: should its end be torn, it is not written twice.
     known = {"txnAppId": plan.query, "txnVersion": str(plan.batch)}
     once = known if plan.batch >= 0 else {}
@@ -73,13 +73,13 @@ def swap(pipeline: Pipeline, plan: refresh_plan.Plan) -> None:
     row = {**plan.row, "table_version": delta_tables.table_version(layout.table(table))}
     if len(plan.built) > 1:
         row["quarantine_version"] = delta_tables.table_version(layout.table(plan.built[1]))
-    if (row["query"], row["run_id"]) not in pipeline.runs.standing.refreshing_runs:
+    if (row["query"], row["run_id"]) not in pipeline.runs.run_state.refreshing_runs:
         pipeline.runs.write([row])
-    refresh_plan.write(layout, refresh_plan.Plan(table, then=plan.then))
+    refresh_plan.write_plan(layout, refresh_plan.RefreshPlan(table, then=plan.then))
     clear(staged, table)
 
 
-def clear(staged: refresh_plan.Staging, table: str) -> None:
+def clear(staged: refresh_plan.StagingLayout, table: str) -> None:
     """Remove what was built; a copy of a table is large."""
     for leftover in (*map(staged.table, staged.names), staged.checkpoint(table)):
         shutil.rmtree(leftover, ignore_errors=True)

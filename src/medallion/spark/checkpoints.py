@@ -29,15 +29,15 @@ _NOT_READ = "-"  # in place of the offset of a source that had nothing yet
 class DeltaOffset:
     """How far a query has read a Delta table: all before a version, and part of it if `index`.
 
-    `is_first` where it is reading the table as that version had it.
+    `is_initial_snapshot` where it is reading the table as that version had it.
     """
 
     version: int
     index: int
-    is_first: bool = False
+    is_initial_snapshot: bool = False
 
     @property
-    def is_whole(self) -> bool:
+    def is_between_versions(self) -> bool:
         """True where the offset stands between two versions."""
         return self.index < 0
 
@@ -52,7 +52,7 @@ def last_committed(checkpoint: Path) -> int:
     return _last(checkpoint / "commits")
 
 
-def last_begun(checkpoint: Path) -> int:
+def last_planned(checkpoint: Path) -> int:
     """The last batch that was planned, whether it has ended or not; -1 where there is none."""
     return _last(checkpoint / "offsets")
 
@@ -77,23 +77,25 @@ def delta_offset(checkpoint: Path, batch: int, table: Path | None = None) -> Del
         batch: its number.
         table: which one, of a query that reads several.
     """
-    found = offsets(checkpoint, batch)
+    found = source_offsets(checkpoint, batch)
     if table and len(found) > 1:
         identity = delta_tables.table_id(table)
         found = [offset for offset in found if offset["reservoirId"] == identity]
     if not found:
         return DeltaOffset(0, -1)
-    is_first = bool(found[0].get("isStartingVersion"))
-    return DeltaOffset(int(found[0]["reservoirVersion"]), int(found[0]["index"]), is_first)
+    is_initial_snapshot = bool(found[0].get("isStartingVersion"))
+    return DeltaOffset(
+        int(found[0]["reservoirVersion"]), int(found[0]["index"]), is_initial_snapshot
+    )
 
 
-def is_of_another(checkpoint: Path, batch: int, table: Path) -> bool:
+def reads_other_table(checkpoint: Path, batch: int, table: Path) -> bool:
     """Whether batch `batch` has read a Delta table alone, and not the one that is there now."""
-    found = offsets(checkpoint, batch)
+    found = source_offsets(checkpoint, batch)
     return len(found) == 1 and found[0]["reservoirId"] != delta_tables.table_id(table)
 
 
-def offsets(checkpoint: Path, batch: int) -> list[Any]:
+def source_offsets(checkpoint: Path, batch: int) -> list[Any]:
     """Up to where batch `batch` had read, as its sources spell it; none for one before the first.
 
     Raises:
@@ -102,11 +104,11 @@ def offsets(checkpoint: Path, batch: int) -> list[Any]:
     return [json.loads(line) for line in _lines(checkpoint, batch)[2:] if line != _NOT_READ]
 
 
-def settings(checkpoint: Path) -> dict[str, str]:
+def pinned_settings(checkpoint: Path) -> dict[str, str]:
     """The settings that a query with state goes on with; none where it has no state yet."""
     if not (checkpoint / "state").is_dir():
         return {}
-    lines = _lines(checkpoint, last_begun(checkpoint))
+    lines = _lines(checkpoint, last_planned(checkpoint))
     return dict(json.loads(lines[1])["conf"]) if lines else {}
 
 
@@ -162,19 +164,19 @@ def noted(checkpoint: Path, name: str) -> dict[str, Any] | None:
     return found
 
 
-def torn(checkpoint: Path) -> Path | None:
+def corrupt_part(checkpoint: Path) -> Path | None:
     """The newest part of a checkpoint that Spark needs, if it is missing or torn."""
-    begun, committed = last_begun(checkpoint), last_committed(checkpoint)
+    begun, committed = last_planned(checkpoint), last_committed(checkpoint)
     if max(begun, committed) < 0:
         return None
     parts = [checkpoint / "metadata"]
     # Spark begins where the last batch did, and so needs the one before it as well.
     parts += [checkpoint / "offsets" / str(n) for n in (begun, begun - 1, committed) if n >= 0]
     parts += [checkpoint / "commits" / str(committed)] if committed >= 0 else []
-    return next((part for part in parts if not _is_whole(part)), None)
+    return next((part for part in parts if not _is_complete(part)), None)
 
 
-def forget_remnants(checkpoint: Path) -> None:
+def remove_remnants(checkpoint: Path) -> None:
     """Remove what is left of offsets and commits that are gone or were never whole; and of a query
     that has not planned a batch, its state, and an id that is torn.
 
@@ -187,13 +189,13 @@ def forget_remnants(checkpoint: Path) -> None:
             of = hidden.name[1 : -len(".crc")]
             if not (of.isdigit() and hidden.with_name(of).exists()):
                 hidden.unlink(missing_ok=True)
-    if max(last_begun(checkpoint), last_committed(checkpoint)) < 0:
+    if max(last_planned(checkpoint), last_committed(checkpoint)) < 0:
         shutil.rmtree(checkpoint / "state", ignore_errors=True)
-        if not _is_whole(checkpoint / "metadata"):
+        if not _is_complete(checkpoint / "metadata"):
             (checkpoint / "metadata").unlink(missing_ok=True)
 
 
-def delta_beginning(table: str, version: int) -> dict[str, Any]:
+def delta_start_offset(table: str, version: int) -> dict[str, Any]:
     """The offset before a version of a Delta table, which has this id."""
     return {
         "sourceVersion": 1,
@@ -204,7 +206,7 @@ def delta_beginning(table: str, version: int) -> dict[str, Any]:
     }
 
 
-def begin_after(spark: SparkSession, checkpoint: Path, batch: int, offset: Any) -> None:
+def write_start(spark: SparkSession, checkpoint: Path, batch: int, offset: Any) -> None:
     """Make a checkpoint for a query without state, whose next batch reads on from an offset.
 
     Args:
@@ -225,7 +227,7 @@ def begin_after(spark: SparkSession, checkpoint: Path, batch: int, offset: Any) 
     files.write(checkpoint / "metadata", json.dumps({"id": str(uuid.uuid4())}))
 
 
-def _is_whole(part: Path) -> bool:
+def _is_complete(part: Path) -> bool:
     """Whether a part of a checkpoint is there and ends; each line but the first is a document."""
     try:
         lines = part.read_text(encoding="utf-8").splitlines()
@@ -241,7 +243,7 @@ def _lines(checkpoint: Path, batch: int) -> list[str]:
     if batch < 0:
         return []
     part = checkpoint / "offsets" / str(batch)
-    if not _is_whole(part):
+    if not _is_complete(part):
         raise MedallionError(
             f"{part} is missing or torn: medallion run {checkpoint.name.partition('.')[0]} mends "
             "it, or says what does."

@@ -60,7 +60,7 @@ def missing_jars(error: Exception) -> str | None:
     return "Spark's Kafka jars are not set up here: make setup-kafka brings them."
 
 
-def in_words(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Any exception in one line; with its class, if it is neither ours nor Spark's."""
     if isinstance(error, MedallionError):
         return str(error)
@@ -70,16 +70,16 @@ def in_words(error: Exception) -> str:
     return told if isinstance(error, SPARK_ERRORS) else f"{type(error).__name__}: {told}"
 
 
-def ours(error: Exception, what: str) -> MedallionError:
+def as_medallion_error(error: Exception, what: str) -> MedallionError:
     """The error itself, if it is ours; any other one as what came of it, and why."""
     if isinstance(error, MedallionError):
         return error
-    told = StreamError(f"{what}: {in_words(error)}")
+    told = StreamError(f"{what}: {describe_error(error)}")
     told.__cause__ = error  # for whoever asks for the stack trace
     return told
 
 
-def together(failures: Sequence[MedallionError]) -> MedallionError:
+def combine_errors(failures: Sequence[MedallionError]) -> MedallionError:
     """Several errors as one, of the first one's kind."""
     told = type(failures[0])("; ".join(dict.fromkeys(map(str, failures))))
     told.__cause__ = failures[0]

@@ -25,7 +25,7 @@ _WAITING = ("WAITING", "TIMED_WAITING", "BLOCKED")
 _found: dict[str, str] = {}
 
 
-class Uncaught:
+class UncaughtErrorHandler:
     """What Java calls when an error has ended a thread."""
 
     def __init__(self, context: SparkContext) -> None:
@@ -45,12 +45,12 @@ class Uncaught:
         implements = ("java.lang.Thread$UncaughtExceptionHandler",)
 
 
-def watch(spark: SparkSession) -> None:
+def install_handler(spark: SparkSession) -> None:
     """Have fatal errors noted from now on, where Java would print their stack traces."""
     gateway = SparkContext._gateway
     assert gateway is not None, "a session has a JVM"
     ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
-    handler = Uncaught(spark.sparkContext)
+    handler = UncaughtErrorHandler(spark.sparkContext)
     getattr(gateway.jvm, "java.lang.Thread").setDefaultUncaughtExceptionHandler(handler)
 
 
@@ -68,12 +68,12 @@ def has_lost_its_thread(query: StreamingQuery) -> bool:
     return not _execution(query).queryExecutionThread().isAlive() and bool(query.isActive)
 
 
-def waits(query: StreamingQuery) -> bool:
+def is_waiting(query: StreamingQuery) -> bool:
     """Whether a query's thread does nothing itself: another one is to wake it."""
     return str(_execution(query).queryExecutionThread().getState().toString()) in _WAITING
 
 
-def cause(query: StreamingQuery) -> str:
+def thread_death_cause(query: StreamingQuery) -> str:
     """What has ended a query's thread."""
     run = str(query.runId)
     found = (what for name, what in _found.items() if run in name)
@@ -91,7 +91,7 @@ def root_cause(query: StreamingQuery) -> str:
     return one_line(str(error.toString()))
 
 
-def release(query: StreamingQuery) -> None:
+def release_query(query: StreamingQuery) -> None:
     """End such a query for Spark too, so that another one may take its name."""
     query.stop()
     execution = _execution(query)

@@ -10,45 +10,45 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 
-def analyzed(found: DataFrame) -> Any:
+def analyzed_plan(found: DataFrame) -> Any:
     """Spark's plan of it, with its names looked up."""
     return found._jdf.queryExecution().analyzed()
 
 
-def catalyst(found: DataFrame, name: str) -> Any:
+def catalyst_class(found: DataFrame, name: str) -> Any:
     """A class of those by which Spark looks at plans, asked for by its whole name: for each package
     on the way to it, Spark's three hundred jars would be looked through for a class of that name.
     """
     return getattr(found.sparkSession._jvm, f"org.apache.spark.sql.catalyst.{name}")
 
 
-def in_full(found: DataFrame, plan: Any) -> Any:
+def expand_functions(found: DataFrame, plan: Any) -> Any:
     """The plan with functions written out, where one stands for others: to_date(x) for a cast."""
-    return rule(found, "ReplaceExpressions").apply(plan)
+    return optimizer_rule(found, "ReplaceExpressions").apply(plan)
 
 
-def rule(found: DataFrame, name: str) -> Any:
+def optimizer_rule(found: DataFrame, name: str) -> Any:
     """A rule of Spark's optimizer, by which a plan becomes another one."""
-    return getattr(catalyst(found, f"optimizer.{name}$"), "MODULE$")
+    return getattr(catalyst_class(found, f"optimizer.{name}$"), "MODULE$")
 
 
-def nodes(tree: Any) -> Iterator[Any]:
+def plan_nodes(tree: Any) -> Iterator[Any]:
     """A plan, or an expression of one, and all that it is made of."""
     yield tree
     children = tree.children()
     for at in range(children.size()):
-        yield from nodes(children.apply(at))
+        yield from plan_nodes(children.apply(at))
 
 
-def expressions(plan: Any) -> Iterator[Any]:
+def plan_expressions(plan: Any) -> Iterator[Any]:
     """All expressions of a plan, and all that they are made of."""
-    for node in nodes(plan):
+    for node in plan_nodes(plan):
         found = node.expressions()
         for at in range(found.size()):
-            yield from nodes(found.apply(at))
+            yield from plan_nodes(found.apply(at))
 
 
-def kind_of(node: Any) -> str:
+def node_type(node: Any) -> str:
     """The name of a node's class."""
     return str(node.getClass().getSimpleName())
 
@@ -81,11 +81,11 @@ def _names_in(
     """Yield the names within a parsed expression, without the variables of enclosing lambdas."""
     if _function_name(node) in outside:
         return
-    if kind_of(node) == "LambdaFunction":
+    if node_type(node) == "LambdaFunction":
         arguments = node.arguments()
         variables |= {_name_parts(arguments.apply(at))[0] for at in range(arguments.size())}
     # Within a lambda the parser takes each name for a variable.
-    if kind_of(node) in ("UnresolvedAttribute", "UnresolvedNamedLambdaVariable"):
+    if node_type(node) in ("UnresolvedAttribute", "UnresolvedNamedLambdaVariable"):
         parts = _name_parts(node)
         if parts[0] not in variables:
             yield parts
@@ -96,9 +96,9 @@ def _names_in(
 
 def _function_name(node: Any) -> str | None:
     """Return the name of a function, of a cast its type; None of all else."""
-    if kind_of(node) == "Cast":
+    if node_type(node) == "Cast":
         return str(node.dataType().simpleString())
-    return _name_parts(node)[-1].lower() if kind_of(node) == "UnresolvedFunction" else None
+    return _name_parts(node)[-1].lower() if node_type(node) == "UnresolvedFunction" else None
 
 
 def _name_parts(node: Any) -> tuple[str, ...]:
@@ -108,28 +108,28 @@ def _name_parts(node: Any) -> tuple[str, ...]:
 
 # The kinds of columns, as the configuration spells them, by Spark's names of types: each holds all
 # that those types can say. Others have none.
-KINDS = {
+CONFIG_TYPES = {
     **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), "long"),
     **dict.fromkeys(("float", "double"), "double"),
     **{kind: kind for kind in ("string", "boolean", "date", "timestamp")},
 }
 
 
-def holds(kind: DataType, *wanted: type[DataType]) -> bool:
+def contains_type(kind: DataType, *wanted: type[DataType]) -> bool:
     """Whether a type is one of those, or has one within, whatever its fields are called."""
     match kind:
         case _ if isinstance(kind, wanted):
             return True
         case StructType():
-            return any(holds(field.dataType, *wanted) for field in kind)
+            return any(contains_type(field.dataType, *wanted) for field in kind)
         case ArrayType():
-            return holds(kind.elementType, *wanted)
+            return contains_type(kind.elementType, *wanted)
         case MapType():
-            return holds(kind.keyType, *wanted) or holds(kind.valueType, *wanted)
+            return contains_type(kind.keyType, *wanted) or contains_type(kind.valueType, *wanted)
     return False
 
 
-def inner(kind: DataType) -> list[DataType]:
+def inner_types(kind: DataType) -> list[DataType]:
     """Return the types directly within a type."""
     match kind:
         case StructType():
@@ -141,16 +141,16 @@ def inner(kind: DataType) -> list[DataType]:
     return []
 
 
-def ddl(kind: DataType) -> str:
+def type_ddl(kind: DataType) -> str:
     """Return a type as Spark's SQL spells it, names quoted where it needs that."""
     match kind:
         case StructType():
-            fields = (f"{_quoted(field.name)}:{ddl(field.dataType)}" for field in kind)
+            fields = (f"{_quoted(field.name)}:{type_ddl(field.dataType)}" for field in kind)
             return f"struct<{','.join(fields)}>"
         case ArrayType():
-            return f"array<{ddl(kind.elementType)}>"
+            return f"array<{type_ddl(kind.elementType)}>"
         case MapType():
-            return f"map<{ddl(kind.keyType)},{ddl(kind.valueType)}>"
+            return f"map<{type_ddl(kind.keyType)},{type_ddl(kind.valueType)}>"
     return kind.simpleString().replace("bigint", "long")
 
 

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from medallion.config.values import Duration
 from medallion.errors import MedallionError, UsageError
 from medallion.spark import checkpoints, errors, jvm
-from medallion.spark.errors import SPARK_ERRORS, in_words, one_line
+from medallion.spark.errors import SPARK_ERRORS, describe_error, one_line
 from medallion.storage import clock
 
 
@@ -52,7 +52,7 @@ class Sink:
             self._write(rows, batch)
         except Exception as error:
             which = "" if isinstance(error, MedallionError) else f"batch {batch}: "
-            self.failure = MedallionError(which + in_words(error))
+            self.failure = MedallionError(which + describe_error(error))
             raise self.failure from None
 
 
@@ -104,7 +104,7 @@ def records_after(query: StreamingQuery, batch: int) -> Iterator[dict[str, Any]]
             yield json.loads(progress.json)
 
 
-def moment(text: str | None) -> int | None:
+def parse_timestamp(text: str | None) -> int | None:
     """Microseconds since 1970 of a time as Spark's records spell it."""
     return None if text is None else int(datetime.fromisoformat(text).timestamp() * 1_000_000)
 
@@ -117,7 +117,7 @@ _PUT_BACK = 60_000_000  # microseconds; by less it waits for less
 _NO_CAUSE = ("TASK_WRITE_FAILED", "CANNOT_WRITE_STATE_STORE", "CANNOT_LOAD_STATE_STORE")
 
 
-def trigger(text: str) -> dict[str, Any]:
+def trigger_options(text: str) -> dict[str, Any]:
     """The arguments of `DataStreamWriter.trigger` for `available-now` or an interval.
 
     Raises:
@@ -153,9 +153,9 @@ class Run:
     batches: dict[int, BatchProgress] = field(default_factory=dict)
     has_done_batch: bool = False  # since it was started, settled or not
     on_batch: Callable[[BatchProgress], None] | None = None
-    is_to_restart: bool = False  # it has ended, and only has to be started again: no failure
-    hangs_on: bool = False  # it could not be stopped, and no other one may run beside it
-    is_settled: bool = False  # it has ended, and all that it did is on record
+    needs_restart: bool = False  # it has ended, and only has to be started again: no failure
+    cannot_stop: bool = False  # it could not be stopped, and no other one may run beside it
+    is_recorded: bool = False  # it has ended, and all that it did is on record
     blame: Callable[[], str | None] = lambda: None  # the part of its SQL that fails at a row, told
     _begun: float = field(default_factory=time.monotonic)
     _is_stopped: bool = False
@@ -163,27 +163,27 @@ class Run:
     _told: str | None = None  # what has stopped it by itself
 
     @property
-    def is_lost(self) -> bool:
+    def has_dead_thread(self) -> bool:
         """Whether its thread has died, which Spark does not take for an end."""
         return jvm.has_lost_its_thread(self.query)
 
     @property
     def is_active(self) -> bool:
         """Whether anything is still done for it."""
-        return not self._is_stopped and bool(self.query.isActive) and not self.is_lost
+        return not self._is_stopped and bool(self.query.isActive) and not self.has_dead_thread
 
     @property
-    def is_in_batch(self) -> bool:
+    def is_processing(self) -> bool:
         """Whether it works on rows now, and does not just look for them."""
         status = self.query.status
         return bool(status["isTriggerActive"] and status["isDataAvailable"])
 
-    def sign(self) -> tuple[Any, ...]:
+    def activity(self) -> tuple[Any, ...]:
         """What changes whenever something happens for it, be it a look for rows in vain."""
         last = self.query.lastProgress
         return self.query.status["message"], last["timestamp"] if last else None
 
-    def await_end(self, seconds: int) -> None:
+    def await_termination(self, seconds: int) -> None:
         """Wait so long at most, for Spark's word that it has ended, well or not.
 
         To ask again and again would cost both processes more than a small batch does.
@@ -193,21 +193,21 @@ class Run:
 
     def end(self) -> None:
         """Note that it has ended by itself."""
-        if self.is_lost:
+        if self.has_dead_thread:
             self.stop()
         self.ended = time.monotonic()
 
     @property
-    def waits(self) -> bool:
+    def is_waiting(self) -> bool:
         """Whether its thread waits for another one."""
-        return jvm.waits(self.query)
+        return jvm.is_waiting(self.query)
 
     @property
-    def awaits_the_past(self) -> bool:
+    def waits_for_past_time(self) -> bool:
         """Whether the clock was put back while it waits for its next batch: Spark begins that when
         the clock says again what it has said, in hours perhaps."""
         last = self.query.lastProgress if self.is_timed else None
-        began = moment(last["timestamp"] if last else None) or 0
+        began = parse_timestamp(last["timestamp"] if last else None) or 0
         return began > clock.now() + _PUT_BACK and not self.query.status["isTriggerActive"]
 
     def stop(self, because: str | None = None) -> None:
@@ -221,10 +221,10 @@ class Run:
         self._error = because or self.error()
         if self.sink:
             self.sink.stopping.set()
-        if self.is_lost:
-            jvm.release(self.query)
+        if self.has_dead_thread:
+            jvm.release_query(self.query)
         elif not jvm.stop_within(self.query, _STOP_SECONDS):
-            self.hangs_on = True
+            self.cannot_stop = True
             told = f"it could not be stopped in {_STOP_SECONDS} seconds"
             self._error = f"{self._error}, and {told}" if self._error else told
         self._is_stopped = True
@@ -240,9 +240,9 @@ class Run:
             if self.on_batch:
                 self.on_batch(batch)
 
-    def settled(self) -> None:
+    def mark_recorded(self) -> None:
         """Forget its batches, which are on record now."""
-        self.is_settled = self.ended is not None
+        self.is_recorded = self.ended is not None
         self.batches = {}
         self.started_at, self._begun = clock.now(), time.monotonic()
 
@@ -251,7 +251,7 @@ class Run:
         """How long it has been on since it was settled last, whatever its clock was put to."""
         return (time.monotonic() if self.ended is None else self.ended) - self._begun
 
-    def batches_to_settle(self, since: int) -> range:
+    def unrecorded_batches(self, since: int) -> range:
         """The batches after `since` that have ended, those of a run that was cut off among them.
 
         Of a running query the record of the last one may be to come. (Spark keeps the offsets of
@@ -264,16 +264,16 @@ class Run:
 
     def watermark(self) -> int | None:
         """The watermark of the last batch, in microseconds since 1970."""
-        return moment(self.batches[max(self.batches)].watermark) if self.batches else None
+        return parse_timestamp(self.batches[max(self.batches)].watermark) if self.batches else None
 
     def error(self) -> str | None:
         """What stopped the query, in one line; None where it runs or ended well."""
-        if self.is_to_restart:
+        if self.needs_restart:
             return None
         if self._is_stopped:
             return self._error
-        if self.is_lost:
-            return f"its thread in Spark has died of {jvm.cause(self.query)}"
+        if self.has_dead_thread:
+            return f"its thread in Spark has died of {jvm.thread_death_cause(self.query)}"
         exception = self.query.exception()
         if exception is not None and self._told is None:
             self._told = self._tell(exception)
@@ -294,7 +294,7 @@ class Run:
         return self.blame() or told
 
 
-def start(
+def start_query(
     writer: DataStreamWriter,
     name: str,
     checkpoint: Path,

@@ -42,7 +42,7 @@ INTERPRETED: Mapping[str, str] = {
 """No code made for each plan: to write and to compile it takes longer than a few thousand rows."""
 
 
-class Work(Enum):
+class Workload(Enum):
     """How much there is to do, as far as it matters to Java and Spark."""
 
     LITTLE = "little"
@@ -51,7 +51,7 @@ class Work(Enum):
     ENDLESS = "endless"  # or nobody has looked
 
     @classmethod
-    def of(cls, size: int, rows: int) -> Work:
+    def of(cls, size: int, rows: int) -> Workload:
         """Of bytes of files to take in, and rows of tables to read or to write whole.
 
         The figures are near where one way took as long as the next (docs/benchmarks.md).
@@ -63,12 +63,12 @@ class Work(Enum):
     @property
     def java(self) -> str:
         """Options of Java."""
-        return {Work.MUCH: TASKS_FIRST, Work.ENDLESS: ""}.get(self, FIRST_COMPILER)
+        return {Workload.MUCH: TASKS_FIRST, Workload.ENDLESS: ""}.get(self, FIRST_COMPILER)
 
     @property
     def spark(self) -> Mapping[str, str]:
         """Settings of Spark."""
-        return INTERPRETED if self is Work.LITTLE else {}
+        return INTERPRETED if self is Workload.LITTLE else {}
 
 
 _JAVA = "spark.driver.extraJavaOptions"
@@ -130,7 +130,7 @@ def spark_session(
     name: str = "medallion",
     debug: bool = False,
     more: Mapping[str, str] | None = None,
-    work: Work = Work.ENDLESS,
+    work: Workload = Workload.ENDLESS,
 ) -> SparkSession:
     """Start Spark, or join the one that spark-submit has started.
 
@@ -154,7 +154,7 @@ def spark_session(
     given = _submitted() if submitted else {}
     master = given.get("spark.master") or config.master or "local[*]"
     local = _LOCAL if master.startswith("local") else {}
-    wanted = {**local, **settings(config), **work.spark, **(more or {})}
+    wanted = {**local, **session_settings(config), **work.spark, **(more or {})}
     builder = SparkSession.builder.appName(name)
     if not submitted:
         _refuse_another_spark()
@@ -193,12 +193,12 @@ def _prepare(session: SparkSession, debug: bool) -> None:
     zones.setDefault(zones.getTimeZone("UTC"))
     for name in _CLASSES:
         setattr(java, name, getattr(java, name))
-    jvm.watch(session)
+    jvm.install_handler(session)
 
 
 @contextmanager
 def session_of_command(
-    config: Config, name: str, debug: bool = False, work: Work = Work.ENDLESS
+    config: Config, name: str, debug: bool = False, work: Workload = Workload.ENDLESS
 ) -> Iterator[SparkSession]:
     """A session for one command, stopped at its end; SIGTERM and Ctrl-C end it as `signals` has it.
 
@@ -210,15 +210,15 @@ def session_of_command(
     # What Python has of a time of Spark's, as a gate does, is in its own zone, without a name.
     os.environ["TZ"] = "UTC"
     time.tzset()
-    with signals.ending():
+    with signals.defer_signals():
         try:
             with ThreadPoolExecutor(1) as beside:  # in the main thread PySpark takes over Ctrl-C
                 spark = beside.submit(spark_session, config, name, debug, work=work).result()
-            signals.pass_on()
+            signals.raise_if_requested()
             yield spark
         except Exception:
             if spark is None or not jvm.is_alive(spark):
-                signals.pass_on()
+                signals.raise_if_requested()
             raise
         finally:
             if spark is not None:
@@ -258,7 +258,7 @@ def _submitted() -> dict[str, str]:
     return {key: value for key, value in SparkConf().getAll() if key not in _FIXED}
 
 
-def settings(config: Config) -> dict[str, str]:
+def session_settings(config: Config) -> dict[str, str]:
     """Spark's settings as the file has them, a key, blanks, a value a line; and those that decide
     what a row says.
 

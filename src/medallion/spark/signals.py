@@ -15,7 +15,7 @@ from typing import Any
 _NUMBERS = (signal.SIGTERM, signal.SIGINT)
 
 
-class Ending:
+class ShutdownRequest:
     """Takes note of the first signal; nothing else happens until somebody asks.
 
     Who presses Ctrl-C once more, a second later, does not want to wait for a clean end. (A SIGTERM
@@ -45,11 +45,11 @@ class Ending:
             raise KeyboardInterrupt(number)
 
 
-_endings: list[Ending] = []
+_endings: list[ShutdownRequest] = []
 
 
 @contextmanager
-def ending() -> Iterator[Ending]:
+def defer_signals() -> Iterator[ShutdownRequest]:
     """Within it the signals are only noted, once however many of these are nested.
 
     Raises:
@@ -58,7 +58,7 @@ def ending() -> Iterator[Ending]:
     if _endings:
         yield _endings[-1]
         return
-    _endings.append(found := Ending())
+    _endings.append(found := ShutdownRequest())
     try:
         with handled(found.note, _NUMBERS):
             yield found
@@ -78,19 +78,19 @@ def handled(handler: Any, numbers: Iterable[signal.Signals]) -> Iterator[None]:
             signal.signal(number, old)
 
 
-def have_come() -> bool:
+def is_shutdown_requested() -> bool:
     """Whether one of the signals has been noted: what fails then may fail for that."""
     return any(each.is_asked_for for each in _endings)
 
 
-def pass_on() -> None:
+def raise_if_requested() -> None:
     """Raise KeyboardInterrupt, with the signal's number, if one has come: here it may end."""
     if _endings and _endings[-1].number is not None:
         raise KeyboardInterrupt(_endings[-1].number)
 
 
 @contextmanager
-def as_interrupts() -> Iterator[None]:
+def sigterm_as_interrupt() -> Iterator[None]:
     """Within it SIGTERM is a KeyboardInterrupt, as Ctrl-C is one to Python."""
 
     def end(number: int, _: object) -> None:
@@ -101,7 +101,7 @@ def as_interrupts() -> Iterator[None]:
 
 
 @contextmanager
-def at_once() -> Iterator[None]:
+def default_signals() -> Iterator[None]:
     """Within it a signal ends the process at once, and a shell sees 130 or 143.
 
     It is for commands that only read: Python would learn of the signal when the SQL engine comes

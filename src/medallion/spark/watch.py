@@ -40,7 +40,7 @@ class Watch:
         self._looked = -_PAUSE
         self._seen: dict[int, tuple[Any, float]] = {}
 
-    def look(self, runs: Iterable[Run]) -> None:
+    def check_progress(self, runs: Iterable[Run]) -> None:
         """Tell of queries for which nothing has happened for too long, and again after as long.
 
         Those are given up for which nothing will: their thread waits, and no task runs that it
@@ -54,14 +54,14 @@ class Watch:
         tasks, minutes = _tasks_done(), f"{self._patience / 60:.0f} minutes"
         seen, self._seen = self._seen, {}
         for run in runs:
-            sign = (run.sign(), tasks)
+            sign = (run.activity(), tasks)
             before, since = seen.get(id(run), (None, now))
-            if run.awaits_the_past:
+            if run.waits_for_past_time:
                 run.stop(errors.PUT_BACK)
             elif sign != before:
                 since = now
             elif now - since >= self._patience:
-                if not tasks and run.waits:
+                if not tasks and run.is_waiting:
                     run.stop(
                         f"nothing had happened for {minutes}, and no task ran: it was given up"
                     )
@@ -91,11 +91,11 @@ class Watch:
                     run.end()
                     waiting.remove(run)
             if waiting:
-                if signals.have_come():
+                if signals.is_shutdown_requested():
                     stop_all(waiting)
-                signals.pass_on()
-                self.look(waiting)  # one that it gives up has ended
-                waiting[0].await_end(_LOOK_SECONDS)
+                signals.raise_if_requested()
+                self.check_progress(waiting)  # one that it gives up has ended
+                waiting[0].await_termination(_LOOK_SECONDS)
         failures = [f"{run.name}: {error}" for run in everyone if (error := run.error())]
         if failures:
             raise StreamError("; ".join(failures))
@@ -112,7 +112,7 @@ def stop_after_batches(runs: Iterable[Run]) -> None:
         with suppress(*SPARK_ERRORS):  # one that cannot be asked or stopped keeps no other on
             run.collect()
             last = run.last_batch
-            while run.is_active and run.is_in_batch and run.last_batch == last:
+            while run.is_active and run.is_processing and run.last_batch == last:
                 if time.monotonic() > until:
                     break
                 time.sleep(0.05)

@@ -78,7 +78,7 @@ _OLD_TEXTS = {
 }
 
 
-def code_of_old_text(text: str) -> ReasonCode:
+def reason_code_of_text(text: str) -> ReasonCode:
     """Return the code of a reason that an earlier release wrote without one."""
     codes = (code for start, code in _OLD_TEXTS.items() if text.startswith(start))
     return next(codes, ReasonCode.OTHER)
@@ -90,9 +90,9 @@ PENDING, INGESTED, UNREADABLE, REJECTED = "pending", "ingested", "unreadable", "
 REPLACED, VANISHED, ARCHIVED = "replaced", "vanished", "archived"
 STATES = (PENDING, INGESTED, UNREADABLE, REJECTED, REPLACED, VANISHED, ARCHIVED)
 # The rows of a file in one of these states are in bronze.
-TAKEN = (INGESTED, ARCHIVED, REPLACED)
+INGESTED_STATES = (INGESTED, ARCHIVED, REPLACED)
 # Nothing of these is. What is unreadable is still to be moved to rejected/, and rejected then.
-REFUSED = (UNREADABLE, REJECTED)
+REFUSED_STATES = (UNREADABLE, REJECTED)
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class Entry:
         """The file that this row is about, as it was last seen."""
         return File(self.path, self.size, self.modified_at)
 
-    def taken_in(self, batch: int, rows: int, corrupt: int, rescued: int) -> Entry:
+    def as_ingested(self, batch: int, rows: int, corrupt: int, rescued: int) -> Entry:
         """The same row once a batch has the file's rows in bronze, and it is known how many."""
         return replace(
             self,
@@ -152,7 +152,7 @@ class Entry:
             rescued_rows=rescued,
         )
 
-    def turned(self, state: str, reason: Reason | None) -> Entry:
+    def with_state(self, state: str, reason: Reason | None) -> Entry:
         """Return the row in a state, for a reason: if the code is another one than before, the file
         has not been reported or dismissed yet."""
         code, text = reason or (None, None)
@@ -171,7 +171,7 @@ class Ledger:
     def __init__(self, layout: Layout, source: str) -> None:
         self._layout, self.source = layout, source
         self._versions: dict[str, dict[int, Entry]] = {}
-        for entry in read(layout, source):
+        for entry in read_entries(layout, source):
             self._remember(entry)
 
     def newest(self, path: str) -> Entry | None:
@@ -183,21 +183,23 @@ class Ledger:
         """One version of a path."""
         return self._versions.get(path, {}).get(version)
 
-    def before(self, entry: Entry) -> Entry | None:
+    def previous_ingested(self, entry: Entry) -> Entry | None:
         """The last version of the same path before this one whose rows are in bronze."""
         versions = list(self._versions.get(entry.path, {}).items())  # others may add to it
         older = [e for v, e in versions if v < entry.version]
-        return max((e for e in older if e.state in TAKEN), key=lambda e: e.version, default=None)
+        return max(
+            (e for e in older if e.state in INGESTED_STATES), key=lambda e: e.version, default=None
+        )
 
-    def of_batch(self, batch: int) -> list[Entry]:
+    def batch_entries(self, batch: int) -> list[Entry]:
         """What one batch took in."""
-        return [entry for entry in self.every() if entry.batch == batch]
+        return [entry for entry in self.all_versions() if entry.batch == batch]
 
-    def every(self) -> list[Entry]:
+    def all_versions(self) -> list[Entry]:
         """Every version of every path."""
         return [e for versions in list(self._versions.values()) for e in list(versions.values())]
 
-    def all_newest(self) -> list[Entry]:
+    def newest_entries(self) -> list[Entry]:
         """The newest version of every path."""
         return [versions[max(versions)] for versions in list(self._versions.values())]
 
@@ -218,24 +220,26 @@ class Ledger:
 
 def ingested_rows(entries: Iterable[Entry]) -> int:
     """Return the rows in bronze by the ledger."""
-    return sum(entry.rows or 0 for entry in entries if entry.state in TAKEN)
+    return sum(entry.rows or 0 for entry in entries if entry.state in INGESTED_STATES)
 
 
-def newest(entries: Iterable[Entry]) -> dict[str, Entry]:
+def newest_versions(entries: Iterable[Entry]) -> dict[str, Entry]:
     """The newest version of each path; the clock may have been put back since an older one."""
     return {entry.path: entry for entry in sorted(entries, key=lambda each: each.version)}
 
 
-def read(layout: Layout, source: str | None = None, state: str | None = None) -> list[Entry]:
+def read_entries(
+    layout: Layout, source: str | None = None, state: str | None = None
+) -> list[Entry]:
     """Rows of the ledger in the order in which the files were seen; no JVM."""
     asked: Mapping[str, str | None] = {"source": source, "state": state}
     terms = [f"{name} = '{value}'" for name, value in asked.items() if value is not None]
     return _read(layout, f"where {' and '.join(terms)}" if terms else "")
 
 
-def not_ingested(layout: Layout) -> list[Entry]:
+def entries_not_ingested(layout: Layout) -> list[Entry]:
     """Return the newest versions that are pending, unreadable or rejected, in the same order."""
-    states = (PENDING, *REFUSED)
+    states = (PENDING, *REFUSED_STATES)
     some = f"select path from rows where state in {states}"
     versions: dict[tuple[str, str], list[Entry]] = defaultdict(list)
     for entry in _read(layout, f"where path in ({some})"):
@@ -248,7 +252,7 @@ def _read(layout: Layout, where: str) -> list[Entry]:
     order = "order by first_seen_at, source, path, version"
     found = records.read(layout.table(TABLE), _COLUMNS, Entry, f"{where} {order}")
     return [
-        replace(entry, reason_code=code_of_old_text(entry.why))
+        replace(entry, reason_code=reason_code_of_text(entry.why))
         if entry.why and not entry.reason_code
         else entry
         for entry in found

@@ -17,7 +17,7 @@ from medallion.errors import MedallionError, UsageError
 from medallion.quality.suites import read_suite, suite_path
 from medallion.spark import checkpoints
 from medallion.spark.checkpoints import DeltaOffset
-from medallion.state.runs import HELD, Runs, Standing
+from medallion.state.runs import BLOCKED, Runs, RunState
 from medallion.storage import clock, delta_log, delta_tables
 from medallion.storage.paths import PUBLISH, layer_of
 
@@ -25,7 +25,7 @@ _NOTE = "settings"
 _EVER = 2**63 - 1
 
 
-def settings_of(config: Config) -> str:
+def settings_digest(config: Config) -> str:
     """A digest of all that a query is defined by: this version, sources, gold, and the files of
     rules and of Spark's settings."""
     digest = hashlib.sha256(repr((__version__, config.sources, config.gold)).encode())
@@ -37,12 +37,12 @@ def settings_of(config: Config) -> str:
     return digest.hexdigest()
 
 
-def note(config: Config, query: str, settings: str) -> None:
+def record_settings(config: Config, query: str, settings: str) -> None:
     """Note the settings with which a query was started, or waits for a schema, unrefused."""
     checkpoints.note(config.layout.checkpoint(query), _NOTE, {"of": settings})
 
 
-def has_changed(config: Config, query: str, settings: str) -> bool:
+def has_changed_settings(config: Config, query: str, settings: str) -> bool:
     """Whether the settings are not those that a query was last started with, which may have to be
     refused."""
     return checkpoints.noted(config.layout.checkpoint(query), _NOTE) != {"of": settings}
@@ -60,13 +60,13 @@ def is_unfinished(config: Config, runs: Runs, query: str) -> bool:
     is_published = layer_of(query) == PUBLISH  # which has no table
     return (
         (query.startswith("gold.") and runs.late_rows(query) > 0)
-        or checkpoints.torn(checkpoint) is not None
+        or checkpoints.corrupt_part(checkpoint) is not None
         or (
             committed >= 0
             and not is_published
             and not delta_tables.table_exists(config.layout.table(query))
         )
-        or checkpoints.last_begun(checkpoint) > committed
+        or checkpoints.last_planned(checkpoint) > committed
         or committed > runs.last_batch(query)
         or runs.has_failed(query)
         or older_table_reason(config, runs, query) is not None
@@ -85,7 +85,7 @@ def older_table_reason(config: Config, runs: Runs, query: str) -> str | None:
     checkpoint, table = config.layout.checkpoint, config.layout.table
     older = [name for name in definition.upstream if has_read_more(checkpoint(query), table(name))]
     # Bronze and gold have one target, and silver its quarantine beside it.
-    recorded = runs.standing.sums_of(query).versions
+    recorded = runs.run_state.totals_of(query).versions
     for target, version in zip(definition.targets, recorded, strict=False):
         readers = (each.name for each in every if target in each.upstream)
         if delta_tables.table_exists(table(target)) and (
@@ -115,7 +115,7 @@ def has_read_more(checkpoint: Path, table: Path) -> bool:
     """Return whether a query has read a higher version of a table than the table has."""
     if not delta_tables.table_exists(table):
         return False
-    batches = checkpoints.last_begun(checkpoint), checkpoints.last_committed(checkpoint)
+    batches = checkpoints.last_planned(checkpoint), checkpoints.last_committed(checkpoint)
     try:
         read = max(_last_read(checkpoint, batch, table) for batch in batches)
     except MedallionError:  # a corrupt plan, which its query repairs or refuses
@@ -125,10 +125,10 @@ def has_read_more(checkpoint: Path, table: Path) -> bool:
 
 def _last_read(checkpoint: Path, batch: int, table: Path) -> int:
     """Return the last version of a table that a batch has read, or -1."""
-    if checkpoints.is_of_another(checkpoint, batch, table):
+    if checkpoints.reads_other_table(checkpoint, batch, table):
         return -1
     read = checkpoints.delta_offset(checkpoint, batch, table)
-    return read.version - read.is_whole
+    return read.version - read.is_between_versions
 
 
 def has_input(config: Config, query: str, upstream: Path) -> bool:
@@ -143,8 +143,8 @@ def has_input(config: Config, query: str, upstream: Path) -> bool:
     if 0 < read.version < delta_tables.earliest_version(upstream):
         return True  # nobody knows what was there, which the query will tell
     if query.startswith(f"{PUBLISH}."):  # rows that are taken away are news as well
-        return not read.is_whole or delta_log.has_changes(upstream, read.version)
-    return not read.is_whole or _waiting_in(read, upstream) > 0
+        return not read.is_between_versions or delta_log.has_changes(upstream, read.version)
+    return not read.is_between_versions or _waiting_in(read, upstream) > 0
 
 
 def _reads_another(config: Config, query: str, upstream: Path) -> bool:
@@ -152,7 +152,9 @@ def _reads_another(config: Config, query: str, upstream: Path) -> bool:
     checkpoint = config.layout.checkpoint(query)
     if query.startswith("bronze.") or not delta_tables.table_exists(upstream):
         return False
-    return checkpoints.is_of_another(checkpoint, checkpoints.last_committed(checkpoint), upstream)
+    return checkpoints.reads_other_table(
+        checkpoint, checkpoints.last_committed(checkpoint), upstream
+    )
 
 
 def read_up_to(config: Config, query: str, upstream: Path) -> DeltaOffset:
@@ -162,13 +164,17 @@ def read_up_to(config: Config, query: str, upstream: Path) -> DeltaOffset:
     """
     checkpoint = config.layout.checkpoint(query)
     read = checkpoints.delta_offset(checkpoint, checkpoints.last_committed(checkpoint), upstream)
-    may_be_done = query.startswith(f"{PUBLISH}.") and not read.is_whole and not read.is_first
+    may_be_done = (
+        query.startswith(f"{PUBLISH}.")
+        and not read.is_between_versions
+        and not read.is_initial_snapshot
+    )
     if may_be_done and not delta_log.has_more_changes(upstream, read.version, read.index + 1):
         return DeltaOffset(read.version + 1, -1)
     return read
 
 
-def waiting_rows(config: Config, query: Query) -> int | None:
+def unread_rows(config: Config, query: Query) -> int | None:
     """The rows of its tables that a query has not read; None for bronze, which reads none."""
     if not query.upstream:
         return None
@@ -188,13 +194,13 @@ def version_read(checkpoint: Path, batch: int, table: Path) -> int | None:
 def _waiting_in(read: DeltaOffset, table: Path) -> int:
     """The rows of a table that a query has not read; if that is all, its commits need not be there
     any more."""
-    if read.version == 0 and read.is_whole:
+    if read.version == 0 and read.is_between_versions:
         return delta_tables.row_count(table)
     return delta_tables.rows_written(table, after=read.version - 1)
 
 
-def held(
-    config: Config, standing: Standing, layers: Sequence[str] = ("bronze", "silver")
+def blocked_gates(
+    config: Config, run_state: RunState, layers: Sequence[str] = ("bronze", "silver")
 ) -> dict[str, str]:
     """The tables whose gate holds rows back (from gold, unless `layers` says otherwise), with the
     names that failed.
@@ -204,33 +210,33 @@ def held(
     return {
         table: gate.failed
         for table in names(config, layers)
-        if (gate := standing.gates.get(table)) and gate.state == HELD
+        if (gate := run_state.gates.get(table)) and gate.state == BLOCKED
         if read_suite(config.conf_dir, table)
     }
 
 
-def why_held(held: Mapping[str, str]) -> str:
+def blocked_reason(gates: Mapping[str, str]) -> str:
     """What `held` has found, in words."""
-    names = "; ".join(f"{failed} on {table}" for table, failed in held.items())
+    names = "; ".join(f"{failed} on {table}" for table, failed in gates.items())
     return f"{names} failed and has not passed since"
 
 
-def refuse_if_held(what: str, held: Mapping[str, str]) -> None:
+def refuse_if_blocked(what: str, gates: Mapping[str, str]) -> None:
     """Raise MedallionError where `held` has found something."""
-    if held:
+    if gates:
         raise MedallionError(
-            f"{what}: {why_held(held)}. Run medallion nightly, with --accept EXPECTATION to let "
-            "the rows through as they are."
+            f"{what}: {blocked_reason(gates)}. Run medallion nightly, with --accept EXPECTATION "
+            "to let the rows through as they are."
         )
 
 
-def refuse_held(config: Config, layers: Sequence[str]) -> None:
+def refuse_blocked_gold(config: Config, layers: Sequence[str]) -> None:
     """Raise MedallionError where gold is among the layers, and a gate holds rows back from it."""
     if "gold" in layers:
-        refuse_if_held("gold is held back", held(config, Runs(config.layout).standing))
+        refuse_if_blocked("gold is held back", blocked_gates(config, Runs(config.layout).run_state))
 
 
-def refuse_missing(config: Config, name: str) -> None:
+def refuse_missing_input(config: Config, name: str) -> None:
     """Raise UsageError where a table that a query reads is not there yet."""
     for query in queries(config):
         for table in query.upstream if query.name == name else ():
@@ -239,15 +245,15 @@ def refuse_missing(config: Config, name: str) -> None:
                 raise UsageError(f"{table} is not there yet: run medallion run {layer} first.")
 
 
-def is_to_be_judged(config: Config, standing: Standing, table: str) -> bool:
+def needs_validation(config: Config, run_state: RunState, table: str) -> bool:
     """Whether a table has rows that its gate has not passed yet, those that it holds included."""
     if not suite_path(config.conf_dir, table).is_file():
         return False
-    last = standing.gates.get(table)
-    if last is not None and last.state == HELD:
+    last = run_state.gates.get(table)
+    if last is not None and last.state == BLOCKED:
         return True
     path = config.layout.table(table)
-    since = passed(standing, table, path)
+    since = validated_version(run_state, table, path)
     # Of commits that maintenance has removed nobody knows whether they had rows: a stream that is
     # on asks no gate. Other versions without rows it makes itself, of which nothing is to be said.
     return (
@@ -256,14 +262,16 @@ def is_to_be_judged(config: Config, standing: Standing, table: str) -> bool:
     )
 
 
-def passed(standing: Standing, table: str, path: Path) -> int:
+def validated_version(run_state: RunState, table: str, path: Path) -> int:
     """The version up to which a table has passed its gate; -1 where it was made anew since.
 
     Somebody has moved it away, and a new one begins at version 0.
     """
-    version = standing.passed.get(table, 0)
+    version = run_state.passed.get(table, 0)
     if not delta_tables.table_exists(path):
         return version
     # A time to come is one of a clock that has been put right since.
-    is_another = standing.passed_at.get(table, _EVER) < delta_tables.created_at(path) <= clock.now()
+    is_another = (
+        run_state.passed_at.get(table, _EVER) < delta_tables.created_at(path) <= clock.now()
+    )
     return -1 if is_another or version > delta_tables.table_version(path) else version

@@ -18,7 +18,7 @@ _BUILT = ".refresh."
 
 
 @dataclass(frozen=True)
-class Plan:
+class RefreshPlan:
     """The steps that are left.
 
     Attributes:
@@ -44,7 +44,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Staging(Layout):
+class StagingLayout(Layout):
     """The layout of a lakehouse whose named tables, and their checkpoints, are built beside it."""
 
     names: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ class Staging(Layout):
         return super().checkpoint(f"{_BUILT}{query}" if query in self.names else query)
 
 
-def read(layout: Layout) -> Plan | None:
+def read_plan(layout: Layout) -> RefreshPlan | None:
     """The plan; mostly there is none.
 
     Raises:
@@ -70,7 +70,9 @@ def read(layout: Layout) -> Plan | None:
         return None
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
-        return Plan(**{**found, "built": tuple(found["built"]), "then": tuple(found["then"])})
+        return RefreshPlan(
+            **{**found, "built": tuple(found["built"]), "then": tuple(found["then"])}
+        )
     except (ValueError, LookupError, TypeError) as error:
         raise MedallionError(
             f"{file} is damaged ({visible(str(error))}): it said which tables a refresh has left "
@@ -80,13 +82,13 @@ def read(layout: Layout) -> Plan | None:
         ) from None
 
 
-def left(layout: Layout) -> tuple[str, ...]:
+def pending_tables(layout: Layout) -> tuple[str, ...]:
     """The tables that the plan has left; none where there is no plan."""
-    plan = read(layout)
+    plan = read_plan(layout)
     return plan.left if plan else ()
 
 
-def is_under_way(layout: Layout, layers: Sequence[str]) -> bool:
+def is_refreshing(layout: Layout, layers: Sequence[str]) -> bool:
     """Whether a table is being rebuilt, from all of those that it is made of, or was by half.
 
     Args:
@@ -94,23 +96,23 @@ def is_under_way(layout: Layout, layers: Sequence[str]) -> bool:
     """
     if "gold" not in layers:
         return layout.refresh_plan.parent.exists()
-    plan = read(layout)
+    plan = read_plan(layout)
     return bool(plan and plan.built)
 
 
-def reopen(layout: Layout) -> tuple[str, ...]:
+def resume_plan(layout: Layout) -> tuple[str, ...]:
     """What the plan has left, before another table is built.
 
     A swap that could not be ended is to be built once more: what was built for it may go now, and
     must not be taken for put in its place.
     """
-    plan = read(layout)
+    plan = read_plan(layout)
     if plan and plan.built:
-        write(layout, Plan(plan.table, then=plan.left))
+        write_plan(layout, RefreshPlan(plan.table, then=plan.left))
     return plan.left if plan else ()
 
 
-def write(layout: Layout, plan: Plan) -> None:
+def write_plan(layout: Layout, plan: RefreshPlan) -> None:
     """Write the plan, whole or not at all. With nothing left to do it is removed, and after it what
     was built."""
     file = layout.refresh_plan
@@ -119,10 +121,10 @@ def write(layout: Layout, plan: Plan) -> None:
         files.write(file, json.dumps(asdict(plan)))
     else:
         file.unlink(missing_ok=True)
-        forget_unfinished(layout)
+        remove_unfinished(layout)
 
 
-def forget_unfinished(layout: Layout) -> None:
+def remove_unfinished(layout: Layout) -> None:
     """Remove what was built for no plan: its refresh has failed, or was killed, and begins anew.
 
     Whoever calls this holds the lock of gold, without which nothing is rebuilt.

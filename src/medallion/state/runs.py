@@ -35,7 +35,7 @@ class RescuedSummary:
     fields: Mapping[str, RescuedField] = field(default_factory=dict)
 
     @classmethod
-    def of_record(cls, rows: int | None, fields: str | None) -> RescuedSummary:
+    def from_record(cls, rows: int | None, fields: str | None) -> RescuedSummary:
         """Return what two columns of `ops.runs` say."""
         found = json.loads(fields or "{}")
         return cls(rows or 0, {name: RescuedField(**each) for name, each in found.items()})
@@ -61,7 +61,7 @@ class RescuedSummary:
 
 
 TABLE = "ops.runs"
-FAILED, PASSED, HELD, REFRESHED = "failed", "passed", "held", "refreshed"
+FAILED, PASSED, BLOCKED, REFRESHED = "failed", "passed", "held", "refreshed"
 # One row a query and run, and one row a quality gate and run (kind `query` or `gate`). `number` is
 # their order, which no clock has a say in. Times are UTC; expectations are names with commas
 # between; a gate's version is the last one that it saw. Unmatched rows are those that a reference
@@ -114,7 +114,7 @@ class LastRun:
 
 
 @dataclass(frozen=True)
-class Sums:
+class QueryTotals:
     """A query's record since its last refresh, of which what came before was another table's.
 
     Rows are summed over all runs; the batch is the greatest, the versions are the last ones. The
@@ -144,14 +144,14 @@ class GateRecord:
 
 
 @dataclass(frozen=True)
-class Standing:
+class RunState:
     """Where all queries and gates stand, by the names of their tables.
 
     `passed` is the last version that passed a gate (`passed_at`: microseconds since 1970),
     `refreshed` the one that a refresh made.
     """
 
-    sums: Mapping[str, Sums]
+    sums: Mapping[str, QueryTotals]
     last: Mapping[str, LastRun]
     last_busy: Mapping[str, LastRun]
     gates: Mapping[str, GateRecord]
@@ -160,9 +160,9 @@ class Standing:
     refreshed: Mapping[str, int]
     refreshing_runs: frozenset[tuple[str, str]]
 
-    def sums_of(self, query: str) -> Sums:
+    def totals_of(self, query: str) -> QueryTotals:
         """The sums of one query, which may not be on record yet."""
-        return self.sums.get(query, Sums())
+        return self.sums.get(query, QueryTotals())
 
 
 class Runs:
@@ -178,13 +178,13 @@ class Runs:
             by: what each row that is written says of who writes it: `run_id` and `command`.
         """
         self._table, self._by = layout.table(TABLE), by
-        self._read: Standing | None = None
+        self._read: RunState | None = None
 
     @property
-    def standing(self) -> Standing:
+    def run_state(self) -> RunState:
         """Where all queries and gates stand."""
         if self._read is None:
-            self._read = _standing(self._table)
+            self._read = _read_run_state(self._table)
         return self._read
 
     def write(self, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -202,24 +202,24 @@ class Runs:
             "query, rescued_rows, rescued_fields",
             f"where run_id = '{self._by['run_id']}' and rescued_rows > 0 order by number",
         )
-        return {query: RescuedSummary.of_record(*summary) for query, *summary in rows}
+        return {query: RescuedSummary.from_record(*summary) for query, *summary in rows}
 
     def late_rows(self, query: str) -> int:
         """The rows on record that came too late for a query's state, since its last refresh."""
-        return self.standing.sums_of(query).late_rows
+        return self.run_state.totals_of(query).late_rows
 
     def last_batch(self, query: str) -> int:
         """The last batch of a query on record, -1 if none: those after it have to be settled."""
-        return self.standing.sums_of(query).last_batch
+        return self.run_state.totals_of(query).last_batch
 
     def has_failed(self, query: str) -> bool:
         """Whether a query failed when it ran last."""
-        last = self.standing.last.get(query)
+        last = self.run_state.last.get(query)
         return last is not None and last.state == FAILED
 
 
-def _standing(table: Path) -> Standing:
-    """The whole standing by one question: each would open all files of the record."""
+def _read_run_state(table: Path) -> RunState:
+    """Read the run state with one query: each would open all files of the record."""
     missing = RUNS.keys() - delta_tables.column_names(table)  # a table of an older version
     added = "".join(f", {as_null(RUNS, name)} as {name}" for name in missing)
     rows = delta_tables.select_rows(
@@ -231,8 +231,8 @@ def _standing(table: Path) -> Standing:
         """One answer for each query that there is one for."""
         return {row["query"]: row[answer] for row in found if row[answer] is not None}
 
-    return Standing(
-        sums={query: Sums(**it) for query, it in each("sums").items()},
+    return RunState(
+        sums={query: QueryTotals(**it) for query, it in each("sums").items()},
         last={query: LastRun(**it) for query, it in each("last").items()},
         last_busy={query: LastRun(**it) for query, it in each("last_busy").items()},
         gates={query: GateRecord(**it) for query, it in each("gates").items()},

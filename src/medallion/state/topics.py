@@ -14,11 +14,11 @@ from medallion.storage.paths import Layout
 from medallion.storage.table_specs import TableSpec
 
 TABLE = "ops.topics"
-Place = tuple[str, int]  # a topic, and the number of one of its partitions
+PartitionKey = tuple[str, int]  # a topic, and the number of one of its partitions
 
 
 @dataclass(frozen=True)
-class Taken:
+class PartitionProgress:
     """One row of the ledger. Times are microseconds since 1970.
 
     Attributes:
@@ -45,7 +45,7 @@ class Taken:
     made_anew: int = 0
 
     @property
-    def place(self) -> Place:
+    def place(self) -> PartitionKey:
         """The partition that it is about."""
         return self.topic, self.partition
 
@@ -55,22 +55,22 @@ class Taken:
         return self.next_offset < 0
 
 
-_COLUMNS = records.columns_of(Taken)
+_COLUMNS = records.columns_of(PartitionProgress)
 
 
-def read(layout: Layout, source: str) -> dict[Place, Taken]:
+def read_progress(layout: Layout, source: str) -> dict[PartitionKey, PartitionProgress]:
     """The partitions of one source; no JVM."""
     where = f"where source = '{source}' order by topic, partition"
-    found = records.read(layout.table(TABLE), _COLUMNS, Taken, where)
+    found = records.read(layout.table(TABLE), _COLUMNS, PartitionProgress, where)
     return {taken.place: taken for taken in found}
 
 
 def ingested_rows(layout: Layout, source: str) -> int:
     """Return the rows in bronze by the ledger of a source."""
-    return sum(taken.rows for taken in read(layout, source).values())
+    return sum(taken.rows for taken in read_progress(layout, source).values())
 
 
-def write(layout: Layout, taken: Iterable[Taken]) -> None:
+def write_progress(layout: Layout, taken: Iterable[PartitionProgress]) -> None:
     """Put rows in the place of those of the same partition, or add them."""
     rows = [asdict(each) for each in taken]
     if rows:

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from medallion.errors import UsageError
 from medallion.spark.errors import SPARK_ERRORS, StreamError
 from medallion.spark.jvm import has_lost_its_thread
-from medallion.spark.plans import analyzed, nodes
+from medallion.spark.plans import analyzed_plan, plan_nodes
 from medallion.spark.query import records_after, watermark_of
 from medallion.storage.text import counted
 from medallion.streams import drawing
@@ -119,7 +119,9 @@ def display(
 
 def _aggregates(df: DataFrame) -> bool:
     """Whether a stream counts groups or sums them up, by itself and not in a table joined to it."""
-    return any(n.nodeName() == "Aggregate" and n.isStreaming() for n in nodes(analyzed(df)))
+    return any(
+        n.nodeName() == "Aggregate" and n.isStreaming() for n in plan_nodes(analyzed_plan(df))
+    )
 
 
 def _checked(trigger: str, rows: int, seconds: float | None) -> dict[str, Any]:

@@ -157,7 +157,7 @@ def test_every_file_is_rows_or_is_told(lakehouse: Lakehouse) -> None:
             path.write_bytes(file.content)
             landed[f"landing/event/{path.name}"] = file
         lakehouse.fill("bronze")
-    entries = {entry.path: entry for entry in ledger.read(lakehouse.config.layout)}
+    entries = {entry.path: entry for entry in ledger.read_entries(lakehouse.config.layout)}
     in_bronze = Counter(file for (file,) in lakehouse.rows("bronze.event", "_source_file"))
     assert entries.keys() == landed.keys()
     for name, file in landed.items():

@@ -177,7 +177,7 @@ def test_files_of_another_folder_are_archived_and_those_of_a_backfill_are_not(
         (tmp_path / folder / "b.json").write_text("{}\n")
     home.poll()
     book = home.discovery().ledger
-    (entry,) = book.all_newest()
+    (entry,) = book.newest_entries()
     mine = replace(entry, state=INGESTED, batch=0, committed_at=1)
     backfilled = replace(mine, path=str(tmp_path / "backfill" / "b.json"))
     book.write([mine, backfilled])

@@ -60,7 +60,7 @@ def taken(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Take
     rows: dict[str, Rows] = defaultdict(list)
     for file, *values in lakehouse.rows("bronze.activity", "_source_file", *COLUMNS):
         rows[file].append(dict(zip(COLUMNS, values, strict=True)))
-    entries = {entry.path: entry for entry in ledger.read(lakehouse.config.layout)}
+    entries = {entry.path: entry for entry in ledger.read_entries(lakehouse.config.layout)}
     return Taken(lakehouse, entries, rows)
 
 

@@ -157,7 +157,7 @@ def test_what_is_asked_for_by_another_path_to_the_root_is_no_other_file(
     (tmp_path / "link").symlink_to(home.layout.root)
     ask(home, tmp_path / "link" / "inbox")
     assert home.poll() == 0
-    assert [entry.path for entry in ledger.read(home.layout)] == ["inbox/a.json"]
+    assert [entry.path for entry in ledger.read_entries(home.layout)] == ["inbox/a.json"]
 
 
 @pytest.mark.parametrize("is_configured", [False, True])

@@ -47,7 +47,7 @@ def archive(home: Home, name: str = "a.json") -> Entry:
 
 def reject(home: Home, name: str = "a.json") -> Entry:
     book = home.discovery().ledger
-    (known,) = (e for e in book.all_newest() if e.path == home.path(name))
+    (known,) = (e for e in book.newest_entries() if e.path == home.path(name))
     entry = replace(known, state=UNREADABLE, why="torn")
     cleaning.put_aside(home.layout, home.source, book, [entry])
     return home.ledger()[name, 1]

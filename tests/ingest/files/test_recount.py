@@ -129,7 +129,7 @@ def test_a_file_that_its_owner_has_deleted_since(home: Home, cleaning: str, is_t
     landed = home.land("a.json")
     home.poll()
     home.take_in("a.json")
-    file = next(iter(home.discovery().ledger.all_newest())).file
+    file = next(iter(home.discovery().ledger.newest_entries())).file
     write_bronze(home, {("a.json", 1): (file.modified_at, 1)})
     assert recount(home.config, home.source).findings == []
     landed.unlink()

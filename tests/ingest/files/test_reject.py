@@ -25,7 +25,7 @@ def put_aside(home: Home, *names: str, why: str = "no reason") -> dict[str, Entr
         if f
     ]
     archive.put_aside(home.layout, home.source, book, entries)
-    return {entry.path: entry for entry in home.discovery().ledger.all_newest()}
+    return {entry.path: entry for entry in home.discovery().ledger.newest_entries()}
 
 
 def kept(home: Home) -> dict[str, str]:

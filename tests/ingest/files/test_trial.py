@@ -120,7 +120,7 @@ def test_child_ends_with_a_signal_to_its_parent(
 ) -> None:
     child = child_of(monkeypatch, home, f"{STEPS}time.sleep(99)")
     started = time.monotonic()
-    with signals.ending():
+    with signals.defer_signals():
         signal.raise_signal(signal.SIGTERM)
         assert not child([["a"]]).is_crash
     assert time.monotonic() - started < 30
@@ -136,7 +136,7 @@ def leave_mark(monkeypatch: pytest.MonkeyPatch, files: FileSource) -> None:
     files.poll()
     with monkeypatch.context() as patch, suppress(Py4JError):
         patch.setattr(attempts, "works", lambda _: False)
-        with files.attempts.of(list(files.ledger.all_newest())):
+        with files.attempts.of(list(files.ledger.newest_entries())):
             raise Py4JError("Answer from Java side is empty")
 
 

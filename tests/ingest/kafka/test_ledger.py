@@ -19,7 +19,7 @@ from medallion.ingest.kafka import broker, source_type
 from medallion.ingest.kafka.broker import Partition
 from medallion.ingest.kafka.source import KafkaSource, MessageBatch, _Counts
 from medallion.state import topics
-from medallion.state.topics import Taken
+from medallion.state.topics import PartitionProgress
 from medallion.storage import records, table_specs
 from tests.support import PROJECT
 from tests.support.home import Home
@@ -49,8 +49,10 @@ def add(config: Config, topic: str, part: int, offsets: Iterable[int]) -> None:
     records.append(config.layout.table("bronze.event"), spec, rows)
 
 
-def taken(topic: str, part: int, first: int, next_: int, batch: int, **more: Any) -> Taken:
-    return Taken("event", topic, part, "id", first, next_, batch, 0, **more)
+def taken(
+    topic: str, part: int, first: int, next_: int, batch: int, **more: Any
+) -> PartitionProgress:
+    return PartitionProgress("event", topic, part, "id", first, next_, batch, 0, **more)
 
 
 def test_older_ledger_after_a_recreated_topic() -> None:
@@ -80,7 +82,7 @@ def test_a_ledger_that_is_short_is_held_against_no_topic(
     monkeypatch.setattr(broker, "list_partitions", lambda *_: there)
     opened = KafkaSource(NOTHING, config, source, NOTHING, print)
     opened.poll()
-    found = topics.read(config.layout, "event")
+    found = topics.read_progress(config.layout, "event")
     assert [each.next_offset for each in found.values()] == [3, 0], "it is no first run"
 
 
@@ -90,7 +92,7 @@ def test_a_checkpoint_that_cannot_be_removed_leaves_the_ledger_as_it_was(
     """Spark would go on behind the offset that the checkpoint has, also in another topic."""
     add(config, "a", 0, range(5))
     before = taken("a", 0, 0, 5, batch=7, rows=5)
-    topics.write(config.layout, [before])
+    topics.write_progress(config.layout, [before])
     monkeypatch.setattr(broker, "list_partitions", lambda *_: {("a", 0): Partition("other", 0, 9)})
     checkpoint = config.layout.checkpoint("bronze.event")
     (checkpoint / "offsets").mkdir(parents=True)
@@ -102,7 +104,7 @@ def test_a_checkpoint_that_cannot_be_removed_leaves_the_ledger_as_it_was(
         patch.setattr(os, "rmdir", refused)
         with pytest.raises(PermissionError):
             source_type.skip_lost(config, config.sources["event"], "a")
-    assert topics.read(config.layout, "event") == {("a", 0): before}
+    assert topics.read_progress(config.layout, "event") == {("a", 0): before}
     assert source_type.skip_lost(config, config.sources["event"], "a") is None
-    assert topics.read(config.layout, "event")["a", 0].next_offset == 0
+    assert topics.read_progress(config.layout, "event")["a", 0].next_offset == 0
     assert not checkpoint.exists()

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from medallion.config.model import Kafka
 from medallion.ingest.kafka.broker import Partition, count_waiting, lost_topics
 from medallion.ingest.kafka.source import to_bronze_columns
-from medallion.state.topics import Taken
+from medallion.state.topics import PartitionProgress
 from tests.support.home import a_source
 
 KINDS = (
@@ -63,8 +63,10 @@ def test_bytes_that_are_no_text_stay_what_they_are(spark: SparkSession) -> None:
         assert tuple(found.collect()[0]) == ("FF7B", None)
 
 
-def taken(next_offset: int, topic_id: str | None = "one", topic: str = "a", part: int = 0) -> Taken:
-    return Taken("clicks", topic, part, topic_id, 0, next_offset, 7, 0, rows=5)
+def taken(
+    next_offset: int, topic_id: str | None = "one", topic: str = "a", part: int = 0
+) -> PartitionProgress:
+    return PartitionProgress("clicks", topic, part, topic_id, 0, next_offset, 7, 0, rows=5)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +87,7 @@ def taken(next_offset: int, topic_id: str | None = "one", topic: str = "a", part
         (taken(-1), Partition("two", 3, 4), "offsets 0 to 2"),
     ],
 )
-def test_what_is_gone(before: Taken, now: Partition | None, told: str | None) -> None:
+def test_what_is_gone(before: PartitionProgress, now: Partition | None, told: str | None) -> None:
     source = a_source(name="clicks", format="kafka", stream=kafka("json"))
     there = {("a", 0): now} if now else {}
     found = lost_topics(source, {before.place: before}, there)

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from medallion.ingest.parsing.parse import parse
-from medallion.spark.plans import ddl
+from medallion.spark.plans import type_ddl
 
 
 def read(spark: SparkSession, schema: dict[str, str], *lines: str) -> dict[str, tuple[Any, ...]]:
@@ -83,7 +83,7 @@ def test_a_line_that_variant_refuses_keeps_its_other_columns(spark: SparkSession
 
 def test_types_in_capitals_are_judged_as_others(spark: SparkSession) -> None:
     written = {"at": "struct<a: STRING COMMENT 'why', t: TIMESTAMP>", "tags": "array<STRING>"}
-    schema = {name: ddl(T.DataType.fromDDL(kind)) for name, kind in written.items()}
+    schema = {name: type_ddl(T.DataType.fromDDL(kind)) for name, kind in written.items()}
     lines = (
         '{"at":{"a":12345678901234567890.5}}',
         '{"tags":[0.12345678901234567890]}',

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from medallion.ingest.schema.growth import grown, new_fields, wider
-from medallion.spark.plans import ddl
+from medallion.spark.plans import type_ddl
 
 KNOWN = {
     "n": "long",
@@ -31,7 +31,7 @@ KNOWN = {
 @pytest.mark.usefixtures("spark")  # whose parser reads types
 def test_grown_adds_fields_and_keeps_types(known: str, new: str, result: str) -> None:
     kinds = T.DataType.fromDDL(known), T.DataType.fromDDL(new)
-    assert ddl(grown(*kinds, can_widen=False)) == result
+    assert type_ddl(grown(*kinds, can_widen=False)) == result
 
 
 @pytest.mark.usefixtures("spark")
@@ -50,7 +50,7 @@ def test_grown_adds_fields_and_keeps_types(known: str, new: str, result: str) ->
 )
 def test_grown_widens_no_nested_type(known: str, new: str, result: str) -> None:
     kinds = T.DataType.fromDDL(known), T.DataType.fromDDL(new)
-    assert ddl(grown(*kinds, can_widen=True)) == result
+    assert type_ddl(grown(*kinds, can_widen=True)) == result
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_grown_widens_no_nested_type(known: str, new: str, result: str) -> None:
 @pytest.mark.usefixtures("spark")
 def test_wider_holds_both(one: str, other: str, result: str) -> None:
     kinds = T.DataType.fromDDL(one), T.DataType.fromDDL(other)
-    assert ddl(wider(*kinds)) == ddl(wider(*kinds[::-1])) == result
+    assert type_ddl(wider(*kinds)) == type_ddl(wider(*kinds[::-1])) == result
 
 
 ROWS = {

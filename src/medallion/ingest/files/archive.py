@@ -55,7 +55,7 @@ def clean(config: Config, source: SourceConfig, ledger: Ledger, batch: int, say:
         return is_on_record and (age is None or (entry.committed_at or 0) <= latest)
 
     changed: list[Entry] = []
-    due = list(filter(is_due, ledger.all_newest()))
+    due = list(filter(is_due, ledger.newest_entries()))
     if due and source.clean_source == "delete":
         os.sync()  # should the power fail, the rows would be nowhere else
     for entry in due:
@@ -64,7 +64,7 @@ def clean(config: Config, source: SourceConfig, ledger: Ledger, batch: int, say:
         except OSError as error:  # the others are no worse for it; the next run tries again
             told = f"cannot be moved: {reason_of(error)}"
             reason = Reason(ReasonCode.CANNOT_MOVE, told)
-            row = entry.turned(INGESTED, reason) if entry.state == INGESTED else None
+            row = entry.with_state(INGESTED, reason) if entry.state == INGESTED else None
         if row and row != entry:
             changed.append(row)
     ledger.write(changed)
@@ -109,7 +109,7 @@ def _put_away(layout: Layout, source: SourceConfig, entry: Entry) -> Entry | Non
         return None
     if is_taken and source.clean_source == "delete":
         is_done = found is None or _delete(layout.root / entry.path, entry.file)
-        return entry.turned(ARCHIVED, _DELETED) if is_done else None
+        return entry.with_state(ARCHIVED, _DELETED) if is_done else None
     top = layout.archive(source.name) if is_taken else layout.rejected(source.name)
     target = with_folders(top, below)
     if found is None:
@@ -121,7 +121,7 @@ def _put_away(layout: Layout, source: SourceConfig, entry: Entry) -> Entry | Non
     if place is None:
         return None
     if is_taken:
-        return replace(entry.turned(ARCHIVED, None), moved_to=layout.relative(place))
+        return replace(entry.with_state(ARCHIVED, None), moved_to=layout.relative(place))
     _give_reason(entry, place)
     return replace(entry, state=REJECTED, moved_to=layout.relative(place))
 

@@ -36,7 +36,9 @@ def changed(config: Config) -> tuple[list[Entry], int]:
         if file := stat(layout, moved_to):
             files[source, path, version] = file
     entries = (
-        entry for source in {key[0] for key in files} for entry in ledger.read(layout, source)
+        entry
+        for source in {key[0] for key in files}
+        for entry in ledger.read_entries(layout, source)
     )
     found = [
         _with_reason(entry, file)
@@ -70,7 +72,7 @@ def _with_reason(entry: Entry, file: File) -> Entry:
         "a name of its own (quiet_period leaves files alone while they are written)",
     )
     return replace(
-        entry.turned(entry.state, reason),
+        entry.with_state(entry.state, reason),
         reported_at=_if_since(entry.reported_at, file),
         dismissed_at=_if_since(entry.dismissed_at, file),
     )

@@ -39,7 +39,11 @@ class Attempts:
         try:
             yield
         except BaseException as error:
-            if isinstance(error, MedallionError) or signals.have_come() or works(self._spark):
+            if (
+                isinstance(error, MedallionError)
+                or signals.is_shutdown_requested()
+                or works(self._spark)
+            ):
                 checkpoints.forget(self._checkpoint, _MARK)
             raise
         checkpoints.forget(self._checkpoint, _MARK)

@@ -115,7 +115,7 @@ class FileBatch:
         what = counted(len(suspects), "file")
         files.say(f"  {files.name}: a process died while it read {what}: a child reads them first")
         found = trial.killers(files.child(), [entry.path for entry in suspects])
-        if signals.have_come():
+        if signals.is_shutdown_requested():
             raise MedallionError(f"interrupted while a child process read {what}")
         root = files.config.layout.root
         return files.put_aside(entries, dict.fromkeys((root / p for p in found), trial.REASON).get)
@@ -182,9 +182,9 @@ class FileBatch:
                 files.ledger, files.config.layout, self._handed, self._entries, self._number, found
             )
             replaced = [
-                old.turned(REPLACED, _replaced_by(entry))
+                old.with_state(REPLACED, _replaced_by(entry))
                 for entry in ingested
-                if (old := files.ledger.before(entry)) and old.state != REPLACED
+                if (old := files.ledger.previous_ingested(entry)) and old.state != REPLACED
             ]
             files.ledger.write([*replaced, *ingested])
 

@@ -67,7 +67,7 @@ class Discovery:
         moved away.
         """
         layout, name = self._config.layout, self._source.name
-        waiting = {(e.path, e.version) for e in self.ledger.all_newest() if is_to_hand_over(e)}
+        waiting = {(e.path, e.version) for e in self.ledger.newest_entries() if is_to_hand_over(e)}
         if waiting and pending_work.has_input(self._config, f"bronze.{name}", layout.intake(name)):
             return set()  # it may be among what is still to be read
         return waiting
@@ -102,7 +102,7 @@ class Discovery:
         layout, source, now = self._config.layout, self._source, clock.now()
         asked = requests.waiting(layout, source.name)
         judged = Versions(layout, source, self.ledger, now, asked).judged(self._listing(asked))
-        entries = {entry.path: entry for entry in (*self.ledger.all_newest(), *judged)}
+        entries = {entry.path: entry for entry in (*self.ledger.newest_entries(), *judged)}
         waiting = [entry.path for entry in entries.values() if is_to_hand_over(entry)]
         return [found for path in waiting if (found := stat(layout, path))]
 
@@ -112,7 +112,7 @@ class Discovery:
         starts = [*source.places(layout), *(request.path for request in asked)]
         listing = list_files(layout, source, starts)
         listed = listing.paths
-        for entry in self.ledger.all_newest():
+        for entry in self.ledger.newest_entries():
             is_waiting = entry.state == PENDING and not _is_passed_over(entry)
             if is_waiting and entry.path not in listed:
                 is_elsewhere = below_folder(layout, source, layout.root / entry.path) is None
@@ -124,8 +124,8 @@ class Discovery:
         """Files that were never taken in, and are not there any more."""
         root = self._config.layout.root
         return [
-            entry.turned(VANISHED, self._why_vanished(entry))
-            for entry in self.ledger.all_newest()
+            entry.with_state(VANISHED, self._why_vanished(entry))
+            for entry in self.ledger.newest_entries()
             if entry.state == PENDING
             and entry.path not in listed
             and not is_there(root / entry.path)

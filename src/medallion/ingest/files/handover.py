@@ -36,10 +36,10 @@ def is_behind(layout: Layout, source: str) -> bool:
         MedallionError: the checkpoint is corrupt.
     """
     checkpoint, table = layout.checkpoint(f"bronze.{source}"), layout.intake(source)
-    begun = checkpoints.last_begun(checkpoint)
+    begun = checkpoints.last_planned(checkpoint)
     if not delta_tables.table_exists(table):
         return begun >= 0
-    return checkpoints.is_of_another(checkpoint, begun, table) or pending_work.has_read_more(
+    return checkpoints.reads_other_table(checkpoint, begun, table) or pending_work.has_read_more(
         checkpoint, table
     )
 

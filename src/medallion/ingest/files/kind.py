@@ -33,7 +33,7 @@ def _backlog(config: Config, source: SourceConfig) -> Backlog:
 def _poll(config: Config, source: SourceConfig, recorded: int, say: Say) -> bool:
     found = Discovery(config, source, say)
     if handover.is_behind(config.layout, source.name) or pending_work.lacks_entries(
-        config, source.name, ledger.ingested_rows(found.ledger.every())
+        config, source.name, ledger.ingested_rows(found.ledger.all_versions())
     ):
         return True  # bronze repairs either when it starts, or refuses, before more is queued
     found.poll()
@@ -44,12 +44,12 @@ def _poll(config: Config, source: SourceConfig, recorded: int, say: Say) -> bool
 
 
 def _rows_in_ledger(config: Config, source: SourceConfig) -> int:
-    return ledger.ingested_rows(ledger.read(config.layout, source.name))
+    return ledger.ingested_rows(ledger.read_entries(config.layout, source.name))
 
 
 def _losses(config: Config, source: SourceConfig) -> list[str]:
     # A file that went and came back has a newer version: the old one is no loss any more.
-    newest = ledger.Ledger(config.layout, source.name).all_newest()
+    newest = ledger.Ledger(config.layout, source.name).newest_entries()
     told = {
         (ledger.VANISHED, "gone without being taken in"): sum(map(is_lost, newest)),
         (ledger.PENDING, "not taken in yet"): sum(e.state == ledger.PENDING for e in newest),

@@ -13,7 +13,7 @@ from pyspark.sql import Row, SparkSession
 
 from medallion.ingest.files.listing import stat
 from medallion.spark import checkpoints, delta_reads
-from medallion.state.ledger import INGESTED, PENDING, TAKEN, Entry, File, Ledger
+from medallion.state.ledger import INGESTED, INGESTED_STATES, PENDING, Entry, File, Ledger
 from medallion.storage import delta_log, delta_tables
 from medallion.storage.paths import Layout
 from medallion.storage.table_specs import ROW_COUNTS, SOURCE_FILE, SOURCE_MODIFIED_AT
@@ -89,8 +89,8 @@ def ingested(
     done = []
     for path, counts in found.items():
         if entry := _of_rows(ledger, layout, path, listed.get(path), counts, batch):
-            done.append(entry.taken_in(batch, *counts[:3]))
-    return done + [e.taken_in(batch, 0, 0, 0) for e in entries if e.path not in found]
+            done.append(entry.as_ingested(batch, *counts[:3]))
+    return done + [e.as_ingested(batch, 0, 0, 0) for e in entries if e.path not in found]
 
 
 def _by_path(handed: Iterable[Entry], found: Mapping[str, Counts]) -> dict[str, Entry]:
@@ -127,7 +127,7 @@ def _of_rows(
     if newest and newest.file == File(path, size, read_at) and _is_open(newest, batch):
         return newest  # a later version, where the file was gone for a while
     known = ledger.version(path, handed.version)
-    if known and known.state in TAKEN:
+    if known and known.state in INGESTED_STATES:
         return known if _is_open(known, batch) else None
     seen = known.first_seen_at if known else read_at
     return replace(handed, size=size, modified_at=read_at, first_seen_at=seen)

@@ -17,7 +17,7 @@ from medallion.ingest.files.listing import below_folder, stat, without_number
 from medallion.ingest.files.walk import is_hidden
 from medallion.ingest.source import Verification
 from medallion.state import ledger
-from medallion.state.ledger import INGESTED, REJECTED, TAKEN, UNREADABLE, Entry, File
+from medallion.state.ledger import INGESTED, INGESTED_STATES, REJECTED, UNREADABLE, Entry, File
 from medallion.storage import delta_tables
 from medallion.storage.paths import Layout
 from medallion.storage.table_specs import SOURCE_FILE, SOURCE_MODIFIED_AT
@@ -30,8 +30,8 @@ def recount(config: Config, source: SourceConfig) -> Verification:
     """Count the rows of the files of a source, and those in bronze; name the files that differ."""
     layout = config.layout
     files = list(_put_away(layout, source))  # before the ledger is asked
-    entries, bronze = ledger.read(layout, source.name), _in_bronze(layout, source.name)
-    newest = ledger.newest(entries)
+    entries, bronze = ledger.read_entries(layout, source.name), _in_bronze(layout, source.name)
+    newest = ledger.newest_versions(entries)
     findings, unread = _differing(config, source, entries, newest, bronze)
     findings += _gone_from_rejected(layout, entries, newest)
     findings += _unknown(layout, source, entries, files)
@@ -50,7 +50,7 @@ def _differing(
     """The files of which the ledger or bronze has other rows; how many files cannot be counted."""
     findings, unread = [], 0
     taken: dict[Key, list[Entry]] = defaultdict(list)
-    for entry in (entry for entry in entries if entry.state in TAKEN):
+    for entry in (entry for entry in entries if entry.state in INGESTED_STATES):
         # Versions of a file may share a time, and are then one to bronze.
         taken[entry.path, entry.modified_at].append(entry)
     for (path, at), versions in taken.items():

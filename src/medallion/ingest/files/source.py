@@ -104,7 +104,7 @@ class FileSource:
         checkpoint, name = self.config.layout.checkpoint(self.name), self.settings.name
         handed: list[Entry] = []
         with suppress(MedallionError, FileNotFoundError):  # Spark keeps the last hundred plans
-            if checkpoints.last_begun(checkpoint) >= number:
+            if checkpoints.last_planned(checkpoint) >= number:
                 handed = ledger_entries.handed_to(
                     self.spark, name, self._intake, checkpoint, number
                 )
@@ -116,12 +116,14 @@ class FileSource:
     @property
     def last_in_ledger(self) -> int:
         """The last batch in the ledger; -1 if none."""
-        return max((-1 if e.batch is None else e.batch for e in self.ledger.every()), default=-1)
+        return max(
+            (-1 if e.batch is None else e.batch for e in self.ledger.all_versions()), default=-1
+        )
 
     @property
     def rows_in_ledger(self) -> int:
         """The rows of the files that were ingested."""
-        return ingested_rows(self.ledger.every())
+        return ingested_rows(self.ledger.all_versions())
 
     def can_resume(self, checkpoint: Path) -> bool:
         """Unless what was handed over is less than it has read."""
@@ -130,21 +132,21 @@ class FileSource:
     def recreate_checkpoint(self, checkpoint: Path, last: int) -> None:
         """All that was handed over is looked at again: the ledger knows what of it is in."""
         first = delta_log.readable_from(self._intake)
-        beginning = checkpoints.delta_beginning(delta_tables.table_id(self._intake), first)
-        checkpoints.begin_after(
+        beginning = checkpoints.delta_start_offset(delta_tables.table_id(self._intake), first)
+        checkpoints.write_start(
             self.spark, checkpoint, max(self.last_in_ledger, last, 0), beginning
         )
 
     def sample_batch(self) -> FileBatch:
         """The first files that wait."""
-        waiting = [e for e in self.ledger.all_newest() if is_to_hand_over(e)]
+        waiting = [e for e in self.ledger.newest_entries() if is_to_hand_over(e)]
         return FileBatch(self, -1, [], waiting[: self.settings.max_files_per_trigger])
 
     def count_rows(self, number: int) -> int:
         """The rows in the files of one batch, as the ledger lists them."""
         there: list[str] = []
         lines = 0
-        for entry in self.ledger.of_batch(number):
+        for entry in self.ledger.batch_entries(number):
             place = entry.moved_to or entry.path
             if stat(self.config.layout, place) == replace(entry.file, path=place):
                 there.append(place)
@@ -190,7 +192,7 @@ class FileSource:
         found = stat(self.config.layout, entry.path)
         if found is None:
             why = "gone between its listing and its reading"
-            self.ledger.write([entry.turned(VANISHED, Reason(ReasonCode.GONE, why))])
+            self.ledger.write([entry.with_state(VANISHED, Reason(ReasonCode.GONE, why))])
             self.say(f"  {self.name}: {visible(entry.path)}: {VANISHED}: {why}")
         return found == entry.file
 
@@ -203,7 +205,7 @@ class FileSource:
             if why is None:
                 good.append(entry)
             elif self.check_unchanged(entry):  # what has gone since is not to blame
-                bad.append(entry.turned(UNREADABLE, Reason(ReasonCode.UNREADABLE, why)))
+                bad.append(entry.with_state(UNREADABLE, Reason(ReasonCode.UNREADABLE, why)))
                 self.say(f"  {self.name}: {visible(entry.path)}: {REJECTED}: {visible(why)}")
         with self.ledger_lock:  # a stream settles beside its batches, and moves what is left
             archive.put_aside(layout, self.settings, self.ledger, bad)

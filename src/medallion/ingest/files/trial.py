@@ -143,7 +143,7 @@ def _steps(child: subprocess.Popen[bytes], request: bytes) -> int:
         child.stdin.write(request)
         child.stdin.flush()
     steps, last = 0, time.monotonic()
-    while not signals.have_come() and time.monotonic() - last < _PATIENCE:
+    while not signals.is_shutdown_requested() and time.monotonic() - last < _PATIENCE:
         if select.select([child.stdout], [], [], _POLL_SECONDS)[0]:
             if not os.read(child.stdout.fileno(), 1):
                 child.wait()

@@ -17,10 +17,10 @@ from medallion.ingest.files.requests import Request
 from medallion.state.ledger import (
     ARCHIVED,
     INGESTED,
+    INGESTED_STATES,
     PENDING,
-    REFUSED,
+    REFUSED_STATES,
     REJECTED,
-    TAKEN,
     VANISHED,
     Entry,
     File,
@@ -98,10 +98,14 @@ class Versions:
     def _without_put_away(self, new: list[Entry]) -> list[Entry]:
         """The same, where what was put away from a source does not come back."""
         places = {entry.path for entry in new}
-        moved = (e for e in self._ledger.every() if e.moved_to in places and e.state in TAKEN)
+        moved = (
+            e
+            for e in self._ledger.all_versions()
+            if e.moved_to in places and e.state in INGESTED_STATES
+        )
         landed = {File(str(e.moved_to), e.size, e.modified_at): e.path for e in moved}
         return [
-            e.turned(REJECTED, _put_away_before(landed[e.file])) if e.file in landed else e
+            e.with_state(REJECTED, _put_away_before(landed[e.file])) if e.file in landed else e
             for e in new
         ]
 
@@ -117,9 +121,9 @@ class Versions:
         """The row of what waits for another look."""
         known = self._ledger.newest(path)
         if known is not None and known.state == PENDING:
-            return known.turned(PENDING, reason)  # what is known about its file stands
+            return known.with_state(PENDING, reason)  # what is known about its file stands
         # Either the file of that row is still there, or was moved and this is another one.
-        if known and known.moved_to is None and known.state in (INGESTED, *REFUSED):
+        if known and known.moved_to is None and known.state in (INGESTED, *REFUSED_STATES):
             return known
         return self._seen(File(path, 0, self._now), reason)
 
@@ -131,15 +135,15 @@ class Versions:
         why_not_yet = self._is_being_written(file) or self._is_closed(file) or self._header(file)
         seen = self._seen(file, why_not_yet)
         # Not only the newest version counts: the one before may be a refused namesake, too.
-        if taken := self._ledger.before(seen):
+        if taken := self._ledger.previous_ingested(seen):
             reason = self._why_the_same(taken, file)
             if reason is None and not self._source.allow_overwrites:
                 reason = _other_version(taken, file)
-        return seen.turned(REJECTED, reason) if reason else seen
+        return seen.with_state(REJECTED, reason) if reason else seen
 
     def _is_open(self, known: Entry) -> bool:
         """Whether a file that is as the ledger has it is to be looked at once more."""
-        if known.state in REFUSED:
+        if known.state in REFUSED_STATES:
             # Somebody has put it back, or has done what its reason told.
             allowed = known.reason_code in _OVERWRITES and self._source.allow_overwrites
             return known.moved_to is not None or allowed or self._is_asked_for(known.path)
@@ -188,7 +192,7 @@ class Versions:
                 reported_at=known.reported_at,
                 dismissed_at=known.dismissed_at,
             )
-        return seen.turned(PENDING, reason)
+        return seen.with_state(PENDING, reason)
 
     def _is_being_written(self, file: File) -> Reason | None:
         quiet, now = self._source.quiet_period, self._now

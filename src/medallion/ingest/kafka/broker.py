@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from medallion.config.model import Kafka, Login, SourceConfig
 from medallion.errors import MedallionError, NoAnswerError
-from medallion.state.topics import Place, Taken
+from medallion.state.topics import PartitionKey, PartitionProgress
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -98,7 +98,7 @@ def kafka_settings(source: SourceConfig) -> Kafka:
     return source.stream
 
 
-def list_partitions(source: SourceConfig, login: Login) -> dict[Place, Partition]:
+def list_partitions(source: SourceConfig, login: Login) -> dict[PartitionKey, Partition]:
     """The partitions of a source's topics as they are now.
 
     Raises:
@@ -115,7 +115,7 @@ def list_partitions(source: SourceConfig, login: Login) -> dict[Place, Partition
         for part in topic.partitions
     }
 
-    def offsets(which: Any) -> dict[Place, int]:
+    def offsets(which: Any) -> dict[PartitionKey, int]:
         found = asked.client.list_offsets(
             {TopicPartition(*place): which for place in places},
             isolation_level=IsolationLevel.READ_COMMITTED,
@@ -211,7 +211,9 @@ def _last_words(text: str) -> str:
 
 
 def count_waiting(
-    source: SourceConfig, there: Mapping[Place, Partition], taken: Mapping[Place, Taken]
+    source: SourceConfig,
+    there: Mapping[PartitionKey, Partition],
+    taken: Mapping[PartitionKey, PartitionProgress],
 ) -> int:
     """How many offsets are not taken in yet, those at which transactions end included."""
     if not taken and kafka_settings(source).starting_offsets == "latest":
@@ -224,14 +226,16 @@ def count_waiting(
 
 
 def expected_progress(
-    source: SourceConfig, taken: Mapping[Place, Taken], there: Mapping[Place, Partition]
-) -> dict[Place, Taken]:
+    source: SourceConfig,
+    taken: Mapping[PartitionKey, PartitionProgress],
+    there: Mapping[PartitionKey, Partition],
+) -> dict[PartitionKey, PartitionProgress]:
     """The ledger's rows of the topics that are read; of their new partitions, which begin at 0, the
     rows to come."""
     topics = kafka_settings(source).topics
     known = {topic for topic, _ in taken}
     new = {
-        (topic, number): Taken(source.name, topic, number, now.topic_id, 0, 0, -1, 0)
+        (topic, number): PartitionProgress(source.name, topic, number, now.topic_id, 0, 0, -1, 0)
         for (topic, number), now in there.items()
         if topic in known
     }
@@ -239,7 +243,9 @@ def expected_progress(
 
 
 def lost_topics(
-    source: SourceConfig, taken: Mapping[Place, Taken], there: Mapping[Place, Partition]
+    source: SourceConfig,
+    taken: Mapping[PartitionKey, PartitionProgress],
+    there: Mapping[PartitionKey, Partition],
 ) -> dict[str, str]:
     """By topic, why it cannot be gone on with: messages that were to come next are not there.
 
@@ -257,7 +263,9 @@ def lost_topics(
 
 
 def refuse_lost(
-    source: SourceConfig, taken: Mapping[Place, Taken], there: Mapping[Place, Partition]
+    source: SourceConfig,
+    taken: Mapping[PartitionKey, PartitionProgress],
+    there: Mapping[PartitionKey, Partition],
 ) -> None:
     """Raise MedallionError where messages that were to come next are not there."""
     if found := lost_topics(source, taken, there):
@@ -265,7 +273,7 @@ def refuse_lost(
         raise MedallionError(f"bronze.{source.name}: {told}.")
 
 
-def _why_gone(before: Taken, now: Partition | None) -> str | None:
+def _why_gone(before: PartitionProgress, now: Partition | None) -> str | None:
     part = f"partition {before.partition}"
     start = max(before.next_offset, 0)
     if now is None:

@@ -21,7 +21,7 @@ from medallion.ingest.source import SparkBatch, stale_ledger_error
 from medallion.spark import checkpoints
 from medallion.spark.errors import SPARK_ERRORS, missing_jars
 from medallion.state import topics
-from medallion.state.topics import Place, Taken
+from medallion.state.topics import PartitionKey, PartitionProgress
 from medallion.storage import clock, delta_log, delta_tables
 from medallion.storage.table_specs import OFFSET, PARTITION, ROW_COUNTS, TOPIC
 from medallion.storage.text import Say, counted
@@ -65,14 +65,16 @@ class MessageBatch(SparkBatch):
         layout, name = self._source.config.layout, self._source.name
         found = _by_partition(layout.table(f"bronze.{name}"), version)
         ends = self._source.read_up_to(self._number)
-        known = topics.read(layout, name)
+        known = topics.read_progress(layout, name)
         now = [
             self._after(place, known.get(place), found.get(place, _Counts()), ends.get(place, 0))
             for place in {**ends, **found}
         ]
-        topics.write(layout, [taken for taken in now if taken])
+        topics.write_progress(layout, [taken for taken in now if taken])
 
-    def _after(self, place: Place, before: Taken | None, counts: _Counts, end: int) -> Taken | None:
+    def _after(
+        self, place: PartitionKey, before: PartitionProgress | None, counts: _Counts, end: int
+    ) -> PartitionProgress | None:
         """The ledger's row of a partition after this batch; None where it has it already.
 
         Raises:
@@ -81,7 +83,7 @@ class MessageBatch(SparkBatch):
         topic, partition = place
         if before is None:
             first = counts.first if counts.rows else end
-            before = Taken(
+            before = PartitionProgress(
                 self._source.name, topic, partition, None, first, 0, batch=-1, committed_at=0
             )
         elif before.batch >= self._number:
@@ -100,7 +102,7 @@ class MessageBatch(SparkBatch):
         )
 
 
-def _by_partition(bronze: Path, version: int | None) -> dict[Place, _Counts]:
+def _by_partition(bronze: Path, version: int | None) -> dict[PartitionKey, _Counts]:
     """The rows that one version of bronze added, read back and counted by their partitions."""
     what = f"{TOPIC}, {PARTITION}, {ROW_COUNTS}, min({OFFSET}), max({OFFSET}) + 1"
     found = delta_tables.select_added_rows(bronze, version, what, f"group by {TOPIC}, {PARTITION}")
@@ -125,7 +127,7 @@ class KafkaSource:
             MedallionError: it is not, or the broker cannot be asked.
         """
         there = broker.list_partitions(self.settings, self.config.login)
-        taken = topics.read(self.config.layout, self.name)
+        taken = topics.read_progress(self.config.layout, self.name)
         broker.refuse_lost(self.settings, taken, there)
         bronze = self.config.layout.table(f"bronze.{self.name}")
         is_first_run = not taken and not delta_tables.row_count(bronze)
@@ -135,9 +137,11 @@ class KafkaSource:
             before = taken.get(place)
             if before is None or before.is_void:
                 start = part.end if begins_at_end else part.first
-                known = before or Taken(self.name, *place, None, start, 0, -1, clock.now())
+                known = before or PartitionProgress(
+                    self.name, *place, None, start, 0, -1, clock.now()
+                )
                 new.append(replace(known, topic_id=part.topic_id, next_offset=start))
-        topics.write(self.config.layout, new)
+        topics.write_progress(self.config.layout, new)
         self.topic_ids = {topic: part.topic_id for (topic, _), part in there.items()}
 
     def stream(self) -> DataFrame:
@@ -156,9 +160,9 @@ class KafkaSource:
                 raise MedallionError(f"bronze.{self.name}: {missing}") from None
             raise
 
-    def _starts(self) -> dict[Place, int]:
+    def _starts(self) -> dict[PartitionKey, int]:
         """The next offset of each partition, by the ledger."""
-        taken = topics.read(self.config.layout, self.name)
+        taken = topics.read_progress(self.config.layout, self.name)
         there = (e for e in taken.values() if e.topic in self.kafka.topics and not e.is_void)
         return {each.place: each.next_offset for each in there}
 
@@ -185,7 +189,7 @@ class KafkaSource:
     @property
     def last_in_ledger(self) -> int:
         """The last batch in the ledger; -1 if none."""
-        taken = topics.read(self.config.layout, self.name).values()
+        taken = topics.read_progress(self.config.layout, self.name).values()
         return max((each.batch for each in taken), default=-1)
 
     @property
@@ -196,7 +200,7 @@ class KafkaSource:
     def can_resume(self, checkpoint: Path) -> bool:
         """Whether it has just the topics that are read: Spark takes others for lost."""
         try:
-            found = checkpoints.offsets(checkpoint, checkpoints.last_begun(checkpoint))
+            found = checkpoints.source_offsets(checkpoint, checkpoints.last_planned(checkpoint))
         except MedallionError:
             return False
         if not found:  # Spark may have put down by itself where each topic begins
@@ -207,7 +211,7 @@ class KafkaSource:
         """Go on from where the ledger has it, and with the first message of a topic that is new."""
         self.poll()
         batch = max(self.last_in_ledger, last, 0)
-        checkpoints.begin_after(self.spark, checkpoint, batch, _by_topic(self._starts()))
+        checkpoints.write_start(self.spark, checkpoint, batch, _by_topic(self._starts()))
 
     def sample_batch(self) -> MessageBatch:
         """Nothing: the first batch itself tells the schema."""
@@ -229,10 +233,10 @@ class KafkaSource:
     def release(self, number: int) -> None:
         """Nothing: how long messages stay, the broker decides."""
 
-    def read_up_to(self, number: int) -> dict[Place, int]:
+    def read_up_to(self, number: int) -> dict[PartitionKey, int]:
         """The first offsets after a batch, by its checkpoint; none where that does not say."""
         try:
-            found: Any = checkpoints.offsets(self._checkpoint, number)
+            found: Any = checkpoints.source_offsets(self._checkpoint, number)
         except MedallionError:
             return {}
         return {
@@ -242,7 +246,7 @@ class KafkaSource:
             for part, offset in parts.items()
         }
 
-    def _between(self, start: Mapping[Place, int], end: Mapping[Place, int]) -> int:
+    def _between(self, start: Mapping[PartitionKey, int], end: Mapping[PartitionKey, int]) -> int:
         """The messages of a range of offsets."""
         parts: dict[str, list[int]] = {}
         for topic, part in end:
@@ -257,7 +261,7 @@ class KafkaSource:
         return reader.load().count()
 
 
-def _by_topic(offsets: Mapping[Place, int]) -> dict[str, dict[str, int]]:
+def _by_topic(offsets: Mapping[PartitionKey, int]) -> dict[str, dict[str, int]]:
     """Offsets as Spark's source spells them."""
     found: dict[str, dict[str, int]] = {}
     for (topic, part), offset in offsets.items():

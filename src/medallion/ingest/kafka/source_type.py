@@ -13,7 +13,7 @@ from medallion.ingest.kafka import broker
 from medallion.ingest.kafka.broker import Partition
 from medallion.ingest.source import Backlog, Source, SourceType, Verification
 from medallion.state import pending_work, topics
-from medallion.state.topics import Place, Taken
+from medallion.state.topics import PartitionKey, PartitionProgress
 from medallion.storage import clock
 from medallion.storage.text import Say, counted
 
@@ -26,14 +26,14 @@ def _open(*given: Any) -> Source:
 
 
 def _backlog(config: Config, source: SourceConfig) -> Backlog:
-    taken = topics.read(config.layout, source.name)
+    taken = topics.read_progress(config.layout, source.name)
     there = _messages(config, source, taken)
     return Backlog(messages=broker.count_waiting(source, there, taken))
 
 
 def _messages(
-    config: Config, source: SourceConfig, taken: Mapping[Place, Taken]
-) -> dict[Place, Partition]:
+    config: Config, source: SourceConfig, taken: Mapping[PartitionKey, PartitionProgress]
+) -> dict[PartitionKey, Partition]:
     """What the broker has, if it goes together with the ledger."""
     there = broker.list_partitions(source, config.login)
     broker.refuse_lost(source, taken, there)
@@ -41,7 +41,7 @@ def _messages(
 
 
 def _poll(config: Config, source: SourceConfig, recorded: int, say: Say) -> bool:
-    taken = topics.read(config.layout, source.name)
+    taken = topics.read_progress(config.layout, source.name)
     if pending_work.lacks_entries(config, source.name, _rows_in_ledger(config, source)):
         return True  # bronze repairs its ledger, or refuses, before that is compared with topics
     there = _messages(config, source, taken)
@@ -55,7 +55,7 @@ def _rows_in_ledger(config: Config, source: SourceConfig) -> int:
 
 def _losses(config: Config, source: SourceConfig) -> list[str]:
     found = []
-    taken = topics.read(config.layout, source.name).values()
+    taken = topics.read_progress(config.layout, source.name).values()
     for topic in dict.fromkeys(each.topic for each in taken):
         lost = sum(each.lost for each in taken if each.topic == topic)
         anew = max(each.made_anew for each in taken if each.topic == topic)
@@ -89,7 +89,7 @@ def skip_lost(config: Config, source: SourceConfig, topic: str) -> int | None:
     kafka, layout = broker.kafka_settings(source), config.layout
     if topic not in kafka.topics:
         raise UsageError(f"{source.name} has no topic {topic}; it has {', '.join(kafka.topics)}.")
-    taken = topics.read(layout, source.name)
+    taken = topics.read_progress(layout, source.name)
     if pending_work.lacks_entries(config, source.name, topics.ingested_rows(layout, source.name)):
         raise UsageError(
             f"bronze.{source.name} has rows that its ledger, ops.topics, does not have yet: "
@@ -108,13 +108,13 @@ def skip_lost(config: Config, source: SourceConfig, topic: str) -> int | None:
     # By a checkpoint that cannot be removed, Spark would pass over what it counts as read.
     if (checkpoint := layout.checkpoint(f"bronze.{source.name}")).exists():
         shutil.rmtree(checkpoint)
-    topics.write(layout, [replace(each, batch=last) for each in moved])
+    topics.write_progress(layout, [replace(each, batch=last) for each in moved])
     if sum(each.made_anew for each in moved) > sum(each.made_anew for each in known):
         return None
     return sum(each.lost for each in moved) - sum(each.lost for each in known)
 
 
-def _moved(before: Taken, now: Partition | None) -> Taken:
+def _moved(before: PartitionProgress, now: Partition | None) -> PartitionProgress:
     """The ledger's row, for what the broker has of the partition now."""
     then = replace(before, committed_at=clock.now())
     start = max(before.next_offset, 0)

@@ -14,7 +14,7 @@ from medallion.ingest.kafka import broker
 from medallion.ingest.kafka.broker import Partition
 from medallion.ingest.source import Verification
 from medallion.state import topics
-from medallion.state.topics import Place, Taken
+from medallion.state.topics import PartitionKey, PartitionProgress
 from medallion.storage import delta_tables
 from medallion.storage.text import counted
 
@@ -25,7 +25,7 @@ _AT_A_TIME = 1_000_000  # messages, whose offsets are held in memory
 def verify_messages(config: Config, source: SourceConfig) -> Verification:
     """Count the messages of each partition that are still there, and hold bronze's against them."""
     found = Verification()
-    taken = topics.read(config.layout, source.name)
+    taken = topics.read_progress(config.layout, source.name)
     _hold_ledger(config, source, taken, found)
     try:
         there = broker.list_partitions(source, config.login)
@@ -51,7 +51,10 @@ def verify_messages(config: Config, source: SourceConfig) -> Verification:
 
 
 def _hold_ledger(
-    config: Config, source: SourceConfig, taken: dict[Place, Taken], found: Verification
+    config: Config,
+    source: SourceConfig,
+    taken: dict[PartitionKey, PartitionProgress],
+    found: Verification,
 ) -> None:
     """What bronze has, by partition, beside what the ledger says; and no message twice."""
     in_bronze = Counter(
@@ -83,7 +86,11 @@ def _bronze(config: Config, source: SourceConfig, what: str, rest: str) -> list[
 
 
 def _count(
-    config: Config, source: SourceConfig, before: Taken, there: Partition, found: Verification
+    config: Config,
+    source: SourceConfig,
+    before: PartitionProgress,
+    there: Partition,
+    found: Verification,
 ) -> None:
     """Hold the messages of a partition that are there, and taken in, against bronze's rows."""
     where = f"where _topic = '{before.topic}' and _partition = {before.partition}"
@@ -98,7 +105,7 @@ def _count(
 
 
 def _offsets(
-    config: Config, source: SourceConfig, before: Taken, first: int
+    config: Config, source: SourceConfig, before: PartitionProgress, first: int
 ) -> Iterator[tuple[set[int], str]]:
     """The offsets of messages from `first` up to where the ledger has it, some at a time.
 

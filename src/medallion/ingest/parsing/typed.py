@@ -18,7 +18,7 @@ from pyspark.sql import types as T
 from medallion.config.values import folded
 from medallion.ingest.parsing.json_text import string_literal
 from medallion.ingest.parsing.times import date_of_text, is_in_range, seconds_as_time, time_of_text
-from medallion.spark.plans import ddl
+from medallion.spark.plans import type_ddl
 from medallion.storage.table_specs import CORRUPT, INGESTED_AT, RESCUED, quoted
 
 # Begins the name of a column of rows that are still to be parsed; see `column_name`.
@@ -142,7 +142,7 @@ def _fit(value: str, own: T.DataType, wanted: T.DataType, depth: int = 0) -> tup
         wanted: the other type.
         depth: how many lambdas are around it: each has a variable of its own.
     """
-    if ddl(own) == ddl(wanted):
+    if type_ddl(own) == type_ddl(wanted):
         return value, _any_leaf(value, own, _is_unfit, depth)
     if isinstance(own, T.StructType) and isinstance(wanted, T.StructType):
         return _fit_struct(value, own, wanted, depth)
@@ -169,7 +169,7 @@ def _fit_struct(value: str, own: T.StructType, wanted: T.StructType, depth: int)
     fields, losses = [], []
     for field in wanted:
         mine = unknown.pop(folded(field.name), None)
-        fitting = _null(ddl(field.dataType))
+        fitting = _null(type_ddl(field.dataType))
         if mine:
             inner = f"{value}.{quoted(mine.name)}"
             fitting, misfit = _fit(inner, mine.dataType, field.dataType, depth)
@@ -197,14 +197,14 @@ def _fit_leaf(value: str, own: T.DataType, wanted: T.DataType, depth: int) -> tu
         case T.IntegralType(), T.TimestampType():
             fitting = seconds_as_time(value)
     if fitting is None:
-        return _null(ddl(wanted)), f"{value} is not null"
+        return _null(type_ddl(wanted)), f"{value} is not null"
     return fitting, f"{value} is not null and {fitting} is null"
 
 
 def _fit_number(value: str, own: T.DataType, wanted: T.DataType) -> tuple[str, str]:
     """Numbers fit if they come back as they were."""
-    other = f"try_cast({value} as {ddl(wanted)})"
-    tests = [f"try_cast({other} as {ddl(own)}) = {value}"]
+    other = f"try_cast({value} as {type_ddl(wanted)})"
+    tests = [f"try_cast({other} as {type_ddl(own)}) = {value}"]
     for one, two in ((own, wanted), (wanted, own)):
         if isinstance(one, T.IntegralType) and (most := _LARGEST_EXACT.get(type(two))):
             # The greatest long comes back from the double beside it.

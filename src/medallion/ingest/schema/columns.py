@@ -16,7 +16,7 @@ from medallion.errors import ConfigError
 from medallion.ingest.parsing.typed import file_columns, is_typed
 from medallion.ingest.schema.growth import grown
 from medallion.spark.errors import one_line
-from medallion.spark.plans import ddl, inner
+from medallion.spark.plans import inner_types, type_ddl
 from medallion.storage.table_specs import FAILED_RULES, FULL_TIMES, OF_FILES, TECHNICAL
 
 # A file whose field names are data, one to a row, must not become a table of as many columns.
@@ -120,7 +120,7 @@ def _checked(source: SourceConfig, key: str, column: str, kind: str) -> str:
             f"{where}.{column}: it has fields whose names differ in case alone, {twice}: leave one "
             "of them out, and it is kept in _rescued_data."
         )
-    return ddl(found)
+    return type_ddl(found)
 
 
 def _alike(kind: T.DataType) -> str | None:
@@ -130,12 +130,12 @@ def _alike(kind: T.DataType) -> str | None:
         if folded(name) in first:
             return f"{first[folded(name)]} and {name}"
         first[folded(name)] = name
-    return next(filter(None, map(_alike, inner(kind))), None)
+    return next(filter(None, map(_alike, inner_types(kind))), None)
 
 
 def _types_within(kind: T.DataType) -> list[str]:
     """Return the types within a type, without structs and arrays, as Spark spells them."""
-    within = [name for each in inner(kind) for name in _types_within(each)]
+    within = [name for each in inner_types(kind) for name in _types_within(each)]
     if isinstance(kind, T.StructType | T.ArrayType):
         return within
     return [kind.simpleString(), *within]
@@ -159,7 +159,7 @@ def own_types(rows: DataFrame) -> dict[str, str]:
         if kind:
             name = spelled.setdefault(folded(column.name), column.name)
             found[name] = grown(found[name], kind, can_widen=True) if name in found else kind
-    return {name: ddl(kind) for name, kind in found.items() if not unfit_reason(kind)}
+    return {name: type_ddl(kind) for name, kind in found.items() if not unfit_reason(kind)}
 
 
 def storable(kind: T.DataType) -> T.DataType | None:
@@ -170,8 +170,8 @@ def storable(kind: T.DataType) -> T.DataType | None:
         case T.TimestampNTZType():
             return T.TimestampType()
         case T.StructType():
-            inner = ((field.name, storable(field.dataType)) for field in kind)
-            fields = [T.StructField(name, each) for name, each in inner if each]
+            inner_types = ((field.name, storable(field.dataType)) for field in kind)
+            fields = [T.StructField(name, each) for name, each in inner_types if each]
             return T.StructType(fields) if fields else None
         case T.ArrayType():
             item = storable(kind.elementType)
@@ -189,7 +189,7 @@ def unfit_reason(kind: T.DataType) -> str | None:
     while below:
         if any(isinstance(within, T.NullType) for within in below):
             return f"it is nested more than {MOST_LEVELS} levels deep"
-        below = [within for outer in below for within in inner(outer)]
+        below = [within for outer in below for within in inner_types(outer)]
         count += len(below)
     if count > MOST_COLUMNS:
         return f"it has more than {MOST_COLUMNS:,} fields within it"
@@ -200,7 +200,7 @@ def unfit_reason(kind: T.DataType) -> str | None:
 def names_within(kind: T.DataType) -> list[str]:
     """The names of all fields within a type."""
     names = kind.names if isinstance(kind, T.StructType) else []
-    return [*names, *(name for within in inner(kind) for name in names_within(within))]
+    return [*names, *(name for within in inner_types(kind) for name in names_within(within))]
 
 
 def as_columns(fields: Sequence[str], columns: Iterable[str]) -> list[str]:

@@ -29,7 +29,7 @@ from medallion.ingest.schema.columns import (
 )
 from medallion.ingest.schema.growth import grown, new_fields
 from medallion.ingest.schema.inference import Inferred, infer, notes_on
-from medallion.spark.plans import ddl
+from medallion.spark.plans import type_ddl
 from medallion.storage import delta_tables
 from medallion.storage.table_specs import (
     FULL_TIMES,
@@ -194,8 +194,8 @@ class Schema:
                 wanted = T.StructType([T.StructField(part, wanted)])
             before = columns.get(name)
             after = wanted if before is None else grown(T.DataType.fromDDL(before), wanted, False)
-            if ddl(after) != before:
-                columns[name] = ddl(after)
+            if type_ddl(after) != before:
+                columns[name] = type_ddl(after)
                 added.append(".".join(path))
         if added:
             self._add(columns, f"read by the configuration: {', '.join(added)}")
@@ -287,8 +287,8 @@ class Schema:
                 after = grown(before, T.DataType.fromDDL(kind), can_widen)
                 if self._would_round(known, before, after):
                     after = T.StringType()
-                if ddl(after) != ddl(before) and len(names_within(after)) <= MOST_COLUMNS:
-                    columns[known] = ddl(after)
+                if type_ddl(after) != type_ddl(before) and len(names_within(after)) <= MOST_COLUMNS:
+                    columns[known] = type_ddl(after)
                     self._note_growth(growth, known, before, after)
         new = self._acceptable(_without(found, columns), columns)
         growth.added.extend(new)
@@ -308,7 +308,7 @@ class Schema:
             inner = [n for n in names_within(after) if n not in names_within(before)]
             growth.added.extend(f"{name}.{field}" for field in inner)
         else:
-            growth.widened.append(f"{name}: {ddl(before)} to {ddl(after)}")
+            growth.widened.append(f"{name}: {type_ddl(before)} to {type_ddl(after)}")
 
     def unknown(self, rows: DataFrame) -> list[str]:
         """Return the first names of rescued fields that are new, or hold new ones, in order."""
@@ -330,7 +330,7 @@ class Schema:
 
 def is_additive(before: T.DataType, after: T.DataType) -> bool:
     """Return whether a type only has more fields than another one, at any depth."""
-    return ddl(grown(before, after, can_widen=False)) == ddl(after)
+    return type_ddl(grown(before, after, can_widen=False)) == type_ddl(after)
 
 
 def sample(rows: DataFrame, column: str, most_bytes: int = _BYTES) -> list[str]:
@@ -367,7 +367,7 @@ def columns_of(bronze: Path, origin: Mapping[str, str]) -> dict[str, str]:
     if not delta_tables.table_exists(bronze):
         return {}
     found = T.StructType.fromJson(json.loads(delta_tables.open_table(bronze).schema().to_json()))
-    kinds = {field.name: ddl(field.dataType) for field in found}
+    kinds = {field.name: type_ddl(field.dataType) for field in found}
     return _without(kinds, bronze_columns({}, origin))
 
 

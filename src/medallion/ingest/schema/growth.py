@@ -13,7 +13,7 @@ from pyspark.sql import types as T
 from medallion.config.values import folded
 from medallion.ingest.parsing.json_text import json_path, string_array
 from medallion.ingest.parsing.nested import is_nested
-from medallion.spark.plans import ddl
+from medallion.spark.plans import type_ddl
 from medallion.storage.table_specs import RESCUED
 
 _DIGITS: Mapping[type[T.DataType], int] = {
@@ -129,7 +129,7 @@ def wider(one: T.DataType, other: T.DataType) -> T.DataType:
 
     A double stands for all whole numbers, as in JSON, but not for decimals, which are exact.
     """
-    if ddl(one) == ddl(other):
+    if type_ddl(one) == type_ddl(other):
         return one
     kinds = {type(one), type(other)}
     if kinds <= {*_DIGITS}:
@@ -163,4 +163,4 @@ def leaves(kind: T.DataType, path: str = "") -> dict[str, str]:
             return found
         case T.ArrayType():
             return leaves(kind.elementType, f"{path}[]")
-    return {path: ddl(kind)}
+    return {path: type_ddl(kind)}

@@ -18,7 +18,7 @@ from pyspark.sql import types as T
 from medallion.config.values import folded
 from medallion.ingest.parsing.times import MICROSECONDS, NANOSECONDS, is_time
 from medallion.ingest.schema.columns import MOST_COLUMNS, MOST_LEVELS, unfit_reason
-from medallion.spark.plans import ddl
+from medallion.spark.plans import type_ddl
 from medallion.storage.table_specs import RESCUED
 from medallion.storage.text import refuse_constant, visible
 
@@ -86,7 +86,7 @@ def infer(lines: Iterable[str]) -> Inferred:
         if reason := unfit_reason(kind):
             found.unfit[name] = reason
         else:
-            found.columns[name] = ddl(kind)
+            found.columns[name] = type_ddl(kind)
             found.odd_values[name] = odd
     return found
 
@@ -259,7 +259,7 @@ class _Values:
             if found and not isinstance(found, T.StringType):
                 first = min(others, key=lambda rows: rows.first)
                 text = json.dumps(first.example, ensure_ascii=False)
-                odd.append(OddValues(path, ddl(found), count, self.rows, text, first.first))
+                odd.append(OddValues(path, type_ddl(found), count, self.rows, text, first.first))
                 return found
         nested = {T.ArrayType, T.StructType, T.NullType}
         too_deep = T.NullType in self._types and set(self._types) <= nested

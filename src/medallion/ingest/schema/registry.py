@@ -124,13 +124,13 @@ def _reconciled(known: str, declared: str, can_recast: bool) -> str | None:
     from pyspark.sql import types as T
 
     from medallion.ingest.schema.growth import grown, leaves
-    from medallion.spark.plans import ddl
+    from medallion.spark.plans import type_ddl
 
     before, asked = T.DataType.fromDDL(known), T.DataType.fromDDL(declared)
     both = grown(before, asked, can_widen=False)
     if leaves(asked).items() <= leaves(both).items():
-        return ddl(both)
-    return ddl(grown(asked, before, can_widen=False)) if can_recast else None
+        return type_ddl(both)
+    return type_ddl(grown(asked, before, can_widen=False)) if can_recast else None
 
 
 def differences(before: Version | None, after: Version) -> list[str]:

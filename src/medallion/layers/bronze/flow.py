@@ -72,7 +72,7 @@ class Bronze(Flow):
         if trigger is None:
             return None
         sink, stream = Sink(self._writer.take_in, stopping), opened.stream().writeStream
-        self.run = query.start(stream, self.name, self.checkpoint, trigger, sink)
+        self.run = query.start_query(stream, self.name, self.checkpoint, trigger, sink)
         return self.run
 
     def schema(self, can_recast: bool = False) -> Schema:
@@ -105,7 +105,7 @@ class Bronze(Flow):
     def _refuse_gone(self, recorded: int) -> None:
         """What was taken in does not land again: the table would come back without it."""
         (table,) = self.target_paths
-        begun = checkpoints.last_begun(self.checkpoint)
+        begun = checkpoints.last_planned(self.checkpoint)
         if max(begun, recorded) >= 0 and not delta_tables.table_exists(table):
             raise UsageError(
                 f"{self.name} cannot go on, for {table} is gone, and nothing else has all of its "
@@ -122,8 +122,8 @@ class Bronze(Flow):
         """
         checkpoint, (bronze,) = self.checkpoint, self.target_paths
         written = [bronze] if self.source.stream else []  # files make the same plan again
-        begun = checkpoints.last_begun(checkpoint)
-        is_torn = recovery.repair(checkpoint, written) is not None
+        begun = checkpoints.last_planned(checkpoint)
+        is_torn = recovery.repair_checkpoint(checkpoint, written) is not None
         newest = max([recorded, *map(delta_log.newest_transaction, written)])
         is_lost = (
             is_torn
@@ -143,7 +143,7 @@ class Bronze(Flow):
 
     def finish_batches(self, since: int) -> dict[str, Any]:
         """The lines that landed in the batches after `since`, and their values that did not fit."""
-        batches = self.started_run.batches_to_settle(since)
+        batches = self.started_run.unrecorded_batches(since)
         known = self._confirmed_lines(since + 1)
         # What a process that was cut off had counted is lost.
         lost = [batch for batch in batches if batch not in known]
@@ -198,7 +198,7 @@ class Bronze(Flow):
         """
         if not (self.run and self._writer and self.run.is_active):
             return True
-        if self.run.is_in_batch:
+        if self.run.is_processing:
             return False
         self._writer.source.poll()
         return True

@@ -10,7 +10,7 @@ from pyspark.sql import types as T
 
 from medallion.ingest.parsing.parse import parse
 from medallion.ingest.parsing.typed import column_name, parse_typed
-from medallion.spark.plans import ddl
+from medallion.spark.plans import type_ddl
 from medallion.storage.table_specs import CORRUPT, FULL_TIMES, INGESTED_AT, RESCUED, quoted
 
 _OLD = "before "  # in front of the name of a column as the table has it; no field is called so
@@ -41,7 +41,7 @@ def rewrite_rows(
     """
     if is_typed:
         return _recast_typed(rows, schema, origin)
-    before = {field.name: ddl(field.dataType) for field in rows.schema if field.name in schema}
+    before = {field.name: type_ddl(field.dataType) for field in rows.schema if field.name in schema}
     changed = [name for name, kind in before.items() if schema[name] != kind]
     old = rows.select(*(F.col(quoted(name)).alias(_OLD + name) for name in rows.columns))
     keys = F.json_object_keys(_before(RESCUED))

@@ -59,9 +59,9 @@ class Gold(Flow):
         now = gold_definition(table)
         self._refuse_changed(now)
         if table.output_mode == "append":  # a new checkpoint would append all of it again
-            recovery.refuse_lost(self.name, checkpoint, self.target_paths, recorded)
+            recovery.refuse_lost_checkpoint(self.name, checkpoint, self.target_paths, recorded)
         elif why := recovery.find_mismatch(checkpoint, self.target_paths):
-            recovery.drop(checkpoint)
+            recovery.drop_checkpoint(checkpoint)
             self.say(f"  {self.name}: {why}: all of silver is counted anew")
         self.log_pinned_settings()
         stream = self._stream()
@@ -70,7 +70,7 @@ class Gold(Flow):
         refuse_nondeterministic(where, result, now)
         if table.output_mode == "update":
             refuse_unmergeable(where, result)
-        if checkpoints.last_begun(checkpoint) < 0:
+        if checkpoints.last_planned(checkpoint) < 0:
             delta_tables.forget_empty(target, result.schema.json())
         properties = self.config.properties(self.name)
         delta_tables.create_table(target, result.schema.json(), properties)
@@ -88,7 +88,7 @@ class Gold(Flow):
         writer = result.writeStream.outputMode(mode)
         if mode == "complete":  # counted anew, it may be by another definition
             writer = writer.option("overwriteSchema", "true")
-        self.run = query.start(writer, self.name, checkpoint, trigger, sink)
+        self.run = query.start_query(writer, self.name, checkpoint, trigger, sink)
         self.run.blame = self._blame
         return self.run
 
@@ -96,14 +96,16 @@ class Gold(Flow):
         """Raise an error where the table has rows by another definition, or by an unknown one."""
         checkpoint, noted = self.checkpoint, checkpoints.noted(self.checkpoint, "definition")
         if self.table.output_mode != "update":
-            has_written = recovery.has_begun_to_write(checkpoint, self.target_paths)
+            has_written = recovery.has_started_writing(checkpoint, self.target_paths)
         else:  # merges have no number
             if noted is None:
-                recovery.refuse_lost(self.name, checkpoint, self.target_paths, -1)
+                recovery.refuse_lost_checkpoint(self.name, checkpoint, self.target_paths, -1)
             has_written = delta_tables.row_count(self.target_paths[0]) > 0
         is_made = checkpoints.last_committed(checkpoint) >= 0 or has_written
         if not is_made and noted not in (None, now):
-            recovery.drop(checkpoint)  # its first batch failed, and left state of other types
+            recovery.drop_checkpoint(
+                checkpoint
+            )  # its first batch failed, and left state of other types
         then = checkpoints.first_definition(checkpoint, now, has_written)
         refuse_changed_gold(self.config, self.table, then)
 
@@ -134,14 +136,14 @@ class Gold(Flow):
     def _rows_cut_off(self) -> dict[str, DataFrame]:
         """The rows of the batch that was cut off, by source; of a version that it has read in part,
         all of them."""
-        batch, found = checkpoints.last_begun(self.checkpoint), dict[str, DataFrame]()
+        batch, found = checkpoints.last_planned(self.checkpoint), dict[str, DataFrame]()
         for source, table in zip(self.sources, self.upstream_paths, strict=True):
             start, end = (
                 checkpoints.delta_offset(self.checkpoint, number, table)
                 for number in (batch - 1, batch)
             )
-            last = end.version - end.is_whole
-            if start.version == 0 or start.is_first:  # it begins with the table as it is
+            last = end.version - end.is_between_versions
+            if start.version == 0 or start.is_initial_snapshot:  # it begins with the table as it is
                 found[source.name] = delta_reads.rows_at(self.spark, table, last)
             else:
                 rows = delta_reads.added_rows(self.spark, table, start.version, last)
@@ -156,7 +158,7 @@ class Gold(Flow):
         in. Whether a batch whose figures are lost had any nobody knows, so it counts as one row.
         """
         batches = self.started_run.batches
-        ended = self.started_run.batches_to_settle(since)
+        ended = self.started_run.unrecorded_batches(since)
         late = sum(batch.late for batch in batches.values())
         if isinstance(self.table.made, Join):
             late += sum(number not in batches for number in ended)

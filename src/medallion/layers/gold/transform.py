@@ -15,7 +15,7 @@ from medallion.config.model import Aggregate, Config, GoldTable, Join, Statement
 from medallion.config.values import TABLE_NAME
 from medallion.errors import ConfigError
 from medallion.spark.errors import one_line
-from medallion.spark.plans import KINDS, analyzed, catalyst, kind_of, nodes
+from medallion.spark.plans import CONFIG_TYPES, analyzed_plan, catalyst_class, node_type, plan_nodes
 from medallion.storage.table_specs import WINDOW
 
 _FRAME = "_window"
@@ -163,13 +163,13 @@ def statement_rows(
 def _stream_problem(table: GoldTable, found: DataFrame) -> str | None:
     """What a stream cannot do of it, or a table cannot hold."""
     # With what WITH has named in the places of its names: there too, groups stand beside rows.
-    plan = catalyst(found, "optimizer.InlineCTE")(True, False).apply(analyzed(found))
-    tree = list(nodes(plan))
-    kinds = [kind_of(node) for node in tree]
+    plan = catalyst_class(found, "optimizer.InlineCTE")(True, False).apply(analyzed_plan(found))
+    tree = list(plan_nodes(plan))
+    kinds = [node_type(node) for node in tree]
     for node, kind in zip(tree, kinds, strict=True):
         if kind in _REFUSED:
             return _REFUSED[kind]
-        if kind == "Union" and "Aggregate" in map(kind_of, nodes(node)):
+        if kind == "Union" and "Aggregate" in map(node_type, plan_nodes(node)):
             return _MIXED  # groups are given anew in each batch, other rows once
         if kind == "Join" and node.left().isStreaming() and node.right().isStreaming():
             return _JOINED
@@ -226,7 +226,7 @@ def _refuse_unlike(name: str, rows: Mapping[str, DataFrame], made: Join) -> None
     for one, two in made.on.items():
         if one not in left or two not in right:  # which Spark tells
             continue
-        if KINDS.get(left[one], left[one]) != KINDS.get(right[two], right[two]):
+        if CONFIG_TYPES.get(left[one], left[one]) != CONFIG_TYPES.get(right[two], right[two]):
             raise ConfigError(
                 f"{name}.join.on goes by {first}.{one}, which is {left[one]}, and {second}.{two}, "
                 f"which is {right[two]}: make both columns of silver the same type, as with string "

@@ -15,13 +15,13 @@ from pyspark.sql.types import MapType, VariantType
 from medallion.config.model import Aggregate, Config, GoldTable
 from medallion.errors import ConfigError
 from medallion.layers.gold.transform import per_group, windowed
-from medallion.spark.plans import analyzed, catalyst, holds
+from medallion.spark.plans import analyzed_plan, catalyst_class, contains_type
 
 
 def refuse_unmergeable(name: str, found: DataFrame) -> None:
     """Raise ConfigError where a group's row depends on other groups, or a group has several rows or
     none: counted by itself, it would come out otherwise than in the whole table."""
-    plan, patterns = analyzed(found), catalyst(found, "trees.TreePattern")
+    plan, patterns = analyzed_plan(found), catalyst_class(found, "trees.TreePattern")
     if plan.containsPattern(patterns.WINDOW()) or plan.containsPattern(patterns.GENERATE()):
         raise ConfigError(
             f"{name} has a function OVER other groups or several rows a group (explode), and "
@@ -92,7 +92,7 @@ def _replace(spark: SparkSession, target: Path, fresh: DataFrame, keys: Sequence
     same = _alike(keys) or "true"
     measures = [field for field in fresh.schema if field.name not in keys]
     # These cannot be compared.
-    is_opaque = any(holds(field.dataType, MapType, VariantType) for field in measures)
+    is_opaque = any(contains_type(field.dataType, MapType, VariantType) for field in measures)
     changed = f"not ({_alike(field.name for field in measures)})"
     (
         DeltaTable.forPath(spark, str(target))

@@ -58,7 +58,7 @@ class Publish(Flow):
             return None
         told = rows.observe(_PUBLISHED, F.count(F.lit(1)).alias("rows"))
         sink = Sink(self._output.write)
-        self.run = query.start(told.writeStream, self.name, self.checkpoint, trigger, sink)
+        self.run = query.start_query(told.writeStream, self.name, self.checkpoint, trigger, sink)
         return self.run
 
     def forget(self, recorded: int) -> None:
@@ -76,14 +76,14 @@ class Publish(Flow):
         self._refuse_lower_versions(now)
         # There already where a process was killed within this.
         aside = self.checkpoint.with_name(f".{self.checkpoint.name}.old")
-        begun = max(map(checkpoints.last_begun, (self.checkpoint, aside)))
+        begun = max(map(checkpoints.last_planned, (self.checkpoint, aside)))
         last = max(begun, self._output.last_batch, recorded)
         shutil.rmtree(aside, ignore_errors=True)
         if self.checkpoint.exists():
             self.checkpoint.rename(aside)
         self._output.empty()
         if last >= 0:
-            checkpoints.begin_after(self.spark, self.checkpoint, last, None)
+            checkpoints.write_start(self.spark, self.checkpoint, last, None)
             checkpoints.note(self.checkpoint, _DEFINITION, dict(now))
         shutil.rmtree(aside, ignore_errors=True)
 
@@ -102,11 +102,11 @@ class Publish(Flow):
         The offsets of a batch say which changes are in it. One whose files are out already, or that
         is on record, could come to hold others without them.
         """
-        begun, last = checkpoints.last_begun(self.checkpoint), self._output.last_batch
-        torn = checkpoints.torn(self.checkpoint)
+        begun, last = checkpoints.last_planned(self.checkpoint), self._output.last_batch
+        torn = checkpoints.corrupt_part(self.checkpoint)
         is_plan = torn is not None and torn.parent.name == "offsets"
         is_lost = begun < max(last, recorded) or (is_plan and last >= begun)
-        if is_lost or recovery.repair(self.checkpoint, []) is not None:
+        if is_lost or recovery.repair_checkpoint(self.checkpoint, []) is not None:
             self._refuse(f"{self.checkpoint} does not have all batches that were published")
         done = checkpoints.last_committed(self.checkpoint)
         if self._reads_another():
@@ -139,10 +139,10 @@ class Publish(Flow):
 
     def _reads_another(self) -> bool:
         """Whether the table is none that it has ever read."""
-        if checkpoints.torn(self.checkpoint):
+        if checkpoints.corrupt_part(self.checkpoint):
             return False  # nobody knows
         done = checkpoints.last_committed(self.checkpoint)
-        return checkpoints.is_of_another(self.checkpoint, done, self._gold)
+        return checkpoints.reads_other_table(self.checkpoint, done, self._gold)
 
     def _refuse(self, why: str) -> None:
         raise UsageError(
@@ -157,7 +157,7 @@ class Publish(Flow):
             "rows_in": sum(batch.rows for batch in batches),
             "rows_out": sum(map(self.sent, batches)),
             "first_batch": since + 1,
-            "last_batch": self.started_run.batches_to_settle(since).stop - 1,
+            "last_batch": self.started_run.unrecorded_batches(since).stop - 1,
         }
 
     def describe_batch(self, batch: BatchProgress) -> str | None:

@@ -27,7 +27,7 @@ from medallion.layers.silver.lookup import LookupJoin
 from medallion.layers.silver.rules import BoundRules, definition_of, refuse_changed_definition
 from medallion.layers.silver.writer import Backpressure, BatchRows, SilverWriter, rows_observed
 from medallion.spark import checkpoints, query
-from medallion.spark.plans import holds
+from medallion.spark.plans import contains_type
 from medallion.spark.query import BatchProgress, Run, Sink
 from medallion.storage import delta_tables
 from medallion.storage.table_specs import TIME_DIGITS
@@ -56,8 +56,8 @@ class Silver(Flow):
             UsageError: its checkpoint is gone or torn.
         """
         source, checkpoint = self.source, self.checkpoint
-        recovery.refuse_lost(self.name, checkpoint, self.target_paths, recorded)
-        recovery.refuse_unaccountable(self.name, checkpoint, recorded, *self.upstream_paths)
+        recovery.refuse_lost_checkpoint(self.name, checkpoint, self.target_paths, recorded)
+        recovery.refuse_unrecorded(self.name, checkpoint, recorded, *self.upstream_paths)
         bronze = self._bronze()
         self.source, digits_rule = keys.with_time_digits(self.config, source, bronze)
         source = self.source
@@ -73,7 +73,7 @@ class Silver(Flow):
         rules.refuse_invalid_rules(self.config, source, begun, bronze, rows, whole)
         kept = transform.silver_rows(whole, source.in_silver)
         self._refuse_inexact(kept)
-        if TIME_DIGITS in source.silver and checkpoints.last_begun(checkpoint) < 0:
+        if TIME_DIGITS in source.silver and checkpoints.last_planned(checkpoint) < 0:
             delta_tables.forget_empty(self.target_paths[0], kept.schema.json())
         self._make_tables(kept, transform.quarantine_rows(rows))
         self._refuse_changed(kept)
@@ -89,13 +89,13 @@ class Silver(Flow):
         # A night is settled afterwards: it reads all there is in one batch.
         self._backpressure = None if "availableNow" in trigger else Backpressure(recorded, stopping)
         if self._is_ending:  # by rules that are not to be gone on by
-            trigger = query.trigger(query.AVAILABLE_NOW)
+            trigger = query.trigger_options(query.AVAILABLE_NOW)
         write = SilverWriter(
             self.config, source, check, stopping, self._enrichment, self._backpressure
         )
         self._unmatched = write.unmatched
         writer = unique.writeStream.outputMode("append")
-        self.run = query.start(writer, self.name, checkpoint, trigger, Sink(write, stopping))
+        self.run = query.start_query(writer, self.name, checkpoint, trigger, Sink(write, stopping))
         return self.run
 
     def _take_up_rules(
@@ -157,7 +157,7 @@ class Silver(Flow):
         with two expressions in one table, nobody could tell which row was made by which.
         """
         now = definition_of(self.source)
-        has_written = recovery.has_begun_to_write(self.checkpoint, self.target_paths)
+        has_written = recovery.has_started_writing(self.checkpoint, self.target_paths)
         then = checkpoints.first_definition(self.checkpoint, now, has_written)
         there = self.spark.read.format("delta").load(str(self.target_paths[0]))
         columns = dict(there.dtypes), dict(good.dtypes)
@@ -167,7 +167,9 @@ class Silver(Flow):
         """Refuse fractions as keys: 0.0 and -0.0 are the same to SQL, and two keys to Spark's
         state, which compares bytes."""
         types = {field.name: field.dataType for field in good.schema}
-        if inexact := [k for k in self.source.keys if holds(types[k], FloatType, DoubleType)]:
+        if inexact := [
+            k for k in self.source.keys if contains_type(types[k], FloatType, DoubleType)
+        ]:
             raise ConfigError(
                 f"{self.config.conf_dir / 'pipeline.yaml'}: sources.{self.source.name}.keys has "
                 f"{', '.join(inexact)}, a floating-point number, which is no identity (0.0 and "
@@ -180,7 +182,7 @@ class Silver(Flow):
         Raises:
             MedallionError: rows of bronze are lost.
         """
-        batches = self.started_run.batches_to_settle(since)
+        batches = self.started_run.unrecorded_batches(since)
         logged = BatchRows(self.spark, self.config, self.source, batches)
         rows = duplicates = admitted = unmatched = 0
         for number in batches:

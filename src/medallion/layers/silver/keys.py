@@ -52,7 +52,7 @@ def with_time_digits(
     is_older = (
         delta_tables.table_exists(table)
         and TIME_DIGITS not in delta_tables.column_names(table)
-        and checkpoints.last_begun(config.layout.checkpoint(f"silver.{source.name}")) >= 0
+        and checkpoints.last_planned(config.layout.checkpoint(f"silver.{source.name}")) >= 0
     )
     return (
         (source, {TIME_DIGITS_RULE: f"{digits} <> ''"})

@@ -27,7 +27,7 @@ from medallion.quality.rules import Rule, failed_rules
 from medallion.spark import checkpoints
 from medallion.spark.delta_reads import escaped
 from medallion.spark.errors import SPARK_ERRORS, one_line
-from medallion.spark.plans import KINDS
+from medallion.spark.plans import CONFIG_TYPES
 from medallion.storage import delta_tables, files
 from medallion.storage.paths import plain, why_no_place
 
@@ -90,7 +90,7 @@ def _delta(spark: SparkSession, folder: Path, name: str, kinds: Mapping[str, str
         types = dict(then.dtypes)
         _places(list(types), name, kinds)
         for column, kind in kinds.items():
-            if KINDS.get(types[column]) != kind:
+            if CONFIG_TYPES.get(types[column]) != kind:
                 raise MedallionError(f"{name}: {column} is {types[column]} there, and not {kind}.")
         return _checked(then, name, kinds)
 
@@ -241,7 +241,7 @@ class LookupJoin:
             ConfigError: nothing can be looked up by a column of that type.
         """
         dtype = dict(rows.dtypes)[self._enrich.on]
-        kind = KINDS.get(dtype)
+        kind = CONFIG_TYPES.get(dtype)
         if kind is None:
             raise ConfigError(f"{self._where} names {self._enrich.on!r}, which is {dtype}: no key.")
         self._kinds = {self._enrich.on: kind, **self._enrich.columns}

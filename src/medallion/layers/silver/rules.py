@@ -34,7 +34,7 @@ from medallion.layers.silver import keys, transform
 from medallion.quality.rules import Rule, load_rules
 from medallion.quality.suites import suite_path
 from medallion.spark import checkpoints
-from medallion.spark.plans import analyzed, in_full, kind_of, nodes
+from medallion.spark.plans import analyzed_plan, expand_functions, node_type, plan_nodes
 from medallion.storage.table_specs import quoted
 from medallion.storage.text import Say, visible
 
@@ -185,9 +185,9 @@ def refuse_implicit_casts(
     for layer, judged in rows.items():
         broken: Mapping[str, str] = rules[layer]
         found = judged.select(*(F.expr(sql).alias(name) for name, sql in broken.items()))
-        conditions = in_full(found, analyzed(found)).expressions()
+        conditions = expand_functions(found, analyzed_plan(found)).expressions()
         for at, name in enumerate(broken):
-            for node in filter(_may_fail, nodes(conditions.apply(at))):
+            for node in filter(_may_fail, plan_nodes(conditions.apply(at))):
                 raise ConfigError(
                     f"{config.expectations}: the rule {name} of {layer}.{source.name} takes "
                     f"{node.children().head().sql()}, a string, for a "
@@ -199,7 +199,7 @@ def refuse_implicit_casts(
 
 def _may_fail(node: Any) -> bool:
     """Whether it takes a text, another one in each row, for something that it may not say."""
-    kind = kind_of(node)
+    kind = node_type(node)
     if kind not in ("Cast", "ToNumber", *_PARSERS):
         return False
     fails = kind not in _PARSERS or node.failOnError()

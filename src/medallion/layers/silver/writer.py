@@ -89,7 +89,7 @@ def bronze_versions_read(checkpoint: Path, batch: int) -> tuple[int, int]:
     """
     start = checkpoints.delta_offset(checkpoint, batch - 1)
     end = checkpoints.delta_offset(checkpoint, batch)
-    if not (start.is_whole and end.is_whole):
+    if not (start.is_between_versions and end.is_between_versions):
         raise MedallionError(f"{checkpoint}: batch {batch} does not end with a version of bronze.")
     return start.version, end.version - 1
 

@@ -14,7 +14,7 @@ from pyspark.sql import types as T
 
 from medallion.ingest.files import typed
 from medallion.ingest.parsing.typed import column_name
-from medallion.spark.plans import ddl
+from medallion.spark.plans import type_ddl
 from medallion.storage.table_specs import quoted
 
 # Spark 4.2 has the format, but its short name comes with a jar of which nothing else is needed.
@@ -73,7 +73,7 @@ def _load(
         rows = loader.schema(_struct(wanted)).load(list(files))
     selected = []
     for field in _struct(own):
-        key = (field.name, ddl(field.dataType))
+        key = (field.name, type_ddl(field.dataType))
         name = names.setdefault(key, column_name(len(names), field.name, field.dataType))
         selected.append(F.col(quoted(field.name)).alias(name))
     return located(rows, *selected)
