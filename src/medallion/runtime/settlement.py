@@ -38,7 +38,7 @@ def settle(config: Config, runs: Runs, flows: Sequence[Flow]) -> dict[str, Medal
         return dict.fromkeys((flow.name for flow in flows), failure) | failures
     for flow in flows:
         if flow.name not in failures:
-            flow.started_run.settled()
+            flow.started_run.mark_recorded()
         try:
             # Not before its rows are on record, for they might have to be counted again.
             flow.release(runs.last_batch(flow.name))
