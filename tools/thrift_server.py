@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from medallion.config.loader import load
 from medallion.errors import ConfigError
 from medallion.storage.paths import SCHEMAS, Layout
-from medallion.storage.table_specs import quoted
+from medallion.storage.table_specs import quote_identifier
 
 
 def session(master: str, host: str, port: int) -> SparkSession:
@@ -46,7 +46,7 @@ def session(master: str, host: str, port: int) -> SparkSession:
 def register(spark: SparkSession, layout: Layout, failed: set[str]) -> None:
     """Show the clients every table that there is; one that cannot be read yet is tried again."""
     for table, path in layout.tables().items():
-        name = ".".join(map(quoted, table.split(".", 1)))
+        name = ".".join(map(quote_identifier, table.split(".", 1)))
         if spark.catalog.tableExists(name):
             continue
         location = str(path).replace("'", "\\'")

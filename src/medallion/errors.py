@@ -7,7 +7,7 @@ class MedallionError(Exception):
     exit_status = 1
 
 
-class NoAnswerError(MedallionError):
+class UnreachableError(MedallionError):
     """Another program does not answer, which may be so for a while only."""
 
 
@@ -21,12 +21,12 @@ class ConfigError(UsageError):
     """A setting is missing, unknown or not of its kind; the message names the key."""
 
 
-FAULTS = (MedallionError, OSError)
+ITEM_ERRORS = (MedallionError, OSError)
 """What keeps whoever looks at many things from one of them, and hides nothing of the others: it is
 damaged, or the system refuses it."""
 
 
-def sentence(fault: Exception) -> str:
+def error_message(fault: Exception) -> str:
     """One of these in a sentence, with the file that the system refuses."""
     if isinstance(fault, OSError) and fault.strerror:  # of a full disk there is no name
         return f"{f'{fault.filename}: ' if fault.filename else ''}{fault.strerror}."

@@ -29,7 +29,7 @@ from medallion.state.ledger import Entry, Ledger
 from medallion.state.runs import Runs
 from medallion.storage import records, table_specs
 from medallion.storage.paths import Layout
-from medallion.storage.text import Say
+from medallion.storage.text import Reporter
 from tests.support import PROJECT
 from tests.support.command import Cli
 
@@ -174,7 +174,9 @@ def test_what_two_looks_of_a_run_find_is_told_once(
     """Whether there is something to do is asked before its query starts, which looks again."""
 
     @contextmanager
-    def two_looks(_: object, command: str, layers: object, say: Say, *__: object) -> Iterator[Any]:
+    def two_looks(
+        _: object, command: str, layers: object, say: Reporter, *__: object
+    ) -> Iterator[Any]:
         for line in ("no such folder", "another line", "no such folder"):
             say(line)
         yield SimpleNamespace(run=say)
@@ -388,7 +390,7 @@ def test_a_damaged_table_is_a_line_of_what_is_shown(
     layout, told = Layout(tmp_path), {}
     for name in ("bronze.event", "quarantine.activity", "gold.device_totals", "ops.files"):
         spec = replace(table_specs.table_spec(name), columns={"n": "long"})
-        records.append(layout.table(name), spec, [{"n": 1}, {"n": 2}])
+        records.append_records(layout.table(name), spec, [{"n": 1}, {"n": 2}])
         if name != "bronze.event":
             newest = max((layout.table(name) / "_delta_log").glob("*.json"))
             newest.write_bytes(b"")

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from medallion.factory import DataFactory, Landed
 from medallion.inspect.audit import run_audit
 from medallion.storage import delta_tables
-from medallion.storage.table_specs import OF_FILES, TECHNICAL
+from medallion.storage.table_specs import FILE_ORIGIN_COLUMNS, TECHNICAL_COLUMNS
 from tests.support.lakehouse import Lakehouse
 
 # A source and night: 210,000 lines in all where it is long.
@@ -84,7 +84,11 @@ def test_unknown_fields_are_columns_from_their_first_batch(nights: Nights, sourc
     table = lakehouse.spark.read.format("delta").load(
         str(lakehouse.config.layout.table(f"bronze.{source}"))
     )
-    new = [name for name in table.columns if name not in {*declared, *TECHNICAL, *OF_FILES}]
+    new = [
+        name
+        for name in table.columns
+        if name not in {*declared, *TECHNICAL_COLUMNS, *FILE_ORIGIN_COLUMNS}
+    ]
     assert new
     rows = table.select("_rescued_data", *new).collect()
     columns = sum(any(row[name] is not None for name in new) for row in rows)

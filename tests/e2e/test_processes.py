@@ -206,7 +206,7 @@ def refused(done: subprocess.CompletedProcess[str]) -> str:
 
 def test_second_nightly_names_who_holds_the_lock(cli: Cli, tmp_path: Path) -> None:
     layout = Layout(tmp_path / "lakehouse")
-    with locks.hold(layout, ["bronze"], "stream"):
+    with locks.lock_layers(layout, ["bronze"], "stream"):
         started = json.loads(layout.lock("bronze").read_text())["started"]
         told = refused(cli("nightly"))
     assert f"pid {os.getpid()}, started {started}" in told

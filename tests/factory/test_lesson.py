@@ -57,7 +57,7 @@ def test_a_landing_that_was_cut_off_is_done_again(
     """Before the note, whether the file had its name by then or not."""
     factory = DataFactory(root / "landing", given=SAMPLE)
     factory.load(source="activity")
-    write = files.write
+    write = files.write_atomic
 
     def cut_off(path: Path, text: str) -> None:
         if path.name == "state.json":
@@ -65,7 +65,7 @@ def test_a_landing_that_was_cut_off_is_done_again(
         write(path, text)
 
     with monkeypatch.context() as patch:
-        patch.setattr(files, "write", cut_off)
+        patch.setattr(files, "write_atomic", cut_off)
         with pytest.raises(KeyboardInterrupt):
             factory.load(source="event")
     assert landed(root) == ["file1.json"]
@@ -153,7 +153,7 @@ def test_a_root_that_is_being_written_is_left_alone(root: Path, layer: str) -> N
     factory = DataFactory(root / "landing", given=SAMPLE)
     factory.load(source="event")
     with (
-        locks.hold(Layout(root), [layer], "stream"),
+        locks.lock_layers(Layout(root), [layer], "stream"),
         pytest.raises(UsageError, match="is being written by medallion stream"),
     ):
         factory.clean_up()

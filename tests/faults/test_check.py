@@ -66,9 +66,9 @@ def test_each_write_can_be_kept_from_happening(tmp_path: Path, strike: Strike) -
     """The second of two files, and then the rename of the second: by number, and by place."""
     watch = install()
     watch.begin(tmp_path, strike)
-    files.write(tmp_path / "one", "x")
+    files.write_atomic(tmp_path / "one", "x")
     with pytest.raises(OSError, match=r"No space|Input/output"):
-        files.write(tmp_path / "two", "x")
+        files.write_atomic(tmp_path / "two", "x")
     watch.end()
     assert "write: " in (watch.struck or "")
     assert [file.name for file in tmp_path.iterdir()] == ["one"]

@@ -22,7 +22,7 @@ from medallion.state.ledger import INGESTED, PENDING, REJECTED, VANISHED, Entry,
 from medallion.state.runs import Runs
 from medallion.state.topics import PartitionProgress
 from medallion.storage import locks, records, table_specs
-from medallion.storage.table_specs import OF_FILES
+from medallion.storage.table_specs import FILE_ORIGIN_COLUMNS
 from tests.support import PROJECT, checkpoints, runs
 from tests.support.home import Home
 
@@ -45,7 +45,7 @@ def test_a_source_that_is_stuck_beside_a_stream_is_not_balanced(
     checkpoints.done(config.layout, "bronze.activity", 0, version=1)
     row = {"kind": "query", "query": "bronze.activity", "started_at": 1, "state": state}
     Runs(config.layout).write([{**row, "error": None if is_balanced else "the disk is full"}])
-    with locks.hold(config.layout, ["bronze", "silver"], "stream"):
+    with locks.lock_layers(config.layout, ["bronze", "silver"], "stream"):
         found = run_audit(config, everything=True)
     assert found.is_balanced == is_balanced
     told = ["bronze.activity: it has failed, and what it did last is not on record (the disk is "]
@@ -63,13 +63,13 @@ def test_a_source_that_was_cut_off_is_told_beside_another_layer_that_is_on(
     rows(config, "silver.activity", 4, n="long")
     monkeypatch.setattr(module, "PATIENCE", 0.0)
     said: list[str] = []
-    with locks.hold(config.layout, ["bronze"], "run bronze"):
+    with locks.lock_layers(config.layout, ["bronze"], "run bronze"):
         found = run_audit(config, say=said.append)
     told = "silver.activity: a run was cut off before it was put on record; the next run settles it"
     assert found.findings[0] == f"{told}."
     assert (found.is_balanced, found.unjudged, said) == (False, (), [])
     checkpoints.done(config.layout, "bronze.event", 0, version=1)
-    with locks.hold(config.layout, ["bronze"], "run bronze"):
+    with locks.lock_layers(config.layout, ["bronze"], "run bronze"):
         found = run_audit(config, say=said.append)
     assert found.findings[0] == f"{told}."
     assert (found.is_balanced, found.unjudged) == (False, ("event",))
@@ -84,7 +84,9 @@ def who() -> str:
 def rows(config: Config, table: str, count: int, **columns: str) -> Path:
     """A table of so many rows without values, of these columns; the file of its last commit."""
     folder = config.layout.table(table)
-    records.append(folder, replace(table_specs.table_spec(table), columns=columns), [{}] * count)
+    records.append_records(
+        folder, replace(table_specs.table_spec(table), columns=columns), [{}] * count
+    )
     return max((folder / "_delta_log").glob("*.json"))
 
 
@@ -112,7 +114,7 @@ def test_a_batch_that_ends_while_a_source_is_judged_is_no_finding(
         module, "refuse_format_change", batch
     )  # what a look at a source begins with
     monkeypatch.setattr(module, "PATIENCE", 0.5 if is_quick else 60)
-    with locks.hold(config.layout, ["bronze", "silver"], "stream"):
+    with locks.lock_layers(config.layout, ["bronze", "silver"], "stream"):
         found = run_audit(config)
     assert (found.findings, found.is_balanced) == ((), True)
     assert found.unjudged == (("event",) if is_quick else ())
@@ -137,7 +139,7 @@ def balanced(home: Home) -> Config:
     """Two rows of activity, of which silver and quarantine have one each, and three of event."""
     config = replace(load({}, PROJECT), layout=home.layout)
     for source, count in (("activity", 2), ("event", 3)):
-        rows(config, f"bronze.{source}", count, **OF_FILES)
+        rows(config, f"bronze.{source}", count, **FILE_ORIGIN_COLUMNS)
         runs.record(config, f"bronze.{source}", rows_in=count)
         Ledger(config.layout, source).write(
             [Entry(source, "a.json", 1, 5, 0, 0, INGESTED, batch=0, rows=count)]
@@ -241,7 +243,7 @@ def test_a_record_that_cannot_be_read_is_a_finding(home: Home) -> None:
 def test_a_source_whose_kind_was_changed_is_told_as_that(home: Home) -> None:
     """Its table is sound: the columns that messages have are those that it never had."""
     config = replace(load({}, PROJECT), layout=home.layout)
-    rows(config, "bronze.event", 1, **OF_FILES)
+    rows(config, "bronze.event", 1, **FILE_ORIGIN_COLUMNS)
     asked = Kafka(("127.0.0.1:1",), ("events",), "json", "earliest", 1)
     source = replace(config.sources["event"], format="kafka", stream=asked)
     found = run_audit(replace(config, sources={"event": source}, gold={}), everything=True)
@@ -265,7 +267,7 @@ def test_a_source_whose_files_would_be_counted_otherwise_is_told_as_that(
     home.change(**other)
     refuse_format_change(home.config, home.source)  # nothing was taken in so far
     home.take_in("a.json")
-    rows(home.config, "bronze.activity", 10, **OF_FILES)
+    rows(home.config, "bronze.activity", 10, **FILE_ORIGIN_COLUMNS)
     found = run_audit(home.config).findings
     told = "bronze.activity: its files were read as json so far, and those that it has would be"
     assert any(line.startswith(told) for line in found) == known

@@ -61,7 +61,7 @@ def append(config: Config, table: str, *commits: int) -> None:
     """So many rows in each commit."""
     spec = replace(table_specs.table_spec(table), columns={"n": "long"})
     for rows in commits:
-        records.append(config.layout.table(table), spec, [{"n": n} for n in range(rows)])
+        records.append_records(config.layout.table(table), spec, [{"n": n} for n in range(rows)])
 
 
 def test_tables_and_records_make_the_balance(config: Config) -> None:
@@ -85,7 +85,7 @@ def test_rows_that_wait_for_a_silver_that_has_never_run(config: Config) -> None:
     append(config, "bronze.activity", 5, 5, 3)
     record(config, "bronze.activity", rows_in=13)
     bronze = config.layout.table("bronze.activity")
-    delta_tables.open_to_write(bronze).create_checkpoint()
+    delta_tables.open_for_write(bronze).create_checkpoint()
     for commit in (0, 1, 2):
         delta_log.commit_file(bronze, commit).unlink()
     waiting = Balance(13, 13, 0, 0, 0, 0, waiting_rows=13)

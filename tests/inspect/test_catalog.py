@@ -173,7 +173,7 @@ def test_first_rows_are_in_the_order_of_their_groups(config: Config) -> None:
         {"window_start": start, "window_end": start + 1, "action": action, "total_events": 1}
         for start, action in ((1, "b"), (1, "c"), (1, "a"), (0, "z"))
     ]
-    records.append(config.layout.table("gold.action_counts"), spec, rows)
+    records.append_records(config.layout.table("gold.action_counts"), spec, rows)
     (found,) = (each for each in catalog.first_rows(config, 3) if each.rows)
     assert (found.table, found.rows) == ("gold.action_counts", 4)
     assert [row[2] for row in found.first.rows] == ["z", "a", "b"]

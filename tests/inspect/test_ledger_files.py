@@ -23,7 +23,7 @@ HOUR = 3600 * 1_000_000
 
 def enter(home: Home, name: str, version: int = 1, **columns: Any) -> Entry:
     """Put a row of the ledger on record; `code` is its reason, `hours` how long ago it was seen."""
-    seen = clock.now() - int(columns.pop("hours", 0) * HOUR)
+    seen = clock.now_micros() - int(columns.pop("hours", 0) * HOUR)
     code = columns.pop("code", None)
     reason = {"reason_code": code, "why": code and f"because of {code}"}
     row = Entry("activity", home.path(name), version, 5, 0, seen, **reason, **columns)
@@ -102,7 +102,7 @@ def test_reported_files_are_a_warning(home: Home) -> None:
     first = ledger_files.find_attention(home.config)
     assert render.errors(first)[0] == "rejected: landing/activity/bad: because of unreadable"
     assert render.warnings(first) == []
-    with locks.hold(home.layout, ["bronze"], "stream"):  # nothing can be written
+    with locks.lock_layers(home.layout, ["bronze"], "stream"):  # nothing can be written
         acknowledge.record_reported(home.config, first, "nightly")
     assert ledger_files.find_attention(home.config).has_failures
     acknowledge.record_reported(home.config, first, "nightly")
@@ -127,7 +127,10 @@ def test_dismissed_files_stay_rejected(home: Home) -> None:
     enter(home, "b.png", state=REJECTED, code="unreadable")
     with pytest.raises(UsageError, match="no file that is reported matches"):
         acknowledge.dismiss(home.config, "*.json", None)
-    with locks.hold(home.layout, ["bronze"], "stream"), pytest.raises(UsageError, match="stream"):
+    with (
+        locks.lock_layers(home.layout, ["bronze"], "stream"),
+        pytest.raises(UsageError, match="stream"),
+    ):
         acknowledge.dismiss(home.config, "*.png", None)
     (dismissed,) = acknowledge.dismiss(home.config, "b.png", "activity")
     row = home.ledger()["b.png", 1]

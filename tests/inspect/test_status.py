@@ -52,7 +52,9 @@ def record(config: Config, query: str, **more: Any) -> None:
 
 def add_rows(config: Config, table: str, rows: int) -> None:
     path = config.layout.table(table)
-    records.append(path, TableSpec({"n": "long"}), [{"n": number} for number in range(rows)])
+    records.append_records(
+        path, TableSpec({"n": "long"}), [{"n": number} for number in range(rows)]
+    )
     log = path / "_delta_log" / f"{delta_tables.table_version(path):020}.json"
     actions = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
     for action in actions:
@@ -193,7 +195,7 @@ def test_what_may_not_be_read_is_told_of_those_that_it_is_of(
         add_rows(config, table, 3)
     record(config, "silver.event")
     checkpoints.done(config.layout, "silver.event", 0, version=1)
-    with locks.hold(config.layout, ["silver"], "run silver"):
+    with locks.lock_layers(config.layout, ["silver"], "run silver"):
         pass
     (config.layout.root / place).chmod(0)
     found = query_statuses(config)
@@ -243,7 +245,7 @@ import sys, time
 from pathlib import Path
 from medallion.storage import locks
 from medallion.storage.paths import Layout
-with locks.hold(Layout(Path(sys.argv[1])), ["bronze", "silver"], "stream"):
+with locks.lock_layers(Layout(Path(sys.argv[1])), ["bronze", "silver"], "stream"):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -264,7 +266,7 @@ def test_what_another_process_runs_now(config: Config) -> None:
         assert set(states.values()) == {"never run"}
         with (
             pytest.raises(UsageError, match=str(process.pid)),
-            locks.hold(config.layout, ["bronze"], "run bronze"),
+            locks.lock_layers(config.layout, ["bronze"], "run bronze"),
         ):
             pass
         process.stdin.close()
@@ -287,7 +289,7 @@ while True:
 
 def test_asking_never_keeps_a_run_from_its_start(config: Config) -> None:
     """Whoever asks for a layer's holder has to try the lock, if only for a moment."""
-    with locks.hold(config.layout, ["bronze"], "run bronze"):
+    with locks.lock_layers(config.layout, ["bronze"], "run bronze"):
         pass
     arguments = [sys.executable, "-c", ASK, str(config.layout.root)]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
@@ -296,7 +298,7 @@ def test_asking_never_keeps_a_run_from_its_start(config: Config) -> None:
             for _ in range(200):  # as often as it asks, and at least once beside each question
                 assert process.stdout.readline() == "asked\n"
                 for _ in range(5):
-                    with locks.hold(config.layout, ["bronze"], "run bronze"):
+                    with locks.lock_layers(config.layout, ["bronze"], "run bronze"):
                         pass
             assert process.poll() is None
         finally:

@@ -311,7 +311,7 @@ def test_gold_that_has_not_read_all_of_silver_is_not_compared(with_gold: Config)
     gold = {name: with_gold.gold[name] for name in ("device_totals", "axes")}
     add_again(with_gold, "silver.activity")
     failed = {"kind": "query", "query": "gold.axes", "state": FAILED, "error": "its disk is full"}
-    by = {"run_id": "1", "command": "nightly", "started_at": clock.now()}
+    by = {"run_id": "1", "command": "nightly", "started_at": clock.now_micros()}
     Runs(with_gold.layout).write([{**failed, **by}])
     found = run_audit(replace(with_gold, gold=gold), everything=True)
     notes = [note.split(":")[0] for note in found.notes if "not compared" in note]

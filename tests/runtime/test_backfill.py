@@ -20,7 +20,7 @@ from medallion.runtime import backfill as module
 from medallion.runtime.backfill import Backfilled, backfill
 from medallion.state.ledger import PENDING
 from medallion.storage import locks
-from medallion.storage.text import Say
+from medallion.storage.text import Reporter
 from tests.support.home import Home, a_source, aged
 
 _PATIENCE = 60.0
@@ -50,7 +50,7 @@ def beside(
     monkeypatch: pytest.MonkeyPatch,
     path: Path,
     *looks: Callable[[], Any],
-    say: Say = lambda _: None,
+    say: Reporter = lambda _: None,
 ) -> Backfilled:
     """A backfill beside a process that looks so, the last way for ever."""
     left, started = list(looks), time.monotonic()
@@ -59,7 +59,7 @@ def beside(
         assert time.monotonic() - started < _PATIENCE, "the command hangs"
         (left.pop(0) if len(left) > 1 else left[0])()
 
-    monkeypatch.setattr(locks, "holder", lambda *_: "medallion stream, pid 1")
+    monkeypatch.setattr(locks, "lock_holder", lambda *_: "medallion stream, pid 1")
     # Its own name of the module: other threads of this process sleep, too, and must not look.
     monkeypatch.setattr(module, "time", SimpleNamespace(sleep=sleep))
     return backfill(home.config, home.source.name, path, say)

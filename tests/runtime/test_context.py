@@ -54,12 +54,14 @@ def test_a_clock_that_is_behind_the_record_is_told(
         with context.open_pipeline(home.config, "test", ["bronze"], told.append):
             return len(told)
 
-    record(home.config, "bronze.activity", started_at=clock.now() + day - 60_000_000)
+    record(home.config, "bronze.activity", started_at=clock.now_micros() + day - 60_000_000)
     assert opened() == 2
     record(home.config, "bronze.activity", started_at=4_102_444_800_000_000)
     assert opened() == 3
     assert "last run began at 2100-01-01T00:00:00Z or later" in told[-1]
-    record(home.config, "silver.activity", started_at=clock.now())  # it has been put right since
+    record(
+        home.config, "silver.activity", started_at=clock.now_micros()
+    )  # it has been put right since
     assert opened() == 2
 
 

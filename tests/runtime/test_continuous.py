@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from medallion.config.loader import load
-from medallion.errors import MedallionError, NoAnswerError
+from medallion.errors import MedallionError, UnreachableError
 from medallion.runtime.continuous import Stream
 from tests.support import PROJECT
 
@@ -223,7 +223,7 @@ def test_a_stream_that_starts_before_its_broker_waits_for_it() -> None:
     early, on = Ended(None), Ended(None)
     early.run, on.run.is_active = None, True
     stream = stream_of(early, [on], said)
-    answers: list[Any] = [NoAnswerError("no Kafka broker answers."), True]
+    answers: list[Any] = [UnreachableError("no Kafka broker answers."), True]
 
     def begin(*_: Any) -> Any:
         if isinstance(answer := answers.pop(0), Exception):

@@ -45,7 +45,7 @@ def test_many_rows_wait_or_are_to_be_counted_anew(home: Home, table: str, name: 
         (60_000, Workload.SOME),
         (400_000, Workload.MUCH),
     ):
-        records.append(home.layout.table(table), spec, [{name: n} for n in range(rows)])
+        records.append_records(home.layout.table(table), spec, [{name: n} for n in range(rows)])
         assert work_to_do(config) == work
 
 

@@ -47,7 +47,7 @@ def append(config: Config, times: int = MANY, table: str = BRONZE) -> Path:
     spec = replace(table_specs.table_spec(table), columns={"n": "long"})
     first = delta_tables.row_count(path)
     for n in range(first, first + times):
-        records.append(path, spec, [{"n": n}])
+        records.append_records(path, spec, [{"n": n}])
     return path
 
 
@@ -216,7 +216,7 @@ def test_what_is_still_to_be_published_stays(config: Config) -> None:
     for batch in range(2):
         checkpoints.done(config.layout, "publish.device_totals.files", batch, version=5)
     record(config, table, table_version=delta_tables.table_version(path), last_batch=0)
-    feed = {v: set(delta_log.feed_files(path, v, v)) for v in updated}
+    feed = {v: set(delta_log.change_feed_files(path, v, v)) for v in updated}
     assert all(len(files) == 1 for files in feed.values())
     for folder in (path, path / "_change_data"):
         age(folder, 8 * 24 * 3600)
@@ -317,7 +317,7 @@ def test_who_is_beaten_to_a_commit_comes_again(
     path = append(config)
     read_until(config, path)
     maintenance.align(config, ["bronze"])
-    numbers, opened = iter(range(MANY)), delta_tables.open_to_write
+    numbers, opened = iter(range(MANY)), delta_tables.open_for_write
 
     def beaten(table: Path) -> DeltaTable:
         found = opened(table)
@@ -326,7 +326,7 @@ def test_who_is_beaten_to_a_commit_comes_again(
         return found
 
     with monkeypatch.context() as patched:
-        patched.setattr(delta_tables, "open_to_write", beaten)
+        patched.setattr(delta_tables, "open_for_write", beaten)
         runs = Runs(config.layout)
         assert maintenance.maintain(config, runs, ["bronze"], is_streaming=True) == Maintained({})
         notes = maintenance.maintain(config, runs, ["bronze"]).notes
@@ -377,12 +377,12 @@ def test_who_is_far_behind_is_named(config: Config, monkeypatch: pytest.MonkeyPa
 
 def test_by_hand_leaves_what_another_process_writes(config: Config) -> None:
     bronze, silver = append(config), append(config, table="silver.activity")
-    with locks.hold(config.layout, ["silver"], "stream"):
+    with locks.lock_layers(config.layout, ["silver"], "stream"):
         found = maintenance.by_hand(config)
     told = f"medallion stream, pid {os.getpid()}, which writes it, and maintains it itself"
     assert found.notes == (f"silver: left to {told}",)
     assert (len(DeltaTable(bronze).file_uris()), len(DeltaTable(silver).file_uris())) == (1, MANY)
-    assert locks.holder(config.layout, "bronze") is None
+    assert locks.lock_holder(config.layout, "bronze") is None
 
 
 def test_rows_that_a_gate_holds_back_stay_as_they_came(config: Config) -> None:
@@ -394,11 +394,11 @@ def test_rows_that_a_gate_holds_back_stay_as_they_came(config: Config) -> None:
     runs.write([{**gate, "state": "held", "table_version": MANY}])
     maintain(config)
     maintain(config)
-    assert delta_log.are_there(path, range(21, MANY + 1))
+    assert delta_log.are_readable(path, range(21, MANY + 1))
     runs.write([{**gate, "state": "passed", "table_version": MANY}])
     read_until(config, path)
     maintain(config)
-    assert not delta_log.are_there(path, range(21, MANY + 1))
+    assert not delta_log.are_readable(path, range(21, MANY + 1))
     assert rows(path) == list(range(MANY))
 
 

@@ -167,14 +167,14 @@ def test_a_table_that_was_put_in_place_without_its_checkpoint_is_refused(
 
 def killed_at_each_step(lakehouse: Lakehouse, patch: pytest.MonkeyPatch) -> None:
     """From now on a process ends each time that it has written what is left to do."""
-    whole = files.write
+    whole = files.write_atomic
 
     def write(file: Path, text: str) -> None:
         whole(file, text)
         if file == lakehouse.config.layout.refresh_plan:
             raise Killed
 
-    patch.setattr(files, "write", write)
+    patch.setattr(files, "write_atomic", write)
 
 
 @contextmanager

@@ -59,7 +59,7 @@ def test_a_record_that_cannot_be_written_hides_no_other_failure(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("medallion.storage.records.append", full)
+        patch.setattr("medallion.storage.records.append_records", full)
         told = {name: str(error) for name, error in settle(home.config, runs, flows).items()}
     assert told["bronze.a"].startswith("what was done cannot be put on record: OSError")
     assert told["bronze.b"] == "files are gone"

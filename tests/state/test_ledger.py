@@ -255,8 +255,8 @@ def test_columns_of_the_ledger_have_the_types_that_they_are_asked_for_by(tmp_pat
 def test_ledger_of_an_earlier_release(layout: Layout, text: str | None, code: str | None) -> None:
     """Without the columns of today: its sentences get codes, and its rows can be written."""
     row = {k: v for k, v in asdict(entry(why=text)).items() if not k.endswith(NEW_COLUMNS)}
-    columns = {k: v for k, v in records.columns_of(Entry).items() if k in row}
-    records.append(layout.table(ledger.TABLE), TableSpec(columns), [row])
+    columns = {k: v for k, v in records.record_columns(Entry).items() if k in row}
+    records.append_records(layout.table(ledger.TABLE), TableSpec(columns), [row])
     (found,) = ledger.read_entries(layout)
     assert found == entry(why=text, reason_code=code)
     changed = replace(found, dismissed_at=NOW)

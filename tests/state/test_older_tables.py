@@ -45,7 +45,7 @@ def write(home: Home, table: str, commits: int) -> Path:
     """So many more versions of a table; the one that makes it is another one."""
     path = home.layout.table(table)
     for _ in range(commits):
-        records.append(
+        records.append_records(
             path, replace(table_specs.table_spec(table), columns={"n": "long"}), [{"n": 1}]
         )
     return path

@@ -25,7 +25,9 @@ def test_rows_wait_that_no_commit_tells_of_any_more(home: Home, rows: int) -> No
     config = replace(home.config, gold=gold)
     query = next(query for query in queries(config) if query.name == "gold.device_totals")
     silver = config.layout.table("silver.activity")
-    records.append(silver, TableSpec({"n": "long"}), [{"n": number} for number in range(rows)])
+    records.append_records(
+        silver, TableSpec({"n": "long"}), [{"n": number} for number in range(rows)]
+    )
     # And a commit without rows.
     DeltaTable(silver).alter.set_table_properties({"delta.appendOnly": "true"})
     newest = forget_commits(silver)
@@ -41,11 +43,11 @@ def test_rows_that_no_commit_tells_of_any_more_are_judged(home: Home) -> None:
     silver, runs = home.config.layout.table("silver.activity"), Runs(home.config.layout)
     passed = {"kind": "gate", "query": "silver.activity", "state": PASSED}
     for number in range(4):
-        records.append(silver, TableSpec({"n": "long"}), [{"n": number}])
+        records.append_records(silver, TableSpec({"n": "long"}), [{"n": number}])
         if number == 1:
-            runs.write([passed | {"started_at": clock.now(), "table_version": number + 1}])
+            runs.write([passed | {"started_at": clock.now_micros(), "table_version": number + 1}])
     DeltaTable(silver).alter.set_table_properties({"delta.appendOnly": "true"})
     newest = forget_commits(silver)
     assert pending_work.needs_validation(home.config, runs.run_state, "silver.activity")
-    runs.write([passed | {"started_at": clock.now(), "table_version": newest}])
+    runs.write([passed | {"started_at": clock.now_micros(), "table_version": newest}])
     assert not pending_work.needs_validation(home.config, runs.run_state, "silver.activity")

@@ -183,7 +183,7 @@ def test_what_is_written_is_asked_for_without_reading_twice(
 def test_a_record_of_an_older_version_gets_new_columns(layout: Layout) -> None:
     table, new = layout.table("ops.runs"), ("rescued_rows", "rescued_fields")
     old = {name: kind for name, kind in RUNS.items() if name not in new}
-    records.append(table, TableSpec(old), [{**run("bronze.a", rows_in=2), "number": 1}])
+    records.append_records(table, TableSpec(old), [{**run("bronze.a", rows_in=2), "number": 1}])
     record = Runs(layout, run_id="r2")
     assert record.run_state.last["bronze.a"].rescued_rows is None
     assert record.rescued() == {}
@@ -250,7 +250,7 @@ def test_a_table_that_was_made_after_its_gate_has_passed_none(
     assert pending_work.validated_version(run_state, "gold.g", table) == 2  # there is none
     for name in ("gold.g", "gold.h"):
         for _ in range(3):
-            records.append(layout.table(name), TableSpec({"n": "long"}), [{"n": 1}])
+            records.append_records(layout.table(name), TableSpec({"n": "long"}), [{"n": 1}])
     assert pending_work.validated_version(run_state, "gold.g", table) == -1
     assert pending_work.validated_version(run_state, "gold.h", layout.table("gold.h")) == 2
     monkeypatch.setattr(time, "time_ns", lambda: NOON * 1000)  # a clock that was put right

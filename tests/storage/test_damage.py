@@ -28,7 +28,7 @@ def gold(home: Home) -> Path:
     """A table of 22 commits of one row."""
     table = home.layout.table("gold.totals")
     for n in range(22):
-        records.append(table, TableSpec({"n": "long"}), [{"n": n}])
+        records.append_records(table, TableSpec({"n": "long"}), [{"n": n}])
     return table
 
 
@@ -52,7 +52,7 @@ def rows(table: Path) -> object:
 def test_a_log_that_may_not_be_read_is_named_as_that(nobodys: Home) -> None:
     """Nobody is told to move a table away that is sound."""
     table = nobodys.layout.table("gold.totals")
-    records.append(table, TableSpec({"n": "long"}), [{"n": 1}])
+    records.append_records(table, TableSpec({"n": "long"}), [{"n": 1}])
     newest = table / "_delta_log" / f"{1:020}.json"
     newest.chmod(0)
     with pytest.raises(MedallionError) as raised:
@@ -116,7 +116,7 @@ def test_data_of_a_record_that_are_gone(home: Home) -> None:
 def test_data_of_bronze_that_are_gone(home: Home) -> None:
     """Nobody else has its rows; who asks is told no more than that, for it may be the audit."""
     bronze = home.layout.table("bronze.a")
-    records.append(bronze, TableSpec({"n": "long"}), [{"n": 1}])
+    records.append_records(bronze, TableSpec({"n": "long"}), [{"n": 1}])
     (file,) = bronze.glob("*.parquet")
     file.unlink()
     with pytest.raises(MedallionError, match=r"bronze\.a: .* put its files back from a copy\.$"):

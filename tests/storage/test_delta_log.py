@@ -47,16 +47,16 @@ def test_files_that_versions_added(table: Path) -> None:
 
 def test_from_where_on_rows_can_be_read(table: Path) -> None:
     """What is only compacted is not read, and so its files may be gone."""
-    assert delta_log.readable_from(table) == 0
+    assert delta_log.first_readable_version(table) == 0
     delta_log.added_files(table, 1, 1)[0].unlink()
-    assert delta_log.readable_from(table) == 2
-    assert delta_log.are_there(table, [0, 2, 3, 4])
+    assert delta_log.first_readable_version(table) == 2
+    assert delta_log.are_readable(table, [0, 2, 3, 4])
     append(table, 1)
     delta_log.commit_file(table, 3).unlink()
-    assert delta_log.readable_from(table) == 4
+    assert delta_log.first_readable_version(table) == 4
     delta_log.added_files(table, 5, 5)[0].unlink()
-    assert delta_log.readable_from(table) == 6
-    assert delta_log.readable_from(table / "none") == 0
+    assert delta_log.first_readable_version(table) == 6
+    assert delta_log.first_readable_version(table / "none") == 0
 
 
 def test_rows_of_transactions(table: Path) -> None:

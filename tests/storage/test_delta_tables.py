@@ -41,7 +41,7 @@ def test_only_what_streams_read_keeps_its_log(tmp_path: Path, name: str, is_stre
 
 
 def test_a_table_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
-    records.append(tmp_path, NUMBERS, [{"n": 1}])
+    records.append_records(tmp_path, NUMBERS, [{"n": 1}])
     delta_tables.create_table(
         tmp_path,
         delta_tables.schema_json({"other": "string"}),
@@ -63,15 +63,15 @@ def test_a_table_that_is_not_there_has_no_rows(tmp_path: Path) -> None:
 
 
 def test_a_question_of_a_table(tmp_path: Path) -> None:
-    records.append(tmp_path, NUMBERS, [{"n": 1}, {"n": 2}])
-    records.append(tmp_path, NUMBERS, [{"n": 4}])
+    records.append_records(tmp_path, NUMBERS, [{"n": 1}, {"n": 2}])
+    records.append_records(tmp_path, NUMBERS, [{"n": 4}])
     assert delta_tables.select_rows(tmp_path, "n", "where n > 1 order by n") == [(2,), (4,)]
 
 
 def test_a_question_of_what_one_version_added(tmp_path: Path) -> None:
     table = tmp_path / "größe 50% #1, it's {a*?}" / "t"
-    records.append(table, NUMBERS, [{"n": 1}])
-    records.append(table, NUMBERS, [{"n": 2}, {"n": 4}])
+    records.append_records(table, NUMBERS, [{"n": 1}])
+    records.append_records(table, NUMBERS, [{"n": 2}, {"n": 4}])
     assert delta_tables.select_added_rows(table, 2, "sum(n), count(*)") == [(6, 2)]
     joined = "(select n from added) as new join rows on new.n = rows.n"
     files = delta_tables.data_files(table, at=1)
@@ -88,7 +88,7 @@ def test_a_question_of_what_one_version_added(tmp_path: Path) -> None:
 
 def test_columns_of_files_in_another_order_are_known_by_their_names(tmp_path: Path) -> None:
     """As a table has them whose columns were put in another order in pipeline.yaml."""
-    records.append(tmp_path / "t", NUMBERS, [{"n": 1}])
+    records.append_records(tmp_path / "t", NUMBERS, [{"n": 1}])
     files = []
     for at, sql in enumerate(("select 1 as n, 'a' as name", "select 'b' as name, 2 as n")):
         files.append(tmp_path / f"{at}.parquet")
@@ -100,13 +100,13 @@ def test_columns_of_files_in_another_order_are_known_by_their_names(tmp_path: Pa
 def test_files_of_a_table_are_where_it_says(tmp_path: Path) -> None:
     """delta-rs spells them as a URI does, whatever the folders are named."""
     table = tmp_path / "größe 50% #1" / "t"
-    records.append(table, NUMBERS, [{"n": 1}])
+    records.append_records(table, NUMBERS, [{"n": 1}])
     assert delta_tables.data_files(table) == list(table.glob("*.parquet"))
 
 
 def test_rows_written_are_those_of_the_commits_after_a_version(tmp_path: Path) -> None:
     for rows in (2, 3, 5):  # versions 1, 2 and 3
-        records.append(tmp_path, NUMBERS, [{"n": n} for n in range(rows)])
+        records.append_records(tmp_path, NUMBERS, [{"n": n} for n in range(rows)])
     assert delta_tables.rows_written(tmp_path, after=0) == 10
     assert delta_tables.rows_written(tmp_path, after=1) == 8
     assert delta_tables.rows_written(tmp_path, after=1, until=2) == 3
@@ -117,11 +117,11 @@ def test_rows_written_are_those_of_the_commits_after_a_version(tmp_path: Path) -
 
 def test_a_table_is_opened_once_for_each_state_of_its_log(tmp_path: Path) -> None:
     table, other = tmp_path / "table", tmp_path / "other"
-    records.append(table, NUMBERS, [{"n": 1}])
-    records.append(other, NUMBERS, [{"n": 7}])
+    records.append_records(table, NUMBERS, [{"n": 1}])
+    records.append_records(other, NUMBERS, [{"n": 7}])
     first = delta_tables.open_table(table)
     assert delta_tables.open_table(table) is first
-    records.append(table, NUMBERS, [{"n": 2}])
+    records.append_records(table, NUMBERS, [{"n": 2}])
     assert (first.version(), delta_tables.table_version(table)) == (1, 2)
     # Another table in its place, of as many versions as the first one had.
     shutil.rmtree(table)

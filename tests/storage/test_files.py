@@ -13,8 +13,8 @@ from medallion.storage import files
 
 
 def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
-    files.write(tmp_path / "a.json", "one")
-    files.write(tmp_path / "a.json", "two")
+    files.write_atomic(tmp_path / "a.json", "one")
+    files.write_atomic(tmp_path / "a.json", "two")
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
     assert (tmp_path / "a.json").read_text() == "two"
 
@@ -29,11 +29,11 @@ def test_a_disk_need_not_know_how_to_sync_a_folder(
             raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "fsync", lambda handle: fails(handle, "d", errno.EINVAL))
-    files.write(tmp_path / "a.json", "one")
+    files.write_atomic(tmp_path / "a.json", "one")
     assert (tmp_path / "a.json").read_text() == "one"
     monkeypatch.setattr(os, "fsync", lambda handle: fails(handle, fails_for, number))
     with pytest.raises(OSError, match=os.strerror(number)):
-        files.write(tmp_path / "a.json", "two")
+        files.write_atomic(tmp_path / "a.json", "two")
 
 
 def test_the_bytes_are_on_disk_before_the_name_is(
@@ -55,5 +55,5 @@ def test_the_bytes_are_on_disk_before_the_name_is(
     monkeypatch.setattr(Path, "replace", replaced)
     folder = tmp_path / "plans"
     folder.mkdir()
-    files.write(folder / "plan.json", "{}")
+    files.write_atomic(folder / "plan.json", "{}")
     assert steps == ["sync .plan.json.tmp", ".plan.json.tmp becomes plan.json", "sync plans"]

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import IO
 from medallion.storage import locks
 from medallion.storage.paths import Layout
-with locks.hold(Layout(Path(sys.argv[1])), ["silver"], "stream"):
+with locks.lock_layers(Layout(Path(sys.argv[1])), ["silver"], "stream"):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -54,28 +54,28 @@ def test_a_layer_has_one_writer(layout: Layout) -> None:
         told = rf"silver of .* written by medallion stream, pid {process.pid}, started 20\d\d-"
         with (
             pytest.raises(UsageError, match=told),
-            locks.hold(layout, ["bronze", "silver"], "nightly"),
+            locks.lock_layers(layout, ["bronze", "silver"], "nightly"),
         ):
             pass
-        assert locks.holder(layout, "silver") == f"medallion stream, pid {process.pid}"
-        assert locks.holder(layout, "bronze") is None  # what was held by then is free again
-        with locks.hold(layout, ["bronze", "gold"], "run"):
-            assert locks.holder(layout, "gold") == f"medallion run, pid {os.getpid()}"
+        assert locks.lock_holder(layout, "silver") == f"medallion stream, pid {process.pid}"
+        assert locks.lock_holder(layout, "bronze") is None  # what was held by then is free again
+        with locks.lock_layers(layout, ["bronze", "gold"], "run"):
+            assert locks.lock_holder(layout, "gold") == f"medallion run, pid {os.getpid()}"
 
 
 def test_an_onlooker_that_is_set_aside_while_it_looks_is_waited_for(layout: Layout) -> None:
-    with locks.hold(layout, ["silver"], "nightly"):
+    with locks.lock_layers(layout, ["silver"], "nightly"):
         pass
     with layout.lock("silver").open() as file:
         fcntl.flock(file, fcntl.LOCK_SH)  # as whoever asks for the holder does
         goes_on = Timer(1, lambda: fcntl.flock(file, fcntl.LOCK_UN))
         goes_on.start()
-        with locks.hold(layout, ["silver"], "nightly"):
+        with locks.lock_layers(layout, ["silver"], "nightly"):
             goes_on.join()
 
 
 def test_a_disk_without_locks_is_told(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
-    with locks.hold(layout, ["silver"], "nightly"):
+    with locks.lock_layers(layout, ["silver"], "nightly"):
         pass
 
     def refused(*_: object) -> None:
@@ -83,12 +83,12 @@ def test_a_disk_without_locks_is_told(layout: Layout, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(fcntl, "flock", refused)
     told = r"silver/\.lock cannot be locked \(No locks available\), and two runs at once could lose"
-    with pytest.raises(UsageError, match=told), locks.hold(layout, ["silver"], "nightly"):
+    with pytest.raises(UsageError, match=told), locks.lock_layers(layout, ["silver"], "nightly"):
         pass
     with pytest.raises(UsageError, match=told):
-        locks.holder(layout, "silver")
+        locks.lock_holder(layout, "silver")
     table = layout.table("ops.runs")
-    with pytest.raises(UsageError, match=r"\.runs\.lock cannot be locked"), locks.alone(table):
+    with pytest.raises(UsageError, match=r"\.runs\.lock cannot be locked"), locks.lock_file(table):
         pass
 
 
@@ -96,7 +96,7 @@ def test_it_ends_with_the_process_however_that_ends(layout: Layout) -> None:
     with another(layout) as process:
         process.send_signal(signal.SIGKILL)
         process.wait()
-        with locks.hold(layout, ["silver"], "nightly"):
+        with locks.lock_layers(layout, ["silver"], "nightly"):
             pass
 
 
@@ -105,7 +105,10 @@ def test_a_folder_of_locks_that_is_deleted_admits_nobody(layout: Layout) -> None
     with another(layout):
         for folder in layout.root.glob("_*"):
             shutil.rmtree(folder)
-        with pytest.raises(UsageError, match="silver"), locks.hold(layout, ["silver"], "nightly"):
+        with (
+            pytest.raises(UsageError, match="silver"),
+            locks.lock_layers(layout, ["silver"], "nightly"),
+        ):
             pass
 
 
@@ -122,7 +125,7 @@ def test_a_lock_that_is_deleted_between_its_opening_and_its_taking(
         flock(file, how)
 
     monkeypatch.setattr(fcntl, "flock", deleted_first)
-    with locks.hold(layout, ["silver"], "nightly"):
+    with locks.lock_layers(layout, ["silver"], "nightly"):
         monkeypatch.undo()
         assert len(files) == 2
-        assert locks.holder(layout, "silver") == f"medallion nightly, pid {os.getpid()}"
+        assert locks.lock_holder(layout, "silver") == f"medallion nightly, pid {os.getpid()}"

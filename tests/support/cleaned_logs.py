@@ -12,8 +12,8 @@ from medallion.storage import delta_log
 def forget_commits(table: Path) -> int:
     """Remove all commits but the newest, whose version is returned, after a checkpoint of it."""
     DeltaTable(table).create_checkpoint()
-    newest = max(delta_log.commits(table))
-    for version, commit in delta_log.commits(table).items():
+    newest = max(delta_log.commit_files(table))
+    for version, commit in delta_log.commit_files(table).items():
         if version < newest:
             commit.unlink()
     return newest

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from medallion.cli.render.terminal import document, pour, show, tell
 from medallion.config.model import Config
 from medallion.config.queries import layers_in_use
-from medallion.errors import FAULTS, UsageError, sentence
+from medallion.errors import ITEM_ERRORS, UsageError, error_message
 from medallion.spark import signals
-from medallion.storage.text import Say, counted
+from medallion.storage.text import Reporter, counted
 
 if TYPE_CHECKING:
     from medallion.runtime.outcome import Outcome
@@ -122,8 +122,8 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
         outcome, told = _busy_night(config, options, told), []
     try:
         outcome.files = ledger_files.find_attention(config)
-    except FAULTS as fault:
-        outcome.add_error(sentence(fault))
+    except ITEM_ERRORS as fault:
+        outcome.add_error(error_message(fault))
     if outcome.files.pending:
         waiting = counted(outcome.files.pending, "file")
         told.append(f"{waiting} not taken in yet: medallion files --state pending")
@@ -209,7 +209,7 @@ def refresh(config: Config, options: argparse.Namespace) -> int:
     from medallion.state import pending_work
 
     layers = refresh.layers_of(config, options.table)
-    config.layout.refuse_missing()
+    config.layout.require_root()
     pending_work.refuse_missing_input(config, options.table)
     pending_work.refuse_blocked_gold(config, layers[:1])
     with context.open_pipeline(config, "refresh", layers, _say(False), options.debug) as pipeline:
@@ -231,7 +231,7 @@ def status(config: Config, options: argparse.Namespace) -> int:
     found = status.query_statuses(_there(config, options))
     try:
         files = ledger_files.find_attention(config)
-    except FAULTS:  # the queries of the sources report it
+    except ITEM_ERRORS:  # the queries of the sources report it
         files = ledger_files.Attention()
     show(document(render.as_json(found, files)) if options.json else render.as_text(found, files))
     return 0 if all(one.is_known for one in found) else 1
@@ -270,12 +270,12 @@ def _present(options: argparse.Namespace, render: Any, found: Any, is_good: bool
 
 def _there(config: Config, options: argparse.Namespace) -> Config:
     """For commands that only look: a misspelled root is told, and not shown as an empty one."""
-    config.layout.refuse_missing()
+    config.layout.require_root()
     if not options.json:
         show(f"lakehouse {config.layout.root}")
     return config
 
 
-def _say(quiet: bool) -> Say:
+def _say(quiet: bool) -> Reporter:
     """Progress of what ends, no line twice: to standard output, unless JSON goes there."""
     return cache(lambda text: tell(text, sys.stderr if quiet else sys.stdout))

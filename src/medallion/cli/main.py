@@ -13,7 +13,7 @@ from medallion.cli import commands
 from medallion.cli.render.terminal import leave, tell
 from medallion.config.loader import load
 from medallion.config.model import Config
-from medallion.errors import MedallionError, sentence
+from medallion.errors import MedallionError, error_message
 from medallion.spark import signals
 from medallion.storage.paths import LAYERS, PUBLISH
 
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _unforeseen(error: Exception, debug: bool) -> int:
     """What nobody foresaw, in one line; a file or folder that the system refuses is no crash."""
     if isinstance(error, OSError) and error.strerror:
-        _print_error(f"medallion: {sentence(error)}", debug)
+        _print_error(f"medallion: {error_message(error)}", debug)
         return 2
     from medallion.spark.errors import one_line  # here: it brings Spark
 

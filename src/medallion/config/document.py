@@ -12,7 +12,7 @@ from ruamel.yaml.reader import ReaderError
 
 from medallion.config.values import TABLE_NAME, WrongColumnError, one_of
 from medallion.errors import ConfigError
-from medallion.storage.text import reason_of
+from medallion.storage.text import error_reason
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ def read_yaml(file: Path) -> Any:
             f"{file}: no such file; set MEDALLION_CONF to the folder that holds pipeline.yaml."
         ) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file}: cannot be read ({reason_of(error)}).") from None
+        raise ConfigError(f"{file}: cannot be read ({error_reason(error)}).") from None
     except ReaderError as error:
         line, problem = text.count("\n", 0, error.position), error.reason
     except MarkedYAMLError as error:

@@ -26,7 +26,7 @@ from medallion.config.model import (
 )
 from medallion.config.values import Duration
 from medallion.storage.table_specs import WINDOW
-from medallion.storage.text import reason_of
+from medallion.storage.text import error_reason
 
 Sources = Mapping[str, SourceConfig]
 Made = Aggregate | Statement | Join
@@ -133,7 +133,7 @@ def _by_sql(name: str, node: Node, sources: Sources, conf_dir: Path) -> GoldTabl
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        node.fail("sql", f"names {file}, which cannot be read ({reason_of(error)})")
+        node.fail("sql", f"names {file}, which cannot be read ({error_reason(error)})")
     named: dict[str, None] = {}
 
     def view(match: re.Match[str]) -> str:

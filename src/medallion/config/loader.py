@@ -30,8 +30,8 @@ from medallion.config.model import (
 from medallion.config.sources import refuse_shared_files, source
 from medallion.errors import ConfigError
 from medallion.storage import table_specs
-from medallion.storage.paths import Layout, plain, why_no_place
-from medallion.storage.text import reason_of
+from medallion.storage.paths import Layout, unsupported_path_reason, without_dotdot
+from medallion.storage.text import error_reason
 
 _NUMBER = r"(\*|[1-9][0-9]*)"
 _MASTER = re.compile(
@@ -128,9 +128,9 @@ def _root(environ: Mapping[str, str], cwd: Path, dotenv: Mapping[str, str], proj
         path = start / Path(named).expanduser()
     except RuntimeError:  # ~ of somebody unknown
         raise ConfigError(f"MEDALLION_HOME: there is no home folder for {named}.") from None
-    if why := why_no_place(path):
+    if why := unsupported_path_reason(path):
         raise ConfigError(f"MEDALLION_HOME: {named!r}: {why}.")
-    return plain(path)
+    return without_dotdot(path)
 
 
 def maintenance(node: Node) -> Maintenance:
@@ -159,8 +159,8 @@ def read_dotenv(file: Path) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file}: cannot be read ({reason_of(error)}).") from None
-    plain: dict[str, str | None] = {}  # as it is written: a password may have a ${
+        raise ConfigError(f"{file}: cannot be read ({error_reason(error)}).") from None
+    without_dotdot: dict[str, str | None] = {}  # as it is written: a password may have a ${
     for binding in parse_stream(StringIO(text)):
         written = binding.original.string
         line = binding.original.line + len(written) - len(written.lstrip("\n"))
@@ -180,16 +180,19 @@ def read_dotenv(file: Path) -> dict[str, str]:
                 f"{file} line {line}: {binding.key} is not a known key; known here: "
                 f"{', '.join(KEYS)}."
             )
-        if binding.key in plain and binding.key in KEYS:
+        if binding.key in without_dotdot and binding.key in KEYS:
             raise ConfigError(f"{file} line {line}: {binding.key} stands there twice.")
-        plain[binding.key or ""] = binding.value
-    found = {**dotenv_values(stream=StringIO(text)), **{k: plain[k] for k in LOGIN if k in plain}}
+        without_dotdot[binding.key or ""] = binding.value
+    found = {
+        **dotenv_values(stream=StringIO(text)),
+        **{k: without_dotdot[k] for k in LOGIN if k in without_dotdot},
+    }
     for key in _PLACES:
-        value = plain.get(key) or ""
+        value = without_dotdot.get(key) or ""
         if bare := re.search(r"\$([A-Za-z_]\w*)", value):  # a folder of that very name
             raise ConfigError(f"{file}: {key} has {bare[0]}: write ${{{bare[1]}}}.")
         for name in re.findall(r"\$\{([^}:]+)\}", value):
-            if name not in plain and name not in os.environ:  # ${DATA}/lake would be /lake
+            if name not in without_dotdot and name not in os.environ:  # ${DATA}/lake would be /lake
                 raise ConfigError(
                     f"{file}: {key} has ${{{name}}}, which is set neither in this file nor in the "
                     "environment."

@@ -11,11 +11,11 @@ from typing import Literal
 from medallion.config.values import Duration
 from medallion.errors import UsageError
 from medallion.storage import table_specs
-from medallion.storage.paths import Layout, plain
+from medallion.storage.paths import Layout, without_dotdot
 from medallion.storage.table_specs import (
+    FILE_ORIGIN_COLUMNS,
     INGESTED_AT,
-    OF_FILES,
-    OF_MESSAGES,
+    MESSAGE_ORIGIN_COLUMNS,
     OFFSET,
     PARTITION,
     SOURCE_FILE,
@@ -140,8 +140,8 @@ class SourceConfig:
     def origin(self) -> Columns:
         """The columns of bronze that say where a row came from."""
         if isinstance(self.stream, Kafka):
-            return OF_MESSAGES
-        return {} if self.stream else OF_FILES
+            return MESSAGE_ORIGIN_COLUMNS
+        return {} if self.stream else FILE_ORIGIN_COLUMNS
 
     @property
     def silver_origin(self) -> tuple[str, ...]:
@@ -160,7 +160,7 @@ class SourceConfig:
 
     def places(self, layout: Layout) -> tuple[Path, ...]:
         """The source's folder of landing, and the others that its configuration names."""
-        return (layout.landing(self.name), *(plain(layout.root / f) for f in self.folders))
+        return (layout.landing(self.name), *(without_dotdot(layout.root / f) for f in self.folders))
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from medallion.config.model import (
     SourceConfig,
 )
 from medallion.config.values import may_overlap
-from medallion.storage.paths import Layout, real
+from medallion.storage.paths import Layout, resolved_path
 
 _VALUES, _OFFSETS = ("json", "text"), ("earliest", "latest")
 _SERVER = re.compile(r"[^\s,/@]+:[1-9][0-9]{0,4}")
@@ -82,8 +82,8 @@ def source(name: str, node: Node, layout: Layout) -> SourceConfig:
             f"names {folder!r}, and object stores and other addresses are not supported yet: name "
             "a local path, such as one where the store is mounted",
         )
-    found = replace(found, folders=tuple(map(layout.from_root, found.folders)))
-    for folder in filter(layout.is_own, found.folders):
+    found = replace(found, folders=tuple(map(layout.normalize, found.folders)))
+    for folder in filter(layout.is_internal, found.folders):
         node.fail(
             "folders", f"names {folder}, where the tables or the archive of {layout.root} lie"
         )
@@ -193,7 +193,7 @@ def refuse_shared_files(document: Node, layout: Layout, sources: Iterable[Source
     That is: one folder is in the other, and the patterns may overlap.
     """
     for one, other in combinations((s for s in sources if not s.stream), 2):
-        here, there = ([real(p) for p in s.places(layout)] for s in (one, other))
+        here, there = ([resolved_path(p) for p in s.places(layout)] for s in (one, other))
         if may_overlap(one.pattern, other.pattern) and any(
             a.is_relative_to(b) or b.is_relative_to(a) for a in here for b in there
         ):

@@ -14,7 +14,7 @@ from medallion.factory.plan import Landed, StateFile
 from medallion.factory.writing import hidden
 from medallion.storage import files as small_files
 from medallion.storage import locks
-from medallion.storage.paths import LAYERS, PUBLISH, REASON, Layout
+from medallion.storage.paths import LAYERS, PUBLISH, REASON_SUFFIX, Layout
 
 _MADE = re.compile(r"(\w+)-(\d{6})-\d{5}\.json")
 
@@ -58,7 +58,7 @@ class Lesson:
         """Note that a lesson began here, where nothing but folders was before."""
         if not any(path.is_file() for path in self.root.rglob("*")):
             self._mark.parent.mkdir(parents=True, exist_ok=True)
-            small_files.write(self._mark, "")
+            small_files.write_atomic(self._mark, "")
 
     def clean_up(self, timeout: float) -> CleanedUp:
         """Stop the streams below the root, and remove what a lesson made there.
@@ -68,21 +68,21 @@ class Lesson:
                 or a stream does not stop within `timeout` seconds. Nothing is removed then.
         """
         layout = Layout(self.root)
-        if not set(layout.own_folders()) - set(self._shared):
+        if not set(layout.internal_directories()) - set(self._shared):
             return CleanedUp()
         if not self._mark.exists():
             raise UsageError(
                 f"{self.root} held files before the first load() of a data factory, so they are "
                 "not a lesson's: clean_up() removes nothing there."
             )
-        with locks.hold(layout, (*LAYERS, PUBLISH), "clean-up"):
+        with locks.lock_layers(layout, (*LAYERS, PUBLISH), "clean-up"):
             stopped = _stop_streams(self.root, timeout)
             landed = list(self._landed())
             for file in landed:
                 file.unlink()
             # The mark goes last, so that a clean-up that was cut off can be done again.
             memory = self.state.path.parent
-            ours = set(layout.own_folders()) - set(self._shared)
+            ours = set(layout.internal_directories()) - set(self._shared)
             folders = sorted(ours, key=lambda folder: (folder == memory, folder))
             for folder in folders:
                 _remove(folder)
@@ -108,8 +108,8 @@ class Lesson:
             source = file.parent.name
             known = progress[source]
             shown = file.name.removeprefix(".").removesuffix(".tmp")
-            if Layout(self.root).is_reason(file):
-                shown = shown.removesuffix(REASON)
+            if Layout(self.root).is_reason_file(file):
+                shown = shown.removesuffix(REASON_SUFFIX)
             made = _MADE.fullmatch(shown)
             is_made = made and made[1] == source and int(made[2]) <= known.last
             if file.is_file() and (is_made or shown in known.given):

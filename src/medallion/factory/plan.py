@@ -225,7 +225,7 @@ class StateFile:
 
     def locked(self) -> AbstractContextManager[None]:
         """Wait for other processes that land into the same root, and keep them waiting."""
-        return locks.alone(self.path)
+        return locks.lock_file(self.path)
 
     def load(self, source: str) -> Progress:
         """A source's progress; none when it never landed."""
@@ -241,7 +241,7 @@ class StateFile:
         """Remember a source's progress; the others' stays."""
         sources = {**self._read(), source: asdict(progress)}
         document = {"generator": GENERATOR, "sources": sources}
-        small_files.write(self.path, json.dumps(document, indent=1) + "\n")
+        small_files.write_atomic(self.path, json.dumps(document, indent=1) + "\n")
 
     def _read(self) -> dict[str, Any]:
         if not self.path.exists():

@@ -15,7 +15,7 @@ from medallion.ingest.schema.evolution import Schema
 from medallion.ingest.source import SparkBatch
 from medallion.spark import checkpoints
 from medallion.storage import delta_log
-from medallion.storage.text import Say
+from medallion.storage.text import Reporter
 
 
 class DemoBatch(SparkBatch):
@@ -31,7 +31,12 @@ class DemoSource:
     """A source that makes rows up, or takes lines from a port; see `ingest.source.Source`."""
 
     def __init__(
-        self, spark: SparkSession, config: Config, source: SourceConfig, schema: Schema, say: Say
+        self,
+        spark: SparkSession,
+        config: Config,
+        source: SourceConfig,
+        schema: Schema,
+        say: Reporter,
     ) -> None:
         assert isinstance(source.stream, Rate | Socket), f"{source.name} is no demonstration"
         self._spark, self._settings, self._say = spark, source.stream, say

@@ -14,7 +14,7 @@ from medallion.ingest.source import Backlog, Source, SourceType, Verification
 from medallion.spark import checkpoints
 from medallion.state import ledger
 from medallion.storage import delta_tables
-from medallion.storage.table_specs import OF_FILES, OF_MESSAGES
+from medallion.storage.table_specs import FILE_ORIGIN_COLUMNS, MESSAGE_ORIGIN_COLUMNS
 
 _FORMAT = "format"
 
@@ -54,7 +54,7 @@ def refuse_format_change(config: Config, source: SourceConfig) -> None:
     name = f"bronze.{source.name}"
     columns = delta_tables.column_names(config.layout.table(name))
     origin = set(source.origin)
-    others = () if origin else (OF_FILES, OF_MESSAGES)
+    others = () if origin else (FILE_ORIGIN_COLUMNS, MESSAGE_ORIGIN_COLUMNS)
     if columns and (not origin <= columns or any(o.keys() <= columns for o in others)):
         raise UsageError(
             f"{name} was not made by the format {source.format}, but by another kind "

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from medallion.config.model import Config, SourceConfig
     from medallion.ingest.schema.evolution import Schema
-    from medallion.storage.text import Say
+    from medallion.storage.text import Reporter
 
 
 @dataclass(frozen=True)
@@ -195,9 +195,9 @@ class SourceType:
         supports_available_now: whether input that arrives between runs is still there for the next.
     """
 
-    open: Callable[[SparkSession, Config, SourceConfig, Schema, Say], Source]
+    open: Callable[[SparkSession, Config, SourceConfig, Schema, Reporter], Source]
     backlog: Callable[[Config, SourceConfig], Backlog]
-    poll: Callable[[Config, SourceConfig, int, Say], bool]
+    poll: Callable[[Config, SourceConfig, int, Reporter], bool]
     rows_in_ledger: Callable[[Config, SourceConfig], int | None]
     losses: Callable[[Config, SourceConfig], list[str]]
     verify: Callable[[Config, SourceConfig], Verification]

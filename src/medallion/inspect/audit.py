@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from medallion.config.model import Config, SourceConfig
 from medallion.config.queries import queries
-from medallion.errors import FAULTS, sentence
+from medallion.errors import ITEM_ERRORS, error_message
 from medallion.ingest.files.unread import unread
 from medallion.ingest.formats import SOURCE_TYPES, refuse_format_change
 from medallion.ingest.source import Verification
@@ -24,7 +24,7 @@ from medallion.state.runs import Runs
 from medallion.storage import delta_tables, locks
 from medallion.storage.paths import layer_of
 from medallion.storage.table_specs import OFFSET
-from medallion.storage.text import Say, counted
+from medallion.storage.text import Reporter, counted
 
 PATIENCE = 35.0  # seconds; a stream settles every 30
 
@@ -58,7 +58,7 @@ class Audit:
         return not self.findings and not wrong
 
 
-def run_audit(config: Config, everything: bool = False, say: Say = lambda _: None) -> Audit:
+def run_audit(config: Config, everything: bool = False, say: Reporter = lambda _: None) -> Audit:
     """Balance every source; where one does not add up, name the files that differ.
 
     With `everything`, every file and table is counted again, whatever the balance says. Beside a
@@ -115,7 +115,7 @@ def _failed(config: Config) -> tuple[str, ...]:
     runs = Runs(config.layout)
     try:
         return tuple(query.name for query in queries(config) if runs.has_failed(query.name))
-    except FAULTS:  # which the balance has found
+    except ITEM_ERRORS:  # which the balance has found
         return ()
 
 
@@ -123,14 +123,14 @@ def _files(config: Config, findings: list[str]) -> Attention:
     """Return the files to see to; archived ones that have changed are findings."""
     try:
         files = ledger_files.find_attention(config)
-    except FAULTS as fault:
-        findings.append(sentence(fault))
+    except ITEM_ERRORS as fault:
+        findings.append(error_message(fault))
         return Attention()
     findings += [f"{entry.source}: {entry.path}: {entry.why}" for entry in files.changed]
     return files
 
 
-def _at_rest(config: Config, say: Say) -> tuple[BalanceSnapshot, dict[str, str]]:
+def _at_rest(config: Config, say: Reporter) -> tuple[BalanceSnapshot, dict[str, str]]:
     """All sources, looked at when all is on record, or when patience has run out; and who writes
     which layer then."""
     until: float | None = None
@@ -139,11 +139,11 @@ def _at_rest(config: Config, say: Say) -> tuple[BalanceSnapshot, dict[str, str]]
         writers = {
             layer: who
             for layer in accounting.SETTLED
-            if (who := locks.holder(config.layout, layer))
+            if (who := locks.lock_holder(config.layout, layer))
         }
         found = accounting.take_snapshot(config, Runs(config.layout))
         written, cut_off = _by_writer(found.unsettled, writers)
-        if any(locks.holder(config.layout, layer_of(query)) for query in cut_off):
+        if any(locks.lock_holder(config.layout, layer_of(query)) for query in cut_off):
             continue  # a writer has begun since
         odd = set(accounting.unbalanced(found.balances)) - set(map(_source, cut_off))
         is_at_rest = not written and not (writers and odd)
@@ -185,9 +185,9 @@ def _half_done(config: Config) -> list[str]:
     """A refresh that was cut off while it put tables in the place of others."""
     try:
         plan = refresh_plan.read_plan(config.layout)
-    except FAULTS as fault:
-        return [sentence(fault)]
-    if not plan or not plan.built or locks.holder(config.layout, layer_of(plan.table)):
+    except ITEM_ERRORS as fault:
+        return [error_message(fault)]
+    if not plan or not plan.built or locks.lock_holder(config.layout, layer_of(plan.table)):
         return []
     return [f"{plan.table}: a refresh was cut off while it put it in place; the next run ends it."]
 
@@ -198,7 +198,7 @@ def _given_up(config: Config, layer: str, known: Collection[str]) -> list[str]:
 
 
 def _judge_at_rest(
-    config: Config, name: str, look: BalanceSnapshot, everything: bool, say: Say
+    config: Config, name: str, look: BalanceSnapshot, everything: bool, say: Reporter
 ) -> tuple[Balance, Verification] | None:
     """A source's balance, and what its ledger, or its rows counted again, say beside it; None where
     it is written all the while.
@@ -230,8 +230,8 @@ def _judge(config: Config, name: str, balance: Balance, everything: bool) -> Ver
             found = Verification(_unlike_the_ledger(config, name, balance))
         if losses := SOURCE_TYPES[source.format].losses(config, source):
             found.notes.append(f"{name}: {'; '.join(losses)}.")
-    except FAULTS as fault:  # a table cannot be read, or is of a source of another kind
-        found = Verification([sentence(fault)])
+    except ITEM_ERRORS as fault:  # a table cannot be read, or is of a source of another kind
+        found = Verification([error_message(fault)])
     return replace(found, findings=[*(f"{name}: {f}" for f in balance.faults), *found.findings])
 
 

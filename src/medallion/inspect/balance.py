@@ -9,7 +9,7 @@ from pathlib import Path
 
 from medallion.config.model import Config, SourceConfig
 from medallion.config.queries import queries
-from medallion.errors import FAULTS, sentence
+from medallion.errors import ITEM_ERRORS, error_message
 from medallion.inspect import ledger_files
 from medallion.layers import recovery
 from medallion.state import pending_work
@@ -81,8 +81,8 @@ def take_snapshot(config: Config, runs: Runs) -> BalanceSnapshot:
     found = BalanceSnapshot()
     try:
         rejected = ledger_files.rejected_files(config)
-    except FAULTS as fault:
-        found.unreadable.append(sentence(fault))
+    except ITEM_ERRORS as fault:
+        found.unreadable.append(error_message(fault))
         rejected = Counter[str]()
     for name, source in config.sources.items():
         alone = replace(config, sources={name: source}, gold={})
@@ -90,9 +90,9 @@ def take_snapshot(config: Config, runs: Runs) -> BalanceSnapshot:
             unsettled = _unsettled(alone, runs)
             balance = _balance(alone, source, runs.run_state)
             found.balances[name] = replace(balance, rejected_files=rejected[name])
-        except FAULTS as fault:
-            if sentence(fault) not in found.unreadable:  # the record is of all sources
-                found.unreadable.append(sentence(fault))
+        except ITEM_ERRORS as fault:
+            if error_message(fault) not in found.unreadable:  # the record is of all sources
+                found.unreadable.append(error_message(fault))
         else:
             found.unsettled.extend(unsettled)
     return found
@@ -123,7 +123,7 @@ def _rows(table: Path) -> int:
     if not delta_tables.table_exists(table):
         return 0
     delta = delta_tables.open_table(table)
-    delta_tables.refuse_incomplete(table, delta)
+    delta_tables.require_data_files(table, delta)
     return delta_tables.opened_row_count(table, delta)
 
 

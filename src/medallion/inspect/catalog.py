@@ -8,7 +8,7 @@ from functools import partial
 from typing import TypeVar
 
 from medallion.config.model import Aggregate, Config
-from medallion.errors import FAULTS, sentence
+from medallion.errors import ITEM_ERRORS, error_message
 from medallion.ingest.schema import registry
 from medallion.ingest.schema.registry import Version
 from medallion.inspect.audit import Audit, run_audit
@@ -52,8 +52,8 @@ def _first_rows(config: Config, table: str, most: int) -> FirstRows:
         columns = ", ".join(str(n + 1) for n in range(groups or 1))
         sql = f"select * from {table} order by {columns} limit {most}"
         return FirstRows(table, rows, engine.query(str(config.layout.root), sql))
-    except FAULTS as fault:
-        why = f"{table}: {sentence(fault).removeprefix(f'{table}: ')}"
+    except ITEM_ERRORS as fault:
+        why = f"{table}: {error_message(fault).removeprefix(f'{table}: ')}"
         return FirstRows(table, 0, nothing, why)
 
 
@@ -106,15 +106,15 @@ def take_overview(config: Config) -> Overview:
 
     Each table is looked at by itself: one that cannot be read hides nothing of the others.
     """
-    made_at, found = clock.now(), run_audit(config)
+    made_at, found = clock.now_micros(), run_audit(config)
     gold = tuple(first_rows(config, ROWS_OF_GOLD))
     unreadable = [*found.unreadable, *(each.unreadable for each in gold if each.unreadable)]
 
     def asked(ask: Callable[[], _Found], otherwise: _Found) -> _Found:
         try:
             return ask()
-        except FAULTS as fault:
-            unreadable.append(sentence(fault))
+        except ITEM_ERRORS as fault:
+            unreadable.append(error_message(fault))
             return otherwise
 
     return Overview(
@@ -139,4 +139,4 @@ def _broken(config: Config, source: str) -> dict[str, int]:
 
 def _runs(config: Config) -> tuple[QueryRun, ...]:
     newest = f"where kind = 'query' order by number desc limit {NEWEST_RUNS}"
-    return tuple(records.read(config.layout.table(runs.TABLE), runs.RUNS, QueryRun, newest))
+    return tuple(records.read_records(config.layout.table(runs.TABLE), runs.RUNS, QueryRun, newest))

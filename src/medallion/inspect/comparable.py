@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from medallion.config.model import Config
 from medallion.config.queries import Query, queries
-from medallion.errors import FAULTS, ConfigError, sentence
+from medallion.errors import ITEM_ERRORS, ConfigError, error_message
 from medallion.ingest.source import Verification
 from medallion.layers.gold.definition import gold_definition
 from medallion.layers.gold.definition import refuse_changed_gold as refuse_changed_gold
@@ -46,7 +46,7 @@ def comparable_silver(
     runs, found, read = Runs(config.layout), Verification(), list[Comparable]()
     try:
         half_done = refresh_plan.pending_tables(config.layout)
-    except FAULTS:  # nobody knows, which is a finding of its own, as what is half done is
+    except ITEM_ERRORS:  # nobody knows, which is a finding of its own, as what is half done is
         return read, found
     for query in queries(config, ["silver"]):
         name, checkpoint = query.name, config.layout.checkpoint(query.name)
@@ -63,8 +63,8 @@ def comparable_silver(
             else:
                 why = "what it has read of that is not all, or not on record yet."
             found.notes.append(f"{name}: not held against bronze, for {why}")
-        except FAULTS as fault:
-            found.findings.append(sentence(fault))
+        except ITEM_ERRORS as fault:
+            found.findings.append(error_message(fault))
     return read, found
 
 
@@ -93,8 +93,8 @@ def comparable_gold(config: Config) -> tuple[list[Comparable], Verification]:
                 found.findings.append(f"{name}: not compared, for {failed}.")
             else:
                 found.notes.append(f"{name}: not compared, for it has not read all of silver yet.")
-        except FAULTS as fault:
-            found.findings.append(sentence(fault))
+        except ITEM_ERRORS as fault:
+            found.findings.append(error_message(fault))
     return read, found
 
 

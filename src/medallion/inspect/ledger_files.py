@@ -64,7 +64,7 @@ def find_attention(config: Config) -> Attention:
     Raises:
         MedallionError: the ledger cannot be read.
     """
-    now = clock.now()
+    now = clock.now_micros()
     every = _of_sources(config)
     listed = [entry for entry in every if entry.dismissed_at is None]
     waiting = [e for e in listed if e.state == PENDING and e.reason_code is not None]
@@ -117,7 +117,7 @@ def find_files(config: Config, pattern: str, source: str | None, state: str | No
 
 def matching_files(config: Config, entries: Iterable[Entry], pattern: str) -> list[Entry]:
     """Return the entries whose files landed, or are stored now, at a path like the pattern."""
-    pattern = config.layout.from_root(pattern)
+    pattern = config.layout.normalize(pattern)
     return [
         e
         for e in entries

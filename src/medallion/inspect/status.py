@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from medallion.config.model import Config, SourceConfig
 from medallion.config.queries import Query, queries
-from medallion.errors import FAULTS, sentence
+from medallion.errors import ITEM_ERRORS, error_message
 from medallion.ingest import source as base
 from medallion.ingest.formats import SOURCE_TYPES
 from medallion.inspect import ledger_files
@@ -73,7 +73,7 @@ def _with_rejected_files(config: Config, found: list[QueryStatus]) -> list[Query
     """Add the counts; of a ledger that cannot be read, the queries of its sources report that."""
     try:
         counts = ledger_files.rejected_files(config)
-    except FAULTS:
+    except ITEM_ERRORS:
         return found
     names = {query.name: query.source for query in queries(config)}
     return [
@@ -88,17 +88,17 @@ def _read_run_state(config: Config) -> tuple[RunState, str | None]:
     """What is on record, or an empty record, and why it cannot be read."""
     try:
         return Runs(config.layout).run_state, None
-    except FAULTS as fault:
+    except ITEM_ERRORS as fault:
         nothing = RunState({}, {}, {}, {}, {}, {}, {}, frozenset())
-        return nothing, f"what it did is not known: {sentence(fault)}"
+        return nothing, f"what it did is not known: {error_message(fault)}"
 
 
 def _left(config: Config) -> dict[str, str]:
     """What is told of the queries that a refresh has left; of a damaged plan, any but bronze's."""
     try:
         return dict.fromkeys(refresh_plan.pending_tables(config.layout), _LEFT)
-    except FAULTS as fault:
-        return {query.name: sentence(fault) for query in queries(config) if query.upstream}
+    except ITEM_ERRORS as fault:
+        return {query.name: error_message(fault) for query in queries(config) if query.upstream}
 
 
 def _held(config: Config, run_state: RunState) -> str | None:
@@ -114,7 +114,7 @@ def _more(*told: str | None) -> str | None:
 def _status(config: Config, query: Query, run_state: RunState, held: str | None) -> QueryStatus:
     run, layout = run_state.last.get(query.name), config.layout
     checkpoint = layout.checkpoint(query.name)
-    holder = locks.holder(layout, query.layer)
+    holder = locks.lock_holder(layout, query.layer)
     batch, waiting, backlog, mark, error = -1, None, None, None, run.error if run else None
     try:
         batch = checkpoints.last_committed(checkpoint)
@@ -123,8 +123,8 @@ def _status(config: Config, query: Query, run_state: RunState, held: str | None)
             busy = run_state.last_busy.get(query.name)
             backlog = _backlog(config, config.sources[query.source], busy)
         mark = checkpoints.watermark(checkpoint, batch)
-    except FAULTS as fault:  # a broker that does not answer, a table that is damaged
-        told = sentence(fault).removeprefix(f"{query.name}: ")
+    except ITEM_ERRORS as fault:  # a broker that does not answer, a table that is damaged
+        told = error_message(fault).removeprefix(f"{query.name}: ")
         error = _more(error, f"what waits is not known: {told}")
     unreadable = _unreadable(config, query)
     error = _more(error, unreadable, held if query.layer == "gold" else None)
@@ -132,11 +132,11 @@ def _status(config: Config, query: Query, run_state: RunState, held: str | None)
         query=query.name,
         state=UNKNOWN if unreadable else _state(run, holder),
         last_batch=batch if batch >= 0 else None,
-        last_run_at=clock.in_words(run.started_at) if run else None,
+        last_run_at=clock.format_time(run.started_at) if run else None,
         rows_in=run.rows_in if run else None,
         rows_out=run.rows_out if run else None,
         waiting_rows=waiting,
-        watermark=clock.in_words(mark * 1000) if mark else None,
+        watermark=clock.format_time(mark * 1000) if mark else None,
         error=error,
         backlog=backlog,
         rescued=_rescued(query, run),
@@ -155,8 +155,8 @@ def _unreadable(config: Config, query: Query) -> str:
     try:
         for name in query.targets:
             delta_tables.table_version(config.layout.table(name))
-    except FAULTS as fault:
-        return sentence(fault).removeprefix(f"{query.name}: ")
+    except ITEM_ERRORS as fault:
+        return error_message(fault).removeprefix(f"{query.name}: ")
     return ""
 
 
@@ -182,7 +182,7 @@ def _backlog(config: Config, source: SourceConfig, busy: LastRun | None) -> Back
 
 def _age(since: int) -> float:
     """The seconds since a time; none since one to come, which is another clock's."""
-    return max(round((clock.now() - since) / 1e6, 1), 0.0)
+    return max(round((clock.now_micros() - since) / 1e6, 1), 0.0)
 
 
 def _seconds(waiting: base.Backlog, rate: float | None) -> float | None:

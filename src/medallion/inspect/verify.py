@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from medallion.config.model import Aggregate, Config, GoldTable, Join
-from medallion.errors import FAULTS, ConfigError
+from medallion.errors import ITEM_ERRORS, ConfigError
 from medallion.ingest.source import Verification
 from medallion.inspect import comparable
 from medallion.inspect.comparable import Comparable
@@ -28,10 +28,10 @@ from medallion.spark.errors import SPARK_ERRORS, describe_error, one_line
 from medallion.spark.plans import analyzed_plan, node_type, plan_expressions, plan_nodes
 from medallion.spark.session import session_of_command
 from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT, OFFSET
-from medallion.storage.text import Say, counted
+from medallion.storage.text import Reporter, counted
 
 
-def verify_tables(config: Config, unjudged: Collection[str], say: Say) -> Verification:
+def verify_tables(config: Config, unjudged: Collection[str], say: Reporter) -> Verification:
     """Compare each table that has read all there is; Spark is started for that, and said to be.
 
     Args:
@@ -57,7 +57,7 @@ def verify_tables(config: Config, unjudged: Collection[str], say: Say) -> Verifi
 
 
 @contextmanager
-def _session(config: Config, say: Say) -> Iterator[SparkSession]:
+def _session(config: Config, say: Reporter) -> Iterator[SparkSession]:
     """The session that is on already, or one of its own."""
     if there := SparkSession.getActiveSession():
         yield there
@@ -83,7 +83,7 @@ def verify_silver(
     name = same.query.source
     try:
         odd = _differing_rows(spark, config, same).limit(_SHOWN).collect()
-    except (*FAULTS, *SPARK_ERRORS) as error:  # such as a file, or a table, that is gone
+    except (*ITEM_ERRORS, *SPARK_ERRORS) as error:  # such as a file, or a table, that is gone
         told = describe_error(error)
         found.findings.append(f"silver.{name}: it cannot be held against bronze: {told}")
         return
@@ -161,7 +161,7 @@ def verify_gold(spark: SparkSession, config: Config, same: Comparable, found: Ve
     table = config.gold[name.removeprefix("gold.")]
     try:
         differing, skipped = _differing_groups(spark, config, table, same)
-    except (*FAULTS, *SPARK_ERRORS) as error:
+    except (*ITEM_ERRORS, *SPARK_ERRORS) as error:
         message = one_line(str(error))
         # Spark's analysis also fails if a data file is gone, which is not an error in the SQL.
         if isinstance(error, (AnalysisException, ConfigError)) and "PATH_NOT_FOUND" not in message:

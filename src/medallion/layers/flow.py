@@ -18,7 +18,7 @@ from medallion.state import ledger, pending_work
 from medallion.state.runs import Runs
 from medallion.storage import delta_tables
 from medallion.storage.table_specs import bronze_columns
-from medallion.storage.text import Say, counted, visible
+from medallion.storage.text import Reporter, counted, printable
 
 # Settings that Spark takes from a query's state, whatever the session says.
 _KEPT = ("spark.sql.shuffle.partitions", "spark.sql.streaming.stateStore.providerClass")
@@ -49,7 +49,7 @@ class Flow(ABC):
 
     is_gated: ClassVar[bool] = False
 
-    def __init__(self, spark: SparkSession, config: Config, query: Query, say: Say) -> None:
+    def __init__(self, spark: SparkSession, config: Config, query: Query, say: Reporter) -> None:
         self.spark, self.config, self.say = spark, config, say
         self.name, self.upstream, self.targets = query.name, query.upstream, query.targets
         self.upstream_paths = tuple(map(config.layout.table, query.upstream))
@@ -164,7 +164,7 @@ def unknown_schema_reason(config: Config, source: SourceConfig) -> str:
         "no row in it has a field" if last.state in ledger.INGESTED_STATES else "not read"
     )
     more = f" ({counted(len(entries), 'file')} landed: medallion files)" if len(entries) > 1 else ""
-    return f"no file told its schema; {visible(last.path)} is {last.state}: {told}{more}"
+    return f"no file told its schema; {printable(last.path)} is {last.state}: {told}{more}"
 
 
 def has_known_columns(config: Config, source: SourceConfig) -> bool:

@@ -227,6 +227,6 @@ def _files_of(table: Path, batches: range) -> list[Path]:
     return [
         file
         for version in sorted(versions)
-        if delta_log.are_there(table, [version])
+        if delta_log.are_readable(table, [version])
         for file in delta_log.added_files(table, version, version)
     ]

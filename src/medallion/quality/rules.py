@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from medallion.config.expressions import without_quoted
 from medallion.quality.suites import BETWEEN, BY_QUERY, Expectation, fail, read_suite, suite_path
-from medallion.storage.table_specs import quoted
+from medallion.storage.table_specs import quote_identifier
 
 
 @dataclass(frozen=True)
@@ -140,14 +140,16 @@ def _in_set(kwargs: Mapping[str, Any]) -> str:
     if not isinstance(values, list):
         raise TypeError('needs a list as "value_set"')
     # Spark SQL has no empty list, in which nothing ever is.
-    inside = f"{quoted(kwargs['column'])} IN ({', '.join(map(_literal, values))})"
-    return inside if values else f"({quoted(kwargs['column'])} IS NULL AND NULL)"
+    inside = f"{quote_identifier(kwargs['column'])} IN ({', '.join(map(_literal, values))})"
+    return inside if values else f"({quote_identifier(kwargs['column'])} IS NULL AND NULL)"
 
 
 def _not_greater(kwargs: Mapping[str, Any]) -> str:
     # A NULL on either side is never unexpected, whatever ignore_row_if says: no comparison.
     operator = "<" if _is(kwargs, "or_equal") else "<="
-    return f"{quoted(kwargs['column_A'])} {operator} {quoted(kwargs['column_B'])}"
+    return (
+        f"{quote_identifier(kwargs['column_A'])} {operator} {quote_identifier(kwargs['column_B'])}"
+    )
 
 
 def _row_query(kwargs: Mapping[str, Any]) -> str:
@@ -174,19 +176,19 @@ _PAIR = frozenset({"column_A", "column_B", "or_equal", "ignore_row_if"})
 _KINDS: dict[str, tuple[frozenset[str], Callable[[Mapping[str, Any]], str]]] = {
     "expect_column_values_to_not_be_null": (
         frozenset({"column"}),
-        lambda k: f"{quoted(k['column'])} IS NULL",
+        lambda k: f"{quote_identifier(k['column'])} IS NULL",
     ),
     "expect_column_values_to_be_null": (
         frozenset({"column"}),
-        lambda k: f"{quoted(k['column'])} IS NOT NULL",
+        lambda k: f"{quote_identifier(k['column'])} IS NOT NULL",
     ),
     BETWEEN: (
         _RANGE,
-        lambda k: _outside(quoted(k["column"]), k, _bound),
+        lambda k: _outside(quote_identifier(k["column"]), k, _bound),
     ),
     "expect_column_value_lengths_to_be_between": (
         _RANGE,
-        lambda k: _outside(f"length({quoted(k['column'])})", k, _length_bound),
+        lambda k: _outside(f"length({quote_identifier(k['column'])})", k, _length_bound),
     ),
     "expect_column_values_to_be_in_set": (
         frozenset({"column", "value_set"}),
@@ -195,11 +197,11 @@ _KINDS: dict[str, tuple[frozenset[str], Callable[[Mapping[str, Any]], str]]] = {
     "expect_column_values_to_not_be_in_set": (frozenset({"column", "value_set"}), _in_set),
     "expect_column_values_to_match_regex": (
         frozenset({"column", "regex"}),
-        lambda k: f"NOT rlike({quoted(k['column'])}, {_text(k, 'regex')})",
+        lambda k: f"NOT rlike({quote_identifier(k['column'])}, {_text(k, 'regex')})",
     ),
     "expect_column_values_to_not_match_regex": (
         frozenset({"column", "regex"}),
-        lambda k: f"rlike({quoted(k['column'])}, {_text(k, 'regex')})",
+        lambda k: f"rlike({quote_identifier(k['column'])}, {_text(k, 'regex')})",
     ),
     "expect_column_pair_values_a_to_be_greater_than_b": (_PAIR, _not_greater),
     BY_QUERY: (frozenset({"unexpected_rows_query"}), _row_query),

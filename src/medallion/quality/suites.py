@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from medallion.errors import ConfigError
-from medallion.storage.text import refuse_constant
+from medallion.storage.text import reject_nan
 
 BY_QUERY = "unexpected_rows_expectation"
 BETWEEN = "expect_column_values_to_be_between"
@@ -78,7 +78,7 @@ def read_suite(conf_dir: Path, table: str) -> tuple[Expectation, ...]:
         return ()
     try:
         text = path.read_text(encoding="utf-8")
-        suite = json.loads(text, object_pairs_hook=_without_twins, parse_constant=refuse_constant)
+        suite = json.loads(text, object_pairs_hook=_without_twins, parse_constant=reject_nan)
         if not isinstance(suite["expectations"], list):
             raise TypeError('"expectations" is no list')
         numbered = enumerate(suite["expectations"], start=1)

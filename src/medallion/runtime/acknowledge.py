@@ -22,8 +22,8 @@ def record_reported(config: Config, files: Attention, command: str) -> None:
     If another process holds bronze by now, the next run reports them once more.
     """
     if files.unreported:
-        now = clock.now()
-        with suppress(UsageError), locks.hold(config.layout, ["bronze"], command):
+        now = clock.now_micros()
+        with suppress(UsageError), locks.lock_layers(config.layout, ["bronze"], command):
             _write(config.layout, (replace(e, reported_at=now) for e in files.unreported))
 
 
@@ -35,10 +35,10 @@ def dismiss(config: Config, pattern: str, source: str | None) -> list[Entry]:
     """
     if source is not None:
         config.source(source)
-    with locks.hold(config.layout, ["bronze"], "files --dismiss"):
+    with locks.lock_layers(config.layout, ["bronze"], "files --dismiss"):
         found = ledger_files.find_attention(config)
         listed = [e for e in (*found.files, *found.folders) if source in (None, e.source)]
-        now = clock.now()
+        now = clock.now_micros()
         dismissed = [
             replace(entry, reported_at=entry.reported_at or now, dismissed_at=now)
             for entry in ledger_files.matching_files(config, listed, pattern)

@@ -23,8 +23,8 @@ from medallion.spark.errors import combine_errors
 from medallion.state import ledger
 from medallion.state.ledger import INGESTED_STATES, PENDING, REFUSED_STATES, VANISHED, Entry, File
 from medallion.storage import locks
-from medallion.storage.paths import LAYERS, plain, real
-from medallion.storage.text import Say, counted
+from medallion.storage.paths import LAYERS, resolved_path, without_dotdot
+from medallion.storage.text import Reporter, counted
 
 _LOOK_SECONDS = 0.5
 _LOOKS_A_MINUTE = 120
@@ -53,7 +53,9 @@ class Backfilled:
         return not (self.refused or self.waiting)
 
 
-def backfill(config: Config, name: str, path: Path, say: Say, debug: bool = False) -> Backfilled:
+def backfill(
+    config: Config, name: str, path: Path, say: Reporter, debug: bool = False
+) -> Backfilled:
     """Take in a file, or all below a folder, whatever their age; each once.
 
     Of a source of messages the path is a topic, some of whose messages are gone before they were
@@ -87,17 +89,17 @@ def _checked(config: Config, source: SourceConfig, path: Path) -> Path:
     Raises:
         UsageError: it is not there, is our own, or its name is not one that the source takes in.
     """
-    path = plain(path)
+    path = without_dotdot(path)
     if not path.exists():
         raise UsageError(f"{path}: there is no such file or folder.")
     path = one_spelling(config.layout, source, path)
-    if config.layout.is_written(path):
+    if config.layout.is_table_path(path):
         raise UsageError(f"{path}: nobody landed it: the lakehouse's own tables lie there.")
     if path.is_file() and not fits(path.name, source.pattern):
         raise UsageError(
             f"{path}: its name does not fit {source.pattern}, the pattern of {source.name}."
         )
-    if path.is_file() and config.layout.is_reason(path):
+    if path.is_file() and config.layout.is_reason_file(path):
         raise UsageError(f"{path}: it is no data, but says why the file beside it was rejected.")
     return path
 
@@ -107,7 +109,7 @@ def _refuse_another_s(config: Config, source: SourceConfig, paths: Iterable[str]
     for other in config.sources.values():
         if other.name == source.name or other.stream or other.clean_source == "off":
             continue
-        places = {each for p in other.places(config.layout) for each in (p, real(p))}
+        places = {each for p in other.places(config.layout) for each in (p, resolved_path(p))}
         for file in map(config.layout.root.joinpath, paths):
             if fits(file.name, other.pattern) and not places.isdisjoint(file.parents):
                 raise UsageError(
@@ -128,7 +130,7 @@ def _outcome(asked: int, before: Mapping[str, Entry], after: Sequence[Entry]) ->
     )
 
 
-def _run(config: Config, name: str, say: Say, debug: bool) -> None:
+def _run(config: Config, name: str, say: Reporter, debug: bool) -> None:
     """All layers, but for gold where a gate holds it back: what has come is taken in.
 
     Raises:
@@ -151,7 +153,7 @@ def _run(config: Config, name: str, say: Say, debug: bool) -> None:
 
 
 def go_on(
-    config: Config, source: SourceConfig, topic: str, say: Say, run: Callable[[], object]
+    config: Config, source: SourceConfig, topic: str, say: Reporter, run: Callable[[], object]
 ) -> Backfilled:
     """Go on with a topic of which messages are gone.
 
@@ -164,7 +166,7 @@ def go_on(
     if source.format != "kafka":
         raise UsageError(f"{source.name} reads a {source.format}, which keeps nothing to take in.")
     rows_in_ledger = SOURCE_TYPES[source.format].rows_in_ledger
-    with locks.hold(config.layout, LAYERS, "backfill"):
+    with locks.lock_layers(config.layout, LAYERS, "backfill"):
         lost = source_type.skip_lost(config, source, topic)
         before = rows_in_ledger(config, source) or 0
     told = "what was not read before is lost" if lost is None else f"{counted(lost, 'offset')} lost"
@@ -189,7 +191,7 @@ def _gone(source: SourceConfig, file: File) -> Entry:
 
 
 def _taken_in_by_another(
-    config: Config, source: SourceConfig, paths: set[str], request: requests.Request, say: Say
+    config: Config, source: SourceConfig, paths: set[str], request: requests.Request, say: Reporter
 ) -> bool:
     """Wait while another process, which runs bronze, takes the files in; False where there is none,
     or it has ended before it had done with all of them."""
@@ -198,7 +200,7 @@ def _taken_in_by_another(
     looks = 0
     while True:
         # Asked in this order: a process that ends between two has done what it did before.
-        holder = locks.holder(config.layout, "bronze")
+        holder = locks.lock_holder(config.layout, "bronze")
         is_asked = request.is_open
         newest = [e for p, e in _newest(config, source).items() if p in paths]
         if holder is None or not (is_asked or any(_is_under_way(e, handed) for e in newest)):

@@ -12,7 +12,7 @@ from medallion.runtime import swap
 from medallion.runtime.pipeline import Pipeline
 from medallion.spark.session import Workload, session_of_command
 from medallion.storage import clock, locks
-from medallion.storage.text import Say
+from medallion.storage.text import Reporter
 
 _DAY = 24 * 3600 * 1_000_000  # that a sender's clock may be ahead of ours
 
@@ -22,7 +22,7 @@ def open_pipeline(
     config: Config,
     command: str,
     layers: Sequence[str],
-    say: Say,
+    say: Reporter,
     debug: bool = False,
     work: Workload = Workload.ENDLESS,
 ) -> Iterator[Pipeline]:
@@ -41,7 +41,7 @@ def open_pipeline(
         ConfigError: Spark's settings cannot be read.
         KeyboardInterrupt: Ctrl-C or SIGTERM has come, and what was on has been stopped.
     """
-    with locks.hold(config.layout, layers, command):
+    with locks.lock_layers(config.layout, layers, command):
         # A disk that is not mounted looks like it, too.
         new = "" if config.layout.tables() else " (a new lakehouse)"
         say(f"medallion {command} on {config.layout.root}{new}")
@@ -59,9 +59,10 @@ def _tell_clock(pipeline: Pipeline) -> None:
     """Say so where the clock is behind the record: by it rows are judged to be of times to come."""
     with suppress(MedallionError):  # whoever needs the record tells
         begun = min((run.started_at for run in pipeline.runs.run_state.last.values()), default=0)
-        now = clock.now()
+        now = clock.now_micros()
         if begun > now + _DAY:
             pipeline.say(
-                f"clock     it says {clock.in_words(now)}, and every query's last run began at "
-                f"{clock.in_words(begun)} or later: if it is behind, rows of today go to quarantine"
+                f"clock     it says {clock.format_time(now)}, and every query's last run began "
+                f"at {clock.format_time(begun)} or later: if it is behind, "
+                "rows of today go to quarantine"
             )

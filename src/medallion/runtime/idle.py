@@ -14,10 +14,10 @@ from medallion.spark.session import Workload
 from medallion.state import pending_work
 from medallion.state.runs import Runs
 from medallion.storage import delta_tables, locks
-from medallion.storage.text import Say
+from medallion.storage.text import Reporter
 
 
-def end_if_idle(config: Config, command: str, say: Say) -> Outcome | None:
+def end_if_idle(config: Config, command: str, say: Reporter) -> Outcome | None:
     """Look for new input; the outcome of the night if there is none.
 
     None where Spark has to be started; also where something is wrong, for the run that follows
@@ -28,7 +28,7 @@ def end_if_idle(config: Config, command: str, say: Say) -> Outcome | None:
     """
     if config.layout.refresh_plan.is_file():
         return None
-    with locks.hold(config.layout, layers_in_use(config), command):
+    with locks.lock_layers(config.layout, layers_in_use(config), command):
         try:
             runs = Runs(config.layout)
             if _has_work(config, runs, say):
@@ -57,7 +57,7 @@ def work_to_do(config: Config) -> Workload:
     return Workload.of(sum(backlog.unpacked for backlog in backlogs), behind + whole)
 
 
-def _has_work(config: Config, runs: Runs, say: Say) -> bool:
+def _has_work(config: Config, runs: Runs, say: Reporter) -> bool:
     settings, asked = pending_work.settings_digest(config), queries(config)
     if any(
         pending_work.has_changed_settings(config, query.name, settings)
@@ -71,7 +71,7 @@ def _has_work(config: Config, runs: Runs, say: Say) -> bool:
     )
 
 
-def _has_news(config: Config, runs: Runs, query: Query, say: Say) -> bool:
+def _has_news(config: Config, runs: Runs, query: Query, say: Reporter) -> bool:
     """Whether there is something to read for a query; of a source, what is new is handed over."""
     if query.upstream:
         return any(

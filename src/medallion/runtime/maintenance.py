@@ -66,7 +66,9 @@ class _Table:
 
     def lock(self) -> AbstractContextManager[None]:
         """Lock a table of records, which all layers write; the caller holds the layers' locks."""
-        return locks.alone(self.path) if self.name in table_specs.RECORDS else nullcontext()
+        return (
+            locks.lock_file(self.path) if self.name in table_specs.RECORD_TABLES else nullcontext()
+        )
 
 
 @dataclass(frozen=True)
@@ -83,10 +85,10 @@ def by_hand(config: Config) -> Maintained:
     with ExitStack() as stack:
         for layer in LAYERS:  # what is published has no tables
             try:
-                stack.enter_context(locks.hold(config.layout, [layer], "maintain"))
+                stack.enter_context(locks.lock_layers(config.layout, [layer], "maintain"))
                 free.append(layer)
             except UsageError:
-                holder = locks.holder(config.layout, layer) or "another process"
+                holder = locks.lock_holder(config.layout, layer) or "another process"
                 notes.append(f"{layer}: left to {holder}, which writes it, and maintains it itself")
         if "gold" in free:
             refresh_plan.remove_unfinished(config.layout)
@@ -144,7 +146,7 @@ def compact(table: Path, policy: Maintenance) -> int:
     sizes = adds.column("size_bytes").to_pylist()
     if sum(size < policy.target_file_size for size in sizes) < policy.compact_from:
         return 0
-    delta = delta_tables.open_to_write(table)
+    delta = delta_tables.open_for_write(table)
     metrics = delta.optimize.compact(target_size=policy.target_file_size)
     return int(metrics["numFilesRemoved"])
 
@@ -216,7 +218,7 @@ def _tables(config: Config, layers: Sequence[str], is_streaming: bool) -> Iterat
         for name in query.targets:
             yield _Table(name, layout.table(name), config.spec(name), query.name, is_compacted)
     if "bronze" in layers:  # the records are compacted as they are written
-        for name in table_specs.RECORDS:
+        for name in table_specs.RECORD_TABLES:
             yield _Table(name, layout.table(name), config.spec(name), is_compacted=False)
 
 
@@ -252,21 +254,21 @@ def _clean(table: Path, policy: Maintenance, unread: range, is_idle: bool) -> tu
     Args:
         is_idle: no query writes the table now, so that files that no commit names are orphans.
     """
-    feed = set(delta_log.feed_files(table, unread.start, unread.stop - 1))
+    feed = set(delta_log.change_feed_files(table, unread.start, unread.stop - 1))
     removed = _vacuum(table, policy, unread, orphans=False)
     if is_idle and not feed:  # Delta's writer takes an unread feed for orphans
         removed += _vacuum(table, policy, unread, orphans=True)
-    before = delta_log.commits(table).keys()
+    before = delta_log.commit_files(table).keys()
     oldest = time.time() - policy.retention.seconds
     with suppress(FileNotFoundError):
         if all(delta_log.commit_file(table, v).stat().st_mtime > oldest for v in unread):
-            delta_tables.open_to_write(table).cleanup_metadata()
+            delta_tables.open_for_write(table).cleanup_metadata()
     for file in (table / "_change_data").glob("*.parquet"):  # vacuum does not know them
         if file not in feed and file.stat().st_mtime < oldest:
             file.unlink()
             removed += 1
     _sweep_checksums(table)
-    return removed, len(before - delta_log.commits(table).keys())
+    return removed, len(before - delta_log.commit_files(table).keys())
 
 
 def _vacuum(table: Path, policy: Maintenance, unread: range, orphans: bool) -> int:
@@ -286,7 +288,7 @@ def _vacuum(table: Path, policy: Maintenance, unread: range, orphans: bool) -> i
     found = delta_tables.open_table(table).vacuum(dry_run=True, **how)
     # The log names files that an earlier run has removed, too: commit nothing for those.
     if there := sum((table / unquote(file)).exists() for file in found):
-        delta_tables.open_to_write(table).vacuum(dry_run=False, **how)
+        delta_tables.open_for_write(table).vacuum(dry_run=False, **how)
     return there
 
 
@@ -299,7 +301,7 @@ def _sweep_checksums(table: Path) -> None:
             with suppress(FileNotFoundError):  # of a write that is under way
                 if not file.exists() and checksum.stat().st_mtime < settled:
                     checksum.unlink()
-    oldest = min(delta_log.commits(table), default=0)
+    oldest = min(delta_log.commit_files(table), default=0)
     for checksum in (table / "_delta_log").glob("*.crc"):
         if checksum.stem.isdigit() and int(checksum.stem) < oldest:
             checksum.unlink(missing_ok=True)

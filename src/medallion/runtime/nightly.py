@@ -122,7 +122,7 @@ class Nightly:
         # Of what a refresh's version added, there is no telling which rows it took away again. And
         # where no gate holds rows back, maintenance need not leave them as they came.
         new = range(since + 1, version + 1)
-        is_whole = is_rebuilt or not delta_log.are_there(path, new)
+        is_whole = is_rebuilt or not delta_log.are_readable(path, new)
         files = None if is_whole else delta_log.added_files(path, new.start, version)
         verdict = self.gates.validate(table, *flow.validation_input(files))
         if verdict is None:
@@ -156,7 +156,7 @@ class Nightly:
         return {
             "kind": "gate",
             "query": gate.verdict.table,
-            "started_at": clock.now(),
+            "started_at": clock.now_micros(),
             "seconds": round(gate.seconds, 3),
             "state": BLOCKED if failed else PASSED,
             "rows_in": gate.verdict.rows,

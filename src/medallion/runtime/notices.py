@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from medallion.storage.text import Say
+from medallion.storage.text import Reporter
 
 
 class Notices:
     """Says a thing unless it is what was said last of the same matter."""
 
-    def __init__(self, say: Say) -> None:
+    def __init__(self, say: Reporter) -> None:
         self._say = say
         self._said: dict[str, str] = {}
 

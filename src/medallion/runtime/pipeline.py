@@ -29,7 +29,7 @@ from medallion.state import pending_work, refresh_plan
 from medallion.state.runs import Runs
 from medallion.storage import delta_tables
 from medallion.storage.paths import PUBLISH, layer_of
-from medallion.storage.text import Say
+from medallion.storage.text import Reporter
 
 _KINDS: Mapping[str, Callable[..., Flow]] = {
     "bronze": Bronze,
@@ -47,7 +47,7 @@ class Pipeline:
     spark: SparkSession
     config: Config
     command: str
-    say: Say
+    say: Reporter
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     runs: Runs = field(init=False)
     _settings: str = field(init=False)

@@ -95,7 +95,7 @@ def _recast(pipeline: Pipeline, flow: Bronze, can_recast: bool = False) -> None:
         can_recast: whether the configuration may change types, as a user asked for the refresh.
     """
     layout, (table,) = pipeline.config.layout, flow.target_paths
-    schema, started = flow.schema(can_recast), clock.now()
+    schema, started = flow.schema(can_recast), clock.now_micros()
     schema.add_named()
     silver = f"silver.{flow.source.name}"
     queries = (each for layer in ("silver", "gold") for each in pipeline.flows(layer))
@@ -107,7 +107,7 @@ def _recast(pipeline: Pipeline, flow: Bronze, can_recast: bool = False) -> None:
     flow.recast(schema)
     sums = pipeline.runs.run_state.totals_of(flow.name)
     row = {"kind": "query", "query": flow.name, "state": REFRESHED, "batches": 0}
-    row |= {"started_at": started, "seconds": (clock.now() - started) / 1e6}
+    row |= {"started_at": started, "seconds": (clock.now_micros() - started) / 1e6}
     # The record starts again with this row, so it repeats what was recorded until now.
     row |= {"rows_in": sums.rows_in, "last_batch": sums.last_batch}
     pipeline.runs.write([row | {"rows_out": 0, "table_version": delta_tables.table_version(table)}])

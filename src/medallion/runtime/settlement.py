@@ -113,7 +113,7 @@ def record_refused(runs: Runs, name: str, error: MedallionError) -> list[Medalli
     put on record, where it could not."""
     what = {"kind": "query", "query": name, "state": FAILED, "error": str(error)}
     try:
-        runs.write([what | {"started_at": clock.now()}])
+        runs.write([what | {"started_at": clock.now_micros()}])
     except Exception as fault:
         return [as_medallion_error(fault, f"{name}: that it cannot start cannot be put on record")]
     return []

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from medallion.config.values import Duration
-from medallion.errors import MedallionError, NoAnswerError
+from medallion.errors import MedallionError, UnreachableError
 from medallion.layers.flow import Flow
 from medallion.runtime import refresh
 from medallion.runtime.backoff import FIRST_PAUSE, Backoff
@@ -149,7 +149,7 @@ class SupervisedQuery:
         self._notices.forget(self.name)
 
     def _cannot_start(self, error: Exception) -> MedallionError | None:
-        if isinstance(error, NoAnswerError):  # it waits for somebody else, and has not failed
+        if isinstance(error, UnreachableError):  # it waits for somebody else, and has not failed
             self.starts.failed(None)
             self._notices.say(self.name, f"{error} It is tried again.")
             return None

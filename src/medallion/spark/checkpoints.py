@@ -135,7 +135,7 @@ def note(checkpoint: Path, name: str, document: dict[str, Any]) -> None:
     file, text = checkpoint / f"{name}.json", json.dumps(document, indent=2)
     if not file.is_file() or file.read_bytes() != text.encode():
         checkpoint.mkdir(parents=True, exist_ok=True)
-        files.write(file, text)
+        files.write_atomic(file, text)
 
 
 def forget(checkpoint: Path, name: str) -> None:
@@ -223,8 +223,8 @@ def write_start(spark: SparkSession, checkpoint: Path, batch: int, offset: Any) 
         (checkpoint / log).mkdir(parents=True)
         for number in range(max(batch - 1, 0), batch + 1):  # Spark looks at the last two
             lines = ["v1", *(_NOT_READ if d is None else json.dumps(d) for d in documents)]
-            files.write(checkpoint / log / str(number), "\n".join(lines))
-    files.write(checkpoint / "metadata", json.dumps({"id": str(uuid.uuid4())}))
+            files.write_atomic(checkpoint / log / str(number), "\n".join(lines))
+    files.write_atomic(checkpoint / "metadata", json.dumps({"id": str(uuid.uuid4())}))
 
 
 def _is_complete(part: Path) -> bool:

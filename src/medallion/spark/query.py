@@ -148,7 +148,7 @@ class Run:
     last_batch: int
     sink: Sink | None = None
     is_timed: bool = False  # its batches begin at an interval
-    started_at: int = field(default_factory=clock.now)
+    started_at: int = field(default_factory=clock.now_micros)
     ended: float | None = None
     batches: dict[int, BatchProgress] = field(default_factory=dict)
     has_done_batch: bool = False  # since it was started, settled or not
@@ -208,7 +208,7 @@ class Run:
         the clock says again what it has said, in hours perhaps."""
         last = self.query.lastProgress if self.is_timed else None
         began = parse_timestamp(last["timestamp"] if last else None) or 0
-        return began > clock.now() + _PUT_BACK and not self.query.status["isTriggerActive"]
+        return began > clock.now_micros() + _PUT_BACK and not self.query.status["isTriggerActive"]
 
     def stop(self, because: str | None = None) -> None:
         """Stop it where it is: a batch that is cut off runs again at the next start.
@@ -244,7 +244,7 @@ class Run:
         """Forget its batches, which are on record now."""
         self.is_recorded = self.ended is not None
         self.batches = {}
-        self.started_at, self._begun = clock.now(), time.monotonic()
+        self.started_at, self._begun = clock.now_micros(), time.monotonic()
 
     @property
     def seconds(self) -> float:

@@ -23,7 +23,7 @@ from medallion.config.model import Config
 from medallion.errors import ConfigError, MedallionError
 from medallion.spark import jvm, signals
 from medallion.spark.errors import SPARK_ERRORS, one_line
-from medallion.storage.text import reason_of
+from medallion.storage.text import error_reason
 
 FIRST_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
 """Java's first compiler alone: the second makes code several times as fast, and a process with
@@ -269,7 +269,7 @@ def session_settings(config: Config) -> dict[str, str]:
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        raise ConfigError(f"{file}: cannot be read ({reason_of(error)}).") from None
+        raise ConfigError(f"{file}: cannot be read ({error_reason(error)}).") from None
     found = {}
     for number, line in enumerate(lines, 1):
         words = line.split(None, 1)

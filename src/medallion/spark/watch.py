@@ -12,7 +12,7 @@ from pyspark import SparkContext
 from medallion.spark import errors, signals
 from medallion.spark.errors import SPARK_ERRORS, StreamError
 from medallion.spark.query import Run, stop_all
-from medallion.storage.text import Say
+from medallion.storage.text import Reporter
 
 PATIENCE = 300.0  # seconds
 _LOOK_SECONDS = 1
@@ -25,7 +25,7 @@ class Watch:
 
     def __init__(
         self,
-        say: Say,
+        say: Reporter,
         patience: float = PATIENCE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

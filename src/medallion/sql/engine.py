@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from medallion.errors import UsageError
 from medallion.sql import guard
 from medallion.storage import delta_tables
-from medallion.storage.paths import Layout, why_no_place
+from medallion.storage.paths import Layout, unsupported_path_reason
 
 if TYPE_CHECKING:
     from arro3.core import Array
@@ -54,8 +54,8 @@ def stream(root: str, statement: str) -> tuple[Names, Rows]:
     """Like `query`, but rows come as they are found: the result need not fit in memory."""
     asked = guard.read_only(statement)
     layout = Layout(Path(root))
-    layout.refuse_missing()
-    if why := why_no_place(root):
+    layout.require_root()
+    if why := unsupported_path_reason(root):
         raise UsageError(f"{root}: {why}")
     known = layout.tables()
     if asked.lists_tables:

@@ -146,7 +146,7 @@ class Entry:
             reported_at=None,
             dismissed_at=None,
             batch=batch,
-            committed_at=clock.now(),
+            committed_at=clock.now_micros(),
             rows=rows,
             corrupt_rows=corrupt,
             rescued_rows=rescued,
@@ -161,7 +161,7 @@ class Entry:
         return turned if is_known else replace(turned, reported_at=None, dismissed_at=None)
 
 
-_COLUMNS = records.columns_of(Entry)
+_COLUMNS = records.record_columns(Entry)
 _SPEC = TableSpec(_COLUMNS)
 
 
@@ -210,7 +210,9 @@ class Ledger:
         if not listed:
             return
         rows = [asdict(entry) for entry in listed.values()]
-        records.upsert(self._layout.table(TABLE), _SPEC, rows, ("source", "path", "version"))
+        records.upsert_records(
+            self._layout.table(TABLE), _SPEC, rows, ("source", "path", "version")
+        )
         for entry in listed.values():
             self._remember(entry)
 
@@ -250,7 +252,7 @@ def entries_not_ingested(layout: Layout) -> list[Entry]:
 
 def _read(layout: Layout, where: str) -> list[Entry]:
     order = "order by first_seen_at, source, path, version"
-    found = records.read(layout.table(TABLE), _COLUMNS, Entry, f"{where} {order}")
+    found = records.read_records(layout.table(TABLE), _COLUMNS, Entry, f"{where} {order}")
     return [
         replace(entry, reason_code=reason_code_of_text(entry.why))
         if entry.why and not entry.reason_code

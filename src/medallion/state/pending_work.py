@@ -272,6 +272,6 @@ def validated_version(run_state: RunState, table: str, path: Path) -> int:
         return version
     # A time to come is one of a clock that has been put right since.
     is_another = (
-        run_state.passed_at.get(table, _EVER) < delta_tables.created_at(path) <= clock.now()
+        run_state.passed_at.get(table, _EVER) < delta_tables.created_at(path) <= clock.now_micros()
     )
     return -1 if is_another or version > delta_tables.table_version(path) else version

@@ -12,7 +12,7 @@ from typing import Any
 from medallion.errors import MedallionError
 from medallion.storage import files
 from medallion.storage.paths import Layout
-from medallion.storage.text import visible
+from medallion.storage.text import printable
 
 _BUILT = ".refresh."
 
@@ -75,7 +75,7 @@ def read_plan(layout: Layout) -> RefreshPlan | None:
         )
     except (ValueError, LookupError, TypeError) as error:
         raise MedallionError(
-            f"{file} is damaged ({visible(str(error))}): it said which tables a refresh has left "
+            f"{file} is damaged ({printable(str(error))}): it said which tables a refresh has left "
             "to rebuild, and one may be put in its place by half. Move it away, and before "
             "anything else run medallion refresh for each silver table, which rebuilds the gold "
             "tables that read it as well."
@@ -118,7 +118,7 @@ def write_plan(layout: Layout, plan: RefreshPlan) -> None:
     file = layout.refresh_plan
     if plan.built or plan.then:
         file.parent.mkdir(parents=True, exist_ok=True)
-        files.write(file, json.dumps(asdict(plan)))
+        files.write_atomic(file, json.dumps(asdict(plan)))
     else:
         file.unlink(missing_ok=True)
         remove_unfinished(layout)

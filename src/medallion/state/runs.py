@@ -13,8 +13,14 @@ from typing import Any
 
 from medallion.storage import delta_tables, records
 from medallion.storage.paths import Layout
-from medallion.storage.table_specs import Columns, TableSpec, as_null, as_number, struct
-from medallion.storage.text import counted, visible
+from medallion.storage.table_specs import (
+    Columns,
+    TableSpec,
+    record_column_sql,
+    struct_sql,
+    typed_null_sql,
+)
+from medallion.storage.text import counted, printable
 
 MOST_FIELDS, _NAME_LENGTH, _EXAMPLE_LENGTH = 20, 100, 40
 
@@ -43,8 +49,8 @@ class RescuedSummary:
     def record(self) -> dict[str, Any]:
         """Return the columns of `ops.runs`: at most 20 fields, long values cut."""
         shown = {
-            visible(name)[:_NAME_LENGTH]: asdict(
-                RescuedField(each.rows, visible(each.example)[:_EXAMPLE_LENGTH])
+            printable(name)[:_NAME_LENGTH]: asdict(
+                RescuedField(each.rows, printable(each.example)[:_EXAMPLE_LENGTH])
             )
             for name, each in list(self.fields.items())[:MOST_FIELDS]
         }
@@ -57,7 +63,7 @@ class RescuedSummary:
             f"{name} ({each.rows:,}, such as {each.example})" for name, each in self.fields.items()
         )
         have = "has" if self.rows == 1 else "have"
-        return visible(f"{counted(self.rows, 'row')} {have} values that do not fit: {names}")
+        return printable(f"{counted(self.rows, 'row')} {have} values that do not fit: {names}")
 
 
 TABLE = "ops.runs"
@@ -191,7 +197,7 @@ class Runs:
         """Append rows of `RUNS`, all in one commit, after those that are there."""
         self._read = None  # what fails may have been written
         if listed := [{**self._by, **row} for row in rows]:
-            records.append(self._table, TableSpec(RUNS), listed, numbered="number")
+            records.append_records(self._table, TableSpec(RUNS), listed, numbered="number")
 
     def rescued(self) -> dict[str, RescuedSummary]:
         """Return what this run has written of values that did not fit, by bronze's queries."""
@@ -221,7 +227,7 @@ class Runs:
 def _read_run_state(table: Path) -> RunState:
     """Read the run state with one query: each would open all files of the record."""
     missing = RUNS.keys() - delta_tables.column_names(table)  # a table of an older version
-    added = "".join(f", {as_null(RUNS, name)} as {name}" for name in missing)
+    added = "".join(f", {typed_null_sql(RUNS, name)} as {name}" for name in missing)
     rows = delta_tables.select_rows(
         table, ", ".join(_ASKED.values()), "group by query", _ROWS.format(added)
     )
@@ -254,7 +260,7 @@ _IS_SINCE = "kind = 'query' and (since is null or number >= since)"
 
 
 def _last(columns: Mapping[str, str], where: str) -> str:
-    return f"last_value({struct(columns)} order by number) filter (where {where})"
+    return f"last_value({struct_sql(columns)} order by number) filter (where {where})"
 
 
 def _newest(column: str, where: str) -> str:
@@ -263,7 +269,7 @@ def _newest(column: str, where: str) -> str:
     return f"last_value({column} order by number) filter (where {column} is not null and {where})"
 
 
-_RUN = {field.name: as_number(RUNS, field.name) for field in fields(LastRun)}
+_RUN = {field.name: record_column_sql(RUNS, field.name) for field in fields(LastRun)}
 _GATE = {
     "state": "state",
     "version": "coalesce(table_version, 0)",
@@ -281,12 +287,12 @@ _SUMS = {
 _PASSED = f"state = '{PASSED}' and (since is null or number >= since)"
 _ASKED = {
     "query": "query",
-    "sums": f"case when count(*) {_SINCE} > 0 then {struct(_SUMS)} end",
+    "sums": f"case when count(*) {_SINCE} > 0 then {struct_sql(_SUMS)} end",
     "last": _last(_RUN, "kind = 'query'"),
     "last_busy": _last(_RUN, "kind = 'query' and rows_in > 0"),
     "gates": _last(_GATE, "kind = 'gate'"),
     "passed": _newest("table_version", _PASSED),
-    "passed_at": _newest(as_number(RUNS, "started_at"), _PASSED),
+    "passed_at": _newest(record_column_sql(RUNS, "started_at"), _PASSED),
     "refreshed": _newest("table_version", f"state = '{REFRESHED}'"),
     "refreshing_runs": f"array_agg(distinct run_id) filter (where state = '{REFRESHED}')",
 }

@@ -55,13 +55,13 @@ class PartitionProgress:
         return self.next_offset < 0
 
 
-_COLUMNS = records.columns_of(PartitionProgress)
+_COLUMNS = records.record_columns(PartitionProgress)
 
 
 def read_progress(layout: Layout, source: str) -> dict[PartitionKey, PartitionProgress]:
     """The partitions of one source; no JVM."""
     where = f"where source = '{source}' order by topic, partition"
-    found = records.read(layout.table(TABLE), _COLUMNS, PartitionProgress, where)
+    found = records.read_records(layout.table(TABLE), _COLUMNS, PartitionProgress, where)
     return {taken.place: taken for taken in found}
 
 
@@ -75,4 +75,4 @@ def write_progress(layout: Layout, taken: Iterable[PartitionProgress]) -> None:
     rows = [asdict(each) for each in taken]
     if rows:
         keys = ("source", "topic", "partition")
-        records.upsert(layout.table(TABLE), TableSpec(_COLUMNS), rows, keys)
+        records.upsert_records(layout.table(TABLE), TableSpec(_COLUMNS), rows, keys)

@@ -6,11 +6,11 @@ import time
 from datetime import UTC, datetime
 
 
-def now() -> int:
+def now_micros() -> int:
     """What the clock says."""
     return time.time_ns() // 1000
 
 
-def in_words(micros: int) -> str:
+def format_time(micros: int) -> str:
     """A time for people, to the second, as SQL shows it: 2018-03-02T10:02:33Z."""
     return f"{datetime.fromtimestamp(micros // 1_000_000, UTC).replace(tzinfo=None).isoformat()}Z"

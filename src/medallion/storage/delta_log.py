@@ -70,7 +70,7 @@ def added_files(table: Path, first: int, last: int) -> list[Path]:
     return [table / unquote(add["path"]) for v in versions for add in _added(_actions(table, v))]
 
 
-def are_there(table: Path, versions: Iterable[int]) -> bool:
+def are_readable(table: Path, versions: Iterable[int]) -> bool:
     """Whether the rows that these versions added can still be read one by one."""
     try:
         return all(file.exists() for v in versions for file in added_files(table, v, v))
@@ -78,19 +78,19 @@ def are_there(table: Path, versions: Iterable[int]) -> bool:
         return False
 
 
-def readable_from(table: Path) -> int:
+def first_readable_version(table: Path) -> int:
     """The first version from which on the rows of all that follow can still be read; the one after
     the newest, where not even those can.
 
     A commit stays in the log after its files were put together with others, and removed.
     """
     first = _newest(table) + 1
-    while first > 0 and are_there(table, [first - 1]):
+    while first > 0 and are_readable(table, [first - 1]):
         first -= 1
     return first
 
 
-def feed_files(table: Path, first: int, last: int) -> list[Path]:
+def change_feed_files(table: Path, first: int, last: int) -> list[Path]:
     """The files in which versions `first` to `last` say what they changed.
 
     Raises:
@@ -108,7 +108,7 @@ def has_changes(table: Path, first: int) -> bool:
         return True
 
 
-def can_tell_changes(table: Path, first: int) -> bool:
+def has_complete_change_feed(table: Path, first: int) -> bool:
     """Whether all that versions from `first` on have changed can still be read: they have a feed,
     and the files that it names are there."""
     try:
@@ -159,14 +159,14 @@ def _transactions(
                     yield version, int(txn["version"]), actions
 
 
-def commits(table: Path) -> dict[int, Path]:
+def commit_files(table: Path) -> dict[int, Path]:
     """The commits that are in a table's log, by their versions."""
     found = (table / "_delta_log").glob("*.json")
     return {int(file.stem): file for file in found if file.stem.isdigit()}
 
 
 def _newest(table: Path) -> int:
-    return max(commits(table), default=-1)
+    return max(commit_files(table), default=-1)
 
 
 def _actions(table: Path, version: int) -> Actions:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from medallion.errors import MedallionError, sentence
+from medallion.errors import MedallionError, error_message
 from medallion.storage import delta_log
 from medallion.storage.table_specs import Columns
 from medallion.storage.text import counted
@@ -77,7 +77,7 @@ def open_table(table: Path) -> DeltaTable:
 
 @lru_cache(maxsize=64)  # a night asks each table ten times, and to open one takes 5 ms
 def _opened(table: Path, _: frozenset[Hashable]) -> DeltaTable:
-    return open_to_write(table)
+    return open_for_write(table)
 
 
 def _log(table: Path) -> Iterator[Hashable]:
@@ -89,7 +89,7 @@ def _log(table: Path) -> Iterator[Hashable]:
                 yield file.name, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def open_to_write(table: Path) -> DeltaTable:
+def open_for_write(table: Path) -> DeltaTable:
     """A table for one writer alone, whose commits move the object on; raises as `open_table`."""
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
@@ -112,7 +112,7 @@ def data_files(table: Path, at: int | None = None) -> list[Path]:
     """
     from deltalake.exceptions import DeltaError
 
-    delta = open_table(table) if at is None else open_to_write(table)
+    delta = open_table(table) if at is None else open_for_write(table)
     try:
         if at is not None:
             delta.load_as_version(at)
@@ -128,7 +128,7 @@ def table_version(table: Path) -> int:
 
 def earliest_version(table: Path) -> int:
     """The oldest version whose commit is still in the log."""
-    return min(delta_log.commits(table), default=0)
+    return min(delta_log.commit_files(table), default=0)
 
 
 def table_id(table: Path) -> str:
@@ -207,7 +207,7 @@ def _answered(engine: QueryBuilder, sql: Iterable[str], table: Path) -> list[tup
     return found
 
 
-def forget_empty(table: Path, schema: str) -> None:
+def drop_empty_table(table: Path, schema: str) -> None:
     """Remove a table that has no rows and other columns: its query was refused after all."""
     is_empty = table_exists(table) and not row_count(table)
     if is_empty and _types(open_table(table).schema().to_json()) != _types(schema):
@@ -258,7 +258,7 @@ def rows_written(table: Path, after: int, until: int | None = None) -> int:
 def set_missing_properties(table: Path, properties: Mapping[str, str]) -> None:
     """Give a table those of these properties that it lacks: it may have been made before them."""
     if other := properties_to_set(table, properties):
-        open_to_write(table).alter.set_table_properties(other)
+        open_for_write(table).alter.set_table_properties(other)
 
 
 def properties_to_set(table: Path, properties: Mapping[str, str]) -> dict[str, str]:
@@ -280,7 +280,7 @@ def damaged_table_error(table: Path, error: Exception | None = None) -> Medallio
     try:
         file = next(_damaged(table), None)
     except OSError as refused:
-        return MedallionError(f"{name}: {sentence(refused)}")
+        return MedallionError(f"{name}: {error_message(refused)}")
     if file is not None:
         return MedallionError(f"{name}: {file} is damaged or cut short: {_advice(table)}")
     told = str(error).strip().splitlines()[0] if error and str(error).strip() else "no reason given"
@@ -290,7 +290,7 @@ def damaged_table_error(table: Path, error: Exception | None = None) -> Medallio
     )
 
 
-def refuse_incomplete(table: Path, delta: DeltaTable) -> None:
+def require_data_files(table: Path, delta: DeltaTable) -> None:
     """Raise MedallionError where data files are not there as the log has them, by whose counts
     their rows are there."""
     files = delta.get_add_actions()
@@ -309,7 +309,7 @@ def _size(file: Path) -> int | None:
 
 def has_empty_commit(table: Path) -> bool:
     """Whether the newest commit is empty, which no writer leaves, and readers take for nothing."""
-    commits = delta_log.commits(table)
+    commits = delta_log.commit_files(table)
     return bool(commits) and not commits[max(commits)].stat().st_size
 
 
@@ -344,7 +344,7 @@ def _rebuilt(table: Path) -> str | None:
 
 def _damaged(table: Path) -> Iterator[Path]:
     """Files of the log that are not whole, the newest first."""
-    for _, commit in sorted(delta_log.commits(table).items(), reverse=True):
+    for _, commit in sorted(delta_log.commit_files(table).items(), reverse=True):
         text = commit.read_bytes()
         try:
             whole = all(json.loads(line) for line in text.split(b"\n") if line)

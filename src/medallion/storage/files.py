@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 
-def write(file: Path, text: str) -> None:
+def write_atomic(file: Path, text: str) -> None:
     """Write a file beside its place, and put it there; one of that name is replaced."""
     unfinished = file.with_name(f".{file.name}.tmp")
     try:

@@ -17,14 +17,14 @@ from typing import IO
 from medallion.errors import UsageError
 from medallion.storage import clock
 from medallion.storage.paths import Layout
-from medallion.storage.text import reason_of
+from medallion.storage.text import error_reason
 
 _TRIES, _PAUSE = 1000, 0.01
 _TO_LOOK = fcntl.LOCK_SH | fcntl.LOCK_NB
 
 
 @contextmanager
-def hold(layout: Layout, layers: Iterable[str], command: str) -> Iterator[None]:
+def lock_layers(layout: Layout, layers: Iterable[str], command: str) -> Iterator[None]:
     """Hold the layers for this process; the system frees them when it ends, however it ends.
 
     Raises:
@@ -47,7 +47,7 @@ def _one(layout: Layout, layer: str, command: str) -> Iterator[None]:
                 "or stop it."
             )
         file.truncate(0)
-        started = clock.in_words(clock.now())
+        started = clock.format_time(clock.now_micros())
         json.dump({"command": command, "pid": os.getpid(), "started": started}, file)
         file.flush()
         yield
@@ -82,14 +82,14 @@ def _is_locked(file: IO[str], how: int) -> bool:
         return False
     except OSError as error:
         raise UsageError(
-            f"{file.name} cannot be locked ({reason_of(error)}), and two runs at once could lose "
-            "rows: put the lakehouse on a disk that has locks."
+            f"{file.name} cannot be locked ({error_reason(error)}), and two runs at once could "
+            "lose rows: put the lakehouse on a disk that has locks."
         ) from None
     return True
 
 
 @contextmanager
-def alone(table: Path) -> Iterator[None]:
+def lock_file(table: Path) -> Iterator[None]:
     """Wait until no other process or thread writes a table of records, or a file, and keep them
     waiting."""
     path = table.with_name(f".{table.name}.lock")  # not in the table, which may be moved away
@@ -98,7 +98,7 @@ def alone(table: Path) -> Iterator[None]:
         if _is_locked(file, fcntl.LOCK_EX) and _is_there(file, path):
             yield
             return
-    with alone(table):
+    with lock_file(table):
         yield
 
 
@@ -110,7 +110,7 @@ def _is_there(file: IO[str], path: Path) -> bool:
     return False
 
 
-def holder(layout: Layout, layer: str) -> str | None:
+def lock_holder(layout: Layout, layer: str) -> str | None:
     """The command that writes a layer now, with its pid; None where nobody does, or where that may
     not be seen: mostly the layer's tables may not be, either, which is told of them."""
     path = layout.lock(layer)

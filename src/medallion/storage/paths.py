@@ -22,7 +22,7 @@ SCHEMAS = ("bronze", "silver", "quarantine", "gold", "ops")
 # decodes %41, so that it would read what lies at A, and takes # and ? for the end of a path.
 _UNFIT = re.compile(r"[\[\]\\:#?\x00-\x1f\x7f]|%[0-9A-Fa-f]{2}")
 
-REASON = ".reason.txt"
+REASON_SUFFIX = ".reason.txt"
 """How the files end that say why another one was rejected; they lie beside it."""
 
 _OWN = ("archive", "rejected", PUBLISH, *SCHEMAS)
@@ -33,29 +33,29 @@ def layer_of(name: str) -> str:
     return name.partition(".")[0]
 
 
-def plain(path: Path) -> Path:
+def without_dotdot(path: Path) -> Path:
     """An absolute path without `..`: Spark takes those out of the names that it tells."""
-    return real(path) if ".." in path.parts else path.absolute()
+    return resolved_path(path) if ".." in path.parts else path.absolute()
 
 
-def real(path: str | Path) -> Path:
+def resolved_path(path: str | Path) -> Path:
     """A path without links. One that leads back to itself stays: `Path.resolve` would fail."""
     return Path(os.path.realpath(path))
 
 
-Identity = tuple[int, int] | str  # device and inode; a path, where nothing is there
+DirectoryIdentity = tuple[int, int] | str  # device and inode; a path, where nothing is there
 
 
-def identity(folder: Path) -> Identity:
+def directory_identity(folder: Path) -> DirectoryIdentity:
     """What tells a folder from every other one, by whatever links or mounts it is reached."""
     try:
         found = folder.stat()
     except OSError:
-        return str(real(folder))
+        return str(resolved_path(folder))
     return found.st_dev, found.st_ino
 
 
-def why_no_place(path: str | Path) -> str | None:
+def unsupported_path_reason(path: str | Path) -> str | None:
     """Why no Delta table can be read at a path, or below it; None where one can be."""
     # Links are followed; of a path with a NUL there is none to follow.
     if not _UNFIT.search(str(path)) and not _UNFIT.search(os.path.realpath(path)):
@@ -72,7 +72,7 @@ class Layout:
 
     root: Path
 
-    def refuse_missing(self) -> None:
+    def require_root(self) -> None:
         """Raise UsageError where there is no such folder: its name may be misspelled."""
         if not self.root.is_dir():
             raise UsageError(
@@ -92,9 +92,9 @@ class Layout:
         """Where files lie that cannot be read, each with its reason beside it."""
         return self.root / "rejected" / source
 
-    def is_reason(self, path: str | Path) -> bool:
+    def is_reason_file(self, path: str | Path) -> bool:
         """Whether a file only says why another one was rejected."""
-        return str(path).endswith(REASON) and Path(path).is_relative_to(self.rejected(""))
+        return str(path).endswith(REASON_SUFFIX) and Path(path).is_relative_to(self.rejected(""))
 
     def intake(self, source: str) -> Path:
         """The table of paths that bronze's stream of a source reads."""
@@ -113,11 +113,11 @@ class Layout:
         text, root = str(path), f"{self.root}/"
         return text.removeprefix(root)
 
-    def from_root(self, name: str) -> str:
+    def normalize(self, name: str) -> str:
         """A path, of a folder or with a pattern, as tables spell it, by whatever name it leads
         below the root: to them a file is its path, and a root may be reached by several."""
-        path, root = plain(self.root / name), identity(self.root)
-        above = next((each for each in path.parents if identity(each) == root), None)
+        path, root = without_dotdot(self.root / name), directory_identity(self.root)
+        above = next((each for each in path.parents if directory_identity(each) == root), None)
         return str(path.relative_to(above)) if above else name
 
     def table(self, name: str) -> Path:
@@ -137,18 +137,18 @@ class Layout:
         """The checkpoint of one streaming query, never shared."""
         return self.root / "_checkpoints" / query
 
-    def own_folders(self) -> list[Path]:
+    def internal_directories(self) -> list[Path]:
         """Those below the root whose files nobody landed."""
         return [path for path in self.root.glob("*") if _is_own(path.name)]
 
-    def is_written(self, path: Path) -> bool:
+    def is_table_path(self, path: Path) -> bool:
         """Whether it lies among the tables, or what is noted beside them."""
         below = path.relative_to(self.root).parts if path.is_relative_to(self.root) else ()
         return bool(below) and (below[0] in SCHEMAS or below[0].startswith("_"))
 
-    def is_own(self, folder: str) -> bool:
+    def is_internal(self, folder: str) -> bool:
         """Whether files that nobody landed lie in a folder, or anywhere below it."""
-        root, place = (real(self.root / path) for path in (".", folder))
+        root, place = (resolved_path(self.root / path) for path in (".", folder))
         if not place.is_relative_to(root):
             return root.is_relative_to(place)
         below = place.relative_to(root).parts

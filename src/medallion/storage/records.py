@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from medallion.storage import delta_tables, locks
-from medallion.storage.table_specs import Columns, TableSpec, as_number
+from medallion.storage.table_specs import Columns, TableSpec, record_column_sql
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -24,7 +24,7 @@ _Row = TypeVar("_Row", bound="DataclassInstance")
 _MOST_FILES = 24
 
 
-def columns_of(kind: type[DataclassInstance]) -> Columns:
+def record_columns(kind: type[DataclassInstance]) -> Columns:
     """The columns of a table whose rows are objects of a dataclass: texts, whole numbers, and times
     in microseconds since 1970, whose names end with `_at`."""
     return {
@@ -35,7 +35,7 @@ def columns_of(kind: type[DataclassInstance]) -> Columns:
     }
 
 
-def read(table: Path, columns: Columns, kind: type[_Row], rest: str = "") -> list[_Row]:
+def read_records(table: Path, columns: Columns, kind: type[_Row], rest: str = "") -> list[_Row]:
     """Rows as objects of a dataclass whose fields are columns; times are microseconds since 1970.
 
     Args:
@@ -43,11 +43,11 @@ def read(table: Path, columns: Columns, kind: type[_Row], rest: str = "") -> lis
         rest: SQL after `from`.
     """
     known, names = delta_tables.column_names(table), [field.name for field in fields(kind)]
-    what = ", ".join(as_number(columns, n) if n in known else f"null as {n}" for n in names)
+    what = ", ".join(record_column_sql(columns, n) if n in known else f"null as {n}" for n in names)
     return [kind(*row) for row in delta_tables.select_rows(table, what, rest)]
 
 
-def append(
+def append_records(
     table: Path, spec: TableSpec, rows: Iterable[Mapping[str, Any]], numbered: str | None = None
 ) -> None:
     """Append a few rows in one commit; times are given as microseconds since 1970. Small files are
@@ -61,13 +61,13 @@ def append(
 
     columns = spec.columns or {}
     listed = list(rows)
-    with locks.alone(table):
+    with locks.lock_file(table):
         delta_tables.create_table(table, delta_tables.schema_json(columns), spec.properties())
         if listed:
             if numbered:
                 ((last,),) = delta_tables.select_rows(table, f"max({numbered})")
                 listed = [{**row, numbered: at} for at, row in enumerate(listed, (last or 0) + 1)]
-            delta = delta_tables.open_to_write(table)
+            delta = delta_tables.open_for_write(table)
             is_older = columns.keys() - {field.name for field in delta.schema().fields}
             write_deltalake(
                 delta,
@@ -79,15 +79,15 @@ def append(
                 _compact(delta)
 
 
-def upsert(
+def upsert_records(
     table: Path, spec: TableSpec, rows: Sequence[Mapping[str, Any]], keys: Sequence[str]
 ) -> None:
     """Put rows in the place of those with the same keys, or add them, in one commit."""
     columns = spec.columns or {}
     same = " and ".join(f"old.{key} = new.{key}" for key in keys)
-    with locks.alone(table):
+    with locks.lock_file(table):
         delta_tables.create_table(table, delta_tables.schema_json(columns), spec.properties())
-        delta = delta_tables.open_to_write(table)
+        delta = delta_tables.open_for_write(table)
         _add_columns(table, delta, columns)
         (
             delta.merge(_arrow(columns, rows), same, source_alias="new", target_alias="old")

@@ -55,7 +55,10 @@ class TableSpec:
             return found
         if not self.statistics:
             return {**found, "delta.dataSkippingNumIndexedCols": "0"}
-        return {**found, "delta.dataSkippingStatsColumns": ",".join(map(quoted, self.statistics))}
+        return {
+            **found,
+            "delta.dataSkippingStatsColumns": ",".join(map(quote_identifier, self.statistics)),
+        }
 
 
 BRONZE = TableSpec(is_streamed=True, statistics=())
@@ -65,7 +68,7 @@ INTAKE = TableSpec(
     {"path": "string", "version": "long", "size": "long", "modified_at": "timestamp"},
     is_streamed=True,
 )
-RECORDS = ("ops.files", "ops.topics", "ops.runs")
+RECORD_TABLES = ("ops.files", "ops.topics", "ops.runs")
 
 
 def table_spec(table: str) -> TableSpec:
@@ -92,8 +95,8 @@ WINDOW = ("window_start", "window_end")
 
 # The columns of bronze that say where a row came from. Text in them that is not UTF-8 is kept as
 # Latin-1, as in `_corrupt_record`.
-OF_FILES: Columns = {SOURCE_FILE: "string", SOURCE_MODIFIED_AT: "timestamp"}
-OF_MESSAGES: Columns = {
+FILE_ORIGIN_COLUMNS: Columns = {SOURCE_FILE: "string", SOURCE_MODIFIED_AT: "timestamp"}
+MESSAGE_ORIGIN_COLUMNS: Columns = {
     TOPIC: "string",
     PARTITION: "int",
     OFFSET: "long",
@@ -101,7 +104,7 @@ OF_MESSAGES: Columns = {
     "_key": "string",
     "_headers": "array<struct<key: string, value: string>>",
 }
-TECHNICAL = (RESCUED, CORRUPT, INGESTED_AT)  # beside those
+TECHNICAL_COLUMNS = (RESCUED, CORRUPT, INGESTED_AT)  # beside those
 
 
 def bronze_columns(schema: Columns, origin: Columns) -> Columns:
@@ -114,18 +117,18 @@ def bronze_columns(schema: Columns, origin: Columns) -> Columns:
     return {**schema, **text, **origin, INGESTED_AT: "timestamp"}
 
 
-def quoted(name: str) -> str:
+def quote_identifier(name: str) -> str:
     """A column in SQL, whatever it is called."""
     return "`" + name.replace("`", "``") + "`"
 
 
-def struct(columns: Mapping[str, str]) -> str:
+def struct_sql(columns: Mapping[str, str]) -> str:
     """SQL: a struct, from the SQL of its fields."""
     fields = (f"'{name}', {value}" for name, value in columns.items())
     return f"named_struct({', '.join(fields)})"
 
 
-def as_number(columns: Columns, name: str) -> str:
+def record_column_sql(columns: Columns, name: str) -> str:
     """A column of a record in SQL, a time as microseconds since 1970."""
     return f"arrow_cast({name}, 'Int64')" if columns[name] == "timestamp" else name
 
@@ -133,6 +136,6 @@ def as_number(columns: Columns, name: str) -> str:
 _ARROW = {"string": "Utf8", "long": "Int64", "double": "Float64"}
 
 
-def as_null(columns: Columns, name: str) -> str:
+def typed_null_sql(columns: Columns, name: str) -> str:
     """Return SQL of a null in place of a column of a record that an older table lacks."""
     return f"arrow_cast(null, '{_ARROW.get(columns[name], 'Timestamp(Microsecond, None)')}')"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-Say = Callable[[str], None]
+Reporter = Callable[[str], None]
 """Tells people of progress, a line at a time."""
 
 
@@ -13,18 +13,18 @@ def counted(number: int, what: str) -> str:
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
-def reason_of(error: Exception) -> str:
+def error_reason(error: Exception) -> str:
     """What an error says, without the number and the path of what the system refused."""
     return getattr(error, "strerror", None) or str(error)
 
 
-def visible(text: str) -> str:
+def printable(text: str) -> str:
     """One line of text, with control characters, escapes and line breaks spelled out."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
-def refuse_constant(name: str) -> None:
+def reject_nan(name: str) -> None:
     """Raise ValueError for NaN and Infinity: for Python's parser, which takes them for JSON."""
     raise ValueError(f"{name} is not JSON")

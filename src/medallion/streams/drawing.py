@@ -26,7 +26,7 @@ from rich.table import Table
 from rich.text import Text
 
 from medallion.errors import UsageError
-from medallion.storage.text import visible
+from medallion.storage.text import printable
 
 BAR_WIDTH = 32
 
@@ -46,15 +46,15 @@ class Grid(JupyterMixin):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         # Title and foot stand outside, for a narrow table folds them.
         if self.title:
-            yield Text(visible(self.title), "bold")
+            yield Text(printable(self.title), "bold")
         yield self._table()
         if self.foot:
-            yield Text(visible(self.foot))
+            yield Text(printable(self.foot))
 
     def _table(self) -> Table:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         for place, header in enumerate(self.headers):
-            text = Text(visible(header))
+            text = Text(printable(header))
             table.add_column(
                 text, justify="right" if place in self.right else "left", overflow="fold"
             )
@@ -62,7 +62,7 @@ class Grid(JupyterMixin):
             table.add_column(min_width=8, max_width=BAR_WIDTH)
         longest = max((bar for bar in self.bars or () if bar is not None), default=0.0)
         for row, bar in zip(self.rows, self.bars or repeat(None), strict=False):
-            cells: list[Text | Bar] = [Text(visible(cell)) for cell in row]
+            cells: list[Text | Bar] = [Text(printable(cell)) for cell in row]
             if bar is not None and longest > 0:
                 drawn = Bar(longest, 0, max(0.0, bar))
                 drawn.style = Style(color="cyan")  # and no ground, white in a dark notebook

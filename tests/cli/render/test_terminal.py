@@ -25,7 +25,7 @@ from medallion.runtime.backfill import Backfilled
 from medallion.runtime.outcome import GateResult, Outcome
 from medallion.sql.engine import Result
 from medallion.state.ledger import Entry
-from medallion.storage.text import visible
+from medallion.storage.text import printable
 
 SOURCES = Path(__file__).parents[3] / "src/medallion"
 # A title, a colour in both spellings, text from right to left, half a letter, and a line of its own
@@ -61,8 +61,8 @@ def test_text_is_as_many_lines_as_it_should_be_and_harmless(text: str, lines: in
 
 def test_all_that_is_harmless_stays() -> None:
     for text in ("", "ü 日本 \U0001f600 a\\n", "~!@#$%^&*()"):
-        assert visible(text) == text
-    assert visible(EVIL) == SEEN
+        assert printable(text) == text
+    assert printable(EVIL) == SEEN
 
 
 @pytest.mark.parametrize("value", [EVIL, [EVIL], {EVIL: EVIL}, "ü \U0001f600", "\U000e0001"])

@@ -42,8 +42,8 @@ def nights(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lak
         if number in (NIGHTS - 2, NIGHTS):  # the first time keeps what was there before
             assert maintenance.maintain(home.config, Runs(layout), ["bronze"]).notes == ()
     for table in (layout.table("bronze.activity"), layout.intake("activity")):
-        assert 0 in delta_log.commits(table)
-        assert delta_log.readable_from(table) > 3
+        assert 0 in delta_log.commit_files(table)
+        assert delta_log.first_readable_version(table) > 3
     return home
 
 

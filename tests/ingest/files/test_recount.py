@@ -15,7 +15,7 @@ from medallion.state.ledger import ARCHIVED
 from medallion.storage import records, table_specs
 from medallion.storage.table_specs import (
     CORRUPT,
-    OF_FILES,
+    FILE_ORIGIN_COLUMNS,
     RESCUED,
     SOURCE_FILE,
     SOURCE_MODIFIED_AT,
@@ -41,13 +41,13 @@ def leave(home: Home, name: str, text: str = "{}\n", age: float = 3600) -> Path:
 
 def write_bronze(home: Home, files: Mapping[tuple[str, int], tuple[int, int]]) -> None:
     """The rows of each version of a file: its time, and how many there are."""
-    spec = table_specs.TableSpec({**OF_FILES, CORRUPT: "string", RESCUED: "string"})
+    spec = table_specs.TableSpec({**FILE_ORIGIN_COLUMNS, CORRUPT: "string", RESCUED: "string"})
     rows = [
         {SOURCE_FILE: home.path(name), SOURCE_MODIFIED_AT: at}
         for (name, _), (at, count) in files.items()
         for _ in range(count)
     ]
-    records.append(home.layout.table("bronze.activity"), spec, rows)
+    records.append_records(home.layout.table("bronze.activity"), spec, rows)
 
 
 def unknown(home: Home) -> list[str]:

@@ -46,7 +46,7 @@ def add(config: Config, topic: str, part: int, offsets: Iterable[int]) -> None:
     row = {"_topic": topic, "_partition": part}
     spec = replace(table_specs.table_spec("bronze.event"), columns=BRONZE)
     rows = [{**row, "_offset": n} for n in offsets]
-    records.append(config.layout.table("bronze.event"), spec, rows)
+    records.append_records(config.layout.table("bronze.event"), spec, rows)
 
 
 def taken(

@@ -13,7 +13,7 @@ from medallion.errors import ConfigError, MedallionError
 from medallion.ingest.schema import registry
 from medallion.ingest.schema.columns import MOST_COLUMNS, acceptable
 from medallion.ingest.schema.registry import Version, add, declare, read
-from medallion.storage.table_specs import OF_FILES, TECHNICAL
+from medallion.storage.table_specs import FILE_ORIGIN_COLUMNS, TECHNICAL_COLUMNS
 
 A = {"Device": "string", "x": "double"}
 
@@ -103,7 +103,14 @@ def test_a_name_that_differs_in_case_is_refused(tmp_path: Path) -> None:
 
 SIGNS = [f"a{sign}b" for sign in " ,;{}()=\n\t`'\"\\.<>:"]
 UNSEEN = ["", "x" * 129, "a\u200bb", "a\x00", "a\x7f", "\ud800"]
-OURS = [*TECHNICAL, *OF_FILES, "_failed_rules", "_conflict", "_Rescued_DATA", "_ingested_AT"]
+OURS = [
+    *TECHNICAL_COLUMNS,
+    *FILE_ORIGIN_COLUMNS,
+    "_failed_rules",
+    "_conflict",
+    "_Rescued_DATA",
+    "_ingested_AT",
+]
 FEED = ["_change_type", "_commit_version", "_COMMIT_TIMESTAMP"]
 
 

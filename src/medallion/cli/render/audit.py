@@ -10,7 +10,7 @@ from medallion.cli.render import attention
 from medallion.cli.render.values import table
 from medallion.inspect.audit import Audit
 from medallion.inspect.balance import Balance
-from medallion.storage.text import visible
+from medallion.storage.text import printable
 
 
 def as_json(found: Audit) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def as_text(found: Audit) -> str:
     """An aligned table, the findings and the files under it, and the verdict."""
     files = attention.every(replace(found.files, changed=()))  # those are findings
     said = (*found.findings, *found.notes, *files, verdict(found))
-    return "\n".join([*balances(found.balances), *map(visible, said)])
+    return "\n".join([*balances(found.balances), *map(printable, said)])
 
 
 def verdict(found: Audit) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from medallion.runtime.backfill import Backfilled
-from medallion.storage.text import counted, visible
+from medallion.storage.text import counted, printable
 
 
 def as_json(found: Backfilled) -> dict[str, Any]:
@@ -32,4 +32,4 @@ def as_text(found: Backfilled) -> str:
         f"{counted(found.rows, 'row')}, {known:,} known before or refused{waiting}"
     )
     left = (*found.refused, *found.waiting)
-    return "\n".join([summary, *(visible(f"  {e.path}: {e.state}: {e.why}") for e in left)])
+    return "\n".join([summary, *(printable(f"  {e.path}: {e.state}: {e.why}") for e in left)])

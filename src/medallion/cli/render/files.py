@@ -31,4 +31,4 @@ def as_text(entries: Sequence[Entry]) -> str:
 
 
 def _cell(name: str, value: Any) -> Any:
-    return clock.in_words(value) if name in _TIMES and value is not None else value
+    return clock.format_time(value) if name in _TIMES and value is not None else value

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from medallion.runtime.maintenance import Maintained
-from medallion.storage.text import counted, visible
+from medallion.storage.text import counted, printable
 
 
 def as_json(found: Maintained) -> dict[str, Any]:
@@ -25,4 +25,4 @@ def as_text(found: Maintained) -> str:
         "removed"
         for name, done in found.tables.items()
     ]
-    return "\n".join([*lines, *map(visible, found.notes)] or ["nothing to do"])
+    return "\n".join([*lines, *map(printable, found.notes)] or ["nothing to do"])

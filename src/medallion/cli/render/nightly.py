@@ -13,7 +13,7 @@ from medallion.inspect import balance as accounting
 from medallion.inspect.catalog import FirstRows
 from medallion.quality.suites import Failure
 from medallion.runtime.outcome import Outcome
-from medallion.storage.text import counted, visible
+from medallion.storage.text import counted, printable
 
 _THEN = {
     "quarantine": "set aside in quarantine",
@@ -41,7 +41,7 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
 def as_text(outcome: Outcome, gold: Sequence[FirstRows]) -> str:
     """Warnings, gold's tables, the balance of rows, and the time it took."""
     lines = [
-        visible(f"{_failure_line(failure)} ({_THEN[failure.on_failure]})")
+        printable(f"{_failure_line(failure)} ({_THEN[failure.on_failure]})")
         for gate in outcome.gates
         for failure in gate.verdict.failures
         if failure not in gate.stops
@@ -51,9 +51,9 @@ def as_text(outcome: Outcome, gold: Sequence[FirstRows]) -> str:
     if _has_nothing_landed(outcome):
         lines += ["", "nothing has landed yet: files go to landing/<source>/ of the lakehouse"]
     lines += ["", *balances(outcome.balances), _verdict(outcome)]
-    lines += map(visible, attention.warnings(outcome.files))
+    lines += map(printable, attention.warnings(outcome.files))
     if outcome.docs:
-        lines += ["", visible(f"quality   {outcome.docs}")]
+        lines += ["", printable(f"quality   {outcome.docs}")]
     lines.append(f"all       {outcome.seconds['all']:5.1f} s")
     return "\n".join(lines)
 

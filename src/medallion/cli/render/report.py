@@ -18,8 +18,8 @@ from medallion.inspect.balance import Balance
 from medallion.inspect.catalog import FirstRows, Overview
 from medallion.storage import clock
 from medallion.storage import files as small_files
-from medallion.storage.paths import real
-from medallion.storage.text import counted, reason_of, visible
+from medallion.storage.paths import resolved_path
+from medallion.storage.text import counted, error_reason, printable
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 70em; padding: 0 1em }
@@ -64,14 +64,14 @@ def write(found: Overview, page: Path) -> str:
     Raises:
         UsageError: it cannot be written there.
     """
-    place = real(page)  # a link, such as /dev/stdout, would be replaced
+    place = resolved_path(page)  # a link, such as /dev/stdout, would be replaced
     try:
         if place.exists() and not place.is_file():  # so would a device
             raise ValueError("a folder, or no file")
-        small_files.write(place, as_html(found))
+        small_files.write_atomic(place, as_html(found))
     except (OSError, ValueError) as error:
         told = "name a file, in a folder that is there and may be written to"
-        raise UsageError(f"--output {page}: {reason_of(error)}; {told}.") from None
+        raise UsageError(f"--output {page}: {error_reason(error)}; {told}.") from None
     return str(page)
 
 
@@ -80,7 +80,7 @@ def as_html(found: Overview) -> str:
     verdict = _text(balance.verdict(found.audit))
     body = [
         f"<h1>medallion: {_text(found.root)}</h1>",
-        f"<p>{clock.in_words(found.made_at)}, "
+        f"<p>{clock.format_time(found.made_at)}, "
         f"<b class={'good' if found.audit.is_balanced else 'bad'}>{verdict}</b></p>",
         *_told(found.unreadable),
         "<h2>Gold</h2>",
@@ -153,7 +153,7 @@ def _quality(found: Overview) -> list[str]:
 
 
 def _runs(found: Overview) -> str:
-    rows = [{**asdict(run), "started_at": clock.in_words(run.started_at)} for run in found.runs]
+    rows = [{**asdict(run), "started_at": clock.format_time(run.started_at)} for run in found.runs]
     columns = list(rows[0]) if rows else []
     return _table(
         columns, [list(row.values()) for row in rows], _bars(r.seconds for r in found.runs)
@@ -187,4 +187,4 @@ def _cell(value: Any) -> str:
 
 def _text(value: Any) -> str:
     """Text of whoever lands files: nothing in it is HTML, and nothing moves what is around it."""
-    return escape(visible(str(value)))
+    return escape(printable(str(value)))

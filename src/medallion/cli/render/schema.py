@@ -8,7 +8,7 @@ from typing import Any
 
 from medallion.ingest.schema import registry
 from medallion.ingest.schema.registry import Version
-from medallion.storage.text import visible
+from medallion.storage.text import printable
 
 
 def as_json(found: Sequence[Version]) -> dict[str, Any]:
@@ -24,4 +24,4 @@ def as_text(found: Sequence[Version]) -> str:
     for before, version in zip((None, *found), found, strict=False):
         lines.append(f"version {version.version}  {version.created_at}  {version.why}")
         lines += [f"  {line}" for line in registry.differences(before, version)]
-    return "\n".join(map(visible, lines))
+    return "\n".join(map(printable, lines))

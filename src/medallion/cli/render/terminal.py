@@ -15,12 +15,12 @@ from io import TextIOWrapper
 from typing import Any, TextIO
 
 from medallion.errors import UsageError
-from medallion.storage.text import reason_of, visible
+from medallion.storage.text import error_reason, printable
 
 
 def visible_lines(text: str) -> str:
     """Text of several lines, a stack trace or a table: each line visible, their ends stay."""
-    return "\n".join(map(visible, text.split("\n")))
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def document(value: Any) -> str:
@@ -51,7 +51,7 @@ def show(text: str, file: TextIO | None = None) -> None:
 def tell(text: str, file: TextIO | None = None) -> None:
     """Print a line about work that goes on, whether it can be written or not."""
     with suppress(UsageError):
-        show(visible(text), file)
+        show(printable(text), file)
 
 
 def _encodable(text: str, encoding: str) -> str:
@@ -74,7 +74,9 @@ def _written() -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise UsageError(f"what there is to show cannot be written: {reason_of(error)}.") from None
+        raise UsageError(
+            f"what there is to show cannot be written: {error_reason(error)}."
+        ) from None
 
 
 def leave() -> None:

@@ -10,7 +10,7 @@ from decimal import Decimal
 from types import NoneType
 from typing import Any
 
-from medallion.storage.text import visible
+from medallion.storage.text import printable
 
 _NUMBERS = {int, float, Decimal, NoneType}
 
@@ -49,7 +49,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
     for at, name in enumerate(columns):
         values = [row[at] for row in rows]
         cells = [name, *("NULL" if value is None else text(value) for value in values)]
-        cells = [visible(cell) for cell in cells]
+        cells = [printable(cell) for cell in cells]
         width = max(map(len, cells))
         numbers = values and all(type(value) in _NUMBERS for value in values)
         cells = [cell.rjust(width) if numbers else cell.ljust(width) for cell in cells]

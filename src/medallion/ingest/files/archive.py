@@ -35,18 +35,18 @@ from medallion.state.ledger import (
 )
 from medallion.storage import clock
 from medallion.storage import files as small_files
-from medallion.storage.paths import REASON, Layout
-from medallion.storage.text import Say, counted, reason_of
+from medallion.storage.paths import REASON_SUFFIX, Layout
+from medallion.storage.text import Reporter, counted, error_reason
 
 _DELETED = Reason(ReasonCode.DELETED, "deleted, as clean_source asks for")
 
 
-def clean(config: Config, source: SourceConfig, ledger: Ledger, batch: int, say: Say) -> None:
+def clean(config: Config, source: SourceConfig, ledger: Ledger, batch: int, say: Reporter) -> None:
     """Archive or delete what batches up to `batch` took in, once `clean_after` has passed, and move
     to `rejected/` what is still to be; what cannot be is tried each time, and told once."""
     # Without `clean_after` no time is compared: a clock that was put back would keep files here.
     age = source.clean_after.micros if source.clean_after else None
-    latest = clock.now() - (age or 0)
+    latest = clock.now_micros() - (age or 0)
 
     def is_due(entry: Entry) -> bool:
         if entry.state != INGESTED or source.clean_source == "off":
@@ -62,7 +62,7 @@ def clean(config: Config, source: SourceConfig, ledger: Ledger, batch: int, say:
         try:
             row = _put_away(config.layout, source, entry)
         except OSError as error:  # the others are no worse for it; the next run tries again
-            told = f"cannot be moved: {reason_of(error)}"
+            told = f"cannot be moved: {error_reason(error)}"
             reason = Reason(ReasonCode.CANNOT_MOVE, told)
             row = entry.with_state(INGESTED, reason) if entry.state == INGESTED else None
         if row and row != entry:
@@ -89,7 +89,7 @@ def put_aside(
         try:
             moved.append(_put_away(layout, source, entry))
         except OSError as error:
-            why = f"{entry.why}; it could not be moved at once: {reason_of(error)}"
+            why = f"{entry.why}; it could not be moved at once: {error_reason(error)}"
             moved.append(replace(entry, why=why))
     ledger.write(filter(None, moved))
 
@@ -194,8 +194,8 @@ def _moved_before(layout: Layout, entry: Entry, target: Path) -> Path | None:
 
 def _give_reason(entry: Entry, place: Path) -> None:
     """Say beside a rejected file why it is one; names are no longer than 255 bytes."""
-    name = place.name.encode()[: 255 - len(REASON)].decode(errors="ignore")
+    name = place.name.encode()[: 255 - len(REASON_SUFFIX)].decode(errors="ignore")
     with suppress(OSError):  # the ledger has the reason too
-        reason = free_name(place.with_name(name + REASON))
+        reason = free_name(place.with_name(name + REASON_SUFFIX))
         told = f"{entry.path}: {entry.why}\n"
         reason.write_text(told, encoding="utf-8", errors="replace")

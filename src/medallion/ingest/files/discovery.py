@@ -21,7 +21,7 @@ from medallion.ingest.files.versions import Versions, is_to_hand_over
 from medallion.state import pending_work
 from medallion.state.ledger import PENDING, VANISHED, Entry, File, Ledger, Reason, ReasonCode
 from medallion.storage import clock
-from medallion.storage.text import Say, visible
+from medallion.storage.text import Reporter, printable
 
 _SHOWN = 20
 _GONE = Reason(ReasonCode.GONE, "gone before it was taken in")
@@ -38,13 +38,15 @@ _RENAMED = Reason(
 class Discovery:
     """Lists a source's folders, and hands over to bronze what is new in them."""
 
-    def __init__(self, config: Config, source: SourceConfig, say: Say = lambda _: None) -> None:
+    def __init__(
+        self, config: Config, source: SourceConfig, say: Reporter = lambda _: None
+    ) -> None:
         self._config, self._source, self._say = config, source, say
         self.ledger = Ledger(config.layout, source.name)
 
     def poll(self) -> int:
         """Hand over the new files, enter what became of the others; how many are new."""
-        layout, source, now = self._config.layout, self._source, clock.now()
+        layout, source, now = self._config.layout, self._source, clock.now_micros()
         asked = requests.waiting(layout, source.name)
         listing = self._listing(asked)
         judged = Versions(layout, source, self.ledger, now, asked, self._lost()).judged(listing)
@@ -80,7 +82,7 @@ class Discovery:
         for entry in (entry for entry in changed if entry.why):
             alike[entry.state, str(entry.why)] += 1
             if alike[entry.state, str(entry.why)] <= _SHOWN:
-                self._say(f"  {source}: {visible(entry.path)}: {entry.state}: {entry.why}")
+                self._say(f"  {source}: {printable(entry.path)}: {entry.state}: {entry.why}")
         for (state, _), files in alike.items():
             if files > _SHOWN:
                 told = f"and {files - _SHOWN:,} more {state}, for the same"
@@ -92,14 +94,14 @@ class Discovery:
         for request in asked:
             if not os.path.lexists(request.path):
                 self._say(
-                    f"  {self._source.name}: backfill of {visible(str(request.path))}: it is "
+                    f"  {self._source.name}: backfill of {printable(str(request.path))}: it is "
                     "not there any more"
                 )
             request.done()
 
     def backlog(self) -> list[File]:
         """The files that wait to be taken in, seen before or not; nothing is written."""
-        layout, source, now = self._config.layout, self._source, clock.now()
+        layout, source, now = self._config.layout, self._source, clock.now_micros()
         asked = requests.waiting(layout, source.name)
         judged = Versions(layout, source, self.ledger, now, asked).judged(self._listing(asked))
         entries = {entry.path: entry for entry in (*self.ledger.newest_entries(), *judged)}

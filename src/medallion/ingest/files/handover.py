@@ -24,7 +24,7 @@ from medallion.storage.table_specs import INTAKE
 
 def prepare(table: Path) -> None:
     """Make the table unless it is there, so that a stream can read it before the first file."""
-    records.append(table, INTAKE, [])
+    records.append_records(table, INTAKE, [])
 
 
 def is_behind(layout: Layout, source: str) -> bool:
@@ -48,7 +48,7 @@ def hand_over(layout: Layout, source: SourceConfig, files: Iterable[Entry]) -> N
     """Append files, the oldest first, in as many commits as they make micro-batches."""
     in_order = sorted(files, key=lambda file: (file.modified_at, file.path))
     for batch in _batches(layout, source, in_order):
-        records.append(layout.intake(source.name), INTAKE, map(asdict, batch))
+        records.append_records(layout.intake(source.name), INTAKE, map(asdict, batch))
 
 
 def _batches(layout: Layout, source: SourceConfig, files: Iterable[Entry]) -> Iterator[list[Entry]]:

@@ -10,7 +10,7 @@ from medallion.ingest.files.codecs import unpacked_size
 from medallion.ingest.files.discovery import Discovery, is_lost
 from medallion.ingest.source import Backlog, Source, SourceType, Verification
 from medallion.state import ledger, pending_work
-from medallion.storage.text import Say, counted
+from medallion.storage.text import Reporter, counted
 
 
 def _open(*given: Any) -> Source:
@@ -30,7 +30,7 @@ def _backlog(config: Config, source: SourceConfig) -> Backlog:
     )
 
 
-def _poll(config: Config, source: SourceConfig, recorded: int, say: Say) -> bool:
+def _poll(config: Config, source: SourceConfig, recorded: int, say: Reporter) -> bool:
     found = Discovery(config, source, say)
     if handover.is_behind(config.layout, source.name) or pending_work.lacks_entries(
         config, source.name, ledger.ingested_rows(found.ledger.all_versions())

@@ -44,7 +44,7 @@ def handed_to(
     it."""
     start = checkpoints.delta_offset(checkpoint, batch - 1)
     end = checkpoints.delta_offset(checkpoint, batch)
-    if not delta_log.are_there(intake, range(start.version, end.version)):
+    if not delta_log.are_readable(intake, range(start.version, end.version)):
         return []
     added = delta_reads.added_rows(spark, intake, start.version, end.version - 1)
     return handed(source, added.collect())

@@ -14,7 +14,7 @@ from medallion.config.model import TYPED, SourceConfig
 from medallion.ingest.files import typed
 from medallion.ingest.files.codecs import opened
 from medallion.ingest.parsing.json_text import MAX_SPLIT_LEVELS
-from medallion.storage.text import refuse_constant
+from medallion.storage.text import reject_nan
 
 # A line of these alone is blank, as in `reader`; Python's `strip` takes away more.
 _BLANK = " \t\r\n\v\f"
@@ -131,9 +131,7 @@ def _items(text: str) -> int:
     try:
         decoded = text.encode("latin-1").decode()
         # A number stays text: Python reads none of more than 4,300 digits.
-        document = json.loads(
-            decoded, parse_int=str, parse_float=str, parse_constant=refuse_constant
-        )
+        document = json.loads(decoded, parse_int=str, parse_float=str, parse_constant=reject_nan)
     except ValueError:
         return _objects(text, _NEXT_IN_DOCUMENT)
     finally:

@@ -14,7 +14,7 @@ from stat import S_ISDIR, S_ISREG
 from medallion.config.model import SourceConfig
 from medallion.ingest.files.walk import is_hidden, unseen, walk
 from medallion.state.ledger import File, Reason, ReasonCode
-from medallion.storage.paths import Identity, Layout, identity, real
+from medallion.storage.paths import DirectoryIdentity, Layout, directory_identity, resolved_path
 
 _LONGEST_NAME = 255  # bytes
 _NO_UTF8 = "its name is not UTF-8, in which tables have theirs: rename it"
@@ -54,13 +54,13 @@ def list_files(layout: Layout, source: SourceConfig, starts: Iterable[Path]) -> 
     """List folders, and those below, or single files; nothing is left out without a word."""
     found = Listing()
     # A folder that is asked for may lie above the root.
-    closed: set[Identity] = {*map(identity, layout.own_folders())}
+    closed: set[DirectoryIdentity] = {*map(directory_identity, layout.internal_directories())}
     for folder in _by_one_name(starts):
         # Below landing/ it is made where there is none; who asks for another one tells.
         if not os.path.lexists(folder) and folder not in source.places(layout)[1:]:
             continue
         for path, why in walk(folder, source.pattern, closed):
-            if layout.is_reason(path):
+            if layout.is_reason_file(path):
                 continue
             seen = why or _look_in_a_listing(layout, path)
             if isinstance(seen, Reason):  # the ledger spells its name as it can
@@ -69,26 +69,26 @@ def list_files(layout: Layout, source: SourceConfig, starts: Iterable[Path]) -> 
             elif seen is not None:
                 kind = found.hidden if _is_hidden(path, folder) else found.files
                 kind[seen.path] = seen
-        closed.add(identity(folder))  # a later one may lie above it, by another name
+        closed.add(directory_identity(folder))  # a later one may lie above it, by another name
     return found
 
 
 def _by_one_name(folders: Iterable[Path]) -> Iterator[Path]:
     """Folders without those that lie in an earlier one by another name: a link leads to either, or
     a disk is mounted twice."""
-    seen: dict[Identity, Path] = {}
+    seen: dict[DirectoryIdentity, Path] = {}
     for folder in folders:
-        above = map(identity, (folder, *real(folder).parents))
+        above = map(directory_identity, (folder, *resolved_path(folder).parents))
         if all(folder.is_relative_to(seen[each]) for each in above if each in seen):
-            seen.setdefault(identity(folder), folder)
+            seen.setdefault(directory_identity(folder), folder)
             yield folder
 
 
 def one_spelling(layout: Layout, source: SourceConfig, path: Path) -> Path:
     """A path without links, but for those on the way to the source's folders or to the root."""
-    place = real(path)
+    place = resolved_path(path)
     for folder in (*source.places(layout), layout.root):
-        top = real(folder)
+        top = resolved_path(folder)
         if place.is_relative_to(top):
             return folder / place.relative_to(top)
     return place

@@ -18,7 +18,7 @@ from medallion.ingest.parsing.json_text import array_items, is_one_value, split_
 from medallion.ingest.parsing.parse import NO_JSON
 from medallion.ingest.parsing.typed import TYPED_COLUMN
 from medallion.spark.delta_reads import escaped
-from medallion.storage.table_specs import SOURCE_FILE, SOURCE_MODIFIED_AT, quoted
+from medallion.storage.table_specs import SOURCE_FILE, SOURCE_MODIFIED_AT, quote_identifier
 
 # What Python's bytes.strip takes away: a line of nothing else is blank, and no row.
 _NOT_BLANK = r"[^ \t\r\n\x0B\f]"
@@ -62,7 +62,11 @@ def rows(
     read = reader(_Read(spark, source, files, schema))
     name = _relative(F.col("_file"), config.layout.root, paths)
     return read.select(
-        *(quoted(c) for c in read.columns if c in ("value", NO_JSON) or c.startswith(TYPED_COLUMN)),
+        *(
+            quote_identifier(c)
+            for c in read.columns
+            if c in ("value", NO_JSON) or c.startswith(TYPED_COLUMN)
+        ),
         name.alias(SOURCE_FILE),
         F.col("_modified").alias(SOURCE_MODIFIED_AT),
     )

@@ -21,7 +21,7 @@ from medallion.state.ledger import INGESTED, INGESTED_STATES, REJECTED, UNREADAB
 from medallion.storage import delta_tables
 from medallion.storage.paths import Layout
 from medallion.storage.table_specs import SOURCE_FILE, SOURCE_MODIFIED_AT
-from medallion.storage.text import counted, reason_of
+from medallion.storage.text import counted, error_reason
 
 Key = tuple[str, int]  # a file's path and its modification time: one version of a file
 
@@ -91,7 +91,7 @@ def _count(config: Config, source: SourceConfig, entry: Entry, newest: int) -> _
             return _Counted(known, is_unread=True)
         problem = f"it was taken in, and {place} is not there any more."
     except READ_ERRORS as error:
-        problem = f"{place} cannot be read: {reason_of(error)}."
+        problem = f"{place} cannot be read: {error_reason(error)}."
     return _Counted(known, problem=problem)
 
 
@@ -152,7 +152,9 @@ def _put_away(layout: Layout, source: SourceConfig) -> Iterator[File]:
         for folder, below, names in os.walk(top):
             below[:] = sorted(name for name in below if not is_hidden(name))
             paths = (Path(folder, name) for name in sorted(names) if not is_hidden(name))
-            there = (stat(layout, layout.relative(p)) for p in paths if not layout.is_reason(p))
+            there = (
+                stat(layout, layout.relative(p)) for p in paths if not layout.is_reason_file(p)
+            )
             yield from filter(None, there)
 
 

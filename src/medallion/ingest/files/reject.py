@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from medallion.ingest.files.codecs import CODECS, READ_ERRORS, opened, why_spoilt
-from medallion.storage.text import reason_of
+from medallion.storage.text import error_reason
 
 Problem = Callable[[Path], str | None]  # why a file cannot be taken in; None where it can
 _CHUNK = 1 << 20
@@ -61,7 +61,7 @@ def why_not_text(path: Path) -> str | None:
     except READ_ERRORS as error:
         if suffix in CODECS:  # whoever reads all of it tells
             return None
-        return f"cannot be opened: {reason_of(error)}"
+        return f"cannot be opened: {error_reason(error)}"
     signs = {**_BINARY, **_LETTERS} if _NO_TEXT.search(start) else _BINARY
     what = next((what for magic, what in signs.items() if start.startswith(magic)), None)
     if signs is not _BINARY and start.startswith(_TAR_MAGIC, _TAR_MAGIC_AT):
@@ -78,5 +78,5 @@ def why_unreadable(path: Path) -> str | None:
             while file.read(_CHUNK):
                 pass
     except READ_ERRORS as error:
-        return why_spoilt(path, error) or f"cannot be read: {reason_of(error)}"
+        return why_spoilt(path, error) or f"cannot be read: {error_reason(error)}"
     return None

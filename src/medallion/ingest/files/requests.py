@@ -15,7 +15,7 @@ from pathlib import Path
 from medallion.errors import MedallionError
 from medallion.storage import files
 from medallion.storage.paths import Layout
-from medallion.storage.text import visible
+from medallion.storage.text import printable
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def ask(layout: Layout, source: str, path: Path) -> Request:
     folder = layout.requests(source)
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{uuid.uuid4().hex}.json"
-    files.write(file, json.dumps({"path": str(path)}))
+    files.write_atomic(file, json.dumps({"path": str(path)}))
     return Request(path, file)
 
 
@@ -54,7 +54,7 @@ def waiting(layout: Layout, source: str) -> list[Request]:
     found = []
     for file in sorted(layout.requests(source).glob("*.json")):
         with suppress(FileNotFoundError):  # another process has just handed its files over
-            place = layout.root / layout.from_root(_path(file))
+            place = layout.root / layout.normalize(_path(file))
             found.append(Request(place, file))
     return found
 
@@ -64,6 +64,6 @@ def _path(file: Path) -> str:
         return str(Path(json.loads(file.read_text(encoding="utf-8"))["path"]))
     except (ValueError, LookupError, TypeError) as error:
         raise MedallionError(
-            f"{file}: no request for a backfill ({visible(str(error))}): delete it, and ask for "
+            f"{file}: no request for a backfill ({printable(str(error))}): delete it, and ask for "
             "the backfill again."
         ) from None

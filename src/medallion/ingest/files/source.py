@@ -34,7 +34,7 @@ from medallion.state.ledger import (
     ingested_rows,
 )
 from medallion.storage import delta_log, delta_tables
-from medallion.storage.text import Say, visible
+from medallion.storage.text import Reporter, printable
 
 _A_LINE = "SELECT '{}' AS value"
 
@@ -43,7 +43,12 @@ class FileSource:
     """The files of one source; see `ingest.source.Source`."""
 
     def __init__(
-        self, spark: SparkSession, config: Config, source: SourceConfig, schema: Schema, say: Say
+        self,
+        spark: SparkSession,
+        config: Config,
+        source: SourceConfig,
+        schema: Schema,
+        say: Reporter,
     ) -> None:
         self.spark, self.config, self.settings, self.say = spark, config, source, say
         self.name = f"bronze.{source.name}"
@@ -82,7 +87,7 @@ class FileSource:
         return (
             self.spark.readStream.format("delta")
             # What is not there any more, batches have read that are in the ledger.
-            .option("startingVersion", str(delta_log.readable_from(self._intake)))
+            .option("startingVersion", str(delta_log.first_readable_version(self._intake)))
             .option("maxFilesPerTrigger", "1")  # one commit is what one batch may take
             .load(str(self._intake))
         )
@@ -131,7 +136,7 @@ class FileSource:
 
     def recreate_checkpoint(self, checkpoint: Path, last: int) -> None:
         """All that was handed over is looked at again: the ledger knows what of it is in."""
-        first = delta_log.readable_from(self._intake)
+        first = delta_log.first_readable_version(self._intake)
         beginning = checkpoints.delta_start_offset(delta_tables.table_id(self._intake), first)
         checkpoints.write_start(
             self.spark, checkpoint, max(self.last_in_ledger, last, 0), beginning
@@ -193,7 +198,7 @@ class FileSource:
         if found is None:
             why = "gone between its listing and its reading"
             self.ledger.write([entry.with_state(VANISHED, Reason(ReasonCode.GONE, why))])
-            self.say(f"  {self.name}: {visible(entry.path)}: {VANISHED}: {why}")
+            self.say(f"  {self.name}: {printable(entry.path)}: {VANISHED}: {why}")
         return found == entry.file
 
     def put_aside(self, entries: list[Entry], problem: reject.Problem) -> list[Entry]:
@@ -206,7 +211,7 @@ class FileSource:
                 good.append(entry)
             elif self.check_unchanged(entry):  # what has gone since is not to blame
                 bad.append(entry.with_state(UNREADABLE, Reason(ReasonCode.UNREADABLE, why)))
-                self.say(f"  {self.name}: {visible(entry.path)}: {REJECTED}: {visible(why)}")
+                self.say(f"  {self.name}: {printable(entry.path)}: {REJECTED}: {printable(why)}")
         with self.ledger_lock:  # a stream settles beside its batches, and moves what is left
             archive.put_aside(layout, self.settings, self.ledger, bad)
         return good

@@ -10,7 +10,7 @@ from pathlib import Path
 from medallion.config.model import Config
 from medallion.config.values import fits
 from medallion.ingest.files.walk import is_hidden
-from medallion.storage.paths import Layout, real
+from medallion.storage.paths import Layout, resolved_path
 from medallion.storage.text import counted
 
 
@@ -23,8 +23,8 @@ def unread(config: Config) -> list[str]:
     """
     layout, landing = config.layout, config.layout.landing("")
     sources = (source for source in config.sources.values() if not source.stream)
-    read = [(real(place), place, s.pattern) for s in sources for place in s.places(layout)]
-    tops = {real(landing): landing}
+    read = [(resolved_path(place), place, s.pattern) for s in sources for place in s.places(layout)]
+    tops = {resolved_path(landing): landing}
     for actual, place, _ in read:
         tops.setdefault(actual, place)
     found: Counter[tuple[Path, tuple[str, ...]]] = Counter()
@@ -50,13 +50,13 @@ def unread(config: Config) -> list[str]:
 
 def left_out(layout: Layout, folder: Path, pattern: str) -> int:
     """How many files below a folder have names that do not fit; of no single file."""
-    found = _walk(layout, real(folder))
+    found = _walk(layout, resolved_path(folder))
     return sum(not fits(name, pattern) for _, _, files in found for name in files)
 
 
 def _walk(layout: Layout, top: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
     """As `os.walk` does it from a real path on, without what is hidden, or the lakehouse's own."""
-    ours = {real(folder) for folder in layout.own_folders()}
+    ours = {resolved_path(folder) for folder in layout.internal_directories()}
     for path, below, files in os.walk(top):
         folder = Path(path)
         below[:] = [n for n in below if n[0] not in "._" and folder / n not in ours]

@@ -30,7 +30,7 @@ from medallion.state.ledger import (
 )
 from medallion.storage import files
 from medallion.storage.paths import Layout
-from medallion.storage.text import counted, reason_of
+from medallion.storage.text import counted, error_reason
 
 _HIDDEN = Reason(
     ReasonCode.HIDDEN,
@@ -212,7 +212,7 @@ class Versions:
         except FileNotFoundError:  # the next look tells
             return None
         except OSError as error:
-            return Reason(ReasonCode.INACCESSIBLE, f"cannot be opened: {reason_of(error)}")
+            return Reason(ReasonCode.INACCESSIBLE, f"cannot be opened: {error_reason(error)}")
         return None
 
     def _header(self, file: File) -> Reason | None:

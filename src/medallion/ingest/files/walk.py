@@ -9,7 +9,7 @@ from pathlib import Path
 
 from medallion.config.values import fits
 from medallion.state.ledger import Reason, ReasonCode
-from medallion.storage.text import reason_of
+from medallion.storage.text import error_reason
 
 LINK = Reason(
     ReasonCode.LINK,
@@ -25,7 +25,7 @@ MISSING = Reason(
 
 def unseen(error: OSError) -> Reason:
     """Return the reason for an entry that the system does not let us inspect."""
-    return Reason(ReasonCode.INACCESSIBLE, f"cannot be looked at: {reason_of(error)}")
+    return Reason(ReasonCode.INACCESSIBLE, f"cannot be looked at: {error_reason(error)}")
 
 
 def is_hidden(name: str) -> bool:
@@ -57,7 +57,7 @@ def walk(
                 yield path, MISSING
             continue
         except OSError as error:
-            told = f"cannot be listed: {reason_of(error)}"
+            told = f"cannot be listed: {error_reason(error)}"
             yield path, Reason(ReasonCode.FOLDER_UNREADABLE, told)
             continue
         for entry in entries:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from medallion.config.model import Kafka, Login, SourceConfig
-from medallion.errors import MedallionError, NoAnswerError
+from medallion.errors import MedallionError, UnreachableError
 from medallion.state.topics import PartitionKey, PartitionProgress
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ class _Asked:
             )
         if told.code() in (getattr(KafkaError, name) for name in _FOR_A_WHILE):
             met = f" ({_last_words((self._troubles or [told])[-1].str())})"
-            raise NoAnswerError(
+            raise UnreachableError(
                 f"{self._name}: no Kafka broker answers at {self._servers}{met}: is it on, and are "
                 "`servers` and MEDALLION_KAFKA_PROTOCOL right?"
             )

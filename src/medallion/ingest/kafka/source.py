@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from medallion.config.model import Config, Kafka, SourceConfig
-from medallion.errors import MedallionError, NoAnswerError
+from medallion.errors import MedallionError, UnreachableError
 from medallion.ingest.kafka import broker
 from medallion.ingest.schema.evolution import Schema
 from medallion.ingest.source import SparkBatch, stale_ledger_error
@@ -24,7 +24,7 @@ from medallion.state import topics
 from medallion.state.topics import PartitionKey, PartitionProgress
 from medallion.storage import clock, delta_log, delta_tables
 from medallion.storage.table_specs import OFFSET, PARTITION, ROW_COUNTS, TOPIC
-from medallion.storage.text import Say, counted
+from medallion.storage.text import Reporter, counted
 
 _PATIENCE = 60.0  # seconds, for a broker that does not answer within a batch
 _PAUSE = 1.0
@@ -95,7 +95,7 @@ class MessageBatch(SparkBatch):
             topic_id=self._source.topic_ids.get(topic, before.topic_id),
             next_offset=max(end, counts.end, before.next_offset),
             batch=self._number,
-            committed_at=clock.now(),
+            committed_at=clock.now_micros(),
             rows=before.rows + counts.rows,
             corrupt_rows=before.corrupt_rows + counts.corrupt,
             rescued_rows=before.rescued_rows + counts.rescued,
@@ -113,7 +113,12 @@ class KafkaSource:
     """The topics of one source; see `ingest.source.Source`."""
 
     def __init__(
-        self, spark: SparkSession, config: Config, source: SourceConfig, schema: Schema, say: Say
+        self,
+        spark: SparkSession,
+        config: Config,
+        source: SourceConfig,
+        schema: Schema,
+        say: Reporter,
     ) -> None:
         self.spark, self.config, self.name = spark, config, source.name
         self.settings, self.kafka = source, broker.kafka_settings(source)
@@ -138,7 +143,7 @@ class KafkaSource:
             if before is None or before.is_void:
                 start = part.end if begins_at_end else part.first
                 known = before or PartitionProgress(
-                    self.name, *place, None, start, 0, -1, clock.now()
+                    self.name, *place, None, start, 0, -1, clock.now_micros()
                 )
                 new.append(replace(known, topic_id=part.topic_id, next_offset=start))
         topics.write_progress(self.config.layout, new)
@@ -177,7 +182,7 @@ class KafkaSource:
             try:
                 self.poll()
                 return MessageBatch(self, number, queued)
-            except NoAnswerError:  # brokers are started anew, one after the other
+            except UnreachableError:  # brokers are started anew, one after the other
                 if time.monotonic() > until:
                     raise
                 time.sleep(_PAUSE)

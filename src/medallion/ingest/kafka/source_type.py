@@ -15,7 +15,7 @@ from medallion.ingest.source import Backlog, Source, SourceType, Verification
 from medallion.state import pending_work, topics
 from medallion.state.topics import PartitionKey, PartitionProgress
 from medallion.storage import clock
-from medallion.storage.text import Say, counted
+from medallion.storage.text import Reporter, counted
 
 
 def _open(*given: Any) -> Source:
@@ -40,7 +40,7 @@ def _messages(
     return there
 
 
-def _poll(config: Config, source: SourceConfig, recorded: int, say: Say) -> bool:
+def _poll(config: Config, source: SourceConfig, recorded: int, say: Reporter) -> bool:
     taken = topics.read_progress(config.layout, source.name)
     if pending_work.lacks_entries(config, source.name, _rows_in_ledger(config, source)):
         return True  # bronze repairs its ledger, or refuses, before that is compared with topics
@@ -116,7 +116,7 @@ def skip_lost(config: Config, source: SourceConfig, topic: str) -> int | None:
 
 def _moved(before: PartitionProgress, now: Partition | None) -> PartitionProgress:
     """The ledger's row, for what the broker has of the partition now."""
-    then = replace(before, committed_at=clock.now())
+    then = replace(before, committed_at=clock.now_micros())
     start = max(before.next_offset, 0)
     anew = replace(then, made_anew=before.made_anew + 1)
     if now is None:  # the topic has fewer partitions; should it get more, they begin anew

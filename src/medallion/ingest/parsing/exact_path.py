@@ -37,7 +37,7 @@ from medallion.ingest.parsing.times import (
     times_as_text,
     times_of,
 )
-from medallion.storage.table_specs import CORRUPT, RESCUED, struct
+from medallion.storage.table_specs import CORRUPT, RESCUED, struct_sql
 
 
 def has_other_spelling(keys: str, names: Iterable[str]) -> str:
@@ -171,7 +171,7 @@ def exact_path(schema: Mapping[str, str], digits: int = MICROSECONDS) -> str:
     whole = f"{CORRUPT} is null and not array_contains(_astray, '{{0}}')"
     some = {n: f"case when {whole.format(n)} then {value} end" for n, value in typed.items()}
     kept = {CORRUPT: CORRUPT, RESCUED: RESCUED}
-    one_of_two = f"if({sound}, {struct({**typed, **kept})}, {struct({**some, **kept})})"
+    one_of_two = f"if({sound}, {struct_sql({**typed, **kept})}, {struct_sql({**some, **kept})})"
     return with_variables(steps, one_of_two, path_type(schema))
 
 
@@ -189,12 +189,12 @@ def _respelled_parsed(schema: Mapping[str, str]) -> str:
         else f"_again.`{name}`"
         for name, kind in schema.items()
     }
-    return struct({**columns, "_conflict": "_again._conflict"})
+    return struct_sql({**columns, "_conflict": "_again._conflict"})
 
 
 def _as_parsed(schema: Mapping[str, str]) -> str:
     """SQL: `_parsed` without the fields that only a layout has."""
-    return struct({name: f"_parsed.`{name}`" for name in (*schema, "_conflict")})
+    return struct_sql({name: f"_parsed.`{name}`" for name in (*schema, "_conflict")})
 
 
 def _fields(schema: Mapping[str, str]) -> str:

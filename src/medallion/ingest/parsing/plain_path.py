@@ -17,7 +17,7 @@ from medallion.ingest.parsing.json_text import (
 )
 from medallion.ingest.parsing.nested import NUMBERS, PRECISE, is_nested
 from medallion.ingest.parsing.times import PLAIN_TIME, fits, times_of
-from medallion.storage.table_specs import CORRUPT, RESCUED, struct
+from medallion.storage.table_specs import CORRUPT, RESCUED, struct_sql
 
 
 def plain_path(schema: Mapping[str, str]) -> str:
@@ -39,7 +39,7 @@ def plain_path(schema: Mapping[str, str]) -> str:
     whole = f"_sound and (_known or (_more is not null and {_IS_PLAIN}))"
     kept = {CORRUPT: "cast(null as string)", RESCUED: "_more"}
     return with_variables(
-        steps, f"case when {whole} then {struct({**columns, **kept})} end", path_type(schema)
+        steps, f"case when {whole} then {struct_sql({**columns, **kept})} end", path_type(schema)
     )
 
 

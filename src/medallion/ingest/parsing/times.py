@@ -18,7 +18,7 @@ from functools import cache
 
 from medallion.ingest.parsing.json_text import json_path
 from medallion.storage.table_specs import FULL_TIMES, RESCUED
-from medallion.storage.text import refuse_constant
+from medallion.storage.text import reject_nan
 
 TIMES = ("timestamp", "date")
 # The digits of a fraction of a second that a timestamp has, and those that `_full_times` keeps.
@@ -155,7 +155,7 @@ def needs_full_times(fields: str, columns: Mapping[str, str]) -> bool:
         columns: the columns of its schema, without `_full_times`.
     """
     try:
-        row = json.loads(fields, parse_constant=refuse_constant)
+        row = json.loads(fields, parse_constant=reject_nan)
     except (ValueError, RecursionError):
         return False
     if not isinstance(row, dict):

@@ -19,7 +19,7 @@ from medallion.config.values import folded
 from medallion.ingest.parsing.json_text import string_literal
 from medallion.ingest.parsing.times import date_of_text, is_in_range, seconds_as_time, time_of_text
 from medallion.spark.plans import type_ddl
-from medallion.storage.table_specs import CORRUPT, INGESTED_AT, RESCUED, quoted
+from medallion.storage.table_specs import CORRUPT, INGESTED_AT, RESCUED, quote_identifier
 
 # Begins the name of a column of rows that are still to be parsed; see `column_name`.
 TYPED_COLUMN = "_typed"
@@ -100,7 +100,7 @@ def parse_typed(rows: DataFrame, schema: Mapping[str, str]) -> DataFrame:
     rescued: list[str] = []
     columns = file_columns(rows)
     for column in columns:
-        value = quoted(column.column)
+        value = quote_identifier(column.column)
         if folded(column.name) in wanted:
             name, kind = wanted[folded(column.name)]
             fitting, misfit = _fit(value, column.read, kind)
@@ -171,11 +171,11 @@ def _fit_struct(value: str, own: T.StructType, wanted: T.StructType, depth: int)
         mine = unknown.pop(folded(field.name), None)
         fitting = _null(type_ddl(field.dataType))
         if mine:
-            inner = f"{value}.{quoted(mine.name)}"
+            inner = f"{value}.{quote_identifier(mine.name)}"
             fitting, misfit = _fit(inner, mine.dataType, field.dataType, depth)
             losses.append(misfit)
         fields.append(f"{string_literal(field.name)}, {fitting}")
-    losses += [f"{value}.{quoted(field.name)} is not null" for field in unknown.values()]
+    losses += [f"{value}.{quote_identifier(field.name)} is not null" for field in unknown.values()]
     return f"case when {value} is not null then named_struct({', '.join(fields)}) end", _or(losses)
 
 
@@ -248,7 +248,7 @@ def _any_leaf(
     item = f"x{depth}"
     match kind:
         case T.StructType():
-            inner = ((f"{value}.{quoted(field.name)}", field.dataType) for field in kind)
+            inner = ((f"{value}.{quote_identifier(field.name)}", field.dataType) for field in kind)
             return _or([_any_leaf(*each, test, depth) for each in inner])
         case T.ArrayType():
             return _exists(value, item, _any_leaf(item, kind.elementType, test, depth + 1))
@@ -297,7 +297,7 @@ def _for_json(value: str, kind: T.DataType, depth: int = 0) -> str:
 
 def _fields_for_json(value: str, kind: T.StructType, depth: int) -> Iterator[tuple[str, str, str]]:
     for field in kind:
-        inner = f"{value}.{quoted(field.name)}"
+        inner = f"{value}.{quote_identifier(field.name)}"
         yield string_literal(field.name), inner, _for_json(inner, field.dataType, depth)
 
 

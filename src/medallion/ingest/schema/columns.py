@@ -17,7 +17,12 @@ from medallion.ingest.parsing.typed import file_columns, is_typed
 from medallion.ingest.schema.growth import grown
 from medallion.spark.errors import one_line
 from medallion.spark.plans import inner_types, type_ddl
-from medallion.storage.table_specs import FAILED_RULES, FULL_TIMES, OF_FILES, TECHNICAL
+from medallion.storage.table_specs import (
+    FAILED_RULES,
+    FILE_ORIGIN_COLUMNS,
+    FULL_TIMES,
+    TECHNICAL_COLUMNS,
+)
 
 # A file whose field names are data, one to a row, must not become a table of as many columns.
 MOST_COLUMNS = 2_000
@@ -32,7 +37,7 @@ _WITHIN: tuple[str, ...] = ("string", "boolean", "int", "bigint", "double", "tim
 _WITHIN_TYPED = (*_WITHIN, "tinyint", "smallint", "float", "decimal", "binary", "map")
 _PLAIN_TYPES = (T.BooleanType, T.NumericType, T.BinaryType, T.DateType, T.TimestampType)
 _RESERVED = {
-    *TECHNICAL,
+    *TECHNICAL_COLUMNS,
     FAILED_RULES,
     FULL_TIMES,
     "_conflict",
@@ -51,7 +56,7 @@ def reserved(origin: Iterable[str]) -> set[str]:
 def acceptable(
     columns: Mapping[str, str],
     known: Iterable[str],
-    origin: Iterable[str] = OF_FILES,
+    origin: Iterable[str] = FILE_ORIGIN_COLUMNS,
     named: Iterable[str] = (),
 ) -> dict[str, str]:
     """Return the columns that a table can have beside the known ones; the rest stays rescued.

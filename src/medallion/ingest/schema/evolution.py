@@ -39,7 +39,7 @@ from medallion.storage.table_specs import (
     SOURCE_FILE,
     TOPIC,
     bronze_columns,
-    quoted,
+    quote_identifier,
 )
 from medallion.storage.text import counted
 
@@ -132,7 +132,7 @@ class Schema:
     def table_json(self) -> str:
         """Return bronze's columns as Delta and Spark spell them."""
         columns = bronze_columns(self.columns, self._source.origin)
-        ddl = ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
+        ddl = ", ".join(f"{quote_identifier(name)} {kind}" for name, kind in columns.items())
         return T.DataType.fromDDL(ddl).json()
 
     def infer(self, rows: DataFrame, of: str) -> list[str]:

@@ -20,7 +20,7 @@ from medallion.ingest.parsing.times import MICROSECONDS, NANOSECONDS, is_time
 from medallion.ingest.schema.columns import MOST_COLUMNS, MOST_LEVELS, unfit_reason
 from medallion.spark.plans import type_ddl
 from medallion.storage.table_specs import RESCUED
-from medallion.storage.text import refuse_constant, visible
+from medallion.storage.text import printable, reject_nan
 
 _LONGS = range(-(2**63), 2**63)
 _DATED = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -95,7 +95,7 @@ def _rows(lines: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield each line that is a JSON object, with its number."""
     for number, line in enumerate(lines, 1):
         try:
-            row = json.loads(line, parse_constant=refuse_constant)
+            row = json.loads(line, parse_constant=reject_nan)
         except (ValueError, RecursionError):
             continue
         if isinstance(row, dict):
@@ -328,7 +328,7 @@ def notes_on(
     if len(odd) > _MOST_NOTES:
         notes.append(f"{len(odd) - _MOST_NOTES:,} more fields have values that do not fit")
     notes += [
-        f"{visible(name)} stays in {RESCUED}: {reason}"
+        f"{printable(name)} stays in {RESCUED}: {reason}"
         for name, reason in list(found.unfit.items())[:_MOST_NOTES]
     ]
     if len(found.unfit) > _MOST_NOTES:
@@ -338,7 +338,7 @@ def notes_on(
 
 def _odd_values_note(odd: OddValues, origin: str) -> str:
     """Return a sentence about the values that do not fit a column."""
-    example = visible(odd.example)
+    example = printable(odd.example)
     if len(example) > _MOST_SHOWN:
         example = f"{example[:_MOST_SHOWN]}..."
     verb = "does" if odd.rows == 1 else "do"

@@ -57,11 +57,11 @@ def add(folder: Path, columns: Mapping[str, str], why: str) -> Version:
     known = read(folder)
     before = dict(known[-1].columns) if known else {}
     number = known[-1].version + 1 if known else 1
-    now = clock.in_words(clock.now())
+    now = clock.format_time(clock.now_micros())
     version = Version(number, now, why, {**before, **columns})
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(asdict(version), indent=2) + "\n"
-    files.write(folder / f"{version.version}.json", text)
+    files.write_atomic(folder / f"{version.version}.json", text)
     return version
 
 

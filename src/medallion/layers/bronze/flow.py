@@ -29,13 +29,13 @@ from medallion.spark.query import BatchProgress, Run, Sink
 from medallion.state import pending_work
 from medallion.state.runs import Runs
 from medallion.storage import delta_log, delta_tables
-from medallion.storage.text import Say, counted
+from medallion.storage.text import Reporter, counted
 
 
 class Bronze(Flow):
     """The query of one source."""
 
-    def __init__(self, spark: SparkSession, config: Config, query: Query, say: Say) -> None:
+    def __init__(self, spark: SparkSession, config: Config, query: Query, say: Reporter) -> None:
         super().__init__(spark, config, query, say)
         self._writer: BronzeWriter | None = None
 

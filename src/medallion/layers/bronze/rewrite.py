@@ -11,7 +11,13 @@ from pyspark.sql import types as T
 from medallion.ingest.parsing.parse import parse
 from medallion.ingest.parsing.typed import column_name, parse_typed
 from medallion.spark.plans import type_ddl
-from medallion.storage.table_specs import CORRUPT, FULL_TIMES, INGESTED_AT, RESCUED, quoted
+from medallion.storage.table_specs import (
+    CORRUPT,
+    FULL_TIMES,
+    INGESTED_AT,
+    RESCUED,
+    quote_identifier,
+)
 
 _OLD = "before "  # in front of the name of a column as the table has it; no field is called so
 _KEYS = f"{_OLD}keys"  # the names of the fields that were rescued
@@ -43,7 +49,7 @@ def rewrite_rows(
         return _recast_typed(rows, schema, origin)
     before = {field.name: type_ddl(field.dataType) for field in rows.schema if field.name in schema}
     changed = [name for name, kind in before.items() if schema[name] != kind]
-    old = rows.select(*(F.col(quoted(name)).alias(_OLD + name) for name in rows.columns))
+    old = rows.select(*(F.col(quote_identifier(name)).alias(_OLD + name) for name in rows.columns))
     keys = F.json_object_keys(_before(RESCUED))
     old = old.withColumn(_KEYS, F.coalesce(keys, F.array().cast("array<string>")))
     times = [n for n in changed if before[n] == "timestamp"] if FULL_TIMES in before else []
@@ -102,7 +108,7 @@ def _full_times(gone: list[str]) -> Column:
 
 
 def _column(name: str, is_old: bool, is_changed: bool) -> Column:
-    new = F.col(quoted(name))
+    new = F.col(quote_identifier(name))
     if is_changed or not is_old:
         return new
     old = _before(name)
@@ -110,11 +116,11 @@ def _column(name: str, is_old: bool, is_changed: bool) -> Column:
 
 
 def _before(name: str) -> Column:
-    return F.col(quoted(_OLD + name))
+    return F.col(quote_identifier(_OLD + name))
 
 
 def _is_rescued(name: str) -> Column:
-    return F.array_contains(F.col(quoted(_KEYS)), name)
+    return F.array_contains(F.col(quote_identifier(_KEYS)), name)
 
 
 def _recast_typed(
@@ -123,11 +129,11 @@ def _recast_typed(
     """Return the same for typed columns: a value keeps its type on the way, and all its digits."""
     own = [field for field in rows.schema if field.name in schema]
     typed = [
-        F.col(quoted(field.name)).alias(column_name(number, field.name, field.dataType))
+        F.col(quote_identifier(field.name)).alias(column_name(number, field.name, field.dataType))
         for number, field in enumerate(own)
     ]
     others = (RESCUED, CORRUPT, *origin, INGESTED_AT)
-    kept = [F.col(quoted(name)).alias(_OLD + name) for name in others]
+    kept = [F.col(quote_identifier(name)).alias(_OLD + name) for name in others]
     parsed = parse_typed(rows.select(*typed, *kept), schema).drop(INGESTED_AT)
     texts = {name: F.get_json_object(_before(RESCUED), f"$['{name}']") for name in schema}
     moved = {name: _exactly(texts[name], kind) for name, kind in schema.items()}
@@ -139,12 +145,12 @@ def _recast_typed(
     left = F.expr(
         f"to_json(map_filter({members}, (key, val) -> not array_contains(`{_KEYS}`, key)))"
     )
-    left = F.when(F.size(F.col(quoted(_KEYS))) == 0, _before(RESCUED)).otherwise(left)
+    left = F.when(F.size(F.col(quote_identifier(_KEYS))) == 0, _before(RESCUED)).otherwise(left)
     left = F.nullif(left, F.lit("{}"))
     start, end = F.substr(left, F.lit(1), F.length(left) - 1), F.substr(RESCUED, F.lit(2))
     both = F.concat(start, F.lit(","), end)
     return parsed.select(
-        *(F.coalesce(quoted(name), value).alias(name) for name, value in moved.items()),
+        *(F.coalesce(quote_identifier(name), value).alias(name) for name, value in moved.items()),
         F.coalesce(both, left, RESCUED).alias(RESCUED),
         *(_before(name).alias(name) for name in others[1:]),
     )

@@ -22,7 +22,7 @@ from medallion.spark import checkpoints
 from medallion.spark.errors import SPARK_ERRORS, one_line, raised_code
 from medallion.storage import delta_log, delta_tables
 from medallion.storage.table_specs import RESCUED
-from medallion.storage.text import Say
+from medallion.storage.text import Reporter
 
 _GROWS = "SCHEMA_GROWS"  # raised within the engine at a row that has a new field
 
@@ -42,7 +42,7 @@ class BronzeWriter:
         source: Source,
         schema: Schema,
         name: str,
-        say: Say,
+        say: Reporter,
         stopping: Event,
     ) -> None:
         self._spark, self._schema, self._name, self._say = spark, schema, name, say
@@ -93,7 +93,7 @@ class BronzeWriter:
         """
         # In their order, in which a source counts them up.
         for version, number in sorted(delta_log.transactions_after(self._table, last)):
-            if delta_log.are_there(self._table, [version]):
+            if delta_log.are_readable(self._table, [version]):
                 self.source.interrupted_batch(number).record_in_ledger(version)
         if self.source.rows_in_ledger < delta_tables.row_count(self._table):
             raise stale_ledger_error(self._name)

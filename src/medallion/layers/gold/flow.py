@@ -27,7 +27,7 @@ from medallion.layers.gold.writer import GroupMerge, refuse_unmergeable
 from medallion.spark import checkpoints, delta_reads, query
 from medallion.spark.query import BatchProgress, Run, Sink
 from medallion.storage import delta_tables
-from medallion.storage.text import Say, counted
+from medallion.storage.text import Reporter, counted
 
 _NO_PLACE = "no place: "
 _MEND = (
@@ -42,7 +42,7 @@ class Gold(Flow):
 
     is_gated = True
 
-    def __init__(self, spark: SparkSession, config: Config, query: Query, say: Say) -> None:
+    def __init__(self, spark: SparkSession, config: Config, query: Query, say: Reporter) -> None:
         super().__init__(spark, config, query, say)
         self.table = config.gold[query.name.partition(".")[2]]
 
@@ -71,7 +71,7 @@ class Gold(Flow):
         if table.output_mode == "update":
             refuse_unmergeable(where, result)
         if checkpoints.last_planned(checkpoint) < 0:
-            delta_tables.forget_empty(target, result.schema.json())
+            delta_tables.drop_empty_table(target, result.schema.json())
         properties = self.config.properties(self.name)
         delta_tables.create_table(target, result.schema.json(), properties)
         delta_tables.set_missing_properties(

@@ -20,7 +20,7 @@ from medallion.spark import checkpoints, query
 from medallion.spark.query import BatchProgress, Run, Sink
 from medallion.state import pending_work
 from medallion.storage import delta_log, delta_tables
-from medallion.storage.text import Say, counted
+from medallion.storage.text import Reporter, counted
 
 _PUBLISHED, _DEFINITION = "published", "definition"
 _FEED = {"delta.enableChangeDataFeed": "true"}
@@ -29,7 +29,7 @@ _FEED = {"delta.enableChangeDataFeed": "true"}
 class Publish(Flow):
     """The query of one output of a table: all of its rows first, and then each change."""
 
-    def __init__(self, spark: SparkSession, config: Config, query: Query, say: Say) -> None:
+    def __init__(self, spark: SparkSession, config: Config, query: Query, say: Reporter) -> None:
         super().__init__(spark, config, query, say)
         _, name, output = query.name.split(".")
         table = config.gold[name]
@@ -113,7 +113,7 @@ class Publish(Flow):
             self._refuse(f"{self.upstream[0]} was made anew, and is another table now")
         if done >= 0:
             read = pending_work.read_up_to(self.config, self.name, self._gold)
-            if read.version and not delta_log.can_tell_changes(self._gold, read.version):
+            if read.version and not delta_log.has_complete_change_feed(self._gold, read.version):
                 self._refuse(f"what {self.upstream[0]} has changed since is not kept any more")
 
     def _refuse_changed(self, now: Mapping[str, str]) -> None:

@@ -31,13 +31,13 @@ from medallion.spark.plans import contains_type
 from medallion.spark.query import BatchProgress, Run, Sink
 from medallion.storage import delta_tables
 from medallion.storage.table_specs import TIME_DIGITS
-from medallion.storage.text import Say, counted
+from medallion.storage.text import Reporter, counted
 
 
 class Silver(Flow):
     """The query of one source; its observed metrics are `identified.rows` and `others.rows`."""
 
-    def __init__(self, spark: SparkSession, config: Config, query: Query, say: Say) -> None:
+    def __init__(self, spark: SparkSession, config: Config, query: Query, say: Reporter) -> None:
         super().__init__(spark, config, query, say)
         # The rules that the query has started with, and the source with where they send late rows.
         self._check: BoundRules | None = None
@@ -74,7 +74,7 @@ class Silver(Flow):
         kept = transform.silver_rows(whole, source.in_silver)
         self._refuse_inexact(kept)
         if TIME_DIGITS in source.silver and checkpoints.last_planned(checkpoint) < 0:
-            delta_tables.forget_empty(self.target_paths[0], kept.schema.json())
+            delta_tables.drop_empty_table(self.target_paths[0], kept.schema.json())
         self._make_tables(kept, transform.quarantine_rows(rows))
         self._refuse_changed(kept)
         self.log_pinned_settings()

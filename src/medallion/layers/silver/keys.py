@@ -20,7 +20,7 @@ from medallion.layers.silver.transform import has_identity
 from medallion.spark import checkpoints
 from medallion.spark.plans import fields_in
 from medallion.storage import delta_tables
-from medallion.storage.table_specs import FULL_TIMES, TIME_DIGITS, quoted
+from medallion.storage.table_specs import FULL_TIMES, TIME_DIGITS, quote_identifier
 
 TIME_DIGITS_RULE = "time_digits"
 # Functions, and types that a time is cast to, whose result is the same for all of a microsecond.
@@ -107,13 +107,15 @@ def has_unique_keys(
     if files is None or len(files) > _MANY or _are_all(table, files):
         files = ()
     new = "added" if files else "rows"
-    known = " and ".join(f"{quoted(column)} is not null" for column in key)
+    known = " and ".join(f"{quote_identifier(column)} is not null" for column in key)
     ((rows,),) = delta_tables.select_rows(table, "count(*)", f"where {known}", new, files=files)
     parts = 1 + rows // _AT_ONCE
     # Times come in whole milliseconds, seconds, or minutes: of none of these is 1009 a part.
-    number = f"abs(arrow_cast({quoted(event_time)}, 'Int64') / 1009 % {parts})"
-    columns = ", ".join(map(quoted, key))
-    is_alike = " and ".join(f"new.{quoted(column)} = rows.{quoted(column)}" for column in key)
+    number = f"abs(arrow_cast({quote_identifier(event_time)}, 'Int64') / 1009 % {parts})"
+    columns = ", ".join(map(quote_identifier, key))
+    is_alike = " and ".join(
+        f"new.{quote_identifier(column)} = rows.{quote_identifier(column)}" for column in key
+    )
     for part in range(parts):
         some = f"from {new} where {known} and {number} = {part} group by {columns}"
         keys = f"(select {columns}, count(*) as {_COPIES} {some}) as new"

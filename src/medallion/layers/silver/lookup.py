@@ -29,7 +29,7 @@ from medallion.spark.delta_reads import escaped
 from medallion.spark.errors import SPARK_ERRORS, one_line
 from medallion.spark.plans import CONFIG_TYPES
 from medallion.storage import delta_tables, files
-from medallion.storage.paths import plain, why_no_place
+from medallion.storage.paths import unsupported_path_reason, without_dotdot
 
 _LONG = re.compile(r"-?(0|[1-9][0-9]{0,18})")
 _DAY = re.compile(r"[0-9]+-[0-9]+-[0-9]+")
@@ -80,7 +80,7 @@ def open_lookup_table(
 def _delta(spark: SparkSession, folder: Path, name: str, kinds: Mapping[str, str]) -> LookupTable:
     if not delta_tables.table_exists(folder):
         raise MedallionError(f"{name}: no Delta table, and no CSV file.")
-    if why := why_no_place(folder):
+    if why := unsupported_path_reason(folder):
         raise MedallionError(f"{name}: {why}.")
     table = delta_tables.open_table(folder)
     version = table.version()
@@ -206,7 +206,7 @@ class LookupJoin:
         self._enrich: Enrich = source.enrich
         self._spark, self.judges, self._failed = spark, rules, failed_rules(rules)
         self._where = f"{config.conf_dir / 'pipeline.yaml'}: sources.{source.name}.enrich.on"
-        self._file = plain(config.layout.root / self._enrich.file)
+        self._file = without_dotdot(config.layout.root / self._enrich.file)
         self._checkpoint = config.layout.checkpoint(f"silver.{source.name}")
         then = checkpoints.noted(self._checkpoint, _RULES) or {}
         now = (rule.name for rule in rules)

@@ -35,8 +35,8 @@ from medallion.quality.rules import Rule, load_rules
 from medallion.quality.suites import suite_path
 from medallion.spark import checkpoints
 from medallion.spark.plans import analyzed_plan, expand_functions, node_type, plan_nodes
-from medallion.storage.table_specs import quoted
-from medallion.storage.text import Say, visible
+from medallion.storage.table_specs import quote_identifier
+from medallion.storage.text import Reporter, printable
 
 BoundRules = partial[DataFrame]  # of `transform.checked`
 # A literal, as date'2018-03-02', and the name of a function, as length(.
@@ -114,7 +114,7 @@ def effective_rules(
     source: SourceConfig,
     now: dict[str, Any],
     recorded: int,
-    say: Say,
+    say: Reporter,
 ) -> dict[str, Any]:
     """The rules to go on with: those of a run that was cut off, until its batches are on record.
 
@@ -296,8 +296,8 @@ def _example(config: Config, source: SourceConfig, name: str, rows: DataFrame) -
     """Return a value of the column that is no time, if there is one, as part of a sentence."""
     path = str(config.layout.table(f"bronze.{source.name}"))
     table = rows.sparkSession.read.format("delta").load(path)
-    value = F.col(quoted(name))
+    value = F.col(quote_identifier(name))
     odd = table.where(value.isNotNull() & F.try_to_timestamp(value).isNull())
     row = odd.select(F.left(value, F.lit(_MOST_SHOWN)).alias("value")).first()
-    text = visible(json.dumps(row.value, ensure_ascii=False)) if row else ""
+    text = printable(json.dumps(row.value, ensure_ascii=False)) if row else ""
     return f", with values such as {text}" if row else ""

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from medallion.ingest.files.typed import avro, orc, parquet
-from medallion.storage.text import reason_of
+from medallion.storage.text import error_reason
 
 _KINDS = {"parquet": parquet, "orc": orc, "avro": avro}
 _NAMES = {"parquet": "Parquet", "orc": "ORC", "avro": "Avro"}
@@ -54,7 +54,7 @@ def why_unreadable(path: Path, kind: str) -> str | None:
     except FileNotFoundError:  # it has gone: whoever reads it tells
         return None
     except OSError as error:
-        return f"cannot be read: {reason_of(error)}"
+        return f"cannot be read: {error_reason(error)}"
 
 
 def columns(path: Path, kind: str) -> str:

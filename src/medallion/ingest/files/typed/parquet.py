@@ -16,7 +16,7 @@ from os import SEEK_END
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from medallion.storage.table_specs import quoted
+from medallion.storage.table_specs import quote_identifier
 
 if TYPE_CHECKING:
     from deltalake import QueryBuilder
@@ -170,4 +170,6 @@ def _is_of_nanoseconds(kind: Any) -> bool:
 
 
 def _sum(engine: QueryBuilder, column: str, table: str) -> int:
-    return _number(engine, f"select sum(arrow_cast({quoted(column)}, 'Int64')) from {table}")
+    return _number(
+        engine, f"select sum(arrow_cast({quote_identifier(column)}, 'Int64')) from {table}"
+    )

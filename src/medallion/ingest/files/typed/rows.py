@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 from medallion.ingest.files import typed
 from medallion.ingest.parsing.typed import column_name
 from medallion.spark.plans import type_ddl
-from medallion.storage.table_specs import quoted
+from medallion.storage.table_specs import quote_identifier
 
 # Spark 4.2 has the format, but its short name comes with a jar of which nothing else is needed.
 _FORMATS = {"avro": "org.apache.spark.sql.avro.AvroFileFormat"}
@@ -75,7 +75,7 @@ def _load(
     for field in _struct(own):
         key = (field.name, type_ddl(field.dataType))
         name = names.setdefault(key, column_name(len(names), field.name, field.dataType))
-        selected.append(F.col(quoted(field.name)).alias(name))
+        selected.append(F.col(quote_identifier(field.name)).alias(name))
     return located(rows, *selected)
 
 
