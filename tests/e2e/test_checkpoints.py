@@ -192,7 +192,7 @@ def test_settings_that_a_state_keeps_and_one_that_it_does_not(filled: Lakehouse)
         for key, value in then.items():
             conf.set(key, value)
     kept = ", ".join(f"{key} {value}" for key, value in then.items())
-    told = f"goes on with {kept}, as it was first run with"
+    told = f"keeps {kept} from its first run"
     assert [line.split()[0] for line in said if told in line] == [
         "silver.activity",
         "gold.device_totals",

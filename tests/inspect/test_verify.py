@@ -226,8 +226,8 @@ def test_keys_that_silver_is_not_made_by_yet(config: Config) -> None:
     note = next(note for note in found.notes if note.startswith("silver.event: "))
     assert note.startswith("silver.event: not held against bronze, for its entry is another one")
     assert note.endswith(
-        "silver.event was made with keys ['event_at', 'device', 'action']: put that back, or "
-        "rebuild the table with medallion refresh silver.event."
+        "first run (keys was ['event_at', 'device', 'action']). Restore it, or rebuild the table "
+        "with medallion refresh silver.event."
     )
 
 
@@ -357,8 +357,8 @@ def test_gold_that_is_another_one_by_now_hides_no_other(with_gold: Config) -> No
         "gold.device_totals: not compared, for its entry is another one by now: "
     )
     assert another.endswith(
-        "gold.device_totals was made with measure {'total_recordings': 'count(*)'} in this order: "
-        "put that back, or rebuild the table with medallion refresh gold.device_totals."
+        "first run (measure was {'total_recordings': 'count(*)'}). Restore it, or rebuild the "
+        "table with medallion refresh gold.device_totals."
     )
     assert unknown.startswith("gold.lacking: not compared (lacking.sql: ")
     assert "`lacking`" in unknown

@@ -1,5 +1,5 @@
-"""Definitions of tables that are refused: one that has changed since a table's rows were made; SQL
-that gives other rows each time it runs, or several rows for one; and what no stream can do."""
+"""Checks of a table's definition: unchanged since its first run, deterministic, one row per row,
+streamable; and the search for the part of it that fails at a row."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from medallion.spark.plans import (
     plan_expressions,
 )
 
-# Functions that Spark takes for deterministic, and that are not. To look through a plan takes a
-# call to Java for each of its nodes, so it is done only where the SQL has such a word.
-_UNTOLD = re.compile(r"\b(aes_encrypt|version)\b", re.IGNORECASE)
+# Functions that Spark wrongly takes for deterministic. To search a plan costs a call to Java for
+# each node, so it is searched only if the SQL has one of these words.
+_WRONGLY_DETERMINISTIC = re.compile(r"\b(aes_encrypt|version)\b", re.IGNORECASE)
 
 
 def refuse_changed(
@@ -35,145 +35,166 @@ def refuse_changed(
     now: Mapping[str, Any],
     in_order: Collection[str] = (),
 ) -> None:
-    """Raise ConfigError where a table is not defined as it was when it was made.
+    """Raise ConfigError if the definition of a table changed since its first run.
 
     Args:
-        in_order: the keys whose mappings have to be in the same order as well.
+        config: the configuration.
+        table: the table, as `silver.orders`.
+        then: the parts of the definition that it was created with.
+        now: the parts by the current configuration.
+        in_order: the parts that are mappings whose order counts.
     """
-    changed = [
-        f"{key} {then[key]!r}" + (" in this order" if key in in_order else "")
-        if key in then
-        else f"no {key}"
+    changes = [
+        _describe_change(key, then, now)
         for key in dict.fromkeys((*then, *now))
         if not _is_same(then.get(key), now.get(key), key in in_order)
     ]
-    if changed:
+    if changes:
         raise ConfigError(
-            f"{config.conf_dir / 'pipeline.yaml'}: {table} was made with {', '.join(changed)}: "
-            f"put that back, or rebuild the table with medallion refresh {table}."
+            f"{config.conf_dir / 'pipeline.yaml'}: the definition of {table} has changed since its "
+            f"first run ({'; '.join(changes)}). Restore it, or rebuild the table with medallion "
+            f"refresh {table}."
         )
 
 
+def _describe_change(key: str, then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    if key not in then:
+        return f"{key} is new"
+    return f"{key} was {then[key]!r}" + ("" if key in now else " and is gone")
+
+
 def _is_same(then: Any, now: Any, in_order: bool) -> bool:
-    """Whether two values are the same: a window of 600 seconds is one of 10 minutes."""
+    """Return whether two values are equal; a window of 600 seconds equals one of 10 minutes."""
     if in_order and isinstance(then, dict) and isinstance(now, dict):
         return list(then.items()) == list(now.items())
     try:
         return bool(then == now) or Duration.of(then) == Duration.of(now)
-    except (ValueError, AttributeError):  # they are no durations, or not even text
+    except (ValueError, AttributeError):  # not durations, or not even strings
         return False
 
 
-def refuse_nondeterministic(name: str, found: DataFrame, said: Any) -> None:
-    """Raise ConfigError where a table would depend on when its rows are read, on chance, or on what
-    another table has then.
+def refuse_nondeterministic(name: str, rows: DataFrame, sql: Any) -> None:
+    """Raise ConfigError if rows depend on the current time, on chance or on another table.
 
     Args:
-        said: the SQL that it is made by, or mappings of it: in the plan, timestamp'now' has become
-            a constant already.
+        name: what defines the rows, for the message.
+        rows: the rows.
+        sql: the SQL that defines them, or mappings of it: the plan shows timestamp'now' only as a
+            constant.
     """
-    plan, patterns = analyzed_plan(found), catalyst_class(found, "trees.TreePattern")
-    found_by = (patterns.CURRENT_LIKE(), patterns.PLAN_EXPRESSION())
-    is_found = any(map(plan.containsPattern, found_by)) or not plan.deterministic()
-    texts = list(_texts(said))
-    if any(map(_UNTOLD.search, texts)):
+    plan, patterns = analyzed_plan(rows), catalyst_class(rows, "trees.TreePattern")
+    forbidden = (patterns.CURRENT_LIKE(), patterns.PLAN_EXPRESSION())
+    is_found = any(map(plan.containsPattern, forbidden)) or not plan.deterministic()
+    strings = list(_strings(sql))
+    if any(map(_WRONGLY_DETERMINISTIC.search, strings)):
         is_found = is_found or any(map(_is_nondeterministic, plan_expressions(plan)))
-    if is_found or _casts_a_moment(found, plan) or any(map(has_moment, texts)):
+    if is_found or _casts_special_time(rows, plan) or any(map(has_moment, strings)):
         raise ConfigError(
-            f"{name} asks for the present moment, for chance or for another table "
-            "(current_timestamp, date'today', rand, aes_encrypt without an IV, a subquery): a row "
-            "is judged and counted once, when it comes in, which _ingested_at says; or ask where "
-            "the table is read."
+            f"{name} depends on the current time, on chance or on another table "
+            "(current_timestamp, date'today', rand, aes_encrypt without an IV, a subquery), but "
+            "each row is processed once. Use _ingested_at for the time of that, or move the "
+            "expression to the queries that read the table."
         )
 
 
 def _is_nondeterministic(expression: Any) -> bool:
-    """Whether it is version(), or encrypts by an initialization vector (IV) that Spark draws."""
-    kind = node_type(expression)
-    if kind != "AesEncrypt":
-        return kind == "SparkVersion"
+    """Return whether it is version(), or encrypts with an initialization vector (IV) that Spark
+    draws at random."""
+    name = node_type(expression)
+    if name != "AesEncrypt":
+        return name == "SparkVersion"
     mode, iv = expression.mode(), expression.iv()
     has_none = mode.foldable() and str(mode.eval(None)).upper() == "ECB"
     return not has_none and iv.foldable() and not iv.eval(None)
 
 
-def _casts_a_moment(found: DataFrame, plan: Any) -> bool:
-    """Whether a text such as 'today' is cast to a time (`event_at > 'today'`): Spark makes a
-    constant of that, and would do so now."""
-    full = expand_functions(found, plan)
-    return not optimizer_rule(found, "SpecialDatetimeValues").apply(full).fastEquals(full)
+def _casts_special_time(rows: DataFrame, plan: Any) -> bool:
+    """Return whether a string such as 'today' is cast to a time, as in `event_at > 'today'`.
+
+    Spark's optimizer would make a constant of it.
+    """
+    full = expand_functions(rows, plan)
+    return not optimizer_rule(rows, "SpecialDatetimeValues").apply(full).fastEquals(full)
 
 
-def _texts(said: Any) -> Iterator[str]:
-    if isinstance(said, str):
-        yield said
-    elif isinstance(said, Mapping):
-        for each in said.values():
-            yield from _texts(each)
+def _strings(sql: Any) -> Iterator[str]:
+    if isinstance(sql, str):
+        yield sql
+    elif isinstance(sql, Mapping):
+        for value in sql.values():
+            yield from _strings(value)
 
 
-def refuse_changed_row_count(name: str, found: DataFrame) -> None:
-    """Raise ConfigError where a row becomes several, or none.
+def refuse_changed_row_count(name: str, rows: DataFrame) -> None:
+    """Raise ConfigError if expressions make several rows, or none, of one.
 
     Args:
-        found: columns selected from a table, and nothing else. So any other node of the plan is
-            one that the columns brought in, such as the filter by which window() leaves out rows
-            without a time.
+        name: what defines the rows, for the message.
+        rows: columns selected from a table, and nothing else. So any other node of the plan comes
+            from an expression, such as the filter by which window() drops rows without a time.
     """
-    plan = analyzed_plan(found)
+    plan = analyzed_plan(rows)
     while plan.children().nonEmpty():
         if plan.nodeName() not in ("Project", "SubqueryAlias"):
             raise ConfigError(
-                f"{name} makes several rows of one, or none (explode, window, count): then no row "
-                "is accounted for. Keep the list, or the time as date_trunc cuts it, and do the "
-                "rest in a table of gold, or where the table is read."
+                f"{name} makes several rows, or none, of one (explode, window, count), so that "
+                "rows could not be accounted for. Keep the array, or use date_trunc, and move the "
+                "expression to a gold table or a query."
             )
         plan = plan.children().head()
 
 
 def refuse_unstreamable(rows: DataFrame, mode: str) -> None:
-    """Have Spark refuse what no stream can do in an output mode, as it would at a query's start.
+    """Run Spark's check of what a stream can do in an output mode, as the start of a query does.
 
     Raises:
-        AnalysisException: it does.
+        AnalysisException: the stream cannot do it.
     """
     checker = catalyst_class(rows, "analysis.UnsupportedOperationChecker")
     modes = catalyst_class(rows, "streaming.InternalOutputModes")
     checker.checkForStreaming(analyzed_plan(rows), modes.apply(mode))
 
 
-NULL_THERE = "give null there, as try_cast and the like do"
+RETURN_NULL_ADVICE = "return null for such a value, as with try_cast"
 
 
 class DefinitionPart(NamedTuple):
-    """A column, a rule or the like: what people call it, what is to be done where it fails, and the
-    rows that it makes."""
+    """One column, rule or clause of a table's definition.
+
+    Attributes:
+        name: its name in messages.
+        advice: what to do if it fails.
+        rows: the rows that it alone makes.
+    """
 
     name: str
     advice: str
-    made: DataFrame
+    rows: DataFrame
 
 
 def failing_part_reason(
-    rows: Iterable[DataFrame], whole: DataFrame, parts: Iterable[DefinitionPart], rest: str
+    inputs: Iterable[DataFrame], result: DataFrame, parts: Iterable[DefinitionPart], state: str
 ) -> str | None:
-    """The first part that fails at a row, in words; None where none does.
+    """Return which part of a definition fails at a row, and why; None if none does.
+
+    Spark does not always say where an expression stands. This computes all rows again.
 
     Args:
-        rows: what is read. What fails of these is no part's fault.
-        whole: what all parts together make of them.
-        rest: what becomes of the rows meanwhile.
+        inputs: the rows that are read. If these fail, no part is at fault.
+        result: what all parts together make of them.
+        parts: the parts, each by itself.
+        state: what becomes of the rows meanwhile, for the message.
     """
-    if not _failure(whole) or any(map(_failure, rows)):
+    if not _failure(result) or any(map(_failure, inputs)):
         return None
-    for name, advice, made in parts:
-        if told := _failure(made):
-            return f"{name} fails at a row, and {rest}: {told}; {advice}"
+    for name, advice, rows in parts:
+        if reason := _failure(rows):
+            return f"{name} fails at a row, and {state}: {reason}; {advice}"
     return None
 
 
 def _failure(rows: DataFrame) -> str | None:
-    """What Spark fails of where rows are computed, and not written; None where it does not."""
+    """Compute rows without writing them; return Spark's error, if any."""
     try:
         rows.write.format("noop").mode("overwrite").save()
     except SPARK_ERRORS as error:

@@ -1,4 +1,4 @@
-"""A flow: one streaming query, from the tables that it reads to those that it writes."""
+"""A flow: one streaming query with its inputs, targets, checkpoint and definition."""
 
 from __future__ import annotations
 
@@ -20,31 +20,35 @@ from medallion.storage import delta_tables
 from medallion.storage.table_specs import bronze_columns
 from medallion.storage.text import Reporter, counted, printable
 
-# Settings that Spark takes from a query's state, whatever the session says.
-_KEPT = ("spark.sql.shuffle.partitions", "spark.sql.streaming.stateStore.providerClass")
+# Settings that Spark takes from a query's checkpoint, whatever the session has.
+_PINNED = ("spark.sql.shuffle.partitions", "spark.sql.streaming.stateStore.providerClass")
 
 
 class ValidationInput(NamedTuple):
-    """Rows for a gate. Where `key` has columns, it is known already that no two rows have the same
-    values in them (rows with a null among them aside), so the gate need not count that again."""
+    """Rows for a gate to validate.
+
+    Attributes:
+        rows: the rows.
+        key: columns that are known to be unique (rows with a null in them aside), so that the gate
+            need not check that; empty if that is not known.
+    """
 
     rows: DataFrame
     key: Sequence[str] = ()
 
 
 class Flow(ABC):
-    """One query of a layer. An object is for one run, and keeps what that has to be settled with.
+    """One query of a layer. An object serves one run.
 
     Attributes:
-        name: of the query, and of the table that it writes.
-        sources: the settings of the sources whose rows it works on; `source` is the first.
-        upstream: the tables that it reads, by source; bronze reads what its source hands over.
-            `upstream_paths` is where they lie.
-        targets: the tables that it writes, the query's own first, then its quarantine. `tables` is
-            where they lie.
-        checkpoint: where the query's lies.
-        run: the query while it runs and afterwards; None before it is started.
-        is_gated: a gate that holds back the rows of earlier layers keeps it from starting.
+        name: name of the query and of the table that it writes.
+        sources: configuration of the sources whose rows it processes; `source` is the first.
+        upstream: tables that it reads, one a source; empty for bronze. `upstream_paths`: their
+            paths.
+        targets: tables that it writes: its own, then its quarantine. `target_paths`: their paths.
+        checkpoint: path of its checkpoint.
+        run: the started query; None before `start`.
+        is_gated: True if a gate that blocks rows of earlier layers keeps it from starting.
     """
 
     is_gated: ClassVar[bool] = False
@@ -75,104 +79,120 @@ class Flow(ABC):
         """Start the query, and keep it as `run`.
 
         Args:
-            trigger: as `spark.query.trigger` gives it; None where the query has nothing to do, and
-                is not started: its settings are checked, and its tables made.
-            recorded: the last of its batches that is on record, -1 if none.
+            trigger: as `spark.query.trigger` returns it; None if the query has nothing to do: then
+                its settings are checked and its tables created, and it is not started.
+            recorded: the last of its batches in `ops.runs`, -1 if none.
 
         Raises:
-            MedallionError: it cannot be started as it is configured, and why.
+            MedallionError: it cannot start as it is configured.
             AnalysisException: its SQL is not valid.
         """
 
-    def log_pinned_settings(self) -> None:
-        """Say which settings of its first run the query keeps, where the session has others."""
-        then, now = checkpoints.pinned_settings(self.checkpoint), self.spark.conf
-        kept = [f"{key} {then[key]}" for key in _KEPT if key in then and now.get(key) != then[key]]
-        if kept:
-            self.say(
-                f"  {self.name} goes on with {', '.join(kept)}, as it was first run with: "
-                f"medallion refresh {self.name} takes up what the session says now"
-            )
-
     @abstractmethod
     def finish_batches(self, since: int) -> dict[str, Any]:
-        """The figures of `ops.runs` for the run's batches after `since`; safe to repeat."""
+        """Complete the run's batches after `since`, and return their metrics for `ops.runs`.
+
+        Safe to repeat.
+        """
 
     def has_work(self, runs: Runs) -> bool:
-        """Whether there is something to read, or a batch to end or to put on record, which is known
-        without starting the query: that costs seconds."""
+        """Return whether there is input, or a batch to complete or to record.
+
+        This needs no Spark query, whose start takes seconds.
+        """
         return pending_work.is_unfinished(self.config, runs, self.name) or any(
             pending_work.has_input(self.config, self.name, table) for table in self.upstream_paths
         )
 
     def should_check_settings(self, settings: str) -> bool:
-        """Whether it has to be started even without work, so that its settings are checked and its
-        tables made: wrong SQL is told before there are rows, and readers find an empty table.
+        """Return whether `start` has to be called even if there is no work.
+
+        Then wrong SQL is reported before there are rows, and readers find an empty table.
 
         Args:
             settings: a digest of the configuration, as `pending_work.settings_of` makes it.
         """
-        is_there = all(map(delta_tables.table_exists, self.target_paths[:1]))
-        return pending_work.has_changed_settings(self.config, self.name, settings) or not (
-            self.has_unknown_schema() or is_there
-        )
+        if pending_work.has_changed_settings(self.config, self.name, settings):
+            return True
+        has_table = all(map(delta_tables.table_exists, self.target_paths[:1]))
+        return not has_table and not self.has_unknown_schema()
 
     def validation_input(self, files: Sequence[Path] | None) -> ValidationInput:
-        """What a gate has to judge, of what these files added to its table; None: of all of it."""
+        """Return the rows that a gate validates.
+
+        Args:
+            files: data files that were added to the table; None for the whole table.
+        """
         if files is None:
             return ValidationInput(self.rows())
         return ValidationInput(delta_reads.rows_of(self.spark, self.target_paths[0], files))
 
     def rows(self) -> DataFrame:
-        """All rows of its table."""
+        """Return all rows of its table."""
         return self.spark.read.format("delta").load(str(self.target_paths[0]))
 
     def has_unknown_schema(self) -> bool:
-        """Whether a source's columns are not known yet: no SQL could name them."""
-        return any(
-            source.schema is None and not has_known_columns(self.config, source)
-            for source in self.sources
-        )
+        """Return whether a source has no schema yet, so that no SQL can name its columns."""
+        return self._source_without_schema() is not None
 
     def unknown_schema_reason(self) -> str:
-        """Return why a source's columns are not known yet; see `has_unknown_schema`."""
-        source = next(
-            s for s in self.sources if s.schema is None and not has_known_columns(self.config, s)
-        )
+        """Return why a source has no schema yet."""
+        source = self._source_without_schema()
+        assert source is not None, f"{self.name} has its columns"
         return unknown_schema_reason(self.config, source)
 
+    def _source_without_schema(self) -> SourceConfig | None:
+        for source in self.sources:
+            if source.schema is None and not has_known_columns(self.config, source):
+                return source
+        return None
+
     def poll(self) -> bool:
-        """Look for new input that no table tells of; False where that was not the time to."""
+        """Poll for new input that no upstream table shows; return False if it is too early."""
         return True
 
     def release(self, batch: int) -> None:  # noqa: B027
-        """Put away what the batches up to this one read: their figures are on record."""
+        """Release what the batches up to `batch` read: they are recorded."""
 
     def describe_batch(self, batch: BatchProgress) -> str | None:
-        """What a batch did, for people; None where it did nothing."""
+        """Return what a batch did, for users; None if it did nothing."""
         return counted(batch.rows, "row") if batch.rows else None
+
+    def log_pinned_settings(self) -> None:
+        """Report the settings that the query keeps from its first run if the session's differ."""
+        pinned, session = checkpoints.pinned_settings(self.checkpoint), self.spark.conf
+        kept = [
+            f"{key} {pinned[key]}"
+            for key in _PINNED
+            if key in pinned and session.get(key) != pinned[key]
+        ]
+        if kept:
+            self.say(
+                f"  {self.name} keeps {', '.join(kept)} from its first run; medallion refresh "
+                f"{self.name} applies the current settings"
+            )
 
 
 def unknown_schema_reason(config: Config, source: SourceConfig) -> str:
-    """Return what has landed for a source whose columns are not known: its last file that waits or
-    was rejected, else its last file, from which nothing could be inferred."""
+    """Return why a source has no schema, by the last file that is pending or was rejected, else by
+    the last file."""
     entries = ledger.newest_versions(ledger.read_entries(config.layout, source.name)).values()
     last = max(entries, key=lambda e: (e.why is not None, e.first_seen_at), default=None)
     if last is None:
-        return "nothing has landed that tells its schema"
-    told = last.why or (
-        "no row in it has a field" if last.state in ledger.INGESTED_STATES else "not read"
+        return "its schema is unknown until a file or message lands"
+    reason = last.why or (
+        "no row has a field" if last.state in ledger.INGESTED_STATES else "not read yet"
     )
     more = f" ({counted(len(entries), 'file')} landed: medallion files)" if len(entries) > 1 else ""
-    return f"no file told its schema; {printable(last.path)} is {last.state}: {told}{more}"
+    return f"no file gave its schema; {printable(last.path)} is {last.state}: {reason}{more}"
 
 
 def has_known_columns(config: Config, source: SourceConfig) -> bool:
-    """Whether bronze's table of a source has the columns that were inferred for it first."""
+    """Return whether the bronze table of a source has the columns of its first inferred schema."""
     versions = registry.read(config.layout.schemas(source.name))
     table = config.layout.table(f"bronze.{source.name}")
     if versions and delta_tables.table_exists(table):
         return versions[0].columns.keys() <= delta_tables.column_names(table)
-    # Somebody has lost the versions, which bronze's next run makes anew by its table.
+    # If the schema versions are lost, bronze's next run restores them from the table.
     hinted = bronze_columns(source.hints, source.origin).keys()
     return bool(versions) or bool(delta_tables.column_names(table) - hinted)

@@ -149,16 +149,16 @@ def test_a_flow_that_waits_names_the_file_that_told_no_schema(home: Home) -> Non
     def told() -> str:
         return unknown_schema_reason(home.config, home.source)
 
-    assert told() == "nothing has landed that tells its schema"
+    assert told() == "its schema is unknown until a file or message lands"
     home.land("a.csv", "Order_Id\n")
     home.poll()
     home.take_in("a.csv")
     landed = home.path("a.csv")
-    assert told() == f"no file told its schema; {landed} is ingested: no row in it has a field"
+    assert told() == f"no file gave its schema; {landed} is ingested: no row has a field"
     home.land("b.tsv", "id\tat\n1\t2\n")
     home.poll()
     assert told().startswith(
-        f"no file told its schema; {home.path('b.tsv')} is pending: 1 column by commas, and 1 tab"
+        f"no file gave its schema; {home.path('b.tsv')} is pending: 1 column by commas, and 1 tab"
     )
     assert told().endswith("(2 files landed: medallion files)")
 

@@ -116,7 +116,7 @@ def test_what_would_depend_on_when_a_row_came_in(spark: SparkSession, condition:
     stream = stream.selectExpr("timestamp as event_at", "string(value) as device")
     for right in RIGHT:
         refuse_nondeterministic("gold.t", stream.where(right), {"where": right})
-    with pytest.raises(ConfigError, match=r"gold\.t asks for the present moment, for chance"):
+    with pytest.raises(ConfigError, match=r"gold\.t depends on the current time, on chance"):
         refuse_nondeterministic(
             "gold.t", stream.where(condition).groupBy().count(), {"where": condition}
         )

@@ -113,7 +113,7 @@ def test_late_rows_come_in_beside_a_batch_of_a_stream(
         passed_on = F.udf(commit_meanwhile, "string", useArrow=False)
         append_rows(rows.withColumn("action", passed_on("action")), table, options)
 
-    monkeypatch.setattr("medallion.layers.silver.late.append", beside_another)
+    monkeypatch.setattr("medallion.layers.silver.late.append_rows", beside_another)
     after_first.land("event", "2.json", event("09:00:00"), event("16:00:00"))
     after_first.fill("bronze", "silver")
     times = [time[11:] for (time,) in after_first.rows("silver.event", "event_at")]

@@ -284,7 +284,7 @@ def refuse_other_columns(lakehouse: Lakehouse) -> None:
     changed = replace(DEVICES, on="user", columns={"maker": "string"})
     source = replace(lakehouse.config.sources["activity"], enrich=changed)
     lakehouse.config = replace(lakehouse.config, sources={"activity": source})
-    told = r"was made with enrich.on 'device', column released 'date': put that back, or rebuild"
+    told = r"enrich.on was 'device'; column released was 'date' and is gone"
     with pytest.raises(ConfigError, match=told):
         lakehouse.fill("silver")
 

@@ -14,7 +14,7 @@ from medallion.config.model import Config, GoldTable, Join
 from medallion.config.queries import Query
 from medallion.layers import recovery
 from medallion.layers.definition import (
-    NULL_THERE,
+    RETURN_NULL_ADVICE,
     DefinitionPart,
     failing_part_reason,
     refuse_nondeterministic,
@@ -31,8 +31,8 @@ from medallion.storage.text import Reporter, counted
 
 _NO_PLACE = "no place: "
 _MEND = (
-    f"have it {NULL_THERE}, or set such rows aside by a rule of silver, and rebuild that with "
-    "medallion refresh"
+    f"have it {RETURN_NULL_ADVICE}, or quarantine such rows by a rule of silver, and rebuild that "
+    "with medallion refresh"
 )
 TOO_LATE = "medallion nightly, or refresh, makes the table anew"
 

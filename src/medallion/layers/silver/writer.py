@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError, UsageError
-from medallion.layers.definition import NULL_THERE, DefinitionPart, failing_part_reason
+from medallion.layers.definition import RETURN_NULL_ADVICE, DefinitionPart, failing_part_reason
 from medallion.layers.silver import transform
 from medallion.layers.silver.lookup import LookupJoin
 from medallion.layers.silver.rules import BoundRules
@@ -230,7 +230,7 @@ class SilverWriter:
         name, rules = self._source.name, self._check.keywords
         silver = self._check(bronze, bronze_rules=(), silver_rules=())
         for column in self._source.silver:
-            mend = f"have sources.{name}.silver.{column} {NULL_THERE}"
+            mend = f"have sources.{name}.silver.{column} {RETURN_NULL_ADVICE}"
             yield DefinitionPart(f"its column {column}", mend, silver.select(column))
         judged = [
             ("bronze", bronze, rules["bronze_rules"]),
