@@ -24,8 +24,8 @@ from medallion.config.model import Config
 from medallion.config.values import Duration
 from medallion.inspect.audit import run_audit
 from medallion.runtime import maintenance
-from medallion.runtime.continuous import Stream
-from medallion.runtime.pipeline import Pipeline
+from medallion.runtime.graph import Pipeline
+from medallion.runtime.stream import Stream
 from medallion.spark.session import spark_session
 from medallion.storage.paths import LAYERS, Layout
 
@@ -100,7 +100,7 @@ def _run(config: Config, batches: int) -> Iterator[Figures]:
         stream.start()
         done = 0
         while done < batches - 1:
-            stream.look()
+            stream.step()
             if stream.failures:
                 raise SystemExit("; ".join(stream.failures.values()))
             for query in spark.streams.active:

@@ -23,7 +23,7 @@ import yaml
 from medallion.cli import commands, main
 from medallion.errors import ConfigError, MedallionError, UsageError
 from medallion.inspect.balance import Balance
-from medallion.runtime import context
+from medallion.runtime import graph
 from medallion.runtime.outcome import Outcome
 from medallion.state.ledger import Entry, Ledger
 from medallion.state.runs import Runs
@@ -151,7 +151,7 @@ def test_what_is_wrong_is_said_before_spark_starts(
     def no_spark(*_: object) -> None:
         raise AssertionError("Spark would be started")
 
-    monkeypatch.setattr(context, "open_pipeline", no_spark)
+    monkeypatch.setattr(graph, "open_pipeline", no_spark)
     root.mkdir()
     for table, missing in (
         ("silver.event", "bronze.event"),
@@ -181,7 +181,7 @@ def test_what_two_looks_of_a_run_find_is_told_once(
             say(line)
         yield SimpleNamespace(run=say)
 
-    monkeypatch.setattr(context, "open_pipeline", two_looks)
+    monkeypatch.setattr(graph, "open_pipeline", two_looks)
     assert main.main(["run", "bronze"]) == 0
     assert capsys.readouterr().out.split("\n") == ["no such folder", "another line", "bronze", ""]
 
@@ -327,7 +327,7 @@ def test_a_night_says_what_it_has_not_taken_in(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     Ledger(Layout(tmp_path), "event").write([Entry("event", "landing/event/.a", 1, 5, 0, 0)])
-    idle = "medallion.runtime.idle.end_if_idle"
+    idle = "medallion.runtime.planner.end_if_idle"
     monkeypatch.setattr(idle, lambda *_: None if is_busy else Outcome())
     monkeypatch.setattr(commands, "_busy_night", lambda *_: Outcome())
     monkeypatch.chdir(PROJECT)
@@ -348,8 +348,8 @@ def test_the_first_run_after_a_rejection_ends_with_1(
     path = "landing/event/a.png"
     row = Entry("event", path, 1, 5, 0, 0, "rejected", "no text", reason_code="unreadable")
     Ledger(Layout(tmp_path), "event").write([row])
-    monkeypatch.setattr("medallion.runtime.idle.end_if_idle", lambda *_: Outcome())
-    monkeypatch.setattr("medallion.runtime.context.open_pipeline", MagicMock())
+    monkeypatch.setattr("medallion.runtime.planner.end_if_idle", lambda *_: Outcome())
+    monkeypatch.setattr("medallion.runtime.graph.open_pipeline", MagicMock())
     monkeypatch.chdir(PROJECT)
     monkeypatch.setenv("MEDALLION_HOME", str(tmp_path))
     line = f"rejected: {path}: no text"
@@ -395,7 +395,7 @@ def test_a_damaged_table_is_a_line_of_what_is_shown(
             newest = max((layout.table(name) / "_delta_log").glob("*.json"))
             newest.write_bytes(b"")
             told[name] = f"{name}: {newest}"
-    monkeypatch.setattr("medallion.runtime.idle.end_if_idle", lambda *_: None)
+    monkeypatch.setattr("medallion.runtime.planner.end_if_idle", lambda *_: None)
     balances = {"event": Balance(2, 2, 2, 0, 0, 0, 0)}
     monkeypatch.setattr(commands, "_busy_night", lambda *_: Outcome(balances=balances))
     monkeypatch.chdir(PROJECT)

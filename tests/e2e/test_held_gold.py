@@ -14,8 +14,8 @@ from medallion.cli.render import nightly as render
 from medallion.errors import MedallionError, UsageError
 from medallion.inspect.status import query_statuses
 from medallion.runtime import backfill, nightly
+from medallion.runtime.graph import Pipeline
 from medallion.runtime.outcome import Outcome
-from medallion.runtime.pipeline import Pipeline
 from medallion.state.runs import Runs
 from medallion.storage import delta_tables
 from tests.support import lines

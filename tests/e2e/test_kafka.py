@@ -25,7 +25,7 @@ from medallion.inspect.audit import run_audit
 from medallion.inspect.status import query_statuses
 from medallion.runtime import backfill
 from medallion.runtime.backfill import Backfilled
-from medallion.runtime.continuous import Stream
+from medallion.runtime.stream import Stream
 from medallion.state import topics
 from medallion.storage import delta_tables
 from tests.support.broker import PASSWORD, USER, Broker
@@ -361,7 +361,7 @@ def _stream_on(lakehouse: Lakehouse, broker: Broker, port: socket.socket, run: i
     try:
         line, _ = port.accept()
     except TimeoutError:
-        stream.look()
+        stream.step()
         pytest.fail(f"{said} {stream.failures}")
     broker.send("live", message("ann", run))
     line.sendall(b'{"timestamp": "2024-01-01T10:00:00Z", "value": %d}\nno json\n' % run)
@@ -370,7 +370,7 @@ def _stream_on(lakehouse: Lakehouse, broker: Broker, port: socket.socket, run: i
     while any(_rows_of(lakehouse, source) < rows for source, rows in wanted.items()):
         assert stream.is_on
         assert time.monotonic() < deadline, stream.failures
-        stream.look()
+        stream.step()
         time.sleep(0.2)
     stream.stop()
     line.close()

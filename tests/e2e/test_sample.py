@@ -15,9 +15,9 @@ import yaml
 from medallion.errors import MedallionError
 from medallion.inspect.catalog import take_overview
 from medallion.layers.flow import Flow
-from medallion.runtime.idle import end_if_idle
 from medallion.runtime.nightly import Nightly
 from medallion.runtime.outcome import GateResult
+from medallion.runtime.planner import end_if_idle
 from tests.support import PROJECT
 from tests.support.command import Cli
 from tests.support.lakehouse import Lakehouse

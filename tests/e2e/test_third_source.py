@@ -10,7 +10,7 @@ import pytest
 
 from medallion.ingest.schema import registry
 from medallion.inspect.audit import run_audit
-from medallion.runtime.idle import end_if_idle
+from medallion.runtime.planner import end_if_idle
 from medallion.storage import delta_tables
 from tests.support.command import Cli
 from tests.support.lakehouse import Lakehouse

@@ -20,10 +20,9 @@ from medallion.config.model import Config
 from medallion.config.queries import layers_in_use
 from medallion.errors import MedallionError
 from medallion.inspect.audit import run_audit
-from medallion.runtime import backfill, continuous, maintenance, refresh
-from medallion.runtime.context import open_pipeline
+from medallion.runtime import backfill, maintenance, refresh, stream
+from medallion.runtime.graph import Pipeline, open_pipeline
 from medallion.runtime.nightly import Nightly
-from medallion.runtime.pipeline import Pipeline
 from tests.faults.writes import Strike, install
 
 _TIME = time.time
@@ -114,7 +113,7 @@ class Actor:
         with self._open("stream") as pipeline:
             timer.start()
             try:
-                continuous.serve(pipeline, layers_in_use(pipeline.config), "1 second")
+                stream.serve(pipeline, layers_in_use(pipeline.config), "1 second")
             finally:
                 timer.cancel()
 

@@ -13,7 +13,7 @@ from medallion.cli.render import attention as render
 from medallion.errors import UsageError
 from medallion.ingest.files import archive, archived
 from medallion.inspect import ledger_files
-from medallion.runtime import acknowledge
+from medallion.runtime import outcome
 from medallion.state.ledger import ARCHIVED, INGESTED, REJECTED, UNREADABLE, Entry, Ledger
 from medallion.storage import clock, locks
 from tests.support.home import Home
@@ -80,7 +80,7 @@ def test_a_missing_folder_is_a_failure_of_each_run(home: Home, tmp_path: Path) -
     for _ in range(2):
         found = ledger_files.find_attention(home.config)
         assert (names(found.folders), found.files, found.has_failures) == (["missing"], [], True)
-        acknowledge.record_reported(home.config, found, "test")
+        outcome.record_reported(home.config, found, "test")
     assert render.errors(found)[0].startswith(f"no files were read from: {tmp_path}/missing: ")
     (tmp_path / "missing").mkdir()
     home.poll()
@@ -103,9 +103,9 @@ def test_reported_files_are_a_warning(home: Home) -> None:
     assert render.errors(first)[0] == "rejected: landing/activity/bad: because of unreadable"
     assert render.warnings(first) == []
     with locks.lock_layers(home.layout, ["bronze"], "stream"):  # nothing can be written
-        acknowledge.record_reported(home.config, first, "nightly")
+        outcome.record_reported(home.config, first, "nightly")
     assert ledger_files.find_attention(home.config).has_failures
-    acknowledge.record_reported(home.config, first, "nightly")
+    outcome.record_reported(home.config, first, "nightly")
     second = ledger_files.find_attention(home.config)
     assert (second.has_failures, render.errors(second)) == (False, [])
     assert render.warnings(second)[0] == render.errors(first)[0]
@@ -126,13 +126,13 @@ def test_dismissed_files_stay_rejected(home: Home) -> None:
     enter(home, "sub/a.png", state=REJECTED, code="unreadable")
     enter(home, "b.png", state=REJECTED, code="unreadable")
     with pytest.raises(UsageError, match="no file that is reported matches"):
-        acknowledge.dismiss(home.config, "*.json", None)
+        outcome.dismiss(home.config, "*.json", None)
     with (
         locks.lock_layers(home.layout, ["bronze"], "stream"),
         pytest.raises(UsageError, match="stream"),
     ):
-        acknowledge.dismiss(home.config, "*.png", None)
-    (dismissed,) = acknowledge.dismiss(home.config, "b.png", "activity")
+        outcome.dismiss(home.config, "*.png", None)
+    (dismissed,) = outcome.dismiss(home.config, "b.png", "activity")
     row = home.ledger()["b.png", 1]
     assert (row, row.state, row.dismissed_at is not None) == (dismissed, REJECTED, True)
     assert names(ledger_files.find_attention(home.config).rejected) == ["a.png"]
@@ -161,10 +161,10 @@ def test_each_change_of_an_archived_file_is_reported(home: Home) -> None:
     (entry,) = ledger_files.find_attention(home.config).changed
     assert (entry.state, entry.reason_code) == (ARCHIVED, "changed_in_archive")
     assert "from 3 to 6 bytes: bronze has the 1 row read before" in str(entry.why)
-    acknowledge.record_reported(home.config, ledger_files.find_attention(home.config), "nightly")
+    outcome.record_reported(home.config, ledger_files.find_attention(home.config), "nightly")
     found = ledger_files.find_attention(home.config)
     assert (len(found.changed), found.has_failures) == (1, False)
-    acknowledge.dismiss(home.config, "a.json", None)
+    outcome.dismiss(home.config, "a.json", None)
     assert ledger_files.find_attention(home.config).files == []
     append(file, later=10)
     found = ledger_files.find_attention(home.config)

@@ -20,8 +20,8 @@ from medallion.inspect.audit import run_audit
 from medallion.inspect.status import query_statuses
 from medallion.layers.rescued import RescuedValues, rescue_rules, rules_broken_at
 from medallion.layers.silver import rules
+from medallion.runtime.graph import Pipeline
 from medallion.runtime.nightly import Nightly
-from medallion.runtime.pipeline import Pipeline
 from medallion.state.runs import RescuedField, RescuedSummary
 from tests.support import PROJECT
 from tests.support.lakehouse import Lakehouse, NoGates

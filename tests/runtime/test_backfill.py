@@ -267,14 +267,14 @@ def test_what_another_source_fails_of_is_told_and_no_failure(
     def flows(layer: str) -> list[Any]:
         return [SimpleNamespace(name=f"{layer}.x", source_names={failing}, is_gated=False)]
 
-    def attempt(flows: list[Any]) -> list[Any]:
+    def run_flows(flows: list[Any]) -> list[Any]:
         layer = flows[0].name.removesuffix(".x")
         if layer == "bronze":
             take_in(home)
         failed = UsageError(f"{layer}.{failing}: no")
         return [(flows[0], failed)] if layer != "gold" else []
 
-    pipeline = SimpleNamespace(flows=flows, attempt=attempt, held=lambda _: {})
+    pipeline = SimpleNamespace(flows=flows, run_flows=run_flows, blocking_gates=lambda _: {})
     monkeypatch.setattr(module, "open_pipeline", lambda *_: nullcontext(pipeline))
     unbuilt: list[Any] = []
     monkeypatch.setattr("medallion.runtime.refresh.finish", lambda *_: unbuilt)

@@ -19,11 +19,12 @@ from medallion.config.values import Duration
 from medallion.errors import ConfigError, MedallionError, UsageError
 from medallion.inspect.audit import run_audit
 from medallion.runtime import refresh, swap
-from medallion.runtime.pipeline import Pipeline
+from medallion.runtime.graph import Pipeline
 from medallion.sql import engine
 from medallion.state import refresh_plan
 from medallion.storage import files
 from medallion.storage.paths import LAYERS
+from medallion.storage.text import Reporter
 from tests.support.lakehouse import Lakehouse, otherwise
 from tests.support.lines import event
 
@@ -92,7 +93,7 @@ def test_silver_rebuilt_and_cut_off_at_every_step(
             kills += 1
         while refresh_plan.read_plan(filled.config.layout):
             try:
-                swap.end_swap(filled.pipeline(), LAYERS)
+                resume_swap(filled)
                 for layer in ("silver", "gold"):
                     assert refresh.finish(filled.pipeline(), layer) == []
             except Killed:
@@ -107,6 +108,11 @@ def test_silver_rebuilt_and_cut_off_at_every_step(
     figures = filled.rows("ops.runs", "state", "query", "rows_in", "rows_out", "quarantined_rows")
     assert ("refreshed", "silver.event", 8, 6, 1) in figures
     the_next_night_has_no_seam(filled)
+
+
+def resume_swap(lakehouse: Lakehouse, report: Reporter = print) -> None:
+    pipeline = lakehouse.pipeline()
+    swap.resume_swap(pipeline.spark, pipeline.config, pipeline.runs, LAYERS, report)
 
 
 def test_what_was_built_and_is_gone_is_built_again(
@@ -126,7 +132,7 @@ def test_what_was_built_and_is_gone_is_built_again(
         is_table = gone != "checkpoint"
         shutil.rmtree(beside.table(gone) if is_table else beside.checkpoint("silver.event"))
         said = list[str]()
-        swap.end_swap(replace(killed.pipeline(), say=said.append), LAYERS)
+        resume_swap(killed, said.append)
         assert said[-1].startswith("refresh   silver.event: ")
         assert said[-1].endswith("which it has built, is gone")  # there may be no others
         assert refresh.finish(killed.pipeline(), "silver") == []

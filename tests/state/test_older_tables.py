@@ -14,7 +14,7 @@ import pytest
 from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.runtime import maintenance
-from medallion.runtime.settlement import row_of
+from medallion.runtime.recorder import flow_row
 from medallion.state import pending_work
 from medallion.state.runs import Runs
 from medallion.storage import delta_tables, records, table_specs
@@ -119,7 +119,7 @@ def test_a_table_of_which_more_is_on_record(home: Home) -> None:
     # From here on a night counts what it has written, and not all since the table was made.
     for rows in (1, 2):
         write(home, GOLD, rows)
-        row = row_of(home.config, Runs(home.layout), flow_of(GOLD), {})
+        row = flow_row(home.config, Runs(home.layout), flow_of(GOLD), {})
         assert (row["rows_out"], row["table_version"]) == (rows, delta_tables.table_version(gold))
         Runs(home.layout).write([row])
 

@@ -11,7 +11,7 @@ import pytest
 from medallion.config.loader import load
 from medallion.errors import MedallionError
 from medallion.runtime import refresh
-from medallion.runtime.pipeline import Pipeline
+from medallion.runtime.graph import Pipeline
 from medallion.state import refresh_plan
 from medallion.state.refresh_plan import RefreshPlan
 from medallion.state.runs import Runs
@@ -70,9 +70,9 @@ def test_a_damaged_plan_holds_up_no_bronze(home: Home) -> None:
     pipeline: Any = SimpleNamespace(config=home.config, runs=Runs(home.layout))
     bronze: Any = SimpleNamespace(name="bronze.activity", upstream=())
     silver: Any = SimpleNamespace(name="silver.activity", upstream=("bronze.activity",))
-    Pipeline._refuse_old(pipeline, bronze)
+    Pipeline._refuse_outdated(pipeline, bronze)
     with pytest.raises(MedallionError, match="is damaged"):
-        Pipeline._refuse_old(pipeline, silver)
+        Pipeline._refuse_outdated(pipeline, silver)
 
 
 def test_what_was_built_for_no_plan_is_removed(home: Home) -> None:
@@ -94,7 +94,7 @@ def test_a_swap_that_could_not_be_ended_is_not_taken_for_one_that_was(home: Home
     gold = {"name": GOLD, "is_gated": True, "upstream": ("silver.activity",)}
     flows = {flow["name"]: SimpleNamespace(**of, **flow) for flow in (silver, gold)}
     pipeline: Any = SimpleNamespace(
-        config=config, say=print, flow=flows.__getitem__, held=lambda _: {}
+        config=config, say=print, flow=flows.__getitem__, blocking_gates=lambda _: {}
     )
     (told,) = refresh.finish(pipeline, "gold")
     assert f"{GOLD} waits for silver.activity, which a refresh has left" in str(told)

@@ -19,9 +19,9 @@ from medallion.config.model import Config, GoldTable
 from medallion.layers.flow import Flow
 from medallion.quality.gates import Gates
 from medallion.quality.suites import suite_path
+from medallion.runtime.graph import Pipeline
 from medallion.runtime.nightly import Nightly
 from medallion.runtime.outcome import Outcome
-from medallion.runtime.pipeline import Pipeline
 from medallion.spark.query import AVAILABLE_NOW, trigger_options
 from medallion.state import ledger
 from medallion.state.ledger import Entry
@@ -33,7 +33,7 @@ from tests.support.home import a_source
 def start(pipeline: Pipeline, layer: str) -> list[Flow]:
     """The flows of a layer whose queries could be started; nobody settles them."""
     flows = pipeline.flows(layer)
-    return [flow for flow in flows if pipeline.begin(flow, trigger_options(AVAILABLE_NOW))]
+    return [flow for flow in flows if pipeline.start_flow(flow, trigger_options(AVAILABLE_NOW))]
 
 
 class NoGates(Gates):

@@ -52,7 +52,7 @@ def keep(archive: Path) -> None:
 
     from medallion.config.loader import load
     from medallion.factory import DataFactory
-    from medallion.runtime.context import open_pipeline
+    from medallion.runtime.graph import open_pipeline
     from medallion.storage.paths import LAYERS
 
     with tempfile.TemporaryDirectory(prefix="medallion-classes-") as root:

@@ -54,7 +54,8 @@ def _land_sample(config: Config, options: argparse.Namespace) -> int:
 
 
 def run(config: Config, options: argparse.Namespace) -> int:
-    from medallion.runtime import context, continuous
+    from medallion.runtime import graph
+    from medallion.runtime.stream import serve
     from medallion.spark import query
     from medallion.state import pending_work
 
@@ -67,11 +68,11 @@ def run(config: Config, options: argparse.Namespace) -> int:
     ends = options.trigger == query.AVAILABLE_NOW
     say = _say(False) if ends else tell
     asked = f"run {options.layer}"
-    with context.open_pipeline(config, asked, layers, say, options.debug) as pipeline:
+    with graph.open_pipeline(config, asked, layers, say, options.debug) as pipeline:
         if ends:
             pipeline.run(options.layer)
         else:
-            continuous.serve(pipeline, layers, options.trigger)
+            serve(pipeline, layers, options.trigger)
     return _report_files(config, asked) if asked == "run bronze" and ends else 0
 
 
@@ -79,20 +80,21 @@ def _report_files(config: Config, command: str) -> int:
     """Name the files that the user has to see to; the exit status."""
     from medallion.cli.render import attention as render
     from medallion.inspect import ledger_files
-    from medallion.runtime import acknowledge
+    from medallion.runtime.outcome import record_reported
 
     files = ledger_files.find_attention(config)
     for line in render.warnings(files):
         tell(line)
     for line in render.errors(files):
         tell(f"medallion: {line}", sys.stderr)
-    acknowledge.record_reported(config, files, command)
+    record_reported(config, files, command)
     return 1 if files.has_failures else 0
 
 
 def stream(config: Config, options: argparse.Namespace) -> int:
     from medallion.ingest.files.unread import unread
-    from medallion.runtime import context, continuous
+    from medallion.runtime import graph
+    from medallion.runtime.stream import serve
     from medallion.spark import query
     from medallion.state import pending_work
 
@@ -101,10 +103,10 @@ def stream(config: Config, options: argparse.Namespace) -> int:
         raise UsageError("medallion stream stays on: give an interval, or run medallion nightly.")
     layers = layers_in_use(config)
     pending_work.refuse_blocked_gold(config, layers)
-    with context.open_pipeline(config, "stream", layers, tell, options.debug) as pipeline:
+    with graph.open_pipeline(config, "stream", layers, tell, options.debug) as pipeline:
         for line in unread(config):
             pipeline.say(line)
-        continuous.serve(pipeline, layers, options.trigger)
+        serve(pipeline, layers, options.trigger)
     return 0
 
 
@@ -112,8 +114,8 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.render import nightly as render
     from medallion.ingest.files.unread import unread
     from medallion.inspect import catalog, ledger_files
-    from medallion.runtime import acknowledge
-    from medallion.runtime.idle import end_if_idle
+    from medallion.runtime.outcome import record_reported
+    from medallion.runtime.planner import end_if_idle
 
     started, quiet = time.monotonic(), bool(options.json)
     told = unread(config)
@@ -138,20 +140,20 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
         tell(f"medallion: {line}", sys.stderr)
     if outcome.crash:
         raise outcome.crash
-    acknowledge.record_reported(config, outcome.files, "nightly")
+    record_reported(config, outcome.files, "nightly")
     return 0 if outcome.is_good else max(outcome.exit_status, 1)
 
 
 def _busy_night(config: Config, options: argparse.Namespace, told: Sequence[str]) -> Outcome:
     """Run a night with something to do; what the look before it has told is said here."""
     from medallion.quality import gates
-    from medallion.runtime import context, idle, nightly
+    from medallion.runtime import graph, nightly, planner
 
     nightly.check_accepted(config, options.accept)
     gates.preload()
-    say, work = _say(bool(options.json)), idle.work_to_do(config)
+    say, work = _say(bool(options.json)), planner.work_to_do(config)
     layers, debug = layers_in_use(config), options.debug
-    with context.open_pipeline(config, "nightly", layers, say, debug, work) as pipeline:
+    with graph.open_pipeline(config, "nightly", layers, say, debug, work) as pipeline:
         for line in told:
             pipeline.say(line)
         return nightly.Nightly(pipeline, options.accept).run()
@@ -205,14 +207,14 @@ def backfill(config: Config, options: argparse.Namespace) -> int:
 
 
 def refresh(config: Config, options: argparse.Namespace) -> int:
-    from medallion.runtime import context, refresh
+    from medallion.runtime import graph, refresh
     from medallion.state import pending_work
 
     layers = refresh.layers_of(config, options.table)
     config.layout.require_root()
     pending_work.refuse_missing_input(config, options.table)
     pending_work.refuse_blocked_gold(config, layers[:1])
-    with context.open_pipeline(config, "refresh", layers, _say(False), options.debug) as pipeline:
+    with graph.open_pipeline(config, "refresh", layers, _say(False), options.debug) as pipeline:
         refresh.refresh(pipeline, options.table)
     return 0
 
@@ -240,12 +242,12 @@ def status(config: Config, options: argparse.Namespace) -> int:
 def files(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.render import files as render
     from medallion.inspect import ledger_files
-    from medallion.runtime import acknowledge
+    from medallion.runtime.outcome import dismiss
 
     if options.dismiss is not None:
         if options.pattern != "*" or options.state is not None:
             raise UsageError("--dismiss takes its pattern itself, and no --state.")
-        found = acknowledge.dismiss(_there(config, options), options.dismiss, options.source)
+        found = dismiss(_there(config, options), options.dismiss, options.source)
         return _present(options, render, found)
     found = ledger_files.find_files(
         _there(config, options), options.pattern, options.source, options.state

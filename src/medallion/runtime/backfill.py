@@ -17,8 +17,7 @@ from medallion.ingest.files.unread import left_out
 from medallion.ingest.formats import SOURCE_TYPES
 from medallion.ingest.kafka import source_type
 from medallion.runtime import refresh
-from medallion.runtime.context import open_pipeline
-from medallion.runtime.pipeline import GOLD_IS_HELD
+from medallion.runtime.graph import GOLD_IS_HELD, open_pipeline
 from medallion.spark.errors import combine_errors
 from medallion.state import ledger
 from medallion.state.ledger import INGESTED_STATES, PENDING, REFUSED_STATES, VANISHED, Entry, File
@@ -140,7 +139,7 @@ def _run(config: Config, name: str, say: Reporter, debug: bool) -> None:
     failures: list[MedallionError] = []
     with open_pipeline(config, "backfill", layers_in_use(config), say, debug) as pipeline:
         for layer in layers_in_use(config):
-            if pipeline.held(pipeline.flows(layer)):
+            if pipeline.blocking_gates(pipeline.flows(layer)):
                 say(GOLD_IS_HELD)
                 continue
             for flow, error in refresh.run_layer(pipeline, layer):

@@ -16,8 +16,8 @@ from medallion.layers.flow import Flow
 from medallion.quality.gates import Gates
 from medallion.quality.suites import Failure, of_no_table, read_suite
 from medallion.runtime import maintenance, refresh
+from medallion.runtime.graph import GOLD_IS_HELD, Pipeline
 from medallion.runtime.outcome import GateResult, Outcome
-from medallion.runtime.pipeline import GOLD_IS_HELD, Pipeline
 from medallion.spark import signals
 from medallion.spark.errors import SPARK_ERRORS, describe_error
 from medallion.state import pending_work

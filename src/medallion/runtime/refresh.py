@@ -20,8 +20,8 @@ from medallion.errors import MedallionError, UsageError
 from medallion.layers.bronze.flow import Bronze
 from medallion.layers.flow import Flow
 from medallion.layers.publish.flow import Publish
-from medallion.runtime.pipeline import Pipeline
-from medallion.runtime.settlement import row_of
+from medallion.runtime.graph import Pipeline
+from medallion.runtime.recorder import flow_row, record_flows
 from medallion.runtime.swap import clear, swap
 from medallion.spark import checkpoints
 from medallion.spark.errors import as_medallion_error, combine_errors
@@ -70,7 +70,7 @@ def refresh(pipeline: Pipeline, table: str) -> None:
         _recast(pipeline, flow, can_recast=True)
         _finish_all(pipeline, later)
         return
-    pipeline.refuse_held([pipeline.flow(table)])
+    pipeline.refuse_if_blocked([pipeline.flow(table)])
     # What is published of a table reads what a refresh has changed, as it reads any change.
     rebuilt = (flow for layer in later for flow in pipeline.flows(layer) if flow.targets)
     _rebuild(pipeline, table, [flow.name for flow in rebuilt if table in flow.upstream])
@@ -143,13 +143,13 @@ def _publish_anew(pipeline: Pipeline, name: str) -> None:
     """Send all rows of a table to an output as if it had got none; files that it has go."""
     flow = pipeline.flow(name)
     assert isinstance(flow, Publish), "names of outputs are those of no other queries"
-    pipeline.check(flow)
+    pipeline.check_inputs(flow)
     flow.forget(pipeline.runs.last_batch(name))
-    if not pipeline.begin(flow, trigger_options(AVAILABLE_NOW)):
+    if not pipeline.start_flow(flow, trigger_options(AVAILABLE_NOW)):
         raise UsageError(f"{name} waits: {flow.unknown_schema_reason()}.")
     Watch(pipeline.say).await_all([flow.started_run])
     sent = sum(map(flow.sent, flow.started_run.batches.values()))
-    if failures := pipeline.settle([flow]):
+    if failures := record_flows(pipeline.config, pipeline.runs, [flow]):
         raise next(iter(failures.values()))
     pipeline.say(f"refresh   {name}: {counted(sent, 'row')} published anew")
 
@@ -174,11 +174,11 @@ def run_layer(
     flows = [flow for flow in pipeline.flows(layer) if not flow.source_names & without]
     flows = [flow for flow in flows if flow.name not in unbuilt]
     _recast_if_due(pipeline, flows)
-    failed = pipeline.attempt(flows)
+    failed = pipeline.run_flows(flows)
     # A batch whose values need a wider type stops before it writes.
     if rewritten := {flow.name for flow in _recast_if_due(pipeline, [flow for flow, _ in failed])}:
         failed = [(flow, error) for flow, error in failed if flow.name not in rewritten]
-        failed += pipeline.attempt([pipeline.flow(name) for name in rewritten])
+        failed += pipeline.run_flows([pipeline.flow(name) for name in rewritten])
     return failures + failed
 
 
@@ -201,7 +201,7 @@ def finish(
             refresh_plan.write_plan(layout, refresh_plan.RefreshPlan(table, then=rest))
             continue
         flow = pipeline.flow(table)
-        if pipeline.held([flow]):
+        if pipeline.blocking_gates([flow]):
             pipeline.say(f"refresh   {table}: when gold is no longer held back")
         elif not flow.source_names & without and (error := _failure(pipeline, table)):
             failures.append((flow, error))
@@ -227,7 +227,7 @@ def take_up_late(
         Why some could not be made.
     """
     flows = pipeline.flows("gold")
-    if pipeline.held(flows):
+    if pipeline.blocking_gates(flows):
         return []
     left = refresh_plan.pending_tables(pipeline.config.layout)  # those are for `finish`
     late = [
@@ -263,10 +263,10 @@ def _rebuild(pipeline: Pipeline, table: str, readers: Sequence[str] = ()) -> Non
     clear(area, table)
     staged = replace(pipeline, config=replace(pipeline.config, layout=area))
     flow = staged.flow(table)
-    if not staged.begin(flow, trigger_options(AVAILABLE_NOW), is_new=True):
+    if not staged.start_flow(flow, trigger_options(AVAILABLE_NOW), is_new=True):
         raise UsageError(f"{table} cannot be rebuilt yet: {flow.unknown_schema_reason()}.")
     Watch(pipeline.say).await_all([flow.started_run])
-    row = row_of(staged.config, staged.runs, flow, flow.finish_batches(-1), is_new=True)
+    row = flow_row(staged.config, staged.runs, flow, flow.finish_batches(-1), is_new=True)
     row |= {"run_id": pipeline.run_id, "command": f"refresh {table}", "state": REFRESHED}
     before = delta_tables.row_count(layout.table(table))
     checkpoint = area.checkpoint(table)
@@ -274,7 +274,7 @@ def _rebuild(pipeline: Pipeline, table: str, readers: Sequence[str] = ()) -> Non
     then = tuple(name for name in dict.fromkeys((*readers, *left)) if name != table)
     plan = refresh_plan.RefreshPlan(table, tuple(built), query, batch, row, then)
     refresh_plan.write_plan(layout, plan)
-    swap(pipeline, plan)
+    swap(pipeline.spark, pipeline.config, pipeline.runs, plan)
     now = delta_tables.row_count(layout.table(table))
     pipeline.say(f"refresh   {table}: {counted(before, 'row')} before, {now:,} now")
 

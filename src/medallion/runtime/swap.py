@@ -9,16 +9,22 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 
+from pyspark.sql import SparkSession
+
+from medallion.config.model import Config
 from medallion.errors import MedallionError
-from medallion.runtime.pipeline import Pipeline
 from medallion.spark import checkpoints
 from medallion.spark.errors import describe_error
 from medallion.state import refresh_plan
+from medallion.state.runs import Runs
 from medallion.storage import delta_tables
 from medallion.storage.paths import layer_of
+from medallion.storage.text import Reporter
 
 
-def end_swap(pipeline: Pipeline, layers: Sequence[str]) -> None:
+def resume_swap(
+    spark: SparkSession, config: Config, runs: Runs, layers: Sequence[str], report: Reporter
+) -> None:
     """End what an earlier refresh was cut off in, as far as it is a table of these layers: what it
     had built goes in the place of the old tables, or is removed where it was not whole yet.
 
@@ -28,25 +34,25 @@ def end_swap(pipeline: Pipeline, layers: Sequence[str]) -> None:
     Args:
         layers: their locks are held, and that of gold.
     """
-    layout = pipeline.config.layout
+    layout = config.layout
     refresh_plan.remove_unfinished(layout)
     plan = refresh_plan.read_plan(layout)
     if not (plan and plan.built and layer_of(plan.table) in layers):
         return
-    pipeline.say(f"refresh   {plan.table}: goes on where it was cut off")
+    report(f"refresh   {plan.table}: goes on where it was cut off")
     try:
-        swap(pipeline, plan)
+        swap(spark, config, runs, plan)
     except Exception as error:
-        pipeline.say(f"refresh   {plan.table}: {describe_error(error)}")
+        report(f"refresh   {plan.table}: {describe_error(error)}")
 
 
-def swap(pipeline: Pipeline, plan: refresh_plan.RefreshPlan) -> None:
+def swap(spark: SparkSession, config: Config, runs: Runs, plan: refresh_plan.RefreshPlan) -> None:
     """Put what was built in the place of the old tables; every step may be repeated.
 
     Raises:
         MedallionError: what was built is gone.
     """
-    layout, table = pipeline.config.layout, plan.table
+    layout, table = config.layout, plan.table
     staged = refresh_plan.StagingLayout(layout.root, plan.built)
     # The tables know the last batch again: should its end be torn, it is not written twice.
     known = {"txnAppId": plan.query, "txnVersion": str(plan.batch)}
@@ -55,8 +61,8 @@ def swap(pipeline: Pipeline, plan: refresh_plan.RefreshPlan) -> None:
         new = staged.table(name)
         if not delta_tables.table_exists(new):
             raise MedallionError(f"{new}, which it has built, is gone")
-        frame = pipeline.spark.read.format("delta").load(str(new))
-        kept = pipeline.config.properties(name)
+        frame = spark.read.format("delta").load(str(new))
+        kept = config.properties(name)
         delta_tables.create_table(layout.table(name), frame.schema.json(), kept)
         delta_tables.set_missing_properties(
             layout.table(name), kept
@@ -73,8 +79,8 @@ def swap(pipeline: Pipeline, plan: refresh_plan.RefreshPlan) -> None:
     row = {**plan.row, "table_version": delta_tables.table_version(layout.table(table))}
     if len(plan.built) > 1:
         row["quarantine_version"] = delta_tables.table_version(layout.table(plan.built[1]))
-    if (row["query"], row["run_id"]) not in pipeline.runs.run_state.refreshing_runs:
-        pipeline.runs.write([row])
+    if (row["query"], row["run_id"]) not in runs.run_state.refreshing_runs:
+        runs.write([row])
     refresh_plan.write_plan(layout, refresh_plan.RefreshPlan(table, then=plan.then))
     clear(staged, table)
 

@@ -14,7 +14,8 @@ from pyspark.sql import functions as F
 from medallion.inspect.audit import run_audit
 from medallion.inspect.balance import Balance
 from medallion.layers.silver.writer import append_rows
-from medallion.runtime.pipeline import Pipeline
+from medallion.runtime.graph import Pipeline
+from medallion.runtime.recorder import record_flows
 from medallion.spark.errors import StreamError
 from medallion.spark.watch import Watch
 from tests.support.lakehouse import Lakehouse, start
@@ -130,7 +131,7 @@ def test_a_rule_that_is_written_while_a_query_is_on_waits_for_the_next_one(
     started = start(pipeline, "silver")
     only_q(lakehouse)
     Watch(print).await_all(flow.started_run for flow in started)
-    assert pipeline.settle(started) == {}
+    assert record_flows(pipeline.config, pipeline.runs, started) == {}
     assert len(lakehouse.rows("silver.event")) == 4
     lakehouse.land("event", "3.json", event("09:00:01"), event("17:00:00"))
     lakehouse.fill("bronze", "silver")

@@ -21,7 +21,7 @@ from medallion.inspect.balance import Balance
 from medallion.inspect.status import query_statuses
 from medallion.layers.silver import writer
 from medallion.layers.silver.lookup import open_lookup_table
-from medallion.runtime.continuous import Stream
+from medallion.runtime.stream import Stream
 from medallion.spark.errors import StreamError
 from medallion.spark.watch import Watch
 from tests.support import sql
@@ -243,7 +243,7 @@ def look(stream: Stream, holds: Callable[[], bool]) -> None:
     end = time.monotonic() + 120
     while not holds():
         assert time.monotonic() < end, stream.failures
-        stream.look()
+        stream.step()
         time.sleep(0.2)
 
 

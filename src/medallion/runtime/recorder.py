@@ -1,8 +1,8 @@
-"""What the queries did, put on record in `ops.runs`, each by itself: one that cannot be settled
-keeps no other from it."""
+"""What queries did, recorded in `ops.runs`; a query that fails to be recorded affects no other."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,9 +12,10 @@ from medallion.layers.flow import Flow
 from medallion.spark.errors import as_medallion_error
 from medallion.state.runs import FAILED, QueryTotals, Runs
 from medallion.storage import clock, delta_tables
+from medallion.storage.text import Reporter
 
 
-def settle(config: Config, runs: Runs, flows: Sequence[Flow]) -> dict[str, MedallionError]:
+def record_flows(config: Config, runs: Runs, flows: Sequence[Flow]) -> dict[str, MedallionError]:
     """Account for every batch that is not on record yet, those of a run that was cut off included.
 
     Returns:
@@ -25,10 +26,10 @@ def settle(config: Config, runs: Runs, flows: Sequence[Flow]) -> dict[str, Medal
     flows = [flow for flow in flows if flow.run and not flow.run.is_recorded]
     for flow in flows:
         try:
-            row = _settled(config, runs, flow)
+            row = _row_of_run(config, runs, flow)
         except Exception as error:  # whatever it is, the others are settled
             failures[flow.name] = as_medallion_error(error, f"{flow.name} cannot be put on record")
-            row = row_of(config, runs, flow, {}, str(failures[flow.name]))
+            row = flow_row(config, runs, flow, {}, str(failures[flow.name]))
         if row:
             rows.append(row)
     try:
@@ -49,7 +50,7 @@ def settle(config: Config, runs: Runs, flows: Sequence[Flow]) -> dict[str, Medal
     return failures
 
 
-def _settled(config: Config, runs: Runs, flow: Flow) -> dict[str, Any] | None:
+def _row_of_run(config: Config, runs: Runs, flow: Flow) -> dict[str, Any] | None:
     """The row of `ops.runs` for what a flow has done; None where it has done nothing."""
     flow.started_run.collect()
     since = runs.last_batch(flow.name)
@@ -58,10 +59,10 @@ def _settled(config: Config, runs: Runs, flow: Flow) -> dict[str, Any] | None:
     # One that has failed, and has nothing to do now, is well again.
     if not has_done and (not runs.has_failed(flow.name) or flow.started_run.is_processing):
         return None
-    return row_of(config, runs, flow, figures)
+    return flow_row(config, runs, flow, figures)
 
 
-def row_of(
+def flow_row(
     config: Config,
     runs: Runs,
     flow: Flow,
@@ -108,7 +109,7 @@ def _written(config: Config, runs: Runs, flow: Flow, is_new: bool) -> dict[str, 
     return found
 
 
-def record_refused(runs: Runs, name: str, error: MedallionError) -> list[MedallionError]:
+def record_failed_start(runs: Runs, name: str, error: MedallionError) -> list[MedallionError]:
     """Put on record that a query could not start, which `status` then tells; why that could not be
     put on record, where it could not."""
     what = {"kind": "query", "query": name, "state": FAILED, "error": str(error)}
@@ -117,3 +118,78 @@ def record_refused(runs: Runs, name: str, error: MedallionError) -> list[Medalli
     except Exception as fault:
         return [as_medallion_error(fault, f"{name}: that it cannot start cannot be put on record")]
     return []
+
+
+RECORD_SECONDS = 30.0
+RECORD_BATCHES = 50
+
+
+class StreamRecorder:
+    """Settles the queries of a stream; what cannot be put on record is told, and tried again.
+
+    Attributes:
+        unrecorded: by query, why what it did last is not on record.
+    """
+
+    def __init__(self, config: Config, runs: Runs, notices: Notices) -> None:
+        self._config, self._runs, self._notices = config, runs, notices
+        self._recorded_at = -RECORD_SECONDS
+        self.unrecorded: dict[str, str] = {}
+
+    def record_if_due(self, flows: Sequence[Flow]) -> None:
+        """Settle every half minute; sooner where rows were late, or batches are many."""
+        batches = [flow.run.batches for flow in flows if flow.run]
+        # Late rows wait for nobody, and the offsets that settling reads are not kept for ever.
+        is_due = any(batch.late for some in batches for batch in some.values())
+        is_due = is_due or any(len(some) >= RECORD_BATCHES for some in batches)
+        # What cannot be settled is not tried at every look.
+        is_due = is_due and not self.unrecorded
+        if is_due or time.monotonic() - self._recorded_at > RECORD_SECONDS:
+            self.record(flows)
+            self._recorded_at = time.monotonic()
+
+    def record(self, flows: Sequence[Flow]) -> bool:
+        """Put on record what queries did; whether that went well."""
+        names = [flow.name for flow in flows if flow.run and not flow.run.is_recorded]
+        try:
+            errors = record_flows(self._config, self._runs, flows)
+        except Exception as error:
+            errors = dict.fromkeys(
+                names, as_medallion_error(error, "what was done cannot be put on record")
+            )
+        for name in names:
+            self._note(name, errors.get(name))
+        return not errors
+
+    def record_failed_start(self, name: str, error: MedallionError) -> None:
+        """Put on record that a query could not start."""
+        for fault in record_failed_start(self._runs, name, error):
+            self._note(name, fault)
+            self._notices.clear(name)  # so that the next try is told, and put on record
+
+    def _note(self, name: str, error: MedallionError | None) -> None:
+        self.unrecorded.pop(name, None)
+        if error:
+            self.unrecorded[name] = str(error)
+        # Where nothing can be put on record, that is one thing to be told.
+        self._notices.report("record", "; ".join(dict.fromkeys(self.unrecorded.values())))
+
+
+class Notices:
+    """Says a thing unless it is what was said last of the same matter."""
+
+    def __init__(self, say: Reporter) -> None:
+        self._say = say
+        self._reported: dict[str, str] = {}
+
+    def report(self, about: str, text: str) -> bool:
+        """Say it, if it is new; whether it is."""
+        is_new = self._reported.get(about) != text
+        if text and is_new:
+            self._say(text)
+        self._reported[about] = text
+        return is_new
+
+    def clear(self, about: str) -> None:
+        """That matter is settled: should it come again, it is new."""
+        self._reported.pop(about, None)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from medallion.config.loader import load
-from medallion.runtime.idle import work_to_do
+from medallion.runtime.planner import work_to_do
 from medallion.spark.session import Workload
 from medallion.storage import records, table_specs
 from tests.support import PROJECT

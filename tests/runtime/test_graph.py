@@ -7,23 +7,28 @@ import signal
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from deltalake import DeltaTable
+from py4j.protocol import Py4JError
 
 from medallion.config.model import GoldTable, Statement
 from medallion.config.values import Duration
 from medallion.errors import ConfigError, MedallionError
 from medallion.layers.definition import refuse_changed
-from medallion.runtime import refresh
-from medallion.runtime.pipeline import Pipeline
-from medallion.spark import signals
+from medallion.runtime import graph, refresh
+from medallion.runtime.graph import Pipeline
+from medallion.spark import session, signals
 from medallion.spark.errors import StreamError
 from medallion.state.runs import Runs
-from medallion.storage import delta_tables
+from medallion.storage import clock, delta_tables
+from tests.support.home import Home
 from tests.support.lakehouse import Lakehouse, otherwise
 from tests.support.lines import event, recording
+from tests.support.runs import record
 
 
 def test_wrong_sql_names_its_table(lakehouse: Lakehouse) -> None:
@@ -259,3 +264,71 @@ def test_what_one_query_cannot_be_started_for_stops_no_other(
     (notes / "rules.json").rmdir()
     lakehouse.fill("silver")
     assert len(lakehouse.rows("silver.activity")) == 1
+
+
+class Stopped:
+    """What is to be stopped, and notes that it was."""
+
+    def __init__(self, name: str, order: list[str], error: Exception | None = None) -> None:
+        self.name, self.order, self.error = name, order, error
+
+    def stop(self) -> None:
+        self.order.append(self.name)
+        if self.error:
+            raise self.error
+
+
+def test_a_root_without_a_table_is_told_for_its_disk_may_not_be_mounted(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "spark_session", lambda *_, **__: MagicMock(version="4"))
+    told: list[str] = []
+    for _ in range(2):
+        with graph.open_pipeline(home.config, "test", ["bronze"], told.append):
+            record(home.config, "bronze.activity")
+    first, _, second, _ = told
+    assert first == f"medallion test on {home.layout.root} (a new lakehouse)"
+    assert second == f"medallion test on {home.layout.root}"
+
+
+def test_a_clock_that_is_behind_the_record_is_told(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a start without a battery it says 1970, and every row is of a time to come."""
+    monkeypatch.setattr(session, "spark_session", lambda *_, **__: MagicMock(version="4"))
+    day = 24 * 3600 * 1_000_000
+    told: list[str] = []
+
+    def opened() -> int:
+        told.clear()
+        with graph.open_pipeline(home.config, "test", ["bronze"], told.append):
+            return len(told)
+
+    record(home.config, "bronze.activity", started_at=clock.now_micros() + day - 60_000_000)
+    assert opened() == 2
+    record(home.config, "bronze.activity", started_at=4_102_444_800_000_000)
+    assert opened() == 3
+    assert "last run began at 2100-01-01T00:00:00Z or later" in told[-1]
+    record(
+        home.config, "silver.activity", started_at=clock.now_micros()
+    )  # it has been put right since
+    assert opened() == 2
+
+
+@pytest.mark.parametrize("error", [None, Py4JError("gone")])
+def test_queries_are_stopped_before_spark(
+    lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch, error: Exception | None
+) -> None:
+    """A batch that goes on without Spark would take good files for unreadable ones."""
+    order: list[str] = []
+    spark = Stopped("spark", order)
+    spark.version = "4"  # type: ignore[attr-defined]
+    active = [Stopped("query", order, error), Stopped("another", order)]
+    spark.streams = SimpleNamespace(active=active)  # type: ignore[attr-defined]
+    monkeypatch.setattr(session, "spark_session", lambda *_, **__: spark)
+    with (
+        pytest.raises(KeyboardInterrupt),
+        graph.open_pipeline(lakehouse.config, "test", ["bronze"], lambda _: None),
+    ):
+        raise KeyboardInterrupt
+    assert order == ["query", "another", "spark"]

@@ -10,8 +10,24 @@ import pytest
 
 from medallion.config.loader import load
 from medallion.errors import MedallionError, UnreachableError
-from medallion.runtime.continuous import Stream
+from medallion.runtime import recorder
+from medallion.runtime.stream import Backoff, Stream
 from tests.support import PROJECT
+
+
+@pytest.fixture(autouse=True)
+def recorded(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """What recording what queries did answers, in `failures`; none unless a test says so."""
+    answer = SimpleNamespace(failures=dict[str, MedallionError]())
+
+    def record_flows(*_: Any) -> Any:
+        if isinstance(answer.failures, Exception):
+            raise answer.failures
+        return answer.failures
+
+    monkeypatch.setattr(recorder, "record_flows", record_flows)
+    monkeypatch.setattr(recorder, "record_failed_start", lambda *_: [])
+    return answer
 
 
 class Waiting:
@@ -33,18 +49,19 @@ class Waiting:
 def test_a_layer_whose_queries_all_wait_for_a_schema_stays_on() -> None:
     flow, begun = Waiting(), 0
 
-    def begin(*_: Any) -> None:
+    def start_flow(*_: Any) -> None:
         nonlocal begun
         begun += not flow.has_unknown_schema()
 
     pipeline: Any = SimpleNamespace(
         flows=lambda _: [flow],
         flow=lambda _: flow,
-        begin=begin,
-        refuse_held=lambda _: None,
-        settle=lambda _: {},
+        start_flow=start_flow,
+        refuse_if_blocked=lambda _: None,
         say=print,
         is_alive=True,
+        config=None,
+        runs=None,
     )
     stream = Stream(pipeline, ["silver"], "1 second")
     stream.start()
@@ -93,10 +110,8 @@ def stream_of(first: Any, others: list[Any], said: list[str]) -> Stream:
         runs=None,
         flows=lambda _: [first],
         flow=lambda _: others.pop(0),
-        begin=lambda *_: True,
-        refuse_held=lambda _: None,
-        settle=lambda _: {},
-        record_refused=lambda *_: None,
+        start_flow=lambda *_: True,
+        refuse_if_blocked=lambda _: None,
         is_alive=True,
         say=said.append,
     )
@@ -108,7 +123,7 @@ def test_a_query_that_stops_is_begun_again_at_once_and_then_after_a_pause() -> N
     stream = stream_of(Ended("the disk is full"), left := [Ended("the disk is full")], said)
     stream.start()
     for _ in range(4):
-        stream.look()
+        stream.step()
     stopped = "silver.a stopped: the disk is full"
     assert said == [f"{stopped}; it is tried again"]  # once
     assert stream.failures == {"silver.a": stopped}
@@ -128,7 +143,7 @@ def test_a_query_that_is_on_again_has_not_failed() -> None:
     stream = stream_of(Ended("the disk is full"), [again], said)
     stream.start()
     for _ in range(2):
-        stream.look()
+        stream.step()
     assert said[1:] == ["  silver.a is on again"]
     assert (stream.failures, stream.is_on) == ({}, True)
 
@@ -141,14 +156,14 @@ def test_a_query_that_has_been_on_for_a_minute_has_not_failed() -> None:
     stream = stream_of(Ended("the disk is full"), [again], said)
     stream.start()
     for _ in range(2):
-        stream.look()
+        stream.step()
     assert stream.failures
-    stream._queries[0]._begun_at -= 61
+    stream._queries[0]._started_at -= 61
     again.run.is_processing = True  # which may be the one that failed
-    stream.look()
+    stream.step()
     assert stream.failures
     again.run.is_processing = False
-    stream.look()
+    stream.step()
     assert said[1:] == ["  silver.a is on again"]
     assert stream.failures == {}
 
@@ -160,7 +175,7 @@ def test_a_query_that_was_on_again_when_the_stream_ended_has_not_failed() -> Non
     again.run.is_active, again.run.stop = True, lambda: None
     stream = stream_of(Ended("the disk is full"), [again], said)
     stream.start()
-    stream.look()
+    stream.step()
     again.run.has_done_batch = True
     stream.stop()
     assert said[1:] == ["  silver.a is on again"]
@@ -173,24 +188,25 @@ def test_a_query_that_had_to_end_what_was_cut_off_goes_on_by_the_new_rules() -> 
     again.run.is_active = True
     stream = stream_of(Ended(None), [again], said)
     stream.start()
-    stream.look()
+    stream.step()
     assert said == ["  silver.a goes on by the rules that hold now"]
     assert stream.failures == {}
 
 
-def test_what_was_cut_off_and_cannot_be_put_on_record_is_not_ended_over_and_over() -> None:
+def test_what_was_cut_off_and_cannot_be_put_on_record_is_not_ended_over_and_over(
+    recorded: SimpleNamespace,
+) -> None:
     said: list[str] = []
     stream = stream_of(Ended(None), [Ended(None)], said)
-    pipeline: Any = stream._pipeline
-    pipeline.settle = lambda _: {"silver.a": MedallionError("keys never came into silver")}
+    recorded.failures = {"silver.a": MedallionError("keys never came into silver")}
     stream.start()
     for _ in range(4):
-        stream.look()
+        stream.step()
     assert said == [
         "keys never came into silver",
         "silver.a stopped: keys never came into silver; it is tried again",
     ]
-    pipeline.settle = lambda _: {}  # the second one, when its turn comes
+    recorded.failures = {}  # the second one, when its turn comes
     assert stream.failures.keys() == {"silver.a"}
 
 
@@ -201,7 +217,7 @@ def test_a_query_that_cannot_be_stopped_is_not_begun_beside_itself() -> None:
     stream = stream_of(hanging, [], said)
     stream.start()
     for _ in range(3):
-        stream.look()
+        stream.step()
     assert said == [
         "silver.a stopped: it was given up, and could not be stopped; only "
         "another process can go on with it"
@@ -225,13 +241,13 @@ def test_a_stream_that_starts_before_its_broker_waits_for_it() -> None:
     stream = stream_of(early, [on], said)
     answers: list[Any] = [UnreachableError("no Kafka broker answers."), True]
 
-    def begin(*_: Any) -> Any:
+    def start_flow(*_: Any) -> Any:
         if isinstance(answer := answers.pop(0), Exception):
             raise answer
         return answer
 
     pipeline: Any = stream._pipeline
-    pipeline.begin = begin
+    pipeline.start_flow = start_flow
     stream.start()
     assert said == ["no Kafka broker answers. It is tried again."]
     assert (stream.failures, stream.is_on) == ({}, True)
@@ -251,7 +267,6 @@ def test_what_a_refresh_has_left_is_tried_again(monkeypatch: pytest.MonkeyPatch)
     stream = stream_of(on, [again], said)
     pipeline: Any = stream._pipeline
     pipeline.flows = {"silver": [on], "gold": [left]}.__getitem__
-    pipeline.record_refused = lambda *_: []
     stream._layers = ["silver", "gold"]
 
     def rebuild(_: Any, flow: Any) -> None:
@@ -274,7 +289,7 @@ def test_what_has_to_be_started_again_and_does_no_batch_has_failed() -> None:
     stream = stream_of(Ended(error), [Ended(error), Ended(error)], said)
     stream.start()
     for _ in range(5):
-        stream.look()
+        stream.step()
     assert said == [
         "  silver.a goes on with new columns",
         f"silver.a stopped: {error}; it is tried again",
@@ -282,36 +297,32 @@ def test_what_has_to_be_started_again_and_does_no_batch_has_failed() -> None:
     assert stream.failures.keys() == {"silver.a"}
 
 
-def test_a_batch_that_is_not_on_record_is_no_recovery() -> None:
+def test_a_batch_that_is_not_on_record_is_no_recovery(recorded: SimpleNamespace) -> None:
     said: list[str] = []
     again = Ended(None)
     again.run.is_active = again.run.has_done_batch = True
     stream = stream_of(Ended("the disk is full"), [again], said)
-    pipeline: Any = stream._pipeline
-    pipeline.settle = lambda _: {"silver.a": MedallionError("keys never came into silver")}
+    recorded.failures = {"silver.a": MedallionError("keys never came into silver")}
     stream.start()
     for _ in range(3):
-        stream.look()
+        stream.step()
     assert not any("on again" in line for line in said)
-    pipeline.settle = lambda _: {}
-    stream._settler.settle([again])  # type: ignore[list-item]
-    stream.look()
+    recorded.failures = {}
+    stream._recorder.record([again])  # type: ignore[list-item]
+    stream.step()
     assert said[-1] == "  silver.a is on again"
 
 
-def test_what_cannot_be_put_on_record_is_told_and_the_stream_goes_on() -> None:
+def test_what_cannot_be_put_on_record_is_told_and_the_stream_goes_on(
+    recorded: SimpleNamespace,
+) -> None:
     said: list[str] = []
     again = Ended(None)
     again.run.is_active = True
     stream = stream_of(again, [], said)
-
-    def full(_: Any) -> dict[str, MedallionError]:
-        raise OSError("no space left on device")
-
-    pipeline: Any = stream._pipeline
-    pipeline.settle = full
+    recorded.failures = OSError("no space left on device")
     stream.start()
-    stream.look()
+    stream.step()
     told = "what was done cannot be put on record: OSError: no space left on device"
     assert said == [told]
     assert stream.failures == {"silver.a": told}
@@ -334,3 +345,67 @@ def test_a_query_that_only_has_to_be_started_again_has_not_failed(error: str) ->
     stream.start()
     stream.stop()
     assert stream.failures == {}
+
+
+def pauses(failure: str | None, tries: int) -> list[int]:
+    """The seconds before each try of something that fails each time."""
+    now, found = 0, list[int]()
+    one = Backoff(lambda: now)
+    for _ in range(tries):
+        one.note_failure(failure)
+        began = now
+        while not one.is_due:
+            now += 1
+        found.append(now - began)
+    return found
+
+
+def test_the_first_try_is_at_once_and_pauses_double_up_to_ten_minutes() -> None:
+    assert pauses("a full disk", 10) == [0, 5, 10, 20, 40, 80, 160, 320, 600, 600]
+
+
+def test_what_waits_for_somebody_else_is_asked_again_every_minute() -> None:
+    assert pauses(None, 7) == [0, 5, 10, 20, 40, 60, 60]
+
+
+def test_what_has_gone_well_begins_anew() -> None:
+    now = 0
+    one = Backoff(lambda: now)
+    assert not one.note_success()  # it was, all the time
+    for _ in range(3):
+        one.note_failure("a full disk")
+    assert (one.failure, one.is_due) == ("a full disk", False)
+    assert one.note_success()
+    assert (one.failure, one.is_due, one.has_failed) == (None, True, False)
+    one.note_failure("a full disk")
+    assert one.is_due  # at once, as at first
+    one.delay(3)
+    assert not one.is_due
+    now = 3
+    assert one.is_due
+
+
+def test_what_has_to_wait_is_tried_no_sooner_and_after_no_shorter_pause() -> None:
+    now = 0
+    one = Backoff(lambda: now)
+    one.note_failure("a full disk")
+    one.delay(4)
+    now = 3
+    assert not one.is_due
+    now = 4
+    assert one.is_due
+    one.note_failure("a full disk")  # for the second time: in 5 seconds
+    one.delay(4)
+    now = 8
+    assert not one.is_due
+    now = 9
+    assert one.is_due
+
+
+def test_what_nothing_can_take_the_place_of_is_not_tried_again() -> None:
+    now = 0
+    one = Backoff(lambda: now)
+    one.note_failure("it hangs", is_final=True)
+    one.delay(4)
+    now = 10**9
+    assert not one.is_due

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from medallion.errors import MedallionError
-from medallion.runtime.settlement import settle
+from medallion.runtime.recorder import record_flows
 from medallion.state.runs import Runs
 from tests.support.home import Home
 
@@ -60,12 +60,12 @@ def test_a_record_that_cannot_be_written_hides_no_other_failure(
 
     with monkeypatch.context() as patch:
         patch.setattr("medallion.storage.records.append_records", full)
-        told = {name: str(error) for name, error in settle(home.config, runs, flows).items()}
+        told = {name: str(error) for name, error in record_flows(home.config, runs, flows).items()}
     assert told["bronze.a"].startswith("what was done cannot be put on record: OSError")
     assert told["bronze.b"] == "files are gone"
     assert [(flow.run.is_recorded, flow.released) for flow in flows] == [(False, []), (False, [])]
     # The next time does all that is left.
-    assert settle(home.config, runs, flows).keys() == {"bronze.b"}
+    assert record_flows(home.config, runs, flows).keys() == {"bronze.b"}
     assert [(flow.run.is_recorded, flow.released) for flow in flows] == [(True, [0]), (False, [-1])]
     assert runs.run_state.sums["bronze.a"].rows_in == 7
     assert runs.run_state.last["bronze.b"].error == "files are gone"
