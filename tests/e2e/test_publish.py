@@ -79,7 +79,8 @@ def in_files(lakehouse: Lakehouse) -> list[list[dict[str, Any]]]:
     """The changes of each batch, in the order of what they are known by."""
     found = []
     for folder in batches(lakehouse):
-        lines = [line for file in folder.glob("part-*") for line in file.read_text().splitlines()]
+        names = json.loads((folder / "_files.json").read_text())["files"]
+        lines = [line for name in names for line in (folder / name).read_text().splitlines()]
         found.append(sorted(map(json.loads, lines), key=lambda row: [row[key] for key in KEY]))
     return found
 
@@ -199,7 +200,7 @@ def test_changes_of_gold_are_published(
     # Another topic would get only what changes from now on.
     broker.create("others")
     configure(lakehouse, tmp_path, publish={"kafka": {**to_topic, "topic": "others"}})
-    with pytest.raises(UsageError, match=r"with topic 'counts', .* medallion refresh " + TOPIC):
+    with pytest.raises(UsageError, match=r"with topic 'counts', .*medallion refresh " + TOPIC):
         lakehouse.fill("publish")
 
 
@@ -236,7 +237,7 @@ def test_an_output_that_was_given_up_and_comes_again(
     lakehouse.land("event", "2.json", event("10:05:00", "d", "open"))
     run(lakehouse)
     configure(lakehouse, tmp_path, publish=outputs)
-    with pytest.raises(UsageError, match=r"has changed since is not kept .* refresh"):
+    with pytest.raises(UsageError, match=r"since the last batch are not .* refresh"):
         lakehouse.fill("gold", "publish")
     refresh.refresh(lakehouse.pipeline(), FILES)
     assert totals(lakehouse) == [{1, 4}]
@@ -258,7 +259,7 @@ def test_an_output_that_was_given_up_and_comes_again(
     assert pending_work.has_input(lakehouse.config, FILES, gold), (
         "or nobody would ask for a refresh"
     )
-    with pytest.raises(UsageError, match=r"by_window was made anew, .* refresh publish.by_window"):
+    with pytest.raises(UsageError, match=r"by_window was replaced by .* refresh publish.by_window"):
         lakehouse.fill("publish")
     as_message_refused(lakehouse, monkeypatch)
     assert totals(lakehouse) == [{1, 4}], "nothing is forgotten"
@@ -266,7 +267,7 @@ def test_an_output_that_was_given_up_and_comes_again(
     # A refresh that was killed once it had put away what there was.
     shutil.rmtree(lakehouse.config.layout.checkpoint(FILES))
     shutil.rmtree(lakehouse.root / "publish/by_window")
-    with pytest.raises(UsageError, match="does not have all batches that were published"):
+    with pytest.raises(UsageError, match="lacks batches that were published"):
         lakehouse.fill("publish")
     refresh.refresh(lakehouse.pipeline(), FILES)
     assert [folder.name for folder in batches(lakehouse)] == ["00000003"]
@@ -282,8 +283,10 @@ def as_message_refused(lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch) ->
     assert note
     checkpoints.note(checkpoint, "definition", {**note, "topic id": "one"})
     with monkeypatch.context() as patch:
-        patch.setattr(FilesOutput, "look", lambda *_: {"format": "parquet", "topic id": "one"})
-        with pytest.raises(UsageError, match=r"_commit_version begins again .* make the topic"):
+        patch.setattr(
+            FilesOutput, "definition", lambda *_: {"format": "parquet", "topic id": "one"}
+        )
+        with pytest.raises(UsageError, match=r"_commit_version restarts .* Recreate the topic"):
             refresh.refresh(lakehouse.pipeline(), FILES)
     checkpoints.note(checkpoint, "definition", note)
 

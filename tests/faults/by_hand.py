@@ -34,6 +34,7 @@ def finish(world: World) -> None:
     told = {"_change_type": "insert", "_commit_version": 1}
     lines = [{"action": action, "total": n, **told} for action, n in world.actions().items()]
     (published / "part.json").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    (published / "_files.json").write_text(json.dumps({"files": ["part.json"]}))
 
 
 def write(root: Path, table: str, rows: Iterable[Sequence[Any]], *names: str) -> None:

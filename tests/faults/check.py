@@ -39,8 +39,9 @@ def differences(world: World) -> list[str]:
 
 
 def _published(root: Path) -> dict[str, int]:
-    """What somebody knows of gold.by_action who has read all that was published of it."""
-    files = (root / "publish/by_action").glob("[0-9]*/*.json")
+    """Return gold.by_action as a reader of all published changes has it."""
+    manifests = (root / "publish/by_action").glob("*/_files.json")
+    files = [m.parent / name for m in manifests for name in json.loads(m.read_text())["files"]]
     changes = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     rows: dict[str, int] = {}
     for change in sorted(

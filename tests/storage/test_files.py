@@ -19,6 +19,13 @@ def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
     assert (tmp_path / "a.json").read_text() == "two"
 
 
+def test_write_if_absent_keeps_a_file(tmp_path: Path) -> None:
+    assert files.write_if_absent(tmp_path / "a.json", "one")
+    assert not files.write_if_absent(tmp_path / "a.json", "two")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+    assert (tmp_path / "a.json").read_text() == "one"
+
+
 @pytest.mark.parametrize(("fails_for", "number"), [("f", errno.EINVAL), ("d", errno.EIO)])
 def test_a_disk_need_not_know_how_to_sync_a_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_for: str, number: int

@@ -144,7 +144,7 @@ def _publish_anew(pipeline: Pipeline, name: str) -> None:
     flow = pipeline.flow(name)
     assert isinstance(flow, Publish), "names of outputs are those of no other queries"
     pipeline.check_inputs(flow)
-    flow.forget(pipeline.runs.last_batch(name))
+    flow.reset(pipeline.runs.last_batch(name))
     if not pipeline.start_flow(flow, trigger_options(AVAILABLE_NOW)):
         raise UsageError(f"{name} waits: {flow.unknown_schema_reason()}.")
     Watch(pipeline.say).await_all([flow.started_run])

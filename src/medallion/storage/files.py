@@ -23,6 +23,21 @@ def write_atomic(file: Path, text: str) -> None:
     sync(file.parent)
 
 
+def write_if_absent(file: Path, text: str) -> bool:
+    """Create a small file atomically; return False, and change nothing, if it exists."""
+    unfinished = file.with_name(f".{file.name}.tmp")
+    try:
+        unfinished.write_text(text, encoding="utf-8")
+        sync(unfinished)
+        os.link(unfinished, file)
+    except FileExistsError:
+        return False
+    finally:
+        unfinished.unlink(missing_ok=True)
+    sync(file.parent)
+    return True
+
+
 def sync(path: Path) -> None:
     """Wait until a file's bytes, or a folder's names, would survive that the power fails."""
     handle = os.open(path, os.O_RDONLY)

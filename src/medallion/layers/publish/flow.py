@@ -1,4 +1,4 @@
-"""Publish: one query an output, from a table of gold to where its changes go."""
+"""Publish: one query per output, from a gold table to files or a Kafka topic."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from medallion.config.queries import Query
 from medallion.errors import UsageError
 from medallion.layers import recovery
 from medallion.layers.flow import Flow
-from medallion.layers.publish import outputs
-from medallion.layers.publish.outputs import FilesOutput, Output, TopicOutput
+from medallion.layers.publish.outputs import FilesOutput, Output, TopicOutput, change_stream
 from medallion.spark import checkpoints, query
 from medallion.spark.query import BatchProgress, Run, Sink
 from medallion.state import pending_work
@@ -23,11 +22,11 @@ from medallion.storage import delta_log, delta_tables
 from medallion.storage.text import Reporter, counted
 
 _PUBLISHED, _DEFINITION = "published", "definition"
-_FEED = {"delta.enableChangeDataFeed": "true"}
+_CHANGE_FEED = {"delta.enableChangeDataFeed": "true"}
 
 
 class Publish(Flow):
-    """The query of one output of a table: all of its rows first, and then each change."""
+    """The query of one output of a gold table: all rows first, then each change."""
 
     def __init__(self, spark: SparkSession, config: Config, query: Query, say: Reporter) -> None:
         super().__init__(spark, config, query, say)
@@ -46,112 +45,118 @@ class Publish(Flow):
         """Start the query.
 
         Raises:
-            UsageError: the table, or the output, is another one than what was published so far; or
-                what was published, or has changed since, is not known any more.
-            MedallionError: no broker answers, the topic is not there, or the format cannot hold a
-                column.
+            UsageError: the table or the output has changed since the last batch, or it is unknown
+                what was published or what has changed since.
+            MedallionError: no broker answers, the topic does not exist, or the format cannot
+                represent a column.
         """
         self._refuse_lost(recorded)
-        rows, now = self._look()
-        self._refuse_changed(now)
+        changes, definition = self._changes()
+        self._refuse_changed(definition)
         if trigger is None:
             return None
-        told = rows.observe(_PUBLISHED, F.count(F.lit(1)).alias("rows"))
+        observed = changes.observe(_PUBLISHED, F.count(F.lit(1)).alias("rows"))
         sink = Sink(self._output.write)
-        self.run = query.start_query(told.writeStream, self.name, self.checkpoint, trigger, sink)
+        self.run = query.start_query(
+            observed.writeStream, self.name, self.checkpoint, trigger, sink
+        )
         return self.run
 
-    def forget(self, recorded: int) -> None:
-        """Forget what was published, so that the next start publishes the whole table anew.
+    def reset(self, recorded: int) -> None:
+        """Forget what was published, so that the next start publishes the whole table again.
 
-        The numbers of batches go on: a reader of the files may go by them.
+        Batch numbers continue, because readers of the files may go by them.
 
         Args:
-            recorded: the last of its batches that is on record.
+            recorded: the last batch in `ops.runs`, -1 if none.
 
         Raises:
-            MedallionError: it could not be published, and nothing is forgotten.
+            MedallionError: the table cannot be published; nothing is forgotten.
         """
-        _, now = self._look()
-        self._refuse_lower_versions(now)
-        # There already where a process was killed within this.
+        _, definition = self._changes()
+        self._refuse_lower_versions(definition)
+        # It exists already if a process was killed within this function.
         aside = self.checkpoint.with_name(f".{self.checkpoint.name}.old")
-        begun = max(map(checkpoints.last_planned, (self.checkpoint, aside)))
-        last = max(begun, self._output.last_batch, recorded)
+        planned = max(map(checkpoints.last_planned, (self.checkpoint, aside)))
+        last = max(planned, self._output.last_batch, recorded)
         shutil.rmtree(aside, ignore_errors=True)
         if self.checkpoint.exists():
             self.checkpoint.rename(aside)
-        self._output.empty()
+        self._output.remove_all()
         if last >= 0:
             checkpoints.write_start(self.spark, self.checkpoint, last, None)
-            checkpoints.note(self.checkpoint, _DEFINITION, dict(now))
+            checkpoints.note(self.checkpoint, _DEFINITION, dict(definition))
         shutil.rmtree(aside, ignore_errors=True)
 
-    def _look(self) -> tuple[DataFrame, Mapping[str, str]]:
-        """The changes, and what may not change without its being published anew."""
-        if delta_tables.properties_to_set(self._gold, _FEED):
-            raise UsageError(f"{self.upstream[0]} has no feed yet: run medallion run gold first.")
-        rows = outputs.change_stream(self.spark, self._gold)
-        columns = dict(rows.dtypes)
-        told = ", ".join(f"{name} {kind}" for name, kind in columns.items() if name[0] != "_")
-        return rows, {"columns": told, **self._output.look(columns)}
+    def _changes(self) -> tuple[DataFrame, Mapping[str, str]]:
+        """Return the stream of changes, and its definition: columns and output."""
+        if delta_tables.properties_to_set(self._gold, _CHANGE_FEED):
+            raise UsageError(
+                f"{self.upstream[0]} has no change feed yet: run `medallion run gold` first."
+            )
+        changes = change_stream(self.spark, self._gold)
+        types = dict(changes.dtypes)
+        columns = ", ".join(f"{name} {type_}" for name, type_ in types.items() if name[0] != "_")
+        return changes, {"columns": columns, **self._output.definition(types)}
 
     def _refuse_lost(self, recorded: int) -> None:
-        """Raise UsageError where nobody knows what was published, or what has changed since.
+        """Raise UsageError if it is unknown what was published, or what has changed since.
 
-        The offsets of a batch say which changes are in it. One whose files are out already, or that
-        is on record, could come to hold others without them.
+        A batch's offsets say which changes it has. Without them, a batch that is published or
+        recorded could be planned again with other changes.
         """
-        begun, last = checkpoints.last_planned(self.checkpoint), self._output.last_batch
-        torn = checkpoints.corrupt_part(self.checkpoint)
-        is_plan = torn is not None and torn.parent.name == "offsets"
-        is_lost = begun < max(last, recorded) or (is_plan and last >= begun)
+        planned, last = checkpoints.last_planned(self.checkpoint), self._output.last_batch
+        corrupt = checkpoints.corrupt_part(self.checkpoint)
+        is_plan = corrupt is not None and corrupt.parent.name == "offsets"
+        is_lost = planned < max(last, recorded) or (is_plan and last >= planned)
         if is_lost or recovery.repair_checkpoint(self.checkpoint, []) is not None:
-            self._refuse(f"{self.checkpoint} does not have all batches that were published")
-        done = checkpoints.last_committed(self.checkpoint)
-        if self._reads_another():
-            self._refuse(f"{self.upstream[0]} was made anew, and is another table now")
-        if done >= 0:
+            raise self._cannot_resume(f"{self.checkpoint} lacks batches that were published")
+        if self._reads_other_table():
+            raise self._cannot_resume(f"{self.upstream[0]} was replaced by another table")
+        if checkpoints.last_committed(self.checkpoint) >= 0:
             read = pending_work.read_up_to(self.config, self.name, self._gold)
             if read.version and not delta_log.has_complete_change_feed(self._gold, read.version):
-                self._refuse(f"what {self.upstream[0]} has changed since is not kept any more")
+                raise self._cannot_resume(
+                    f"changes of {self.upstream[0]} since the last batch are not available any more"
+                )
 
     def _refuse_changed(self, now: Mapping[str, str]) -> None:
         has_written = self._output.last_batch >= 0
         then = checkpoints.first_definition(self.checkpoint, dict(now), has_written)
         if then != now:
-            was = [f"{key} {then.get(key)!r}" for key in now if then.get(key) != now[key]]
-            self._refuse(f"it was published so far with {', '.join(was)}")
+            changed = ", ".join(f"{k} {then.get(k)!r}" for k in now if then.get(k) != now[k])
+            raise self._cannot_resume(f"it was published with {changed} so far")
 
     def _refuse_lower_versions(self, now: Mapping[str, str]) -> None:
-        """Raise UsageError if messages have higher versions than the table, which is older now, or
-        another one: readers that go by versions would take new messages for old ones."""
+        """Raise UsageError if the topic's messages have higher versions than the table, which is
+        older now or another one: readers would take new messages for old ones."""
         then = checkpoints.noted(self.checkpoint, _DEFINITION) or {}
         id_then, id_now = (each.get("topic id") for each in (then, now))
-        is_lower = self._reads_another() or pending_work.has_read_more(self.checkpoint, self._gold)
+        is_lower = self._reads_other_table() or pending_work.has_read_more(
+            self.checkpoint, self._gold
+        )
         if id_now and id_then == id_now and is_lower:
             raise UsageError(
-                f"{self.name}: {self.upstream[0]} is another table now, or an older one, whose "
-                "_commit_version begins again below that of the messages in its topic: make the "
-                "topic anew, or name another one, have its readers begin with it, and call this "
-                "again."
+                f"{self.name}: {self.upstream[0]} was replaced, and its _commit_version restarts "
+                "below that of the messages in the topic. Recreate the topic or configure another "
+                "one, restart its readers, and run this again."
             )
 
-    def _reads_another(self) -> bool:
-        """Whether the table is none that it has ever read."""
+    def _reads_other_table(self) -> bool:
+        """Return whether the batches so far have read another table than today's."""
         if checkpoints.corrupt_part(self.checkpoint):
-            return False  # nobody knows
+            return False  # unknown
         done = checkpoints.last_committed(self.checkpoint)
         return checkpoints.reads_other_table(self.checkpoint, done, self._gold)
 
-    def _refuse(self, why: str) -> None:
-        raise UsageError(
-            f"{self.name} cannot go on, for {why}: medallion refresh {self.name} publishes the "
-            "whole table anew."
+    def _cannot_resume(self, reason: str) -> UsageError:
+        return UsageError(
+            f"{self.name} cannot resume: {reason}. `medallion refresh {self.name}` publishes the "
+            "whole table again."
         )
 
     def finish_batches(self, since: int) -> dict[str, Any]:
-        """The rows of the feed that the batches read, and the changes that were sent."""
+        """Return the rows of the feed that the batches read, and the changes that were sent."""
         batches = self.started_run.batches.values()
         return {
             "rows_in": sum(batch.rows for batch in batches),
@@ -161,9 +166,9 @@ class Publish(Flow):
         }
 
     def describe_batch(self, batch: BatchProgress) -> str | None:
-        """How many changes it has sent."""
+        """Return how many changes a batch has sent."""
         return counted(self.sent(batch), "change") if batch.rows else None
 
     def sent(self, batch: BatchProgress) -> int:
-        """The changes that a batch has sent, as the engine counted them."""
+        """Return the changes that a batch has sent, as the engine counted them."""
         return int(batch.observed.get(_PUBLISHED, {"rows": 0})["rows"])

@@ -1,7 +1,13 @@
-"""The changes of a table as Delta's change feed has them, and what is sent of each."""
+"""Outputs for the changes of a gold table: a directory of files per batch, or Kafka messages.
+
+A batch's files are written in place, in `<batch>/`. The manifest `<batch>/_files.json` is written
+last, if absent, and names the files that are valid. Readers go by it, and so does a batch that runs
+again: with a manifest it is left as it is; without one its files are removed and written again.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -17,124 +23,161 @@ from medallion.ingest.kafka import broker
 from medallion.spark.errors import missing_jars
 from medallion.storage import files
 
-CHANGE, VERSION = "_change_type", "_commit_version"
-_BEFORE, _DELETED = "update_preimage", "delete"
-# Spark's default leaves out what is below a millisecond.
-_LOCAL = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
-TIMES = {"timestampFormat": f"{_LOCAL}XXX", "timestampNTZFormat": _LOCAL}
+MANIFEST = "_files.json"
+CHANGE_TYPE, COMMIT_VERSION = "_change_type", "_commit_version"
+# Spark's defaults drop microseconds.
+_LOCAL_TIME = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
+_TIME_FORMATS = {"timestampFormat": f"{_LOCAL_TIME}XXX", "timestampNTZFormat": _LOCAL_TIME}
+_WRITER_OPTIONS: Mapping[str, Mapping[str, str]] = {
+    "json": {"ignoreNullFields": "false", **_TIME_FORMATS},
+    "csv": {"header": "true", **AS_IT_IS, **_TIME_FORMATS},
+    "parquet": {},
+}
+_NESTED_TYPES = ("array<", "map<", "struct<", "variant")  # as Spark spells them
+_BATCH_NAME = re.compile(r"\d{8,}")
+# Written by Spark into the directories of releases without manifests, which appeared complete.
+_SUCCESS = "_SUCCESS"
+_NO_SUCCESS_FILE = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
 
 
 def change_stream(spark: SparkSession, table: Path) -> DataFrame:
-    """A stream of a table's rows as they are now, and then of each change.
+    """Return a stream of a table's current rows, then of each change, from Delta's change feed.
 
     Returns:
         The table's columns, `_change_type` (insert, update_postimage or delete), `_commit_version`
         and `_commit_timestamp`.
     """
     feed = spark.readStream.format("delta").option("readChangeFeed", "true").load(str(table))
-    return feed.where(F.col(CHANGE) != _BEFORE)
+    return feed.where(F.col(CHANGE_TYPE) != "update_preimage")
 
 
 def change_messages(changes: DataFrame, key: Sequence[str]) -> DataFrame:
-    """Changes as messages: `key` and `value`, JSON objects.
+    """Return changes as messages: the columns `key` and `value`, JSON objects.
 
-    Those of one key are in one partition, in their order, which a topic keeps: by version, and
-    within one what was taken away comes first.
+    Messages of one key are in one partition and in order: by version, and within a version
+    deletions first.
 
     Args:
-        key: the columns that a row of the table is known by; without them, messages have no key.
+        changes: rows of `change_stream`.
+        key: the key columns of the table; if empty, messages have no key.
     """
-    options = {**TIMES, "ignoreNullFields": "false"}
+    options = {**_TIME_FORMATS, "ignoreNullFields": "false"}
     keys = F.to_json(F.struct(*key), options) if key else F.lit(None).cast("string")
-    told = changes.select(
+    messages = changes.select(
         keys.alias("key"),
         F.to_json(F.struct("*"), options).alias("value"),
-        VERSION,
-        (F.col(CHANGE) != _DELETED).alias("is_there"),
+        COMMIT_VERSION,
+        (F.col(CHANGE_TYPE) != "delete").alias("is_present"),
     )
-    together = told.repartition("key") if key else told.coalesce(1)
-    return together.sortWithinPartitions(VERSION, "is_there").select("key", "value")
-
-
-_NESTED = ("array<", "map<", "struct<", "variant")  # as Spark spells their types
-_OPTIONS: Mapping[str, Mapping[str, str]] = {
-    "json": {"ignoreNullFields": "false", **TIMES},
-    "csv": {"header": "true", **AS_IT_IS, **TIMES},
-}
-_BATCH = re.compile(r"\d{8,}")
+    partitioned = messages.repartition("key") if key else messages.coalesce(1)
+    ordered = partitioned.sortWithinPartitions(COMMIT_VERSION, "is_present")
+    return ordered.select("key", "value")
 
 
 class FilesOutput:
-    """Each batch is a folder, which appears as a whole: so each change is there exactly once."""
+    """Directories `<batch>/` of files and a manifest; each change is in one manifest exactly once.
 
-    def __init__(self, name: str, folder: Path, to: ToFiles) -> None:
-        self._name, self._folder, self._format = name, folder, to.format
+    Args:
+        name: of the query, for messages.
+        directory: holds the batches' directories.
+        to: the file format.
+    """
+
+    def __init__(self, name: str, directory: Path, to: ToFiles) -> None:
+        self._name, self._directory, self._format = name, directory, to.format
 
     @property
     def last_batch(self) -> int:
-        """The last batch whose folder is there; -1 if none is."""
-        names = [p.name for p in self._folder.iterdir()] if self._folder.is_dir() else []
-        return max((int(name) for name in names if _BATCH.fullmatch(name)), default=-1)
+        """The last complete batch; -1 if there is none."""
+        names = [p.name for p in self._directory.iterdir()] if self._directory.is_dir() else []
+        batches = sorted((int(n) for n in names if _BATCH_NAME.fullmatch(n)), reverse=True)
+        return next((b for b in batches if _is_complete(self._batch_directory(b))), -1)
 
-    def look(self, columns: Mapping[str, str]) -> Mapping[str, str]:
-        """The format; raises UsageError for columns that CSV has no way to write."""
-        nested = [name for name, kind in columns.items() if kind.startswith(_NESTED)]
+    def definition(self, columns: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the format.
+
+        Args:
+            columns: name and Spark type of each column.
+
+        Raises:
+            UsageError: CSV cannot represent a column.
+        """
+        nested = [name for name, type_ in columns.items() if type_.startswith(_NESTED_TYPES)]
         if nested and self._format == "csv":
             raise UsageError(
-                f"{self._name}: csv has no way to write {', '.join(nested)}: publish as json or "
-                "parquet, or leave it out of the table."
+                f"{self._name}: CSV cannot represent the nested columns {', '.join(nested)}. "
+                "Publish as json or parquet, or remove them from the table."
             )
         return {"format": self._format}
 
     def write(self, changes: DataFrame, batch: int) -> None:
-        """Write a batch to a folder beside its place, and put it there if it has rows.
+        """Write a batch's files and then its manifest, unless it is complete already.
 
-        To ask for rows first would run a part of it twice, and those would count twice.
+        A batch without rows gets no directory. Rows are counted while they are written: a query
+        that asks for them first would run twice, and count them twice.
         """
-        place = self._folder / f"{batch:08}"
-        if place.exists():  # the run was cut off after that
+        directory = self._batch_directory(batch)
+        if _is_complete(directory):  # the run was interrupted after the manifest
             return
-        hidden, told = place.with_name(f".{place.name}"), Observation()
-        observed = changes.observe(told, F.count(F.lit(1)).alias("rows"))
-        writer = observed.write.format(self._format).mode("overwrite")
-        writer.options(**_OPTIONS.get(self._format, {})).save(str(hidden))
-        if not told.get["rows"]:
-            shutil.rmtree(hidden)
+        counted = Observation()
+        observed = changes.observe(counted, F.count(F.lit(1)).alias("rows"))
+        options = {**_WRITER_OPTIONS[self._format], **_NO_SUCCESS_FILE}
+        # Overwriting removes the files of an interrupted attempt.
+        observed.write.format(self._format).mode("overwrite").options(**options).save(
+            str(directory)
+        )
+        rows = int(counted.get["rows"])
+        if not rows:
+            shutil.rmtree(directory)
             return
-        for written in (*hidden.iterdir(), hidden):
-            files.sync(written)
-        hidden.rename(place)
-        for folder in (self._folder, self._folder.parent):
-            files.sync(folder)
+        for path in (*directory.iterdir(), directory, self._directory, self._directory.parent):
+            files.sync(path)
+        names = sorted(p.name for p in directory.iterdir() if p.name.startswith("part-"))
+        files.write_if_absent(directory / MANIFEST, json.dumps({"files": names, "rows": rows}))
 
-    def empty(self) -> None:
-        """Remove the folders of all batches; readers find none, or all."""
-        aside = self._folder.with_name(f".{self._folder.name}.old")
-        shutil.rmtree(aside, ignore_errors=True)
-        if self._folder.exists():
-            self._folder.rename(aside)
-            shutil.rmtree(aside, ignore_errors=True)
+    def remove_all(self) -> None:
+        """Remove all batches. The manifests go first: no reader sees a part of a batch as valid."""
+        for mark in (MANIFEST, _SUCCESS):
+            for file in self._directory.glob(f"*/{mark}"):
+                file.unlink()
+        if self._directory.exists():
+            shutil.rmtree(self._directory)
+
+    def _batch_directory(self, batch: int) -> Path:
+        return self._directory / f"{batch:08}"
+
+
+def _is_complete(directory: Path) -> bool:
+    return any((directory / mark).exists() for mark in (MANIFEST, _SUCCESS))
 
 
 class TopicOutput:
-    """Each change is a message. A batch that was cut off is sent again: at least once."""
+    """Messages of a Kafka topic, at least once: an interrupted batch is sent again.
 
-    last_batch = -1  # nobody knows which messages are there
+    Args:
+        name: of the query, for messages.
+        key: the table's key columns.
+        to: servers and topic.
+        login: the credentials.
+    """
+
+    last_batch = -1  # which messages were sent is unknown
 
     def __init__(self, name: str, key: Sequence[str], to: ToKafka, login: Login) -> None:
         self._name, self._key, self._to, self._login = name, key, to, login
-        self._looked: Mapping[str, str] = {}  # what its query has started with
+        self._definition: Mapping[str, str] = {}  # at the start of the query
 
-    def look(self, columns: Mapping[str, str]) -> Mapping[str, str]:
-        """The topic and its id; raises MedallionError where no broker answers, or it is not there.
+    def definition(self, columns: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the topic and its id; any columns fit into a JSON object.
 
-        A row of any columns is a JSON object.
+        Raises:
+            MedallionError: no broker answers, or the topic does not exist.
         """
         del columns
-        self._looked = self._look()
-        return self._looked
+        self._definition = self._describe()
+        return self._definition
 
-    def _look(self) -> Mapping[str, str]:
+    def _describe(self) -> Mapping[str, str]:
         name = self._to.topic
         _, topics = broker.describe_topics(self._name, self._to.servers, [name], self._login)
         return {"topic": name, "topic id": str(topics[name].topic_id)}
@@ -143,13 +186,13 @@ class TopicOutput:
         """Send a batch.
 
         Raises:
-            MedallionError: no broker answers, which a stream waits for; or there are no jars; or
-                the topic was made anew, which has none of what was sent before.
+            MedallionError: no broker answers, the Kafka jars are missing, or the topic was
+                recreated, which lost the messages sent before.
         """
-        if self._look() != self._looked:
+        if self._describe() != self._definition:
             raise MedallionError(
-                f"{self._name}: topic {self._to.topic} was made anew while this published to it: "
-                "the next start says what to do."
+                f"{self._name}: topic {self._to.topic} was recreated while this query published "
+                "to it. Start it again; it then reports what to do."
             )
         writer = change_messages(changes, self._key).write.format("kafka")
         settings = broker.spark_sink_options(self._to.servers, self._login)
@@ -158,11 +201,11 @@ class TopicOutput:
         except Exception as error:
             if missing := missing_jars(error):
                 raise MedallionError(f"{self._name}: {missing}") from None
-            self._look()  # where none answers any more, it says so
+            self._describe()  # raises its own error if no broker answers any more
             raise
 
-    def empty(self) -> None:
-        """Nothing: messages stay as long as the broker keeps them."""
+    def remove_all(self) -> None:
+        """Do nothing: the broker keeps its messages."""
 
 
 Output = FilesOutput | TopicOutput
