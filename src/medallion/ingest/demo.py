@@ -1,7 +1,4 @@
-"""Rows for demonstrations: Spark's own sources `rate` and `socket`, which keep nothing.
-
-What they gave cannot be asked for again: bronze's own commits stand for it.
-"""
+"""Demonstration sources: Spark's own `rate` and `socket`, which cannot replay their rows."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from medallion.storage.text import Reporter
 
 
 class DemoBatch(SparkBatch):
-    """What one batch was handed; see `ingest.source.SourceBatch`."""
+    """The rows of one micro-batch; see `ingest.source.SourceBatch`."""
 
     summary = "a demonstration"
 
@@ -28,7 +25,7 @@ class DemoBatch(SparkBatch):
 
 
 class DemoSource:
-    """A source that makes rows up, or takes lines from a port; see `ingest.source.Source`."""
+    """A source of generated rows, or of lines from a port; see `ingest.source.Source`."""
 
     def __init__(
         self,
@@ -40,56 +37,55 @@ class DemoSource:
     ) -> None:
         assert isinstance(source.stream, Rate | Socket), f"{source.name} is no demonstration"
         self._spark, self._settings, self._say = spark, source.stream, say
-        self._bronze = config.layout.table(f"bronze.{source.name}")
         self._name = f"bronze.{source.name}"
+        self._bronze = config.layout.table(self._name)
 
     def poll(self) -> None:
-        """Nothing: Spark looks itself."""
+        """Do nothing: Spark polls by itself."""
 
     def stream(self) -> DataFrame:
-        """`value`, JSON text."""
+        """Return the stream of `value`, JSON text."""
         if isinstance(self._settings, Rate):
             rate = self._spark.readStream.format("rate")
-            made = rate.option("rowsPerSecond", self._settings.rows_per_second).load()
-            return made.select(F.to_json(F.struct("timestamp", "value")).alias("value"))
-        self._say(f"  {self._name}: a socket is for demonstrations: what nobody reads is lost")
+            rows = rate.option("rowsPerSecond", self._settings.rows_per_second).load()
+            return rows.select(F.to_json(F.struct("timestamp", "value")).alias("value"))
+        self._say(f"  {self._name}: socket is for demonstrations: lines sent between runs are lost")
         reader = self._spark.readStream.format("socket")
         return reader.options(host=self._settings.host, port=self._settings.port).load()
 
     def batch(self, number: int, queued: DataFrame) -> DemoBatch:
-        """What one batch was handed."""
+        """Return the rows of a batch."""
         return DemoBatch(queued)
 
     def interrupted_batch(self, number: int) -> DemoBatch:
-        """A batch whose rows are in bronze."""
+        """Return a batch without rows."""
         return DemoBatch(None)
 
     @property
     def last_in_ledger(self) -> None:
-        """It has no ledger."""
+        """None: there is no ledger."""
 
     @property
     def rows_in_ledger(self) -> int:
-        """None: it has no ledger."""
+        """Never used: there is no ledger."""
         return 0
 
     def can_resume(self, checkpoint: Path) -> bool:
-        """Not from that of another connection: a socket counts its lines anew each time, and `rate`
-        goes on from the moment that it has put down."""
+        """Return whether this is a checkpoint of `rate`: a socket starts from 0 each time."""
         is_rate = isinstance(self._settings, Rate) and (checkpoint / "sources").exists()
         return is_rate or not checkpoint.exists()
 
     def recreate_checkpoint(self, checkpoint: Path, last: int) -> None:
-        """Go on with the numbers of the batches, and with rows that are new."""
+        """Continue the numbering of batches, with new rows."""
         checkpoints.write_start(self._spark, checkpoint, max(last, 0), None)
 
     def sample_batch(self) -> DemoBatch:
-        """Nothing: the first batch itself tells the schema."""
+        """Return no rows: the schema is inferred from the first batch."""
         return DemoBatch(None)
 
     def count_rows(self, number: int) -> int:
-        """The rows that bronze has of one batch."""
+        """Return the rows that bronze has of a batch: the source cannot replay them."""
         return delta_log.rows_by_transaction(self._bronze, None, number).get(number, 0)
 
     def release(self, number: int) -> None:
-        """Nothing is kept."""
+        """Do nothing: nothing is kept."""

@@ -1,4 +1,4 @@
-"""Which kind of source reads which `format` of the configuration, and that it stays that one."""
+"""The source type of each configured `format`, and checks that a source keeps its format."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from medallion.storage.table_specs import FILE_ORIGIN_COLUMNS, MESSAGE_ORIGIN_CO
 _FORMAT = "format"
 
 
-def _open_demo(*given: Any) -> Source:
-    """Open a source; Spark is imported here, so that other commands do not load it."""
-    from medallion.ingest.demo import DemoSource
+def _open_demo(*arguments: Any) -> Source:
+    from medallion.ingest.demo import DemoSource  # here: it imports Spark
 
-    return DemoSource(*given)
+    return DemoSource(*arguments)
 
 
 def _cannot_verify(config: Config, source: SourceConfig) -> Verification:
-    kept = f"{source.name}: {source.format} keeps nothing: its rows cannot be counted again."
-    return Verification(notes=[kept])
+    note = f"{source.name}: {source.format} cannot replay its rows: they are not verified."
+    return Verification(notes=[note])
 
 
 DEMO_SOURCE = SourceType(
     open=_open_demo,
     backlog=lambda *_: Backlog(),
-    poll=lambda *_: True,
+    has_work=lambda *_: True,
+    poll=lambda *_: None,
     rows_in_ledger=lambda *_: None,
     losses=lambda *_: [],
     verify=_cannot_verify,
@@ -48,40 +48,42 @@ SOURCE_TYPES: Mapping[str, SourceType] = {
 
 
 def refuse_format_change(config: Config, source: SourceConfig) -> None:
-    """Raise UsageError where bronze has rows of another kind of source: files are not gone on with
-    as messages, for neither knows what of the other was taken in; nor as another format, by which
-    those that were taken in would be counted again."""
+    """Raise UsageError if bronze has rows of another source type or format.
+
+    One source type does not know what another one ingested, and verifying files as another format
+    would give other counts.
+    """
     name = f"bronze.{source.name}"
     columns = delta_tables.column_names(config.layout.table(name))
     origin = set(source.origin)
     others = () if origin else (FILE_ORIGIN_COLUMNS, MESSAGE_ORIGIN_COLUMNS)
     if columns and (not origin <= columns or any(o.keys() <= columns for o in others)):
         raise UsageError(
-            f"{name} was not made by the format {source.format}, but by another kind "
-            "of source: give this one a name of its own."
+            f"{name} was written by another source type than {source.format}: give this source "
+            "a new name."
         )
-    now = _read_as(source)
-    # A first start has no note, nor has one after a checkpoint was lost.
+    now = _format_settings(source)
+    # None is recorded before the first start, or after the checkpoint was lost.
     then = checkpoints.noted(config.layout.checkpoint(name), _FORMAT) or now
     if then != now and any(
         entry.state in ledger.INGESTED_STATES
         for entry in ledger.read_entries(config.layout, source.name)
     ):
         raise UsageError(
-            f"{name}: its files were read as {_spelled(then)} so far, and those that it has would "
-            f"be counted again as {_spelled(now)}: give this source a name of its own."
+            f"{name} has files that were ingested as {_description(then)}, not as "
+            f"{_description(now)}: give this source a new name."
         )
 
 
 def record_format(config: Config, source: SourceConfig) -> None:
-    """Note what the files of a source are read as, before the first of them is."""
+    """Record the format of a source's files in the checkpoint, before the first is read."""
     checkpoint = config.layout.checkpoint(f"bronze.{source.name}")
-    checkpoints.note(checkpoint, _FORMAT, _read_as(source))
+    checkpoints.note(checkpoint, _FORMAT, _format_settings(source))
 
 
-def _read_as(source: SourceConfig) -> dict[str, Any]:
+def _format_settings(source: SourceConfig) -> dict[str, Any]:
     return {"format": source.format, "multi_line": source.multi_line}
 
 
-def _spelled(read_as: Mapping[str, Any]) -> str:
-    return f"{read_as['format']}{' documents' if read_as['multi_line'] else ''}"
+def _description(settings: Mapping[str, Any]) -> str:
+    return f"{settings['format']}{' documents' if settings['multi_line'] else ''}"

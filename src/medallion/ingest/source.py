@@ -187,8 +187,9 @@ class SourceType:
     Attributes:
         open: opens a source in a Spark session.
         backlog: returns what waits to be ingested.
-        poll: enqueues new input, releases the input of batches up to a recorded one, and returns
-            whether bronze has work. Call it only if no batch was interrupted.
+        has_work: returns whether bronze has input to read, or its ledger to repair; writes nothing.
+        poll: enqueues new input, and releases that of batches up to a recorded one. Call it only if
+            no batch was interrupted.
         rows_in_ledger: returns the number of ingested rows, or None if there is no ledger.
         losses: returns messages about input that was lost before ingestion, or that is pending.
         verify: compares bronze with the input, read again.
@@ -197,7 +198,8 @@ class SourceType:
 
     open: Callable[[SparkSession, Config, SourceConfig, Schema, Reporter], Source]
     backlog: Callable[[Config, SourceConfig], Backlog]
-    poll: Callable[[Config, SourceConfig, int, Reporter], bool]
+    has_work: Callable[[Config, SourceConfig], bool]
+    poll: Callable[[Config, SourceConfig, int, Reporter], None]
     rows_in_ledger: Callable[[Config, SourceConfig], int | None]
     losses: Callable[[Config, SourceConfig], list[str]]
     verify: Callable[[Config, SourceConfig], Verification]

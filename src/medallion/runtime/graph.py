@@ -183,6 +183,8 @@ class Pipeline:
             is_due = has_work or flow.should_check_settings(self._settings)
         if is_due:
             return self.start_flow(flow, trigger_options(AVAILABLE_NOW) if has_work else None)
+        with self._naming_flow(flow):
+            flow.tidy(self.runs)
         self.say(f"  {flow.name}: nothing is new")
         return False
 

@@ -31,8 +31,11 @@ def end_if_idle(config: Config, command: str, say: Reporter) -> Outcome | None:
     with locks.lock_layers(config.layout, layers_in_use(config), command):
         try:
             runs = Runs(config.layout)
-            if _has_work(config, runs, say):
+            if _has_work(config, runs):
                 return None
+            for source in config.sources.values():
+                last = runs.last_batch(f"bronze.{source.name}")
+                SOURCE_TYPES[source.format].poll(config, source, last, say)
             look = accounting.take_snapshot(config, runs)
             outcome = Outcome(balances=look.balances, errors=look.unreadable)
         except Exception:  # whatever is wrong, the run that follows meets it, and tells
@@ -57,7 +60,7 @@ def work_to_do(config: Config) -> Workload:
     return Workload.of(sum(backlog.unpacked for backlog in backlogs), behind + whole)
 
 
-def _has_work(config: Config, runs: Runs, say: Reporter) -> bool:
+def _has_work(config: Config, runs: Runs) -> bool:
     settings, asked = pending_work.settings_digest(config), queries(config)
     if any(
         pending_work.has_changed_settings(config, query.name, settings)
@@ -65,18 +68,17 @@ def _has_work(config: Config, runs: Runs, say: Reporter) -> bool:
         for query in asked
     ):
         return True  # before anything is looked for: what was cut off is settled first
-    has_news = [_has_news(config, runs, query, say) for query in asked]  # all are looked at
-    return any(has_news) or any(
+    return any(_has_news(config, query) for query in asked) or any(
         pending_work.needs_validation(config, runs.run_state, query.name) for query in asked
     )
 
 
-def _has_news(config: Config, runs: Runs, query: Query, say: Reporter) -> bool:
-    """Whether there is something to read for a query; of a source, what is new is handed over."""
+def _has_news(config: Config, query: Query) -> bool:
+    """Return whether there is something to read for a query."""
     if query.upstream:
         return any(
             pending_work.has_input(config, query.name, config.layout.table(table))
             for table in query.upstream
         )
     source = config.sources[query.source]
-    return SOURCE_TYPES[source.format].poll(config, source, runs.last_batch(query.name), say)
+    return SOURCE_TYPES[source.format].has_work(config, source)

@@ -163,7 +163,7 @@ def test_text(lakehouse: Lakehouse) -> None:
     }
     assert recounted(home) == []
     only(home, format="csv", schema={"value": "string"})
-    with pytest.raises(MedallionError, match="its files were read as text so far, and"):
+    with pytest.raises(MedallionError, match="files that were ingested as text, not as csv"):
         home.fill("bronze")
 
 

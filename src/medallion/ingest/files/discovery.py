@@ -46,10 +46,8 @@ class Discovery:
 
     def poll(self) -> int:
         """Hand over the new files, enter what became of the others; how many are new."""
-        layout, source, now = self._config.layout, self._source, clock.now_micros()
-        asked = requests.waiting(layout, source.name)
-        listing = self._listing(asked)
-        judged = Versions(layout, source, self.ledger, now, asked, self._lost()).judged(listing)
+        layout, source = self._config.layout, self._source
+        asked, listing, judged = self._classified()
         fresh = [entry for entry in judged if is_to_hand_over(entry)]
         told = [entry for entry in judged if not is_to_hand_over(entry)]
         told += self._vanished(listing.paths)
@@ -60,6 +58,18 @@ class Discovery:
         self.ledger.write([*fresh, *self._changed(told)])
         self._close(asked)
         return len(fresh)
+
+    def has_new_files(self) -> bool:
+        """Return whether `poll` would enqueue a file; write nothing."""
+        return any(map(is_to_hand_over, self._classified()[2]))
+
+    def _classified(self) -> tuple[list[Request], Listing, list[Entry]]:
+        """Return the open requests, the listing, and a ledger entry for each file of it."""
+        layout, source = self._config.layout, self._source
+        asked = list(requests.waiting(layout, source.name))
+        listing = self._listing(asked)
+        versions = Versions(layout, source, self.ledger, clock.now_micros(), asked, self._lost())
+        return asked, listing, list(versions.judged(listing))
 
     def _lost(self) -> set[tuple[str, int]]:
         """Paths and versions that wait in the ledger, and that bronze will never read.

@@ -30,17 +30,22 @@ def _backlog(config: Config, source: SourceConfig) -> Backlog:
     )
 
 
-def _poll(config: Config, source: SourceConfig, recorded: int, say: Reporter) -> bool:
-    found = Discovery(config, source, say)
+def has_new_files(config: Config, source: SourceConfig) -> bool:
+    """Return whether bronze has files to read, or its ledger to repair; write nothing."""
+    found = Discovery(config, source)
     if handover.is_behind(config.layout, source.name) or pending_work.lacks_entries(
         config, source.name, ledger.ingested_rows(found.ledger.all_versions())
     ):
         return True  # bronze repairs either when it starts, or refuses, before more is queued
+    intake = config.layout.intake(source.name)
+    is_behind = pending_work.has_input(config, f"bronze.{source.name}", intake)
+    return is_behind or found.has_new_files()
+
+
+def _poll(config: Config, source: SourceConfig, recorded: int, say: Reporter) -> None:
+    found = Discovery(config, source, say)
     found.poll()
     archive.clean(config, source, found.ledger, recorded, say)
-    return pending_work.has_input(
-        config, f"bronze.{source.name}", config.layout.intake(source.name)
-    )
 
 
 def _rows_in_ledger(config: Config, source: SourceConfig) -> int:
@@ -67,4 +72,4 @@ def _recount(config: Config, source: SourceConfig) -> Verification:
     return recount(config, source)
 
 
-FILE_SOURCE = SourceType(_open, _backlog, _poll, _rows_in_ledger, _losses, _recount)
+FILE_SOURCE = SourceType(_open, _backlog, has_new_files, _poll, _rows_in_ledger, _losses, _recount)

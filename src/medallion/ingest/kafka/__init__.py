@@ -1,8 +1,6 @@
-"""Topics of Kafka as a source.
+"""Kafka topics as a source.
 
-Spark plans and reads the batches (`source`, `batch`), and its checkpoint knows up to where. The
-ledger of topics says the same without Spark, and the broker is asked (`broker`) whether what comes
-next is there, in the topic that it was: messages that are gone are told, and never skipped, until
-somebody says to go on (`skip`). `recount` counts messages again without
-Spark.
+Spark plans and reads the batches (`source`), and its checkpoint has the offsets. The ledger of
+topics has them too, without Spark, and is compared with the brokers (`broker`): lost messages stop
+the source until the user skips them (`source_type`). `verify` counts messages without Spark.
 """

@@ -15,68 +15,14 @@ if TYPE_CHECKING:
 
     from confluent_kafka import KafkaError
 
-
-_MODULES = {
+TIMEOUT = 10.0  # seconds, for each request
+_LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
-# Messages of a transaction that was aborted never landed.
-_COMMITTED = "read_committed"
-
-
-def spark_source_options(kafka: Kafka, login: Login) -> dict[str, str]:
-    """Options of Spark's source: all but which partitions, and from where."""
-    return {
-        **spark_sink_options(kafka.servers, login),
-        "kafka.isolation.level": _COMMITTED,
-        "kafka.allow.auto.create.topics": "false",
-        "includeHeaders": "true",
-        "failOnDataLoss": "true",
-    }
-
-
-def spark_sink_options(servers: Sequence[str], login: Login) -> dict[str, str]:
-    """Options of Spark's sink: all but the topic."""
-    found = {
-        "kafka.bootstrap.servers": ",".join(servers),
-        "kafka.security.protocol": login.protocol,
-    }
-    if login.ca:
-        found["kafka.ssl.truststore.type"] = "PEM"
-        found["kafka.ssl.truststore.location"] = login.ca
-    if login.username:
-        name, password = (_quoted(text) for text in (login.username, login.password))
-        module = _MODULES[login.mechanism]
-        found["kafka.sasl.mechanism"] = login.mechanism
-        found["kafka.sasl.jaas.config"] = f"{module} required username={name} password={password};"
-    return found
-
-
-def client_settings(servers: Sequence[str], login: Login) -> dict[str, str | int]:
-    """Settings of librdkafka."""
-    found: dict[str, str | int] = {
-        "bootstrap.servers": ",".join(servers),
-        "security.protocol": login.protocol,
-        "client.id": "medallion",
-        "log_level": 0,  # what goes wrong is raised, in words
-    }
-    if login.ca:
-        found["ssl.ca.location"] = login.ca
-    if login.username:
-        found["sasl.mechanism"] = login.mechanism
-        found["sasl.username"], found["sasl.password"] = login.username, login.password
-    return found
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
-
-
-TIMEOUT = 10.0  # seconds, for each thing that is asked
-# Errors of a client that reaches no broker, and of brokers while one takes another's place.
-_FOR_A_WHILE = (
+# Codes of a client that reaches no broker, and of brokers while a leader is replaced.
+_TRANSIENT = (
     "_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "BROKER_NOT_AVAILABLE",
     "LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION", "OFFSET_NOT_AVAILABLE", "NETWORK_EXCEPTION",
     "REQUEST_TIMED_OUT",
@@ -85,7 +31,7 @@ _FOR_A_WHILE = (
 
 @dataclass(frozen=True)
 class Partition:
-    """The offsets of one partition: from `first` up to, and without, `end`."""
+    """The offsets of one partition: from `first` up to `end`, exclusive."""
 
     topic_id: str
     first: int
@@ -93,200 +39,258 @@ class Partition:
 
 
 def kafka_settings(source: SourceConfig) -> Kafka:
-    """What a source of messages reads."""
-    assert isinstance(source.stream, Kafka), f"{source.name} is no source of messages"
+    """Return the Kafka settings of a source."""
+    assert isinstance(source.stream, Kafka), f"{source.name} is not a Kafka source"
     return source.stream
 
 
+def spark_source_options(kafka: Kafka, login: Login) -> dict[str, str]:
+    """Return the options of Spark's Kafka source, without partitions and offsets."""
+    return {
+        **spark_sink_options(kafka.servers, login),
+        "kafka.isolation.level": "read_committed",
+        "kafka.allow.auto.create.topics": "false",
+        "includeHeaders": "true",
+        "failOnDataLoss": "true",
+    }
+
+
+def spark_sink_options(servers: Sequence[str], login: Login) -> dict[str, str]:
+    """Return the options of Spark's Kafka sink, without the topic."""
+    options = {
+        "kafka.bootstrap.servers": ",".join(servers),
+        "kafka.security.protocol": login.protocol,
+    }
+    if login.ca:
+        options["kafka.ssl.truststore.type"] = "PEM"
+        options["kafka.ssl.truststore.location"] = login.ca
+    if login.username:
+        name, password = (_jaas_string(text) for text in (login.username, login.password))
+        jaas = f"{_LOGIN_MODULES[login.mechanism]} required username={name} password={password};"
+        options["kafka.sasl.mechanism"] = login.mechanism
+        options["kafka.sasl.jaas.config"] = jaas
+    return options
+
+
+def client_settings(servers: Sequence[str], login: Login) -> dict[str, str | int]:
+    """Return the settings of librdkafka, the client of confluent-kafka."""
+    settings: dict[str, str | int] = {
+        "bootstrap.servers": ",".join(servers),
+        "security.protocol": login.protocol,
+        "client.id": "medallion",
+        "log_level": 0,  # errors are raised instead
+    }
+    if login.ca:
+        settings["ssl.ca.location"] = login.ca
+    if login.username:
+        settings["sasl.mechanism"] = login.mechanism
+        settings["sasl.username"], settings["sasl.password"] = login.username, login.password
+    return settings
+
+
+def _jaas_string(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
 def list_partitions(source: SourceConfig, login: Login) -> dict[PartitionKey, Partition]:
-    """The partitions of a source's topics as they are now.
+    """Return the partitions of a source's topics with their current offsets.
 
     Raises:
-        MedallionError: no broker answers, it refuses the login, or a topic is not there.
+        MedallionError: no broker answers, it refuses the login, or a topic does not exist.
     """
     kafka = kafka_settings(source)
-    asked, topics = describe_topics(f"bronze.{source.name}", kafka.servers, kafka.topics, login)
+    client, topics = describe_topics(f"bronze.{source.name}", kafka.servers, kafka.topics, login)
     from confluent_kafka import IsolationLevel, TopicPartition
     from confluent_kafka.admin import OffsetSpec
 
-    places = {
+    topic_ids = {
         (name, part.id): str(topic.topic_id)
         for name, topic in topics.items()
         for part in topic.partitions
     }
 
     def offsets(which: Any) -> dict[PartitionKey, int]:
-        found = asked.client.list_offsets(
-            {TopicPartition(*place): which for place in places},
+        futures = client.admin.list_offsets(
+            {TopicPartition(*place): which for place in topic_ids},
             isolation_level=IsolationLevel.READ_COMMITTED,
             request_timeout=TIMEOUT,
         )
         return {
-            (part.topic, part.partition): asked.answer(future, part.topic).offset
-            for part, future in found.items()
+            (part.topic, part.partition): client.result(future, part.topic).offset
+            for part, future in futures.items()
         }
 
     first, end = offsets(OffsetSpec.earliest()), offsets(OffsetSpec.latest())
-    return {place: Partition(id_, first[place], end[place]) for place, id_ in places.items()}
+    return {place: Partition(id_, first[place], end[place]) for place, id_ in topic_ids.items()}
 
 
 def describe_topics(
     name: str, servers: Sequence[str], topics: Sequence[str], login: Login
-) -> tuple[_Asked, dict[str, Any]]:
-    """A client of the brokers, and what they say of topics.
+) -> tuple[_Client, dict[str, Any]]:
+    """Return a client of the brokers, and their descriptions of topics.
 
     Args:
-        name: of the query that asks.
+        name: the query, for error messages.
+        servers: the bootstrap servers.
+        topics: names of the topics.
+        login: user, password and certificates.
 
     Raises:
-        MedallionError: no broker answers, it refuses the login, or a topic is not there.
+        MedallionError: no broker answers, it refuses the login, or a topic does not exist.
     """
     try:
         from confluent_kafka import KafkaException, TopicCollection
         from confluent_kafka.admin import AdminClient
     except ImportError:
         raise missing_client_error(name) from None
-    troubles: list[KafkaError] = []
-    settings = {**client_settings(servers, login), "error_cb": troubles.append}
+    errors: list[KafkaError] = []
+    settings = {**client_settings(servers, login), "error_cb": errors.append}
     try:
-        client = AdminClient(settings)
+        admin = AdminClient(settings)
     except KafkaException as error:
         raise login_error(name, error) from None
-    asked = _Asked(name, ", ".join(servers), client, troubles)
-    described = client.describe_topics(TopicCollection(list(topics)), request_timeout=TIMEOUT)
-    return asked, {topic: asked.answer(future, topic) for topic, future in described.items()}
+    client = _Client(name, ", ".join(servers), admin, errors)
+    futures = admin.describe_topics(TopicCollection(list(topics)), request_timeout=TIMEOUT)
+    return client, {topic: client.result(future, topic) for topic, future in futures.items()}
 
 
 def missing_client_error(name: str) -> MedallionError:
-    """The error where the client's package is not installed."""
+    """Return the error for a missing package confluent-kafka."""
     return MedallionError(
-        f"{name}: the package confluent-kafka is not set up here: make setup-kafka."
+        f"{name}: the package confluent-kafka is not installed: run make setup-kafka."
     )
 
 
 def login_error(name: str, error: Exception) -> MedallionError:
-    """The error where the client library refuses the login's settings."""
-    told = error.args[0].str() if error.args else "no reason"
-    return MedallionError(f"{name}: the login of MEDALLION_KAFKA_*: {told}.")
+    """Return the error for login settings that the client library refuses."""
+    reason = error.args[0].str() if error.args else "no reason given"
+    return MedallionError(f"{name}: the login settings MEDALLION_KAFKA_* are invalid: {reason}.")
 
 
-class _Asked:
-    """A client, and the errors that it met on its way to the brokers."""
+class _Client:
+    """An admin client, and the errors that it reported while connecting."""
 
-    def __init__(self, name: str, servers: str, client: Any, troubles: list[KafkaError]) -> None:
-        self._name, self._servers, self.client = name, servers, client
-        self._troubles = troubles
+    def __init__(self, name: str, servers: str, admin: Any, errors: list[KafkaError]) -> None:
+        self._name, self._servers, self.admin, self._errors = name, servers, admin, errors
 
-    def answer(self, future: Future[Any], topic: str) -> Any:
-        """The answer, or why there is none."""
+    def result(self, future: Future[Any], topic: str) -> Any:
+        """Return the result of a request about a topic, or raise its error in plain words."""
         from confluent_kafka import KafkaError, KafkaException
 
         try:
             return future.result()
-        except KafkaException as error:
-            told = error.args[0]
-        if told.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+        except KafkaException as exception:
+            error = exception.args[0]
+        if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise MedallionError(
-                f"{self._name}: there is no topic {topic} at {self._servers}: make it, or correct "
-                "its name."
+                f"{self._name}: there is no topic {topic} at {self._servers}: create it, or "
+                "correct its name."
             )
-        self.client.poll(0)  # what it met is told by this
-        refused = [t for t in self._troubles if t.code() == KafkaError._AUTHENTICATION]
+        self.admin.poll(0)  # reports the errors
+        refused = [e for e in self._errors if e.code() == KafkaError._AUTHENTICATION]
         if refused:
             raise MedallionError(
                 f"{self._name}: {self._servers} refuses the login of MEDALLION_KAFKA_USERNAME: "
-                f"{_last_words(refused[-1].str())}."
+                f"{_last_clause(refused[-1].str())}."
             )
-        if told.code() in (getattr(KafkaError, name) for name in _FOR_A_WHILE):
-            met = f" ({_last_words((self._troubles or [told])[-1].str())})"
+        if error.code() in (getattr(KafkaError, name) for name in _TRANSIENT):
+            cause = _last_clause((self._errors or [error])[-1].str())
             raise UnreachableError(
-                f"{self._name}: no Kafka broker answers at {self._servers}{met}: is it on, and are "
-                "`servers` and MEDALLION_KAFKA_PROTOCOL right?"
+                f"{self._name}: no Kafka broker answers at {self._servers} ({cause}). Check that "
+                "it is running, and the settings `servers` and MEDALLION_KAFKA_PROTOCOL."
             )
-        raise MedallionError(f"{self._name}: {self._servers}: topic {topic}: {told.str()}.")
+        raise MedallionError(f"{self._name}: {self._servers}: topic {topic}: {error.str()}.")
 
 
-def _last_words(text: str) -> str:
+def _last_clause(text: str) -> str:
     return text.rpartition(": ")[2].partition(" (after")[0].strip(" .")
 
 
 def count_waiting(
     source: SourceConfig,
-    there: Mapping[PartitionKey, Partition],
-    taken: Mapping[PartitionKey, PartitionProgress],
+    partitions: Mapping[PartitionKey, Partition],
+    progress: Mapping[PartitionKey, PartitionProgress],
 ) -> int:
-    """How many offsets are not taken in yet, those at which transactions end included."""
-    if not taken and kafka_settings(source).starting_offsets == "latest":
+    """Return how many offsets are not ingested yet, including the ends of transactions.
+
+    Args:
+        source: the source.
+        partitions: its partitions at the broker.
+        progress: its partitions in the ledger.
+    """
+    if not progress and kafka_settings(source).starting_offsets == "latest":
         return 0
-    found = 0
-    for place, part in there.items():
-        before = taken.get(place)
-        found += max(part.end - (max(before.next_offset, 0) if before else part.first), 0)
-    return found
+    waiting = 0
+    for place, part in partitions.items():
+        before = progress.get(place)
+        waiting += max(part.end - (max(before.next_offset, 0) if before else part.first), 0)
+    return waiting
 
 
 def expected_progress(
     source: SourceConfig,
-    taken: Mapping[PartitionKey, PartitionProgress],
-    there: Mapping[PartitionKey, Partition],
+    progress: Mapping[PartitionKey, PartitionProgress],
+    partitions: Mapping[PartitionKey, Partition],
 ) -> dict[PartitionKey, PartitionProgress]:
-    """The ledger's rows of the topics that are read; of their new partitions, which begin at 0, the
-    rows to come."""
+    """Return the ledger's rows of the topics that the source reads.
+
+    New partitions of a known topic start at offset 0.
+    """
     topics = kafka_settings(source).topics
-    known = {topic for topic, _ in taken}
+    known = {topic for topic, _ in progress}
     new = {
         (topic, number): PartitionProgress(source.name, topic, number, now.topic_id, 0, 0, -1, 0)
-        for (topic, number), now in there.items()
+        for (topic, number), now in partitions.items()
         if topic in known
     }
-    return {**new, **{place: each for place, each in taken.items() if each.topic in topics}}
+    return {**new, **{place: each for place, each in progress.items() if each.topic in topics}}
 
 
 def lost_topics(
     source: SourceConfig,
-    taken: Mapping[PartitionKey, PartitionProgress],
-    there: Mapping[PartitionKey, Partition],
+    progress: Mapping[PartitionKey, PartitionProgress],
+    partitions: Mapping[PartitionKey, Partition],
 ) -> dict[str, str]:
-    """By topic, why it cannot be gone on with: messages that were to come next are not there.
+    """Return the topics whose next messages are gone, with the reason and the remedy.
 
     Args:
-        source: whose topics they are.
-        taken: what the ledger has of it.
-        there: what the broker has.
+        source: the source.
+        progress: its partitions in the ledger.
+        partitions: its partitions at the broker.
     """
-    found: dict[str, str] = {}
-    for place, before in expected_progress(source, taken, there).items():
-        if why := _why_gone(before, there.get(place)):
+    lost: dict[str, str] = {}
+    for place, before in expected_progress(source, progress, partitions).items():
+        if reason := _lost_reason(before, partitions.get(place)):
             command = f"medallion backfill {source.name} {before.topic}"
-            found.setdefault(before.topic, f"{why}. To go on with what it has now: {command}")
-    return found
+            lost.setdefault(before.topic, f"{reason}. To continue without them: {command}")
+    return lost
 
 
 def refuse_lost(
     source: SourceConfig,
-    taken: Mapping[PartitionKey, PartitionProgress],
-    there: Mapping[PartitionKey, Partition],
+    progress: Mapping[PartitionKey, PartitionProgress],
+    partitions: Mapping[PartitionKey, Partition],
 ) -> None:
-    """Raise MedallionError where messages that were to come next are not there."""
-    if found := lost_topics(source, taken, there):
-        told = "; ".join(f"topic {topic} {why}" for topic, why in found.items())
-        raise MedallionError(f"bronze.{source.name}: {told}.")
+    """Raise MedallionError if the next messages of a topic are gone; see `lost_topics`."""
+    if lost := lost_topics(source, progress, partitions):
+        reasons = "; ".join(f"topic {topic} {reason}" for topic, reason in lost.items())
+        raise MedallionError(f"bronze.{source.name}: {reasons}.")
 
 
-def _why_gone(before: PartitionProgress, now: Partition | None) -> str | None:
-    part = f"partition {before.partition}"
-    start = max(before.next_offset, 0)
+def _lost_reason(before: PartitionProgress, now: Partition | None) -> str | None:
+    part, start = f"partition {before.partition}", max(before.next_offset, 0)
     if now is None:
-        had = f"has no {part} any more, of which {before.rows:,} messages were taken in"
-        return None if before.is_void else had
+        reason = f"no longer has {part}, of which {before.rows:,} messages were ingested"
+        return None if before.is_void else reason
     if not before.is_void and before.topic_id not in (None, now.topic_id):
-        return f"was made anew after {before.rows:,} messages of its {part} had been taken in"
+        return f"was recreated after {before.rows:,} messages of its {part} were ingested"
     if start < now.first:
         offsets = f"offsets {start:,} to {now.first - 1:,}"
-        return f"has lost messages before they were taken in: of {part}, {offsets}"
+        return f"lost messages before they were ingested: {part}, {offsets}"
     if start > now.end:
         return (
-            f"has lost messages that were taken in: {part} was read up to offset {start - 1:,}, "
-            f"and ends at {now.end - 1:,} now"
+            f"lost messages that were ingested: {part} was read up to offset {start - 1:,} and "
+            f"now ends at {now.end - 1:,}"
         )
     return None

@@ -15,38 +15,45 @@ from medallion.ingest.source import Backlog, Source, SourceType, Verification
 from medallion.state import pending_work, topics
 from medallion.state.topics import PartitionKey, PartitionProgress
 from medallion.storage import clock
-from medallion.storage.text import Reporter, counted
+from medallion.storage.text import counted
 
 
-def _open(*given: Any) -> Source:
-    """Open a source; Spark is imported here, so that other commands do not load it."""
-    from medallion.ingest.kafka.source import KafkaSource
+def _open(*arguments: Any) -> Source:
+    from medallion.ingest.kafka.source import KafkaSource  # here: it imports Spark
 
-    return KafkaSource(*given)
+    return KafkaSource(*arguments)
 
 
 def _backlog(config: Config, source: SourceConfig) -> Backlog:
-    taken = topics.read_progress(config.layout, source.name)
-    there = _messages(config, source, taken)
-    return Backlog(messages=broker.count_waiting(source, there, taken))
+    progress = topics.read_progress(config.layout, source.name)
+    partitions = _list_partitions(config, source, progress)
+    return Backlog(messages=broker.count_waiting(source, partitions, progress))
 
 
-def _messages(
-    config: Config, source: SourceConfig, taken: Mapping[PartitionKey, PartitionProgress]
+def _list_partitions(
+    config: Config, source: SourceConfig, progress: Mapping[PartitionKey, PartitionProgress]
 ) -> dict[PartitionKey, Partition]:
-    """What the broker has, if it goes together with the ledger."""
-    there = broker.list_partitions(source, config.login)
-    broker.refuse_lost(source, taken, there)
-    return there
+    """Return the broker's partitions; raise MedallionError if messages are lost."""
+    partitions = broker.list_partitions(source, config.login)
+    broker.refuse_lost(source, progress, partitions)
+    return partitions
 
 
-def _poll(config: Config, source: SourceConfig, recorded: int, say: Reporter) -> bool:
-    taken = topics.read_progress(config.layout, source.name)
+def has_new_messages(config: Config, source: SourceConfig) -> bool:
+    """Return whether bronze has messages to read, or its ledger to repair; write nothing.
+
+    Raises:
+        MedallionError: the broker does not answer, or messages are lost.
+    """
+    progress = topics.read_progress(config.layout, source.name)
     if pending_work.lacks_entries(config, source.name, _rows_in_ledger(config, source)):
-        return True  # bronze repairs its ledger, or refuses, before that is compared with topics
-    there = _messages(config, source, taken)
-    # Where a partition begins is to be put down, even if there is no message yet.
-    return broker.count_waiting(source, there, taken) > 0 or not there.keys() <= taken.keys()
+        return True  # before offsets are compared: bronze repairs its ledger, or refuses
+    partitions = _list_partitions(config, source, progress)
+    # The ledger also records where an empty new partition starts.
+    return (
+        broker.count_waiting(source, partitions, progress) > 0
+        or not partitions.keys() <= progress.keys()
+    )
 
 
 def _rows_in_ledger(config: Config, source: SourceConfig) -> int:
@@ -54,17 +61,17 @@ def _rows_in_ledger(config: Config, source: SourceConfig) -> int:
 
 
 def _losses(config: Config, source: SourceConfig) -> list[str]:
-    found = []
-    taken = topics.read_progress(config.layout, source.name).values()
-    for topic in dict.fromkeys(each.topic for each in taken):
-        lost = sum(each.lost for each in taken if each.topic == topic)
-        anew = max(each.made_anew for each in taken if each.topic == topic)
+    messages = []
+    progress = topics.read_progress(config.layout, source.name).values()
+    for topic in dict.fromkeys(each.topic for each in progress):
+        lost = sum(each.lost for each in progress if each.topic == topic)
+        recreated = max(each.made_anew for each in progress if each.topic == topic)
         if lost:
-            found.append(f"{counted(lost, 'offset')} of topic {topic} lost")
-        if anew:
-            times = counted(anew, "time")
-            found.append(f"topic {topic} was made anew {times}, and what was not read then is lost")
-    return found
+            messages.append(f"{counted(lost, 'offset')} of topic {topic} lost")
+        if recreated:
+            times = counted(recreated, "time")
+            messages.append(f"topic {topic} was recreated {times}: messages not yet read are lost")
+    return messages
 
 
 def _verify(config: Config, source: SourceConfig) -> Verification:
@@ -76,36 +83,38 @@ def _verify(config: Config, source: SourceConfig) -> Verification:
 
 
 def skip_lost(config: Config, source: SourceConfig, topic: str) -> int | None:
-    """Go on with the first message that a topic has now; the caller holds bronze's lock.
+    """Continue a topic with the first message that it has now, and record the loss in the ledger.
+
+    The caller holds bronze's lock.
 
     Returns:
-        How many offsets are lost; None where the topic was made anew, for nobody knows.
+        The number of lost offsets, or None if the topic was recreated: then it is unknown.
 
     Raises:
-        UsageError: nothing of the topic is gone, or the ledger does not have all of bronze yet.
-        MedallionError: the broker cannot be asked.
-        OSError: the checkpoint cannot be removed; the ledger is as it was.
+        UsageError: no messages of the topic are lost, or the ledger lacks rows of bronze.
+        MedallionError: the broker does not answer.
+        OSError: the checkpoint cannot be removed; the ledger is unchanged.
     """
     kafka, layout = broker.kafka_settings(source), config.layout
     if topic not in kafka.topics:
         raise UsageError(f"{source.name} has no topic {topic}; it has {', '.join(kafka.topics)}.")
-    taken = topics.read_progress(layout, source.name)
-    if pending_work.lacks_entries(config, source.name, topics.ingested_rows(layout, source.name)):
+    progress = topics.read_progress(layout, source.name)
+    if pending_work.lacks_entries(config, source.name, _rows_in_ledger(config, source)):
         raise UsageError(
-            f"bronze.{source.name} has rows that its ledger, ops.topics, does not have yet: "
-            "medallion run bronze enters them, or reports that they cannot be entered."
+            f"bronze.{source.name} has rows that its ledger, ops.topics, lacks: run medallion run "
+            "bronze first, which records them."
         )
-    there = broker.list_partitions(source, config.login)
-    if topic not in broker.lost_topics(source, taken, there):
+    partitions = broker.list_partitions(source, config.login)
+    if topic not in broker.lost_topics(source, progress, partitions):
         raise UsageError(
-            f"nothing of topic {topic} is gone: bronze goes on with it by itself, and takes each "
-            "message in once."
+            f"topic {topic} has lost no messages: bronze reads it from where it stopped."
         )
-    last = max(each.batch for each in taken.values())
-    known = [e for e in broker.expected_progress(source, taken, there).values() if e.topic == topic]
-    moved = [_moved(each, there.get(each.place)) for each in known]
-    # In this order: whoever is cut off between the two is refused again, and nothing is skipped.
-    # By a checkpoint that cannot be removed, Spark would pass over what it counts as read.
+    last = max(each.batch for each in progress.values())
+    expected = broker.expected_progress(source, progress, partitions).values()
+    known = [each for each in expected if each.topic == topic]
+    moved = [_moved(each, partitions.get(each.place)) for each in known]
+    # The checkpoint goes first: if the process dies here, the next run refuses again. The other
+    # way round Spark would resume from the checkpoint, and skip messages.
     if (checkpoint := layout.checkpoint(f"bronze.{source.name}")).exists():
         shutil.rmtree(checkpoint)
     topics.write_progress(layout, [replace(each, batch=last) for each in moved])
@@ -115,17 +124,25 @@ def skip_lost(config: Config, source: SourceConfig, topic: str) -> int | None:
 
 
 def _moved(before: PartitionProgress, now: Partition | None) -> PartitionProgress:
-    """The ledger's row, for what the broker has of the partition now."""
-    then = replace(before, committed_at=clock.now_micros())
+    """Return the ledger's row of a partition, moved to the first offset that the broker has."""
+    before = replace(before, committed_at=clock.now_micros())
     start = max(before.next_offset, 0)
-    anew = replace(then, made_anew=before.made_anew + 1)
-    if now is None:  # the topic has fewer partitions; should it get more, they begin anew
-        return then if before.is_void else replace(anew, next_offset=-1)
+    recreated = replace(before, made_anew=before.made_anew + 1)
+    if now is None:  # if the topic gets this partition again, its messages are new
+        return before if before.is_void else replace(recreated, next_offset=-1)
     is_other = not before.is_void and before.topic_id not in (None, now.topic_id)
-    if is_other or start > now.end:  # offsets come a second time, for other messages: all are new
-        return replace(anew, topic_id=now.topic_id, next_offset=now.first)
+    if is_other or start > now.end:  # the same offsets belong to other messages
+        return replace(recreated, topic_id=now.topic_id, next_offset=now.first)
     lost = before.lost + max(now.first - start, 0)
-    return replace(then, topic_id=now.topic_id, next_offset=max(start, now.first), lost=lost)
+    return replace(before, topic_id=now.topic_id, next_offset=max(start, now.first), lost=lost)
 
 
-KAFKA_SOURCE = SourceType(_open, _backlog, _poll, _rows_in_ledger, _losses, _verify)
+KAFKA_SOURCE = SourceType(
+    open=_open,
+    backlog=_backlog,
+    has_work=has_new_messages,
+    poll=lambda *_: None,  # bronze itself records where new partitions start
+    rows_in_ledger=_rows_in_ledger,
+    losses=_losses,
+    verify=_verify,
+)

@@ -183,12 +183,16 @@ class Bronze(Flow):
         return False
 
     def has_work(self, runs: Runs) -> bool:
-        """Whether something has come, or a batch was cut off, which has to be settled first."""
+        """Return whether the source has new input, or an interrupted batch has to be recorded."""
         refuse_format_change(self.config, self.source)
-        if pending_work.is_unfinished(self.config, runs, self.name):
-            return True
+        return pending_work.is_unfinished(self.config, runs, self.name) or SOURCE_TYPES[
+            self.source.format
+        ].has_work(self.config, self.source)
+
+    def tidy(self, runs: Runs) -> None:
+        """Release the input of recorded batches, and record what became of other files."""
         poll = SOURCE_TYPES[self.source.format].poll
-        return poll(self.config, self.source, runs.last_batch(self.name), self.say)
+        poll(self.config, self.source, runs.last_batch(self.name), self.say)
 
     def poll(self) -> bool:
         """Hand over what is new, unless a batch is under way.
