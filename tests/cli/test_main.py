@@ -195,7 +195,7 @@ def test_what_cannot_be_shown_is_told(
         with Path("/dev/full").open("w") as full, monkeypatch.context() as patch:
             patch.setattr(sys, "stdout", full)
             assert main.main(command) == 2
-        told = "medallion: what there is to show cannot be written: No space left on device.\n"
+        told = "medallion: the output cannot be written: No space left on device.\n"
         assert capsys.readouterr().err == told
 
 

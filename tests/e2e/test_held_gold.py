@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from medallion.cli.render import nightly as render
+from medallion.cli import render_runs
 from medallion.errors import MedallionError, UsageError
 from medallion.inspect.status import query_statuses
 from medallion.runtime import backfill, nightly
@@ -78,7 +78,7 @@ def test_a_stop_holds_gold_back_until_it_is_accepted(
     report = lakehouse.nightly()
     # A warning is told, and stops nothing.
     assert report.is_good
-    assert render.failures(report) == []
+    assert render_runs.nightly_failures(report) == []
     (warning,) = (f for gate in report.gates for f in gate.verdict.failures)
     told_of = (warning.expectation, warning.on_failure, warning.unexpected_count)
     assert told_of == ("z_small", "warn", 1)
@@ -91,11 +91,11 @@ def test_a_stop_holds_gold_back_until_it_is_accepted(
     assert not report.is_good
     assert not report.errors
     assert held_by(report) == [("silver.activity", "x_small", 2)]
-    told = render.failures(report)
+    told = render_runs.nightly_failures(report)
     assert "x_small failed on silver.activity: 2 of 3 rows" in told[0]
     assert [line.split(",")[0].strip() for line in told[1:3]] == ["x=7.25", "x=8.5"]
     assert "--accept" in told[-1]
-    assert render.as_json(report)["ok"] is False
+    assert render_runs.nightly_json(report)["ok"] is False
     assert delta_tables.row_count(lakehouse.config.layout.table("silver.activity")) == 5
     assert gold(lakehouse) == before
     assert Runs(lakehouse.config.layout).run_state.gates["silver.activity"].state == "held"
@@ -132,7 +132,7 @@ def test_a_stop_holds_gold_back_until_it_is_accepted(
     lakehouse.land("activity", "3.json", recording(5, 0.5))
     report = lakehouse.nightly("x_small")
     assert report.is_good
-    assert render.failures(report) == []
+    assert render_runs.nightly_failures(report) == []
     assert lakehouse.rows("gold.device_totals") == [("phone", 7)]
     assert accepted(lakehouse) == [("silver.activity", "x_small")]
     assert Runs(lakehouse.config.layout).run_state.gates["silver.activity"].state == "passed"
@@ -143,7 +143,9 @@ def test_a_stop_holds_gold_back_until_it_is_accepted(
     lakehouse.land("activity", "4.json", recording(6, 9.0), recording(7, 0.5))
     report = lakehouse.nightly("unique_recordings")
     assert held_by(report) == [("silver.activity", "x_small", 1)]
-    assert "x_small failed on silver.activity: 1 of 2 rows" in render.failures(report)[0]
+    assert (
+        "x_small failed on silver.activity: 1 of 2 rows" in render_runs.nightly_failures(report)[0]
+    )
     assert lakehouse.rows("gold.device_totals") == [("phone", 7)]
     # Nor does it matter whether what the gates find can be kept: the night tells that, and goes on.
     with without_pages(lakehouse) as pages:

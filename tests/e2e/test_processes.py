@@ -148,7 +148,7 @@ def test_a_stream_a_backfill_beside_it_and_a_night(
         done = cli("backfill", "event", str(tmp_path / "elsewhere"))
         assert done.returncode == 1, done.stderr  # one file was refused
         assert "asked of medallion stream" in done.stdout
-        assert "3 files: 2 taken in with 5 rows" in done.stdout
+        assert "3 files: 2 ingested with 5 rows" in done.stdout
         landed += BACKFILLED
         await_gold(root, process, landed)
         beside = run_audit(lakehouse.config)  # the stream has not ended

@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import Observation, SparkSession
 
-from medallion.cli.render.audit import as_json, as_text
+from medallion.cli.render_runs import audit_json, audit_text
 from medallion.config.loader import load
 from medallion.errors import UsageError
 from medallion.inspect.audit import run_audit
@@ -119,7 +119,7 @@ def test_audit_finds_rows_that_are_there_twice_and_rows_that_are_lost(
     assert found.balances["activity"].silver_rows == 4
     assert found.balances["event"].is_balanced
     assert any("once.json has 2 rows in bronze, and 4" in text for text in found.findings)
-    assert "NOT BALANCED" in as_text(found)
+    assert "NOT BALANCED" in audit_text(found)
     report = lakehouse.nightly()  # the balance objects, and the gate: to rows of long ago as well
     assert not report.is_good
     stops = [(f.table, f.expectation, f.unexpected_count) for g in report.gates for f in g.stops]
@@ -132,7 +132,7 @@ def test_audit_finds_rows_that_are_there_twice_and_rows_that_are_lost(
     (told,) = (finding for finding in found.findings if "with loss.json has 2 lines" in finding)
     assert told.endswith("2 lines, 2 rows in the ledger and 1 in bronze.")
     assert not any("whole.json" in finding for finding in found.findings)
-    assert as_json(found)["balanced"] is False
+    assert audit_json(found)["balanced"] is False
 
 
 def test_a_row_that_is_lost_is_no_duplicate_and_stops_nobody_else(lakehouse: Lakehouse) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from medallion.cli.render.land import as_json, as_text
+from medallion.cli.render_tables import landed_json, landed_text
 from medallion.factory import DataFactory, Landed
 from medallion.factory.plan import RATES
 from tests.support import SAMPLE
@@ -156,14 +156,14 @@ def test_crowded_events_stay_unique(
 
 def test_the_json_begins_with_the_contract(tmp_path: Path) -> None:
     landed = DataFactory(tmp_path / "landing", dirty=True).land()
-    document = as_json(landed)
+    document = landed_json(landed)
     assert list(document) == ["activity", "event"]
     assert list(document["event"])[:7] == list(FIGURES[:7])
 
 
 def test_the_table_names_every_figure(tmp_path: Path) -> None:
     landed = DataFactory(tmp_path / "landing", dirty=True).land(rows=30_000)
-    table = as_text(landed).splitlines()
+    table = landed_text(landed).splitlines()
     assert table[0].split() == ["activity", "event"]
     cells = {line.split()[0]: line.split()[1:] for line in table[1:]}
     assert cells["lines"] == ["30,000", "30,000"]

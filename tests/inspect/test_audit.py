@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from medallion.cli.render.audit import verdict
+from medallion.cli.render_runs import balance_verdict
 from medallion.config.loader import load
 from medallion.config.model import Config, Kafka
 from medallion.ingest.formats import record_format, refuse_format_change
@@ -158,8 +158,8 @@ def test_balanced_is_not_said_of_a_query_that_failed(home: Home) -> None:
     Runs(config.layout).write([row])
     found = run_audit(config)
     assert (found.is_balanced, found.failed) == (True, ("gold.device_totals",))
-    but = "gold.device_totals failed when last run (medallion status)"
-    assert verdict(found) == f"balanced, but {but}"
+    but = "the last run of gold.device_totals failed (medallion status)"
+    assert balance_verdict(found) == f"balanced, but {but}"
 
 
 @pytest.mark.parametrize("layer", ["bronze", "silver", "quarantine"])

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from medallion.cli.render import files
-from medallion.cli.render import schema as schemas
+from medallion.cli import render_tables
 from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.errors import UsageError
@@ -115,28 +114,28 @@ def test_an_unknown_state(config: Config, state: str) -> None:
 def test_no_file_has_come_yet(tmp_path: Path) -> None:
     config = replace(load({}, PROJECT), layout=Layout(tmp_path / "not there"))
     assert ledger_files.find_files(config, "*", "event", "pending") == []
-    assert files.as_json([]) == {"files": []}
-    assert files.as_text([]).endswith("(0 files)")
+    assert render_tables.files_json([]) == {"files": []}
+    assert render_tables.files_text([]).endswith("(0 files)")
     assert not config.layout.root.exists()
 
 
 def test_files_as_json_have_every_field_and_times_in_utc() -> None:
-    (row, _, _, _) = files.as_json(FILES)["files"]
+    (row, _, _, _) = render_tables.files_json(FILES)["files"]
     assert set(row) == set(Entry.__dataclass_fields__)
     assert row["committed_at"] == row["modified_at"] == "2023-11-14T22:13:20.250000Z"
     assert (row["rows"], row["corrupt_rows"], row["rescued_rows"]) == (3, 1, 2)
-    (_, row, _, _) = files.as_json(FILES)["files"]
+    (_, row, _, _) = render_tables.files_json(FILES)["files"]
     assert (row["committed_at"], row["rows"], row["why"]) == (None, None, None)
 
 
 def test_files_as_text_are_a_line_each(config: Config) -> None:
-    lines = files.as_text(FILES).splitlines()
+    lines = render_tables.files_text(FILES).splitlines()
     assert len(lines) == 2 + len(FILES) + 1
     assert lines[-1] == "(4 files)"
     assert "torn" in lines[4]
-    assert files.as_text(FILES[:1]).endswith("(1 file)")
+    assert render_tables.files_text(FILES[:1]).endswith("(1 file)")
     broken = replace(FILES[0], path="landing/activity/a\nb.json")
-    assert len(files.as_text([broken]).splitlines()) == 4
+    assert len(render_tables.files_text([broken]).splitlines()) == 4
 
 
 def schema(config: Config, source: str) -> list[registry.Version]:
@@ -145,8 +144,8 @@ def schema(config: Config, source: str) -> list[registry.Version]:
 
 def test_a_schema_before_its_first_run(config: Config) -> None:
     assert schema(config, "event") == []
-    assert "no version yet" in schemas.as_text([])
-    assert schemas.as_json([]) == {"versions": []}
+    assert "no version yet" in render_tables.schema_text([])
+    assert render_tables.schema_json([]) == {"versions": []}
 
 
 def test_a_schema_with_its_differences(config: Config) -> None:
@@ -154,13 +153,13 @@ def test_a_schema_with_its_differences(config: Config) -> None:
     registry.add(folder, {"id": "string", "n": "long"}, "declared in the configuration")
     registry.add(folder, {"battery": "double"}, "new fields in batch 3")
     found = schema(config, "event")
-    first, *columns = schemas.as_text(found).splitlines()
+    first, *columns = render_tables.schema_text(found).splitlines()
     assert first.startswith("version 1")
     assert first.endswith("declared in the configuration")
     assert columns[:2] == ["  + id string", "  + n long"]
     assert columns[2].startswith("version 2")
     assert columns[3:] == ["  + battery double"]
-    document = schemas.as_json(found)["versions"]
+    document = render_tables.schema_json(found)["versions"]
     assert [one["version"] for one in document] == [1, 2]
     assert document[1]["columns"] == {"id": "string", "n": "long", "battery": "double"}
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from medallion.cli.render import attention as render
+from medallion.cli import render_runs
 from medallion.errors import UsageError
 from medallion.ingest.files import archive, archived
 from medallion.inspect import ledger_files
@@ -46,7 +46,7 @@ def test_rejected_files_are_the_newest_whose_rows_are_missing(home: Home) -> Non
     assert names(found.rejected) == ["bad", "stuck"]
     assert ledger_files.rejected_files(home.config) == {"activity": 2}
     assert found.has_failures
-    assert render.summary(found) == "2 files were rejected"
+    assert render_runs.attention_summary(found) == "2 files were rejected"
 
 
 def test_files_that_wait_for_more_than_a_day(home: Home) -> None:
@@ -81,7 +81,9 @@ def test_a_missing_folder_is_a_failure_of_each_run(home: Home, tmp_path: Path) -
         found = ledger_files.find_attention(home.config)
         assert (names(found.folders), found.files, found.has_failures) == (["missing"], [], True)
         outcome.record_reported(home.config, found, "test")
-    assert render.errors(found)[0].startswith(f"no files were read from: {tmp_path}/missing: ")
+    assert render_runs.attention_errors(found)[0].startswith(
+        f"no files were read from: {tmp_path}/missing: "
+    )
     (tmp_path / "missing").mkdir()
     home.poll()
     assert not ledger_files.find_attention(home.config).has_failures
@@ -100,25 +102,28 @@ def test_reported_files_are_a_warning(home: Home) -> None:
     """The record decides: a run that dies before it ends has not reported them."""
     enter(home, "bad", state=REJECTED, code="unreadable")
     first = ledger_files.find_attention(home.config)
-    assert render.errors(first)[0] == "rejected: landing/activity/bad: because of unreadable"
-    assert render.warnings(first) == []
+    assert (
+        render_runs.attention_errors(first)[0]
+        == "rejected: landing/activity/bad: because of unreadable"
+    )
+    assert render_runs.attention_warnings(first) == []
     with locks.lock_layers(home.layout, ["bronze"], "stream"):  # nothing can be written
         outcome.record_reported(home.config, first, "nightly")
     assert ledger_files.find_attention(home.config).has_failures
     outcome.record_reported(home.config, first, "nightly")
     second = ledger_files.find_attention(home.config)
-    assert (second.has_failures, render.errors(second)) == (False, [])
-    assert render.warnings(second)[0] == render.errors(first)[0]
+    assert (second.has_failures, render_runs.attention_errors(second)) == (False, [])
+    assert render_runs.attention_warnings(second)[0] == render_runs.attention_errors(first)[0]
 
 
 def test_ten_are_named_and_the_others_counted(home: Home) -> None:
     for number in range(13):
         enter(home, f"{number:02}", state=REJECTED, code="unreadable", hours=20 - number)
     found = ledger_files.find_attention(home.config)
-    lines = render.every(found)
+    lines = render_runs.attention_lines(found)
     assert [line.split(":")[1][-2:] for line in lines[:10]] == [f"{n:02}" for n in range(10)]
     assert lines[10] == "rejected: and 3 more files (medallion files --state rejected)"
-    shown = render.as_json(found)["rejected"]
+    shown = render_runs.attention_json(found)["rejected"]
     assert (len(shown["files"]), shown["more"]) == (10, 3)
 
 

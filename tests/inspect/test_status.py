@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from medallion.cli.render.status import as_json, as_text
+from medallion.cli.render_runs import status_json, status_text
 from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.errors import UsageError
@@ -229,10 +229,10 @@ def test_a_query_that_failed_says_why(config: Config) -> None:
     record(config, "silver.event", state="failed", error="it broke", started_at=START + 1)
     found = query_statuses(config)
     assert of(config, "silver.event").state == "failed"
-    assert "silver.event: it broke" in as_text(found).splitlines()
-    (shown,) = (q for q in as_json(found)["queries"] if q["query"] == "silver.event")
+    assert "silver.event: it broke" in status_text(found).splitlines()
+    (shown,) = (q for q in status_json(found)["queries"] if q["query"] == "silver.event")
     assert shown["error"] == "it broke"
-    json.dumps(as_json(found))
+    json.dumps(status_json(found))
 
 
 def test_a_gate_is_no_run_of_its_query(config: Config) -> None:
@@ -315,6 +315,6 @@ def test_asking_writes_nothing(home: Home, config: Config) -> None:
     record(config, "bronze.activity", rows_in=3)
     checkpoints.done(config.layout, "silver.activity", 0, version=1, watermark=1000)
     before = tree(home.layout.root)
-    as_text(query_statuses(config))
+    status_text(query_statuses(config))
     assert tree(home.layout.root) == before
     assert len(ledger.read_entries(home.layout)) == 3

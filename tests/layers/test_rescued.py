@@ -12,8 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
-from medallion.cli.render import nightly as nightly_page
-from medallion.cli.render import status as status_page
+from medallion.cli import render_runs
 from medallion.config.loader import load
 from medallion.errors import ConfigError
 from medallion.inspect.audit import run_audit
@@ -139,12 +138,16 @@ def test_the_record_keeps_counts_and_examples(run: Run) -> None:
 
 def test_commands_show_values_that_do_not_fit(run: Run) -> None:
     found = query_statuses(run.lakehouse.config)
-    assert "bronze.warn: in its last run 4 rows have values that do" in status_page.as_text(found)
+    assert "bronze.warn: in its last run 4 rows have values that do" in render_runs.status_text(
+        found
+    )
     fields = {name: asdict(field) for name, field in FIELDS.items()}
-    by_query = {query["query"]: query["rescued"] for query in status_page.as_json(found)["queries"]}
+    by_query = {
+        query["query"]: query["rescued"] for query in render_runs.status_json(found)["queries"]
+    }
     assert by_query["bronze.warn"] == {"rows": 4, "fields": fields}
     assert by_query["silver.warn"] is None
-    document = json.loads(json.dumps(nightly_page.as_json(run.outcome)))
+    document = json.loads(json.dumps(render_runs.nightly_json(run.outcome)))
     assert document["rescued"] == {mode: {"rows": 4, "fields": fields} for mode in MODES}
 
 

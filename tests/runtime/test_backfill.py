@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from medallion.cli.render.backfill import as_json, as_text
+from medallion.cli.render_tables import backfill_json, backfill_text
 from medallion.config.values import Duration
 from medallion.errors import UsageError
 from medallion.runtime import backfill as module
@@ -76,11 +76,11 @@ def test_a_file_that_is_not_still_yet_is_told_and_comes_later(
     assert waiting.path == str(young)
     assert "5 minutes" in (waiting.why or "")
     assert not found.is_good
-    assert f"  {young}: pending: still being written" in as_text(found)
-    assert "2 files: 1 taken in with 1 row, 0 known before or refused, 1 waiting" in (
-        as_text(found)
+    assert f"  {young}: pending: still being written" in backfill_text(found)
+    assert "2 files: 1 ingested with 1 row, 0 known before or refused, 1 waiting" in (
+        backfill_text(found)
     )
-    assert [entry["path"] for entry in as_json(found)["waiting"]] == [str(young)]
+    assert [entry["path"] for entry in backfill_json(found)["waiting"]] == [str(young)]
     aged(young, 301)
     assert home.poll() == 1
     assert home.names() == [str(file), str(young)]

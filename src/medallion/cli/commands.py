@@ -8,12 +8,12 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from medallion.cli.render.terminal import document, pour, show, tell
+from medallion.cli.terminal import print_message, print_result, to_json, write_lines
 from medallion.config.model import Config
 from medallion.config.queries import layers_in_use
 from medallion.errors import ITEM_ERRORS, UsageError, error_message
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 def land(config: Config, options: argparse.Namespace) -> int:
     if options.sample:
         return _land_sample(config, options)
-    from medallion.cli.render import land as render
+    from medallion.cli import render_tables
     from medallion.factory import DataFactory, refuse_unread
 
     refuse_unread(config.sources, options.source)
     factory = DataFactory(config.layout.root / "landing", seed=options.seed, dirty=options.dirty)
     landed = factory.land(options.batches, options.files, options.rows, options.source)
     if not options.json:
-        show(f"landed in {config.layout.landing('')}")
-    return _present(options, render, landed)
+        print_result(f"landed in {config.layout.landing('')}")
+    return _present(options, render_tables.landed_json, render_tables.landed_text, landed)
 
 
 def _land_sample(config: Config, options: argparse.Namespace) -> int:
-    from medallion.cli.render import land as render
+    from medallion.cli import render_tables
     from medallion.factory import sample
 
     given = [f"--{name}" for name, it in options.made_up.items() if getattr(options, name) != it]
@@ -47,9 +47,11 @@ def _land_sample(config: Config, options: argparse.Namespace) -> int:
         raise UsageError(f"--sample lands the sample files as they are: leave {given[0]} out.")
     files = sample.land(config)
     if options.json:
-        show(document({name: {"files": count} for name, count in files.items()}))
+        print_result(to_json({name: {"files": count} for name, count in files.items()}))
     else:
-        show(render.sample_as_text(config.layout.root, files, bool(sample.read_by(config))))
+        print_result(
+            render_tables.sample_text(config.layout.root, files, bool(sample.read_by(config)))
+        )
     return 0
 
 
@@ -66,7 +68,7 @@ def run(config: Config, options: argparse.Namespace) -> int:
     layers = [options.layer]
     pending_work.refuse_blocked_gold(config, layers)
     ends = options.trigger == query.AVAILABLE_NOW
-    say = _say(False) if ends else tell
+    say = _say(False) if ends else print_message
     asked = f"run {options.layer}"
     with graph.open_pipeline(config, asked, layers, say, options.debug) as pipeline:
         if ends:
@@ -78,15 +80,15 @@ def run(config: Config, options: argparse.Namespace) -> int:
 
 def _report_files(config: Config, command: str) -> int:
     """Name the files that the user has to see to; the exit status."""
-    from medallion.cli.render import attention as render
+    from medallion.cli import render_runs
     from medallion.inspect import ledger_files
     from medallion.runtime.outcome import record_reported
 
     files = ledger_files.find_attention(config)
-    for line in render.warnings(files):
-        tell(line)
-    for line in render.errors(files):
-        tell(f"medallion: {line}", sys.stderr)
+    for line in render_runs.attention_warnings(files):
+        print_message(line)
+    for line in render_runs.attention_errors(files):
+        print_message(f"medallion: {line}", sys.stderr)
     record_reported(config, files, command)
     return 1 if files.has_failures else 0
 
@@ -103,7 +105,7 @@ def stream(config: Config, options: argparse.Namespace) -> int:
         raise UsageError("medallion stream stays on: give an interval, or run medallion nightly.")
     layers = layers_in_use(config)
     pending_work.refuse_blocked_gold(config, layers)
-    with graph.open_pipeline(config, "stream", layers, tell, options.debug) as pipeline:
+    with graph.open_pipeline(config, "stream", layers, print_message, options.debug) as pipeline:
         for line in unread(config):
             pipeline.say(line)
         serve(pipeline, layers, options.trigger)
@@ -111,7 +113,7 @@ def stream(config: Config, options: argparse.Namespace) -> int:
 
 
 def nightly(config: Config, options: argparse.Namespace) -> int:
-    from medallion.cli.render import nightly as render
+    from medallion.cli import render_runs
     from medallion.ingest.files.unread import unread
     from medallion.inspect import catalog, ledger_files
     from medallion.runtime.outcome import record_reported
@@ -135,9 +137,13 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
     gold = catalog.first_rows(config)
     for unreadable in filter(None, (each.unreadable for each in gold)):
         outcome.add_error(unreadable)
-    show(document(render.as_json(outcome)) if quiet else render.as_text(outcome, gold))
-    for line in render.failures(outcome):
-        tell(f"medallion: {line}", sys.stderr)
+    print_result(
+        to_json(render_runs.nightly_json(outcome))
+        if quiet
+        else render_runs.nightly_text(outcome, gold)
+    )
+    for line in render_runs.nightly_failures(outcome):
+        print_message(f"medallion: {line}", sys.stderr)
     if outcome.crash:
         raise outcome.crash
     record_reported(config, outcome.files, "nightly")
@@ -161,49 +167,53 @@ def _busy_night(config: Config, options: argparse.Namespace, told: Sequence[str]
 
 @signals.default_signals()
 def sql(config: Config, options: argparse.Namespace) -> int:
-    from medallion.cli.render import sql as render
+    from medallion.cli import render_tables
     from medallion.sql import engine
 
     started, root, statement = time.monotonic(), str(config.layout.root), options.statement
     if options.more:
         raise UsageError('a statement is one argument: medallion sql "SELECT ..."')
     if options.csv:
-        pour(render.csv_lines(*engine.stream(root, statement)))
+        write_lines(render_tables.csv_lines(*engine.stream(root, statement)))
         return 0
     result = engine.query(root, statement)
-    _present(options, render, result)
+    _present(options, render_tables.sql_json, render_tables.sql_text, result)
     if not options.json:
-        show(f"({counted(len(result.rows), 'row')}, {time.monotonic() - started:.2f} s)")
+        print_result(f"({counted(len(result.rows), 'row')}, {time.monotonic() - started:.2f} s)")
     return 0
 
 
 def audit(config: Config, options: argparse.Namespace) -> int:
-    from medallion.cli.render import audit as render
+    from medallion.cli import render_runs
     from medallion.inspect.audit import run_audit
 
     found = run_audit(_there(config, options), options.deep, _say(True))
-    return _present(options, render, found, found.is_balanced)
+    return _present(
+        options, render_runs.audit_json, render_runs.audit_text, found, found.is_balanced
+    )
 
 
 def report(config: Config, options: argparse.Namespace) -> int:
-    from medallion.cli.render import report as render
+    from medallion.cli.report import report_json, write_report
     from medallion.inspect.catalog import take_overview
 
     found = take_overview(_there(config, options))
-    page = render.write(found, Path(options.output or config.layout.report))
-    show(document({**render.as_json(found), "page": page}) if options.json else page)
+    page = write_report(found, Path(options.output or config.layout.report))
+    print_result(to_json({**report_json(found), "page": page}) if options.json else page)
     for line in found.unreadable:
-        tell(f"medallion: {line}", sys.stderr)
+        print_message(f"medallion: {line}", sys.stderr)
     return 1 if found.unreadable else 0
 
 
 def backfill(config: Config, options: argparse.Namespace) -> int:
-    from medallion.cli.render import backfill as render
+    from medallion.cli import render_tables
     from medallion.runtime import backfill
 
     say = _say(bool(options.json))
     found = backfill.backfill(config, options.source, Path(options.path), say, options.debug)
-    return _present(options, render, found, found.is_good)
+    return _present(
+        options, render_tables.backfill_json, render_tables.backfill_text, found, found.is_good
+    )
 
 
 def refresh(config: Config, options: argparse.Namespace) -> int:
@@ -220,14 +230,19 @@ def refresh(config: Config, options: argparse.Namespace) -> int:
 
 
 def maintain(config: Config, options: argparse.Namespace) -> int:
-    from medallion.cli.render import maintain as render
+    from medallion.cli import render_tables
     from medallion.runtime import maintenance
 
-    return _present(options, render, maintenance.by_hand(_there(config, options)))
+    return _present(
+        options,
+        render_tables.maintenance_json,
+        render_tables.maintenance_text,
+        maintenance.by_hand(_there(config, options)),
+    )
 
 
 def status(config: Config, options: argparse.Namespace) -> int:
-    from medallion.cli.render import status as render
+    from medallion.cli import render_runs
     from medallion.inspect import ledger_files, status
 
     found = status.query_statuses(_there(config, options))
@@ -235,12 +250,16 @@ def status(config: Config, options: argparse.Namespace) -> int:
         files = ledger_files.find_attention(config)
     except ITEM_ERRORS:  # the queries of the sources report it
         files = ledger_files.Attention()
-    show(document(render.as_json(found, files)) if options.json else render.as_text(found, files))
+    print_result(
+        to_json(render_runs.status_json(found, files))
+        if options.json
+        else render_runs.status_text(found, files)
+    )
     return 0 if all(one.is_known for one in found) else 1
 
 
 def files(config: Config, options: argparse.Namespace) -> int:
-    from medallion.cli.render import files as render
+    from medallion.cli import render_tables
     from medallion.inspect import ledger_files
     from medallion.runtime.outcome import dismiss
 
@@ -248,25 +267,34 @@ def files(config: Config, options: argparse.Namespace) -> int:
         if options.pattern != "*" or options.state is not None:
             raise UsageError("--dismiss takes its pattern itself, and no --state.")
         found = dismiss(_there(config, options), options.dismiss, options.source)
-        return _present(options, render, found)
+        return _present(options, render_tables.files_json, render_tables.files_text, found)
     found = ledger_files.find_files(
         _there(config, options), options.pattern, options.source, options.state
     )
-    return _present(options, render, found)
+    return _present(options, render_tables.files_json, render_tables.files_text, found)
 
 
 def schema(config: Config, options: argparse.Namespace) -> int:
-    from medallion.cli.render import schema as render
+    from medallion.cli import render_tables
     from medallion.inspect import catalog
 
     return _present(
-        options, render, catalog.schema_versions(_there(config, options), options.source)
+        options,
+        render_tables.schema_json,
+        render_tables.schema_text,
+        catalog.schema_versions(_there(config, options), options.source),
     )
 
 
-def _present(options: argparse.Namespace, render: Any, found: Any, is_good: bool = True) -> int:
+def _present(
+    options: argparse.Namespace,
+    to_document: Callable[[Any], Any],
+    to_text: Callable[[Any], str],
+    found: Any,
+    is_good: bool = True,
+) -> int:
     """Print a result by the module that has words for it; the exit status."""
-    show(document(render.as_json(found)) if options.json else render.as_text(found))
+    print_result(to_json(to_document(found)) if options.json else to_text(found))
     return 0 if is_good else 1
 
 
@@ -274,10 +302,10 @@ def _there(config: Config, options: argparse.Namespace) -> Config:
     """For commands that only look: a misspelled root is told, and not shown as an empty one."""
     config.layout.require_root()
     if not options.json:
-        show(f"lakehouse {config.layout.root}")
+        print_result(f"lakehouse {config.layout.root}")
     return config
 
 
 def _say(quiet: bool) -> Reporter:
     """Progress of what ends, no line twice: to standard output, unless JSON goes there."""
-    return cache(lambda text: tell(text, sys.stderr if quiet else sys.stdout))
+    return cache(lambda text: print_message(text, sys.stderr if quiet else sys.stdout))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from medallion import __version__
 from medallion.cli import commands
-from medallion.cli.render.terminal import leave, tell
+from medallion.cli.terminal import flush_output, print_message
 from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.errors import MedallionError, error_message
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         return _unforeseen(error, options.debug)
     finally:
-        leave()
+        flush_output()
 
 
 def _unforeseen(error: Exception, debug: bool) -> int:
@@ -65,7 +65,7 @@ def _print_error(line: str, debug: bool = False) -> None:
     """Say what is wrong, below where it came from if that is asked for."""
     trace = traceback.format_exc().splitlines() if debug else []
     for each in (*trace, line):
-        tell(each, sys.stderr)
+        print_message(each, sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from medallion.cli import main
-from medallion.cli.render import audit, backfill, files, nightly, schema, sql, status
-from medallion.cli.render.terminal import document, show, tell
+from medallion.cli import main, render_runs, render_tables
+from medallion.cli.terminal import print_message, print_result, to_json
 from medallion.errors import UsageError
 from medallion.ingest.schema.registry import Version
 from medallion.inspect.audit import Audit
@@ -27,7 +26,7 @@ from medallion.sql.engine import Result
 from medallion.state.ledger import Entry
 from medallion.storage.text import printable
 
-SOURCES = Path(__file__).parents[3] / "src/medallion"
+SOURCES = Path(__file__).parents[2] / "src/medallion"
 # A title, a colour in both spellings, text from right to left, half a letter, and a line of its own
 EVIL = "\x1b]0;title\x07\x9b31m\u202e\udcff\nbalanced"
 SEEN = "\\x1b]0;title\\x07\\x9b31m\\u202e\\udcff\\nbalanced"
@@ -43,13 +42,13 @@ ROWS = Result((EVIL,), [(EVIL,), ([EVIL],), ({EVIL: EVIL},)])
 @pytest.mark.parametrize(
     ("text", "lines"),
     [
-        (sql.as_text(ROWS), 5),
-        (files.as_text([ENTRY]), 4),
-        (status.as_text([STATUS]), 7),
-        (audit.as_text(Audit({}, (EVIL,), (EVIL,))), 5),
-        (backfill.as_text(Backfilled(1, 0, 0, (ENTRY,), (ENTRY,))), 3),
-        (schema.as_text([Version(1, EVIL, EVIL, {EVIL: "string"})]), 2),
-        (nightly.as_text(OUTCOME, [FirstRows("gold.x", 3, ROWS)]), 15),
+        (render_tables.sql_text(ROWS), 5),
+        (render_tables.files_text([ENTRY]), 4),
+        (render_runs.status_text([STATUS]), 7),
+        (render_runs.audit_text(Audit({}, (EVIL,), (EVIL,))), 5),
+        (render_tables.backfill_text(Backfilled(1, 0, 0, (ENTRY,), (ENTRY,))), 3),
+        (render_tables.schema_text([Version(1, EVIL, EVIL, {EVIL: "string"})]), 2),
+        (render_runs.nightly_text(OUTCOME, [FirstRows("gold.x", 3, ROWS)]), 15),
     ],
 )
 def test_text_is_as_many_lines_as_it_should_be_and_harmless(text: str, lines: int) -> None:
@@ -67,7 +66,7 @@ def test_all_that_is_harmless_stays() -> None:
 
 @pytest.mark.parametrize("value", [EVIL, [EVIL], {EVIL: EVIL}, "ü \U0001f600", "\U000e0001"])
 def test_json_is_harmless_and_the_same_value(value: Any) -> None:
-    printed = document(value)
+    printed = to_json(value)
     assert printed.isprintable()
     assert json.loads(printed) == value
 
@@ -75,7 +74,7 @@ def test_json_is_harmless_and_the_same_value(value: Any) -> None:
 def test_the_last_door_lets_ends_of_lines_through_and_no_more(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    show(f"one\n{EVIL}\r")
+    print_result(f"one\n{EVIL}\r")
     assert capsys.readouterr().out == f"one\n{SEEN.replace(chr(92) + 'n', chr(10))}\\r\n"
 
 
@@ -91,8 +90,8 @@ def test_what_a_terminal_has_no_letters_for_is_spelled_out(encoding: str, seen: 
     """And is JSON still, where it was."""
     name, written = "Łó \U0001f600", io.BytesIO()
     file = io.TextIOWrapper(written, encoding=encoding)
-    tell(name, file)
-    show(document([name]), file)
+    print_message(name, file)
+    print_result(to_json([name]), file)
     assert written.getvalue().decode(encoding) == f'{seen}\n["{seen}"]\n'
     assert json.loads(f'"{seen}"') == name
 
@@ -100,9 +99,9 @@ def test_what_a_terminal_has_no_letters_for_is_spelled_out(encoding: str, seen: 
 def test_work_goes_on_where_nothing_can_be_written_of_it() -> None:
     full = Path("/dev/full").open("w", encoding="utf-8")  # noqa: SIM115
     try:
-        tell("at work", full)
+        print_message("at work", full)
         with pytest.raises(UsageError, match="cannot be written: No space left on device"):
-            show("done", full)
+            print_result("done", full)
     finally:
         with suppress(OSError):
             full.close()

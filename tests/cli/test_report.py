@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from medallion.cli.render import report
+from medallion.cli import report
 from medallion.errors import UsageError
 from medallion.inspect.audit import Audit
 from medallion.inspect.balance import Balance
@@ -32,7 +32,7 @@ FOUND = Overview(
 
 
 def test_what_is_on_the_page() -> None:
-    page = report.as_html(FOUND)
+    page = report.report_html(FOUND)
     for there in (
         "<h3>gold.totals: 7 rows, the first 2</h3>",
         '<td class=n>8<td><span class=bar style="width:20.00em">',  # the longest bar
@@ -51,7 +51,7 @@ def test_what_is_on_the_page() -> None:
 
 
 def test_text_of_those_who_land_files_is_text() -> None:
-    page = report.as_html(FOUND)
+    page = report.report_html(FOUND)
     assert "<script" not in page
     assert "\x1b" not in page
     assert page.count("&lt;script&gt;") == 4
@@ -60,7 +60,7 @@ def test_text_of_those_who_land_files_is_text() -> None:
 def test_bars_are_of_one_column_and_of_numbers() -> None:
     rows = [("a", True, 3, None), ("b", False, 1000, 2.5), ("c", None, 2026, float("nan"))]
     first = Result(("k", "is", "n", "mean"), rows)
-    page = report.as_html(replace(FOUND, gold=(FirstRows("gold.t", 3, first),)))
+    page = report.report_html(replace(FOUND, gold=(FirstRows("gold.t", 3, first),)))
     widths = re.findall(r'<td><span class=bar style="width:([0-9.]+)em', page)[:3]
     assert widths == ["0.00", "20.00", "0.00"]
     assert "<td>true" in page
@@ -69,13 +69,13 @@ def test_bars_are_of_one_column_and_of_numbers() -> None:
 
 def test_a_lakehouse_that_is_not_balanced_and_empty() -> None:
     empty = replace(FOUND, gold=(), broken={}, gates={}, runs=())
-    page = report.as_html(replace(empty, audit=Audit({}, ("event: a row is lost.",))))
+    page = report.report_html(replace(empty, audit=Audit({}, ("event: a row is lost.",))))
     assert "<b class=bad>NOT BALANCED</b>" in page
     assert "<p class=bad>event: a row is lost.</p>" in page
 
 
 def test_the_same_as_a_document() -> None:
-    found = json.loads(json.dumps(report.as_json(FOUND)))
+    found = json.loads(json.dumps(report.report_json(FOUND)))
     assert found["balanced"] is True
     assert found["gold"]["gold.totals"]["first"][1] == ["phone", 2]
     assert found["quarantined"]["event"] == {"no_device": 4, "too_late": 1}
@@ -84,18 +84,18 @@ def test_the_same_as_a_document() -> None:
 
 def test_a_page_is_there_whole_or_refused(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    assert report.write(FOUND, page) == str(page)
-    assert page.read_text(encoding="utf-8") == report.as_html(FOUND)
+    assert report.write_report(FOUND, page) == str(page)
+    assert page.read_text(encoding="utf-8") == report.report_html(FOUND)
     with pytest.raises(UsageError, match=r"--output .*/none/page.html: No such file"):
-        report.write(FOUND, tmp_path / "none" / "page.html")
+        report.write_report(FOUND, tmp_path / "none" / "page.html")
     os.mkfifo(pipe := tmp_path / "pipe")  # as a device is: it is left what it is
     for place in (tmp_path, Path("/"), pipe):
         with pytest.raises(UsageError, match=f"{place}: a folder, or no file; name a file"):
-            report.write(FOUND, place)
+            report.write_report(FOUND, place)
     assert pipe.is_fifo()
     (link := tmp_path / "link").symlink_to(page)
     page.write_text("older")
-    assert report.write(FOUND, link) == str(link)
-    assert page.read_text(encoding="utf-8") == report.as_html(FOUND)
+    assert report.write_report(FOUND, link) == str(link)
+    assert page.read_text(encoding="utf-8") == report.report_html(FOUND)
     assert link.is_symlink()
     assert sorted(tmp_path.iterdir()) == [link, page, pipe]

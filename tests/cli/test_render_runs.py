@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from medallion.cli.render import nightly
+from medallion.cli import render_runs
 from medallion.inspect.balance import Balance
 from medallion.inspect.ledger_files import Attention
 from medallion.quality.suites import Failure, Verdict
@@ -21,12 +21,12 @@ def test_what_came_of_a_failure_that_stops_nothing_stands_beside_it() -> None:
     )
     gate = GateResult(Verdict("bronze.event", 3, failures), 1, accepted=("stop",), seconds=0.0)
     outcome = Outcome(seconds={"all": 0.0}, gates=[gate])
-    assert nightly.as_text(outcome, []).splitlines()[:3] == [
-        "quarantine failed on bronze.event: 2 of 3 rows (set aside in quarantine)",
-        "warn failed on bronze.event: 2 of 3 rows (a warning: the run goes on)",
+    assert render_runs.nightly_text(outcome, []).splitlines()[:3] == [
+        "quarantine failed on bronze.event: 2 of 3 rows (rows are in quarantine)",
+        "warn failed on bronze.event: 2 of 3 rows (a warning: the run continues)",
         "stop failed on bronze.event: 2 of 3 rows (let through by --accept)",
     ]
-    assert nightly.failures(outcome) == []
+    assert render_runs.nightly_failures(outcome) == []
 
 
 LANDED = {"a": Balance(2, 2, 2, 0, 0, 0, 0)}
@@ -39,20 +39,20 @@ def test_what_holds_gold_back_is_let_through_by_a_command_that_is_told() -> None
         GateResult(Verdict(table, 3, (Failure(table, name, "stop", 2, 3, (), ""),)), 1, (), 0.0)
         for table, name in stops
     ]
-    told = nightly.failures(Outcome(gates=gates))
+    told = render_runs.nightly_failures(Outcome(gates=gates))
     assert told[-1].endswith("let the rows through: medallion nightly --accept a --accept b")
 
 
 def test_a_balance_that_is_not_known_is_none() -> None:
     outcome = Outcome(seconds={"all": 0.0}, is_counted=False)
-    assert "NOT BALANCED" in nightly.as_text(outcome, []).splitlines()
+    assert "NOT BALANCED" in render_runs.nightly_text(outcome, []).splitlines()
 
 
 def test_where_files_go_is_told_while_nothing_has_landed() -> None:
-    told = "files go to landing/<source>/"
+    told = "put files into landing/<source>/"
     for lines in (0, 1):
         balances = {"event": Balance(lines, lines, lines, 0, 0, 0, 0), "a": Balance(*[0] * 7)}
-        assert (told in nightly.as_text(Outcome({"all": 0.0}, balances=balances), [])) == (
+        assert (told in render_runs.nightly_text(Outcome({"all": 0.0}, balances=balances), [])) == (
             not lines
         )
 
@@ -75,10 +75,10 @@ REJECTED = Entry("a", "landing/a/1.png", 1, 5, 0, 0, "rejected", "no text", reas
 )
 def test_balanced_is_never_said_beside_a_failure(outcome: Outcome, verdict: str | None) -> None:
     outcome.seconds["all"] = 0.0
-    lines = nightly.as_text(outcome, []).splitlines()
+    lines = render_runs.nightly_text(outcome, []).splitlines()
     assert [line for line in lines if "balanced" in line] == ([verdict] if verdict else [])
     assert ("nothing has landed" in "".join(lines)) is False
-    assert bool(nightly.failures(outcome)) == (verdict is None)
+    assert bool(render_runs.nightly_failures(outcome)) == (verdict is None)
     assert outcome.is_good == (verdict is not None)
     is_named = "rejected: landing/a/1.png: no text" in lines
     assert is_named == (verdict is not None and "but" in verdict)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from medallion.cli.render.sql import as_json, as_text, csv_lines
-from medallion.cli.render.terminal import document
+from medallion.cli.render_tables import csv_lines, sql_json, sql_text
+from medallion.cli.terminal import to_json
 from medallion.sql.engine import Result, query, stream
 from tests.support.sql import TEN, TEN_IN_SQL, write
 
@@ -44,13 +44,13 @@ def test_every_value_fits_strict_json(root: str, expression: str, expected: Any)
     def refuse(word: str) -> None:
         pytest.fail(f"{word} is not JSON")
 
-    printed = document(as_json(query(root, f"SELECT {expression} AS v")))
+    printed = to_json(sql_json(query(root, f"SELECT {expression} AS v")))
     assert json.loads(printed, parse_constant=refuse) == {"columns": ["v"], "rows": [[expected]]}
 
 
 def test_a_table_on_screen() -> None:
     rows = [("a", 1, None), ("bc", 100, "x\ny\x1b[31m"), ("", None, "")]
-    assert as_text(Result(("device", "n", "note"), rows)).splitlines() == [
+    assert sql_text(Result(("device", "n", "note"), rows)).splitlines() == [
         "device |    n | note",
         "-------+------+-------------",
         "a      |    1 | NULL",
@@ -67,8 +67,8 @@ def test_csv_is_quoted_where_it_must_be() -> None:
 
 
 def test_no_rows_leave_the_columns() -> None:
-    assert as_text(Result(("id",), [])) == "id\n--"
-    assert as_text(Result(("plan_type", "plan"), [(1, None)])) == "1:\nNone"
+    assert sql_text(Result(("id",), [])) == "id\n--"
+    assert sql_text(Result(("plan_type", "plan"), [(1, None)])) == "1:\nNone"
     assert [*csv_lines(("id",), [])] == ["id\r\n"]
 
 
@@ -79,7 +79,7 @@ def test_a_large_result_is_streamed(root: str) -> None:
 
 
 def test_a_plan_keeps_its_lines(root: str) -> None:
-    plan = as_text(query(root, "EXPLAIN SELECT 1 AS n FROM gold.device_counts WHERE 1 > random()"))
+    plan = sql_text(query(root, "EXPLAIN SELECT 1 AS n FROM gold.device_counts WHERE 1 > random()"))
     lines = plan.splitlines()
     assert {"logical_plan:", "physical_plan:"} <= {*lines}
     assert next(line for line in lines if "TableScan" in line).startswith("  ")

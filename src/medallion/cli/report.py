@@ -10,9 +10,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from medallion.cli.render import attention
-from medallion.cli.render import audit as balance
-from medallion.cli.render.values import moment, plain, text
+from medallion.cli import render_runs
+from medallion.cli.terminal import cell_text, iso_utc, json_value
 from medallion.errors import UsageError
 from medallion.inspect.balance import Balance
 from medallion.inspect.catalog import FirstRows, Overview
@@ -37,28 +36,28 @@ _PARTS = ("silver", "quarantined", "duplicate", "waiting")
 _WIDEST = 20  # em
 
 
-def as_json(found: Overview) -> dict[str, Any]:
+def report_json(found: Overview) -> dict[str, Any]:
     """The same as one document."""
     return {
         "root": found.root,
-        "made_at": moment(found.made_at),
-        **balance.as_json(found.audit),
+        "made_at": iso_utc(found.made_at),
+        **render_runs.audit_json(found.audit),
         "gold": {
             each.table: {
                 "rows": each.rows,
                 "columns": list(each.first.columns),
-                "first": [[plain(value) for value in row] for row in each.first.rows],
+                "first": [[json_value(value) for value in row] for row in each.first.rows],
             }
             for each in found.gold
         },
         "quarantined": {source: dict(rules) for source, rules in found.broken.items()},
         "gates": {table: asdict(gate) for table, gate in found.gates.items()},
-        "runs": [{**asdict(run), "started_at": moment(run.started_at)} for run in found.runs],
+        "runs": [{**asdict(run), "started_at": iso_utc(run.started_at)} for run in found.runs],
         **({"unreadable": list(found.unreadable)} if found.unreadable else {}),
     }
 
 
-def write(found: Overview, page: Path) -> str:
+def write_report(found: Overview, page: Path) -> str:
     """Write the page; gives where it is.
 
     Raises:
@@ -68,16 +67,16 @@ def write(found: Overview, page: Path) -> str:
     try:
         if place.exists() and not place.is_file():  # so would a device
             raise ValueError("a folder, or no file")
-        small_files.write_atomic(place, as_html(found))
+        small_files.write_atomic(place, report_html(found))
     except (OSError, ValueError) as error:
         told = "name a file, in a folder that is there and may be written to"
         raise UsageError(f"--output {page}: {error_reason(error)}; {told}.") from None
     return str(page)
 
 
-def as_html(found: Overview) -> str:
+def report_html(found: Overview) -> str:
     """The page."""
-    verdict = _text(balance.verdict(found.audit))
+    verdict = _text(render_runs.balance_verdict(found.audit))
     body = [
         f"<h1>medallion: {_text(found.root)}</h1>",
         f"<p>{clock.format_time(found.made_at)}, "
@@ -123,7 +122,9 @@ def _flow(found: Overview) -> list[str]:
         ]
     rows = [(name, *asdict(one).values()) for name, one in found.audit.balances.items()]
     lines.append(_table(("source", *Balance.__dataclass_fields__), rows))
-    files = attention.every(replace(found.audit.files, changed=()))  # those are findings
+    files = render_runs.attention_lines(
+        replace(found.audit.files, changed=())
+    )  # those are findings
     told = (*found.audit.findings, *found.audit.notes, *files)
     return [*lines, *_told(line for line in told if line not in found.unreadable)]
 
@@ -181,7 +182,7 @@ def _table(
 
 
 def _cell(value: Any) -> str:
-    shown = "" if value is None else text(value)
+    shown = "" if value is None else cell_text(value)
     return f"<td{' class=n' if _is_number(value) else ''}>{_text(shown)}"
 
 

@@ -1,0 +1,258 @@
+"""The nightly run, the balance, the status and files that need attention, as text and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from medallion.cli.terminal import aligned_table
+from medallion.inspect import balance as accounting
+from medallion.inspect.audit import Audit
+from medallion.inspect.balance import Balance
+from medallion.inspect.catalog import FirstRows
+from medallion.inspect.ledger_files import Attention
+from medallion.inspect.status import QueryStatus
+from medallion.quality.suites import Failure
+from medallion.runtime.outcome import Outcome
+from medallion.state.ledger import PENDING, REJECTED, Entry
+from medallion.storage.text import counted, printable
+
+_CONSEQUENCE = {
+    "quarantine": "rows are in quarantine",
+    "warn": "a warning: the run continues",
+    "stop": "let through by --accept",
+}
+_FILES_SHOWN = 10
+_DISMISS = "medallion files --dismiss PATTERN acknowledges them"
+_QUERY = (
+    "query", "state", "last_batch", "last_run_at", "rows_in", "rows_out", "waiting_rows",
+    "watermark",
+)  # fmt: skip
+_BACKLOG = (
+    "waiting for", "files", "messages", "bytes", "oldest_age (s)", "bytes_per_second",
+    "caught_up_in (s)", "rejected_files",
+)  # fmt: skip
+_NO_FILES = Attention()
+
+
+def nightly_json(outcome: Outcome) -> dict[str, Any]:
+    """Return the state, balances, rescued values, seconds by step, failed gates and errors."""
+    return {
+        "ok": outcome.is_good,
+        "sources": {name: asdict(balance) for name, balance in outcome.balances.items()},
+        **attention_json(outcome.files),
+        "rescued": {name: asdict(rescued) for name, rescued in outcome.rescued.items()},
+        "seconds": {step: round(seconds, 2) for step, seconds in outcome.seconds.items()},
+        "failed_expectations": [
+            asdict(failure) for gate in outcome.gates for failure in gate.verdict.failures
+        ],
+        "errors": nightly_failures(outcome),
+        "data_docs": outcome.docs,
+    }
+
+
+def nightly_text(outcome: Outcome, gold: Sequence[FirstRows]) -> str:
+    """Return warnings, the tables of gold, the balance of rows, and the total time."""
+    lines = [
+        printable(f"{_failure_line(failure)} ({_CONSEQUENCE[failure.on_failure]})")
+        for gate in outcome.gates
+        for failure in gate.verdict.failures
+        if failure not in gate.stops
+    ]
+    for found in gold:
+        lines += ["", *_first_rows_lines(found)]
+    if _has_nothing_landed(outcome):
+        lines += ["", "nothing has landed yet: put files into landing/<source>/ of the lakehouse"]
+    lines += ["", *balance_table(outcome.balances), _nightly_verdict(outcome)]
+    lines += map(printable, attention_warnings(outcome.files))
+    if outcome.docs:
+        lines += ["", printable(f"quality   {outcome.docs}")]
+    lines.append(f"all       {outcome.seconds['all']:5.1f} s")
+    return "\n".join(lines)
+
+
+def nightly_failures(outcome: Outcome) -> list[str]:
+    """Return a line for each failed query, file, blocking expectation and unbalanced source."""
+    lines = [*outcome.errors, *attention_errors(outcome.files)]
+    for gate in outcome.gates:
+        for failure in gate.stops:
+            lines += [_failure_line(failure), *(f"  {example}" for example in failure.examples)]
+    if names := dict.fromkeys(f.expectation for gate in outcome.gates for f in gate.stops):
+        lines.append(
+            "gold is blocked until these expectations pass: fix the data or the rule and run "
+            "nightly again, or let the rows through: medallion nightly --accept "
+            f"{' --accept '.join(names)}"
+        )
+    for name in accounting.unbalanced(outcome.balances):
+        lines.append(
+            f"the balance of {name} does not add up: medallion audit --deep counts its files and "
+            "tables again, and names those that differ."
+        )
+    return lines
+
+
+def _has_nothing_landed(outcome: Outcome) -> bool:
+    files, landed = outcome.files, any(one.landed_lines for one in outcome.balances.values())
+    is_seen = landed or files.pending or files.files
+    return bool(outcome.balances) and outcome.is_good and not is_seen
+
+
+def _nightly_verdict(outcome: Outcome) -> str:
+    """Return one line that says `balanced` only if the run ends without an error."""
+    if not outcome.is_counted or accounting.unbalanced(outcome.balances):
+        return "NOT BALANCED"
+    if not outcome.is_good:
+        return "the rows that were read add up, but the run has failed: see the errors"
+    but = attention_summary(outcome.files)
+    return f"balanced, but {but}:" if but else "balanced"
+
+
+def _failure_line(failure: Failure) -> str:
+    return f"{failure.expectation} failed on {failure.table}: {failure.detail}"
+
+
+def _first_rows_lines(found: FirstRows) -> list[str]:
+    if found.unreadable:
+        return [f"{found.table}: cannot be read"]
+    if not found.rows:
+        return [f"{found.table}: no rows"]
+    more = found.rows - len(found.first.rows)
+    lines = [f"{found.table}: {counted(found.rows, 'row')}"]
+    lines += aligned_table(found.first.columns, found.first.rows)
+    return [*lines, f"... and {more:,} more"] if more > 0 else lines
+
+
+def audit_json(found: Audit) -> dict[str, Any]:
+    """Return the balance by source; findings, notes and files only if there are any."""
+    sources = {name: asdict(balance) for name, balance in found.balances.items()}
+    document: dict[str, Any] = {"balanced": found.is_balanced, "sources": sources}
+    lists = {"findings": list(found.findings), "notes": list(found.notes)}
+    files = attention_json(found.files)
+    return {**document, **files, **{name: lines for name, lines in lists.items() if lines}}
+
+
+def audit_text(found: Audit) -> str:
+    """Return the balance as a table, then findings, notes, files, and the verdict."""
+    files = attention_lines(replace(found.files, changed=()))  # those are among the findings
+    lines = (*found.findings, *found.notes, *files, balance_verdict(found))
+    return "\n".join([*balance_table(found.balances), *map(printable, lines)])
+
+
+def balance_verdict(found: Audit) -> str:
+    """Return one line: `balanced` alone only if nothing needs the user's attention."""
+    if not found.is_balanced:
+        return "NOT BALANCED"
+    but = [f"{', '.join(found.unjudged)} could not be checked"] if found.unjudged else []
+    if found.failed:
+        but.append(f"the last run of {', '.join(found.failed)} failed (medallion status)")
+    but += filter(None, [attention_summary(found.files)])
+    return f"balanced, but {'; '.join(but)}" if but else "balanced"
+
+
+def balance_table(balances: Mapping[str, Balance]) -> list[str]:
+    """Return the lines of a table with a row for each source."""
+    rows = [(name, *asdict(balance).values()) for name, balance in balances.items()]
+    return aligned_table(("source", *Balance.__dataclass_fields__), rows)
+
+
+def attention_json(files: Attention) -> dict[str, Any]:
+    """Return the first ten files of each group that has some, and the number of the others."""
+    groups = {
+        "rejected": files.rejected,
+        "waiting": files.waiting,
+        "changed": files.changed,
+        "unreadable_folders": files.folders,
+    }
+    return {
+        group: {
+            "files": [_attention_file(entry) for entry in entries[:_FILES_SHOWN]],
+            "more": max(len(entries) - _FILES_SHOWN, 0),
+        }
+        for group, entries in groups.items()
+        if entries
+    }
+
+
+def _attention_file(entry: Entry) -> dict[str, Any]:
+    names = ("source", "path", "version", "state", "reason_code", "why", "moved_to")
+    return {name: getattr(entry, name) for name in names}
+
+
+def attention_errors(files: Attention) -> list[str]:
+    """Return lines for the files because of which this run ends with status 1."""
+    lines = _group_lines(files, lambda entry: entry.reported_at is None)
+    if lines:
+        lines.append(f"{_DISMISS}; until then each run names them")
+    return lines + _folder_lines(files)
+
+
+def attention_warnings(files: Attention) -> list[str]:
+    """Return lines for the files because of which an earlier run ended with status 1."""
+    lines = _group_lines(files, lambda entry: entry.reported_at is not None)
+    return [*lines, _DISMISS] if lines else []
+
+
+def attention_lines(files: Attention) -> list[str]:
+    """Return lines for all files and folders that need attention."""
+    lines = _group_lines(files, lambda _: True) + _folder_lines(files)
+    return [*lines, _DISMISS] if lines else []
+
+
+def attention_summary(files: Attention) -> str | None:
+    """Return the numbers of files, such as `2 files were rejected`; None if there are none."""
+    counts = (
+        (len(files.rejected), "file", "rejected"),
+        (len(files.waiting), "file", "waiting"),
+        (len(files.changed), "archived file", "written after it was read"),
+        (len(files.folders), "folder", "not readable"),
+    )
+    parts = [
+        f"{counted(number, noun)} {'was' if number == 1 else 'were'} {what}"
+        for number, noun, what in counts
+        if number
+    ]
+    return " and ".join(parts) or None
+
+
+def _group_lines(files: Attention, is_shown: Callable[[Entry], bool]) -> list[str]:
+    groups = (
+        (files.rejected, "rejected", REJECTED),
+        (files.waiting, "waiting", PENDING),
+        (files.changed, "changed", None),
+    )
+    lines = (_entry_lines(list(filter(is_shown, entries)), *rest) for entries, *rest in groups)
+    return [line for group in lines for line in group]
+
+
+def _folder_lines(files: Attention) -> list[str]:
+    return _entry_lines(files.folders, "no files were read from", PENDING)
+
+
+def _entry_lines(entries: Sequence[Entry], label: str, state: str | None) -> list[str]:
+    lines = [f"{label}: {entry.path}: {entry.why}" for entry in entries[:_FILES_SHOWN]]
+    if more := len(entries) - len(lines):
+        hint = f" (medallion files --state {state})" if state else ""
+        lines.append(f"{label}: and {counted(more, 'more file')}{hint}")
+    return lines
+
+
+def status_json(found: Sequence[QueryStatus], files: Attention = _NO_FILES) -> dict[str, Any]:
+    """Return the queries, those of bronze with their backlog, and files that need attention."""
+    return {"queries": [asdict(query) for query in found], **attention_json(files)}
+
+
+def status_text(found: Sequence[QueryStatus], files: Attention = _NO_FILES) -> str:
+    """Return a table of queries, one of backlogs, then rescued values, errors and files."""
+    queries = [tuple(getattr(query, column) for column in _QUERY) for query in found]
+    backlogs = [(q.query, *asdict(q.backlog).values()) for q in found if q.backlog]
+    errors = [printable(f"{query.query}: {query.error}") for query in found if query.error]
+    rescued = [
+        f"{query.query}: in its last run {query.rescued}"
+        for query in found
+        if query.rescued and query.rescued.rows
+    ]
+    lines = [*rescued, *errors, *map(printable, attention_lines(files))]
+    return "\n".join(
+        [*aligned_table(_QUERY, queries), "", *aligned_table(_BACKLOG, backlogs), *lines]
+    )

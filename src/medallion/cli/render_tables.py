@@ -1,0 +1,188 @@
+"""Results of `sql`, `files`, `schema`, `backfill`, `land` and `maintain` as text and as JSON.
+
+For each command one function returns the JSON document, and one the lines for a terminal.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from itertools import chain
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from medallion.cli.terminal import aligned_table, cell_text, iso_utc, json_value
+from medallion.storage import clock
+from medallion.storage.text import counted, printable
+
+if TYPE_CHECKING:  # each command imports what it needs
+    from medallion.factory import Landed
+    from medallion.ingest.schema.registry import Version
+    from medallion.runtime.backfill import Backfilled
+    from medallion.runtime.maintenance import Maintained
+    from medallion.sql.engine import Names, Result
+    from medallion.state.ledger import Entry
+
+_TIMES = ("modified_at", "first_seen_at", "committed_at", "reported_at", "dismissed_at")
+_LEDGER_COLUMNS = (
+    "path", "version", "state", "size", "rows", "corrupt_rows", "rescued_rows", "batch",
+    "committed_at", "moved_to", "dismissed_at", "why",
+)  # fmt: skip
+
+
+def sql_json(result: Result) -> dict[str, Any]:
+    """Return `{"columns": [...], "rows": [[...], ...]}`; NaN and infinities become strings."""
+    return {"columns": list(result.columns), "rows": json_value(result.rows)}
+
+
+def sql_text(result: Result) -> str:
+    """Return an aligned table, or the plans of EXPLAIN with their own lines."""
+    if result.columns == ("plan_type", "plan"):
+        return "\n".join(f"{name}:\n{f'{plan}'.rstrip()}" for name, plan in result.rows)
+    return "\n".join(aligned_table(result.columns, result.rows))
+
+
+def csv_lines(columns: Names, rows: Iterable[tuple[Any, ...]]) -> Iterator[str]:
+    """Yield lines of RFC 4180 CSV, the header first; NULL is an empty field."""
+    line: Any = SimpleNamespace(write=str)  # writerow returns what `write` returns
+    write = csv.writer(line).writerow
+    for row in chain([columns], rows):
+        yield write(["" if value is None else cell_text(value) for value in row])
+
+
+def files_json(entries: Sequence[Entry]) -> dict[str, Any]:
+    """Return the rows of the ledger, with times in ISO 8601."""
+    rows = [asdict(entry) for entry in entries]
+    return {"files": [{**row, **{name: iso_utc(row[name]) for name in _TIMES}} for row in rows]}
+
+
+def files_text(entries: Sequence[Entry]) -> str:
+    """Return the rows of the ledger as an aligned table, and their number."""
+    rows = [
+        tuple(_ledger_cell(name, getattr(e, name)) for name in _LEDGER_COLUMNS) for e in entries
+    ]
+    return "\n".join([*aligned_table(_LEDGER_COLUMNS, rows), f"({counted(len(rows), 'file')})"])
+
+
+def _ledger_cell(name: str, value: Any) -> Any:
+    return clock.format_time(value) if name in _TIMES and value is not None else value
+
+
+def schema_json(versions: Sequence[Version]) -> dict[str, Any]:
+    """Return the versions of a source's schema, each with its columns and their types."""
+    return {"versions": [asdict(version) for version in versions]}
+
+
+def schema_text(versions: Sequence[Version]) -> str:
+    """Return each version with its differences from the one before."""
+    from medallion.ingest.schema import registry
+
+    if not versions:
+        return "no version yet: the first run of the source infers its schema"
+    lines = []
+    for before, version in zip((None, *versions), versions, strict=False):
+        lines.append(f"version {version.version}  {version.created_at}  {version.why}")
+        lines += [f"  {line}" for line in registry.differences(before, version)]
+    return "\n".join(map(printable, lines))
+
+
+def backfill_json(found: Backfilled) -> dict[str, Any]:
+    """Return the counts, and each file that was not ingested, with the reason."""
+    return {
+        "files": found.files,
+        "new_files": found.new_files,
+        "rows": found.rows,
+        "refused": [{"path": entry.path, "why": entry.why} for entry in found.refused],
+        "waiting": [{"path": entry.path, "why": entry.why} for entry in found.waiting],
+        "topic": found.topic,
+        "lost_offsets": found.lost,
+    }
+
+
+def backfill_text(found: Backfilled) -> str:
+    """Return a summary, and a line for each file that was not ingested."""
+    if found.topic:
+        return f"topic {found.topic}: {counted(found.rows, 'row')} ingested"
+    known = found.files - found.new_files - len(found.waiting)
+    waiting = f", {len(found.waiting):,} waiting" if found.waiting else ""
+    summary = (
+        f"{counted(found.files, 'file')}: {found.new_files:,} ingested with "
+        f"{counted(found.rows, 'row')}, {known:,} known before or refused{waiting}"
+    )
+    left = (*found.refused, *found.waiting)
+    return "\n".join([summary, *(printable(f"  {e.path}: {e.state}: {e.why}") for e in left)])
+
+
+def landed_json(landed: Mapping[str, Landed]) -> dict[str, Any]:
+    """Return the figures of each source."""
+    return {source: one.figures() for source, one in landed.items()}
+
+
+def landed_text(landed: Mapping[str, Landed]) -> str:
+    """Return the figures as a table with a line for each figure and a column for each source."""
+    documents = landed_json(landed).values()
+    order = list(dict.fromkeys(name for document in documents for name in document))
+    columns = [_flattened(document) for document in documents]
+    names = {name for column in columns for name in column}
+    rows = [["", *landed]]
+    for name in sorted(names, key=lambda name: (order.index(name.partition(".")[0]), name)):
+        # The cell is empty, not 0, if the source has no such figure.
+        rows.append([name, *(f"{c[name]:,}" if name in c else "" for c in columns)])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(_padded(row, widths) for row in rows)
+
+
+def sample_text(root: Path, files: Mapping[str, int], is_read: bool) -> str:
+    """Return how many sample files landed by source, or why none did.
+
+    Args:
+        root: the root of the lakehouse.
+        files: numbers of files by source.
+        is_read: True if some source of the configuration reads the sample.
+    """
+    from medallion.factory.plan import SOURCE_NAMES
+
+    if files:
+        landed = ", ".join(f"{counted(n, 'file')} of {name}" for name, n in files.items())
+        return f"landed the sample under {root}: {landed}"
+    if is_read:
+        return f"the landing zone of {root} already had files: no sample landed"
+    names = ", ".join(SOURCE_NAMES)
+    return f"the sample is JSON lines of {names}, which no source here reads: none landed"
+
+
+def _padded(row: list[str], widths: list[int]) -> str:
+    numbers = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
+    return "  ".join([row[0].ljust(widths[0]), *numbers]).rstrip()
+
+
+def _flattened(document: Mapping[str, Any]) -> dict[str, int]:
+    """Return one figure for each part of a nested one, such as `invalid_by_rule.missing_x`."""
+    flat: dict[str, int] = {}
+    for name, value in document.items():
+        if isinstance(value, dict):
+            flat |= {f"{name}.{part}": count for part, count in value.items()}
+        else:
+            flat[name] = value
+    return flat
+
+
+def maintenance_json(found: Maintained) -> dict[str, Any]:
+    """Return the figures of each table that changed, and notes on work that was skipped."""
+    return {
+        "tables": {name: asdict(done) for name, done in found.tables.items()},
+        "notes": list(found.notes),
+    }
+
+
+def maintenance_text(found: Maintained) -> str:
+    """Return a line for each table that changed, and the notes below them."""
+    lines = [
+        f"{name}: {counted(done.compacted_files, 'file')} compacted, "
+        f"{counted(done.removed_files, 'file')} and {counted(done.removed_commits, 'commit')} "
+        "removed"
+        for name, done in found.tables.items()
+    ]
+    return "\n".join([*lines, *map(printable, found.notes)] or ["nothing to do"])

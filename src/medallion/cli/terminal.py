@@ -1,0 +1,165 @@
+"""The only way to standard output and standard error, and how values are printed.
+
+File names and values come from whoever lands files. Control characters in them could move the
+cursor, change colours or forge a line, so everything printed here is made visible first.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from decimal import Decimal
+from io import TextIOWrapper
+from types import NoneType
+from typing import Any, TextIO
+
+from medallion.errors import UsageError
+from medallion.storage.text import error_reason, printable
+
+_NUMBERS = {int, float, Decimal, NoneType}
+
+
+def print_result(text: str, file: TextIO | None = None) -> None:
+    """Print lines; do nothing if the reader has closed the pipe (`| head`).
+
+    Raises:
+        UsageError: the text cannot be written, for example because the disk is full.
+    """
+    file = file or sys.stdout
+    if file is None:  # closed by the caller (>&-)
+        return
+    text = _encodable(visible_lines(text), file.encoding or "utf-8")
+    try:
+        with _write_errors():
+            print(text, file=file, flush=True)
+    except BrokenPipeError:
+        _discard(file)
+
+
+def print_message(text: str, file: TextIO | None = None) -> None:
+    """Print one line of progress; work continues if it cannot be written."""
+    with suppress(UsageError):
+        print_result(printable(text), file)
+
+
+def write_lines(lines: Iterable[str]) -> None:
+    """Write lines that end with their own line breaks to standard output.
+
+    A terminal gets them made visible, a file byte for byte as UTF-8, whatever the locale.
+
+    Raises:
+        UsageError: the lines cannot be written.
+        BrokenPipeError: the reader has closed the pipe.
+    """
+    if sys.stdout is None:
+        return
+    if sys.stdout.isatty():
+        code = sys.stdout.encoding
+        lines = (_encodable(visible_lines(line.rstrip("\r\n")), code) + "\n" for line in lines)
+    elif isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")
+    with _write_errors():
+        sys.stdout.writelines(lines)
+        sys.stdout.flush()
+
+
+def flush_output() -> None:
+    """Flush both outputs, and discard what cannot be written: Python would fail at its exit."""
+    for file in filter(None, (sys.stdout, sys.stderr)):
+        try:
+            file.flush()
+        except OSError:
+            _discard(file)
+
+
+def visible_lines(text: str) -> str:
+    """Return a text of several lines with each line made visible."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def to_json(value: Any) -> str:
+    """Return strict JSON on one line, with unprintable characters as escapes."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else _json_escape(c) for c in text)
+
+
+def json_value(value: Any) -> Any:
+    """Return a value of a row as JSON can hold it; times without a zone are UTC."""
+    match value:
+        case float() if not math.isfinite(value):
+            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        case None | bool() | int() | float() | str():
+            return value
+        case datetime():
+            utc = value.astimezone(UTC) if value.tzinfo else value
+            return f"{utc.replace(tzinfo=None).isoformat()}Z"
+        case Decimal():
+            return format(value, "f")  # a string, with every digit
+        case bytes():
+            return value.hex()
+        case dict():
+            return {str(key): json_value(item) for key, item in value.items()}
+        case list() | tuple():
+            return [json_value(item) for item in value]
+    return str(value)  # dates, times, durations
+
+
+def cell_text(value: Any) -> str:
+    """Return a value of a row as the text of a table's cell."""
+    simple = value if isinstance(value, str) else json_value(value)
+    return simple if isinstance(simple, str) else json.dumps(simple, ensure_ascii=False)
+
+
+def iso_utc(micros: int | None) -> str | None:
+    """Return microseconds since 1970 in ISO 8601, UTC."""
+    return None if micros is None else str(json_value(datetime.fromtimestamp(micros / 1e6, UTC)))
+
+
+def aligned_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
+    """Return the lines of an aligned table, one for each row; numbers stand to the right."""
+    rows = list(rows)
+    padded = []
+    for at, name in enumerate(columns):
+        values = [row[at] for row in rows]
+        cells = [name, *("NULL" if value is None else cell_text(value) for value in values)]
+        cells = [printable(cell) for cell in cells]
+        width = max(map(len, cells))
+        numbers = values and all(type(value) in _NUMBERS for value in values)
+        cells = [cell.rjust(width) if numbers else cell.ljust(width) for cell in cells]
+        padded.append([cells[0], "-" * width, *cells[1:]])
+    lines = enumerate(zip(*padded, strict=True))
+    return [("-+-" if at == 1 else " | ").join(line).rstrip() for at, line in lines]
+
+
+def _encodable(text: str, encoding: str) -> str:
+    """Replace characters that the terminal's encoding lacks by JSON escapes."""
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return "".join(c if c.encode(encoding, "ignore") else _json_escape(c) for c in text)
+    return text
+
+
+def _json_escape(character: str) -> str:
+    return json.dumps(character)[1:-1]
+
+
+@contextmanager
+def _write_errors() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise UsageError(f"the output cannot be written: {error_reason(error)}.") from None
+
+
+def _discard(file: TextIO) -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), file.fileno())
