@@ -96,7 +96,9 @@ class Fuzz:
         """Land a file for each source."""
         for source, settings in SOURCES.items():
             rng = Random(f"{self.seed} {source} {run}")
-            file = self.lakehouse.config.layout.landing(source) / f"{run}.{settings['format']}"
+            file: Path = (
+                self.lakehouse.config.layout.landing(source) / f"{run}.{settings['format']}"
+            )
             if settings["format"] == "json":
                 text, records = json_lines(rng, run)
                 file = self.lakehouse.land(source, file.name)

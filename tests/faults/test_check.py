@@ -60,7 +60,7 @@ def test_a_file_that_is_gone_or_changed(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    "strike", [Strike("ENOSPC", 3), Strike("EIO", 2, "storage.files.write: os.rename")]
+    "strike", [Strike("ENOSPC", 3), Strike("EIO", 2, "storage.files.write_atomic: os.rename")]
 )
 def test_each_write_can_be_kept_from_happening(tmp_path: Path, strike: Strike) -> None:
     """The second of two files, and then the rename of the second: by number, and by place."""

@@ -128,7 +128,8 @@ def test_what_was_built_and_is_gone_is_built_again(
             refresh.refresh(filled.pipeline(), "silver.event")
     for gone in ("quarantine.event", "checkpoint"):
         killed = filled.copy(tmp_path / gone)
-        beside = refresh_plan.StagingLayout(killed.root, ("silver.event", "quarantine.event"))
+        staged = ("silver.event", "quarantine.event")
+        beside = refresh_plan.StagingLayout(killed.config.layout.root, staged)
         is_table = gone != "checkpoint"
         shutil.rmtree(beside.table(gone) if is_table else beside.checkpoint("silver.event"))
         said = list[str]()

@@ -85,10 +85,10 @@ class Lesson:
             ours = set(layout.internal_directories()) - set(self._shared)
             folders = sorted(ours, key=lambda folder: (folder == memory, folder))
             for folder in folders:
-                _remove(folder)
+                folder.delete_prefix()
         for place in (self.landing, *self._shared):
-            for folder in (*place.glob("*"), place):
-                _remove_empty(folder)
+            for each in (*place.glob("*"), place):
+                _remove_empty(each)
         _remove_empty(self.root)
         left = (path for path in self.root.rglob("*") if path.is_file())
         return CleanedUp(stopped, (*landed, *folders), tuple(sorted(left)))
@@ -135,14 +135,6 @@ def _files_below(place: Path) -> Iterator[Path]:
     for folder in () if place.is_symlink() else place.glob("*"):
         if not folder.is_symlink():
             yield from folder.glob("*")
-
-
-def _remove(folder: Path) -> None:
-    """A folder with all that is in it; a link to one goes alone."""
-    if folder.is_symlink() or not folder.is_dir():
-        folder.unlink()
-    else:
-        shutil.rmtree(folder)
 
 
 def _remove_empty(folder: Path) -> None:

@@ -23,7 +23,6 @@ from typing import Any
 
 from medallion.errors import UsageError
 from medallion.storage import files as small_files
-from medallion.storage import locks
 
 HOUR = 3600
 
@@ -225,7 +224,7 @@ class StateFile:
 
     def locked(self) -> AbstractContextManager[None]:
         """Wait for other processes that land into the same root, and keep them waiting."""
-        return locks.lock_file(self.path)
+        return small_files.lock_file(self.path)
 
     def load(self, source: str) -> Progress:
         """A source's progress; none when it never landed."""

@@ -23,7 +23,7 @@ from medallion.spark import checkpoints
 from medallion.state import pending_work, refresh_plan
 from medallion.state.runs import Runs, RunState
 from medallion.storage import delta_log, delta_tables, locks, table_specs
-from medallion.storage.paths import LAYERS, PUBLISH
+from medallion.storage.paths import LAYERS, PUBLISH, StoragePath
 from medallion.storage.table_specs import TableSpec
 
 # The writer looks up the files of each version to keep, which takes some milliseconds.
@@ -59,16 +59,14 @@ class _Table:
     """
 
     name: str
-    path: Path
+    path: StoragePath
     spec: TableSpec
     query: str | None = None
     is_compacted: bool = True
 
     def lock(self) -> AbstractContextManager[None]:
         """Lock a table of records, which all layers write; the caller holds the layers' locks."""
-        return (
-            locks.lock_file(self.path) if self.name in table_specs.RECORD_TABLES else nullcontext()
-        )
+        return self.path.lock() if self.name in table_specs.RECORD_TABLES else nullcontext()
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,11 @@ import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from medallion.errors import MedallionError
 from medallion.storage import files
-from medallion.storage.paths import Layout
+from medallion.storage.paths import Layout, StoragePath
 from medallion.storage.text import printable
 
 _BUILT = ".refresh."
@@ -49,11 +48,11 @@ class StagingLayout(Layout):
 
     names: tuple[str, ...] = ()
 
-    def table(self, name: str) -> Path:
+    def table(self, name: str) -> StoragePath:
         """The table, in `_refresh/` if it is one of those that are built."""
         return super().table(name) if name not in self.names else self.refresh_plan.parent / name
 
-    def checkpoint(self, query: str) -> Path:
+    def checkpoint(self, query: str) -> StoragePath:
         """The checkpoint, likewise, but among the others: there it can be renamed to the old one's
         name, on whatever disk they lie."""
         return super().checkpoint(f"{_BUILT}{query}" if query in self.names else query)

@@ -1,22 +1,84 @@
-"""Small files that are there whole or not at all, whenever the process or the power is cut off;
-and whether two files are alike."""
+"""File operations on a disk that survive a crash: atomic writes, checked moves, file locks."""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import filecmp
 import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
+from stat import S_ISREG
+from tempfile import TemporaryDirectory
+from typing import IO, NamedTuple
+
+from medallion.errors import UsageError
+from medallion.storage.text import error_reason
+
+_LONGEST_NAME = 255  # bytes
 
 
-def write_atomic(file: Path, text: str) -> None:
-    """Write a file beside its place, and put it there; one of that name is replaced."""
-    unfinished = file.with_name(f".{file.name}.tmp")
+class FileInfo(NamedTuple):
+    """The state of a file at one moment; equal states mean that the file is unchanged.
+
+    Attributes:
+        size: bytes.
+        modified_at: microseconds since 1970, truncated to the millisecond, as Spark reports it.
+        tag: the version that an object store assigns; None on a disk.
+    """
+
+    size: int
+    modified_at: int
+    tag: str | None = None
+
+
+def file_info(path: Path) -> FileInfo | None:
+    """Return the state of a regular file, or None if there is none. Links are not followed.
+
+    Raises:
+        OSError: the path cannot be inspected.
+    """
     try:
-        unfinished.write_text(text, encoding="utf-8")
-        # The name must not reach the disk before the bytes do: it would be an empty file's then.
+        status = path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return info_from_stat(status) if S_ISREG(status.st_mode) else None
+
+
+def info_from_stat(status: os.stat_result) -> FileInfo:
+    """Return the state that a stat call reported."""
+    return FileInfo(status.st_size, status.st_mtime_ns // 1_000_000 * 1000)
+
+
+def temporary_path(file: Path) -> Path:
+    """Return the path at which a file is written first; Spark and discovery ignore such names."""
+    return file.with_name(f".{file.name}.tmp")
+
+
+def write_atomic(file: Path, data: str | bytes, *, if_absent: bool = False) -> None:
+    """Write a file so that readers see the complete new content or the old one, even after a crash.
+
+    Args:
+        file: the path; its directory must exist.
+        data: the content; strings are encoded as UTF-8.
+        if_absent: never replace a file.
+
+    Raises:
+        FileExistsError: `if_absent` is set and there is a file already.
+    """
+    unfinished = temporary_path(file)
+    try:
+        unfinished.write_bytes(data.encode() if isinstance(data, str) else data)
+        # Without this, a power failure could leave the new name with an empty file.
         sync(unfinished)
-        unfinished.replace(file)
+        if if_absent:
+            os.link(unfinished, file)  # unlike a rename, a link never replaces a file
+            unfinished.unlink()
+        else:
+            unfinished.replace(file)
     except OSError:
         unfinished.unlink(missing_ok=True)
         raise
@@ -39,12 +101,12 @@ def write_if_absent(file: Path, text: str) -> bool:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file's bytes, or a folder's names, would survive that the power fails."""
+    """Wait until a file's content, or a directory's names, would survive a power failure."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     except OSError as error:
-        # Some disks in a network cannot do that for a folder, which PostgreSQL passes over as well.
+        # Some network file systems cannot sync a directory; PostgreSQL ignores that as well.
         if error.errno not in (errno.EBADF, errno.EINVAL) or not path.is_dir():
             raise
     finally:
@@ -52,9 +114,140 @@ def sync(path: Path) -> None:
 
 
 def have_same_bytes(one: Path, other: Path) -> bool:
-    """Whether two files are alike, whatever their times; raises OSError where that cannot be seen.
+    """Return True if two files have the same content.
 
-    What the library remembers goes by sizes and times, which tell nothing here.
+    Raises:
+        OSError: one of them cannot be read.
     """
-    filecmp.clear_cache()
+    filecmp.clear_cache()  # which compares sizes and times only
     return filecmp.cmp(one, other, shallow=False)
+
+
+def numbered_paths(path: Path) -> Iterator[Path]:
+    """Yield the path itself, then `2~name`, `3~name` and so on without end."""
+    yield path
+    for number in count(2):
+        mark = f"{number}~"
+        end = path.name.encode()[-(_LONGEST_NAME - len(mark)) :].decode(errors="ignore")
+        yield path.with_name(mark + end)
+
+
+def free_path(path: Path) -> Path:
+    """Return the first of the numbered paths at which nothing is stored."""
+    return next(p for p in numbered_paths(path) if not os.path.lexists(p))
+
+
+def move_file(path: Path, target: Path, expected: FileInfo) -> bool:
+    """Rename a file, then check under its new name that it is the expected one.
+
+    Args:
+        path: the file.
+        target: a path at which nothing is stored; its directory is created.
+        expected: the file's state when it was seen last.
+
+    Returns:
+        False if another file had replaced it. That one is renamed back, to a numbered name if yet
+        another file has arrived meanwhile.
+
+    Raises:
+        OSError: the file cannot be moved, and stays.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if os.path.lexists(target):  # a user has put a file there just now
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
+    try:
+        path.rename(target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        return _move_to_another_disk(path, target, expected)
+    if file_info(target) == expected:
+        return True
+    target.rename(free_path(path))
+    return False
+
+
+def _move_to_another_disk(path: Path, target: Path, expected: FileInfo) -> bool:
+    # Hidden, as a copy that is interrupted must not look like a file that was moved.
+    with TemporaryDirectory(prefix=".", dir=target.parent) as hidden:
+        copy = Path(hidden, "copy")
+        shutil.copy2(path, copy)
+        if file_info(path) != expected or copy.stat().st_size != expected.size:
+            return False  # it was written to meanwhile
+        sync(copy)  # before the only other copy is removed
+        copy.rename(target)
+    try:
+        path.unlink()
+    except OSError:
+        target.unlink()
+        raise
+    return True
+
+
+def delete_unchanged(path: Path, expected: FileInfo) -> bool:
+    """Delete a file. Return False if another file had replaced it; that one stays.
+
+    Raises:
+        OSError: the file cannot be deleted, and stays.
+    """
+    # One name per file: a run that was killed here may have left another one.
+    hidden = path.with_name(f"._deleted.{expected.modified_at}")
+    if not move_file(path, hidden, expected):
+        return False
+    hidden.unlink()
+    return True
+
+
+def delete_tree(directory: Path) -> None:
+    """Delete a directory with its content, or a single file; of a link, only the link."""
+    if directory.is_symlink() or directory.is_file():
+        directory.unlink()
+    elif directory.exists():
+        shutil.rmtree(directory)
+
+
+@contextmanager
+def lock_file(path: Path) -> Iterator[None]:
+    """Wait until no other process or thread holds the lock of a path, and hold it.
+
+    The lock is a file `.<name>.lock` beside the path, which may itself be moved or deleted.
+
+    Raises:
+        UsageError: the file system has no locks.
+    """
+    lock = path.with_name(f".{path.name}.lock")
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("a") as file:
+        if try_flock(file, fcntl.LOCK_EX) and is_same_file(file, lock):
+            yield
+            return
+    with lock_file(path):
+        yield
+
+
+def try_flock(file: IO[str], operation: int) -> bool:
+    """Return True if the file is locked now, False if another process holds it.
+
+    Raises:
+        UsageError: the file system has no locks, as some network file systems.
+    """
+    try:
+        fcntl.flock(file, operation)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise UsageError(
+            f"{file.name} cannot be locked ({error_reason(error)}), and two runs at once could "
+            "lose rows: put the lakehouse on a disk that has locks."
+        ) from None
+    return True
+
+
+def is_same_file(file: IO[str], path: Path) -> bool:
+    """Return True if an open file is still the one at the path.
+
+    It may have been deleted before it was locked, and the next process would lock a new one.
+    """
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    return False

@@ -1,182 +1,295 @@
-"""Where everything lies under one root: the only place that spells a folder's name."""
+"""Paths below one root: what is stored where, and the operations on a stored file."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PosixPath
 
 from medallion.errors import UsageError
+from medallion.storage import files
+from medallion.storage.files import FileInfo
 
 LAYERS = ("bronze", "silver", "gold")
-"""What runs, in this order; each layer's queries write the tables of its name."""
+"""The layers in the order of a run; each layer's queries write the tables of its name."""
 
 PUBLISH = "publish"
-"""What runs after them where tables of gold are published; not a layer, but started like one."""
+"""Runs after the layers if tables of gold are published; not a layer, but started like one."""
 
 SCHEMAS = ("bronze", "silver", "quarantine", "gold", "ops")
-"""The folders of Delta tables, and the schemas of SQL."""
+"""The directories of Delta tables, and the schemas of SQL."""
 
-# Hadoop takes the first three for patterns, and a colon for the end of an address's kind; delta-rs
-# decodes %41, so that it would read what lies at A, and takes # and ? for the end of a path.
-_UNFIT = re.compile(r"[\[\]\\:#?\x00-\x1f\x7f]|%[0-9A-Fa-f]{2}")
+# Hadoop treats the first three as patterns and a colon as the end of a scheme; delta-rs decodes
+# %41, so that it would read A, and takes # and ? for the end of a path.
+_UNSUPPORTED = re.compile(r"[\[\]\\:#?\x00-\x1f\x7f]|%[0-9A-Fa-f]{2}")
 
 REASON_SUFFIX = ".reason.txt"
-"""How the files end that say why another one was rejected; they lie beside it."""
+"""Ends the name of a file that says why the file beside it was rejected."""
 
-_OWN = ("archive", "rejected", PUBLISH, *SCHEMAS)
+_INTERNAL = ("archive", "rejected", PUBLISH, *SCHEMAS)
+
+
+class StoragePath(PosixPath):
+    """A file or directory below the root, with the operations that an object store offers as well.
+
+    The one seam between the package and the file system. Today every path is on a local disk, and
+    other methods of `Path` work; new code should use those defined here alone.
+    """
+
+    __slots__ = ()
+
+    def list_files(self, after: str = "") -> Iterator[tuple[str, FileInfo]]:
+        """Yield name and state of the regular files in this directory, in the order of names.
+
+        Args:
+            after: only names that sort after this one.
+        """
+        with suppress(FileNotFoundError, NotADirectoryError):
+            with os.scandir(self) as entries:
+                names = sorted((e for e in entries if e.name > after), key=lambda e: e.name)
+            for entry in names:
+                # A file can be deleted between the listing and the call of stat.
+                with suppress(FileNotFoundError):
+                    if entry.is_file(follow_symlinks=False):
+                        yield entry.name, files.info_from_stat(entry.stat(follow_symlinks=False))
+
+    def list_directories(self) -> list[StoragePath]:
+        """Return the directories in this one, in the order of names; links are left out."""
+        try:
+            with os.scandir(self) as entries:
+                names = sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return [self / name for name in names]
+
+    def file_info(self) -> FileInfo | None:
+        """Return the state of this regular file, or None if there is none."""
+        return files.file_info(self)
+
+    def read_range(self, start: int, length: int) -> bytes:
+        """Return up to `length` bytes from byte `start` on."""
+        with self.open("rb") as file:
+            file.seek(start)
+            return file.read(length)
+
+    def write_atomic(self, data: str | bytes, *, if_absent: bool = False) -> None:
+        """Write this file atomically and durably; its directory is created.
+
+        Args:
+            data: the content; strings are encoded as UTF-8.
+            if_absent: raise FileExistsError instead of replacing a file.
+        """
+        self.parent.mkdir(parents=True, exist_ok=True)
+        files.write_atomic(self, data, if_absent=if_absent)
+
+    def delete(self, if_unchanged: FileInfo | None = None) -> bool:
+        """Delete this file, if it is there.
+
+        Args:
+            if_unchanged: delete it only in this state.
+
+        Returns:
+            False if another file had replaced it, which stays.
+        """
+        if if_unchanged is not None:
+            return files.delete_unchanged(self, if_unchanged)
+        self.unlink(missing_ok=True)
+        return True
+
+    def delete_prefix(self) -> None:
+        """Delete everything at and below this path; of a link, only the link."""
+        files.delete_tree(self)
+
+    def move_to(self, target: Path, if_unchanged: FileInfo) -> bool:
+        """Move this file to a path at which nothing is stored, if it is in this state.
+
+        Returns:
+            False if another file had replaced it, which stays.
+
+        Raises:
+            OSError: it cannot be moved, and stays; FileExistsError if the target exists.
+        """
+        return files.move_file(self, target, if_unchanged)
+
+    @contextmanager
+    def local_copy(self) -> Iterator[Path]:
+        """Yield a local path with this file's content, for libraries that need one."""
+        yield self
+
+    def lock(self) -> AbstractContextManager[None]:
+        """Wait for the lock of this path, and hold it against other processes and threads."""
+        return files.lock_file(self)
+
+    def sync(self) -> None:
+        """Wait until this file's content, or this directory's names, survive a power failure."""
+        files.sync(self)
+
+    @property
+    def uri(self) -> str:
+        """The address for both engines."""
+        return self.absolute().as_uri()
+
+    @property
+    def storage_options(self) -> Mapping[str, str]:
+        """What delta-rs needs to reach this path: nothing on a local disk."""
+        return {}
 
 
 def layer_of(name: str) -> str:
-    """The layer of a table or of a query: the first part of its name."""
+    """Return the layer of a table or a query: the first part of its name."""
     return name.partition(".")[0]
 
 
 def without_dotdot(path: Path) -> Path:
-    """An absolute path without `..`: Spark takes those out of the names that it tells."""
+    """Return an absolute path without `..`: Spark removes those from the paths it reports."""
     return resolved_path(path) if ".." in path.parts else path.absolute()
 
 
 def resolved_path(path: str | Path) -> Path:
-    """A path without links. One that leads back to itself stays: `Path.resolve` would fail."""
+    """Return a path without links. A link to itself stays, while `Path.resolve` would fail."""
     return Path(os.path.realpath(path))
 
 
-DirectoryIdentity = tuple[int, int] | str  # device and inode; a path, where nothing is there
+DirectoryIdentity = tuple[int, int] | str  # device and inode, or the path if it does not exist
 
 
-def directory_identity(folder: Path) -> DirectoryIdentity:
-    """What tells a folder from every other one, by whatever links or mounts it is reached."""
+def directory_identity(directory: Path) -> DirectoryIdentity:
+    """Return what identifies a directory through whatever links or mounts it is reached."""
     try:
-        found = folder.stat()
+        found = directory.stat()
     except OSError:
-        return str(resolved_path(folder))
+        return str(resolved_path(directory))
     return found.st_dev, found.st_ino
 
 
 def unsupported_path_reason(path: str | Path) -> str | None:
-    """Why no Delta table can be read at a path, or below it; None where one can be."""
-    # Links are followed; of a path with a NUL there is none to follow.
-    if not _UNFIT.search(str(path)) and not _UNFIT.search(os.path.realpath(path)):
+    """Return why no Delta table can be stored at or below a path; None if one can be."""
+    # Links are followed; a path with a NUL has none.
+    if not _UNSUPPORTED.search(str(path)) and not _UNSUPPORTED.search(os.path.realpath(path)):
         return None
     return (
-        "below a path with [, ], \\, :, #, ?, a control character, or % and two hexadecimal digits "
-        "no Delta table can be read and written"
+        "Delta tables cannot be stored below a path with [, ], \\, :, #, ?, a control character, "
+        "or % and two hexadecimal digits"
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Layout:
-    """The folders of one lakehouse, `MEDALLION_HOME`."""
+    """The directories of one lakehouse, `MEDALLION_HOME`."""
 
-    root: Path
+    root: StoragePath
+
+    def __init__(self, root: Path) -> None:
+        object.__setattr__(self, "root", StoragePath(root))
 
     def require_root(self) -> None:
-        """Raise UsageError where there is no such folder: its name may be misspelled."""
+        """Raise UsageError if the root does not exist: its name may be misspelled."""
         if not self.root.is_dir():
             raise UsageError(
-                f"there is no lakehouse at {self.root}: no such folder; medallion nightly makes "
-                "it, and MEDALLION_HOME names another."
+                f"there is no lakehouse at {self.root}: medallion nightly creates it, and "
+                "MEDALLION_HOME names another one."
             )
 
-    def landing(self, source: str) -> Path:
-        """Where the files of a source land."""
+    def landing(self, source: str) -> StoragePath:
+        """Return the directory in which a source's files land."""
         return self.root / "landing" / source
 
-    def archive(self, source: str) -> Path:
-        """Where the files of a source lie after their rows are committed."""
+    def archive(self, source: str) -> StoragePath:
+        """Return the directory of a source's files whose rows are committed."""
         return self.root / "archive" / source
 
-    def rejected(self, source: str) -> Path:
-        """Where files lie that cannot be read, each with its reason beside it."""
+    def rejected(self, source: str) -> StoragePath:
+        """Return the directory of a source's files that cannot be read, with their reasons."""
         return self.root / "rejected" / source
 
     def is_reason_file(self, path: str | Path) -> bool:
-        """Whether a file only says why another one was rejected."""
+        """Return True if a file only says why another one was rejected."""
         return str(path).endswith(REASON_SUFFIX) and Path(path).is_relative_to(self.rejected(""))
 
-    def intake(self, source: str) -> Path:
-        """The table of paths that bronze's stream of a source reads."""
+    def intake(self, source: str) -> StoragePath:
+        """Return the table of paths that bronze's stream of a source reads."""
         return self.root / "_intake" / source
 
-    def requests(self, source: str) -> Path:
-        """What `medallion backfill` asks of whoever runs bronze."""
+    def requests(self, source: str) -> StoragePath:
+        """Return the directory of a source's open requests of `medallion backfill`."""
         return self.root / "_requests" / source
 
-    def schemas(self, source: str) -> Path:
-        """The versions of a source's schema."""
+    def schemas(self, source: str) -> StoragePath:
+        """Return the directory of the versions of a source's schema."""
         return self.root / "_schemas" / source
 
     def relative(self, path: str | Path) -> str:
-        """A path as tables spell it: from the root on if below it, so that a root may move."""
-        text, root = str(path), f"{self.root}/"
-        return text.removeprefix(root)
+        """Return a path as tables store it: relative to the root if below it, so that a root can
+        be moved."""
+        return str(path).removeprefix(f"{self.root}/")
 
     def normalize(self, name: str) -> str:
-        """A path, of a folder or with a pattern, as tables spell it, by whatever name it leads
-        below the root: to them a file is its path, and a root may be reached by several."""
+        """Return a path or pattern as tables store it, through whatever links it leads below the
+        root: tables identify a file by its path."""
         path, root = without_dotdot(self.root / name), directory_identity(self.root)
         above = next((each for each in path.parents if directory_identity(each) == root), None)
         return str(path.relative_to(above)) if above else name
 
-    def table(self, name: str) -> Path:
-        """The Delta table `layer.table`."""
+    def table(self, name: str) -> StoragePath:
+        """Return the directory of the Delta table `layer.table`."""
         return self.root / name.replace(".", "/")
 
-    def tables(self) -> dict[str, Path]:
-        """Where each table lies that is there, by its name `layer.table`."""
+    def tables(self) -> dict[str, StoragePath]:
+        """Return the directories of the tables that exist, by name `layer.table`."""
         logs = (log for schema in SCHEMAS for log in self.root.glob(f"{schema}/*/_delta_log"))
         return {f"{log.parts[-3]}.{log.parts[-2]}": log.parent for log in logs}
 
-    def published(self, table: str) -> Path:
-        """The files of a table's changes, a folder a micro-batch."""
+    def published(self, table: str) -> StoragePath:
+        """Return the directory of a table's published changes, with one directory per batch."""
         return self.root / PUBLISH / table
 
-    def checkpoint(self, query: str) -> Path:
-        """The checkpoint of one streaming query, never shared."""
+    def checkpoint(self, query: str) -> StoragePath:
+        """Return the checkpoint of one streaming query, which no other query shares."""
         return self.root / "_checkpoints" / query
 
-    def internal_directories(self) -> list[Path]:
-        """Those below the root whose files nobody landed."""
-        return [path for path in self.root.glob("*") if _is_own(path.name)]
+    def internal_directories(self) -> list[StoragePath]:
+        """Return the directories below the root in which no files land."""
+        return [path for path in self.root.glob("*") if _is_internal(path.name)]
 
     def is_table_path(self, path: Path) -> bool:
-        """Whether it lies among the tables, or what is noted beside them."""
+        """Return True if a path is below a directory of tables or of their metadata."""
         below = path.relative_to(self.root).parts if path.is_relative_to(self.root) else ()
         return bool(below) and (below[0] in SCHEMAS or below[0].startswith("_"))
 
-    def is_internal(self, folder: str) -> bool:
-        """Whether files that nobody landed lie in a folder, or anywhere below it."""
-        root, place = (resolved_path(self.root / path) for path in (".", folder))
-        if not place.is_relative_to(root):
-            return root.is_relative_to(place)
-        below = place.relative_to(root).parts
-        return not below or _is_own(below[0])
+    def is_internal(self, directory: str) -> bool:
+        """Return True if a directory contains, or is in, one in which no files land."""
+        root, path = (resolved_path(self.root / each) for each in (".", directory))
+        if not path.is_relative_to(root):
+            return root.is_relative_to(path)
+        below = path.relative_to(root).parts
+        return not below or _is_internal(below[0])
 
     @property
-    def quality(self) -> Path:
+    def quality(self) -> StoragePath:
         """Great Expectations' validation results and Data Docs."""
         return self.root / "_quality"
 
     @property
-    def report(self) -> Path:
+    def report(self) -> StoragePath:
         """The page of `medallion report`."""
         return self.root / "_report.html"
 
     @property
-    def refresh_plan(self) -> Path:
-        """What a refresh has left to do; the tables that it builds lie beside it."""
+    def refresh_plan(self) -> StoragePath:
+        """The remaining steps of a refresh; the tables that it builds are beside it."""
         return self.root / "_refresh" / "plan.json"
 
-    def lock(self, layer: str) -> Path:
-        """The lock of a layer, for one writer process a table.
+    def lock(self, layer: str) -> StoragePath:
+        """Return the lock file of a layer.
 
-        It lies among the tables that it guards: a lock in a folder of its own could be deleted
-        while it is held, and the next process would take a new one.
+        It is beside the tables that it guards: a separate directory of locks could be deleted
+        while they are held, and the next process would lock new ones.
         """
         return self.root / layer / ".lock"
 
 
-def _is_own(name: str) -> bool:
-    return name in _OWN or name.startswith("_")
+def _is_internal(name: str) -> bool:
+    return name in _INTERNAL or name.startswith("_")

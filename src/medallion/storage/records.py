@@ -13,7 +13,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from medallion.storage import delta_tables, locks
+from medallion.storage import delta_tables, files
 from medallion.storage.table_specs import Columns, TableSpec, record_column_sql
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def append_records(
 
     columns = spec.columns or {}
     listed = list(rows)
-    with locks.lock_file(table):
+    with files.lock_file(table):
         delta_tables.create_table(table, delta_tables.schema_json(columns), spec.properties())
         if listed:
             if numbered:
@@ -85,7 +85,7 @@ def upsert_records(
     """Put rows in the place of those with the same keys, or add them, in one commit."""
     columns = spec.columns or {}
     same = " and ".join(f"old.{key} = new.{key}" for key in keys)
-    with locks.lock_file(table):
+    with files.lock_file(table):
         delta_tables.create_table(table, delta_tables.schema_json(columns), spec.properties())
         delta = delta_tables.open_for_write(table)
         _add_columns(table, delta, columns)

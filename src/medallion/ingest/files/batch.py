@@ -117,7 +117,7 @@ class FileBatch:
         found = trial.killers(files.child(), [entry.path for entry in suspects])
         if signals.is_shutdown_requested():
             raise MedallionError(f"interrupted while a child process read {what}")
-        root = files.config.layout.root
+        root: Path = files.config.layout.root
         return files.put_aside(entries, dict.fromkeys((root / p for p in found), trial.REASON).get)
 
     def _readable(self, error: Exception) -> list[Entry]:
@@ -133,7 +133,7 @@ class FileBatch:
             good = files.put_aside(entries, reject.why_unreadable)
         if len(good) == len(entries):
             found = self._unreadable(entries)
-            root = files.config.layout.root
+            root: Path = files.config.layout.root
             good = files.put_aside(entries, {root / path: why for path, why in found.items()}.get)
         return good
 

@@ -24,7 +24,7 @@ def unread(config: Config) -> list[str]:
     layout, landing = config.layout, config.layout.landing("")
     sources = (source for source in config.sources.values() if not source.stream)
     read = [(resolved_path(place), place, s.pattern) for s in sources for place in s.places(layout)]
-    tops = {resolved_path(landing): landing}
+    tops: dict[Path, Path] = {resolved_path(landing): landing}
     for actual, place, _ in read:
         tops.setdefault(actual, place)
     found: Counter[tuple[Path, tuple[str, ...]]] = Counter()
