@@ -281,7 +281,7 @@ from pathlib import Path
 from medallion.storage import locks
 from medallion.storage.paths import Layout
 while True:
-    lock.holder(Layout(Path(sys.argv[1])), "bronze")
+    locks.lock_holder(Layout(Path(sys.argv[1])), "bronze")
     print("asked", flush=True)
     time.sleep(0.001)
 """

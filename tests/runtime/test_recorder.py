@@ -31,15 +31,15 @@ def flow_of(name: str, figures: Mapping[str, Any] | Exception) -> Any:
         error=lambda: None,
         watermark=lambda: None,
     )
-    run.settled = lambda: vars(run).update(is_recorded=True)
+    run.mark_recorded = lambda: vars(run).update(is_recorded=True)
     released = list[int]()
     return SimpleNamespace(
         name=name,
         run=run,
-        ran=run,
+        started_run=run,
         upstream_paths=(),
         targets=(),
-        settle=settled,
+        finish_batches=settled,
         released=released,
         release=released.append,
     )

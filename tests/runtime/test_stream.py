@@ -94,7 +94,7 @@ class Ended:
             collect=lambda: None,
             end=lambda: None,
             error=lambda: error,
-            sign=lambda: (),
+            activity=lambda: (),
         )
 
     def has_unknown_schema(self) -> bool:

@@ -125,9 +125,9 @@ def test_a_table_of_which_more_is_on_record(home: Home) -> None:
 
 
 def flow_of(table: str) -> Any:
-    ran = Mock(started_at=0, seconds=1.0, batches={})
-    ran.configure_mock(**{"error.return_value": None, "watermark.return_value": None})
-    flow = Mock(targets=[table], ran=ran)
+    run = Mock(started_at=0, seconds=1.0, batches={})
+    run.configure_mock(**{"error.return_value": None, "watermark.return_value": None})
+    flow = Mock(targets=[table], started_run=run)
     flow.name = table  # which Mock keeps for itself
     return flow
 
