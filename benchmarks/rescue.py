@@ -31,7 +31,7 @@ from medallion.factory import DataFactory
 from medallion.ingest.files import reader
 from medallion.ingest.files.batch import first_lines
 from medallion.ingest.parsing.fast_path import LineLayout
-from medallion.ingest.parsing.parse import parse
+from medallion.ingest.parsing.parse import parse_lines
 from medallion.spark.session import spark_session
 from medallion.storage import delta_tables, table_specs
 from medallion.storage.table_specs import INGESTED_AT, SOURCE_FILE, bronze_columns
@@ -110,7 +110,7 @@ def _rescue(spark: SparkSession, config: Config) -> float:
     def work() -> None:
         lines = reader.rows(spark, config, source, paths, columns)
         layout = LineLayout.of(first_lines([config.layout.root / path for path in paths]), columns)
-        parsed = parse(lines, columns, layout)
+        parsed = parse_lines(lines, columns, layout)
         parsed.write.format("delta").mode("append").save(str(table))
 
     return clocked(work)

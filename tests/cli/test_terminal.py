@@ -15,7 +15,7 @@ import pytest
 from medallion.cli import main, render_runs, render_tables
 from medallion.cli.terminal import print_message, print_result, to_json
 from medallion.errors import UsageError
-from medallion.ingest.schema.registry import Version
+from medallion.ingest.schema.registry import SchemaVersion
 from medallion.inspect.audit import Audit
 from medallion.inspect.catalog import FirstRows
 from medallion.inspect.status import QueryStatus
@@ -47,7 +47,7 @@ ROWS = Result((EVIL,), [(EVIL,), ([EVIL],), ({EVIL: EVIL},)])
         (render_runs.status_text([STATUS]), 7),
         (render_runs.audit_text(Audit({}, (EVIL,), (EVIL,))), 5),
         (render_tables.backfill_text(Backfilled(1, 0, 0, (ENTRY,), (ENTRY,))), 3),
-        (render_tables.schema_text([Version(1, EVIL, EVIL, {EVIL: "string"})]), 2),
+        (render_tables.schema_text([SchemaVersion(1, EVIL, EVIL, {EVIL: "string"})]), 2),
         (render_runs.nightly_text(OUTCOME, [FirstRows("gold.x", 3, ROWS)]), 15),
     ],
 )

@@ -96,7 +96,7 @@ def test_from_a_file_to_gold(lakehouse: Lakehouse) -> None:
     rows = lakehouse.rows("bronze.sensor", "_source_file", "battery", "celsius", "_rescued_data")
     assert ("landing/sensor/2.csv", "80", 19.5, None) in rows
     assert ("landing/sensor/3.csv", "80", 19.5, None) in rows
-    kinds = registry.read(lakehouse.config.layout.schemas("sensor"))[-1].columns
+    kinds = registry.read_versions(lakehouse.config.layout.schemas("sensor"))[-1].columns
     assert list(kinds) == ["celsius", "sensor", "taken_at", "note", "battery"]
     assert kinds["taken_at"] == "timestamp"
     # 20 and 19.5 and 19.5 of s1; both rows of s2 are in quarantine.

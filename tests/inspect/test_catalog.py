@@ -138,7 +138,7 @@ def test_files_as_text_are_a_line_each(config: Config) -> None:
     assert len(render_tables.files_text([broken]).splitlines()) == 4
 
 
-def schema(config: Config, source: str) -> list[registry.Version]:
+def schema(config: Config, source: str) -> list[registry.SchemaVersion]:
     return catalog.schema_versions(config, source)
 
 
@@ -150,8 +150,8 @@ def test_a_schema_before_its_first_run(config: Config) -> None:
 
 def test_a_schema_with_its_differences(config: Config) -> None:
     folder = config.layout.schemas("event")
-    registry.add(folder, {"id": "string", "n": "long"}, "declared in the configuration")
-    registry.add(folder, {"battery": "double"}, "new fields in batch 3")
+    registry.add_version(folder, {"id": "string", "n": "long"}, "declared in the configuration")
+    registry.add_version(folder, {"battery": "double"}, "new fields in batch 3")
     found = schema(config, "event")
     first, *columns = render_tables.schema_text(found).splitlines()
     assert first.startswith("version 1")

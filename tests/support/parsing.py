@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.ingest.parsing.parse import parse
+from medallion.ingest.parsing.parse import parse_lines
 
 
 def rows_of(spark: SparkSession, lines: Sequence[str], schema: Mapping[str, str]) -> list[Row]:
@@ -16,6 +16,8 @@ def rows_of(spark: SparkSession, lines: Sequence[str], schema: Mapping[str, str]
         [(line, f"{number:09}") for number, line in enumerate(lines)],
         "value string, _source_file string",
     )
-    found = parse(frame.withColumn("_source_modified_at", F.current_timestamp()), schema).collect()
+    found = parse_lines(
+        frame.withColumn("_source_modified_at", F.current_timestamp()), schema
+    ).collect()
     assert len(found) == len(lines)
     return sorted(found, key=lambda row: str(row["_source_file"]))

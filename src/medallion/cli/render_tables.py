@@ -19,7 +19,7 @@ from medallion.storage.text import counted, printable
 
 if TYPE_CHECKING:  # each command imports what it needs
     from medallion.factory import Landed
-    from medallion.ingest.schema.registry import Version
+    from medallion.ingest.schema.registry import SchemaVersion
     from medallion.runtime.backfill import Backfilled
     from medallion.runtime.maintenance import Maintained
     from medallion.sql.engine import Names, Result
@@ -70,12 +70,12 @@ def _ledger_cell(name: str, value: Any) -> Any:
     return clock.format_time(value) if name in _TIMES and value is not None else value
 
 
-def schema_json(versions: Sequence[Version]) -> dict[str, Any]:
+def schema_json(versions: Sequence[SchemaVersion]) -> dict[str, Any]:
     """Return the versions of a source's schema, each with its columns and their types."""
     return {"versions": [asdict(version) for version in versions]}
 
 
-def schema_text(versions: Sequence[Version]) -> str:
+def schema_text(versions: Sequence[SchemaVersion]) -> str:
     """Return each version with its differences from the one before."""
     from medallion.ingest.schema import registry
 
@@ -84,7 +84,7 @@ def schema_text(versions: Sequence[Version]) -> str:
     lines = []
     for before, version in zip((None, *versions), versions, strict=False):
         lines.append(f"version {version.version}  {version.created_at}  {version.why}")
-        lines += [f"  {line}" for line in registry.differences(before, version)]
+        lines += [f"  {line}" for line in registry.version_changes(before, version)]
     return "\n".join(map(printable, lines))
 
 

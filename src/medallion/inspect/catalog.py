@@ -10,7 +10,7 @@ from typing import TypeVar
 from medallion.config.model import Aggregate, Config
 from medallion.errors import ITEM_ERRORS, error_message
 from medallion.ingest.schema import registry
-from medallion.ingest.schema.registry import Version
+from medallion.ingest.schema.registry import SchemaVersion
 from medallion.inspect.audit import Audit, run_audit
 from medallion.sql import engine
 from medallion.state import runs
@@ -30,10 +30,10 @@ class FirstRows:
     unreadable: str | None = None
 
 
-def schema_versions(config: Config, source: str) -> list[Version]:
+def schema_versions(config: Config, source: str) -> list[SchemaVersion]:
     """The versions of a source's schema, the oldest first; none before its first run."""
     config.source(source)
-    return registry.read(config.layout.schemas(source))
+    return registry.read_versions(config.layout.schemas(source))
 
 
 def first_rows(config: Config, most: int = ROWS_SHOWN) -> list[FirstRows]:

@@ -192,7 +192,7 @@ def unknown_schema_reason(config: Config, source: SourceConfig) -> str:
 
 def has_known_columns(config: Config, source: SourceConfig) -> bool:
     """Return whether the bronze table of a source has the columns of its first inferred schema."""
-    versions = registry.read(config.layout.schemas(source.name))
+    versions = registry.read_versions(config.layout.schemas(source.name))
     table = config.layout.table(f"bronze.{source.name}")
     if versions and delta_tables.table_exists(table):
         return versions[0].columns.keys() <= delta_tables.column_names(table)

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from medallion.config.model import SourceConfig
-from medallion.ingest.parsing.rescued import rescued_fields, touches
+from medallion.ingest.parsing.rescued import paths_overlap, rescued_fields
 from medallion.ingest.schema.evolution import has_inexact_doubles
 from medallion.spark import delta_reads
 from medallion.spark.plans import fields_in
@@ -81,7 +81,7 @@ def _spelled(name: FieldPath, columns: Mapping[str, T.DataType]) -> FieldPath:
 
 def rules_broken_at(path: FieldPath, rules: Mapping[str, FieldPath]) -> list[str]:
     """Return the names of the rules that a rescued value in a field breaks."""
-    return [name for name, field in rules.items() if touches(path, field)]
+    return [name for name, field in rules.items() if paths_overlap(path, field)]
 
 
 def columns_with_rules(

@@ -67,7 +67,7 @@ def refresh(pipeline: Pipeline, table: str) -> None:
         assert isinstance(flow, Bronze), "names of bronze are those of its queries"
         if not delta_tables.table_exists(pipeline.config.layout.table(table)):
             raise UsageError(f"{table} is not there yet: nothing has been ingested.")
-        _recast(pipeline, flow, can_recast=True)
+        _recast(pipeline, flow, can_rewrite=True)
         _finish_all(pipeline, later)
         return
     pipeline.refuse_if_blocked([pipeline.flow(table)])
@@ -83,7 +83,7 @@ def _finish_all(pipeline: Pipeline, layers: Sequence[str]) -> None:
         raise combine_errors(failures)
 
 
-def _recast(pipeline: Pipeline, flow: Bronze, can_recast: bool = False) -> None:
+def _recast(pipeline: Pipeline, flow: Bronze, can_rewrite: bool = False) -> None:
     """Rewrite a bronze table under its source's newest schema, from its own rows.
 
     The plan comes first, which has silver and gold rebuilt: their checkpoints know the old table.
@@ -92,11 +92,11 @@ def _recast(pipeline: Pipeline, flow: Bronze, can_recast: bool = False) -> None:
     Args:
         pipeline: with the locks of all layers.
         flow: bronze's.
-        can_recast: whether the configuration may change types, as a user asked for the refresh.
+        can_rewrite: whether the configuration may change types, as a user asked for the refresh.
     """
     layout, (table,) = pipeline.config.layout, flow.target_paths
-    schema, started = flow.schema(can_recast), clock.now_micros()
-    schema.add_named()
+    schema, started = flow.schema(can_rewrite), clock.now_micros()
+    schema.add_configured_fields()
     silver = f"silver.{flow.source.name}"
     queries = (each for layer in ("silver", "gold") for each in pipeline.flows(layer))
     readers = [each.name for each in queries if {flow.name, silver} & {*each.upstream}]

@@ -141,7 +141,7 @@ def test_types_are_kept_and_what_does_not_fit_is_rescued(lakehouse: Lakehouse, k
     later = [LATER, {**FITTING, "place": {"lat": 4.5, "lon": None}}]
     land(home, {f"2.{kind}": MAKE[kind](CHANGED, later)})
     home.fill("bronze")
-    versions = registry.read(home.config.layout.schemas("activity"))
+    versions = registry.read_versions(home.config.layout.schemas("activity"))
     # The version between them has the columns that silver reads, and no file.
     first, last = versions[0].columns, versions[-1].columns
     assert first == {

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
-from medallion.ingest.parsing.parse import parse
+from medallion.ingest.parsing.parse import parse_lines
 from medallion.spark.plans import type_ddl
 
 
@@ -18,7 +18,7 @@ def read(spark: SparkSession, schema: dict[str, str], *lines: str) -> dict[str, 
     """What bronze has of each line: the columns as JSON, and what was rescued."""
     rows = [(line, line) for line in lines]
     frame = spark.createDataFrame(rows, "value string, _source_file string")
-    found = parse(frame.selectExpr("*", "now() as _source_modified_at"), schema)
+    found = parse_lines(frame.selectExpr("*", "now() as _source_modified_at"), schema)
     columns = f"to_json(struct({', '.join(schema)})) as columns"
     some = found.selectExpr("_source_file", columns, "_rescued_data").collect()
     return {line: (json.loads(said), rescued) for line, said, rescued in some}

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from medallion.ingest.parsing.fast_path import LineLayout
-from medallion.ingest.parsing.parse import parse
+from medallion.ingest.parsing.parse import parse_lines
 from tests.support.parsing import rows_of
 
 SCHEMA = {"id": "string", "n": "long", "x": "double", "ts": "timestamp"}
@@ -154,7 +154,7 @@ def test_a_line_that_is_not_utf8_loses_no_byte(spark: SparkSession, raw: bytes) 
     lines = frame.selectExpr(
         "cast(raw as string) as value", "_source_file", "now() as _source_modified_at"
     )
-    row = parse(lines, SCHEMA).collect()[0]
+    row = parse_lines(lines, SCHEMA).collect()[0]
     assert row.id is None
     assert row["_corrupt_record"].encode("latin-1") == raw
 
@@ -229,8 +229,10 @@ def test_what_becomes_of_a_line_does_not_depend_on_the_lines_before(
     frame = spark.createDataFrame([(line, line) for line in lines], "value string, line string")
     layout = LineLayout.of([like], SCHEMA)
     assert layout.quotes.keys() == {"new"}
-    found = {row.line: row for row in parse(frame, SCHEMA, layout).drop("_ingested_at").collect()}
-    for row in parse(frame, SCHEMA).drop("_ingested_at").collect():
+    found = {
+        row.line: row for row in parse_lines(frame, SCHEMA, layout).drop("_ingested_at").collect()
+    }
+    for row in parse_lines(frame, SCHEMA).drop("_ingested_at").collect():
         other = found[row.line].asDict()
         kept, also = row["_rescued_data"], other["_rescued_data"]
         if kept != also:  # as the line says it, where the line was kept, or another spelling

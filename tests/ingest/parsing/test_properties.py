@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import Row, SparkSession
 
-from medallion.ingest.parsing.parse import parse
+from medallion.ingest.parsing.parse import parse_lines
 from tests.support.any_lines import ANY_LINES
 
 EXAMPLES, LINES = 5 * settings().max_examples, 80
@@ -166,7 +166,9 @@ def test_no_value_of_a_line_is_lost(spark: SparkSession) -> None:
     frame = spark.createDataFrame(rows, "raw binary, _source_file string").selectExpr(
         "cast(raw as string) as value", "_source_file", "now() as _source_modified_at"
     )
-    found = parse(frame, SCHEMA).selectExpr("* except (ts)", "unix_micros(ts) as ts").collect()
+    found = (
+        parse_lines(frame, SCHEMA).selectExpr("* except (ts)", "unix_micros(ts) as ts").collect()
+    )
     assert len(found) == len(lines)
     for row in found:
         check(lines[int(row["_source_file"])], row)

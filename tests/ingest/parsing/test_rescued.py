@@ -12,8 +12,8 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from medallion.ingest.parsing.parse import parse
-from medallion.ingest.parsing.rescued import broken_rules, rescued_fields, touches
+from medallion.ingest.parsing.parse import parse_lines
+from medallion.ingest.parsing.rescued import paths_overlap, rescued_fields, rescued_rule_names
 
 USER = "struct<name:string,age:long,at:struct<lat:double,open:boolean>>"
 SCHEMA = {
@@ -45,7 +45,7 @@ def dumped(value: Any) -> str:
 def parsed(spark: SparkSession, lines: list[str]) -> list[Row]:
     """Bronze's rows, with the fields that did not fit, in the order of the lines."""
     numbered = spark.createDataFrame(list(enumerate(lines)), "at int, value string")
-    rows = parse(numbered, SCHEMA).withColumn("fields", F.expr(rescued_fields(columns())))
+    rows = parse_lines(numbered, SCHEMA).withColumn("fields", F.expr(rescued_fields(columns())))
     return rows.orderBy("at").collect()
 
 
@@ -202,13 +202,15 @@ BROKEN: dict[str, list[str]] = {
 
 def test_rules_broken_by_fields_that_did_not_fit(spark: SparkSession) -> None:
     numbered = spark.createDataFrame(list(enumerate(BROKEN)), "at int, value string")
-    rows = parse(numbered, SCHEMA).withColumn("broken", F.expr(broken_rules(columns(), RULES)))
+    rows = parse_lines(numbered, SCHEMA).withColumn(
+        "broken", F.expr(rescued_rule_names(columns(), RULES))
+    )
     found = [row.broken for row in rows.orderBy("at").collect()]
     assert found == list(BROKEN.values())
 
 
 def test_a_path_touches_its_parts_and_its_holders() -> None:
-    assert touches(("user",), ("USER", "plan"))
-    assert touches(("user", "plan"), ("user",))
-    assert not touches(("user", "plan"), ("user", "name"))
-    assert not touches(("user",), ("users",))
+    assert paths_overlap(("user",), ("USER", "plan"))
+    assert paths_overlap(("user", "plan"), ("user",))
+    assert not paths_overlap(("user", "plan"), ("user", "name"))
+    assert not paths_overlap(("user",), ("users",))

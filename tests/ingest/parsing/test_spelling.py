@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from medallion.ingest.parsing.fast_path import LineLayout
-from medallion.ingest.parsing.parse import parse
-from medallion.ingest.schema.columns import as_columns
+from medallion.ingest.parsing.parse import parse_lines
+from medallion.ingest.schema.columns import spell_as_columns
 from tests.support.parsing import rows_of
 
 SCHEMA = {"id": "string", "Amount": "double", "at": "timestamp", "größe": "long"}
@@ -148,13 +148,13 @@ def test_lines_that_are_all_spelled_otherwise(spark: SparkSession) -> None:
     schema = {"id": "string", "Amount": "double"}
     layout = LineLayout.of(lines, schema)
     frame = spark.createDataFrame([(line,) for line in lines], "value string")
-    rows = parse(frame, schema, layout).orderBy("id").collect()
+    rows = parse_lines(frame, schema, layout).orderBy("id").collect()
     assert [(row.id, row.Amount, row["_rescued_data"]) for row in rows] == [
         (f"a{n}", n + 0.5, f'{{"new":{n}}}') for n in range(3)
     ]
 
 
 def test_names_of_a_header_as_columns_spell_them() -> None:
-    assert as_columns(["ID", "amount", "x"], SCHEMA) == ["id", "Amount", "x"]
-    assert as_columns(["ID", "id", "AMOUNT"], SCHEMA) == ["ID", "id", "Amount"]
-    assert as_columns(["Größe", "größe"], SCHEMA) == ["Größe", "größe"]
+    assert spell_as_columns(["ID", "amount", "x"], SCHEMA) == ["id", "Amount", "x"]
+    assert spell_as_columns(["ID", "id", "AMOUNT"], SCHEMA) == ["ID", "id", "Amount"]
+    assert spell_as_columns(["Größe", "größe"], SCHEMA) == ["Größe", "größe"]

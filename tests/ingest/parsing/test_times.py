@@ -16,13 +16,13 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from medallion.ingest.parsing.parse import parse
+from medallion.ingest.parsing.parse import parse_lines
 from medallion.ingest.parsing.times import (
     NANOSECONDS,
     full_times_column,
-    is_time,
-    lacks_full_times,
+    is_timestamp_string,
     needs_full_times,
+    needs_full_times_sql,
 )
 
 NOON = timegm((2018, 3, 2, 10, 2, 33)) * 1_000_000
@@ -116,7 +116,7 @@ def read(
     frame = spark.createDataFrame(
         [(line, line) for line in lines], "value string, _source_file string"
     )
-    found = parse(frame.withColumn("_source_modified_at", F.current_timestamp()), kinds)
+    found = parse_lines(frame.withColumn("_source_modified_at", F.current_timestamp()), kinds)
     rows = found.selectExpr("_source_file", value, "_rescued_data", "_corrupt_record").collect()
     assert [line for line, *_, corrupt in rows if corrupt is not None] == []
     return {line: (said, json.loads(kept or "{}")) for line, said, kept, _ in rows}
@@ -157,10 +157,10 @@ def test_a_day_is_what_the_line_says_or_is_rescued(spark: SparkSession) -> None:
 
 def test_what_is_inferred_as_a_time_is_one() -> None:
     """The same texts, as schemas are inferred by; blanks around them are not looked at there."""
-    assert [text for text in TEXTS if text == text.strip() and not is_time(text)] == []
+    assert [text for text in TEXTS if text == text.strip() and not is_timestamp_string(text)] == []
     out_of_range = {"0001-01-01T00:59:59+01:00", "9999-12-31T23:00:00-01:00"}
     wrong_offset = {text for text in NO_TEXTS if text[19:] in ("+19:00", "+18:01", "+01:60")}
-    assert {text for text in NO_TEXTS if is_time(text)} == out_of_range | wrong_offset
+    assert {text for text in NO_TEXTS if is_timestamp_string(text)} == out_of_range | wrong_offset
 
 
 FULL = {**KINDS, "_full_times": "string"}
@@ -219,7 +219,7 @@ def test_times_are_rescued_unless_the_schema_has_full_times(spark: SparkSession)
     found = read(spark, list(lines), "ts", KINDS)
     again = spark.createDataFrame([(json.dumps(kept),) for _, kept in found.values()], ["f"])
     again = again.withColumnRenamed("f", "_rescued_data")
-    is_lacking = [row[0] for row in again.select(F.expr(lacks_full_times(KINDS))).collect()]
+    is_lacking = [row[0] for row in again.select(F.expr(needs_full_times_sql(KINDS))).collect()]
     for (line, (_, kept)), lacks in zip(found.items(), is_lacking, strict=True):
         expected = texts[lines[line]]
         assert ("ts" in kept) == (expected or lines[line] in wrong), line
@@ -242,5 +242,5 @@ def test_a_field_by_the_name_of_full_times_is_rescued(spark: SparkSession) -> No
 
 def test_is_time_counts_digits_as_parse_does() -> None:
     for text, (_, beyond) in some_times(200).items():
-        assert is_time(text, NANOSECONDS), text
-        assert is_time(text) == (not beyond), text
+        assert is_timestamp_string(text, NANOSECONDS), text
+        assert is_timestamp_string(text) == (not beyond), text

@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.ingest.parsing.parse import parse
-from medallion.ingest.parsing.typed import column_name
-from medallion.ingest.schema.columns import own_types
+from medallion.ingest.parsing.parse import parse_lines
+from medallion.ingest.parsing.typed import typed_column_name
+from medallion.ingest.schema.columns import file_types
 from medallion.storage.table_specs import CORRUPT, RESCUED
 
 
@@ -135,11 +135,11 @@ def row(spark: SparkSession) -> Row:
     """All of them, each a column of one row."""
     values = spark.sql(f"select {', '.join(f'{case.sql} as `{n}`' for n, case in CASES.items())}")
     typed = [
-        F.col(f"`{field.name}`").alias(column_name(number, field.name, field.dataType))
+        F.col(f"`{field.name}`").alias(typed_column_name(number, field.name, field.dataType))
         for number, field in enumerate(values.schema)
     ]
     rows = values.select(*typed, F.lit("a.parquet").alias("_source_file"))
-    return parse(rows, {name: case.column for name, case in CASES.items()}).collect()[0]
+    return parse_lines(rows, {name: case.column for name, case in CASES.items()}).collect()[0]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -171,11 +171,13 @@ def test_unknown_columns_and_types_of_several_files(spark: SparkSession) -> None
         values = spark.sql(f"select {sql}")
         typed = []
         for field in values.schema:
-            typed.append(F.col(field.name).alias(column_name(number, field.name, field.dataType)))
+            typed.append(
+                F.col(field.name).alias(typed_column_name(number, field.name, field.dataType))
+            )
             number += 1
         parts.append(values.select(*typed))
     rows = parts[0].unionByName(parts[1], True).unionByName(parts[2], True)
-    types = own_types(rows)
+    types = file_types(rows)
     assert types == {
         "amount": "double",
         "price": "decimal(14,4)",  # the whole digits of an int, and four behind the point
@@ -183,13 +185,13 @@ def test_unknown_columns_and_types_of_several_files(spark: SparkSession) -> None
         "other": "string",
         "step": "string",
     }
-    found = parse(rows, {"amount": "long", "price": "decimal(10,2)"}).collect()
+    found = parse_lines(rows, {"amount": "long", "price": "decimal(10,2)"}).collect()
     kept = sorted(((row.amount, row.price, json.loads(row[RESCUED])) for row in found), key=str)
     assert kept == [
         (1, Decimal("2.50"), {"at": {"n": 1}}),
         (None, Decimal("7.00"), {"other": "much", "step": "INTERVAL '1' DAY"}),
         (None, None, {"amount": 1.5, "PRICE": 1.2345, "at": {"n": 2, "s": "x"}}),
     ]
-    kept_all = parse(rows, types).collect()
+    kept_all = parse_lines(rows, types).collect()
     assert {row[RESCUED] for row in kept_all} == {None}
     assert {row.at for row in kept_all} == {Row(n=1, s=None), Row(n=2, s="x"), None}

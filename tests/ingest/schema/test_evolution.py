@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from medallion.errors import ConfigError
 from medallion.ingest.schema import registry
-from medallion.ingest.schema.columns import declared
-from medallion.ingest.schema.evolution import Schema, sample
+from medallion.ingest.schema.columns import declared_columns
+from medallion.ingest.schema.evolution import Schema, collect_sample
 from medallion.inspect.audit import run_audit
 from medallion.spark.errors import StreamError
 from medallion.state.ledger import INGESTED, PENDING
@@ -51,7 +51,7 @@ def columns(home: Lakehouse, table: str) -> list[str]:
 
 
 def types(home: Lakehouse) -> Mapping[str, str]:
-    return registry.read(home.config.layout.schemas("activity"))[-1].columns
+    return registry.read_versions(home.config.layout.schemas("activity"))[-1].columns
 
 
 def inferred(home: Lakehouse) -> Mapping[str, str]:
@@ -117,7 +117,11 @@ def test_new_fields_become_columns_with_their_first_batch(lakehouse: Lakehouse) 
     silver = home.rows("silver.activity", "user_id")
     assert silver == [(1,), (2,), (3,), (4,), (5,)]
     assert home.rows("quarantine.activity", "Index", "battery") == [(10, 5), (9, 5)]
-    assert [v.version for v in registry.read(home.config.layout.schemas("activity"))] == [1, 2, 3]
+    assert [v.version for v in registry.read_versions(home.config.layout.schemas("activity"))] == [
+        1,
+        2,
+        3,
+    ]
     assert types(home)["late"] == "boolean"
     assert types(home)["cell"] == "struct<volts:array<double>>"
     assert types(home)["place"] == "struct<lat:double,tags:array<string>,alt:long>"
@@ -137,7 +141,7 @@ def test_new_fields_stay_rescued(lakehouse: Lakehouse) -> None:
     home.fill("bronze")
     assert rescued(home) == {1: NEW, 2: NEW}
     assert columns(home, "bronze.activity") == [*DECLARED, *TECHNICAL]
-    assert len(registry.read(home.config.layout.schemas("activity"))) == 1
+    assert len(registry.read_versions(home.config.layout.schemas("activity"))) == 1
     assert {batch for _, batch, *_ in counts(home).values()} == {0, 1}
 
 
@@ -166,7 +170,7 @@ def test_new_fields_stop_the_source_until_they_are_declared(lakehouse: Lakehouse
     (schemas / "2.json").unlink()
     declare(home, battery="BIGINT")
     assert Schema(home.config, home.config.sources["activity"]).columns["Alt"] == "double"
-    assert [v.why for v in registry.read(schemas)][1:] == ["as bronze's table has it"]
+    assert [v.why for v in registry.read_versions(schemas)][1:] == ["as bronze's table has it"]
     # Another type for a column that the table has is refused before anything runs.
     declare(home, battery="string")
     with pytest.raises(ConfigError, match=r"schema\.battery is string, but .* has long"):
@@ -274,9 +278,9 @@ def test_files_with_types_can_have_more_types(spark: SparkSession) -> None:
     """Their values do not pass through Spark's parser of JSON, which rounds decimals."""
     schema = {"price": "decimal(38,18)", "tags": "map<string,array<float>>", "body": "binary"}
     source = a_source(format="parquet", schema=schema)
-    assert declared(source)[0] == schema
+    assert declared_columns(source)[0] == schema
     with pytest.raises(ConfigError, match=r"schema.at: varchar\(3\) cannot be a type"):
-        declared(a_source(format="parquet", schema={"at": "map<string,varchar(3)>"}))
+        declared_columns(a_source(format="parquet", schema={"at": "map<string,varchar(3)>"}))
 
 
 def test_fields_that_cannot_be_learned_are_told_and_their_batch_stands(
@@ -304,11 +308,11 @@ def test_a_sample_is_the_first_rows_up_to_so_many_bytes(spark: SparkSession) -> 
     lengths = [1_000, 3_000, 9_000, 4_000, 2_000, 1, 1]
     rows = [(f"{number}" * length,) for number, length in enumerate(lengths)]
     frame = spark.createDataFrame(spark.sparkContext.parallelize(rows, 3), "text string")
-    found = [(text[:1], len(text)) for text in sample(frame, "text", 8_500)]
+    found = [(text[:1], len(text)) for text in collect_sample(frame, "text", 8_500)]
     # The third is longer than all may be together; with the fifth they would be.
     assert found == [("0", 1_000), ("1", 3_000), ("3", 4_000)]
-    assert sample(frame.limit(0), "text") == []
-    assert len(sample(spark.range(20_000).selectExpr("'x' as text"), "text")) == 10_000
+    assert collect_sample(frame.limit(0), "text") == []
+    assert len(collect_sample(spark.range(20_000).selectExpr("'x' as text"), "text")) == 10_000
 
 
 def test_a_schema_is_learned_from_so_many_rows_as_one_task_can_send(
@@ -318,8 +322,8 @@ def test_a_schema_is_learned_from_so_many_rows_as_one_task_can_send(
     schema = Schema(lakehouse.config, lakehouse.config.sources["activity"])
     text = json.dumps({"new": 1, "long": "x" * 15_000})
     rows = lakehouse.spark.range(0, 10_000, 1, 4).selectExpr(f"'{text}' as _rescued_data")
-    assert len(sample(rows, "_rescued_data")) == 8 * 2**20 // len(text)
-    assert sorted(schema.learn(rows, 3).added) == ["long", "new"]
+    assert len(collect_sample(rows, "_rescued_data")) == 8 * 2**20 // len(text)
+    assert sorted(schema.grow(rows, 3).added) == ["long", "new"]
 
 
 def test_a_field_that_was_null_can_be_learned_later(lakehouse: Lakehouse) -> None:
@@ -329,9 +333,9 @@ def test_a_field_that_was_null_can_be_learned_later(lakehouse: Lakehouse) -> Non
     def rows(text: str) -> DataFrame:
         return lakehouse.spark.createDataFrame([(text,)], "_rescued_data string")
 
-    assert schema.learn(rows('{"no name": 1, "later": null}'), 1).added == []
-    assert rows('{"no name": 2}').where(schema.growing()).count() == 0
-    assert schema.learn(rows('{"no name": 1, "later": 5}'), 2).added == ["later"]
+    assert schema.grow(rows('{"no name": 1, "later": null}'), 1).added == []
+    assert rows('{"no name": 2}').where(schema.growth_condition()).count() == 0
+    assert schema.grow(rows('{"no name": 1, "later": 5}'), 2).added == ["later"]
 
 
 def test_fields_of_each_batch_of_a_run_are_learned(lakehouse: Lakehouse) -> None:

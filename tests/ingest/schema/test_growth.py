@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from medallion.ingest.schema.growth import grown, new_fields, wider
+from medallion.ingest.schema.growth import grow_type, new_fields_sql, wider_type
 from medallion.spark.plans import type_ddl
 
 KNOWN = {
@@ -31,7 +31,7 @@ KNOWN = {
 @pytest.mark.usefixtures("spark")  # whose parser reads types
 def test_grown_adds_fields_and_keeps_types(known: str, new: str, result: str) -> None:
     kinds = T.DataType.fromDDL(known), T.DataType.fromDDL(new)
-    assert type_ddl(grown(*kinds, can_widen=False)) == result
+    assert type_ddl(grow_type(*kinds, can_widen=False)) == result
 
 
 @pytest.mark.usefixtures("spark")
@@ -50,7 +50,7 @@ def test_grown_adds_fields_and_keeps_types(known: str, new: str, result: str) ->
 )
 def test_grown_widens_no_nested_type(known: str, new: str, result: str) -> None:
     kinds = T.DataType.fromDDL(known), T.DataType.fromDDL(new)
-    assert type_ddl(grown(*kinds, can_widen=True)) == result
+    assert type_ddl(grow_type(*kinds, can_widen=True)) == result
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_grown_widens_no_nested_type(known: str, new: str, result: str) -> None:
 @pytest.mark.usefixtures("spark")
 def test_wider_holds_both(one: str, other: str, result: str) -> None:
     kinds = T.DataType.fromDDL(one), T.DataType.fromDDL(other)
-    assert type_ddl(wider(*kinds)) == type_ddl(wider(*kinds[::-1])) == result
+    assert type_ddl(wider_type(*kinds)) == type_ddl(wider_type(*kinds[::-1])) == result
 
 
 ROWS = {
@@ -95,11 +95,11 @@ ROWS = {
 
 def test_new_fields_finds_rows_to_grow_for(spark: SparkSession) -> None:
     frame = spark.createDataFrame([(text,) for text in ROWS], "_rescued_data string")
-    tests = [F.expr(new_fields(KNOWN, ["gone"], True, widen)) for widen in (False, True)]
+    tests = [F.expr(new_fields_sql(KNOWN, ["gone"], True, widen)) for widen in (False, True)]
     found = frame.select("_rescued_data", *tests).collect()
     assert {text: (new, widen) for text, new, widen in found} == ROWS
 
 
 def test_new_fields_without_room(spark: SparkSession) -> None:
     frame = spark.createDataFrame([('{"new":1}',)], "_rescued_data string")
-    assert frame.where(new_fields(KNOWN, [], False, False)).count() == 0
+    assert frame.where(new_fields_sql(KNOWN, [], False, False)).count() == 0

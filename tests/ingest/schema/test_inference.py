@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from medallion.ingest.schema import inference
-from medallion.ingest.schema.columns import MOST_COLUMNS
+from medallion.ingest.schema.columns import MAX_COLUMNS
 from medallion.ingest.schema.inference import OddValues
 
 DATED = ["2018-03-02", "2018-03-02T10:02:33Z", "2018-03-02 10:02:33.5", "2018-03-02T10:02:33+01:00"]
@@ -27,7 +27,7 @@ UNDATED += [
 
 def infer(lines: Iterable[str]) -> dict[str, str]:
     """The columns that lines make."""
-    return inference.infer(lines).columns
+    return inference.infer_schema(lines).columns
 
 
 def inferred(*values: Any) -> str | None:
@@ -57,7 +57,7 @@ def test_a_time_with_nanoseconds_is_a_string_if_nested(text: str) -> None:
 
 def odd(*values: Any) -> list[OddValues]:
     """The odd values of a field that has these values, each in a line of its own."""
-    found = inference.infer([json.dumps({"f": value}) for value in values])
+    found = inference.infer_schema([json.dumps({"f": value}) for value in values])
     return found.odd_values.get("f", [])
 
 
@@ -163,7 +163,7 @@ def test_names_that_differ_in_case_are_one_column() -> None:
     assert inferred({"a": {"b": [1]}}, {"A": {"B": [0.5], "c": 1}}) == (
         "struct<a:struct<b:array<double>,c:long>>"
     )
-    found = inference.infer([*rows, '{"AMOUNT": 4}', '{"amount": 5}', '{"Amount": "N/A"}'])
+    found = inference.infer_schema([*rows, '{"AMOUNT": 4}', '{"amount": 5}', '{"Amount": "N/A"}'])
     assert found.odd_values["amount"] == [OddValues("amount", "double", 1, 6, '"N/A"', 6)]
 
 
@@ -217,10 +217,10 @@ def test_a_line_of_any_depth_is_passed_over(levels: int, begin: str, end: str) -
 
 
 def test_so_many_names_and_no_more_within_a_column() -> None:
-    assert inferred({f"f{number}": 1 for number in range(MOST_COLUMNS)}) is not None
-    wide = json.dumps({"f": {f"f{number}": 1 for number in range(MOST_COLUMNS + 1)}, "g": 1})
+    assert inferred({f"f{number}": 1 for number in range(MAX_COLUMNS)}) is not None
+    wide = json.dumps({"f": {f"f{number}": 1 for number in range(MAX_COLUMNS + 1)}, "g": 1})
     assert infer([wide]) == {"g": "long"}
-    assert inference.infer([wide]).unfit == {"f": "it has more than 2,000 fields within it"}
+    assert inference.infer_schema([wide]).unfit == {"f": "it has more than 2,000 fields within it"}
     assert (
         len(infer(json.dumps({f"f{line}_{n}": 1 for n in range(100)}) for line in range(100)))
         == 10_000

@@ -11,20 +11,25 @@ import pytest
 
 from medallion.errors import ConfigError, MedallionError
 from medallion.ingest.schema import registry
-from medallion.ingest.schema.columns import MOST_COLUMNS, acceptable
-from medallion.ingest.schema.registry import Version, add, declare, read
+from medallion.ingest.schema.columns import MAX_COLUMNS, select_columns
+from medallion.ingest.schema.registry import (
+    SchemaVersion,
+    add_version,
+    declare_columns,
+    read_versions,
+)
 from medallion.storage.table_specs import FILE_ORIGIN_COLUMNS, TECHNICAL_COLUMNS
 
 A = {"Device": "string", "x": "double"}
 
 
 def test_no_version_yet(tmp_path: Path) -> None:
-    assert read(tmp_path / "not there") == []
+    assert read_versions(tmp_path / "not there") == []
 
 
 def test_what_is_declared_is_version_1_and_once_only(tmp_path: Path) -> None:
     for _ in range(2):
-        version = declare(tmp_path / "s", "a", A)
+        version = declare_columns(tmp_path / "s", "a", A)
         assert (version.version, version.columns) == (1, A)
     assert [path.name for path in (tmp_path / "s").iterdir()] == ["1.json"]
     document = json.loads((tmp_path / "s" / "1.json").read_text())
@@ -33,40 +38,40 @@ def test_what_is_declared_is_version_1_and_once_only(tmp_path: Path) -> None:
 
 
 def test_nothing_declared_is_a_version_too(tmp_path: Path) -> None:
-    assert declare(tmp_path, "a", {}).version == 1
-    assert declare(tmp_path, "a", {}).version == 1
+    assert declare_columns(tmp_path, "a", {}).version == 1
+    assert declare_columns(tmp_path, "a", {}).version == 1
 
 
 def test_new_columns_come_after_the_known_ones(tmp_path: Path) -> None:
-    declare(tmp_path, "a", A)
-    add(tmp_path, {"battery": "long"}, "new fields in batch 4")
-    third = declare(tmp_path, "a", {"first": "string", **A})
+    declare_columns(tmp_path, "a", A)
+    add_version(tmp_path, {"battery": "long"}, "new fields in batch 4")
+    third = declare_columns(tmp_path, "a", {"first": "string", **A})
     assert list(third.columns) == ["Device", "x", "battery", "first"]
-    assert [version.version for version in read(tmp_path)] == [1, 2, 3]
-    assert [version.why for version in read(tmp_path)][1] == "new fields in batch 4"
-    times = [datetime.fromisoformat(version.created_at) for version in read(tmp_path)]
+    assert [version.version for version in read_versions(tmp_path)] == [1, 2, 3]
+    assert [version.why for version in read_versions(tmp_path)][1] == "new fields in batch 4"
+    times = [datetime.fromisoformat(version.created_at) for version in read_versions(tmp_path)]
     assert [time.tzinfo for time in times] == [UTC] * 3
     assert times == sorted(times)
 
 
 def test_a_column_that_is_no_longer_declared_stays(tmp_path: Path) -> None:
-    declare(tmp_path, "a", A)
-    assert declare(tmp_path, "a", {"x": "double"}).columns == A
+    declare_columns(tmp_path, "a", A)
+    assert declare_columns(tmp_path, "a", {"x": "double"}).columns == A
 
 
 def test_versions_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     for number in range(12):
-        add(tmp_path, {f"c{number}": "long"}, "test")
-    assert [version.version for version in read(tmp_path)] == list(range(1, 13))
-    assert len(read(tmp_path)[-1].columns) == 12
+        add_version(tmp_path, {f"c{number}": "long"}, "test")
+    assert [version.version for version in read_versions(tmp_path)] == list(range(1, 13))
+    assert len(read_versions(tmp_path)[-1].columns) == 12
 
 
 def test_a_version_is_never_overwritten(tmp_path: Path) -> None:
     for number in range(3):
-        add(tmp_path, {f"c{number}": "long"}, "test")
+        add_version(tmp_path, {f"c{number}": "long"}, "test")
     (tmp_path / "1.json").unlink()  # somebody tidied up
     kept = (tmp_path / "3.json").read_text()
-    assert add(tmp_path, {"new": "long"}, "test").version == 4
+    assert add_version(tmp_path, {"new": "long"}, "test").version == 4
     assert (tmp_path / "3.json").read_text() == kept
 
 
@@ -83,22 +88,22 @@ def test_a_version_is_never_overwritten(tmp_path: Path) -> None:
 def test_another_type_is_refused(
     tmp_path: Path, first: Mapping[str, str], then: Mapping[str, str]
 ) -> None:
-    declare(tmp_path, "a", first)
+    declare_columns(tmp_path, "a", first)
     with pytest.raises(ConfigError) as refused:
-        declare(tmp_path, "a", then)
+        declare_columns(tmp_path, "a", then)
     assert "sources.a.schema.x" in str(refused.value)
     assert first["x"] in str(refused.value)
-    assert len(read(tmp_path)) == 1
+    assert len(read_versions(tmp_path)) == 1
 
 
 def test_a_name_that_differs_in_case_is_refused(tmp_path: Path) -> None:
     """Delta's columns are the same whatever their case: the table could not have both."""
-    add(tmp_path, {"battery": "double"}, "new fields in batch 1")
+    add_version(tmp_path, {"battery": "double"}, "new fields in batch 1")
     with pytest.raises(ConfigError) as refused:
-        declare(tmp_path, "a", {"Battery": "double"})
+        declare_columns(tmp_path, "a", {"Battery": "double"})
     assert "sources.a.schema.Battery" in str(refused.value)
     assert "battery" in str(refused.value)
-    assert len(read(tmp_path)) == 1
+    assert len(read_versions(tmp_path)) == 1
 
 
 SIGNS = [f"a{sign}b" for sign in " ,;{}()=\n\t`'\"\\.<>:"]
@@ -116,18 +121,18 @@ FEED = ["_change_type", "_commit_version", "_COMMIT_TIMESTAMP"]
 
 @pytest.mark.parametrize("name", [*SIGNS, *UNSEEN, *OURS, *FEED])
 def test_names_that_a_table_cannot_have(name: str) -> None:
-    assert acceptable({name: "string", "good": "long"}, {}) == {"good": "long"}
+    assert select_columns({name: "string", "good": "long"}, {}) == {"good": "long"}
 
 
 @pytest.mark.parametrize(
     "name", ["a", "_a", "A1", "ä", "名前", "a-b", "a/b", "@a", "#", "$x", "1", "x" * 128]
 )
 def test_names_that_it_can(name: str) -> None:
-    assert acceptable({name: "string"}, A) == {name: "string"}
+    assert select_columns({name: "string"}, A) == {name: "string"}
 
 
 def test_names_that_differ_in_case_are_one(tmp_path: Path) -> None:
-    assert acceptable({"DEVICE": "string", "y": "long", "Y": "string"}, A) == {"y": "long"}
+    assert select_columns({"DEVICE": "string", "y": "long", "Y": "string"}, A) == {"y": "long"}
 
 
 @pytest.mark.parametrize(
@@ -143,33 +148,35 @@ def test_names_that_differ_in_case_are_one(tmp_path: Path) -> None:
     ],
 )
 def test_letters_that_spark_takes_for_one(known: str, new: str) -> None:
-    assert acceptable({f"a{new}": "long", "ß": "long", "ss": "long"}, {f"a{known}": "long"}) == {
+    assert select_columns(
+        {f"a{new}": "long", "ß": "long", "ss": "long"}, {f"a{known}": "long"}
+    ) == {
         "ß": "long",
         "ss": "long",
     }
 
 
-@pytest.mark.parametrize("known", [0, 1, MOST_COLUMNS - 1, MOST_COLUMNS, MOST_COLUMNS + 9])
+@pytest.mark.parametrize("known", [0, 1, MAX_COLUMNS - 1, MAX_COLUMNS, MAX_COLUMNS + 9])
 def test_so_many_columns_and_no_more(known: int) -> None:
     there = {f"k{number}": "long" for number in range(known)}
-    fields = {f"f{number}": "string" for number in range(2 * MOST_COLUMNS)}
-    found = acceptable(fields, there)
-    assert len(found) == max(MOST_COLUMNS - known, 0)
+    fields = {f"f{number}": "string" for number in range(2 * MAX_COLUMNS)}
+    found = select_columns(fields, there)
+    assert len(found) == max(MAX_COLUMNS - known, 0)
     assert list(found) == list(fields)[: len(found)]
-    assert len(acceptable(fields, iter(there))) == len(found)
+    assert len(select_columns(fields, iter(there))) == len(found)
     # Fields that the configuration uses are columns, however many there are.
-    last = f"f{2 * MOST_COLUMNS - 1}"
-    found = acceptable(fields, there, named=[last.upper(), "f0", "not_there"])
-    assert len(found) == max(MOST_COLUMNS - known, 2)
+    last = f"f{2 * MAX_COLUMNS - 1}"
+    found = select_columns(fields, there, named=[last.upper(), "f0", "not_there"])
+    assert len(found) == max(MAX_COLUMNS - known, 2)
     assert list(found)[:1] + list(found)[-1:] == ["f0", last]
 
 
 def test_differences() -> None:
-    one = Version(1, "now", "why", {"a": "long"})
-    two = Version(2, "now", "why", {"a": "long", "b": "string", "c": "double"})
-    assert registry.differences(None, one) == ["+ a long"]
-    assert registry.differences(one, two) == ["+ b string", "+ c double"]
-    assert registry.differences(two, two) == []
+    one = SchemaVersion(1, "now", "why", {"a": "long"})
+    two = SchemaVersion(2, "now", "why", {"a": "long", "b": "string", "c": "double"})
+    assert registry.version_changes(None, one) == ["+ a long"]
+    assert registry.version_changes(one, two) == ["+ b string", "+ c double"]
+    assert registry.version_changes(two, two) == []
 
 
 @pytest.mark.parametrize(
@@ -190,27 +197,31 @@ def test_a_file_that_is_no_version_is_told_by_its_name(
 ) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(MedallionError) as told:
-        read(tmp_path)
+        read_versions(tmp_path)
     assert str(tmp_path / name) in str(told.value)
 
 
 def test_a_version_that_was_being_written_is_none(tmp_path: Path) -> None:
-    add(tmp_path, A, "test")
+    add_version(tmp_path, A, "test")
     (tmp_path / ".2.tmp").write_text('{"version"')
-    assert len(read(tmp_path)) == 1
-    assert add(tmp_path, {"b": "long"}, "test").version == 2
-    assert [version.version for version in read(tmp_path)] == [1, 2]
+    assert len(read_versions(tmp_path)) == 1
+    assert add_version(tmp_path, {"b": "long"}, "test").version == 2
+    assert [version.version for version in read_versions(tmp_path)] == [1, 2]
 
 
 @pytest.mark.usefixtures("spark")  # whose parser reads types
 def test_declared_struct_that_has_grown(tmp_path: Path) -> None:
     """A hint of a struct must not conflict with fields that were learned since."""
-    registry.add(tmp_path, {"user": "struct<name:string,plan:long>", "n": "long"}, "inferred")
-    found = registry.declare(tmp_path, "s", {"user": "struct<name:string>"}, "hints")
+    registry.add_version(
+        tmp_path, {"user": "struct<name:string,plan:long>", "n": "long"}, "inferred"
+    )
+    found = registry.declare_columns(tmp_path, "s", {"user": "struct<name:string>"}, "hints")
     assert found.version == 1
-    found = registry.declare(tmp_path, "s", {"user": "struct<age:long,name:string>"}, "hints")
+    found = registry.declare_columns(
+        tmp_path, "s", {"user": "struct<age:long,name:string>"}, "hints"
+    )
     assert found.columns["user"] == "struct<name:string,plan:long,age:long>"
     with pytest.raises(ConfigError, match=r"hints\.user is struct<plan:string>, but"):
-        registry.declare(tmp_path, "s", {"user": "struct<plan:string>"}, "hints")
-    found = registry.declare(tmp_path, "s", {"user": "struct<plan:string>"}, "hints", True)
+        registry.declare_columns(tmp_path, "s", {"user": "struct<plan:string>"}, "hints")
+    found = registry.declare_columns(tmp_path, "s", {"user": "struct<plan:string>"}, "hints", True)
     assert found.columns["user"] == "struct<plan:string,name:string,age:long>"

@@ -68,7 +68,7 @@ def configure(lakehouse: Lakehouse, folder: Path, **more: Any) -> None:
 def learn_full_times(lakehouse: Lakehouse) -> None:
     """Add `_full_times` to the schema, as a batch with such times does."""
     folder = lakehouse.config.layout.schemas("docker")
-    registry.add(folder, {"_full_times": "string"}, "of a test")
+    registry.add_version(folder, {"_full_times": "string"}, "of a test")
 
 
 def check_deep(lakehouse: Lakehouse) -> None:

@@ -10,10 +10,10 @@ from pyspark.sql import functions as F
 
 from medallion.ingest.files.csv_dialect import LATIN_1, Dialect
 from medallion.ingest.parsing.json_text import is_one_value
-from medallion.ingest.parsing.nested import is_nested
-from medallion.ingest.parsing.parse import NO_JSON
-from medallion.ingest.parsing.times import TIMES
-from medallion.ingest.schema.columns import as_columns
+from medallion.ingest.parsing.nested import is_nested_type
+from medallion.ingest.parsing.parse import NOT_JSON
+from medallion.ingest.parsing.times import TIME_TYPES
+from medallion.ingest.schema.columns import spell_as_columns
 
 _BROKEN = "_broken_csv"
 # Options for Spark to write CSV by which every text can be read back: by itself it takes away the
@@ -62,9 +62,9 @@ def read(
         F.col("_metadata.file_path").alias("_file"),
         F.col("_metadata.file_modification_time").alias("_modified"),
     )
-    told = fields.withColumn(NO_JSON, _unfit(names, dialect))
-    value = F.when(F.col(NO_JSON).isNull(), _value(names, dialect, schema)).otherwise("")
-    return told.select(value.alias("value"), NO_JSON, "_file", "_modified")
+    told = fields.withColumn(NOT_JSON, _unfit(names, dialect))
+    value = F.when(F.col(NOT_JSON).isNull(), _value(names, dialect, schema)).otherwise("")
+    return told.select(value.alias("value"), NOT_JSON, "_file", "_modified")
 
 
 def _is_blank(names: list[str]) -> Column:
@@ -99,7 +99,7 @@ def _value(names: list[str], dialect: Dialect, schema: Mapping[str, str]) -> Col
             _json(name, schema.get(title, "string")),
         )
         # The names are fewer if each row ends with a delimiter: the empty field is left out.
-        for name, title in zip(names, as_columns(dialect.header, schema), strict=False)
+        for name, title in zip(names, spell_as_columns(dialect.header, schema), strict=False)
     ]
     return F.concat(F.lit("{"), F.concat_ws(",", *members), F.lit("}"))  # which leaves out nulls
 
@@ -131,9 +131,9 @@ def _json(name: str, kind: str) -> Column:
     quoted = F.when(
         field.rlike(_TO_ESCAPE), F.expr(f"substr({text}, 2, length({text}) - 2)")
     ).otherwise(F.concat(F.lit('"'), field, F.lit('"')))
-    if kind == "string" or kind in TIMES:
+    if kind == "string" or kind in TIME_TYPES:
         return quoted
-    if is_nested(kind):
+    if is_nested_type(kind):
         is_whole = F.expr(is_one_value(name))
         return F.when(field.rlike(_NESTED) & is_whole, field).otherwise(quoted)
     return F.when(field.rlike(_PLAIN), F.trim(field)).otherwise(quoted)

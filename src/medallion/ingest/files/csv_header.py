@@ -32,7 +32,7 @@ _NAME = re.compile(r"`([^`]+)`|([^\W\d]\w*)")
 
 def known_names(layout: Layout, source: SourceConfig) -> set[str]:
     """Return the names that a header may have, folded: columns, and what silver's SQL names."""
-    versions = registry.read(layout.schemas(source.name))
+    versions = registry.read_versions(layout.schemas(source.name))
     names = {*(versions[-1].columns if versions else ()), *(source.schema or ()), *source.hints}
     for expression in source.silver.values():
         for in_backticks, plain in _NAME.findall(_STRING.sub("", expression)):

@@ -15,7 +15,7 @@ from medallion.ingest.files import csv, csv_dialect
 from medallion.ingest.files.typed import rows as typed_rows
 from medallion.ingest.files.typed.rows import located
 from medallion.ingest.parsing.json_text import array_items, is_one_value, split_objects
-from medallion.ingest.parsing.parse import NO_JSON
+from medallion.ingest.parsing.parse import NOT_JSON
 from medallion.ingest.parsing.typed import TYPED_COLUMN
 from medallion.spark.delta_reads import escaped
 from medallion.storage.table_specs import SOURCE_FILE, SOURCE_MODIFIED_AT, quote_identifier
@@ -65,7 +65,7 @@ def rows(
         *(
             quote_identifier(c)
             for c in read.columns
-            if c in ("value", NO_JSON) or c.startswith(TYPED_COLUMN)
+            if c in ("value", NOT_JSON) or c.startswith(TYPED_COLUMN)
         ),
         name.alias(SOURCE_FILE),
         F.col("_modified").alias(SOURCE_MODIFIED_AT),

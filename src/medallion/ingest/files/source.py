@@ -20,7 +20,7 @@ from medallion.ingest.files.discovery import Discovery
 from medallion.ingest.files.listing import stat
 from medallion.ingest.files.trial import Child
 from medallion.ingest.files.versions import is_to_hand_over
-from medallion.ingest.parsing.parse import parse
+from medallion.ingest.parsing.parse import parse_lines
 from medallion.ingest.schema.evolution import Schema
 from medallion.spark import checkpoints
 from medallion.spark.delta_reads import escaped
@@ -182,7 +182,7 @@ class FileSource:
 
     def _parse_for_nothing(self, rows: DataFrame) -> None:
         """To count would not do: of Parquet it reads no values."""
-        parsed = parse(rows, self._schema.columns)
+        parsed = parse_lines(rows, self._schema.columns)
         parsed.write.format("noop").mode("overwrite").save()
 
     def rows(self, paths: list[str]) -> DataFrame:

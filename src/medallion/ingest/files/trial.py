@@ -32,7 +32,7 @@ from pyspark.sql import SparkSession
 
 from medallion.config.model import Config, SourceConfig
 from medallion.ingest.files import reader
-from medallion.ingest.parsing.parse import parse
+from medallion.ingest.parsing.parse import parse_lines
 from medallion.spark import signals
 from medallion.spark.session import spark_session
 
@@ -179,7 +179,7 @@ def main() -> int:
                 else spark.sql("SELECT '{}' AS value")
             )
             # Written as bronze is: with long lines, that takes more memory than to parse them.
-            parse(rows, columns).write.mode("overwrite").parquet(folder)
+            parse_lines(rows, columns).write.mode("overwrite").parquet(folder)
             os.write(answers, b".")
     except Exception:
         try:

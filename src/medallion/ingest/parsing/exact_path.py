@@ -8,13 +8,13 @@ from pyspark.sql import types as T
 
 from medallion.config.values import folded
 from medallion.ingest.parsing.json_text import (
-    HALVES,
+    HAS_SURROGATE,
     IS_FLAT,
-    IS_SPELLED,
+    IS_VALID_TEXT,
     json_path,
     parsed_struct,
     path_type,
-    sealed,
+    sealed_values,
     string_array,
     string_literal,
     with_variables,
@@ -23,19 +23,19 @@ from medallion.ingest.parsing.nested import (
     BEYOND_VARIANT,
     HUGE,
     PRECISE,
-    astray,
-    is_nested,
+    is_changed,
+    is_nested_changed,
+    is_nested_type,
     is_rounded,
-    lacks,
-    nested_astray,
+    loses_value,
 )
 from medallion.ingest.parsing.times import (
     MICROSECONDS,
     PLAIN_TIME,
-    TIMES,
-    is_no_time,
-    times_as_text,
-    times_of,
+    TIME_TYPES,
+    is_not_timestamp,
+    time_columns,
+    times_as_strings,
 )
 from medallion.storage.table_specs import CORRUPT, RESCUED, struct_sql
 
@@ -136,20 +136,20 @@ def exact_path(schema: Mapping[str, str], digits: int = MICROSECONDS) -> str:
         `_rescued_data`.
     """
     raw = "if(is_valid_utf8(value), value, decode(cast(value as binary), 'ISO-8859-1'))"
-    times = times_of(schema)
+    times = time_columns(schema)
     unread = [f"(_parsed.`{name}` is not null and `{PLAIN_TIME}{name}` is null)" for name in times]
     # Of a field named twice, Spark's parser may take either value, and the text be the other one.
     unclear = f"({' or '.join(unread) or 'false'}) and not {_TWICE}"
     typed = {name: f"_parsed.`{name}`" for name in schema} | {
         name: f"coalesce(`{PLAIN_TIME}{name}`, _times.`{name}`)" for name in times
     }
-    respelled_struct = parsed_struct(times_as_text(schema))
+    respelled_struct = parsed_struct(times_as_strings(schema))
     steps = {
         "_keys": "json_object_keys(value)",
         "_flat": f"coalesce({IS_FLAT} and _parsed._conflict is null, false)",
-        "_sealed": f"case when not _flat then {sealed('value')} end",
+        "_sealed": f"case when not _flat then {sealed_values('value')} end",
         CORRUPT: f"case when {_NOT_JSON} then {raw} end",
-        "_has_halves": HALVES,
+        "_has_halves": HAS_SURROGATE,
         "_is_huge": HUGE,
         "_is_precise": f"value rlike {PRECISE}",
         "_is_beyond": f"_is_precise and {BEYOND_VARIANT}",
@@ -176,7 +176,7 @@ def exact_path(schema: Mapping[str, str], digits: int = MICROSECONDS) -> str:
 
 
 _TWICE = "size(array_distinct(_keys)) < size(_keys)"
-_NOT_JSON = f"_keys is null or not {IS_SPELLED} or not (_flat or get(_sealed, 1) <=> md5(value))"
+_NOT_JSON = f"_keys is null or not {IS_VALID_TEXT} or not (_flat or get(_sealed, 1) <=> md5(value))"
 
 
 def _respelled_parsed(schema: Mapping[str, str]) -> str:
@@ -238,7 +238,7 @@ def _taken(typed: Mapping[str, str], schema: Mapping[str, str]) -> str:
     found = []
     for name, kind in schema.items():
         tests = [f"{typed[name]} is not null"]
-        if is_nested(kind):
+        if is_nested_type(kind):
             tests.append(f"{column_lacks(name, kind)} is not true")
         found.append(f"case when {' and '.join(tests)} then '{name}' end")
     return f"array_except(array_compact(array({', '.join(found)})), _astray)"
@@ -248,17 +248,17 @@ def _astray(typed: Mapping[str, str], schema: Mapping[str, str], digits: int) ->
     """SQL: the columns that hold another value than the line; it is rescued instead."""
     found = []
     for name, kind in schema.items():
-        how = astray(f"_parsed.`{name}`", typed[name], kind)
+        how = is_changed(f"_parsed.`{name}`", typed[name], kind)
         exact = f"_members[{string_literal(name)}]"
-        if is_nested(kind):
-            how = nested_astray(_json_of(name), exact, typed[name], T.DataType.fromDDL(kind))
+        if is_nested_type(kind):
+            how = is_nested_changed(_json_of(name), exact, typed[name], T.DataType.fromDDL(kind))
         elif kind == "string":
             # A lone half of a character becomes a question mark, and VARIANT refuses it.
             half = f"_variant is null and contains({typed[name]}, '?') and _has_halves"
             how = f"{half} or {is_rounded(exact, typed[name])}"
-        elif kind in TIMES:  # of the plainest form it cannot be
+        elif kind in TIME_TYPES:  # of the plainest form it cannot be
             if kind == "timestamp":
-                how = is_no_time(f"_parsed.`{name}`", typed[name], digits)
+                how = is_not_timestamp(f"_parsed.`{name}`", typed[name], digits)
             how = f"`{PLAIN_TIME}{name}` is null and {how}"
         if how:
             found.append(f"case when {how} then '{name}' end")
@@ -267,7 +267,7 @@ def _astray(typed: Mapping[str, str], schema: Mapping[str, str], digits: int) ->
 
 def column_lacks(name: str, kind: str) -> str:
     """SQL: whether a nested column of `_parsed` lacks some of the line's value."""
-    return lacks(_json_of(name), f"_parsed.`{name}`", T.DataType.fromDDL(kind))
+    return loses_value(_json_of(name), f"_parsed.`{name}`", T.DataType.fromDDL(kind))
 
 
 def _json_of(name: str) -> str:

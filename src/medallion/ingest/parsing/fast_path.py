@@ -12,17 +12,22 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from medallion.config.values import folded
-from medallion.ingest.parsing.json_text import HALVES, IS_SPELLED, parsed_struct, string_literal
-from medallion.ingest.parsing.nested import is_nested
+from medallion.ingest.parsing.json_text import (
+    HAS_SURROGATE,
+    IS_VALID_TEXT,
+    parsed_struct,
+    string_literal,
+)
+from medallion.ingest.parsing.nested import is_nested_type
 from medallion.ingest.parsing.times import (
     MICROSECONDS,
     PLAIN_TIME,
-    TIMES,
-    fits,
+    TIME_TYPES,
     line_fields,
     plain_time,
-    times_as_text,
-    times_of,
+    time_columns,
+    times_as_strings,
+    values_fit,
 )
 
 IS_SAME = "_is_same"
@@ -120,21 +125,21 @@ def fast_path(
         with just these values; and `_more`, the fields of such a line that the schema does not
         know, as JSON, null if there are none.
     """
-    times = times_of(schema)
+    times = time_columns(schema)
     more = [f"concat('\"{n}\":{q}', _parsed.`{n}`, '{q}')" for n, q in layout.quotes.items()]
     steps = {
         # How a line's writer sets blanks, by the first one.
         "_is_spaced": "contains(value, '\": ')",
         # Texts within nested values are compared as they are written.
         "_has_escapes": "false"
-        if any(map(is_nested, schema.values()))
+        if any(map(is_nested_type, schema.values()))
         else r"contains(value, r'\')",
-        IS_SAME: f"coalesce({fits(times)} and {_is_written_so(schema, layout)}, false)",
+        IS_SAME: f"coalesce({values_fit(times)} and {_is_written_so(schema, layout)}, false)",
         MORE: f"case when {IS_SAME} then nullif({_object(more, tight='true')}, '{{}}') end"
         if more
         else "cast(null as string)",
     }
-    fields = {**times_as_text(schema), **dict.fromkeys(layout.quotes, "string")}
+    fields = {**times_as_strings(schema), **dict.fromkeys(layout.quotes, "string")}
     rows = lines.withColumn("_parsed", F.expr(parsed_struct(fields))).select(
         "*",
         *(
@@ -156,7 +161,9 @@ def _is_written_so(schema: Mapping[str, str], layout: LineLayout) -> str:
     of it, and that nothing is beside the texts shows in the rest of the line.
     """
     # Of a time within a nested value it would not be asked whether a reader can say its year.
-    if any(is_nested(kind) and time in kind for kind in schema.values() for time in TIMES):
+    if any(
+        is_nested_type(kind) and time in kind for kind in schema.values() for time in TIME_TYPES
+    ):
         return "false"
     if layout.is_full:  # null where a field is missing, and less to do where none is
         fields = [
@@ -175,10 +182,12 @@ def _is_written_so(schema: Mapping[str, str], layout: LineLayout) -> str:
 def _texts_are_whole(schema: Mapping[str, str], layout: LineLayout) -> str:
     """SQL: whether the texts of a line with escapes say what they do in the line."""
     more = [f"_parsed.`{name}`" for name, quote in layout.quotes.items() if quote]
-    all_texts = more + [f"_parsed.`{n}`" for n, k in schema.items() if k in ("string", *TIMES)]
-    tests = [IS_SPELLED]
+    all_texts = more + [f"_parsed.`{n}`" for n, k in schema.items() if k in ("string", *TIME_TYPES)]
+    tests = [IS_VALID_TEXT]
     if all_texts:  # half a character becomes a question mark
-        tests.append(f"not ({HALVES} and contains(concat_ws('', {', '.join(all_texts)}), '?'))")
+        tests.append(
+            f"not ({HAS_SURROGATE} and contains(concat_ws('', {', '.join(all_texts)}), '?'))"
+        )
     if more:  # they are written to `_more` as they are
         tests.append(rf"not concat_ws('', {', '.join(more)}) rlike r'[\x00-\x1f\"\\]'")
     bare = [f"_parsed.`{name}`" for name, quote in layout.quotes.items() if not quote]
@@ -204,7 +213,7 @@ def _as_json(
         text = f"if(_has_escapes, left({text}, 0), {text})"
     elif kind == "double" and list(schema.values()).count(kind) <= _MOST_FRACTIONS:
         text = _fraction(text)
-    elif is_nested(kind):
+    elif is_nested_type(kind):
         text = f"to_json({text})"
     return [key, text, f"'{quote}'"]
 

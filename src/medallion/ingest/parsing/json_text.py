@@ -10,11 +10,11 @@ from medallion.storage.table_specs import CORRUPT, RESCUED
 # RFC 8259 only: what Spark would let pass besides is not JSON to the next reader.
 _STRICT = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 # Half a character, which UTF-8 has no bytes for, is always written so; and so may a whole one be.
-HALVES = r"(contains(value, r'\ud') or contains(value, r'\uD'))"
+HAS_SURROGATE = r"(contains(value, r'\ud') or contains(value, r'\uD'))"
 # Whether the characters of a line are what they say. Jackson goes by the low byte of each digit of
 # an escape: \u00š1 is one to it, and so to all that Spark asks of it. (Whether a backslash is one
 # by itself is dear to ask: only of lines where it matters.)
-IS_SPELLED = (
+IS_VALID_TEXT = (
     r"(is_valid_utf8(value) and not (contains(value, r'\u')"
     r" and value rlike r'\\u(?![0-9a-fA-F]{4})'"
     r" and value rlike r'(?<!\\)(\\\\)*+\\u(?![0-9a-fA-F]{4})'))"
@@ -64,7 +64,7 @@ def array_items(text: str) -> str:
     return f"regexp_extract_all({text}, r'{pattern}', 1)"
 
 
-def sealed(text: str) -> str:
+def sealed_values(text: str) -> str:
     """SQL: the JSON values in a column of text, one after the other, and at last its md5.
 
     Spark's parser stops at the end of the first value and ignores the rest. As the first of two
@@ -76,7 +76,7 @@ def sealed(text: str) -> str:
 
 def is_one_value(text: str) -> str:
     """SQL: whether a column of text is one JSON value and nothing more."""
-    return f"get({sealed(text)}, 1) <=> md5({text})"
+    return f"get({sealed_values(text)}, 1) <=> md5({text})"
 
 
 def json_options(**more: str) -> str:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pyspark.sql import types as T
 
 from medallion.ingest.parsing.json_text import json_path, string_array, string_literal
-from medallion.ingest.parsing.times import is_no_date, is_no_time
+from medallion.ingest.parsing.times import is_not_date, is_not_timestamp
 
 
-def is_nested(kind: str) -> bool:
+def is_nested_type(kind: str) -> bool:
     """Whether a Spark type holds fields or items of its own."""
     return kind.startswith(("struct<", "array<"))
 
 
-def lacks(json: str, typed: str, kind: T.DataType, depth: int = 0) -> str:
+def loses_value(json: str, typed: str, kind: T.DataType, depth: int = 0) -> str:
     """SQL: whether some of a JSON text is not in the value that was parsed from it.
 
     True for a field that the type does not have or that is there twice, for a value of another type
@@ -32,7 +32,7 @@ def lacks(json: str, typed: str, kind: T.DataType, depth: int = 0) -> str:
             f"size(array_except({keys}, {string_array(kind.names)})) > 0",
             f"size(array_distinct({keys})) < size({keys})",
             *(
-                lacks(
+                loses_value(
                     f"get_json_object({json}, {json_path(field.name)})",
                     f"{typed}.`{field.name}`",
                     field.dataType,
@@ -44,18 +44,18 @@ def lacks(json: str, typed: str, kind: T.DataType, depth: int = 0) -> str:
         return f"({json} is not null and ({' or '.join(lost)}))"
     if isinstance(kind, T.ArrayType):
         items = f"from_json({json}, 'array<string>')"
-        item = lacks(f"i{depth}", f"t{depth}", kind.elementType, depth + 1)
+        item = loses_value(f"i{depth}", f"t{depth}", kind.elementType, depth + 1)
         lost = [
             f"{items} is null",
             f"not (size({items}) <=> size({typed}))",
             _any(items, f"i{depth}", typed, f"t{depth}", item),
         ]
         return f"({json} is not null and ({' or '.join(lost)}))"
-    lost = [f"{typed} is null", astray(json, typed, kind.simpleString()) or "false"]
+    lost = [f"{typed} is null", is_changed(json, typed, kind.simpleString()) or "false"]
     return f"({json} is not null and ({' or '.join(lost)}))"
 
 
-def nested_astray(
+def is_nested_changed(
     json: str, exact: str, typed: str, kind: T.DataType, depth: int = 0
 ) -> str | None:
     """SQL: whether a value within a nested one was changed by the parser, such as a number that was
@@ -75,7 +75,9 @@ def nested_astray(
             )
             for f in kind.fields
         ]
-        return " or ".join(how for each in inner if (how := nested_astray(*each, depth))) or None
+        return (
+            " or ".join(how for each in inner if (how := is_nested_changed(*each, depth))) or None
+        )
     if isinstance(kind, T.ArrayType):
         items = f"from_json({json}, 'array<string>')"
         # There are none where VARIANT refuses the line.
@@ -84,12 +86,14 @@ def nested_astray(
         )
         both = f"zip_with({exact_items}, {typed}, (e, t) -> named_struct('exact', e, 'typed', t))"
         at, pair = f"i{depth}", f"b{depth}"
-        item = nested_astray(at, f"{pair}.exact", f"{pair}.typed", kind.elementType, depth + 1)
+        item = is_nested_changed(at, f"{pair}.exact", f"{pair}.typed", kind.elementType, depth + 1)
         return item and _any(items, at, both, pair, item)
     plain = kind.simpleString()
     half = f"({exact} is null and contains({typed}, '?') and _has_halves)"
     how = (
-        f"{half} or {is_rounded(exact, typed)}" if plain == "string" else astray(json, typed, plain)
+        f"{half} or {is_rounded(exact, typed)}"
+        if plain == "string"
+        else is_changed(json, typed, plain)
     )
     return how and f"({typed} is not null and ({how}))"
 
@@ -102,14 +106,14 @@ def _any(items: str, item: str, others: str, other: str, test: str) -> str:
     return f"exists(zip_with({items}, {others}, ({item}, {other}) -> {test}), is_so -> is_so)"
 
 
-def astray(json: str, typed: str, kind: str) -> str | None:
+def is_changed(json: str, typed: str, kind: str) -> str | None:
     """SQL: whether the parser changed a value that is not nested; None where it never does."""
     if kind in ("double", "float"):
         return f"abs({typed}) = double('infinity')"  # 1e400: JSON has no infinite numbers
     if kind == "timestamp":
-        return is_no_time(json, typed)
+        return is_not_timestamp(json, typed)
     if kind == "date":
-        return is_no_date(json, typed)
+        return is_not_date(json, typed)
     return None
 
 

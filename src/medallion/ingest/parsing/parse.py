@@ -17,20 +17,20 @@ from medallion.ingest.parsing.json_text import parsed_struct, path_type, with_va
 from medallion.ingest.parsing.plain_path import plain_path
 from medallion.ingest.parsing.times import (
     PLAIN_TIME,
-    digits_kept,
-    full_times,
+    full_times_json,
     line_fields,
-    times_as_text,
-    times_of,
+    max_fraction_digits,
+    time_columns,
+    times_as_strings,
 )
-from medallion.ingest.parsing.typed import is_typed, parse_typed
+from medallion.ingest.parsing.typed import has_typed_columns, parse_typed_rows
 from medallion.storage.table_specs import CORRUPT, FULL_TIMES, INGESTED_AT, RESCUED
 
 # Text beside `value` that is no JSON to its format, whatever it looks like.
-NO_JSON = "_no_json"
+NOT_JSON = "_no_json"
 
 
-def parse(
+def parse_lines(
     lines: DataFrame, schema: Mapping[str, str], layout: LineLayout | None = None
 ) -> DataFrame:
     """Parse each line as one JSON object of the declared schema.
@@ -50,10 +50,10 @@ def parse(
         that name a field twice are in `_rescued_data` as JSON. A line that is not UTF-8 is kept as
         Latin-1, which loses no byte.
     """
-    if is_typed(lines):
-        return parse_typed(lines, schema)
-    origin = [name for name in lines.columns if name not in ("value", NO_JSON)]
-    fields, digits = line_fields(schema), digits_kept(schema)
+    if has_typed_columns(lines):
+        return parse_typed_rows(lines, schema)
+    origin = [name for name in lines.columns if name not in ("value", NOT_JSON)]
+    fields, digits = line_fields(schema), max_fraction_digits(schema)
     layout = layout or LineLayout.of((), fields)
     rows = fast_path(lines, fields, layout, digits)
     # The other paths are dear: only the lines that need them are carried there.
@@ -61,10 +61,10 @@ def parse(
     other = f"coalesce({plain_path(fields)}, {exact_path(fields, digits)})"
     if layout.quotes:  # no field that this layout has besides may decide what the others are
         other = with_variables(
-            {"_parsed": parsed_struct(times_as_text(fields))}, other, path_type(fields)
+            {"_parsed": parsed_struct(times_as_strings(fields))}, other, path_type(fields)
         )
     rows = rows.withColumn("_other", F.expr(f"case when not {IS_SAME} then {other} end"))
-    times = times_of(fields)
+    times = time_columns(fields)
     same = {
         name: f"`{PLAIN_TIME}{name}`" if name in times else f"_parsed.`{name}`" for name in fields
     }
@@ -73,7 +73,7 @@ def parse(
         for name, value in same.items()
     }
     # A time that is rescued has no value in its column.
-    columns[FULL_TIMES] = full_times(
+    columns[FULL_TIMES] = full_times_json(
         {
             name: f"case when {IS_SAME} or _other.`{name}` is not null then _parsed.`{name}` end"
             for name, kind in times.items()
@@ -81,8 +81,8 @@ def parse(
         }
     )
     corrupt = F.col(f"_other.{CORRUPT}")
-    if NO_JSON in lines.columns:
-        corrupt = F.coalesce(NO_JSON, corrupt).alias(CORRUPT)
+    if NOT_JSON in lines.columns:
+        corrupt = F.coalesce(NOT_JSON, corrupt).alias(CORRUPT)
     return rows.select(
         *(F.expr(columns[name]).alias(name) for name in schema),
         F.expr(f"case when {IS_SAME} then {MORE} else _other.{RESCUED} end").alias(RESCUED),

@@ -6,17 +6,17 @@ from collections.abc import Mapping
 
 from medallion.ingest.parsing.exact_path import column_lacks, has_other_spelling
 from medallion.ingest.parsing.json_text import (
-    HALVES,
+    HAS_SURROGATE,
     IS_FLAT,
-    IS_SPELLED,
+    IS_VALID_TEXT,
     is_one_value,
     path_type,
     string_array,
     string_literal,
     with_variables,
 )
-from medallion.ingest.parsing.nested import NUMBERS, PRECISE, is_nested
-from medallion.ingest.parsing.times import PLAIN_TIME, fits, times_of
+from medallion.ingest.parsing.nested import NUMBERS, PRECISE, is_nested_type
+from medallion.ingest.parsing.times import PLAIN_TIME, time_columns, values_fit
 from medallion.storage.table_specs import CORRUPT, RESCUED, struct_sql
 
 
@@ -25,13 +25,13 @@ def plain_path(schema: Mapping[str, str]) -> str:
 
     Args, and what it makes: those of `exact_path`.
     """
-    times = times_of(schema)
+    times = time_columns(schema)
     columns = {name: f"_parsed.`{name}`" for name in schema}
     columns |= {name: f"`{PLAIN_TIME}{name}`" for name in times}
     steps = {
         "_keys": "json_object_keys(value)",
         "_texts": f"concat_ws('\n', {', '.join(_texts_of(schema)) or 'null'})",
-        "_sound": f"{fits(times)} and {_is_sound(schema)}",
+        "_sound": f"{values_fit(times)} and {_is_sound(schema)}",
         "_known": _is_known(schema),
         "_more": f"case when _sound and not _known and {_IS_CLEAR}"
         f" and not {has_other_spelling('_keys', schema)} then {_more(schema)} end",
@@ -80,7 +80,7 @@ def _texts_of(schema: Mapping[str, str]) -> list[str]:
 
 def _is_sound(schema: Mapping[str, str]) -> str:
     """SQL: whether the columns say all that the line says in their fields."""
-    nested = {name: kind for name, kind in schema.items() if is_nested(kind)}
+    nested = {name: kind for name, kind in schema.items() if is_nested_type(kind)}
     some = _texts_of(schema)
     inner = [name for name, kind in nested.items() if "string" in kind]
     # Whether a text may be a number that is rounded (nested.is_rounded looks closer). One test for
@@ -91,12 +91,12 @@ def _is_sound(schema: Mapping[str, str]) -> str:
     said = ["_texts", *(f"to_json(_parsed.`{name}`)" for name in nested)]
     infinite += [f"contains({text}, 'Infinity')" for text in said]
     tests = [
-        IS_SPELLED,
+        IS_VALID_TEXT,
         # Spark's parser ignores what follows the object, and takes one out of an array.
         f"(startswith(value, '{{') and endswith(value, '}}') and {is_one_value('value')})"
         if nested
         else IS_FLAT,
-        rf"not (contains(value, r'\u') and {HALVES})",
+        rf"not (contains(value, r'\u') and {HAS_SURROGATE})",
         *(f"({is_infinite}) is not true" for is_infinite in infinite),
         *([f"not ({numbers} and value rlike {PRECISE})"] if some or inner else []),
         *(f"{column_lacks(name, kind)} is not true" for name, kind in nested.items()),

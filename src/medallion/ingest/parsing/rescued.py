@@ -39,7 +39,9 @@ def rescued_fields(columns: Mapping[str, T.DataType]) -> str:
     return f"case when {RESCUED} is not null then {unique} end"
 
 
-def broken_rules(columns: Mapping[str, T.DataType], rules: Mapping[str, Sequence[str]]) -> str:
+def rescued_rule_names(
+    columns: Mapping[str, T.DataType], rules: Mapping[str, Sequence[str]]
+) -> str:
     """Return SQL for the names of the rules whose field has a value that did not fit.
 
     Args:
@@ -62,7 +64,7 @@ def broken_rules(columns: Mapping[str, T.DataType], rules: Mapping[str, Sequence
     return f"case when {RESCUED} is not null then {broken} else cast(array() as array<string>) end"
 
 
-def touches(path: Sequence[str], other: Sequence[str]) -> bool:
+def paths_overlap(path: Sequence[str], other: Sequence[str]) -> bool:
     """Return whether one path of names begins with the other, in any case."""
     pairs = zip(path, other, strict=False)
     return all(one.lower() == two.lower() for one, two in pairs)

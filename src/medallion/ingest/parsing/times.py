@@ -20,7 +20,7 @@ from medallion.ingest.parsing.json_text import json_path
 from medallion.storage.table_specs import FULL_TIMES, RESCUED
 from medallion.storage.text import reject_nan
 
-TIMES = ("timestamp", "date")
+TIME_TYPES = ("timestamp", "date")
 # The digits of a fraction of a second that a timestamp has, and those that `_full_times` keeps.
 MICROSECONDS, NANOSECONDS = 6, 9
 # Before the name of a column of times: its value, if it is of the plainest form.
@@ -51,19 +51,19 @@ def line_fields(schema: Mapping[str, str]) -> dict[str, str]:
     return {name: kind for name, kind in schema.items() if name != FULL_TIMES}
 
 
-def digits_kept(schema: Mapping[str, str]) -> int:
+def max_fraction_digits(schema: Mapping[str, str]) -> int:
     """Return how many digits of a second a row of this schema keeps."""
     return NANOSECONDS if FULL_TIMES in schema else MICROSECONDS
 
 
-def times_of(schema: Mapping[str, str]) -> dict[str, str]:
+def time_columns(schema: Mapping[str, str]) -> dict[str, str]:
     """The columns of a schema that hold times."""
-    return {name: kind for name, kind in schema.items() if kind in TIMES}
+    return {name: kind for name, kind in schema.items() if kind in TIME_TYPES}
 
 
-def times_as_text(schema: Mapping[str, str]) -> dict[str, str]:
+def times_as_strings(schema: Mapping[str, str]) -> dict[str, str]:
     """A schema with texts for times: whether a time is what the line says is plain there."""
-    return {name: "string" if kind in TIMES else kind for name, kind in schema.items()}
+    return {name: "string" if kind in TIME_TYPES else kind for name, kind in schema.items()}
 
 
 def plain_time(text: str, kind: str, digits: int = MICROSECONDS) -> str:
@@ -94,13 +94,13 @@ def plain_time(text: str, kind: str, digits: int = MICROSECONDS) -> str:
     )
 
 
-def fits(times: Mapping[str, str]) -> str:
+def values_fit(times: Mapping[str, str]) -> str:
     """SQL: whether each field of `_parsed` has a value that fits its column, times plain ones."""
     read = (f"(_parsed.`{name}` is null or `{PLAIN_TIME}{name}` is not null)" for name in times)
     return " and ".join(["_parsed._conflict is null", *read])
 
 
-def is_no_time(json: str, typed: str, digits: int = MICROSECONDS) -> str:
+def is_not_timestamp(json: str, typed: str, digits: int = MICROSECONDS) -> str:
     """SQL: whether what Spark took for a time says more or less than its text, or is out of range.
 
     Args:
@@ -119,7 +119,7 @@ def is_no_time(json: str, typed: str, digits: int = MICROSECONDS) -> str:
     )
 
 
-def is_no_date(json: str, typed: str) -> str:
+def is_not_date(json: str, typed: str) -> str:
     """SQL: whether what Spark took for a date is no date, or out of range.
 
     Digits count days since 1970 to Spark, and a time is cut off.
@@ -127,7 +127,7 @@ def is_no_date(json: str, typed: str) -> str:
     return rf"(not trim({json}) rlike r'^{_DAY}\z' or {typed} < date'0001-01-01')"
 
 
-def full_times(texts: Mapping[str, str]) -> str:
+def full_times_json(texts: Mapping[str, str]) -> str:
     """SQL: the times with digits beyond the microsecond, as a JSON object; null if there are none.
 
     Args:
@@ -140,7 +140,7 @@ def full_times(texts: Mapping[str, str]) -> str:
     return f"nullif(concat('{{', concat_ws(',', {', '.join(members) or 'null'}), '}}'), '{{}}')"
 
 
-def digits_beyond(column: str) -> str:
+def digits_beyond_micros(column: str) -> str:
     """SQL: the digits beyond the microsecond that `_full_times` has of a column, without zeros at
     the end; '' if it has none."""
     time = rf"\"\Q{column}\E\":\"[^\".]*[.][0-9]{{{MICROSECONDS}}}([0-9]*[1-9])"
@@ -162,7 +162,9 @@ def needs_full_times(fields: str, columns: Mapping[str, str]) -> bool:
         return False
     values = (row.get(name) for name, kind in columns.items() if kind == "timestamp")
     texts = [value.strip(" ") for value in values if isinstance(value, str)]
-    return any(is_time(text, NANOSECONDS) and not is_time(text) for text in texts)
+    return any(
+        is_timestamp_string(text, NANOSECONDS) and not is_timestamp_string(text) for text in texts
+    )
 
 
 def full_times_column(rows: Iterable[str], columns: Mapping[str, str]) -> dict[str, str]:
@@ -176,7 +178,7 @@ def full_times_column(rows: Iterable[str], columns: Mapping[str, str]) -> dict[s
     return {FULL_TIMES: "string"} if is_needed else {}
 
 
-def lacks_full_times(columns: Mapping[str, str]) -> str:
+def needs_full_times_sql(columns: Mapping[str, str]) -> str:
     """SQL: `needs_full_times` of the column `_rescued_data`."""
     tests = ["false"]
     for name, kind in columns.items():
@@ -187,7 +189,7 @@ def lacks_full_times(columns: Mapping[str, str]) -> str:
     return f"coalesce({' or '.join(tests)}, false)"
 
 
-def is_time(text: str, digits: int = MICROSECONDS) -> bool:
+def is_timestamp_string(text: str, digits: int = MICROSECONDS) -> bool:
     """Return whether a text is a time with at most this many digits of a second, or a day."""
     found = re.match(f"{_DAY}([T ]{_CLOCK})?", text)
     if not found or not re.fullmatch(_time(digits), text):
@@ -201,29 +203,27 @@ def is_time(text: str, digits: int = MICROSECONDS) -> bool:
     return hour < 24 and minute < 60 and second < 60
 
 
-def is_in_range(value: str, kind: str) -> str:
+def is_in_time_range(value: str, kind: str) -> str:
     """Return SQL: whether a `timestamp` or a `date` is of the years 1 to 9999."""
     if kind == "date":
         return f"{value} between date'0001-01-01' and date'9999-12-31'"
     return f"{value} {_IN_RANGE}"
 
 
-def time_of_text(text: str) -> str:
+def timestamp_from_string(text: str) -> str:
     """Return SQL: the timestamp that a string says exactly, or null."""
     time = f"try_cast({text} as timestamp)"
     is_exact = rf"trim({text}) rlike r'^{_time(MICROSECONDS)}\z' and {time} {_IN_RANGE}"
     return f"case when {is_exact} then {time} end"
 
 
-def date_of_text(text: str) -> str:
+def date_from_string(text: str) -> str:
     """Return SQL: the date that a string says exactly, or null."""
     day = f"try_cast({text} as date)"
-    return (
-        rf"case when trim({text}) rlike r'^{_DAY}\z' and {is_in_range(day, 'date')} then {day} end"
-    )
+    return rf"case when trim({text}) rlike r'^{_DAY}\z' and {is_in_time_range(day, 'date')} then {day} end"
 
 
-def seconds_as_time(number: str) -> str:
+def timestamp_from_seconds(number: str) -> str:
     """Return SQL: the timestamp so many seconds after 1970, or null outside the years 1 to 9999."""
     is_within = f"{number} between {_FIRST_SECOND} and {_LAST_SECOND}"
     return f"case when {is_within} then timestamp_seconds({number}) end"

@@ -17,7 +17,12 @@ from pyspark.sql import types as T
 
 from medallion.config.values import folded
 from medallion.ingest.parsing.json_text import string_literal
-from medallion.ingest.parsing.times import date_of_text, is_in_range, seconds_as_time, time_of_text
+from medallion.ingest.parsing.times import (
+    date_from_string,
+    is_in_time_range,
+    timestamp_from_seconds,
+    timestamp_from_string,
+)
 from medallion.spark.plans import type_ddl
 from medallion.storage.table_specs import CORRUPT, INGESTED_AT, RESCUED, quote_identifier
 
@@ -36,7 +41,7 @@ _JSON_KEYS = (T.StringType, T.IntegralType, T.BooleanType, T.DecimalType)
 _LARGEST_EXACT: Mapping[type[T.DataType], int] = {T.DoubleType: 2**53, T.FloatType: 2**24}
 
 
-class FileColumn(NamedTuple):
+class TypedColumn(NamedTuple):
     """A column of files: those whose column of this name has this type.
 
     Attributes:
@@ -52,7 +57,7 @@ class FileColumn(NamedTuple):
     read: T.DataType
 
 
-def column_name(number: int, name: str, own: T.DataType) -> str:
+def typed_column_name(number: int, name: str, own: T.DataType) -> str:
     """Return the name by which `parse_typed` knows a column of files.
 
     Files of one batch may have one name with several types: each is a column of its own, null in
@@ -66,23 +71,23 @@ def column_name(number: int, name: str, own: T.DataType) -> str:
     return f"{TYPED_COLUMN}{json.dumps([number, name, own.json()])}"
 
 
-def is_typed(rows: DataFrame) -> bool:
+def has_typed_columns(rows: DataFrame) -> bool:
     """Return whether rows have columns with types, and not lines of text in `value`."""
     return "value" not in rows.columns
 
 
-def file_columns(rows: DataFrame) -> list[FileColumn]:
+def typed_columns(rows: DataFrame) -> list[TypedColumn]:
     """Return the columns of the files that the rows are from."""
     found = []
     for field in rows.schema:
         if field.name.startswith(TYPED_COLUMN):
             _, name, own = json.loads(field.name.removeprefix(TYPED_COLUMN))
             kind = T._parse_datatype_json_string(own)
-            found.append(FileColumn(field.name, name, kind, field.dataType))
+            found.append(TypedColumn(field.name, name, kind, field.dataType))
     return found
 
 
-def parse_typed(rows: DataFrame, schema: Mapping[str, str]) -> DataFrame:
+def parse_typed_rows(rows: DataFrame, schema: Mapping[str, str]) -> DataFrame:
     """Return the columns of `schema`, then the technical ones, as `parse` does it of lines.
 
     A column is null, and the complete value rescued, where the value is not exactly one of the
@@ -98,7 +103,7 @@ def parse_typed(rows: DataFrame, schema: Mapping[str, str]) -> DataFrame:
     values: dict[str, list[str]] = {name: [] for name in schema}
     conditions: list[str] = []
     rescued: list[str] = []
-    columns = file_columns(rows)
+    columns = typed_columns(rows)
     for column in columns:
         value = quote_identifier(column.column)
         if folded(column.name) in wanted:
@@ -189,13 +194,15 @@ def _fit_leaf(value: str, own: T.DataType, wanted: T.DataType, depth: int) -> tu
         case _, T.StringType():
             return _as_string(value, own), _any_leaf(value, own, _is_not_utf8, depth)
         case T.StringType(), T.TimestampType():
-            fitting = time_of_text(value)
+            fitting = timestamp_from_string(value)
         case T.StringType(), T.DateType():
-            fitting = date_of_text(value)
+            fitting = date_from_string(value)
         case T.DateType(), T.TimestampType():
-            fitting = f"case when {is_in_range(value, 'date')} then cast({value} as timestamp) end"
+            fitting = (
+                f"case when {is_in_time_range(value, 'date')} then cast({value} as timestamp) end"
+            )
         case T.IntegralType(), T.TimestampType():
-            fitting = seconds_as_time(value)
+            fitting = timestamp_from_seconds(value)
     if fitting is None:
         return _null(type_ddl(wanted)), f"{value} is not null"
     return fitting, f"{value} is not null and {fitting} is null"
@@ -235,9 +242,9 @@ def _is_unfit(value: str, kind: T.DataType) -> str:
         case T.StringType():
             return _is_not_utf8(value, kind)
         case T.TimestampType():
-            return f"not {is_in_range(value, 'timestamp')}"
+            return f"not {is_in_time_range(value, 'timestamp')}"
         case T.DateType():
-            return f"not {is_in_range(value, 'date')}"
+            return f"not {is_in_time_range(value, 'date')}"
     return _NEVER
 
 

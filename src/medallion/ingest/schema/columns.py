@@ -13,8 +13,8 @@ from pyspark.sql import types as T
 from medallion.config.model import TYPED, SourceConfig
 from medallion.config.values import folded
 from medallion.errors import ConfigError
-from medallion.ingest.parsing.typed import file_columns, is_typed
-from medallion.ingest.schema.growth import grown
+from medallion.ingest.parsing.typed import has_typed_columns, typed_columns
+from medallion.ingest.schema.growth import grow_type
 from medallion.spark.errors import one_line
 from medallion.spark.plans import inner_types, type_ddl
 from medallion.storage.table_specs import (
@@ -25,9 +25,9 @@ from medallion.storage.table_specs import (
 )
 
 # A file whose field names are data, one to a row, must not become a table of as many columns.
-MOST_COLUMNS = 2_000
+MAX_COLUMNS = 2_000
 # Each level of nesting adds expressions to every batch (see parsing.nested).
-MOST_LEVELS = 5
+MAX_LEVELS = 5
 # Delta refuses some of these, the rest would have to be quoted wherever the column is named, and
 # ? and * mean something else in the paths that Spark reads JSON by.
 _REFUSED = re.compile(r"[\s,;{}()=`'\"\\.<>:?*]")
@@ -48,12 +48,12 @@ _RESERVED = {
 }
 
 
-def reserved(origin: Iterable[str]) -> set[str]:
+def reserved_names(origin: Iterable[str]) -> set[str]:
     """Names that no field can have in a table whose rows' origin is told by these columns."""
     return {*_RESERVED, *origin}
 
 
-def acceptable(
+def select_columns(
     columns: Mapping[str, str],
     known: Iterable[str],
     origin: Iterable[str] = FILE_ORIGIN_COLUMNS,
@@ -69,23 +69,23 @@ def acceptable(
             if there are too many.
     """
     before = {folded(name) for name in known}
-    taken = {*before, *reserved(origin)}
+    taken = {*before, *reserved_names(origin)}
     fit: dict[str, str] = {}  # by folded name
-    for name in filter(is_plain, columns):
+    for name in filter(is_valid_name, columns):
         if folded(name) not in taken:
             fit.setdefault(folded(name), name)
     first = [name for name in map(folded, named) if name in fit]
-    room = max(MOST_COLUMNS - len(before), len(set(first)))
+    room = max(MAX_COLUMNS - len(before), len(set(first)))
     chosen = set(list(dict.fromkeys([*first, *fit]))[:room])
     return {name: columns[name] for key, name in fit.items() if key in chosen}
 
 
-def is_plain(name: str) -> bool:
+def is_valid_name(name: str) -> bool:
     """Whether a column, or a field within one, can have this name."""
     return bool(name) and len(name) <= 128 and not _REFUSED.search(name) and name.isprintable()
 
 
-def declared(source: SourceConfig) -> tuple[Mapping[str, str] | None, Mapping[str, str]]:
+def declared_columns(source: SourceConfig) -> tuple[Mapping[str, str] | None, Mapping[str, str]]:
     """A source's `schema`, if it has one, and its `hints`, with types as versions spell them.
 
     Raises:
@@ -114,8 +114,8 @@ def _checked(source: SourceConfig, key: str, column: str, kind: str) -> str:
             f"do not fit it; within struct<> and array<> there can be {', '.join(allowed)} (and "
             f"long, which is bigint). {more}A column that bronze has already may be left out."
         )
-    refused = [name for name in (column, *names_within(found)) if not is_plain(name)]
-    if refused or folded(column) in reserved(source.origin):
+    refused = [name for name in (column, *nested_names(found)) if not is_valid_name(name)]
+    if refused or folded(column) in reserved_names(source.origin):
         raise ConfigError(
             f"{where}.{column}: {(*refused, column)[0]!r} cannot be the name of a column here. "
             "Leave it out: such a field is kept in _rescued_data."
@@ -146,7 +146,7 @@ def _types_within(kind: T.DataType) -> list[str]:
     return [kind.simpleString(), *within]
 
 
-def own_types(rows: DataFrame) -> dict[str, str]:
+def file_types(rows: DataFrame) -> dict[str, str]:
     """Return the columns of a batch's files with Spark types that hold the values of all of them.
 
     Columns that no table can have are left out: names that are not plain, too many fields. Types
@@ -155,19 +155,19 @@ def own_types(rows: DataFrame) -> dict[str, str]:
     Args:
         rows: as a source gives them (`SourceBatch.read`); of lines of text there are none.
     """
-    if not is_typed(rows):
+    if not has_typed_columns(rows):
         return {}
     spelled: dict[str, str] = {}
     found: dict[str, T.DataType] = {}
-    for column in file_columns(rows):
-        kind = storable(column.own)
+    for column in typed_columns(rows):
+        kind = storage_type(column.own)
         if kind:
             name = spelled.setdefault(folded(column.name), column.name)
-            found[name] = grown(found[name], kind, can_widen=True) if name in found else kind
-    return {name: type_ddl(kind) for name, kind in found.items() if not unfit_reason(kind)}
+            found[name] = grow_type(found[name], kind, can_widen=True) if name in found else kind
+    return {name: type_ddl(kind) for name, kind in found.items() if not invalid_type_reason(kind)}
 
 
-def storable(kind: T.DataType) -> T.DataType | None:
+def storage_type(kind: T.DataType) -> T.DataType | None:
     """Return the type in which a table keeps a file's values; None if all of them are null."""
     match kind:
         case T.NullType():
@@ -175,40 +175,40 @@ def storable(kind: T.DataType) -> T.DataType | None:
         case T.TimestampNTZType():
             return T.TimestampType()
         case T.StructType():
-            inner_types = ((field.name, storable(field.dataType)) for field in kind)
+            inner_types = ((field.name, storage_type(field.dataType)) for field in kind)
             fields = [T.StructField(name, each) for name, each in inner_types if each]
             return T.StructType(fields) if fields else None
         case T.ArrayType():
-            item = storable(kind.elementType)
+            item = storage_type(kind.elementType)
             return T.ArrayType(item) if item else None
         case T.MapType():
-            key, value = storable(kind.keyType), storable(kind.valueType)
+            key, value = storage_type(kind.keyType), storage_type(kind.valueType)
             return T.MapType(key, value) if key and value else None
     return kind if isinstance(kind, _PLAIN_TYPES) else T.StringType()
 
 
-def unfit_reason(kind: T.DataType) -> str | None:
+def invalid_type_reason(kind: T.DataType) -> str | None:
     """Return why a column cannot have this type, or None if it can."""
     count = 0
     below = [kind]
     while below:
         if any(isinstance(within, T.NullType) for within in below):
-            return f"it is nested more than {MOST_LEVELS} levels deep"
+            return f"it is nested more than {MAX_LEVELS} levels deep"
         below = [within for outer in below for within in inner_types(outer)]
         count += len(below)
-    if count > MOST_COLUMNS:
-        return f"it has more than {MOST_COLUMNS:,} fields within it"
-    refused = [name for name in names_within(kind) if not is_plain(name)]
+    if count > MAX_COLUMNS:
+        return f"it has more than {MAX_COLUMNS:,} fields within it"
+    refused = [name for name in nested_names(kind) if not is_valid_name(name)]
     return f"no table can have a field named {refused[0]!r}" if refused else None
 
 
-def names_within(kind: T.DataType) -> list[str]:
+def nested_names(kind: T.DataType) -> list[str]:
     """The names of all fields within a type."""
     names = kind.names if isinstance(kind, T.StructType) else []
-    return [*names, *(name for within in inner_types(kind) for name in names_within(within))]
+    return [*names, *(name for within in inner_types(kind) for name in nested_names(within))]
 
 
-def as_columns(fields: Sequence[str], columns: Iterable[str]) -> list[str]:
+def spell_as_columns(fields: Sequence[str], columns: Iterable[str]) -> list[str]:
     """Return the names of a record's fields, spelled as the columns are.
 
     A field keeps its name if the record has another one that differs only in case.

@@ -15,20 +15,20 @@ from pyspark.sql import types as T
 
 from medallion.config.model import TYPED, WIDENING, Config, SourceConfig
 from medallion.config.values import folded
-from medallion.ingest.parsing.nested import is_nested
-from medallion.ingest.parsing.times import full_times_column, lacks_full_times
+from medallion.ingest.parsing.nested import is_nested_type
+from medallion.ingest.parsing.times import full_times_column, needs_full_times_sql
 from medallion.ingest.schema import registry
 from medallion.ingest.schema.columns import (
-    MOST_COLUMNS,
-    acceptable,
-    declared,
-    is_plain,
-    names_within,
-    own_types,
-    reserved,
+    MAX_COLUMNS,
+    declared_columns,
+    file_types,
+    is_valid_name,
+    nested_names,
+    reserved_names,
+    select_columns,
 )
-from medallion.ingest.schema.growth import grown, new_fields
-from medallion.ingest.schema.inference import Inferred, infer, notes_on
+from medallion.ingest.schema.growth import grow_type, new_fields_sql
+from medallion.ingest.schema.inference import InferredSchema, infer_schema, inference_notes
 from medallion.spark.plans import type_ddl
 from medallion.storage import delta_tables
 from medallion.storage.table_specs import (
@@ -55,7 +55,7 @@ class TableChange(Enum):
 
     NONE = "none"
     WIDER = "wider"  # more columns, or more fields within columns
-    RECAST = "recast"  # a column has another type
+    REWRITE = "rewrite"  # a column has another type
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Schema:
         config: Config,
         source: SourceConfig,
         named: Collection[tuple[str, ...]] = (),
-        can_recast: bool = False,
+        can_rewrite: bool = False,
     ) -> None:
         """Read the newest version, with what the configuration declares.
 
@@ -93,7 +93,7 @@ class Schema:
             source: the source's settings.
             named: fields that silver or a rule of bronze reads, as `spark.plans.fields_in` returns
                 them.
-            can_recast: whether the table is about to be rewritten, so that the configuration may
+            can_rewrite: whether the table is about to be rewritten, so that the configuration may
                 give a column another type than the table has.
 
         Raises:
@@ -105,14 +105,18 @@ class Schema:
         self._table = config.layout.table(f"bronze.{source.name}")
         self._folder = config.layout.schemas(source.name)
         self._refused = set[str]()  # fields that no column can be made of
-        schema, self._hints = declared(source)
+        schema, self._hints = declared_columns(source)
         self._declared = {**(schema or {}), **self._hints}
         self._take_over()
         if schema is not None:
-            registry.declare(self._folder, source.name, schema, can_recast=can_recast)
-        known = registry.read(self._folder)
+            registry.declare_columns(self._folder, source.name, schema, can_rewrite=can_rewrite)
+        known = registry.read_versions(self._folder)
         if known and self._hints:  # they may have come since the schema was inferred
-            known = [registry.declare(self._folder, source.name, self._hints, "hints", can_recast)]
+            known = [
+                registry.declare_columns(
+                    self._folder, source.name, self._hints, "hints", can_rewrite
+                )
+            ]
         self.columns = known[-1].columns if known else self._hints
         self.is_known = bool(known)
 
@@ -122,12 +126,12 @@ class Schema:
         Otherwise such a column would be learned again, maybe with another type than the table has,
         and no batch could be written.
         """
-        known = registry.read(self._folder)
-        there = columns_of(self._table, self._source.origin)
+        known = registry.read_versions(self._folder)
+        there = source_columns(self._table, self._source.origin)
         new = _without(there, known[-1].columns if known else {})
         # A table that was made before the first row had any fields has the hints alone.
         if _without(new, {} if known else self._hints):
-            registry.add(self._folder, new, "as bronze's table has it")
+            registry.add_version(self._folder, new, "as bronze's table has it")
 
     def table_json(self) -> str:
         """Return bronze's columns as Delta and Spark spell them."""
@@ -146,8 +150,8 @@ class Schema:
         Returns:
             Notes for the user: values that do not fit their column, and fields that are no columns.
         """
-        lines = [] if self._is_typed else sample(rows, "value")
-        found = Inferred(own_types(rows), {}, {}) if self._is_typed else infer(lines)
+        lines = [] if self._is_typed else collect_sample(rows, "value")
+        found = InferredSchema(file_types(rows), {}, {}) if self._is_typed else infer_schema(lines)
         inferred = self._acceptable(found.columns, self._hints)
         columns = {**self._hints, **inferred}
         columns |= full_times_column(lines, columns)
@@ -156,23 +160,25 @@ class Schema:
             self._add(columns, f"inferred from {basis} of {of}")
         if self._is_typed:
             return []
-        return notes_on(found, columns, self._hints, lambda row: _origin_of(lines[row - 1], rows))
+        return inference_notes(
+            found, columns, self._hints, lambda row: _origin_of(lines[row - 1], rows)
+        )
 
-    def change_of_table(self) -> TableChange:
+    def table_change(self) -> TableChange:
         """Return what the table needs before rows of this schema can be written to it."""
         change = TableChange.NONE
-        there = columns_of(self._table, self._source.origin)
+        there = source_columns(self._table, self._source.origin)
         for name, kind in self.columns.items() if delta_tables.table_exists(self._table) else ():
             if name not in there:
                 change = TableChange.WIDER
             elif there[name] != kind:
                 before, after = T.DataType.fromDDL(there[name]), T.DataType.fromDDL(kind)
-                if not is_additive(before, after):
-                    return TableChange.RECAST
+                if not only_adds_fields(before, after):
+                    return TableChange.REWRITE
                 change = TableChange.WIDER
         return change
 
-    def add_named(self) -> list[str]:
+    def add_configured_fields(self) -> list[str]:
         """Add the fields that the configuration reads and that no row has had yet, as strings.
 
         So that silver can run before the first row has an optional field. Nothing is added to a
@@ -184,16 +190,21 @@ class Schema:
         if self._source.schema is not None or not self.is_known:
             return []
         columns, added = dict(self.columns), list[str]()
-        known, not_fields = {folded(name): name for name in columns}, reserved(self._source.origin)
+        known, not_fields = (
+            {folded(name): name for name in columns},
+            reserved_names(self._source.origin),
+        )
         for path in sorted(self._named):
-            if folded(path[0]) in not_fields or not all(map(is_plain, path)):
+            if folded(path[0]) in not_fields or not all(map(is_valid_name, path)):
                 continue
             name = known.setdefault(folded(path[0]), path[0])
             wanted: T.DataType = T.StringType()
             for part in reversed(path[1:]):
                 wanted = T.StructType([T.StructField(part, wanted)])
             before = columns.get(name)
-            after = wanted if before is None else grown(T.DataType.fromDDL(before), wanted, False)
+            after = (
+                wanted if before is None else grow_type(T.DataType.fromDDL(before), wanted, False)
+            )
             if type_ddl(after) != before:
                 columns[name] = type_ddl(after)
                 added.append(".".join(path))
@@ -206,23 +217,23 @@ class Schema:
         """Whether a batch with unknown fields is to fail."""
         return self._source.schema_evolution == "failOnNewColumns"
 
-    def growing(self) -> str:
+    def growth_condition(self) -> str:
         """Return SQL that is true for a parsed row for which the schema should grow."""
         mode, tests = self._source.schema_evolution, list[str]()
         if self._is_typed and not self.stops_at_new_fields:
-            return "false"  # see `learn_types`
+            return "false"  # see `grow_by_file_types`
         if mode in _GROWING or self.stops_at_new_fields:
-            has_room = self.stops_at_new_fields or len(self.columns) < MOST_COLUMNS
-            tests.append(new_fields(self.columns, self._refused, has_room, mode == WIDENING))
+            has_room = self.stops_at_new_fields or len(self.columns) < MAX_COLUMNS
+            tests.append(new_fields_sql(self.columns, self._refused, has_room, mode == WIDENING))
         # Times with more digits are no new field, and kept in full in every mode.
         if FULL_TIMES not in self.columns and "timestamp" in self.columns.values():
-            tests.append(lacks_full_times(self.columns))
+            tests.append(needs_full_times_sql(self.columns))
         found = " or ".join(tests) or "false"
         # Within a lambda, which Spark interprets: few rows need it, and all would pay for its code.
         is_so = f"exists(array({RESCUED}), text -> {found})"
         return f"case when {RESCUED} is null then false else {is_so} end" if tests else "false"
 
-    def learn(self, rows: DataFrame, batch: int) -> Growth:
+    def grow(self, rows: DataFrame, batch: int) -> Growth:
         """Grow by what the rows of a batch hold that the columns cannot.
 
         Args:
@@ -231,15 +242,15 @@ class Schema:
 
         Returns:
             What is new. Nothing if no column can be made of it: those fields stay rescued, and
-            `growing` is not true of them again while this process runs.
+            `growth_condition` is not true of them again while this process runs.
         """
-        rescued = sample(rows.where(self.growing()), RESCUED)
+        rescued = collect_sample(rows.where(self.growth_condition()), RESCUED)
         if full_times := full_times_column(rescued, self.columns):
             self._add(full_times, f"times with more than six digits in batch {batch}")
             return Growth(added=[FULL_TIMES])
         if self.stops_at_new_fields:
             return Growth()
-        found = infer(rescued)
+        found = infer_schema(rescued)
         growth = self._grow(found.columns, batch)
         if not growth.added and not growth.widened:
             # Not those that are null in all of them: a later row may bring their type.
@@ -248,7 +259,7 @@ class Schema:
             self._refused.update(name for name in names if folded(name) in typed)
         return growth
 
-    def learn_full_times(self, rows: DataFrame) -> bool:
+    def add_full_times(self, rows: DataFrame) -> bool:
         """Add `_full_times` if times with more than six digits were rescued for the lack of it.
 
         Args:
@@ -259,12 +270,12 @@ class Schema:
         """
         if FULL_TIMES in self.columns or "timestamp" not in self.columns.values():
             return False
-        rescued = sample(rows.where(lacks_full_times(self.columns)), RESCUED)
+        rescued = collect_sample(rows.where(needs_full_times_sql(self.columns)), RESCUED)
         if column := full_times_column(rescued, self.columns):
             self._add(column, "times with more than six digits in bronze's rows")
         return bool(column)
 
-    def learn_types(self, rows: DataFrame, batch: int) -> Growth:
+    def grow_by_file_types(self, rows: DataFrame, batch: int) -> Growth:
         """Grow by the types that the files of a batch bring.
 
         Args:
@@ -273,7 +284,7 @@ class Schema:
         """
         if self._source.schema_evolution not in _GROWING:
             return Growth()
-        return self._grow(own_types(rows), batch)
+        return self._grow(file_types(rows), batch)
 
     def _grow(self, found: Mapping[str, str], batch: int) -> Growth:
         spelled = {folded(name): name for name in self.columns}
@@ -284,10 +295,10 @@ class Schema:
                 # A type that the configuration names is the user's choice.
                 is_open = known not in self._declared
                 can_widen = is_open and self._source.schema_evolution == WIDENING
-                after = grown(before, T.DataType.fromDDL(kind), can_widen)
+                after = grow_type(before, T.DataType.fromDDL(kind), can_widen)
                 if self._would_round(known, before, after):
                     after = T.StringType()
-                if type_ddl(after) != type_ddl(before) and len(names_within(after)) <= MOST_COLUMNS:
+                if type_ddl(after) != type_ddl(before) and len(nested_names(after)) <= MAX_COLUMNS:
                     columns[known] = type_ddl(after)
                     self._note_growth(growth, known, before, after)
         new = self._acceptable(_without(found, columns), columns)
@@ -298,42 +309,46 @@ class Schema:
 
     def _would_round(self, name: str, before: T.DataType, after: T.DataType) -> bool:
         return (type(before), type(after)) == (T.LongType, T.DoubleType) and (
-            name in columns_of(self._table, self._source.origin)
+            name in source_columns(self._table, self._source.origin)
             and has_inexact_doubles(self._table, name)
         )
 
     @staticmethod
     def _note_growth(growth: Growth, name: str, before: T.DataType, after: T.DataType) -> None:
-        if is_additive(before, after):
-            inner = [n for n in names_within(after) if n not in names_within(before)]
+        if only_adds_fields(before, after):
+            inner = [n for n in nested_names(after) if n not in nested_names(before)]
             growth.added.extend(f"{name}.{field}" for field in inner)
         else:
             growth.widened.append(f"{name}: {type_ddl(before)} to {type_ddl(after)}")
 
-    def unknown(self, rows: DataFrame) -> list[str]:
+    def new_field_names(self, rows: DataFrame) -> list[str]:
         """Return the first names of rescued fields that are new, or hold new ones, in order."""
-        flat = [name for name, kind in self.columns.items() if not is_nested(kind)]
+        flat = [name for name, kind in self.columns.items() if not is_nested_type(kind)]
         keys = F.explode(F.expr(f"json_object_keys({RESCUED})"))
-        new = rows.where(self.growing()).select(keys.alias("key")).where(~F.col("key").isin(flat))
+        new = (
+            rows.where(self.growth_condition())
+            .select(keys.alias("key"))
+            .where(~F.col("key").isin(flat))
+        )
         named = new.select(F.left("key", F.lit(_NAME_SHOWN)).alias("key")).distinct()
         return [row.key for row in named.orderBy("key").limit(_NAMES_SHOWN).collect()]
 
     def _acceptable(self, columns: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
         """Return the columns that the table can have beside the known ones."""
         named = {path[0] for path in self._named}
-        return acceptable(columns, known, self._source.origin, named)
+        return select_columns(columns, known, self._source.origin, named)
 
     def _add(self, columns: Mapping[str, str], why: str) -> None:
-        self.columns = registry.add(self._folder, columns, why).columns
+        self.columns = registry.add_version(self._folder, columns, why).columns
         self.is_known = True
 
 
-def is_additive(before: T.DataType, after: T.DataType) -> bool:
+def only_adds_fields(before: T.DataType, after: T.DataType) -> bool:
     """Return whether a type only has more fields than another one, at any depth."""
-    return type_ddl(grown(before, after, can_widen=False)) == type_ddl(after)
+    return type_ddl(grow_type(before, after, can_widen=False)) == type_ddl(after)
 
 
-def sample(rows: DataFrame, column: str, most_bytes: int = _BYTES) -> list[str]:
+def collect_sample(rows: DataFrame, column: str, most_bytes: int = _BYTES) -> list[str]:
     """The first texts of a column: 10,000 or 8 MiB, whichever is less; no longer one is among them.
 
     Their lengths are fetched first, and then just the texts that fit. A mere `limit` would fetch as
@@ -362,7 +377,7 @@ def _origin_of(line: str, rows: DataFrame) -> str:
     return ", ".join(f"{words.get(n, n.strip('_'))} {value}" for n, value in found.items())
 
 
-def columns_of(bronze: Path, origin: Mapping[str, str]) -> dict[str, str]:
+def source_columns(bronze: Path, origin: Mapping[str, str]) -> dict[str, str]:
     """A source's own columns in its table, with their types as versions spell them."""
     if not delta_tables.table_exists(bronze):
         return {}

@@ -12,7 +12,7 @@ from pyspark.sql import types as T
 
 from medallion.config.values import folded
 from medallion.ingest.parsing.json_text import json_path, string_array
-from medallion.ingest.parsing.nested import is_nested
+from medallion.ingest.parsing.nested import is_nested_type
 from medallion.spark.plans import type_ddl
 from medallion.storage.table_specs import RESCUED
 
@@ -26,7 +26,7 @@ _FRACTIONS = (T.FloatType, T.DoubleType)
 _MOST_DIGITS = 38
 
 
-def new_fields(
+def new_fields_sql(
     columns: Mapping[str, str], refused: Iterable[str], has_room: bool, can_widen: bool
 ) -> str:
     """Return SQL that is true for a row whose rescued values the columns could grow to hold.
@@ -53,7 +53,7 @@ def new_fields(
     if not can_widen:
         for name, kind in columns.items():
             json = f"get_json_object({RESCUED}, {json_path(name)})"
-            if is_nested(kind) and (test := _has_new_field(json, T.DataType.fromDDL(kind))):
+            if is_nested_type(kind) and (test := _has_new_field(json, T.DataType.fromDDL(kind))):
                 found.append(test)
     if not found:
         return "false"
@@ -94,7 +94,7 @@ def _has_new_field(json: str, kind: T.DataType, depth: int = 0) -> str | None:
     return None
 
 
-def grown(known: T.DataType, new: T.DataType, can_widen: bool) -> T.DataType:
+def grow_type(known: T.DataType, new: T.DataType, can_widen: bool) -> T.DataType:
     """Return the known type, grown by what another one has beside it.
 
     Args:
@@ -112,19 +112,19 @@ def grown(known: T.DataType, new: T.DataType, can_widen: bool) -> T.DataType:
             fields = []
             for field in known.fields:
                 other = more.pop(folded(field.name), field)
-                kind = grown(field.dataType, other.dataType, can_widen)
+                kind = grow_type(field.dataType, other.dataType, can_widen)
                 fields.append(T.StructField(field.name, kind))
             return T.StructType([*fields, *more.values()])
         case T.ArrayType(), T.ArrayType():
-            return T.ArrayType(grown(known.elementType, new.elementType, can_widen))
+            return T.ArrayType(grow_type(known.elementType, new.elementType, can_widen))
         case T.MapType(), T.MapType() if known.keyType == new.keyType:
-            return T.MapType(known.keyType, grown(known.valueType, new.valueType, can_widen))
+            return T.MapType(known.keyType, grow_type(known.valueType, new.valueType, can_widen))
     # As a string, a nested value would lose the fields that silver reads.
-    is_nested_type = isinstance(known, (T.StructType, T.ArrayType, T.MapType))
-    return wider(known, new) if can_widen and not is_nested_type else known
+    is_nested = isinstance(known, (T.StructType, T.ArrayType, T.MapType))
+    return wider_type(known, new) if can_widen and not is_nested else known
 
 
-def wider(one: T.DataType, other: T.DataType) -> T.DataType:
+def wider_type(one: T.DataType, other: T.DataType) -> T.DataType:
     """Return the narrowest type that holds the values of both; string if there is no other.
 
     A double stands for all whole numbers, as in JSON, but not for decimals, which are exact.
@@ -153,14 +153,14 @@ def _digits_of(kind: T.DataType) -> tuple[int, int]:
     return _DIGITS[type(kind)], 0
 
 
-def leaves(kind: T.DataType, path: str = "") -> dict[str, str]:
+def leaf_types(kind: T.DataType, path: str = "") -> dict[str, str]:
     """Return the types within a type that have no fields of their own, by their folded paths."""
     match kind:
         case T.StructType():
             found: dict[str, str] = {}
             for field in kind.fields:
-                found |= leaves(field.dataType, f"{path}.{folded(field.name)}")
+                found |= leaf_types(field.dataType, f"{path}.{folded(field.name)}")
             return found
         case T.ArrayType():
-            return leaves(kind.elementType, f"{path}[]")
+            return leaf_types(kind.elementType, f"{path}[]")
     return {path: type_ddl(kind)}

@@ -16,8 +16,8 @@ from typing import Any
 from pyspark.sql import types as T
 
 from medallion.config.values import folded
-from medallion.ingest.parsing.times import MICROSECONDS, NANOSECONDS, is_time
-from medallion.ingest.schema.columns import MOST_COLUMNS, MOST_LEVELS, unfit_reason
+from medallion.ingest.parsing.times import MICROSECONDS, NANOSECONDS, is_timestamp_string
+from medallion.ingest.schema.columns import MAX_COLUMNS, MAX_LEVELS, invalid_type_reason
 from medallion.spark.plans import type_ddl
 from medallion.storage.table_specs import RESCUED
 from medallion.storage.text import printable, reject_nan
@@ -48,7 +48,7 @@ class OddValues:
 
 
 @dataclass(frozen=True)
-class Inferred:
+class InferredSchema:
     """What a sample of rows says about the columns of a source.
 
     Attributes:
@@ -62,7 +62,7 @@ class Inferred:
     unfit: dict[str, str]
 
 
-def infer(lines: Iterable[str]) -> Inferred:
+def infer_schema(lines: Iterable[str]) -> InferredSchema:
     """Infer columns from lines of JSON; lines that are no objects are skipped.
 
     Whole numbers become long, with fractions among them double, and string if that cannot hold one
@@ -77,13 +77,13 @@ def infer(lines: Iterable[str]) -> Inferred:
     fields = _Fields()
     for number, row in _rows(lines):
         fields.add(row, 1, number)
-    found = Inferred({}, {}, {})
+    found = InferredSchema({}, {}, {})
     for name, values in fields.by_name():
         odd: list[OddValues] = []
         kind = values.type_of(name, odd)
         if kind is None:
             continue
-        if reason := unfit_reason(kind):
+        if reason := invalid_type_reason(kind):
             found.unfit[name] = reason
         else:
             found.columns[name] = type_ddl(kind)
@@ -203,7 +203,7 @@ class _Values:
             return T.BooleanType
         if isinstance(value, str):
             digits = NANOSECONDS if level == 1 else MICROSECONDS  # `_full_times` has no others
-            is_dated = _DATED.match(value) and is_time(value, digits)
+            is_dated = _DATED.match(value) and is_timestamp_string(value, digits)
             return T.TimestampType if is_dated else T.StringType
         if isinstance(value, float):
             self._has_fractions = True
@@ -215,7 +215,7 @@ class _Values:
     def _nested_type_of(
         self, value: list[Any] | dict[str, Any], level: int, row: int
     ) -> type[T.DataType]:
-        if level > MOST_LEVELS:
+        if level > MAX_LEVELS:
             return T.NullType  # what is within is not inspected, and fits no column
         if isinstance(value, dict):
             self._fields.add(value, level + 1, row)
@@ -302,8 +302,8 @@ _MOST_NOTES = 10  # of each type
 _MOST_SHOWN = 60  # characters of a value
 
 
-def notes_on(
-    found: Inferred,
+def inference_notes(
+    found: InferredSchema,
     columns: Collection[str],
     hints: Collection[str],
     origin_of: Callable[[int], str],
@@ -317,7 +317,7 @@ def notes_on(
         origin_of: returns where a row of the sample came from, by its number.
     """
     notes = []
-    if len({*found.columns, *hints}) > MOST_COLUMNS:
+    if len({*found.columns, *hints}) > MAX_COLUMNS:
         notes.append(
             f"{len(found.columns):,} fields: {len(columns):,} of them became columns, the others "
             f"stay in {RESCUED}"

@@ -18,7 +18,7 @@ from medallion.storage import clock, files
 
 
 @dataclass(frozen=True)
-class Version:
+class SchemaVersion:
     """One version: its columns with their Spark types, when it was made, and why."""
 
     version: int
@@ -27,7 +27,7 @@ class Version:
     columns: Mapping[str, str]
 
 
-def read(folder: Path) -> list[Version]:
+def read_versions(folder: Path) -> list[SchemaVersion]:
     """All versions, the oldest first; none where the source has not been read yet.
 
     Raises:
@@ -42,8 +42,8 @@ def read(folder: Path) -> list[Version]:
     return sorted(found, key=lambda version: version.version)
 
 
-def _version(number: int, file: Path) -> Version:
-    version = Version(**json.loads(file.read_text(encoding="utf-8")))
+def _version(number: int, file: Path) -> SchemaVersion:
+    version = SchemaVersion(**json.loads(file.read_text(encoding="utf-8")))
     columns = version.columns
     if version.version != number:
         raise ValueError(f"its version is {version.version}")
@@ -52,26 +52,26 @@ def _version(number: int, file: Path) -> Version:
     return version
 
 
-def add(folder: Path, columns: Mapping[str, str], why: str) -> Version:
+def add_version(folder: Path, columns: Mapping[str, str], why: str) -> SchemaVersion:
     """Write the next version with these columns after those of the last one; it appears whole."""
-    known = read(folder)
+    known = read_versions(folder)
     before = dict(known[-1].columns) if known else {}
     number = known[-1].version + 1 if known else 1
     now = clock.format_time(clock.now_micros())
-    version = Version(number, now, why, {**before, **columns})
+    version = SchemaVersion(number, now, why, {**before, **columns})
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(asdict(version), indent=2) + "\n"
     files.write_atomic(folder / f"{version.version}.json", text)
     return version
 
 
-def declare(
+def declare_columns(
     folder: Path,
     name: str,
     declared: Mapping[str, str],
     key: str = "schema",
-    can_recast: bool = False,
-) -> Version:
+    can_rewrite: bool = False,
+) -> SchemaVersion:
     """Add the configuration's columns to the newest version.
 
     Args:
@@ -79,7 +79,7 @@ def declare(
         name: the source.
         declared: columns with their types, spelled as versions have them (`schema.declared`).
         key: the setting of the source that declares them.
-        can_recast: whether a column may get another type, as the table is about to be rewritten.
+        can_rewrite: whether a column may get another type, as the table is about to be rewritten.
 
     Returns:
         The newest version, with these columns.
@@ -88,7 +88,7 @@ def declare(
         ConfigError: the configuration gives a column another type than bronze's table has, or
             spells its name differently.
     """
-    known = read(folder)
+    known = read_versions(folder)
     columns = known[-1].columns if known else {}
     spelled = {folded(column): column for column in columns}
     new = {}
@@ -99,7 +99,7 @@ def declare(
                 f"sources.{name}.{key}.{column} must be spelled {there}: bronze's table has that "
                 "column, and cannot have two whose names differ in case alone."
             )
-        wanted = _reconciled(columns.get(column, kind), kind, can_recast)
+        wanted = _reconciled(columns.get(column, kind), kind, can_rewrite)
         if wanted is None:
             raise ConfigError(
                 f"sources.{name}.{key}.{column} is {kind}, but bronze.{name} has "
@@ -109,31 +109,31 @@ def declare(
         if wanted != columns.get(column):
             new[column] = wanted
     if new or not known:
-        return add(folder, new, "declared in the configuration")
+        return add_version(folder, new, "declared in the configuration")
     return known[-1]
 
 
-def _reconciled(known: str, declared: str, can_recast: bool) -> str | None:
+def _reconciled(known: str, declared: str, can_rewrite: bool) -> str | None:
     """Return the type of a column that is known and declared; None if the two types conflict.
 
     A nested column may have more fields than are declared: it has grown since.
     """
     if known == declared or not all("<" in kind for kind in (known, declared)):
-        return declared if known == declared or can_recast else None
+        return declared if known == declared or can_rewrite else None
     # Here: versions are read by commands that do without Spark.
     from pyspark.sql import types as T
 
-    from medallion.ingest.schema.growth import grown, leaves
+    from medallion.ingest.schema.growth import grow_type, leaf_types
     from medallion.spark.plans import type_ddl
 
     before, asked = T.DataType.fromDDL(known), T.DataType.fromDDL(declared)
-    both = grown(before, asked, can_widen=False)
-    if leaves(asked).items() <= leaves(both).items():
+    both = grow_type(before, asked, can_widen=False)
+    if leaf_types(asked).items() <= leaf_types(both).items():
         return type_ddl(both)
-    return type_ddl(grown(asked, before, can_widen=False)) if can_recast else None
+    return type_ddl(grow_type(asked, before, can_widen=False)) if can_rewrite else None
 
 
-def differences(before: Version | None, after: Version) -> list[str]:
+def version_changes(before: SchemaVersion | None, after: SchemaVersion) -> list[str]:
     """Return what a version has that the one before has not, a column a line."""
     old = before.columns if before else {}
     return [

@@ -56,7 +56,7 @@ class Bronze(Flow):
         refuse_format_change(self.config, self.source)
         self._refuse_gone(recorded)
         schema = self.schema()
-        if schema.change_of_table() is TableChange.RECAST:
+        if schema.table_change() is TableChange.REWRITE:
             raise UsageError(
                 f"{self.name} has columns of other types than its schema says: medallion refresh "
                 f"{self.name} rewrites it, and rebuilds silver and gold from it."
@@ -75,25 +75,25 @@ class Bronze(Flow):
         self.run = query.start_query(stream, self.name, self.checkpoint, trigger, sink)
         return self.run
 
-    def schema(self, can_recast: bool = False) -> Schema:
+    def schema(self, can_rewrite: bool = False) -> Schema:
         """Return the source's schema; see `Schema` for the argument and what is raised."""
         rules = load_rules(self.config.conf_dir, self.name)
         sql = (*self.source.silver.values(), *(rule.broken for rule in rules))
         named = set[tuple[str, ...]]()
         with suppress(ParseException):  # which silver reports, by its column or rule
             named = fields_in(self.spark, sql)
-        return Schema(self.config, self.source, named, can_recast)
+        return Schema(self.config, self.source, named, can_rewrite)
 
     def has_other_types(self) -> bool:
         """Return whether the table has to be rewritten before the query can start."""
-        return self.schema().change_of_table() is TableChange.RECAST
+        return self.schema().table_change() is TableChange.REWRITE
 
     def recast(self, schema: Schema) -> None:
         """Rewrite the table under a schema in one commit, from its own rows."""
         (table,) = self.target_paths
         is_typed = self.source.format in TYPED
         rows = rewrite_rows(self.rows(), schema.columns, self.source.origin, is_typed)
-        if not is_typed and schema.learn_full_times(rows):
+        if not is_typed and schema.add_full_times(rows):
             rows = rewrite_rows(self.rows(), schema.columns, self.source.origin)
         options = {"overwriteSchema": "true"}
         rows.write.format("delta").mode("overwrite").options(**options).save(str(table))

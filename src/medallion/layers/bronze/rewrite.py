@@ -8,8 +8,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from medallion.ingest.parsing.parse import parse
-from medallion.ingest.parsing.typed import column_name, parse_typed
+from medallion.ingest.parsing.parse import parse_lines
+from medallion.ingest.parsing.typed import parse_typed_rows, typed_column_name
 from medallion.spark.plans import type_ddl
 from medallion.storage.table_specs import (
     CORRUPT,
@@ -54,7 +54,7 @@ def rewrite_rows(
     old = old.withColumn(_KEYS, F.coalesce(keys, F.array().cast("array<string>")))
     times = [n for n in changed if before[n] == "timestamp"] if FULL_TIMES in before else []
     old = old.withColumn("value", _as_json(changed, times))
-    parsed = parse(old, schema).drop(INGESTED_AT)
+    parsed = parse_lines(old, schema).drop(INGESTED_AT)
     columns = {name: _column(name, name in before, name in changed) for name in schema}
     if FULL_TIMES in before:
         columns[FULL_TIMES] = _full_times(times)
@@ -129,12 +129,14 @@ def _recast_typed(
     """Return the same for typed columns: a value keeps its type on the way, and all its digits."""
     own = [field for field in rows.schema if field.name in schema]
     typed = [
-        F.col(quote_identifier(field.name)).alias(column_name(number, field.name, field.dataType))
+        F.col(quote_identifier(field.name)).alias(
+            typed_column_name(number, field.name, field.dataType)
+        )
         for number, field in enumerate(own)
     ]
     others = (RESCUED, CORRUPT, *origin, INGESTED_AT)
     kept = [F.col(quote_identifier(name)).alias(_OLD + name) for name in others]
-    parsed = parse_typed(rows.select(*typed, *kept), schema).drop(INGESTED_AT)
+    parsed = parse_typed_rows(rows.select(*typed, *kept), schema).drop(INGESTED_AT)
     texts = {name: F.get_json_object(_before(RESCUED), f"$['{name}']") for name in schema}
     moved = {name: _exactly(texts[name], kind) for name, kind in schema.items()}
     names = F.array_compact(

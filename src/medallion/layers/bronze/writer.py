@@ -14,8 +14,8 @@ from pyspark.sql import types as T
 from medallion.config.model import Config
 from medallion.errors import MedallionError
 from medallion.ingest.parsing.fast_path import LineLayout
-from medallion.ingest.parsing.parse import parse
-from medallion.ingest.parsing.typed import is_typed
+from medallion.ingest.parsing.parse import parse_lines
+from medallion.ingest.parsing.typed import has_typed_columns
 from medallion.ingest.schema.evolution import Growth, Schema, TableChange
 from medallion.ingest.source import Source, SourceBatch, stale_ledger_error
 from medallion.spark import checkpoints
@@ -63,11 +63,11 @@ class BronzeWriter:
         self._add_named()
         if not delta_tables.table_exists(self._table):
             delta_tables.create_table(self._table, self._schema.table_json(), self._properties)
-        elif self._schema.change_of_table() is TableChange.WIDER:
+        elif self._schema.table_change() is TableChange.WIDER:
             self._widen()
 
     def _add_named(self) -> None:
-        if added := self._schema.add_named():
+        if added := self._schema.add_configured_fields():
             self._say(
                 f"  {self._name}: no row has {', '.join(added)} yet: null, as a string, until one "
                 "has; for another type set hints"
@@ -151,9 +151,9 @@ class BronzeWriter:
             MedallionError: there are new fields, and `schema_evolution` is failOnNewColumns; or a
                 column needs another type, for which the table has to be rewritten first.
         """
-        if is_typed(rows):
-            self._report(self._schema.learn_types(rows, number))
-        growing = self._schema.growing()
+        if has_typed_columns(rows):
+            self._report(self._schema.grow_by_file_types(rows, number))
+        growing = self._schema.growth_condition()
         while growing != "false":
             try:
                 self._write_parsed(rows, first_lines, number, growing)
@@ -162,14 +162,14 @@ class BronzeWriter:
                 if raised_code(error) != _GROWS:
                     raise
             self._learn(self._parsed(rows, first_lines), number)
-            before, growing = growing, self._schema.growing()
+            before, growing = growing, self._schema.growth_condition()
             if growing == before:  # what cannot be learned stays rescued
                 break
         self._write_parsed(rows, first_lines, number, "false")
 
     def _parsed(self, rows: DataFrame, first_lines: Sequence[str]) -> DataFrame:
         columns = self._schema.columns
-        return parse(rows, columns, LineLayout.of(first_lines, columns))
+        return parse_lines(rows, columns, LineLayout.of(first_lines, columns))
 
     def _write_parsed(
         self, rows: DataFrame, first_lines: Sequence[str], number: int, growing: str
@@ -205,7 +205,7 @@ class BronzeWriter:
         growth = self._grow(rows, number)
         if self._schema.stops_at_new_fields and not growth.added:
             raise MedallionError(
-                f"{self._name} stops at new fields ({', '.join(self._schema.unknown(rows))}), as "
+                f"{self._name} stops at new fields ({', '.join(self._schema.new_field_names(rows))}), as "
                 "schema_evolution failOnNewColumns asks for: declare them in the schema, or choose "
                 "another mode. Nothing of this batch was written."
             )
@@ -224,7 +224,7 @@ class BronzeWriter:
 
     def _grow(self, rows: DataFrame, number: int) -> Growth:
         try:
-            return self._schema.learn(rows, number)
+            return self._schema.grow(rows, number)
         except (MedallionError, OSError, *SPARK_ERRORS) as error:
             self._say(
                 f"  {self._name}: the new fields of batch {number} stay in {RESCUED}; they could "
@@ -242,6 +242,6 @@ class BronzeWriter:
 
 def _first_lines(rows: DataFrame) -> list[str]:
     """A few texts of `value`; of long ones the beginning, for they come to the driver."""
-    if is_typed(rows):
+    if has_typed_columns(rows):
         return []
     return [row.text for row in rows.select(F.left("value", F.lit(1 << 14)).alias("text")).take(20)]

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 
 from medallion.config.model import Config, SourceConfig
 from medallion.config.values import folded
-from medallion.ingest.parsing.times import digits_beyond
+from medallion.ingest.parsing.times import digits_beyond_micros
 from medallion.layers.silver.transform import has_identity
 from medallion.spark import checkpoints
 from medallion.spark.plans import fields_in
@@ -82,7 +82,7 @@ def _digits(source: SourceConfig, bronze: DataFrame) -> str | None:
     keys = (source.silver[key] for key in source.keys)
     named = {folded(name[0]) for name in fields_in(bronze.sparkSession, keys, _COARSE)}
     times = (name for name, kind in types.items() if kind == "timestamp" and folded(name) in named)
-    digits = [digits_beyond(name) for name in sorted(times)]
+    digits = [digits_beyond_micros(name) for name in sorted(times)]
     # By their positions, so that the digits of one time are not taken for those of another.
     return f"rtrim(',', concat_ws(',', {', '.join(digits)}))" if digits else None
 

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from medallion.config.model import Config, Enrich, SourceConfig
 from medallion.errors import ConfigError, MedallionError
 from medallion.ingest.files.codecs import READ_ERRORS, opened
-from medallion.ingest.parsing.times import is_time
+from medallion.ingest.parsing.times import is_timestamp_string
 from medallion.layers import recovery
 from medallion.layers.silver import transform
 from medallion.quality.rules import Rule, failed_rules
@@ -165,8 +165,8 @@ _FITS: Mapping[str, Callable[[str], bool]] = {
     "long": _is_long,
     "double": _is_double,
     "boolean": lambda text: text in ("true", "false"),
-    "date": lambda text: bool(_DAY.fullmatch(text)) and is_time(text),
-    "timestamp": is_time,
+    "date": lambda text: bool(_DAY.fullmatch(text)) and is_timestamp_string(text),
+    "timestamp": is_timestamp_string,
 }
 
 

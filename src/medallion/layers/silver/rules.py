@@ -22,7 +22,7 @@ from medallion.config.expressions import TEXT
 from medallion.config.model import Config, SourceConfig
 from medallion.config.values import folded
 from medallion.errors import ConfigError
-from medallion.ingest.parsing.rescued import broken_rules
+from medallion.ingest.parsing.rescued import rescued_rule_names
 from medallion.layers import recovery
 from medallion.layers.definition import (
     refuse_changed,
@@ -105,7 +105,9 @@ def with_rescue_rules(
             )
     return {
         **rules,
-        "rescued": broken_rules(columns_with_rules(fields, columns), fields) if fields else "",
+        "rescued": rescued_rule_names(columns_with_rules(fields, columns), fields)
+        if fields
+        else "",
     }
 
 

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from medallion.ingest.files import typed
-from medallion.ingest.parsing.typed import column_name
+from medallion.ingest.parsing.typed import typed_column_name
 from medallion.spark.plans import type_ddl
 from medallion.storage.table_specs import quote_identifier
 
@@ -74,7 +74,7 @@ def _load(
     selected = []
     for field in _struct(own):
         key = (field.name, type_ddl(field.dataType))
-        name = names.setdefault(key, column_name(len(names), field.name, field.dataType))
+        name = names.setdefault(key, typed_column_name(len(names), field.name, field.dataType))
         selected.append(F.col(quote_identifier(field.name)).alias(name))
     return located(rows, *selected)
 
