@@ -220,7 +220,8 @@ def timestamp_from_string(text: str) -> str:
 def date_from_string(text: str) -> str:
     """Return SQL: the date that a string says exactly, or null."""
     day = f"try_cast({text} as date)"
-    return rf"case when trim({text}) rlike r'^{_DAY}\z' and {is_in_time_range(day, 'date')} then {day} end"
+    is_exact = rf"trim({text}) rlike r'^{_DAY}\z' and {is_in_time_range(day, 'date')}"
+    return f"case when {is_exact} then {day} end"
 
 
 def timestamp_from_seconds(number: str) -> str:

@@ -204,8 +204,9 @@ class BronzeWriter:
         """
         growth = self._grow(rows, number)
         if self._schema.stops_at_new_fields and not growth.added:
+            names = ", ".join(self._schema.new_field_names(rows))
             raise MedallionError(
-                f"{self._name} stops at new fields ({', '.join(self._schema.new_field_names(rows))}), as "
+                f"{self._name} stops at new fields ({names}), as "
                 "schema_evolution failOnNewColumns asks for: declare them in the schema, or choose "
                 "another mode. Nothing of this batch was written."
             )
