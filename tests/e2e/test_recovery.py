@@ -144,7 +144,7 @@ def test_a_row_that_is_lost_is_no_duplicate_and_stops_nobody_else(lakehouse: Lak
     lost = "recorded_at = '2015-02-23T10:00:01Z'"
     DeltaTable(table_of(lakehouse, "silver.activity")).delete(lost)
     report = lakehouse.night()
-    told = "silver.activity batch 0: 1 keys of bronze never came into silver: medallion refresh"
+    told = "silver.activity lacks 1 keys that batch 0 read from bronze"
     assert [error for error in report.errors if error.startswith(told)]
     assert report.balances["event"].is_balanced
     assert report.balances["event"].duplicate_rows == 1

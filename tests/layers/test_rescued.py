@@ -215,7 +215,7 @@ def test_a_rule_of_a_suite_cannot_have_the_name(spark: SparkSession) -> None:
     source = replace(config.sources["activity"], silver={"a": "amount"})
     bronze = T.StructType([T.StructField("amount", T.LongType())])
     document = {"bronze": {}, "silver": {"rescued_amount": "false"}}
-    with pytest.raises(ConfigError, match="rescued_amount is the name of the rule"):
+    with pytest.raises(ConfigError, match="rescued_amount is the name of the built-in rule"):
         rules.with_rescue_rules(spark, config, source, document, bronze)
     warn = replace(source, on_rescued="warn")
     assert rules.with_rescue_rules(spark, config, warn, document, bronze)["rescued"] == ""

@@ -214,7 +214,7 @@ def test_a_silver_table_is_not_made_by_two_definitions(
         ("event_at > current_timestamp()", "silver.event depends on"),
         ("exists(values (1))", "silver.event depends on"),
         ("window(event_at, '1 hour').end > _ingested_at", "makes several rows, or none"),
-        ("device > 5", "future_event_time of silver.event takes device, a string, for a bigint"),
+        ("device > 5", "of silver.event casts the string device to bigint"),
     ):
         sql = f"event_at IS NOT NULL AND {sql}"  # what guards the event time looks at it
         suite.write_text(rules.replace("event_at > _ingested_at + INTERVAL 1 DAY", sql))

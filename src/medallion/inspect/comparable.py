@@ -13,7 +13,7 @@ from medallion.layers.gold.definition import gold_definition
 from medallion.layers.gold.definition import refuse_changed_gold as refuse_changed_gold
 from medallion.layers.gold.flow import TOO_LATE
 from medallion.layers.silver import keys
-from medallion.layers.silver.rules import refuse_changed_definition as refuse_changed_silver
+from medallion.layers.silver.rules import refuse_changed_silver
 from medallion.spark import checkpoints
 from medallion.state import pending_work, refresh_plan
 from medallion.state.runs import Runs

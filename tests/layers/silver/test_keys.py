@@ -203,9 +203,9 @@ def added(spark: SparkSession, table: Path, *rows: tuple[str, str | None]) -> li
     files = delta_log.added_files(table, last, last)
     are_one = keys.has_unique_keys(table, files, KEYS, "at")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(keys, "_AT_ONCE", 1)
+        patched.setattr(keys, "_KEYS_AT_ONCE", 1)
         assert keys.has_unique_keys(table, files, KEYS, "at") == are_one
-        patched.setattr(keys, "_MANY", 0)
+        patched.setattr(keys, "_MAX_FILES", 0)
         whole_is = keys.has_unique_keys(table, files, KEYS, "at")
         assert whole_is == keys.has_unique_keys(table, None, KEYS, "at") == are_one
     found = new if are_one else keys.with_rows_of_same_key(new, whole, KEYS)

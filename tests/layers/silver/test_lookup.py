@@ -77,7 +77,7 @@ def test_rows_with_what_a_reference_says_of_them(
         "1.json",
         recording("10:00:00", "nexus"),
         recording("15:00:00", "nexus"),  # the watermark goes to 14:00
-        recording("10:00:00", "ghost"),  # without a partner
+        recording("10:00:00", "ghost"),  # unmatched
         recording("10:00:01", "old"),  # breaks the rule
         recording("10:00:01", "old"),  # a duplicate
     )
@@ -110,23 +110,23 @@ def test_rows_with_what_a_reference_says_of_them(
         recording("09:00:00", "ghost"),  # late
         recording("09:00:00", "ghost"),  # late, and a duplicate of a late row
         recording("10:00:00", "nexus"),  # late, and silver has it
-        recording("09:00:01", "nobody"),  # late, without a partner
+        recording("09:00:01", "nobody"),  # late, unmatched
         recording("09:00:02", "old"),  # late, and breaks the rule
         recording("10:00:01", "old"),  # late, and quarantine has it
         recording("16:00:00", "ghost"),
         recording("16:00:00", "nexus"),
-        recording("16:00:00", "nobody"),  # without a partner
+        recording("16:00:00", "nobody"),  # unmatched
     )
     lakehouse.fill("bronze")
     refer(lakehouse, "ghost,Acme,", "nexus,Google,", "old,recalled,", "nexus,LG,")
-    refused = r"silver.activity: reference/devices.csv: device 'nexus' is there 2 times"
+    refused = r"silver.activity: reference/devices.csv has 2 rows with device 'nexus'"
     with pytest.raises(StreamError, match=refused):
         lakehouse.fill("silver")
     assert rows(lakehouse) == first
     refer(lakehouse, "ghost,Acme,2024-01-01", "nexus,Google,2015-01-01", "old,recalled,")
     said: list[str] = []
     replace(lakehouse.pipeline(), say=said.append).run("silver")
-    alone = "1 row without a partner in reference/devices.csv"
+    alone = "1 row unmatched in reference/devices.csv"
     told = "; ".join(said)
     assert f" 9 rows, {alone}, " in told
     assert f" late {alone}" in told
@@ -322,18 +322,21 @@ def test_a_csv_file(spark: SparkSession, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (CSV_HEADER + "LG,7,,,\nLG,8,,,\nLG,7,,,\n", "number '7' is there 2 times"),
-        ("maker,number,released\n", r"has no column price; it has maker, number, released\."),
+        (CSV_HEADER + "LG,7,,,\nLG,8,,,\nLG,7,,,\n", "has 2 rows with number '7'"),
+        (
+            "maker,number,released\n",
+            r"has no column price; its columns are: maker, number, released",
+        ),
         ("maker,number,released,price,maker\n", "has the column maker twice"),
-        ("", "has no column number; it has none"),
-        (CSV_HEADER + "LG,7,,2013-10-31,\nLG,8,,soon,\n", "line 3: released 'soon' is no date"),
-        (CSV_HEADER + "LG,7,,2013-10-31T10:00:00,\n", "line 2: released .* is no date"),
-        (CSV_HEADER + "LG,7,,2013-02-29,\n", "released '2013-02-29' is no date"),
-        (CSV_HEADER + "LG,7.5,,,\n", "number '7.5' is no long"),
-        (CSV_HEADER + "LG,9223372036854775808,,,\n", "number '9223372036854775808' is no long"),
-        (CSV_HEADER + "LG,7,,,1e400\n", "price '1e400' is no double"),
-        (CSV_HEADER + "LG,7,,,1d\n", "price '1d' is no double"),
-        (CSV_HEADER + "LG,7,,\n", "line 2: 4 fields, where the header has 5"),
+        ("", "has no column number; its columns are: none"),
+        (CSV_HEADER + "LG,7,,2013-10-31,\nLG,8,,soon,\n", "line 3: released 'soon' is not a date"),
+        (CSV_HEADER + "LG,7,,2013-10-31T10:00:00,\n", "line 2: released .* is not a date"),
+        (CSV_HEADER + "LG,7,,2013-02-29,\n", "released '2013-02-29' is not a date"),
+        (CSV_HEADER + "LG,7.5,,,\n", "number '7.5' is not a long"),
+        (CSV_HEADER + "LG,9223372036854775808,,,\n", "number '9223372036854775808' is not a long"),
+        (CSV_HEADER + "LG,7,,,1e400\n", "price '1e400' is not a double"),
+        (CSV_HEADER + "LG,7,,,1d\n", "price '1d' is not a double"),
+        (CSV_HEADER + "LG,7,,\n", "line 2 has 4 fields, but the header 5"),
         (CSV_HEADER + 'LG,7,"x\n', "cannot be read as CSV"),
         (CSV_HEADER + "L\xe4,7,,,\n", "not UTF-8"),
     ],
@@ -356,10 +359,10 @@ def test_a_delta_table(spark: SparkSession, tmp_path: Path) -> None:
     assert dict(rows.dtypes)["number"] == "bigint"
     assert list(map(tuple, rows.collect())) == [(7, "LG", 1.5)]
     for changed, told in (
-        ({"number": "string"}, "number is int there, and not string"),
-        ({"maker_id": "long"}, "has no column maker_id; it has number, maker"),
+        ({"number": "string"}, "number is int, but configured as string"),
+        ({"maker_id": "long"}, "has no column maker_id; its columns are: number, maker"),
     ):
-        with pytest.raises(MedallionError, match=f"^reference/devices: {told}"):
+        with pytest.raises(MedallionError, match=f"^reference/devices:? {told}"):
             open_lookup_table(spark, folder, "reference/devices", kinds | changed).rows()
     shutil.copytree(folder, tmp_path / "devices%41")
     with pytest.raises(MedallionError, match=r"^devices: .* no Delta table can be read"):
@@ -367,6 +370,6 @@ def test_a_delta_table(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_what_is_not_there(tmp_path: Path, spark: SparkSession) -> None:
-    for name, told in (("devices.csv", "no such file"), (".", "no Delta table")):
+    for name, told in (("devices.csv", "no such file"), (".", "not a Delta table")):
         with pytest.raises(MedallionError, match=told):
             open_lookup_table(spark, tmp_path / name, name, KINDS)

@@ -70,7 +70,7 @@ def test_a_batch_waits_for_the_record_of_one_that_is_eighty_before_it() -> None:
     waiting.start()
     waiting.join(0.5)
     assert waiting.is_alive()
-    backpressure.settled(10)
+    backpressure.mark_recorded(10)
     waiting.join(60)
     assert not waiting.is_alive()
 

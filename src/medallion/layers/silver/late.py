@@ -1,13 +1,13 @@
-"""Late rows: what silver's watermark dropped is found again in bronze, and admitted once.
+"""Late rows: the rows that silver's watermark dropped are read again from bronze and inserted once.
 
-Spark only counts the rows that it drops as late. But it is known which they are: batch N drops
-those whose event time is not after the watermark of batch N-1. (Source: Spark's
-IncrementalExecution; what is found is held against Spark's count.) The checkpoint says which
-versions of bronze a batch read, so that its rows can be read again.
+Spark only counts the rows that it drops as late. But batch N drops exactly those whose event time
+is not after the watermark of batch N-1 (Spark's IncrementalExecution), and the checkpoint says
+which versions of bronze a batch read. The result is compared with Spark's count.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -18,10 +18,64 @@ from medallion.errors import MedallionError
 from medallion.layers.silver import transform
 from medallion.layers.silver.lookup import LookupJoin
 from medallion.layers.silver.rules import LATE_RULE, BoundRules
-from medallion.layers.silver.writer import MERGE_SCHEMA, append_rows, read_batch_rows
+from medallion.layers.silver.writer import (
+    MERGE_SCHEMA,
+    append_rows,
+    bronze_versions_read,
+    read_batch_rows,
+)
 from medallion.spark import checkpoints
 from medallion.spark.query import BatchProgress
+from medallion.storage import delta_log
 from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT
+
+
+class BatchRows:
+    """Counts of the rows that batches of `silver.<source>` read and wrote, by the tables' logs.
+
+    Spark counts rows as it computes them, and on a cluster rows that are computed twice count
+    twice; a log has each commit once.
+    """
+
+    def __init__(
+        self, spark: SparkSession, config: Config, source: SourceConfig, batches: range
+    ) -> None:
+        self._spark = spark
+        self._bronze = config.layout.table(f"bronze.{source.name}")
+        self._checkpoint = config.layout.checkpoint(f"silver.{source.name}")
+        self._read: dict[int, int] = {}
+        self._written = Counter[int]()
+        if batches:
+            query = checkpoints.query_id(self._checkpoint)
+            for name in (f"silver.{source.name}", f"quarantine.{source.name}"):
+                table = config.layout.table(name)
+                self._written.update(delta_log.rows_by_transaction(table, query, batches.start))
+
+    def rows_read(self, batch: int) -> int:
+        """Return the rows that a batch read from bronze."""
+        if batch not in self._read:
+            versions = bronze_versions_read(self._checkpoint, batch)
+            rows = delta_log.rows_added(self._bronze, *versions)
+            if rows is None:  # the log does not reach back that far
+                rows = read_batch_rows(self._spark, self._bronze, self._checkpoint, batch).count()
+            self._read[batch] = rows
+        return self._read[batch]
+
+    def rows_dropped(self, batch: int) -> int:
+        """Return the rows that a batch read and did not write: duplicates and late rows."""
+        return self.rows_read(batch) - self._written[batch]
+
+    def confirmed(self, batch: BatchProgress | None) -> BatchProgress | None:
+        """Return Spark's metrics of a batch if they agree with the logs, else None."""
+        if not batch or rows_observed(batch) != self.rows_read(batch.id):
+            return None
+        dropped = batch.duplicates + batch.late
+        return batch if dropped == self.rows_dropped(batch.id) else None
+
+
+def rows_observed(batch: BatchProgress) -> int:
+    """Return the rows that Spark read, which the query counts on both of its branches."""
+    return sum(metric["rows"] for metric in batch.observed.values())
 
 
 @dataclass(frozen=True)
@@ -29,10 +83,10 @@ class DroppedRows:
     """What became of the rows of one batch that silver's query did not write.
 
     Attributes:
-        late: came into silver.
-        duplicates: have the keys of another row.
-        unmatched: of the late ones, those that the reference has no row for. Rows that a process
-            admitted before it was cut off are not looked up, and counted, a second time.
+        late: late rows inserted into silver.
+        duplicates: rows with the keys of another row.
+        unmatched: late rows without a row in the lookup table. Rows that an interrupted process
+            inserted are not counted again.
     """
 
     late: int
@@ -41,7 +95,7 @@ class DroppedRows:
 
 
 class RereadBatch:
-    """The rows that one batch of `silver.<source>` read, found again in bronze."""
+    """The rows that one batch of `silver.<source>` read, read again from bronze."""
 
     def __init__(
         self,
@@ -49,158 +103,156 @@ class RereadBatch:
         config: Config,
         source: SourceConfig,
         number: int,
-        check: BoundRules,
-        enrichment: LookupJoin | None,
+        apply_rules: BoundRules,
+        lookup: LookupJoin | None,
     ) -> None:
-        """Find them.
+        """Read them.
 
         Args:
-            check: the rules that the query began with; the suites may have been edited since.
-            enrichment: the same of the source's reference, if it has one.
+            spark: the session.
+            config: the configuration.
+            source: the source, as the query started with it.
+            number: the batch.
+            apply_rules: the rules that the query started with; the suites may have changed since.
+            lookup: the lookup join, if the source has one.
         """
-        self._check, self._enrichment = check, enrichment
-        self._rules = enrichment.rules if enrichment else ()
         self._spark, self._source, self._number = spark, source, number
-        self._silver = config.layout.table(f"silver.{source.name}")
-        self._quarantine = config.layout.table(f"quarantine.{source.name}")
+        self._apply_rules, self._lookup = apply_rules, lookup
+        self._lookup_rules = lookup.rule_names if lookup else ()
+        self._bronze, self._silver, self._quarantine = (
+            config.layout.table(f"{layer}.{source.name}")
+            for layer in ("bronze", "silver", "quarantine")
+        )
         self._checkpoint = config.layout.checkpoint(f"silver.{source.name}")
-        self._bronze = config.layout.table(f"bronze.{source.name}")
-        rows = check(read_batch_rows(spark, self._bronze, self._checkpoint, number))
-        if not self._rules and source.late != "quarantine":  # then none of them is set aside
+        rows = apply_rules(read_batch_rows(spark, self._bronze, self._checkpoint, number))
+        if not self._lookup_rules and source.late != "quarantine":  # then none is quarantined
             rows = rows.drop(transform.BRONZE)
         self._rows = transform.split_by_identity(rows, source.keys)[0]
         self._watermark = checkpoints.watermark(self._checkpoint, number - 1) or 0
 
-    def settle(self, known: BatchProgress | None) -> DroppedRows:
-        """Admit the late rows, and count the duplicates; safe to repeat.
+    def insert_late_rows(self, metrics: BatchProgress | None) -> DroppedRows:
+        """Insert the late rows, and count the duplicates; safe to repeat.
 
-        Where the configuration says `late: quarantine`, late rows are set aside under the rule
-        `late`. If Spark dropped another number than is found to be late, the duplicates among the
-        other rows are counted again as well.
+        With `late: quarantine`, late rows go to quarantine under the rule `late`.
 
         Args:
-            known: Spark's record of the batch; None where it is lost, or the logs say otherwise.
+            metrics: Spark's metrics of the batch; None if they are lost or differ from the logs.
+                Then, or if Spark dropped another number of late rows, the duplicates among the
+                other rows are counted again, too.
 
         Raises:
             MedallionError: keys of bronze are in neither table: rows are lost.
         """
         late = self._rows.where(self._is_late()).persist()
         try:
-            found = late.count()
-            settled = self._settle_late(late, found) if found else DroppedRows(0, 0)
+            count = late.count()
+            dropped = self._insert(late, count) if count else DroppedRows(0, 0)
         finally:
             late.unpersist()
-        is_right = known is not None and known.late == found
-        duplicates = known.duplicates if known and is_right else self._duplicates_on_time()
-        return replace(settled, duplicates=settled.duplicates + duplicates)
+        if metrics is not None and metrics.late == count:
+            on_time = metrics.duplicates
+        else:
+            on_time = self._count_duplicates_on_time()
+        return replace(dropped, duplicates=dropped.duplicates + on_time)
 
-    def _settle_late(self, late: DataFrame, found: int) -> DroppedRows:
-        """Take in the late rows whose keys are not taken; the others are duplicates."""
-        bounds, keys = self._bounds(late), list(self._source.keys)
-        new = late.dropDuplicates(keys).join(self._taken(bounds), keys, "left_anti")
-        # Before there is a watermark Spark drops what is of before 1970, late for nobody.
+    def _insert(self, late: DataFrame, count: int) -> DroppedRows:
+        """Insert the late rows whose keys are new; the others are duplicates."""
+        time_range, keys = self._time_range(late), list(self._source.keys)
+        new = late.dropDuplicates(keys).join(self._existing(time_range), keys, "left_anti")
+        # Before there is a watermark, Spark drops rows from before 1970; they are not late.
         if self._source.late == "quarantine" and self._watermark:
-            return DroppedRows(0, found - self._set_aside(new))
-        unmatched = self._admit(new)
-        admitted = self._came_into(self._silver_within(bounds), late)
-        aside = self._came_into(self._aside(), late) if self._rules else 0
-        return DroppedRows(admitted, found - admitted - aside, unmatched)
+            return DroppedRows(0, count - self._quarantine_late(new))
+        unmatched = self._insert_new(new)
+        inserted = self._count_taken_from(late, self._silver_within(time_range))
+        quarantined = self._count_taken_from(late, self._quarantined()) if self._lookup_rules else 0
+        return DroppedRows(inserted, count - inserted - quarantined, unmatched)
 
-    def _duplicates_on_time(self) -> int:
-        """Count again the duplicates among the rows that were not late."""
+    def _count_duplicates_on_time(self) -> int:
+        """Count the duplicates among the rows that were not late."""
         on_time = self._rows.where(~self._is_late())
         keys = list(self._source.keys)
-        taken = self._taken(self._bounds(on_time))
-        lost = on_time.select(keys).distinct().join(taken, keys, "left_anti")
-        if missing := lost.count():
+        existing = self._existing(self._time_range(on_time))
+        lost = on_time.select(keys).distinct().join(existing, keys, "left_anti").count()
+        if lost:
             name = f"silver.{self._source.name}"
             raise MedallionError(
-                f"{name} batch {self._number}: {missing:,} keys of bronze never came into silver: "
-                f"medallion refresh {name} rebuilds it."
+                f"{name} lacks {lost:,} keys that batch {self._number} read from bronze: rebuild "
+                f"it with medallion refresh {name}."
             )
-        return on_time.count() - self._came_into(taken, on_time)
+        return on_time.count() - self._count_taken_from(on_time, existing)
 
     def _is_late(self) -> Column:
         return F.col(self._source.event_time) <= F.timestamp_millis(F.lit(self._watermark))
 
-    def _bounds(self, rows: DataFrame) -> str:
-        """SQL that holds for the event times of some rows: `between` the first and the last one.
+    def _time_range(self, rows: DataFrame) -> str:
+        """Return SQL for the range of the rows' event times: `between` the first and the last.
 
-        The event time is among the keys, so a row with the same keys is within these bounds, too;
-        and by them Delta skips the files of other times.
+        The event time is one of the keys, so rows with the same keys are in this range, and Delta
+        skips the files of other times.
         """
         time = self._source.event_time
         first, last = rows.agg(F.min(time).cast("string"), F.max(time).cast("string")).collect()[0]
         first, last = (f"timestamp'{at}'" if at else "null" for at in (first, last))
         return f"between {first} and {last}"
 
-    def _silver_within(self, bounds: str) -> DataFrame:
-        """Silver's rows of the event times that `_bounds` gives."""
+    def _silver_within(self, time_range: str) -> DataFrame:
         silver = self._spark.read.format("delta").load(str(self._silver))
-        return silver.where(f"`{self._source.event_time}` {bounds}")
+        return silver.where(f"`{self._source.event_time}` {time_range}")
 
-    def _taken(self, bounds: str) -> DataFrame:
-        """The rows whose keys are taken, in silver or by `_aside`, as `_row_key` columns.
+    def _existing(self, time_range: str) -> DataFrame:
+        """Return the rows whose keys exist, in silver or by `_quarantined`, as `_row_key`."""
+        silver = self._silver_within(time_range).select(self._row_key)
+        return silver.unionByName(self._quarantined()) if self._lookup_rules else silver
 
-        Args:
-            bounds: of the event times that matter.
-        """
-        silver = self._silver_within(bounds).select(self._row_key)
-        return silver.unionByName(self._aside()) if self._rules else silver
-
-    def _aside(self) -> DataFrame:
-        """The rows of quarantine that broke a rule about the reference's columns, under the name
-        that it has or one that it had, as `_row_key` columns.
-
-        They went through the deduplication as silver's rows did, so their keys are taken.
-        """
+    def _quarantined(self) -> DataFrame:
+        """Return the rows in quarantine by a rule about lookup columns, of now or before, as
+        `_row_key`. They passed the deduplication as silver's rows did, so their keys exist."""
         quarantine, bronze = (
             self._spark.read.format("delta").load(str(table))
             for table in (self._quarantine, self._bronze)
         )
-        is_aside = F.arrays_overlap(FAILED_RULES, F.array(*map(F.lit, self._rules)))
-        rows = quarantine.where(is_aside).drop(FAILED_RULES)
-        return self._check(transform.with_bronze_columns(rows, bronze)).select(self._row_key)
+        names = F.array(*map(F.lit, self._lookup_rules))
+        rows = quarantine.where(F.arrays_overlap(FAILED_RULES, names)).drop(FAILED_RULES)
+        complete = transform.with_bronze_columns(rows, bronze)
+        return self._apply_rules(complete).select(self._row_key)
 
     @property
     def _row_key(self) -> list[str]:
-        """The columns that tell a row of bronze again in silver."""
+        """The columns that identify a row of bronze in silver."""
         return [*self._source.keys, *self._source.silver_origin, INGESTED_AT]
 
-    def _admit(self, new: DataFrame) -> int:
-        """Append rows to silver, or to quarantine where the reference's columns break a rule.
+    def _insert_new(self, new: DataFrame) -> int:
+        """Append rows to silver, or to quarantine if they break a rule about lookup columns.
 
-        No batch of the query writes a row of these keys meanwhile, for it would be late there, too.
-        And to Delta an append of rows that are at hand is no conflict with a batch that ends.
+        No batch writes a row with these keys meanwhile, for it would be late there, too.
 
         Returns:
-            How many of them the reference has none for.
+            The number of unmatched rows.
         """
-        rows = self._enrichment.of_now(new) if self._enrichment else new
-        # Not persisted: Spark computes that anew after a write to a table that it has read.
+        rows = self._lookup.join_current(new) if self._lookup else new
+        # Not persisted: Spark drops what is cached when a table that it was read from is written.
         rows = rows.localCheckpoint()
-        # Cut off in between, what is there is not new any more: so it does not matter which rule
-        # the others break by the reference of the next run.
-        if self._rules and not (broken := transform.quarantine_rows(rows)).isEmpty():
+        # After a crash in between, what is in quarantine is not new any more, whatever rules the
+        # next run's lookup table makes the others break.
+        if self._lookup_rules and not (broken := transform.quarantine_rows(rows)).isEmpty():
             append_rows(broken, self._quarantine, MERGE_SCHEMA)
         good = transform.silver_rows(rows, self._source.in_silver)
         if not good.isEmpty():
             append_rows(good, self._silver, {})
-        return rows.where(transform.UNMATCHED).count() if self._enrichment else 0
+        return rows.where(transform.UNMATCHED).count() if self._lookup else 0
 
-    def _set_aside(self, new: DataFrame) -> int:
-        """Append rows to quarantine, once; how many they are."""
+    def _quarantine_late(self, new: DataFrame) -> int:
+        """Append rows to quarantine, once; return how many."""
         rows = new.withColumn(FAILED_RULES, F.array(F.lit(LATE_RULE)))
-        once = {
-            "txnAppId": f"{checkpoints.query_id(self._checkpoint)}-late",
-            "txnVersion": str(self._number),
-        }
+        query = f"{checkpoints.query_id(self._checkpoint)}-late"
+        once_only = {"txnAppId": query, "txnVersion": str(self._number)}
         count = rows.count()
         if count:
-            append_rows(transform.quarantine_rows(rows), self._quarantine, once | MERGE_SCHEMA)
+            quarantined = transform.quarantine_rows(rows)
+            append_rows(quarantined, self._quarantine, once_only | MERGE_SCHEMA)
         return count
 
-    def _came_into(self, table: DataFrame, rows: DataFrame) -> int:
-        """How many of these rows a table took; of several with the same keys it took one."""
+    def _count_taken_from(self, rows: DataFrame, table: DataFrame) -> int:
+        """Count the rows that are in a table; of several with the same keys it has one."""
         on = self._row_key
         return rows.select(on).distinct().join(table.select(on), on, "semi").count()

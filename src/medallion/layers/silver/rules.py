@@ -1,9 +1,9 @@
-"""The rules that decide between silver and quarantine, and which of them a query goes on by.
+"""The rules that send a row to silver or quarantine, and the definition of a silver table.
 
-As a document, `{"late": ..., "bronze": {name: SQL}, "silver": {name: SQL}, "rescued": SQL}`, they
-are kept beside the checkpoint: a batch that is cut off ends by the rules that it began with. The
-SQL of `rescued`, which older documents lack, gives the names of the rules about rescued values that
-a row of bronze breaks; it is empty if there are none.
+The rules are a document, `{"late": ..., "bronze": {name: SQL}, "silver": {name: SQL}, "rescued":
+SQL}`, kept beside the checkpoint: an interrupted batch is completed by the rules that it started
+with. `rescued` is SQL over a row of bronze that gives the names of the rules about rescued values
+that it breaks; it is empty if there are none, and older documents lack it.
 """
 
 from __future__ import annotations
@@ -38,40 +38,40 @@ from medallion.spark.plans import analyzed_plan, expand_functions, node_type, pl
 from medallion.storage.table_specs import quote_identifier
 from medallion.storage.text import Reporter, printable
 
-BoundRules = partial[DataFrame]  # of `transform.checked`
+BoundRules = partial[DataFrame]  # of `transform.apply_rules`
 # A literal, as date'2018-03-02', and the name of a function, as length(.
 _NO_COLUMN = re.compile(rf"\w*?{TEXT}|\b\w+\s*\(")
 # Rows that break these never reach the watermark: one time in 2099 would make all later rows late.
 WATERMARK_GUARDS = ("missing_event_time", "future_event_time")
-# What Spark makes of functions such as to_timestamp, where it does not cast.
+# Spark's classes for functions such as to_timestamp, if they are not casts.
 _PARSERS = ("GetTimestamp", "ToUnixTimestamp", "UnixTimestamp")
-LATE_RULE = "late"  # what late rows have broken, where they are to be set aside
+LATE_RULE = "late"  # the rule that late rows break with `late: quarantine`
+_COLUMN = re.compile(r"`?([^\W\d]\w*)`?")
+_EXAMPLE_LENGTH = 60  # characters
 
 
 def load_rule_document(config: Config, source: SourceConfig) -> dict[str, Any]:
-    """The rules of both tables' suites, and where late rows go, as the document above.
+    """Return the rules of both tables' suites, and where late rows go, as a document.
 
     Raises:
-        ConfigError: the suite of the silver table does not guard the watermark, or a rule of either
-            has the name of a built-in rule.
+        ConfigError: the suite of the silver table does not guard the watermark, or a rule has the
+            name of a built-in rule.
     """
     in_bronze = load_rules(config.conf_dir, f"bronze.{source.name}")
     in_silver = load_rules(config.conf_dir, f"silver.{source.name}")
-    time = re.compile(rf"\b{source.event_time}\b", re.IGNORECASE)
-    guarding = {rule.name for rule in in_silver if time.search(rule.broken)}
-    if missing := [guard for guard in WATERMARK_GUARDS if guard not in guarding]:
+    event_time = re.compile(rf"\b{source.event_time}\b", re.IGNORECASE)
+    guards = {rule.name for rule in in_silver if event_time.search(rule.broken)}
+    if missing := [guard for guard in WATERMARK_GUARDS if guard not in guards]:
         raise ConfigError(
-            f"{suite_path(config.conf_dir, f'silver.{source.name}')} must have a quarantine "
-            f"expectation named {' and one named '.join(missing)} that looks at "
-            f"{source.event_time}; without it one wrong time makes every later row late."
+            f"{suite_path(config.conf_dir, f'silver.{source.name}')} needs a quarantine "
+            f"expectation {' and one '.join(missing)} that checks {source.event_time}. Without it "
+            "one wrong time makes all later rows late."
         )
-    if taken := {LATE_RULE, keys.TIME_DIGITS_RULE} & {
-        rule.name for rule in (*in_bronze, *in_silver)
-    }:
+    names = {rule.name for rule in (*in_bronze, *in_silver)}
+    if reserved := names & {LATE_RULE, keys.TIME_DIGITS_RULE}:
         raise ConfigError(
             f"{config.expectations}: a quarantine expectation of bronze.{source.name} or "
-            f"silver.{source.name} is named {taken.pop()}, which is taken by a built-in rule: give "
-            "it another name."
+            f"silver.{source.name} has the name of the built-in rule {reserved.pop()}. Rename it."
         )
     return {
         "late": source.late,
@@ -89,6 +89,13 @@ def with_rescue_rules(
 ) -> dict[str, Any]:
     """Return the document with the rules about values that did not fit their columns.
 
+    Args:
+        spark: the session.
+        config: the configuration.
+        source: the source.
+        rules: the document.
+        bronze: the schema of its bronze table.
+
     Raises:
         ConfigError: a rule of a suite has the name of one of them.
     """
@@ -97,32 +104,31 @@ def with_rescue_rules(
     columns = source_columns(source, bronze)
     fields = rescue_rules(spark, source, columns, rules["bronze"].values())
     for layer in ("bronze", "silver"):
-        if taken := [name for name in rules[layer] if name in fields]:
+        if collisions := [name for name in rules[layer] if name in fields]:
             raise ConfigError(
-                f"{suite_path(config.conf_dir, f'{layer}.{source.name}')}: {taken[0]} is the name "
-                "of the rule for values that did not fit their column; give the expectation "
-                f"another name, or set sources.{source.name}.on_rescued to warn or ignore."
+                f"{suite_path(config.conf_dir, f'{layer}.{source.name}')}: {collisions[0]} is the "
+                "name of the built-in rule for values that did not fit their column. Rename the "
+                f"expectation, or set sources.{source.name}.on_rescued to warn or ignore."
             )
-    return {
-        **rules,
-        "rescued": rescued_rule_names(columns_with_rules(fields, columns), fields)
-        if fields
-        else "",
-    }
+    rescued = rescued_rule_names(columns_with_rules(fields, columns), fields) if fields else ""
+    return {**rules, "rescued": rescued}
 
 
 def effective_rules(
-    config: Config,
-    source: SourceConfig,
-    now: dict[str, Any],
-    recorded: int,
-    say: Reporter,
+    config: Config, source: SourceConfig, now: dict[str, Any], recorded: int, say: Reporter
 ) -> dict[str, Any]:
-    """The rules to go on with: those of a run that was cut off, until its batches are on record.
+    """Return the rules for the next batches: an interrupted run's, until its batches are recorded.
 
-    Some rows of such a batch may be in quarantine already, and its late rows are not in silver
-    yet: under other rules a row might go to both tables, or to neither. Where nothing of it was
-    written, the new rules hold at once; they may be the correction that the batch needs.
+    Some rows of such a batch may be in quarantine already, and its late rows are not in silver yet:
+    by other rules a row could go to both tables, or to neither. If it has written nothing, the new
+    rules apply at once; they may be the correction that the batch needs.
+
+    Args:
+        config: the configuration.
+        source: the source.
+        now: the document by the suites as they are now.
+        recorded: the last recorded batch.
+        say: reports that the older rules apply.
     """
     name, layout = f"silver.{source.name}", config.layout
     checkpoint = layout.checkpoint(name)
@@ -130,25 +136,39 @@ def effective_rules(
     targets = map(layout.table, (name, f"quarantine.{source.name}"))
     if then in (None, now) or not recovery.has_unrecorded(checkpoint, targets, recorded):
         return now
-    say(
-        f"  {name} ends what was cut off by the rules of that run; the new ones count from the next"
-    )
+    say(f"  {name} completes an interrupted batch by its rules; the new rules apply from the next")
     return then
 
 
 def bind_rules(source: SourceConfig, rules: dict[str, Any]) -> BoundRules:
-    """`transform.checked` by these rules, but for those that name a column of a reference."""
-    enriched = source.enrich.columns if source.enrich else ()
-    in_bronze = [Rule(name, broken) for name, broken in rules["bronze"].items()]
-    alone, _ = split_lookup_rules(rules["silver"], enriched)
+    """Return `transform.apply_rules` with these rules, except those about lookup columns."""
+    lookup_columns = source.enrich.columns if source.enrich else ()
+    own, _ = split_lookup_rules(rules["silver"], lookup_columns)
     return partial(
         transform.apply_rules,
         silver=source.silver,
-        bronze_rules=in_bronze,
-        silver_rules=alone,
+        bronze_rules=[Rule(name, broken) for name, broken in rules["bronze"].items()],
+        silver_rules=own,
         origin=source.silver_origin,
         rescued=rules.get("rescued", ""),
     )
+
+
+def split_lookup_rules(
+    rules: Mapping[str, str], lookup_columns: Iterable[str]
+) -> tuple[list[Rule], list[Rule]]:
+    """Split silver's rules into those about its own columns, and those that name a lookup column.
+
+    The second are applied as silver is written, after deduplication: whether a row is a duplicate
+    or late must not depend on the lookup table. The guards are never among them, for they keep rows
+    away from the watermark.
+    """
+    names = re.compile(rf"\b({'|'.join(lookup_columns) or '(?!)'})\b", re.IGNORECASE)
+    own, about_lookup = list[Rule](), list[Rule]()
+    for name, broken in rules.items():
+        is_later = name not in WATERMARK_GUARDS and names.search(_NO_COLUMN.sub(" ", broken))
+        (about_lookup if is_later else own).append(Rule(name, broken))
+    return own, about_lookup
 
 
 def refuse_invalid_rules(
@@ -157,108 +177,57 @@ def refuse_invalid_rules(
     rules: Mapping[str, Any],
     bronze: DataFrame,
     rows: DataFrame,
-    whole: DataFrame,
+    joined: DataFrame,
 ) -> None:
-    """Raise ConfigError where a rule cannot be judged of each row by itself, whenever it is read.
+    """Raise ConfigError if a rule does not decide each row by itself, always the same way.
 
     Args:
-        rules: the document that `rules_of` makes.
-        rows: those of silver, as the rules have checked them.
-        whole: the same, with the columns of a reference, if there is one.
+        config: the configuration.
+        source: the source.
+        rules: the document.
+        bronze: bronze's rows.
+        rows: silver's rows with the rules applied.
+        joined: the same with the columns of the lookup table, if there is one.
     """
     refuse_string_event_time(config, source, bronze, rows)
-    told = f"{config.expectations}: a rule of bronze.{source.name} or silver.{source.name}"
-    refuse_nondeterministic(told, whole, {layer: rules[layer] for layer in ("bronze", "silver")})
-    refuse_changed_row_count(told, rows)
-    refuse_implicit_casts(config, source, rules, {"bronze": bronze, "silver": whole})
+    where = f"{config.expectations}: a rule of bronze.{source.name} or silver.{source.name}"
+    refuse_nondeterministic(where, joined, {layer: rules[layer] for layer in ("bronze", "silver")})
+    refuse_changed_row_count(where, rows)
+    for layer, judged in (("bronze", bronze), ("silver", joined)):
+        refuse_implicit_casts(config, f"{layer}.{source.name}", rules[layer], judged)
 
 
 def refuse_implicit_casts(
-    config: Config, source: SourceConfig, rules: Mapping[str, Any], rows: Mapping[str, DataFrame]
+    config: Config, table: str, rules: Mapping[str, str], rows: DataFrame
 ) -> None:
-    """Raise ConfigError where a rule casts a text to a number, a time or the like.
+    """Raise ConfigError if a rule casts a string to a number, a time or the like.
 
-    The query would stop at a text that is none, and just that row is one to be set aside.
-
-    Args:
-        rules: the document that `rules_of` makes.
-        rows: what the rules of either layer judge.
+    The query would fail at the very row that should be quarantined.
     """
-    for layer, judged in rows.items():
-        broken: Mapping[str, str] = rules[layer]
-        found = judged.select(*(F.expr(sql).alias(name) for name, sql in broken.items()))
-        conditions = expand_functions(found, analyzed_plan(found)).expressions()
-        for at, name in enumerate(broken):
-            for node in filter(_may_fail, plan_nodes(conditions.apply(at))):
-                raise ConfigError(
-                    f"{config.expectations}: the rule {name} of {layer}.{source.name} takes "
-                    f"{node.children().head().sql()}, a string, for a "
-                    f"{node.dataType().simpleString()}, and could stop the run at a row in which "
-                    "it is none: say try_cast (try_to_timestamp, try_to_number) in a query, or "
-                    "make it a column of that type."
-                )
+    conditions = rows.select(*(F.expr(sql).alias(name) for name, sql in rules.items()))
+    expressions = expand_functions(conditions, analyzed_plan(conditions)).expressions()
+    for number, name in enumerate(rules):
+        for node in filter(_may_fail, plan_nodes(expressions.apply(number))):
+            raise ConfigError(
+                f"{config.expectations}: the rule {name} of {table} casts the string "
+                f"{node.children().head().sql()} to {node.dataType().simpleString()}, which fails "
+                "at a row where that is not possible. Use try_cast (try_to_timestamp, "
+                "try_to_number) in the rule, or give the column that type."
+            )
 
 
 def _may_fail(node: Any) -> bool:
-    """Whether it takes a text, another one in each row, for something that it may not say."""
-    kind = node_type(node)
-    if kind not in ("Cast", "ToNumber", *_PARSERS):
+    """Return whether an expression converts a string column, and fails at some strings."""
+    name = node_type(node)
+    if name == "Cast":
+        to = node.dataType().simpleString()
+        fails = str(node.evalMode()) == "ANSI" and to not in ("string", "binary")
+    else:
+        fails = name == "ToNumber" or (name in _PARSERS and node.failOnError())
+    if not fails:
         return False
-    fails = kind not in _PARSERS or node.failOnError()
-    if kind == "Cast":
-        made = node.dataType().simpleString()
-        fails = str(node.evalMode()) == "ANSI" and made not in ("string", "binary")
-    text = node.children().head()
-    return fails and not text.foldable() and text.dataType().simpleString() == "string"
-
-
-def split_lookup_rules(
-    rules: Mapping[str, str], enriched: Iterable[str]
-) -> tuple[list[Rule], list[Rule]]:
-    """Silver's rules in two: those that need silver's own columns alone, and those that name a
-    column of the reference.
-
-    The second ones are judged as silver is written, after duplicates are taken out: whether a row
-    is a duplicate or late does not depend on the reference. The guards are never among them, for
-    they have to keep rows away from the watermark.
-    """
-    found = [Rule(name, broken) for name, broken in rules.items()]
-    names = re.compile(rf"\b({'|'.join(enriched) or '(?!)'})\b", re.IGNORECASE)
-    later = [
-        rule
-        for rule in found
-        if rule.name not in WATERMARK_GUARDS and names.search(_NO_COLUMN.sub(" ", rule.broken))
-    ]
-    return [rule for rule in found if rule not in later], later
-
-
-def definition_of(source: SourceConfig) -> dict[str, Any]:
-    """The keys, event time and expressions that a table of silver is made by: others are refused
-    until `medallion refresh`. The types of its columns are in the table itself."""
-    found: dict[str, Any] = {"event_time": source.event_time, "keys": list(source.keys)}
-    found |= {f"{column} as": sql for column, sql in source.silver.items()}
-    return {**found, "enrich.on": source.enrich.on} if source.enrich else found
-
-
-def refuse_changed_definition(
-    config: Config,
-    source: SourceConfig,
-    then: Mapping[str, Any],
-    columns: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {}),
-) -> None:
-    """Raise ConfigError where a table was made by another definition than the configuration's.
-
-    Args:
-        columns: those of the table with their types, and those that it would get now; without them
-            columns that are new are not looked for.
-    """
-    now = {key: it for key, it in definition_of(source).items() if key in then}
-    there, made = ({f"column {name}": kind for name, kind in some.items()} for some in columns)
-    refuse_changed(config, f"silver.{source.name}", {**then, **there}, {**now, **made})
-
-
-_COLUMN = re.compile(r"`?([^\W\d]\w*)`?")
-_MOST_SHOWN = 60  # characters of a value
+    value = node.children().head()
+    return not value.foldable() and value.dataType().simpleString() == "string"
 
 
 def refuse_string_event_time(
@@ -277,7 +246,7 @@ def refuse_string_event_time(
         return
     table = f"silver.{source.name}"
     column = _COLUMN.fullmatch(source.silver[time].strip())
-    name = _bronze_column(column[1], bronze) if column else None
+    name = next((c for c in bronze.columns if column and folded(c) == folded(column[1])), None)
     if name is None:
         raise ConfigError(
             f"The event time {time} of {table} is a string: make it a timestamp in "
@@ -290,16 +259,42 @@ def refuse_string_event_time(
     )
 
 
-def _bronze_column(name: str, bronze: DataFrame) -> str | None:
-    return next((column for column in bronze.columns if folded(column) == folded(name)), None)
-
-
 def _example(config: Config, source: SourceConfig, name: str, rows: DataFrame) -> str:
-    """Return a value of the column that is no time, if there is one, as part of a sentence."""
+    """Return a value of a column that is not a time, if there is one, as part of a sentence."""
     path = str(config.layout.table(f"bronze.{source.name}"))
     table = rows.sparkSession.read.format("delta").load(path)
     value = F.col(quote_identifier(name))
-    odd = table.where(value.isNotNull() & F.try_to_timestamp(value).isNull())
-    row = odd.select(F.left(value, F.lit(_MOST_SHOWN)).alias("value")).first()
+    no_times = table.where(value.isNotNull() & F.try_to_timestamp(value).isNull())
+    row = no_times.select(F.left(value, F.lit(_EXAMPLE_LENGTH)).alias("value")).first()
     text = printable(json.dumps(row.value, ensure_ascii=False)) if row else ""
     return f", with values such as {text}" if row else ""
+
+
+def silver_definition(source: SourceConfig) -> dict[str, Any]:
+    """Return the keys, event time and expressions that define a silver table.
+
+    Changes are refused until `medallion refresh`. The types of columns are in the table itself.
+    """
+    definition: dict[str, Any] = {"event_time": source.event_time, "keys": list(source.keys)}
+    definition |= {f"{column} as": sql for column, sql in source.silver.items()}
+    return {**definition, "enrich.on": source.enrich.on} if source.enrich else definition
+
+
+def refuse_changed_silver(
+    config: Config,
+    source: SourceConfig,
+    then: Mapping[str, Any],
+    columns: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {}),
+) -> None:
+    """Raise ConfigError if the definition of a silver table changed since its first run.
+
+    Args:
+        config: the configuration.
+        source: the source.
+        then: the definition of its first run; parts that it lacks are not compared.
+        columns: the columns of the table with their types, and those of its query; without them new
+            columns are not noticed.
+    """
+    now = {key: part for key, part in silver_definition(source).items() if key in then}
+    in_table, in_query = ({f"column {name}": type_ for name, type_ in c.items()} for c in columns)
+    refuse_changed(config, f"silver.{source.name}", {**then, **in_table}, {**now, **in_query})
