@@ -36,7 +36,7 @@ def apply_rules(
         silver_rules: rules over silver's columns.
         origin: columns of bronze that say where a row came from, for silver.
         rescued: SQL over bronze's columns that gives the names of the rules about rescued values
-            that a row breaks, as `parsing.rescued.rescued_rule_names` makes it; empty if there are none.
+            that a row breaks, as `rescued_rule_names` makes it; empty if there are none.
 
     Returns:
         The columns of `silver`, `origin`, `_ingested_at`, `_failed_rules` (empty for a good row),
