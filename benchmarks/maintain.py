@@ -62,7 +62,7 @@ def main() -> None:
     options = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="medallion-maintain-"))
     try:
-        config = _config(root, Duration.of("1 day" if options.without else options.every))
+        config = _config(root, Duration.parse("1 day" if options.without else options.every))
         for figures in _run(config, options.batches):
             say(str(figures))
     finally:
@@ -72,7 +72,7 @@ def main() -> None:
 def _config(root: Path, every: Duration) -> Config:
     """One source and one table of gold that is written whole at every batch."""
     known = load({}, PROJECT)
-    policy = replace(known.maintain, every=every, retention=Duration.of("1 minute"))
+    policy = replace(known.maintain, every=every, retention=Duration.parse("1 minute"))
     return replace(
         known,
         layout=Layout(root),

@@ -103,7 +103,7 @@ def _rescue(spark: SparkSession, config: Config) -> float:
     """Seconds of what bronze does with lines, and no more."""
     source = config.sources["activity"]
     columns, table = dict(source.schema or {}), config.layout.table("bronze.activity")
-    schema = T.StructType.fromDDL(_ddl(bronze_columns(columns, source.origin)))
+    schema = T.StructType.fromDDL(_ddl(bronze_columns(columns, source.origin_columns)))
     delta_tables.create_table(table, schema.json(), table_specs.BRONZE.properties())
     paths = [config.layout.relative(f) for f in config.layout.landing("activity").iterdir()]
 

@@ -11,7 +11,7 @@ import pytest
 
 from medallion.cli.render_tables import csv_lines, sql_json, sql_text
 from medallion.cli.terminal import to_json
-from medallion.sql.engine import Result, query, stream
+from medallion.sql.engine import Result, query, stream_rows
 from tests.support.sql import TEN, TEN_IN_SQL, write
 
 
@@ -73,7 +73,7 @@ def test_no_rows_leave_the_columns() -> None:
 
 
 def test_a_large_result_is_streamed(root: str) -> None:
-    columns, rows = stream(root, "SELECT value FROM generate_series(1, 100000000) AS t(value)")
+    columns, rows = stream_rows(root, "SELECT value FROM generate_series(1, 100000000) AS t(value)")
     lines = csv_lines(columns, rows)
     assert [next(lines) for _ in range(3)] == ["value\r\n", "1\r\n", "2\r\n"]
 

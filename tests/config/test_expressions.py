@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from medallion.config.expressions import has_moment, moving, without_quoted
+from medallion.config.expressions import arrival_column, has_current_time, without_strings
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from medallion.config.expressions import has_moment, moving, without_quoted
     ],
 )
 def test_a_literal_that_is_the_present_moment(sql: str) -> None:
-    assert has_moment(sql)
+    assert has_current_time(sql)
 
 
 @pytest.mark.parametrize(
@@ -37,12 +37,12 @@ def test_a_literal_that_is_the_present_moment(sql: str) -> None:
     ],
 )
 def test_what_only_looks_like_one(sql: str) -> None:
-    assert not has_moment(sql)
+    assert not has_current_time(sql)
 
 
 def test_what_is_in_quotes_is_taken_away() -> None:
     sql = r"""a = 'it\'s' and `b c` = "x\"y" and d = r'c:\' or e = 1"""
-    assert without_quoted(sql) == "a = '' and '' = '' and d = '' or e = 1"
+    assert without_strings(sql) == "a = '' and '' = '' and d = '' or e = 1"
 
 
 @pytest.mark.parametrize(
@@ -58,4 +58,4 @@ def test_what_is_in_quotes_is_taken_away() -> None:
 def test_a_column_that_is_another_one_when_the_row_comes_again(
     sql: str, column: str | None
 ) -> None:
-    assert moving(sql) == column
+    assert arrival_column(sql) == column

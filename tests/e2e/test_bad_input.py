@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from medallion.config.queries import names
+from medallion.config.queries import query_names
 from medallion.inspect.audit import Audit, run_audit
 from medallion.runtime.outcome import Outcome
 from medallion.storage import delta_tables
@@ -103,7 +103,7 @@ def first(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> First:
     lakehouse.config.layout.landing("activity").mkdir(parents=True)
     report = lakehouse.night()
     layout = lakehouse.config.layout
-    found = {name: layout.table(name) for name in names(lakehouse.config)}
+    found = {name: layout.table(name) for name in query_names(lakehouse.config)}
     found |= {f"quarantine.{n}": layout.table(f"quarantine.{n}") for n in ("activity", "event")}
     rows = {
         n: delta_tables.row_count(table)

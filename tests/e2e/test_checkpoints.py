@@ -178,7 +178,7 @@ def test_settings_that_a_state_keeps_and_one_that_it_does_not(filled: Lakehouse)
     shutil.copytree(gold, lakehouse.root / "copy")
     lakehouse.land("activity", "1.json", *SECOND)
     source = lakehouse.config.sources["activity"]
-    sooner = replace(source, watermark=Duration.of("30 minutes"))
+    sooner = replace(source, watermark=Duration.parse("30 minutes"))
     lakehouse.config = replace(lakehouse.config, sources={"activity": sooner})
     said: list[str] = []
     conf = lakehouse.spark.conf

@@ -45,7 +45,9 @@ def maintain(lakehouse: Lakehouse) -> None:
 
 def test_everything_goes_on_after_old_files_and_commits_are_gone(lakehouse: Lakehouse) -> None:
     lakehouse.about("event", "action_counts")
-    policy = replace(lakehouse.config.maintain, retention=Duration.of("10 minutes"), compact_from=2)
+    policy = replace(
+        lakehouse.config.maintain, retention=Duration.parse("10 minutes"), compact_from=2
+    )
     lakehouse.config = replace(lakehouse.config, maintain=policy)
     layout = lakehouse.config.layout
     for minute, actions in enumerate((["open"], ["open", "close"], ["open"])):

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from medallion.errors import ConfigError
 from medallion.quality.rules import Rule, failed_rules, load_rules
-from medallion.quality.suites import of_no_table, suite_path
+from medallion.quality.suites import suite_path, unused_suites
 from tests.support import PROJECT
 
 CONF = PROJECT / "conf"
@@ -343,5 +343,5 @@ def test_a_suite_that_no_table_has_the_name_of(tmp_path: Path) -> None:
         file.parent.mkdir(parents=True)
         file.write_text("{}")
     tables = ["bronze.event", "silver.event", "gold.open_devices"]
-    assert of_no_table(tmp_path, tables) == [files["gold.open_device"]]
-    assert of_no_table(tmp_path / "none", tables) == []
+    assert unused_suites(tmp_path, tables) == [files["gold.open_device"]]
+    assert unused_suites(tmp_path / "none", tables) == []

@@ -68,7 +68,7 @@ def beside(
 def test_a_file_that_is_not_still_yet_is_told_and_comes_later(
     home: Home, old: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home.change(quiet_period=Duration.of("5 minutes"))
+    home.change(quiet_period=Duration.parse("5 minutes"))
     young, file = land(old, "young.json", age=100), land(old, "a.json")
     found = beside(home, monkeypatch, old, lambda: take_in(home))
     assert (found.files, found.new_files, found.rows, found.refused) == (2, 1, 1, ())

@@ -90,7 +90,7 @@ def of_each_mode(counts: GoldTable, measure: str, column: str) -> dict[str, Gold
     complete = otherwise(counts, measure={"events": "count(*)", "n": measure})
     update = replace(complete, name="updated", output_mode="update")
     sql = Statement(Path("appended.sql"), f"select {column} as n from silver_event")
-    append = replace(complete, name="appended", made=sql, output_mode="append")
+    append = replace(complete, name="appended", definition=sql, output_mode="append")
     return {table.name: table for table in (complete, update, append)}
 
 
@@ -104,7 +104,7 @@ def test_a_gold_table_is_not_made_by_two_definitions(lakehouse: Lakehouse) -> No
     lakehouse.config = replace(config, sources=sources, gold=gold)
     lakehouse.fill()
     before = lakehouse.rows("gold.action_counts")
-    other = otherwise(gold["action_counts"], window=Duration.of("5 minutes"))
+    other = otherwise(gold["action_counts"], window=Duration.parse("5 minutes"))
     lakehouse.config = replace(lakehouse.config, gold={**gold, "action_counts": other})
     lakehouse.land("event", "2.json", line.replace("07", "08"))
     lakehouse.fill("bronze", "silver")
@@ -120,7 +120,7 @@ def test_a_gold_table_is_not_made_by_two_definitions(lakehouse: Lakehouse) -> No
     assert lakehouse.rows("gold.action_counts") == before
     assert sum(row[-1] for row in lakehouse.rows("gold.user_activity", "total_events")) == 4
     counts = ("window_start", "window_end", "total_events")
-    spelled_otherwise = otherwise(gold["action_counts"], window=Duration.of("600 seconds"))
+    spelled_otherwise = otherwise(gold["action_counts"], window=Duration.parse("600 seconds"))
     lakehouse.config = replace(lakehouse.config, gold={"action_counts": spelled_otherwise})
     lakehouse.fill("gold")
     ten_minutes = [("2018-03-02 10:00:00", "2018-03-02 10:10:00", 2)]

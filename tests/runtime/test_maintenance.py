@@ -35,7 +35,7 @@ BEATEN = f"{BRONZE}: CommitFailedError: Failed to commit transaction"
 def config(home: Home) -> Config:
     """One source, whose old files may go after a second."""
     known = load({}, PROJECT)
-    at_once = replace(known.maintain, retention=Duration.of("1 second"), compact_from=10)
+    at_once = replace(known.maintain, retention=Duration.parse("1 second"), compact_from=10)
     return replace(
         known, layout=home.layout, maintain=at_once, sources=home.config.sources, gold={}
     )

@@ -344,7 +344,7 @@ def test_merged_rows_by_who_knows_which_definition_are_refused(filled: Lakehouse
     checkpoint = filled.config.layout.checkpoint("gold.action_counts")
     before = filled.rows("gold.action_counts")
     gold = filled.config.gold
-    hours = otherwise(gold["action_counts"], window=Duration.of("1 hour"))
+    hours = otherwise(gold["action_counts"], window=Duration.parse("1 hour"))
     other = replace(filled.config, gold={**gold, "action_counts": hours})
     for ends in (checkpoint / "commits").iterdir():
         ends.unlink()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from medallion.errors import UsageError
-from medallion.sql.guard import read_only
+from medallion.sql.guard import parse_read_only
 
 WRITES = ["INSERT", "UPDATE", "DELETE", "MERGE", "DROP", "ALTER", "CREATE", "COPY", "SET"]
 HIDDEN = [
@@ -33,50 +33,52 @@ HIDDEN = [
 )
 def test_it_only_reads(statement: str) -> None:
     with pytest.raises(UsageError, match=r"^(only SELECT|one statement)[^\n]+$"):
-        read_only(statement)
+        parse_read_only(statement)
 
 
 @pytest.mark.parametrize("quote", ["q'[", "Q'a", "nq'!"])
 def test_quotes_of_oracle_hide_nothing(quote: str) -> None:
     """To the engine, what begins with them is one text up to the sign that closes it."""
     with pytest.raises(UsageError, match="a text is written 'so'"):
-        read_only(f"WITH a AS (SELECT {quote}' INSERT INTO t SELECT 1 --'")
+        parse_read_only(f"WITH a AS (SELECT {quote}' INSERT INTO t SELECT 1 --'")
 
 
 @pytest.mark.parametrize("statement", ["", "  ", ";", "-- nothing\n", "/* nothing */ ; ;"])
 def test_an_empty_statement_is_refused(statement: str) -> None:
     with pytest.raises(UsageError, match=r"^the statement is empty"):
-        read_only(statement)
+        parse_read_only(statement)
 
 
 @pytest.mark.parametrize("part", ["device LIKE 'a%' OR ", "1 UNION ALL SELECT ", "1+"])
 def test_a_chain_that_would_crash_the_engine_is_refused(part: str) -> None:
     with pytest.raises(UsageError, match=r"3,000 of AND, OR, .* and more than 1,000 may crash"):
-        read_only(f"SELECT {part * 3000}1")
+        parse_read_only(f"SELECT {part * 3000}1")
 
 
 def test_a_tag_is_no_part_of_a_name() -> None:
     """A vowel sign is part of a name to the engine, and none of a word to Python."""
     with pytest.raises(UsageError, match="begins after a blank"):
-        read_only("WITH x\u093f$a$ AS (SELECT 1) INSERT INTO t SELECT 1 AS z\u093f$a$")
-    assert read_only("SELECT ($a$;$a$), $$;$$, 1=$b$;$b$")
+        parse_read_only("WITH x\u093f$a$ AS (SELECT 1) INSERT INTO t SELECT 1 AS z\u093f$a$")
+    assert parse_read_only("SELECT ($a$;$a$), $$;$$, 1=$b$;$b$")
 
 
 def test_what_stands_side_by_side_is_no_chain() -> None:
     cases = "WHEN x = 1 THEN 2 " * 3000
     columns = ", ".join(["x BETWEEN 1 AND 2"] * 3000)
-    assert read_only(f"SELECT CASE {cases}END, {columns} FROM t")
+    assert parse_read_only(f"SELECT CASE {cases}END, {columns} FROM t")
 
 
 def test_a_long_list_is_no_chain() -> None:
     numbers = "-1, -2, " * 5000
     asked = f"SELECT n <> 1, n::int, count(*) FROM gold.x WHERE n IN ({numbers}-3) OR (-n) >= 2"
-    assert read_only(asked).sql == asked
+    assert parse_read_only(asked).sql == asked
 
 
 def test_the_tables_that_a_statement_is_about() -> None:
-    found = read_only("SELECT c.device FROM gold . /* gold.x */ device_counts AS c, silver.event")
+    found = parse_read_only(
+        "SELECT c.device FROM gold . /* gold.x */ device_counts AS c, silver.event"
+    )
     assert {"gold.device_counts", "silver.event"} <= found.tables
     assert "gold.x" not in found.tables
     assert not found.lists_tables
-    assert read_only("show tables").lists_tables
+    assert parse_read_only("show tables").lists_tables

@@ -160,7 +160,7 @@ def _shown(name: str, types: dict[str, str]) -> str:
 
 def otherwise(table: GoldTable, **changes: Any) -> GoldTable:
     """An aggregate with other groups, measures or windows."""
-    return replace(table, made=replace(table.made, **changes))
+    return replace(table, definition=replace(table.definition, **changes))
 
 
 def only(lakehouse: Lakehouse, **changes: Any) -> Lakehouse:

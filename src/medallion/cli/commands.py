@@ -174,7 +174,7 @@ def sql(config: Config, options: argparse.Namespace) -> int:
     if options.more:
         raise UsageError('a statement is one argument: medallion sql "SELECT ..."')
     if options.csv:
-        write_lines(render_tables.csv_lines(*engine.stream(root, statement)))
+        write_lines(render_tables.csv_lines(*engine.stream_rows(root, statement)))
         return 0
     result = engine.query(root, statement)
     _present(options, render_tables.sql_json, render_tables.sql_text, result)

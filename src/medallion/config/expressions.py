@@ -20,16 +20,16 @@ _MOVING = re.compile(
 _MOMENT = re.compile(f"(?P<now>{_NOW})|{TEXT}|{_NAME}|{COMMENT}", re.IGNORECASE)
 
 
-def without_quoted(sql: str) -> str:
+def without_strings(sql: str) -> str:
     """SQL with an empty text in place of each text and each name in quotes."""
     return _QUOTED.sub("''", sql)
 
 
-def has_moment(sql: str) -> bool:
+def has_current_time(sql: str) -> bool:
     """Whether SQL has a literal such as timestamp'now' or date 'today'."""
     return any(match["now"] for match in _MOMENT.finditer(sql))
 
 
-def moving(sql: str) -> str | None:
+def arrival_column(sql: str) -> str | None:
     """The first column of those that are others when the same row comes in again; None without."""
     return next((match["column"] for match in _MOVING.finditer(sql) if match["column"]), None)

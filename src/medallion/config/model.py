@@ -63,8 +63,8 @@ STREAM_KEYS: Mapping[str, tuple[str, ...]] = {
 """The keys of a source that are its format's alone."""
 
 
-TYPED = ("parquet", "orc", "avro")  # whose files bring the types of their columns
-FILE_FORMATS = ("json", "csv", *TYPED, "text")
+TYPED_FORMATS = ("parquet", "orc", "avro")  # whose files bring the types of their columns
+FILE_FORMATS = ("json", "csv", *TYPED_FORMATS, "text")
 FORMATS = (*FILE_FORMATS, *STREAM_KEYS)
 WIDENING = "addNewColumnsWithTypeWidening"
 EVOLUTION = ("addNewColumns", WIDENING, "rescue", "failOnNewColumns", "none")
@@ -77,7 +77,7 @@ JOINS = ("inner", "left")
 
 
 @dataclass(frozen=True)
-class Enrich:
+class LookupConfig:
     """A reference whose columns silver takes over: those of its row with the same value in `on`.
 
     `file` is a CSV file with a header, or the folder of a Delta table.
@@ -116,7 +116,7 @@ class SourceConfig:
     hints: Mapping[str, str]
     schema_evolution: str
     silver: Mapping[str, str]
-    enrich: Enrich | None
+    lookup: LookupConfig | None
     event_time: str
     keys: tuple[str, ...]
     watermark: Duration
@@ -137,28 +137,28 @@ class SourceConfig:
     options: CsvOptions = CsvOptions()
 
     @property
-    def origin(self) -> Columns:
+    def origin_columns(self) -> Columns:
         """The columns of bronze that say where a row came from."""
         if isinstance(self.stream, Kafka):
             return MESSAGE_ORIGIN_COLUMNS
         return {} if self.stream else FILE_ORIGIN_COLUMNS
 
     @property
-    def silver_origin(self) -> tuple[str, ...]:
+    def silver_origin_columns(self) -> tuple[str, ...]:
         """Those of them that silver has as well."""
-        return tuple(c for c in (SOURCE_FILE, TOPIC, PARTITION, OFFSET) if c in self.origin)
+        return tuple(c for c in (SOURCE_FILE, TOPIC, PARTITION, OFFSET) if c in self.origin_columns)
 
     @property
-    def in_silver(self) -> tuple[str, ...]:
+    def silver_columns(self) -> tuple[str, ...]:
         """Silver's columns, but for the time at which a row came in."""
-        return (*self.columns, *self.silver_origin)
+        return (*self.columns, *self.silver_origin_columns)
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Silver's columns, without the technical ones: its own, then those of the reference."""
-        return (*self.silver, *(self.enrich.columns if self.enrich else ()))
+        return (*self.silver, *(self.lookup.columns if self.lookup else ()))
 
-    def places(self, layout: Layout) -> tuple[Path, ...]:
+    def folders_in(self, layout: Layout) -> tuple[Path, ...]:
         """The source's folder of landing, and the others that its configuration names."""
         return (layout.landing(self.name), *(without_dotdot(layout.root / f) for f in self.folders))
 
@@ -235,7 +235,7 @@ class GoldTable:
 
     name: str
     sources: tuple[str, ...]
-    made: Aggregate | Statement | Join
+    definition: Aggregate | Statement | Join
     output_mode: OutputMode
     outputs: Mapping[str, OutputConfig] = field(default_factory=dict)
 

@@ -58,6 +58,6 @@ def queries(config: Config, layers: Sequence[str] = (*LAYERS, PUBLISH)) -> list[
     return [query for query in found if query.layer in layers]
 
 
-def names(config: Config, layers: Sequence[str] = LAYERS) -> list[str]:
+def query_names(config: Config, layers: Sequence[str] = LAYERS) -> list[str]:
     """Their names, which are also those of the tables that LAYERS write."""
     return [query.name for query in queries(config, layers)]

@@ -17,10 +17,10 @@ from medallion.config.model import (
     LATE,
     ON_RESCUED,
     STREAM_KEYS,
-    TYPED,
+    TYPED_FORMATS,
     CsvOptions,
-    Enrich,
     Kafka,
+    LookupConfig,
     Rate,
     Socket,
     SourceConfig,
@@ -55,7 +55,7 @@ def source(name: str, node: Node, layout: Layout) -> SourceConfig:
         hints=node.perhaps("hints", values.schema_of, _COLUMNS) or {},
         schema_evolution=node.choice("schema_evolution", EVOLUTION),
         silver=node.get("silver", values.named_columns, _SILVER),
-        enrich=_enrich(node),
+        lookup=_lookup(node),
         event_time=node.get("event_time", values.text, "the name of a silver column"),
         keys=node.get("keys", values.texts, "a list of silver columns"),
         watermark=node.get("watermark", values.duration, _DURATION, "1 hour"),
@@ -108,7 +108,7 @@ def _options(source: Node, kind: str) -> CsvOptions:
 
 def _keys(kind: str) -> list[str]:
     """What a source of a format can be told."""
-    known = [f.name for f in fields(SourceConfig) if f.name not in ("name", "stream")]
+    known = [f.name for f in fields(SourceConfig) if f.name not in ("name", "stream")] + ["enrich"]
     if kind in STREAM_KEYS:
         known = [key for key in known if key not in _OF_FILES] + [*STREAM_KEYS[kind]]
     return known
@@ -124,16 +124,24 @@ def _declared(node: Node) -> Mapping[str, str] | None:
     return node.get("schema", values.schema_of, f"infer, or {_COLUMNS}")
 
 
-def _enrich(source: Node) -> Enrich | None:
-    if "enrich" not in source.value:
+def _lookup(source: Node) -> LookupConfig | None:
+    key = _lookup_key(source)
+    if key not in source.value:
         return None
-    node = source.child("enrich")
-    node.only(*(field.name for field in fields(Enrich)))
-    return Enrich(
+    node = source.child(key)
+    node.only(*(field.name for field in fields(LookupConfig)))
+    return LookupConfig(
         file=node.get("file", values.text, "a CSV file or the folder of a Delta table"),
         on=node.get("on", values.text, "the name of a silver column"),
         columns=node.get("columns", values.typed_columns, f"snake_case {_COLUMNS}"),
     )
+
+
+def _lookup_key(source: Node) -> str:
+    """Return the key of the lookup join as it is spelled: `lookup`, or its older name `enrich`."""
+    if "lookup" in source.value and "enrich" in source.value:
+        source.fail("enrich", "is another name of lookup: give one of them")
+    return "enrich" if "enrich" in source.value else "lookup"
 
 
 def _refuse_contradictions(found: SourceConfig, node: Node) -> None:
@@ -148,7 +156,7 @@ def _refuse_contradictions(found: SourceConfig, node: Node) -> None:
         node.fail("clean_after", "says when, and clean_source: off that nothing is put away")
     if found.max_line_bytes > _LONGEST_LINE:
         node.fail("max_line_bytes", "must be 512 MiB at most: Spark holds no longer text")
-    if "max_line_bytes" in node.value and found.format in TYPED:
+    if "max_line_bytes" in node.value and found.format in TYPED_FORMATS:
         node.fail("max_line_bytes", f"is for lines of text: rows of {found.format} are none")
     _refuse_no_fields(found, node)
     for key, named in (("event_time", (found.event_time,)), ("keys", found.keys)):
@@ -159,17 +167,21 @@ def _refuse_contradictions(found: SourceConfig, node: Node) -> None:
                 node.fail(key, f"names {column!r} twice")
     for column in found.keys:
         # Where rows say no time themselves, they may have that of their coming in.
-        if column != found.event_time and (moving := expressions.moving(found.silver[column])):
+        if column != found.event_time and (
+            moving := expressions.arrival_column(found.silver[column])
+        ):
             node.fail(
                 "keys",
                 f"names {column!r}, which is made of {moving}: that is another one when the same "
                 "row comes in again, and no duplicate would be known by it",
             )
-    if found.enrich and found.enrich.on not in found.silver:
-        node.fail("enrich.on", f"names {found.enrich.on!r}, which is not a column of silver")
-    for column in found.enrich.columns if found.enrich else ():
+    if found.lookup and found.lookup.on not in found.silver:
+        node.fail(
+            f"{_lookup_key(node)}.on", f"names {found.lookup.on!r}, which is not a column of silver"
+        )
+    for column in found.lookup.columns if found.lookup else ():
         if column in found.silver:
-            node.fail("enrich.columns", f"names {column!r}, which silver has already")
+            node.fail(f"{_lookup_key(node)}.columns", f"names {column!r}, which silver has already")
     if found.event_time not in found.keys:
         # Spark would never evict the state of such a deduplication.
         node.fail("keys", f"must hold the event time {found.event_time!r}")
@@ -193,7 +205,7 @@ def refuse_shared_files(document: Node, layout: Layout, sources: Iterable[Source
     That is: one folder is in the other, and the patterns may overlap.
     """
     for one, other in combinations((s for s in sources if not s.stream), 2):
-        here, there = ([resolved_path(p) for p in s.places(layout)] for s in (one, other))
+        here, there = ([resolved_path(p) for p in s.folders_in(layout)] for s in (one, other))
         if may_overlap(one.pattern, other.pattern) and any(
             a.is_relative_to(b) or b.is_relative_to(a) for a in here for b in there
         ):

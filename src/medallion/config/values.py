@@ -28,7 +28,7 @@ class Duration:
     text: str = field(compare=False)
 
     @classmethod
-    def of(cls, text: str) -> Duration:
+    def parse(cls, text: str) -> Duration:
         """The duration that `10 minutes` or `1 hour` says; raises ValueError for anything else."""
         match = re.fullmatch(r"([1-9][0-9]*) (second|minute|hour|day)s?", text.strip())
         if not match or int(match[1]) * _UNITS[match[2]] > _LONGEST:
@@ -44,7 +44,7 @@ class Duration:
         return self.text
 
 
-def folded(name: str) -> str:
+def fold_case(name: str) -> str:
     """What a name has in common with those that Spark takes for the same column.
 
     Spark goes by one letter after the other: i with and without its dot are one to it.
@@ -128,15 +128,15 @@ def schema_of(value: Any) -> Mapping[str, str]:
         if kind not in TYPES and not _NESTED.fullmatch(kind):
             known = ", ".join((*TYPES, *NESTED))
             raise WrongColumnError(name, f"must be one of the types {known}, not {kind!r}")
-        if other := seen.get(folded(name)):
+        if other := seen.get(fold_case(name)):
             raise WrongColumnError(name, f"is {other} over again: case does not tell columns apart")
-        seen[folded(name)] = name
+        seen[fold_case(name)] = name
     return columns
 
 
 def duration(value: Any) -> Duration:
     """A duration such as `10 minutes`."""
-    return Duration.of(text(value))
+    return Duration.parse(text(value))
 
 
 def count(value: Any) -> int:
@@ -185,7 +185,7 @@ def one_of(choices: Sequence[str]) -> Callable[[Any], str]:
 _WILDCARD = re.compile(r"[*?\[\]]")
 
 
-def fits(name: str, pattern: str) -> bool:
+def matches_pattern(name: str, pattern: str) -> bool:
     """Return True if a name, hidden or not, fits the pattern."""
     return fnmatchcase(name.lstrip("._"), pattern)
 

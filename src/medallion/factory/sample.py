@@ -52,7 +52,7 @@ def _was_filled(config: Config) -> bool:
         delta_tables.row_count(layout.table(f"bronze.{name}"))
         or any(
             file.is_file() and not file.name.startswith(".")
-            for place in source.places(layout)
+            for place in source.folders_in(layout)
             for file in place.rglob("*")
         )
         for name, source in config.sources.items()

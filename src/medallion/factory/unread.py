@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from medallion.config.values import fits
+from medallion.config.values import matches_pattern
 from medallion.errors import UsageError
 from medallion.factory.plan import SOURCE_NAMES, BatchPlan, FilePlan
 
@@ -18,7 +18,7 @@ def is_read(sources: Mapping[str, SourceConfig], source: str, file: str) -> bool
     found = sources.get(source)
     if found is None or found.format != "json" or found.multi_line:
         return False
-    return fits(file, found.pattern)
+    return matches_pattern(file, found.pattern)
 
 
 def refuse_unread(sources: Mapping[str, SourceConfig], source: str | None) -> None:

@@ -55,7 +55,7 @@ def refuse_format_change(config: Config, source: SourceConfig) -> None:
     """
     name = f"bronze.{source.name}"
     columns = delta_tables.column_names(config.layout.table(name))
-    origin = set(source.origin)
+    origin = set(source.origin_columns)
     others = () if origin else (FILE_ORIGIN_COLUMNS, MESSAGE_ORIGIN_COLUMNS)
     if columns and (not origin <= columns or any(o.keys() <= columns for o in others)):
         raise UsageError(

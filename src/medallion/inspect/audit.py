@@ -260,7 +260,7 @@ def verify_counts(config: Config, source: SourceConfig) -> Verification:
 
 def _beyond_bronze(config: Config, source: SourceConfig) -> list[str]:
     """Files, or partitions of topics, with more rows in silver and quarantine than in bronze."""
-    columns = [column for column in source.silver_origin if column != OFFSET]
+    columns = [column for column in source.silver_origin_columns if column != OFFSET]
     bronze = _by_origin(config, f"bronze.{source.name}", columns)
     carried = _by_origin(config, f"silver.{source.name}", columns)
     carried.update(_by_origin(config, f"quarantine.{source.name}", columns))

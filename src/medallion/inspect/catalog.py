@@ -47,7 +47,7 @@ def _first_rows(config: Config, table: str, most: int) -> FirstRows:
         rows = delta_tables.row_count(config.layout.table(table))
         if not rows:
             return FirstRows(table, 0, nothing)
-        made = config.gold[table.removeprefix("gold.")].made
+        made = config.gold[table.removeprefix("gold.")].definition
         groups = len(made.groups) if isinstance(made, Aggregate) else 0
         columns = ", ".join(str(n + 1) for n in range(groups or 1))
         sql = f"select * from {table} order by {columns} limit {most}"

@@ -105,7 +105,7 @@ def _differing_rows(spark: SparkSession, config: Config, same: Comparable) -> Da
     rows = _rows_of_all_three(spark, config, same).repartition(*keys)  # once for both groupings
     by_row = rows.groupBy(*rows.columns[:-2]).agg(F.sum(_MORE), F.sum(_TAKEN))
     more, taken = F.col(f"sum({_MORE})"), F.sum(f"sum({_TAKEN})") > 0
-    columns = [column for column in source.silver_origin if column != OFFSET]
+    columns = [column for column in source.silver_origin_columns if column != OFFSET]
     place = F.array(*(F.col(column).cast("string") for column in columns))
     sides = [
         F.struct(
@@ -130,7 +130,7 @@ def _rows_of_all_three(spark: SparkSession, config: Config, same: Comparable) ->
         delta_reads.rows_at(spark, config.layout.table(name), same.versions[name])
         for name in (*same.query.upstream, *same.query.targets)
     )
-    rest = [F.col(column) for column in (*source.silver_origin, INGESTED_AT)]
+    rest = [F.col(column) for column in (*source.silver_origin_columns, INGESTED_AT)]
     made = [*(F.expr(source.silver[key]).alias(key) for key in source.keys), *rest]
     # Rows set aside for these rules had passed the deduplication, or were late: their key is taken.
     rules = [LATE_RULE, *recorded_lookup_rules(config.layout.checkpoint(same.query.name))]
@@ -200,7 +200,7 @@ def _differing_groups(
     skipped = _skipped(table, again)
     names = [name for name in gold.columns if name not in skipped]
     fractions = [name for name, kind in gold.dtypes if kind in _FRACTIONS]
-    made = table.made
+    made = table.definition
     keys = made.groups if isinstance(made, Aggregate) else set(names).difference(fractions)
     rest = [name for name in names if name not in keys]
     if not names:
@@ -220,7 +220,7 @@ def _skipped(table: GoldTable, again: DataFrame) -> dict[str, str]:
         if kind not in _FRACTIONS and any(fraction in kind for fraction in _FRACTIONS)
     }
     plan = analyzed_plan(again)
-    if isinstance(table.made, Aggregate):
+    if isinstance(table.definition, Aggregate):
         for alias in (node for node in plan_expressions(plan) if node_type(node) == "Alias"):
             if functions := _order_dependent(plan_nodes(alias)):
                 skipped[alias.name()] = functions
@@ -284,12 +284,12 @@ def _recomputed(
     that none can come any more. (Source: getStateValueWatermark of Spark's StreamingJoinHelper, for
     bounds that are inclusive.)
     """
-    made = table.made
+    made = table.definition
     if not isinstance(made, Join):
         again = gold_rows(spark, config, table, silver)
         # A count of nothing is a row to a batch, and none to a stream.
         return again.limit(0) if all(rows.isEmpty() for rows in silver.values()) else again
-    pairs = replace(table, made=replace(made, kind="inner"))
+    pairs = replace(table, definition=replace(made, kind="inner"))
     if made.kind == "inner" or watermark is None:
         return gold_rows(spark, config, pairs, silver)
     first = table.sources[0]

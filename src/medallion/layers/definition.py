@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame
 
-from medallion.config.expressions import has_moment
+from medallion.config.expressions import has_current_time
 from medallion.config.model import Config
 from medallion.config.values import Duration
 from medallion.errors import ConfigError
@@ -68,7 +68,7 @@ def _is_same(then: Any, now: Any, in_order: bool) -> bool:
     if in_order and isinstance(then, dict) and isinstance(now, dict):
         return list(then.items()) == list(now.items())
     try:
-        return bool(then == now) or Duration.of(then) == Duration.of(now)
+        return bool(then == now) or Duration.parse(then) == Duration.parse(now)
     except (ValueError, AttributeError):  # not durations, or not even strings
         return False
 
@@ -88,7 +88,7 @@ def refuse_nondeterministic(name: str, rows: DataFrame, sql: Any) -> None:
     strings = list(_strings(sql))
     if any(map(_WRONGLY_DETERMINISTIC.search, strings)):
         is_found = is_found or any(map(_is_nondeterministic, plan_expressions(plan)))
-    if is_found or _casts_special_time(rows, plan) or any(map(has_moment, strings)):
+    if is_found or _casts_special_time(rows, plan) or any(map(has_current_time, strings)):
         raise ConfigError(
             f"{name} depends on the current time, on chance or on another table "
             "(current_timestamp, date'today', rand, aes_encrypt without an IV, a subquery), but "

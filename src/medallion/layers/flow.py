@@ -197,5 +197,5 @@ def has_known_columns(config: Config, source: SourceConfig) -> bool:
     if versions and delta_tables.table_exists(table):
         return versions[0].columns.keys() <= delta_tables.column_names(table)
     # If the schema versions are lost, bronze's next run restores them from the table.
-    hinted = bronze_columns(source.hints, source.origin).keys()
+    hinted = bronze_columns(source.hints, source.origin_columns).keys()
     return bool(versions) or bool(delta_tables.column_names(table) - hinted)

@@ -25,7 +25,7 @@ PREFIX = "rescued_"
 
 def source_columns(source: SourceConfig, bronze: T.StructType) -> dict[str, T.DataType]:
     """Return the source's own columns of its bronze table, without the technical ones."""
-    technical = {FULL_TIMES, *bronze_columns({}, source.origin)}
+    technical = {FULL_TIMES, *bronze_columns({}, source.origin_columns)}
     return {field.name: field.dataType for field in bronze if field.name not in technical}
 
 

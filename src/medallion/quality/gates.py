@@ -29,8 +29,8 @@ from medallion.quality.suites import (
     Expectation,
     Failure,
     Verdict,
-    fail,
     read_suite,
+    suite_error,
     suite_path,
 )
 from medallion.spark.errors import SPARK_ERRORS
@@ -197,7 +197,7 @@ class Gates:
             _configuration(expectation).to_domain_obj()
         except (GreatExpectationsError, ValueError) as error:
             path = suite_path(self._conf_dir, table)
-            fail(path, f'"{expectation.name}"', f"is refused by Great Expectations: {error}")
+            suite_error(path, f'"{expectation.name}"', f"is refused by Great Expectations: {error}")
 
     def _store(
         self,
@@ -240,7 +240,7 @@ def _configuration(expectation: Expectation) -> ExpectationConfiguration:
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
     return ExpectationConfiguration(
-        type=expectation.kind,
+        type=expectation.type,
         kwargs=expectation.kwargs,
         meta={"name": expectation.name, "on_failure": expectation.on_failure},
         notes=expectation.notes,
@@ -255,7 +255,7 @@ def _explain(
     Rows that cannot be shown, for Python has no year 0 and none after 9999, are counted at least.
     """
     shown: dict[str, Any] = {
-        "result_format": "COMPLETE" if expectation.kind == BY_QUERY else "BASIC",
+        "result_format": "COMPLETE" if expectation.type == BY_QUERY else "BASIC",
         "partial_unexpected_count": EXAMPLES,
         "include_unexpected_rows": True,
     }
@@ -284,7 +284,7 @@ def count_broken(
     known = {e.name: 0 for e in expectations if _holds_by(key, e, batch.columns)}
     texts = {name for name, kind in batch.dtypes if kind == "string"}
     conditions = {e.name: c for e in expectations if (c := _broken_condition(e, texts)) is not None}
-    queries = {e.name: e for e in expectations if e.kind == BY_QUERY and e.name not in conditions}
+    queries = {e.name: e for e in expectations if e.type == BY_QUERY and e.name not in conditions}
     batch.createOrReplaceTempView(_VIEW)
     try:
         broken = [F.count_if(F.expr(condition)) for condition in conditions.values()]
@@ -315,7 +315,7 @@ def counted_result(expectation: Expectation, rows: int, broken: int) -> Expectat
         "unexpected_count": broken,
         "unexpected_percent": 100 * broken / max(rows, 1),
     }
-    by_query = expectation.kind == BY_QUERY
+    by_query = expectation.type == BY_QUERY
     return ExpectationValidationResult(
         success=not broken, result={"observed_value": broken} if by_query else found
     )
@@ -325,7 +325,7 @@ def _holds_by(key: Sequence[str], expectation: Expectation, columns: Sequence[st
     """Whether rows with these columns meet it, of which no two have the same key."""
     kwargs = expectation.kwargs
     is_of_known = kwargs.get("ignore_row_if") == "any_value_is_missing"
-    is_unique = expectation.kind == UNIQUE and is_of_known
+    is_unique = expectation.type == UNIQUE and is_of_known
     return bool(key) and is_unique and {*key} <= {*kwargs.get("column_list", ())} <= {*columns}
 
 
@@ -335,7 +335,7 @@ def _broken_condition(expectation: Expectation, texts: Collection[str]) -> str |
     A text is not held against a bound: Spark would take it for a number or a time if it is one,
     where Great Expectations says that the two do not go together.
     """
-    if expectation.kind == BETWEEN and expectation.kwargs.get("column") in texts:
+    if expectation.type == BETWEEN and expectation.kwargs.get("column") in texts:
         return None
     kwargs = {name: value for name, value in expectation.kwargs.items() if name != "mostly"}
     return row_condition(replace(expectation, kwargs=kwargs))
@@ -354,15 +354,15 @@ def failure_of(
     on_failure = expectation.on_failure
     count = found.get("unexpected_count")
     examples = found.pop("unexpected_rows", None) or found.get("partial_unexpected_list") or []
-    detail = f"{count} of {rows} rows do not meet {expectation.kind}"
-    if expectation.kind == BY_QUERY:
+    detail = f"{count} of {rows} rows do not meet {expectation.type}"
+    if expectation.type == BY_QUERY:
         count = found.get("observed_value")
         examples = found.get("details", {}).pop("unexpected_rows", [])
         detail = f"its query found {count} rows"
     elif count is None and "observed_value" not in found:
-        detail = f"some of {rows} rows do not meet {expectation.kind}, and they cannot be shown"
+        detail = f"some of {rows} rows do not meet {expectation.type}, and they cannot be shown"
     elif count is None:
-        detail = f"{expectation.kind} observed {found.get('observed_value')}"
+        detail = f"{expectation.type} observed {found.get('observed_value')}"
     if raised:
         on_failure, detail = "stop", f"it could not be evaluated: {raised}"
     elif on_failure == "quarantine" and not table.startswith("bronze."):

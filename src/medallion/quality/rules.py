@@ -18,8 +18,15 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from medallion.config.expressions import without_quoted
-from medallion.quality.suites import BETWEEN, BY_QUERY, Expectation, fail, read_suite, suite_path
+from medallion.config.expressions import without_strings
+from medallion.quality.suites import (
+    BETWEEN,
+    BY_QUERY,
+    Expectation,
+    read_suite,
+    suite_error,
+    suite_path,
+)
 from medallion.storage.table_specs import quote_identifier
 
 
@@ -50,10 +57,10 @@ def failed_rules(rules: Sequence[Rule]) -> Column:
     names = [F.when(F.expr(rule.broken), F.lit(rule.name)) for rule in rules]
     named, none = F.array(*names).cast("array<string>"), F.array().cast("array<string>")
     # Nearly every row is good: the array is built, and searched for NULLs, for the others only.
-    return F.when(breaks(rules), F.array_compact(named)).otherwise(none)
+    return F.when(breaks_any(rules), F.array_compact(named)).otherwise(none)
 
 
-def breaks(rules: Iterable[Rule]) -> Column:
+def breaks_any(rules: Iterable[Rule]) -> Column:
     """Whether a row breaks any of the rules: a boolean, never null, whatever they are."""
     return F.coalesce(reduce(or_, (F.expr(r.broken) for r in rules), F.lit(False)), F.lit(False))
 
@@ -154,7 +161,7 @@ def _not_greater(kwargs: Mapping[str, Any]) -> str:
 
 def _row_query(kwargs: Mapping[str, Any]) -> str:
     match = _ROW_QUERY.fullmatch(kwargs["unexpected_rows_query"].strip().rstrip("; \t\r\n\v\f"))
-    if match is None or _NOT_A_CONDITION.search(without_quoted(match["condition"])):
+    if match is None or _NOT_A_CONDITION.search(without_strings(match["condition"])):
         raise ValueError(
             'needs "unexpected_rows_query" of the form SELECT * FROM {batch} WHERE <condition>'
         )
@@ -212,7 +219,7 @@ def _broken(path: Path, expectation: Expectation) -> str:
     try:
         return _condition(expectation)
     except ValueError as error:
-        fail(path, f'"{expectation.name}"', str(error))
+        suite_error(path, f'"{expectation.name}"', str(error))
 
 
 def _condition(expectation: Expectation) -> str:
@@ -220,7 +227,7 @@ def _condition(expectation: Expectation) -> str:
 
     Raises ValueError where it cannot be decided by looking at one row, and why.
     """
-    kind, kwargs = expectation.kind, expectation.kwargs
+    kind, kwargs = expectation.type, expectation.kwargs
     if kind not in _KINDS:
         raise ValueError(
             f'cannot have "on_failure": "quarantine", as {kind} does not judge single rows: '

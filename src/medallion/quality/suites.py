@@ -23,7 +23,7 @@ class Expectation:
 
     name: str
     on_failure: str
-    kind: str
+    type: str
     kwargs: dict[str, Any]
     notes: str | None
 
@@ -58,7 +58,7 @@ def suite_path(conf_dir: Path, table: str) -> Path:
     return _folder(conf_dir).joinpath(*table.split(".")).with_suffix(".json")
 
 
-def of_no_table(conf_dir: Path, tables: Iterable[str]) -> list[Path]:
+def unused_suites(conf_dir: Path, tables: Iterable[str]) -> list[Path]:
     """The files of suites that nobody reads, for none of these tables has their name."""
     read = {suite_path(conf_dir, table) for table in tables}
     return sorted(set(_folder(conf_dir).rglob("*.json")) - read)
@@ -92,13 +92,13 @@ def read_suite(conf_dir: Path, table: str) -> tuple[Expectation, ...]:
     for expectation in expectations:
         told = f'"{expectation.name}"'
         if names.count(expectation.name) > 1:
-            fail(path, told, "is there twice, and each needs a name of its own")
+            suite_error(path, told, "is there twice, and each needs a name of its own")
         if table.startswith("gold.") and expectation.on_failure == "quarantine":
-            fail(path, told, "cannot quarantine: gold has none, so warn or stop")
+            suite_error(path, told, "cannot quarantine: gold has none, so warn or stop")
     return expectations
 
 
-def fail(path: Path, expectation: str, problem: str) -> NoReturn:
+def suite_error(path: Path, expectation: str, problem: str) -> NoReturn:
     """Raise ConfigError of one sentence that names the file and the expectation."""
     raise ConfigError(f"{path}: expectation {expectation} {problem}.")
 
@@ -116,10 +116,12 @@ def _expectation(path: Path, number: int, entry: Any) -> Expectation:
     kind, kwargs, meta = entry["type"], dict(entry["kwargs"]), dict(entry.get("meta") or {})
     name = meta.get("name")
     if not isinstance(name, str) or not name:
-        fail(path, f"number {number} ({kind})", 'has no name, and needs "name" in its "meta"')
+        suite_error(
+            path, f"number {number} ({kind})", 'has no name, and needs "name" in its "meta"'
+        )
     on_failure = meta.get("on_failure")
     if on_failure not in ON_FAILURE:
-        fail(
+        suite_error(
             path,
             f'"{name}"',
             f'has "on_failure": {json.dumps(on_failure)} in its "meta", which must be one of '

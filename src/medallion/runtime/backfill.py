@@ -9,7 +9,7 @@ from pathlib import Path
 
 from medallion.config.model import Config, SourceConfig
 from medallion.config.queries import layers_in_use
-from medallion.config.values import fits
+from medallion.config.values import matches_pattern
 from medallion.errors import MedallionError, UsageError
 from medallion.ingest.files import requests
 from medallion.ingest.files.listing import list_files, one_spelling
@@ -94,7 +94,7 @@ def _checked(config: Config, source: SourceConfig, path: Path) -> Path:
     path = one_spelling(config.layout, source, path)
     if config.layout.is_table_path(path):
         raise UsageError(f"{path}: nobody landed it: the lakehouse's own tables lie there.")
-    if path.is_file() and not fits(path.name, source.pattern):
+    if path.is_file() and not matches_pattern(path.name, source.pattern):
         raise UsageError(
             f"{path}: its name does not fit {source.pattern}, the pattern of {source.name}."
         )
@@ -108,9 +108,9 @@ def _refuse_another_s(config: Config, source: SourceConfig, paths: Iterable[str]
     for other in config.sources.values():
         if other.name == source.name or other.stream or other.clean_source == "off":
             continue
-        places = {each for p in other.places(config.layout) for each in (p, resolved_path(p))}
+        places = {each for p in other.folders_in(config.layout) for each in (p, resolved_path(p))}
         for file in map(config.layout.root.joinpath, paths):
-            if fits(file.name, other.pattern) and not places.isdisjoint(file.parents):
+            if matches_pattern(file.name, other.pattern) and not places.isdisjoint(file.parents):
                 raise UsageError(
                     f"{file}: {other.name} takes it in as well, and moves it away: copy it to a "
                     f"folder of its own, and backfill {source.name} from there."

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from medallion.config.model import Config
-from medallion.config.queries import layers_in_use, names
+from medallion.config.queries import layers_in_use, query_names
 from medallion.errors import MedallionError, UsageError
 from medallion.inspect import balance as accounting
 from medallion.layers.flow import Flow
 from medallion.quality.gates import Gates
-from medallion.quality.suites import Failure, of_no_table, read_suite
+from medallion.quality.suites import Failure, read_suite, unused_suites
 from medallion.runtime import maintenance, refresh
 from medallion.runtime.graph import GOLD_IS_HELD, Pipeline
 from medallion.runtime.outcome import GateResult, Outcome
@@ -42,7 +42,7 @@ class Nightly:
 
     def run(self) -> Outcome:
         """Run the layers, and tell how it went, whatever failed on the way."""
-        for suite in of_no_table(self.config.conf_dir, names(self.config)):
+        for suite in unused_suites(self.config.conf_dir, query_names(self.config)):
             self._say(f"gates     {suite} judges nothing: no table has that name")
         with self._reporting_errors("nightly"), self.worker:
             self._layers()
@@ -186,7 +186,7 @@ class Nightly:
 def check_accepted(config: Config, accept: Sequence[str]) -> None:
     """Raise UsageError where `accept` names an expectation that no suite has."""
     known = set()
-    for table in names(config):
+    for table in query_names(config):
         for expectation in read_suite(config.conf_dir, table):
             known |= {expectation.name, f"{table}.{expectation.name}"}
     for name in accept:

@@ -6,7 +6,7 @@ Nothing here may import PySpark.
 from __future__ import annotations
 
 from medallion.config.model import Config
-from medallion.config.queries import Query, layers_in_use, names, queries
+from medallion.config.queries import Query, layers_in_use, queries, query_names
 from medallion.ingest.formats import SOURCE_TYPES
 from medallion.inspect import balance as accounting
 from medallion.runtime.outcome import Outcome
@@ -52,7 +52,8 @@ def work_to_do(config: Config) -> Workload:
         backlogs = [SOURCE_TYPES[s.format].backlog(config, s) for s in config.sources.values()]
         behind = sum(pending_work.unread_rows(config, query) or 0 for query in queries(config))
         whole = sum(
-            delta_tables.row_count(config.layout.table(name)) for name in names(config, ["gold"])
+            delta_tables.row_count(config.layout.table(name))
+            for name in query_names(config, ["gold"])
         )
     except Exception:  # whatever is wrong, the run meets it, and tells
         return Workload.MUCH

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from medallion.config.model import Config
-from medallion.config.queries import layers_in_use, names
+from medallion.config.queries import layers_in_use, query_names
 from medallion.errors import MedallionError, UsageError
 from medallion.layers.bronze.flow import Bronze
 from medallion.layers.flow import Flow
@@ -42,7 +42,7 @@ def layers_of(config: Config, table: str) -> tuple[str, ...]:
         UsageError: it is no table that can be built from another one.
     """
     layers = layers_in_use(config)
-    known = names(config, layers)
+    known = query_names(config, layers)
     if table not in known:
         raise UsageError(f"{table} cannot be rebuilt; these can: {', '.join(known)}.")
     return layers[layers.index(layer_of(table)) :]
@@ -196,7 +196,7 @@ def finish(
     for table in refresh_plan.pending_tables(layout):
         if layer_of(table) != layer:
             continue
-        if table not in names(pipeline.config):  # the configuration has given it up
+        if table not in query_names(pipeline.config):  # the configuration has given it up
             rest = tuple(other for other in refresh_plan.pending_tables(layout) if other != table)
             refresh_plan.write_plan(layout, refresh_plan.RefreshPlan(table, then=rest))
             continue

@@ -98,7 +98,7 @@ class SupervisedQuery:
     ) -> None:
         self.name, self.flow = flow.name, flow
         self._pipeline, self._layers = pipeline, layers
-        self._trigger, self._every = trigger, Duration.of(trigger).seconds
+        self._trigger, self._every = trigger, Duration.parse(trigger).seconds
         self._notices, self._recorder = notices, recorder
         self.starts = Backoff()  # when it is started again, and why it is not on
         self._polls = Backoff()  # when its source is asked for new input
@@ -290,7 +290,7 @@ class Stream:
         # In the order of the layers: a table of silver is there before gold reads it.
         self._queries: list[SupervisedQuery] = []
         self._maintained = time.monotonic()
-        self._watch = Watch(pipeline.say, PATIENCE + Duration.of(trigger).seconds)
+        self._watch = Watch(pipeline.say, PATIENCE + Duration.parse(trigger).seconds)
         self._notices = Notices(pipeline.say)
         self._recorder = StreamRecorder(pipeline.config, pipeline.runs, self._notices)
 

@@ -126,7 +126,7 @@ def trigger_options(text: str) -> dict[str, Any]:
     if text == AVAILABLE_NOW:
         return {"availableNow": True}
     try:
-        Duration.of(text)
+        Duration.parse(text)
     except ValueError:
         raise UsageError(
             f"--trigger {text!r} is neither {AVAILABLE_NOW} nor an interval such as '4 seconds'."

@@ -46,13 +46,13 @@ class Result:
 
 def query(root: str | os.PathLike[str], statement: str) -> Result:
     """Answer one read-only statement over the tables under `root`, named `layer.table`."""
-    columns, rows = stream(os.fspath(root), statement)
+    columns, rows = stream_rows(os.fspath(root), statement)
     return Result(columns, list(rows))
 
 
-def stream(root: str, statement: str) -> tuple[Names, Rows]:
+def stream_rows(root: str, statement: str) -> tuple[Names, Rows]:
     """Like `query`, but rows come as they are found: the result need not fit in memory."""
-    asked = guard.read_only(statement)
+    asked = guard.parse_read_only(statement)
     layout = Layout(Path(root))
     layout.require_root()
     if why := unsupported_path_reason(root):

@@ -24,7 +24,7 @@ class Statement:
     asks_about_tables: bool
 
 
-def read_only(statement: str) -> Statement:
+def parse_read_only(statement: str) -> Statement:
     """The statement, for the engine.
 
     Raises:

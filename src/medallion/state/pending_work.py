@@ -12,7 +12,7 @@ from pathlib import Path
 
 from medallion import __version__
 from medallion.config.model import Config
-from medallion.config.queries import Query, names, queries
+from medallion.config.queries import Query, queries, query_names
 from medallion.errors import MedallionError, UsageError
 from medallion.quality.suites import read_suite, suite_path
 from medallion.spark import checkpoints
@@ -209,7 +209,7 @@ def blocked_gates(
     """
     return {
         table: gate.failed
-        for table in names(config, layers)
+        for table in query_names(config, layers)
         if (gate := run_state.gates.get(table)) and gate.state == BLOCKED
         if read_suite(config.conf_dir, table)
     }
@@ -217,8 +217,8 @@ def blocked_gates(
 
 def blocked_reason(gates: Mapping[str, str]) -> str:
     """What `held` has found, in words."""
-    names = "; ".join(f"{failed} on {table}" for table, failed in gates.items())
-    return f"{names} failed and has not passed since"
+    failures = "; ".join(f"{failed} on {table}" for table, failed in gates.items())
+    return f"{failures} failed and has not passed since"
 
 
 def refuse_if_blocked(what: str, gates: Mapping[str, str]) -> None:

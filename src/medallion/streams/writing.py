@@ -44,7 +44,7 @@ def named_trigger(text: str) -> dict[str, Any]:
     if words == CONTINUOUS:
         return {"continuous": "1 second"}
     try:
-        Duration.of(interval)
+        Duration.parse(interval)
     except ValueError:
         raise UsageError(
             f"The trigger {text!r} is none of {DEFAULT}, {ONCE}, {AVAILABLE_NOW}, {CONTINUOUS}, or "

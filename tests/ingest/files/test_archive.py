@@ -90,7 +90,7 @@ def test_a_clock_that_was_put_back_keeps_no_file_where_it_is(home: Home) -> None
 def test_a_file_is_kept_for_so_long_after_it_was_committed(
     home: Home, age: float, state: str
 ) -> None:
-    home.change(clean_after=Duration.of("1 hour"))
+    home.change(clean_after=Duration.parse("1 hour"))
     file = home.land("a.json", age=10 * 3600)
     home.poll()
     home.take_in("a.json", at=int((time.time() - age) * 1e6))
@@ -109,7 +109,7 @@ def test_batches_that_are_not_accounted_for_yet_are_left(home: Home) -> None:
 
 
 def test_files_that_were_not_taken_in_are_left(home: Home) -> None:
-    home.change(quiet_period=Duration.of("1 hour"))
+    home.change(quiet_period=Duration.parse("1 hour"))
     waiting = home.land("waits.json", age=5)
     handed = home.land("handed.json", age=5000)
     home.poll()

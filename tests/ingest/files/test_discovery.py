@@ -147,7 +147,7 @@ def test_a_hidden_file_is_told_after_a_minute_and_taken_once_renamed(home: Home,
 
 
 def test_a_file_waits_until_it_has_been_still(home: Home) -> None:
-    home.change(quiet_period=Duration.of("5 minutes"))
+    home.change(quiet_period=Duration.parse("5 minutes"))
     file = home.land("a.json", "{}\n", age=100)
     assert [home.poll(), home.poll()] == [0, 0]
     assert home.handed() == []
@@ -168,7 +168,7 @@ def test_a_time_to_come_need_not_come_for_a_file_to_be_still(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By our own clock it has to have been as it is for so long."""
-    home.change(quiet_period=Duration.of("5 minutes"))
+    home.change(quiet_period=Duration.parse("5 minutes"))
     file = home.land("a.json", age=-10 * DAY)
     began = time.time_ns()
 
@@ -186,7 +186,7 @@ def test_a_time_to_come_need_not_come_for_a_file_to_be_still(
 def test_a_file_that_was_first_seen_by_a_wrong_clock_is_still_by_the_right_one(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home.change(quiet_period=Duration.of("5 minutes"))
+    home.change(quiet_period=Duration.parse("5 minutes"))
     began = time.time_ns()
 
     def polled_at(minutes: int) -> int:
@@ -201,7 +201,7 @@ def test_a_file_that_was_first_seen_by_a_wrong_clock_is_still_by_the_right_one(
 
 
 def test_a_still_file_does_not_wait(home: Home) -> None:
-    home.change(quiet_period=Duration.of("1 minute"))
+    home.change(quiet_period=Duration.parse("1 minute"))
     home.land("a.json", age=61)
     assert home.poll() == 1
 

@@ -84,7 +84,7 @@ def test_another_file_of_a_known_name_is_a_new_version(home: Home) -> None:
 
 
 def test_a_new_version_waits_until_it_has_been_still_too(home: Home) -> None:
-    home.change(allow_overwrites=True, quiet_period=Duration.of("1 minute"))
+    home.change(allow_overwrites=True, quiet_period=Duration.parse("1 minute"))
     home.land("a.json", "{}\n", age=200)
     home.poll()
     home.take_in("a.json")

@@ -141,7 +141,7 @@ def test_packed_files_count_as_they_are_unpacked(home: Home) -> None:
 
 
 def test_backlog_is_what_a_poll_would_hand_over_and_what_waits(home: Home) -> None:
-    home.change(quiet_period=Duration.of("1 minute"))
+    home.change(quiet_period=Duration.parse("1 minute"))
     home.land("handed.json", "x" * 10, age=200)
     gone = home.land("gone.json", "x" * 10, age=200)
     home.poll()

@@ -30,7 +30,7 @@ def nights(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lak
     one file two versions came, and of the first night the ledger is kept as a copy."""
     lakehouse = Lakehouse(spark, tmp_path_factory.mktemp("nights") / "lakehouse")
     home = only(lakehouse, clean_source="off", allow_overwrites=True)
-    policy = replace(home.config.maintain, retention=Duration.of("1 second"), compact_from=2)
+    policy = replace(home.config.maintain, retention=Duration.parse("1 second"), compact_from=2)
     home.config = replace(home.config, maintain=policy)
     layout = home.config.layout
     for number in range(1, NIGHTS + 1):

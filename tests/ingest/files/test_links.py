@@ -95,7 +95,7 @@ def test_a_link_in_the_place_of_a_file_is_not_that_file(home: Home, old: Path) -
 
 
 def test_a_waiting_file_is_not_found_again_by_way_of_a_link(home: Home, old: Path) -> None:
-    home.change(quiet_period=Duration.of("1 hour"))
+    home.change(quiet_period=Duration.parse("1 hour"))
     home.land("sub/a.json")
     assert home.poll() == 0
     (home.landing / "sub").rename(home.landing / ".sub")

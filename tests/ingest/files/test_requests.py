@@ -24,7 +24,7 @@ def asked(home: Home, folder: Path, name: str, text: str = "{}\n", age: float = 
 
 
 def test_a_file_that_was_not_still_yet_comes_later(home: Home, tmp_path: Path) -> None:
-    home.change(quiet_period=Duration.of("5 minutes"))
+    home.change(quiet_period=Duration.parse("5 minutes"))
     file = asked(home, tmp_path / "old", "a.json", age=100)
     assert [home.poll(), home.poll()] == [0, 0]
     assert requests.waiting(home.layout, home.source.name) == []

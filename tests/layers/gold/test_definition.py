@@ -14,7 +14,7 @@ from medallion.config.values import Duration
 from medallion.layers.gold.flow import failing_part
 from tests.support import PROJECT
 
-MINUTES = Duration.of("10 minutes")
+MINUTES = Duration.parse("10 minutes")
 RIGHT = Join("left", {"device": "device"}, MINUTES, "action = 'x'", "x > 0", {"n": "1"})
 NUMBER = "int(action) = 1"
 COUNTS = Aggregate(("device",), {"n": "count(*)"}, MINUTES)

@@ -125,7 +125,7 @@ def test_what_would_depend_on_when_a_row_came_in(spark: SparkSession, condition:
 def test_a_join_goes_by_columns_of_one_type(spark: SparkSession) -> None:
     stream = spark.readStream.format("rate").load().withColumnRenamed("timestamp", "at")
     config = load({}, PROJECT)
-    made = Join("inner", {"one": "other"}, Duration.of("1 hour"), None, None, {"one": "one"})
+    made = Join("inner", {"one": "other"}, Duration.parse("1 hour"), None, None, {"one": "one"})
     table = GoldTable("pairs", ("event", "activity"), made, "append")
 
     def joined(one: str, other: str) -> list[str]:

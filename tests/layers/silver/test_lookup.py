@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from medallion.config.model import Enrich
+from medallion.config.model import LookupConfig
 from medallion.errors import ConfigError, MedallionError
 from medallion.inspect.audit import run_audit
 from medallion.inspect.balance import Balance
@@ -28,7 +28,7 @@ from tests.support import sql
 from tests.support.lakehouse import Lakehouse, otherwise, start
 from tests.support.lines import recording
 
-DEVICES = Enrich("reference/devices.csv", "device", {"maker": "string", "released": "date"})
+DEVICES = LookupConfig("reference/devices.csv", "device", {"maker": "string", "released": "date"})
 HEADER = "device,maker,released\n"
 SILVER = ("recorded_at", "device", "maker", "released")
 
@@ -49,7 +49,7 @@ def lakehouse(lakehouse: Lakehouse, tmp_path: Path) -> Lakehouse:
     document["expectations"].append(rule)
     suite.write_text(json.dumps(document), encoding="utf-8")
     lakehouse.about("activity", "device_totals")
-    source = replace(lakehouse.config.sources["activity"], enrich=DEVICES)
+    source = replace(lakehouse.config.sources["activity"], lookup=DEVICES)
     table = otherwise(lakehouse.config.gold["device_totals"], group_by=("maker",))
     lakehouse.config = replace(
         lakehouse.config, sources={"activity": source}, gold={"device_totals": table}
@@ -282,7 +282,7 @@ def cut_off_before_quarantine(lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPa
 def refuse_other_columns(lakehouse: Lakehouse) -> None:
     """As a changed column of silver's own is, or another key."""
     changed = replace(DEVICES, on="user", columns={"maker": "string"})
-    source = replace(lakehouse.config.sources["activity"], enrich=changed)
+    source = replace(lakehouse.config.sources["activity"], lookup=changed)
     lakehouse.config = replace(lakehouse.config, sources={"activity": source})
     told = r"enrich.on was 'device'; column released was 'date' and is gone"
     with pytest.raises(ConfigError, match=told):
@@ -365,7 +365,7 @@ def test_a_delta_table(spark: SparkSession, tmp_path: Path) -> None:
         with pytest.raises(MedallionError, match=f"^reference/devices:? {told}"):
             open_lookup_table(spark, folder, "reference/devices", kinds | changed).rows()
     shutil.copytree(folder, tmp_path / "devices%41")
-    with pytest.raises(MedallionError, match=r"^devices: .* no Delta table can be read"):
+    with pytest.raises(MedallionError, match=r"^devices: .* Delta tables cannot be stored"):
         open_lookup_table(spark, tmp_path / "devices%41", "devices", kinds)
 
 

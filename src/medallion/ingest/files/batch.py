@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 
-from medallion.config.model import TYPED
+from medallion.config.model import TYPED_FORMATS
 from medallion.errors import MedallionError
 from medallion.ingest.files import (
     codecs,
@@ -89,7 +89,7 @@ class FileBatch:
     def _fit_to_read(self, entries: list[Entry]) -> list[Entry]:
         """Those that are whole, or text that Spark reads as it is; the others are put aside."""
         source = self.files.settings
-        if source.format in TYPED:
+        if source.format in TYPED_FORMATS:
             return self.files.put_aside(
                 entries, lambda path: typed.why_unreadable(path, source.format)
             )
@@ -129,7 +129,7 @@ class FileBatch:
         files, entries = self.files, self._entries
         _refuse_broken(files, error)
         good = [entry for entry in entries if files.check_unchanged(entry)]
-        if len(good) == len(entries) and files.settings.format not in TYPED:
+        if len(good) == len(entries) and files.settings.format not in TYPED_FORMATS:
             good = files.put_aside(entries, reject.why_unreadable)
         if len(good) == len(entries):
             found = self._unreadable(entries)

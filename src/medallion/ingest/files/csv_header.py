@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 
 from medallion.config.model import SourceConfig
-from medallion.config.values import folded
+from medallion.config.values import fold_case
 from medallion.ingest.files import reject
 from medallion.ingest.files.codecs import READ_ERRORS, opened
 from medallion.ingest.files.csv_dialect import BOM, LATIN_1, as_utf8
@@ -37,7 +37,7 @@ def known_names(layout: Layout, source: SourceConfig) -> set[str]:
     for expression in source.silver.values():
         for in_backticks, plain in _NAME.findall(_STRING.sub("", expression)):
             names.add(in_backticks or plain)
-    return set(map(folded, names))
+    return set(map(fold_case, names))
 
 
 def waiting_reason(path: Path, source: SourceConfig, known: Collection[str]) -> str | None:
@@ -64,7 +64,7 @@ def waiting_reason(path: Path, source: SourceConfig, known: Collection[str]) -> 
         return None
     if source.options.header is False:
         names = tuple(source.schema or ())
-        if tuple(map(_folded, rows[0])) == tuple(map(folded, names)):
+        if tuple(map(_folded, rows[0])) == tuple(map(fold_case, names)):
             return (
                 "its first row has the names of the columns, and the source has options: {header: "
                 "false}: remove that row, or the option"
@@ -87,7 +87,7 @@ def waiting_reason(path: Path, source: SourceConfig, known: Collection[str]) -> 
 
 
 def _folded(name: str) -> str:
-    return folded(name.strip())
+    return fold_case(name.strip())
 
 
 def _rows(head: bytes, delimiter: str) -> list[list[str]]:

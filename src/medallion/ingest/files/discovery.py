@@ -121,7 +121,7 @@ class Discovery:
     def _listing(self, asked: Sequence[Request]) -> Listing:
         """What lies in the folders, what is asked for, and what waits elsewhere since it was."""
         layout, source = self._config.layout, self._source
-        starts = [*source.places(layout), *(request.path for request in asked)]
+        starts = [*source.folders_in(layout), *(request.path for request in asked)]
         listing = list_files(layout, source, starts)
         listed = listing.paths
         for entry in self.ledger.newest_entries():

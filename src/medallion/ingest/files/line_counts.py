@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from medallion.config.model import TYPED, SourceConfig
+from medallion.config.model import TYPED_FORMATS, SourceConfig
 from medallion.ingest.files import typed
 from medallion.ingest.files.codecs import opened
 from medallion.ingest.parsing.json_text import MAX_SPLIT_LEVELS
@@ -31,7 +31,7 @@ def rows_of(path: Path, source: SourceConfig) -> int:
     Raises:
         OSError, EOFError, zlib.error: the file is not there, torn, or spoilt.
     """
-    if source.format in TYPED:
+    if source.format in TYPED_FORMATS:
         return typed.count(path, source.format)
     if source.format == "csv" and not source.multi_line:
         return _csv_rows(path, source)

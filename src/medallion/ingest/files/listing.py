@@ -57,7 +57,7 @@ def list_files(layout: Layout, source: SourceConfig, starts: Iterable[Path]) -> 
     closed: set[DirectoryIdentity] = {*map(directory_identity, layout.internal_directories())}
     for folder in _by_one_name(starts):
         # Below landing/ it is made where there is none; who asks for another one tells.
-        if not os.path.lexists(folder) and folder not in source.places(layout)[1:]:
+        if not os.path.lexists(folder) and folder not in source.folders_in(layout)[1:]:
             continue
         for path, why in walk(folder, source.pattern, closed):
             if layout.is_reason_file(path):
@@ -87,7 +87,7 @@ def _by_one_name(folders: Iterable[Path]) -> Iterator[Path]:
 def one_spelling(layout: Layout, source: SourceConfig, path: Path) -> Path:
     """A path without links, but for those on the way to the source's folders or to the root."""
     place = resolved_path(path)
-    for folder in (*source.places(layout), layout.root):
+    for folder in (*source.folders_in(layout), layout.root):
         top = resolved_path(folder)
         if place.is_relative_to(top):
             return folder / place.relative_to(top)
@@ -172,7 +172,7 @@ def _unspeakable(path: str) -> Reason | None:
 
 def below_folder(layout: Layout, source: SourceConfig, path: Path) -> Path | None:
     """A file's path below the folder of the source that it lies in; None where it lies in none."""
-    for folder in source.places(layout):
+    for folder in source.folders_in(layout):
         if path.is_relative_to(folder):
             return path.relative_to(folder)
     return None

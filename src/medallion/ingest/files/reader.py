@@ -10,7 +10,7 @@ from typing import NamedTuple
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.config.model import TYPED, Config, SourceConfig
+from medallion.config.model import TYPED_FORMATS, Config, SourceConfig
 from medallion.ingest.files import csv, csv_dialect
 from medallion.ingest.files.typed import rows as typed_rows
 from medallion.ingest.files.typed.rows import located
@@ -154,5 +154,5 @@ READERS: dict[str, Callable[[_Read], DataFrame]] = {
     "json": _json_lines,
     "csv": _csv,
     "text": _text,
-    **dict.fromkeys(TYPED, _typed),
+    **dict.fromkeys(TYPED_FORMATS, _typed),
 }

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from medallion.config.model import Config, SourceConfig
-from medallion.config.values import fits
+from medallion.config.values import matches_pattern
 from medallion.ingest.files.codecs import READ_ERRORS
 from medallion.ingest.files.line_counts import rows_of
 from medallion.ingest.files.listing import below_folder, stat, without_number
@@ -135,10 +135,10 @@ def _unknown(
         if file.path in known:
             continue
         names = _names_before(layout, source, file)
-        landed = next((each for each in names if fits(each.name, source.pattern)), None)
+        landed = next((each for each in names if matches_pattern(each.name, source.pattern)), None)
         is_moving = any((each, file.size, file.modified_at) in moving for each in names)
         if landed and not is_moving:
-            to = " or ".join(layout.relative(place / landed) for place in source.places(layout))
+            to = " or ".join(layout.relative(place / landed) for place in source.folders_in(layout))
             findings.append(
                 f"{file.path} lies there, and the ledger has no such file: move it (mv -n) to {to}"
                 " to have it ingested, unless its rows are there."

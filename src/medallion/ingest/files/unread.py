@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from medallion.config.model import Config
-from medallion.config.values import fits
+from medallion.config.values import matches_pattern
 from medallion.ingest.files.walk import is_hidden
 from medallion.storage.paths import Layout, resolved_path
 from medallion.storage.text import counted
@@ -23,7 +23,9 @@ def unread(config: Config) -> list[str]:
     """
     layout, landing = config.layout, config.layout.landing("")
     sources = (source for source in config.sources.values() if not source.stream)
-    read = [(resolved_path(place), place, s.pattern) for s in sources for place in s.places(layout)]
+    read = [
+        (resolved_path(place), place, s.pattern) for s in sources for place in s.folders_in(layout)
+    ]
     tops: dict[Path, Path] = {resolved_path(landing): landing}
     for actual, place, _ in read:
         tops.setdefault(actual, place)
@@ -39,7 +41,9 @@ def unread(config: Config) -> list[str]:
                 continue
             own = max(here, default=None, key=lambda each: len(each[0].parts))
             place = own[1] if own else top.joinpath(*folder.relative_to(actual).parts[:1])
-            found[place, patterns] += sum(not any(fits(n, p) for p in patterns) for n in files)
+            found[place, patterns] += sum(
+                not any(matches_pattern(n, p) for p in patterns) for n in files
+            )
     return [
         f"{layout.relative(folder)}: {counted(files, 'file')} that no source of pipeline.yaml reads"
         + (f": not named as {' or '.join(patterns)}" if patterns else "")
@@ -51,7 +55,7 @@ def unread(config: Config) -> list[str]:
 def left_out(layout: Layout, folder: Path, pattern: str) -> int:
     """How many files below a folder have names that do not fit; of no single file."""
     found = _walk(layout, resolved_path(folder))
-    return sum(not fits(name, pattern) for _, _, files in found for name in files)
+    return sum(not matches_pattern(name, pattern) for _, _, files in found for name in files)
 
 
 def _walk(layout: Layout, top: Path) -> Iterator[tuple[Path, list[str], list[str]]]:

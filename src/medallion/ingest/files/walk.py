@@ -7,7 +7,7 @@ from collections.abc import Container, Iterator
 from operator import attrgetter
 from pathlib import Path
 
-from medallion.config.values import fits
+from medallion.config.values import matches_pattern
 from medallion.state.ledger import Reason, ReasonCode
 from medallion.storage.text import error_reason
 
@@ -45,7 +45,7 @@ def walk(
         closed: device and inode of folders not to go into.
     """
     is_file = os.path.isfile(folder)  # noqa: PTH113 - not, where nobody may look: to list it tells
-    if is_file and fits(Path(folder).name, pattern):
+    if is_file and matches_pattern(Path(folder).name, pattern):
         yield os.fspath(folder), None
     # Not by recursion: nobody knows how deep folders lie in one another.
     folders = [] if is_file else [os.fspath(folder)]
@@ -66,7 +66,7 @@ def walk(
                     found = entry.stat()
                     if (found.st_dev, found.st_ino) not in closed:
                         folders.append(entry.path)
-                elif (why := _why_unfit(entry, pattern)) or fits(entry.name, pattern):
+                elif (why := _why_unfit(entry, pattern)) or matches_pattern(entry.name, pattern):
                     yield entry.path, why
             except FileNotFoundError:  # a folder that has just gone
                 continue
@@ -75,7 +75,7 @@ def walk(
 
 
 def _why_unfit(entry: os.DirEntry[str], pattern: str) -> Reason | None:
-    is_fit = fits(entry.name, pattern)
+    is_fit = matches_pattern(entry.name, pattern)
     if entry.is_symlink():
         return LINK if is_fit or os.path.isdir(entry) else None  # noqa: PTH112 - to itself, say
     return None if not is_fit or entry.is_file() else NO_FILE

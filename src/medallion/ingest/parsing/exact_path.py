@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from pyspark.sql import types as T
 
-from medallion.config.values import folded
+from medallion.config.values import fold_case
 from medallion.ingest.parsing.json_text import (
     HAS_SURROGATE,
     IS_FLAT,
@@ -49,7 +49,7 @@ def has_other_spelling(keys: str, names: Iterable[str]) -> str:
     """
     names = list(names)
     unknown = f"array_except({keys}, {string_array(names)})"
-    known = string_array(map(folded, names))
+    known = string_array(map(fold_case, names))
     return f"size(array_intersect(transform({unknown}, k -> lower(k)), {known})) > 0"
 
 
@@ -72,7 +72,7 @@ def respelled(value: str, kind: T.DataType, depth: int = 0) -> str | None:
         return None
     members, targets, is_clear, names = (f"{step}{depth}" for step in ("m", "t", "c", "n"))
     pairs = ", ".join(
-        f"{string_literal(folded(name))}, {string_literal(name)}" for name in kind.names
+        f"{string_literal(fold_case(name))}, {string_literal(name)}" for name in kind.names
     )
     target = f"{targets}[at]"
     is_single = f"size(filter({targets}, other -> other = {target})) = 1"

@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from medallion.config.values import folded
+from medallion.config.values import fold_case
 from medallion.ingest.parsing.json_text import (
     HAS_SURROGATE,
     IS_VALID_TEXT,
@@ -70,15 +70,15 @@ class LineLayout:
         schema = line_fields(schema)
         order: list[str] = []
         quotes: dict[str, str] = {}
-        taken = set(map(folded, schema))
+        taken = set(map(fold_case, schema))
         found = [pairs for line in lines if (pairs := _pairs_of(line)) is not None]
         for pairs in found:
             for name, value in pairs:
                 is_new = name not in schema and name not in quotes and value is not None
-                is_fit = _PLAIN.fullmatch(name) and folded(name) not in taken
+                is_fit = _PLAIN.fullmatch(name) and fold_case(name) not in taken
                 if is_new and is_fit and len(quotes) < _MOST_UNKNOWN:
                     quotes[name] = '"' if isinstance(value, str) else ""
-                    taken.add(folded(name))
+                    taken.add(fold_case(name))
             _merge(order, [name for name, _ in pairs if name in schema or name in quotes])
         _merge(order, list(schema))
         is_full = all(set(order) <= {name for name, _ in pairs} for pairs in found)

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from medallion.config.values import folded
+from medallion.config.values import fold_case
 from medallion.ingest.parsing.json_text import string_literal
 from medallion.ingest.parsing.times import (
     date_from_string,
@@ -99,15 +99,15 @@ def parse_typed_rows(rows: DataFrame, schema: Mapping[str, str]) -> DataFrame:
         schema: bronze's own columns with their Spark types. The files may spell names in other
             case.
     """
-    wanted = {folded(name): (name, T.DataType.fromDDL(kind)) for name, kind in schema.items()}
+    wanted = {fold_case(name): (name, T.DataType.fromDDL(kind)) for name, kind in schema.items()}
     values: dict[str, list[str]] = {name: [] for name in schema}
     conditions: list[str] = []
     rescued: list[str] = []
     columns = typed_columns(rows)
     for column in columns:
         value = quote_identifier(column.column)
-        if folded(column.name) in wanted:
-            name, kind = wanted[folded(column.name)]
+        if fold_case(column.name) in wanted:
+            name, kind = wanted[fold_case(column.name)]
             fitting, misfit = _fit(value, column.read, kind)
             values[name].append(f"case when ({misfit}) is not true then {fitting} end")
         else:
@@ -170,10 +170,10 @@ def _fit(value: str, own: T.DataType, wanted: T.DataType, depth: int = 0) -> tup
 
 
 def _fit_struct(value: str, own: T.StructType, wanted: T.StructType, depth: int) -> tuple[str, str]:
-    unknown = {folded(field.name): field for field in own}
+    unknown = {fold_case(field.name): field for field in own}
     fields, losses = [], []
     for field in wanted:
-        mine = unknown.pop(folded(field.name), None)
+        mine = unknown.pop(fold_case(field.name), None)
         fitting = _null(type_ddl(field.dataType))
         if mine:
             inner = f"{value}.{quote_identifier(mine.name)}"

@@ -10,8 +10,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from medallion.config.model import TYPED, SourceConfig
-from medallion.config.values import folded
+from medallion.config.model import TYPED_FORMATS, SourceConfig
+from medallion.config.values import fold_case
 from medallion.errors import ConfigError
 from medallion.ingest.parsing.typed import has_typed_columns, typed_columns
 from medallion.ingest.schema.growth import grow_type
@@ -68,13 +68,13 @@ def select_columns(
         named: names of fields that the configuration uses, which are taken before all others, even
             if there are too many.
     """
-    before = {folded(name) for name in known}
+    before = {fold_case(name) for name in known}
     taken = {*before, *reserved_names(origin)}
     fit: dict[str, str] = {}  # by folded name
     for name in filter(is_valid_name, columns):
-        if folded(name) not in taken:
-            fit.setdefault(folded(name), name)
-    first = [name for name in map(folded, named) if name in fit]
+        if fold_case(name) not in taken:
+            fit.setdefault(fold_case(name), name)
+    first = [name for name in map(fold_case, named) if name in fit]
     room = max(MAX_COLUMNS - len(before), len(set(first)))
     chosen = set(list(dict.fromkeys([*first, *fit]))[:room])
     return {name: columns[name] for key, name in fit.items() if key in chosen}
@@ -104,8 +104,8 @@ def _checked(source: SourceConfig, key: str, column: str, kind: str) -> str:
         found = T.DataType.fromDDL(kind)
     except PySparkException as error:
         raise ConfigError(f"{where}: not types of Spark: {one_line(str(error))}") from None
-    allowed, more = _WITHIN, f"Sources of {', '.join(TYPED)} can have more. "
-    if source.format in TYPED:
+    allowed, more = _WITHIN, f"Sources of {', '.join(TYPED_FORMATS)} can have more. "
+    if source.format in TYPED_FORMATS:
         allowed, more = _WITHIN_TYPED, ""
     lossy = [name for name in _types_within(found) if re.split("[(<]", name)[0] not in allowed]
     if lossy:
@@ -115,7 +115,7 @@ def _checked(source: SourceConfig, key: str, column: str, kind: str) -> str:
             f"long, which is bigint). {more}A column that bronze has already may be left out."
         )
     refused = [name for name in (column, *nested_names(found)) if not is_valid_name(name)]
-    if refused or folded(column) in reserved_names(source.origin):
+    if refused or fold_case(column) in reserved_names(source.origin_columns):
         raise ConfigError(
             f"{where}.{column}: {(*refused, column)[0]!r} cannot be the name of a column here. "
             "Leave it out: such a field is kept in _rescued_data."
@@ -132,9 +132,9 @@ def _alike(kind: T.DataType) -> str | None:
     """The first two fields of one object that are one to Spark."""
     first: dict[str, str] = {}
     for name in kind.names if isinstance(kind, T.StructType) else []:
-        if folded(name) in first:
-            return f"{first[folded(name)]} and {name}"
-        first[folded(name)] = name
+        if fold_case(name) in first:
+            return f"{first[fold_case(name)]} and {name}"
+        first[fold_case(name)] = name
     return next(filter(None, map(_alike, inner_types(kind))), None)
 
 
@@ -162,7 +162,7 @@ def file_types(rows: DataFrame) -> dict[str, str]:
     for column in typed_columns(rows):
         kind = storage_type(column.own)
         if kind:
-            name = spelled.setdefault(folded(column.name), column.name)
+            name = spelled.setdefault(fold_case(column.name), column.name)
             found[name] = grow_type(found[name], kind, can_widen=True) if name in found else kind
     return {name: type_ddl(kind) for name, kind in found.items() if not invalid_type_reason(kind)}
 
@@ -213,8 +213,9 @@ def spell_as_columns(fields: Sequence[str], columns: Iterable[str]) -> list[str]
 
     A field keeps its name if the record has another one that differs only in case.
     """
-    spelled = {folded(column): column for column in columns}
-    count = Counter(map(folded, fields))
+    spelled = {fold_case(column): column for column in columns}
+    count = Counter(map(fold_case, fields))
     return [
-        spelled.get(folded(name), name) if count[folded(name)] == 1 else name for name in fields
+        spelled.get(fold_case(name), name) if count[fold_case(name)] == 1 else name
+        for name in fields
     ]

@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from medallion.config.model import TYPED, WIDENING, Config, SourceConfig
-from medallion.config.values import folded
+from medallion.config.model import TYPED_FORMATS, WIDENING, Config, SourceConfig
+from medallion.config.values import fold_case
 from medallion.ingest.parsing.nested import is_nested_type
 from medallion.ingest.parsing.times import full_times_column, needs_full_times_sql
 from medallion.ingest.schema import registry
@@ -101,7 +101,9 @@ class Schema:
                 another type than the table has.
         """
         self._source, self._named = source, named
-        self._is_typed = source.format in TYPED  # whose files bring the types of their columns
+        self._is_typed = (
+            source.format in TYPED_FORMATS
+        )  # whose files bring the types of their columns
         self._table = config.layout.table(f"bronze.{source.name}")
         self._folder = config.layout.schemas(source.name)
         self._refused = set[str]()  # fields that no column can be made of
@@ -127,7 +129,7 @@ class Schema:
         and no batch could be written.
         """
         known = registry.read_versions(self._folder)
-        there = source_columns(self._table, self._source.origin)
+        there = source_columns(self._table, self._source.origin_columns)
         new = _without(there, known[-1].columns if known else {})
         # A table that was made before the first row had any fields has the hints alone.
         if _without(new, {} if known else self._hints):
@@ -135,7 +137,7 @@ class Schema:
 
     def table_json(self) -> str:
         """Return bronze's columns as Delta and Spark spell them."""
-        columns = bronze_columns(self.columns, self._source.origin)
+        columns = bronze_columns(self.columns, self._source.origin_columns)
         ddl = ", ".join(f"{quote_identifier(name)} {kind}" for name, kind in columns.items())
         return T.DataType.fromDDL(ddl).json()
 
@@ -167,7 +169,7 @@ class Schema:
     def table_change(self) -> TableChange:
         """Return what the table needs before rows of this schema can be written to it."""
         change = TableChange.NONE
-        there = source_columns(self._table, self._source.origin)
+        there = source_columns(self._table, self._source.origin_columns)
         for name, kind in self.columns.items() if delta_tables.table_exists(self._table) else ():
             if name not in there:
                 change = TableChange.WIDER
@@ -191,13 +193,13 @@ class Schema:
             return []
         columns, added = dict(self.columns), list[str]()
         known, not_fields = (
-            {folded(name): name for name in columns},
-            reserved_names(self._source.origin),
+            {fold_case(name): name for name in columns},
+            reserved_names(self._source.origin_columns),
         )
         for path in sorted(self._named):
-            if folded(path[0]) in not_fields or not all(map(is_valid_name, path)):
+            if fold_case(path[0]) in not_fields or not all(map(is_valid_name, path)):
                 continue
-            name = known.setdefault(folded(path[0]), path[0])
+            name = known.setdefault(fold_case(path[0]), path[0])
             wanted: T.DataType = T.StringType()
             for part in reversed(path[1:]):
                 wanted = T.StructType([T.StructField(part, wanted)])
@@ -254,9 +256,9 @@ class Schema:
         growth = self._grow(found.columns, batch)
         if not growth.added and not growth.widened:
             # Not those that are null in all of them: a later row may bring their type.
-            typed = set(map(folded, (*found.columns, *found.unfit)))
+            typed = set(map(fold_case, (*found.columns, *found.unfit)))
             names = {name for text in rescued for name in json.loads(text)}
-            self._refused.update(name for name in names if folded(name) in typed)
+            self._refused.update(name for name in names if fold_case(name) in typed)
         return growth
 
     def add_full_times(self, rows: DataFrame) -> bool:
@@ -287,10 +289,10 @@ class Schema:
         return self._grow(file_types(rows), batch)
 
     def _grow(self, found: Mapping[str, str], batch: int) -> Growth:
-        spelled = {folded(name): name for name in self.columns}
+        spelled = {fold_case(name): name for name in self.columns}
         growth, columns = Growth(), dict(self.columns)
         for name, kind in found.items():
-            if known := spelled.get(folded(name)):
+            if known := spelled.get(fold_case(name)):
                 before = T.DataType.fromDDL(columns[known])
                 # A type that the configuration names is the user's choice.
                 is_open = known not in self._declared
@@ -309,7 +311,7 @@ class Schema:
 
     def _would_round(self, name: str, before: T.DataType, after: T.DataType) -> bool:
         return (type(before), type(after)) == (T.LongType, T.DoubleType) and (
-            name in source_columns(self._table, self._source.origin)
+            name in source_columns(self._table, self._source.origin_columns)
             and has_inexact_doubles(self._table, name)
         )
 
@@ -336,7 +338,7 @@ class Schema:
     def _acceptable(self, columns: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
         """Return the columns that the table can have beside the known ones."""
         named = {path[0] for path in self._named}
-        return select_columns(columns, known, self._source.origin, named)
+        return select_columns(columns, known, self._source.origin_columns, named)
 
     def _add(self, columns: Mapping[str, str], why: str) -> None:
         self.columns = registry.add_version(self._folder, columns, why).columns

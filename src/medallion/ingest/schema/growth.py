@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from pyspark.sql import types as T
 
-from medallion.config.values import folded
+from medallion.config.values import fold_case
 from medallion.ingest.parsing.json_text import json_path, string_array
 from medallion.ingest.parsing.nested import is_nested_type
 from medallion.spark.plans import type_ddl
@@ -108,10 +108,10 @@ def grow_type(known: T.DataType, new: T.DataType, can_widen: bool) -> T.DataType
     """
     match known, new:
         case T.StructType(), T.StructType():
-            more = {folded(field.name): field for field in new.fields}
+            more = {fold_case(field.name): field for field in new.fields}
             fields = []
             for field in known.fields:
-                other = more.pop(folded(field.name), field)
+                other = more.pop(fold_case(field.name), field)
                 kind = grow_type(field.dataType, other.dataType, can_widen)
                 fields.append(T.StructField(field.name, kind))
             return T.StructType([*fields, *more.values()])
@@ -159,7 +159,7 @@ def leaf_types(kind: T.DataType, path: str = "") -> dict[str, str]:
         case T.StructType():
             found: dict[str, str] = {}
             for field in kind.fields:
-                found |= leaf_types(field.dataType, f"{path}.{folded(field.name)}")
+                found |= leaf_types(field.dataType, f"{path}.{fold_case(field.name)}")
             return found
         case T.ArrayType():
             return leaf_types(kind.elementType, f"{path}[]")

@@ -15,7 +15,7 @@ from typing import Any
 
 from pyspark.sql import types as T
 
-from medallion.config.values import folded
+from medallion.config.values import fold_case
 from medallion.ingest.parsing.times import MICROSECONDS, NANOSECONDS, is_timestamp_string
 from medallion.ingest.schema.columns import MAX_COLUMNS, MAX_LEVELS, invalid_type_reason
 from medallion.spark.plans import type_ddl
@@ -287,7 +287,7 @@ class _Values:
 
 @lru_cache(maxsize=100_000)
 def _folded(name: str) -> str:
-    return folded(name)
+    return fold_case(name)
 
 
 def _is_double(value: int) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from medallion.config.values import folded
+from medallion.config.values import fold_case
 from medallion.errors import ConfigError, MedallionError
 from medallion.storage import clock, files
 
@@ -90,10 +90,10 @@ def declare_columns(
     """
     known = read_versions(folder)
     columns = known[-1].columns if known else {}
-    spelled = {folded(column): column for column in columns}
+    spelled = {fold_case(column): column for column in columns}
     new = {}
     for column, kind in declared.items():
-        there = spelled.get(folded(column), column)
+        there = spelled.get(fold_case(column), column)
         if there != column:
             raise ConfigError(
                 f"sources.{name}.{key}.{column} must be spelled {there}: bronze's table has that "

@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.errors import ParseException
 from pyspark.sql import SparkSession
 
-from medallion.config.model import TYPED, Config
+from medallion.config.model import TYPED_FORMATS, Config
 from medallion.config.queries import Query
 from medallion.errors import UsageError
 from medallion.ingest.formats import SOURCE_TYPES, record_format, refuse_format_change
@@ -91,10 +91,10 @@ class Bronze(Flow):
     def recast(self, schema: Schema) -> None:
         """Rewrite the table under a schema in one commit, from its own rows."""
         (table,) = self.target_paths
-        is_typed = self.source.format in TYPED
-        rows = rewrite_rows(self.rows(), schema.columns, self.source.origin, is_typed)
+        is_typed = self.source.format in TYPED_FORMATS
+        rows = rewrite_rows(self.rows(), schema.columns, self.source.origin_columns, is_typed)
         if not is_typed and schema.add_full_times(rows):
-            rows = rewrite_rows(self.rows(), schema.columns, self.source.origin)
+            rows = rewrite_rows(self.rows(), schema.columns, self.source.origin_columns)
         options = {"overwriteSchema": "true"}
         rows.write.format("delta").mode("overwrite").options(**options).save(str(table))
 

@@ -14,7 +14,7 @@ from medallion.spark import checkpoints
 def gold_definition(table: GoldTable) -> dict[str, Any]:
     """All that the configuration says of what a table is made of: another one is refused until
     `medallion refresh`."""
-    mode, made = {"output_mode": table.output_mode}, table.made
+    mode, made = {"output_mode": table.output_mode}, table.definition
     match made:
         case Statement():
             return {"sql": made.sql, **mode}
@@ -37,7 +37,7 @@ def gold_definition(table: GoldTable) -> dict[str, Any]:
 def refuse_changed_gold(config: Config, table: GoldTable, then: Mapping[str, Any]) -> None:
     """Raise ConfigError where a table was made by another definition than the configuration's, or
     its silver table by another event time than the one that windows and joins would now go by."""
-    if not isinstance(table.made, Statement):
+    if not isinstance(table.definition, Statement):
         for source in table.sources:
             checkpoint = config.layout.checkpoint(f"silver.{source}")
             made = checkpoints.noted(checkpoint, "definition") or {}
@@ -54,7 +54,7 @@ def definition_parts(table: GoldTable) -> Mapping[str, GoldTable]:
 
     A column `_rows` is in the place of those that are another part.
     """
-    made, found = table.made, dict[str, Aggregate | Statement | Join]()
+    made, found = table.definition, dict[str, Aggregate | Statement | Join]()
     match made:
         case Statement():
             found[f"SQL ({made.file})"] = made
@@ -69,4 +69,4 @@ def definition_parts(table: GoldTable) -> Mapping[str, GoldTable]:
             found["join"] = pairs
             for column, sql in made.columns.items():
                 found[f"columns.{column}"] = replace(made, columns={column: sql})
-    return {what: replace(table, made=part) for what, part in found.items()}
+    return {what: replace(table, definition=part) for what, part in found.items()}

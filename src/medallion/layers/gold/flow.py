@@ -112,13 +112,13 @@ class Gold(Flow):
     def _stream(self) -> dict[str, DataFrame]:
         """The silver tables that it reads, by source."""
         reader = self.spark.readStream.format("delta")
-        if isinstance(self.table.made, Join):
+        if isinstance(self.table.definition, Join):
             # Its first batch is each table as it is, whole: no row of it can come too late.
             reader = reader.option("maxFilesPerTrigger", 2**31 - 1)
         found = {}
         for source, table in zip(self.sources, self.upstream_paths, strict=True):
             rows = reader.load(str(table))
-            if isinstance(self.table.made, Join):
+            if isinstance(self.table.definition, Join):
                 rows = rows.observe(_NO_PLACE + source.name, _rows_without(source.event_time))
             found[source.name] = rows
         return found
@@ -160,7 +160,7 @@ class Gold(Flow):
         batches = self.started_run.batches
         ended = self.started_run.unrecorded_batches(since)
         late = sum(batch.late for batch in batches.values())
-        if isinstance(self.table.made, Join):
+        if isinstance(self.table.definition, Join):
             late += sum(number not in batches for number in ended)
             if late:
                 self.say(f"  {self.name}: {counted(late, 'row')} came too late for it: {TOO_LATE}")

@@ -207,7 +207,7 @@ def gold_rows(
         ConfigError: its SQL is not one that a stream can do, or a join's columns are unlike.
     """
     times = {name: config.sources[name].event_time for name in rows}
-    match table.made:
+    match table.definition:
         case Statement() as made:
             return statement_rows(spark, table, made, rows)
         case Join() as made:

@@ -38,8 +38,10 @@ class GroupMerge:
     """
 
     def __init__(self, spark: SparkSession, config: Config, table: GoldTable) -> None:
-        assert isinstance(table.made, Aggregate), "the configuration takes update for no other"
-        self._spark, self._made = spark, table.made
+        assert isinstance(table.definition, Aggregate), (
+            "the configuration takes update for no other"
+        )
+        self._spark, self._made = spark, table.definition
         (source,) = table.sources
         self._silver = config.layout.table(f"silver.{source}")
         self._target = config.layout.table(f"gold.{table.name}")

@@ -38,7 +38,7 @@ class Publish(Flow):
         if isinstance(to, ToFiles):
             self._output = FilesOutput(self.name, config.layout.published(name), to)
         else:
-            key = table.made.groups if isinstance(table.made, Aggregate) else ()
+            key = table.definition.groups if isinstance(table.definition, Aggregate) else ()
             self._output = TopicOutput(self.name, key, to, config.login)
 
     def start(self, trigger: Mapping[str, Any] | None, recorded: int) -> Run | None:

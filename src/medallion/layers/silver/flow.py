@@ -65,7 +65,7 @@ class Silver(Flow):
         joined = self._lookup.join_empty(checked) if self._lookup else checked
         source = self.source
         rules.refuse_invalid_rules(self.config, source, document, bronze, checked, joined)
-        good = transform.silver_rows(joined, source.in_silver)
+        good = transform.silver_rows(joined, source.silver_columns)
         self._refuse_inexact_keys(good)
         self._create_tables(good, transform.quarantine_rows(checked))
         self._refuse_changed_definition(good)
@@ -110,8 +110,8 @@ class Silver(Flow):
         self._only_completes = started != now
         self._started_source = replace(source, late=started["late"])
         self._rules = rules.bind_rules(source, started)
-        if source.enrich:
-            own, about_lookup = rules.split_lookup_rules(started["silver"], source.enrich.columns)
+        if source.lookup:
+            own, about_lookup = rules.split_lookup_rules(started["silver"], source.lookup.columns)
             others = (*started["bronze"], *(rule.name for rule in own))
             self._lookup = LookupJoin(self.spark, self.config, source, about_lookup, others)
         return started, self._rules

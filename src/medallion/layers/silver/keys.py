@@ -15,7 +15,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 
 from medallion.config.model import Config, SourceConfig
-from medallion.config.values import folded
+from medallion.config.values import fold_case
 from medallion.ingest.parsing.times import digits_beyond_micros
 from medallion.layers.silver.transform import has_identity
 from medallion.spark import checkpoints
@@ -82,8 +82,10 @@ def _time_digits_sql(source: SourceConfig, bronze: DataFrame) -> str | None:
     if FULL_TIMES not in types:
         return None
     keys = (source.silver[key] for key in source.keys)
-    named = {folded(name[0]) for name in fields_in(bronze.sparkSession, keys, _COARSE)}
-    times = (name for name, kind in types.items() if kind == "timestamp" and folded(name) in named)
+    named = {fold_case(name[0]) for name in fields_in(bronze.sparkSession, keys, _COARSE)}
+    times = (
+        name for name, kind in types.items() if kind == "timestamp" and fold_case(name) in named
+    )
     digits = [digits_beyond_micros(name) for name in sorted(times)]
     # Separated, so that the digits of one time are not taken for those of another.
     return f"rtrim(',', concat_ws(',', {', '.join(digits)}))" if digits else None

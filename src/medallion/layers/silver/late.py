@@ -219,7 +219,7 @@ class RereadBatch:
     @property
     def _row_key(self) -> list[str]:
         """The columns that identify a row of bronze in silver."""
-        return [*self._source.keys, *self._source.silver_origin, INGESTED_AT]
+        return [*self._source.keys, *self._source.silver_origin_columns, INGESTED_AT]
 
     def _insert_new(self, new: DataFrame) -> int:
         """Append rows to silver, or to quarantine if they break a rule about lookup columns.
@@ -236,7 +236,7 @@ class RereadBatch:
         # next run's lookup table makes the others break.
         if self._lookup_rules and not (broken := transform.quarantine_rows(rows)).isEmpty():
             append_rows(broken, self._quarantine, MERGE_SCHEMA)
-        good = transform.silver_rows(rows, self._source.in_silver)
+        good = transform.silver_rows(rows, self._source.silver_columns)
         if not good.isEmpty():
             append_rows(good, self._silver, {})
         return rows.where(transform.UNMATCHED).count() if self._lookup else 0

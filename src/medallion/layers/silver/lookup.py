@@ -68,9 +68,9 @@ class LookupJoin:
         Raises:
             ConfigError: a rule has the name that a rule of the other sort has or had.
         """
-        assert source.enrich, f"{source.name} has no lookup table"
-        self._spark, self._enrich, self.rules = spark, source.enrich, rules
-        self.name = source.enrich.file
+        assert source.lookup, f"{source.name} has no lookup table"
+        self._spark, self._enrich, self.rules = spark, source.lookup, rules
+        self.name = source.lookup.file
         self._where = f"{config.conf_dir / 'pipeline.yaml'}: sources.{source.name}.enrich.on"
         self._path = without_dotdot(config.layout.root / self.name)
         names = (f"silver.{source.name}", f"quarantine.{source.name}")

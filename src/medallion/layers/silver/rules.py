@@ -20,7 +20,7 @@ from pyspark.sql import types as T
 
 from medallion.config.expressions import TEXT
 from medallion.config.model import Config, SourceConfig
-from medallion.config.values import folded
+from medallion.config.values import fold_case
 from medallion.errors import ConfigError
 from medallion.ingest.parsing.rescued import rescued_rule_names
 from medallion.layers import recovery
@@ -142,14 +142,14 @@ def effective_rules(
 
 def bind_rules(source: SourceConfig, rules: dict[str, Any]) -> BoundRules:
     """Return `transform.apply_rules` with these rules, except those about lookup columns."""
-    lookup_columns = source.enrich.columns if source.enrich else ()
+    lookup_columns = source.lookup.columns if source.lookup else ()
     own, _ = split_lookup_rules(rules["silver"], lookup_columns)
     return partial(
         transform.apply_rules,
         silver=source.silver,
         bronze_rules=[Rule(name, broken) for name, broken in rules["bronze"].items()],
         silver_rules=own,
-        origin=source.silver_origin,
+        origin=source.silver_origin_columns,
         rescued=rules.get("rescued", ""),
     )
 
@@ -246,7 +246,9 @@ def refuse_string_event_time(
         return
     table = f"silver.{source.name}"
     column = _COLUMN.fullmatch(source.silver[time].strip())
-    name = next((c for c in bronze.columns if column and folded(c) == folded(column[1])), None)
+    name = next(
+        (c for c in bronze.columns if column and fold_case(c) == fold_case(column[1])), None
+    )
     if name is None:
         raise ConfigError(
             f"The event time {time} of {table} is a string: make it a timestamp in "
@@ -277,7 +279,7 @@ def silver_definition(source: SourceConfig) -> dict[str, Any]:
     """
     definition: dict[str, Any] = {"event_time": source.event_time, "keys": list(source.keys)}
     definition |= {f"{column} as": sql for column, sql in source.silver.items()}
-    return {**definition, "enrich.on": source.enrich.on} if source.enrich else definition
+    return {**definition, "enrich.on": source.lookup.on} if source.lookup else definition
 
 
 def refuse_changed_silver(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from medallion.quality.rules import Rule, breaks, failed_rules
+from medallion.quality.rules import Rule, breaks_any, failed_rules
 from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT
 
 # The row as bronze has it, for quarantine.
@@ -47,15 +47,15 @@ def apply_rules(
         *origin,
         INGESTED_AT,
         failed_rules(bronze_rules).alias("_failed_in_bronze"),
-        breaks(bronze_rules).alias("_breaks_in_bronze"),
+        breaks_any(bronze_rules).alias("_breaks_in_bronze"),
         F.expr(rescued or "cast(array() as array<string>)").alias("_failed_by_rescue"),
         F.struct(*bronze.columns).alias(BRONZE),
     )
     failed = F.concat("_failed_in_bronze", "_failed_by_rescue", failed_rules(silver_rules))
-    breaks_any = (
-        F.col("_breaks_in_bronze") | (F.size("_failed_by_rescue") > 0) | breaks(silver_rules)
+    is_bad = (
+        F.col("_breaks_in_bronze") | (F.size("_failed_by_rescue") > 0) | breaks_any(silver_rules)
     )
-    judged = typed.withColumns({FAILED_RULES: failed, _IS_GOOD: ~breaks_any})
+    judged = typed.withColumns({FAILED_RULES: failed, _IS_GOOD: ~is_bad})
     return judged.select(*silver, *origin, INGESTED_AT, FAILED_RULES, _IS_GOOD, BRONZE)
 
 

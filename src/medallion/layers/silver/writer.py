@@ -147,7 +147,9 @@ class SilverWriter:
         """
         counts = Observation()
         rows = batch.observe(counts, *self._counts())
-        append_rows(transform.silver_rows(rows, self._source.in_silver), self._silver, once_only)
+        append_rows(
+            transform.silver_rows(rows, self._source.silver_columns), self._silver, once_only
+        )
         return counts.get
 
     def _counts(self) -> list[Column]:

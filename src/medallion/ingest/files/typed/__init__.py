@@ -22,7 +22,7 @@ def count(path: Path, kind: str) -> int:
     """The rows of a file, by its footer or block by block.
 
     Args:
-        kind: one of `config.model.TYPED`.
+        kind: one of `config.model.TYPED_FORMATS`.
 
     Raises:
         OSError: it is not there, torn, or not of that kind.

@@ -31,7 +31,7 @@ def read(spark: SparkSession, kind: str, files: Mapping[str, str]) -> DataFrame:
     `_modified`.
 
     Args:
-        kind: one of `config.model.TYPED`.
+        kind: one of `config.model.TYPED_FORMATS`.
         files: paths, and how Spark takes them.
 
     Raises:
