@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from medallion.ingest.files import archive as cleaning
-from medallion.state.ledger import INGESTED, UNREADABLE, Entry, File
+from medallion.state.ledger import INGESTED, UNREADABLE, Entry
+from medallion.storage.files import info_from_stat, move_file
 from tests.support.home import Home
 
 Fails = Callable[..., None]
@@ -208,7 +209,7 @@ def test_a_file_that_comes_while_another_is_put_back_is_kept_beside_it(
             home.land("a.json", "third\n", age=2)
 
     monkeypatch.setattr(Path, "rename", then_another)
-    expected = File(home.path("a.json"), seen.st_size, seen.st_mtime_ns // 1_000_000 * 1000)
-    assert not cleaning.move(first, home.layout.root / "archive/a.json", expected)
+    expected = info_from_stat(seen)
+    assert not move_file(first, home.layout.root / "archive/a.json", expected)
     assert (home.landing / "a.json").read_text() == "third\n"
     assert (home.landing / "2~a.json").read_text() == "second\n"

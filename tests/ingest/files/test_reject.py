@@ -93,7 +93,7 @@ def test_a_file_is_never_moved_over_another(home: Home, monkeypatch: pytest.Monk
     other.parent.mkdir(parents=True)
     other.write_text("another one")
     file = home.land("a.json", "mine")
-    monkeypatch.setattr(archive, "free_name", lambda path, *_: path)
+    monkeypatch.setattr(archive, "free_path", lambda path, *_: path)
     entry = put_aside(home, home.path("a.json"))[home.path("a.json")]
     assert (other.read_text(), file.read_text()) == ("another one", "mine")
     assert entry.moved_to is None

@@ -3,23 +3,17 @@ for, and those that cannot be read."""
 
 from __future__ import annotations
 
-import errno
 import os
-import shutil
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from medallion.config.model import Config, SourceConfig
 from medallion.ingest.files.listing import (
     below_folder,
-    free_name,
     look,
-    look_at,
-    namesakes,
     with_folders,
 )
 from medallion.state.ledger import (
@@ -28,13 +22,12 @@ from medallion.state.ledger import (
     REJECTED,
     UNREADABLE,
     Entry,
-    File,
     Ledger,
     Reason,
     ReasonCode,
 )
 from medallion.storage import clock
-from medallion.storage import files as small_files
+from medallion.storage.files import FileInfo, free_path, numbered_paths
 from medallion.storage.paths import REASON_SUFFIX, Layout
 from medallion.storage.text import Reporter, counted, error_reason
 
@@ -108,15 +101,15 @@ def _put_away(layout: Layout, source: SourceConfig, entry: Entry) -> Entry | Non
     if found not in (None, entry.file):  # another file has come under this name: discovery tells
         return None
     if is_taken and source.clean_source == "delete":
-        is_done = found is None or _delete(layout.root / entry.path, entry.file)
+        is_done = found is None or (layout.root / entry.path).delete(_file_info(entry))
         return entry.with_state(ARCHIVED, _DELETED) if is_done else None
     top = layout.archive(source.name) if is_taken else layout.rejected(source.name)
     target = with_folders(top, below)
     if found is None:
         place = _moved_before(layout, entry, target)
     else:
-        place = free_name(target)
-        if not move(layout.root / entry.path, place, entry.file):
+        place = free_path(target)
+        if not (layout.root / entry.path).move_to(place, _file_info(entry)):
             return None
     if place is None:
         return None
@@ -126,66 +119,14 @@ def _put_away(layout: Layout, source: SourceConfig, entry: Entry) -> Entry | Non
     return replace(entry, state=REJECTED, moved_to=layout.relative(place))
 
 
-def move(path: Path, target: Path, expected: File) -> bool:
-    """Rename a file, and check under its new name that it is the expected one.
-
-    Args:
-        path: the file.
-        target: a name that is free.
-        expected: the file as the ledger has it.
-
-    Returns:
-        False if another file had taken its place. That one is renamed back, to a numbered name if
-        one more has come meanwhile.
-
-    Raises:
-        OSError: the file cannot be moved, and stays.
-    """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if os.path.lexists(target):  # a user has put a file there just now
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
-    try:
-        path.rename(target)
-    except OSError as error:
-        if error.errno != errno.EXDEV:
-            raise
-        return _move_to_another_disk(path, target, expected)
-    if look_at(target, expected.path) == expected:
-        return True
-    target.rename(free_name(path))
-    return False
-
-
-def _move_to_another_disk(path: Path, target: Path, expected: File) -> bool:
-    # Hidden, as a copy that is interrupted must not look like a file that was moved.
-    with TemporaryDirectory(prefix=".", dir=target.parent) as hidden:
-        copy = Path(hidden, "copy")
-        shutil.copy2(path, copy)
-        if look_at(path, expected.path) != expected or copy.stat().st_size != expected.size:
-            return False  # it was written to meanwhile
-        small_files.sync(copy)  # before the only other one is removed
-        copy.rename(target)
-    try:
-        path.unlink()
-    except OSError:
-        target.unlink()
-        raise
-    return True
-
-
-def _delete(path: Path, expected: File) -> bool:
-    """Delete a file; return False if another file had taken its place, which stays."""
-    # One name a file: a run that was killed here may have left another one.
-    hidden = path.with_name(f"._deleted.{expected.modified_at}")
-    if not move(path, hidden, expected):
-        return False
-    hidden.unlink()
-    return True
+def _file_info(entry: Entry) -> FileInfo:
+    """Return the state of a file as the ledger has it."""
+    return FileInfo(entry.size, entry.modified_at)
 
 
 def _moved_before(layout: Layout, entry: Entry, target: Path) -> Path | None:
     """Where a run has moved a file to that was cut off before the ledger had that."""
-    for place in takewhile(os.path.lexists, namesakes(target)):
+    for place in takewhile(os.path.lexists, numbered_paths(target)):
         moved = look(layout, layout.relative(place))
         if moved is not None and entry.file == replace(moved, path=entry.path):
             return place
@@ -196,6 +137,6 @@ def _give_reason(entry: Entry, place: Path) -> None:
     """Say beside a rejected file why it is one; names are no longer than 255 bytes."""
     name = place.name.encode()[: 255 - len(REASON_SUFFIX)].decode(errors="ignore")
     with suppress(OSError):  # the ledger has the reason too
-        reason = free_name(place.with_name(name + REASON_SUFFIX))
+        reason = free_path(place.with_name(name + REASON_SUFFIX))
         told = f"{entry.path}: {entry.why}\n"
         reason.write_text(told, encoding="utf-8", errors="replace")

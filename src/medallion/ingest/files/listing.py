@@ -7,16 +7,15 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 
 from medallion.config.model import SourceConfig
 from medallion.ingest.files.walk import is_hidden, unseen, walk
 from medallion.state.ledger import File, Reason, ReasonCode
+from medallion.storage.files import numbered_paths
 from medallion.storage.paths import DirectoryIdentity, Layout, directory_identity, resolved_path
 
-_LONGEST_NAME = 255  # bytes
 _NO_UTF8 = "its name is not UTF-8, in which tables have theirs: rename it"
 _COLON = "its name, or its folder's, has a colon, which Hadoop cannot open: rename it"
 _LINE_BREAK = "its name, or its folder's, has a line break: rename it"
@@ -178,27 +177,13 @@ def below_folder(layout: Layout, source: SourceConfig, path: Path) -> Path | Non
     return None
 
 
-def free_name(path: Path) -> Path:
-    """The path itself, or the first of its numbered namesakes that is not taken."""
-    return next(p for p in namesakes(path) if not os.path.lexists(p))
-
-
 def with_folders(top: Path, below: Path) -> Path:
     """A path below a folder, by numbered namesakes of those folders in whose place a file lies."""
     for part in below.parts[:-1]:
-        given = namesakes(top / part)
+        given = numbered_paths(top / part)
         # Where nobody may look, whoever moves a file there tells.
         top = next(p for p in given if os.path.isdir(p) or not os.path.lexists(p))  # noqa: PTH112
     return top / below.name
-
-
-def namesakes(path: Path) -> Iterator[Path]:
-    """The path itself, and then without end its numbered namesakes: `2~a.json`, `3~a.json`."""
-    yield path
-    for number in count(2):
-        mark = f"{number}~"
-        end = path.name.encode()[-(_LONGEST_NAME - len(mark)) :].decode(errors="ignore")
-        yield path.with_name(mark + end)
 
 
 def without_number(path: Path) -> Path:
