@@ -80,7 +80,7 @@ def test_a_checkpoint_that_is_gone(filled: Lakehouse) -> None:
     lakehouse.fill("gold")
     assert lakehouse.rows("gold.device_totals") == DEVICES
     layout.table("bronze.activity").rename(lakehouse.root / "away")
-    with pytest.raises(MedallionError, match=r"bronze/activity is gone, and nothing else has all"):
+    with pytest.raises(MedallionError, match=r"bronze/activity is missing, and nothing else"):
         lakehouse.fill("bronze")
     assert not layout.table("bronze.activity").exists()
     assert not lakehouse.night().is_counted

@@ -342,7 +342,7 @@ def test_a_stream_reads_what_comes(spark: SparkSession, broker: Broker, tmp_path
         for run in (1, 2):
             told = _stream_on(lakehouse, broker, port, run)
             assert any("sent between runs are lost" in line for line in told)
-        with pytest.raises(UsageError, match=r"bronze.chat: a socket keeps nothing for later"):
+        with pytest.raises(UsageError, match=r"bronze.chat: a socket source keeps no input"):
             lakehouse.pipeline().run("bronze")
     chat = lakehouse.rows("bronze.chat", "value", "_corrupt_record")
     assert sorted(chat, key=str) == [(1, None), (2, None), (None, "no json"), (None, "no json")]

@@ -117,7 +117,7 @@ def test_a_run_says_one_line_a_source(run: Run) -> None:
     assert lines == [
         f"quarantine: {counts}. They go to quarantine as rescued_amount; to keep them, {remedy}"
         "quarantine, or set on_rescued: warn.",
-        f"warn: {counts}. Silver has null for them; to get the values, {remedy}warn.",
+        f"warn: {counts}. They are null in silver; to get the values, {remedy}warn.",
     ]
 
 

@@ -151,7 +151,7 @@ class Flow(ABC):
         """Poll for new input that no upstream table shows; return False if it is too early."""
         return True
 
-    def tidy(self, runs: Runs) -> None:  # noqa: B027
+    def do_bookkeeping(self, runs: Runs) -> None:  # noqa: B027
         """Do the bookkeeping of a run that has no work, such as archiving files."""
 
     def release(self, batch: int) -> None:  # noqa: B027

@@ -1,4 +1,4 @@
-"""What silver reads of bronze, and the rules about values that did not fit their columns."""
+"""Rescued values, which did not fit their columns: silver's rules about them, and their report."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from medallion.storage import delta_log, delta_tables
 from medallion.storage.table_specs import FULL_TIMES, RESCUED, bronze_columns
 
 FieldPath = tuple[str, ...]
-PREFIX = "rescued_"
+_RULE_PREFIX = "rescued_"
 
 
 def source_columns(source: SourceConfig, bronze: T.StructType) -> dict[str, T.DataType]:
@@ -35,12 +35,10 @@ def rescue_rules(
     columns: Mapping[str, T.DataType],
     conditions: Iterable[str] = (),
 ) -> dict[str, FieldPath]:
-    """Return the rules that a value breaks if it did not fit and silver reads its field.
+    """Return the rules that quarantine a rescued value if silver, or a rule of bronze, reads its
+    field, which would be null to them.
 
-    So does a rule of bronze's suite, which would take the field for null.
-
-    An expression of silver that names `_rescued_data` handles such values itself: the fields that
-    it names have no rule.
+    An expression that names `_rescued_data` handles such values itself: its fields have no rule.
 
     Args:
         spark: the session that parses silver's expressions.
@@ -56,16 +54,16 @@ def rescue_rules(
         names = fields_in(spark, [expression])
         is_handled = any(name[0].lower() == RESCUED for name in names)
         (handled if is_handled else fields).update(
-            path for name in names if (path := _spelled(name, columns))
+            path for name in names if (path := _table_path(name, columns))
         )
     return {
-        PREFIX + ".".join(path): path
+        _RULE_PREFIX + ".".join(path): path
         for path in sorted(fields)
         if not any(path[: len(other)] == other for other in handled)
     }
 
 
-def _spelled(name: FieldPath, columns: Mapping[str, T.DataType]) -> FieldPath:
+def _table_path(name: FieldPath, columns: Mapping[str, T.DataType]) -> FieldPath:
     """Return the path of a field as the table spells it; empty if the table has no such column."""
     path, fields = list[str](), columns
     for part in name:
@@ -98,7 +96,11 @@ _BITS: Mapping[type[T.DataType], int] = {T.LongType: 63, T.IntegerType: 31}
 
 
 class RescuedValues:
-    """What some batches added to one bronze table and could not put into its columns."""
+    """The values of some batches of a bronze table that did not fit its columns.
+
+    Attributes:
+        summary: how many rows and values they are, with examples.
+    """
 
     def __init__(
         self,
@@ -111,23 +113,23 @@ class RescuedValues:
         """Count them, by the files that the batches added.
 
         Args:
-            spark: the session, which is asked only if a row of the batches has rescued data.
-            source: the source that the batches are of.
+            spark: the session, used only if a row of the batches has rescued data.
+            source: the source of the table.
             table: the bronze table.
             batches: their numbers.
             conditions: the SQL of the rules of the table's suite.
         """
         self._spark, self._source, self._table = spark, source, table
         self._conditions = conditions
-        self.found, self._paths = RescuedSummary(), tuple[FieldPath, ...]()
+        self.summary, self._paths = RescuedSummary(), tuple[FieldPath, ...]()
         files = _files_of(table, batches)
         count = f"count({RESCUED})"
-        if (
-            files
-            and delta_tables.select_rows(table, count, "", "added", files=files, columns=RESCUED)[
-                0
-            ][0]
-        ):
+        if not files:
+            return
+        ((rescued,),) = delta_tables.select_rows(
+            table, count, "", "added", files=files, columns=RESCUED
+        )
+        if rescued:
             rows = delta_reads.rows_of(spark, table, files)
             self._columns = source_columns(source, rows.schema)
             self._count(rows)
@@ -146,18 +148,20 @@ class RescuedValues:
         if counts:
             total, *named = counts
             self._paths = tuple(tuple(row.path) for row in named)
-            self.found = RescuedSummary(
+            self.summary = RescuedSummary(
                 total.rows,
                 {".".join(row.path): RescuedField(row.rows, row.example) for row in named},
             )
 
     def report(self) -> str | None:
-        """Return the line for the user, which says what becomes of the rows and what to do; None
-        if all values fit, or the source's `on_rescued` is `ignore`."""
+        """Return a line for the user: what becomes of the rows, and what to do.
+
+        None if all values fit, or the source's `on_rescued` is `ignore`.
+        """
         source = self._source
-        if not self.found.rows or source.on_rescued == "ignore":
+        if not self.summary.rows or source.on_rescued == "ignore":
             return None
-        line = f"{source.name}: {self.found}."
+        line = f"{source.name}: {self.summary}."
         try:
             rules = rescue_rules(self._spark, source, self._columns, self._conditions)
         except ParseException:  # which silver reports, by its column or rule
@@ -169,13 +173,13 @@ class RescuedValues:
             return f"{line} Silver does not read these fields; {RESCUED} keeps the values."
         remedy = self._remedy(broken, rules)
         if source.on_rescued == "warn":
-            then = f"to get the values, {remedy}" if remedy else "correct them where they come from"
-            return f"{line} Silver has null for them; {then}."
+            then = f"to get the values, {remedy}" if remedy else "correct them at their origin"
+            return f"{line} They are null in silver; {then}."
         remedies = ", or ".join(filter(None, (remedy, "set on_rescued: warn")))
         return f"{line} They go to quarantine as {', '.join(broken)}; to keep them, {remedies}."
 
     def _remedy(self, broken: Iterable[str], rules: Mapping[str, FieldPath]) -> str:
-        """Return what gives columns types that fit; empty if there is no such type."""
+        """Return the setting that gives columns types that fit; empty if there is no such type."""
         hints = {
             name: kind
             for name in dict.fromkeys(rules[rule][0] for rule in broken)
@@ -188,8 +192,8 @@ class RescuedValues:
         return f"set {key}: {{{columns}}} and run medallion refresh bronze.{self._source.name}"
 
     def _wider_type(self, column: str) -> str | None:
-        """Return a type that takes a column's values and the example that did not fit."""
-        kind, field = self._columns[column], self.found.fields.get(column)
+        """Return a type for a column's values and the example that did not fit."""
+        kind, field = self._columns[column], self.summary.fields.get(column)
         if not field or isinstance(kind, _NO_WIDER):
             return None
         bits = _BITS.get(type(kind))
@@ -197,14 +201,14 @@ class RescuedValues:
         return "double" if is_number and not has_inexact_doubles(self._table, column) else "string"
 
 
-# As a string a nested value would lose its fields, and a time could be no event time.
+# As a string a nested value would lose its fields, and a time could not be an event time.
 _NO_WIDER = (T.StructType, T.ArrayType, T.MapType, T.StringType, T.TimestampType)
 
 
 def _is_number_beyond(text: str, bits: int) -> bool:
-    """Return whether a text is a number that a column of whole numbers cannot hold.
+    """Return whether a string is a number that an integer column cannot hold.
 
-    Another number did not fit because it is a string, which a double does not hold either.
+    Any other number was rescued because it is a JSON string, which a double cannot hold either.
     """
     try:
         return not -(2**bits) <= int(text) < 2**bits
@@ -218,7 +222,7 @@ def _is_number_beyond(text: str, bits: int) -> bool:
 
 
 def _files_of(table: Path, batches: range) -> list[Path]:
-    """Return the data files that batches added, as far as they are still there."""
+    """Return the data files that batches added, as far as they still exist."""
     versions = [
         version
         for version, batch in delta_log.transactions_after(table, batches.start - 1)

@@ -184,7 +184,7 @@ class Pipeline:
         if is_due:
             return self.start_flow(flow, trigger_options(AVAILABLE_NOW) if has_work else None)
         with self._naming_flow(flow):
-            flow.tidy(self.runs)
+            flow.do_bookkeeping(self.runs)
         self.say(f"  {flow.name}: nothing is new")
         return False
 

@@ -104,7 +104,7 @@ def _recast(pipeline: Pipeline, flow: Bronze, can_rewrite: bool = False) -> None
     left = dict.fromkeys((*built, *refresh_plan.resume_plan(layout)))
     refresh_plan.write_plan(layout, refresh_plan.RefreshPlan(flow.name, then=tuple(left)))
     rows, before = _rescued(table)
-    flow.recast(schema)
+    flow.rewrite_table(schema)
     sums = pipeline.runs.run_state.totals_of(flow.name)
     row = {"kind": "query", "query": flow.name, "state": REFRESHED, "batches": 0}
     row |= {"started_at": started, "seconds": (clock.now_micros() - started) / 1e6}
@@ -133,7 +133,7 @@ def _recast_if_due(pipeline: Pipeline, flows: Sequence[Flow]) -> list[Flow]:
     done = list[Flow]()
     for flow in flows:
         with suppress(MedallionError):
-            if isinstance(flow, Bronze) and flow.has_other_types():
+            if isinstance(flow, Bronze) and flow.needs_rewrite():
                 _recast(pipeline, flow)
                 done.append(flow)
     return done

@@ -1,4 +1,4 @@
-"""Bronze: one query a source, which streams what the source hands over to `bronze.<source>`."""
+"""Bronze: one query a source, from the source to `bronze.<source>`."""
 
 from __future__ import annotations
 
@@ -37,168 +37,172 @@ class Bronze(Flow):
 
     def __init__(self, spark: SparkSession, config: Config, query: Query, say: Reporter) -> None:
         super().__init__(spark, config, query, say)
+        self._source_type = SOURCE_TYPES[self.source.format]
+        (self._table,) = self.target_paths
         self._writer: BronzeWriter | None = None
 
     def start(self, trigger: Mapping[str, Any] | None, recorded: int) -> Run | None:
-        """Look for what is new, and start the query that takes it in.
+        """Poll the source, and start the query that ingests its input.
 
         Raises:
             ConfigError: the declared schema is not valid, or not that of the table.
-            UsageError: the source has only what comes while it is read, and this is for what waits;
-                or the table is gone.
+            UsageError: the table is missing or has to be rewritten, or the source keeps no input
+                for an available-now run.
         """
-        source_type = SOURCE_TYPES[self.source.format]
-        if trigger and "availableNow" in trigger and not source_type.supports_available_now:
-            raise UsageError(
-                f"{self.name}: a {self.source.format} keeps nothing for later, and what nobody "
-                "reads is lost: use medallion stream, which reads it while it is on."
-            )
+        self._refuse_unsupported_trigger(trigger)
         refuse_format_change(self.config, self.source)
-        self._refuse_gone(recorded)
+        self._refuse_missing_table(recorded)
         schema = self.schema()
-        if schema.table_change() is TableChange.REWRITE:
-            raise UsageError(
-                f"{self.name} has columns of other types than its schema says: medallion refresh "
-                f"{self.name} rewrites it, and rebuilds silver and gold from it."
-            )
-        opened = self._opened(schema)
-        stopping = Event()
+        self._refuse_table_rewrite(schema)
+        source, stopping = self._open_source(schema), Event()
         self._writer = BronzeWriter(
-            self.spark, self.config, opened, schema, self.name, self.say, stopping
+            self.spark, self.config, source, schema, self.name, self.say, stopping
         )
-        self._recover(self._writer, recorded)
+        self._recover(source, self._writer, recorded)
         record_format(self.config, self.source)
         self._writer.prepare()
         if trigger is None:
             return None
-        sink, stream = Sink(self._writer.take_in, stopping), opened.stream().writeStream
+        sink, stream = Sink(self._writer.write_batch, stopping), source.stream().writeStream
         self.run = query.start_query(stream, self.name, self.checkpoint, trigger, sink)
         return self.run
 
+    def _refuse_unsupported_trigger(self, trigger: Mapping[str, Any] | None) -> None:
+        is_available_now = trigger is not None and "availableNow" in trigger
+        if is_available_now and not self._source_type.supports_available_now:
+            raise UsageError(
+                f"{self.name}: a {self.source.format} source keeps no input between runs. Use "
+                "medallion stream, which reads it continuously."
+            )
+
+    def _refuse_missing_table(self, recorded: int) -> None:
+        """Raise UsageError if the table is gone: what was ingested does not land again."""
+        last = max(checkpoints.last_planned(self.checkpoint), recorded)
+        if last >= 0 and not delta_tables.table_exists(self._table):
+            raise UsageError(
+                f"{self.name} cannot start: {self._table} is missing, and nothing else has all of "
+                "its rows. Restore the whole root from one backup."
+            )
+
+    def _refuse_table_rewrite(self, schema: Schema) -> None:
+        if schema.table_change() is TableChange.REWRITE:
+            raise UsageError(
+                f"{self.name} has other column types than its schema. Run medallion refresh "
+                f"{self.name}, which rewrites it and rebuilds silver and gold."
+            )
+
+    def _recover(self, source: Source, writer: BronzeWriter, recorded: int) -> None:
+        """Repair checkpoint and ledger; recreate a lost checkpoint from the ledger.
+
+        The numbers of batches continue, because they are recorded. Corrupt offsets of the last
+        batch are planned again if that gives the same batch: always for files, whose order is
+        queued; for messages, of which more may have come, only if the batch has written nothing.
+        """
+        checkpoint = self.checkpoint
+        replanned_differently = [self._table] if self.source.stream else []
+        planned = checkpoints.last_planned(checkpoint)
+        is_corrupt = recovery.repair_checkpoint(checkpoint, replanned_differently) is not None
+        written = (delta_log.newest_transaction(table) for table in replanned_differently)
+        newest = max([recorded, *written])
+        is_lost = (
+            is_corrupt
+            or planned < newest  # an older copy of it was restored
+            or (planned < 0 and delta_tables.row_count(self._table) > 0)
+        )
+        should_recreate = is_lost or not source.can_resume(checkpoint)
+        if should_recreate:
+            shutil.rmtree(checkpoint, ignore_errors=True)
+        last_in_ledger = source.last_in_ledger
+        if last_in_ledger is not None:  # None if the source keeps no ledger
+            writer.repair_ledger(last_in_ledger)
+        if should_recreate:
+            source.recreate_checkpoint(checkpoint, max(planned, newest))
+        if is_lost:
+            self.say(f"  {self.name}: recreated its missing or corrupt checkpoint from the ledger")
+
+    def _open_source(self, schema: Schema) -> Source:
+        return self._source_type.open(self.spark, self.config, self.source, schema, self.say)
+
     def schema(self, can_rewrite: bool = False) -> Schema:
         """Return the source's schema; see `Schema` for the argument and what is raised."""
-        rules = load_rules(self.config.conf_dir, self.name)
-        sql = (*self.source.silver.values(), *(rule.broken for rule in rules))
+        sql = (*self.source.silver.values(), *self._conditions())
         named = set[tuple[str, ...]]()
         with suppress(ParseException):  # which silver reports, by its column or rule
             named = fields_in(self.spark, sql)
         return Schema(self.config, self.source, named, can_rewrite)
 
-    def has_other_types(self) -> bool:
+    def _conditions(self) -> list[str]:
+        """Return the SQL of the rules of its suite."""
+        return [rule.broken for rule in load_rules(self.config.conf_dir, self.name)]
+
+    def needs_rewrite(self) -> bool:
         """Return whether the table has to be rewritten before the query can start."""
         return self.schema().table_change() is TableChange.REWRITE
 
-    def recast(self, schema: Schema) -> None:
+    def rewrite_table(self, schema: Schema) -> None:
         """Rewrite the table under a schema in one commit, from its own rows."""
-        (table,) = self.target_paths
         is_typed = self.source.format in TYPED_FORMATS
         rows = rewrite_rows(self.rows(), schema.columns, self.source.origin_columns, is_typed)
         if not is_typed and schema.add_full_times(rows):
             rows = rewrite_rows(self.rows(), schema.columns, self.source.origin_columns)
         options = {"overwriteSchema": "true"}
-        rows.write.format("delta").mode("overwrite").options(**options).save(str(table))
-
-    def _opened(self, schema: Schema) -> Source:
-        kind = SOURCE_TYPES[self.source.format]
-        return kind.open(self.spark, self.config, self.source, schema, self.say)
-
-    def _refuse_gone(self, recorded: int) -> None:
-        """What was taken in does not land again: the table would come back without it."""
-        (table,) = self.target_paths
-        begun = checkpoints.last_planned(self.checkpoint)
-        if max(begun, recorded) >= 0 and not delta_tables.table_exists(table):
-            raise UsageError(
-                f"{self.name} cannot go on, for {table} is gone, and nothing else has all of its "
-                "rows: put it back from a copy."
-            )
-
-    def _recover(self, writer: BronzeWriter, recorded: int) -> None:
-        """Make a new checkpoint where it is gone, torn or of no use: the source knows what was
-        taken in. The numbers of batches go on, for they are on record.
-
-        Torn offsets of the last batch are planned anew where that gives the same batch: always for
-        files, which were handed over in an order; for messages, of which more may have come, only
-        if the batch has written nothing.
-        """
-        checkpoint, (bronze,) = self.checkpoint, self.target_paths
-        written = [bronze] if self.source.stream else []  # files make the same plan again
-        begun = checkpoints.last_planned(checkpoint)
-        is_torn = recovery.repair_checkpoint(checkpoint, written) is not None
-        newest = max([recorded, *map(delta_log.newest_transaction, written)])
-        is_lost = (
-            is_torn
-            or begun < newest  # an older copy of it was restored
-            or (begun < 0 and delta_tables.row_count(bronze) > 0)
-        )
-        begins_anew = is_lost or not writer.source.can_resume(checkpoint)
-        if begins_anew:
-            shutil.rmtree(checkpoint, ignore_errors=True)
-        in_ledger = writer.source.last_in_ledger  # None where it keeps no ledger
-        if in_ledger is not None:
-            writer.repair_ledger(in_ledger)
-        if begins_anew:
-            writer.source.recreate_checkpoint(checkpoint, max(begun, newest))
-        if is_lost:
-            self.say(f"  {self.name}: its checkpoint is gone or torn: a new one goes by the ledger")
+        rows.write.format("delta").mode("overwrite").options(**options).save(str(self._table))
 
     def finish_batches(self, since: int) -> dict[str, Any]:
-        """The lines that landed in the batches after `since`, and their values that did not fit."""
+        """Return the rows that the batches after `since` ingested, and their rescued values."""
         batches = self.started_run.unrecorded_batches(since)
-        known = self._confirmed_lines(since + 1)
-        # What a process that was cut off had counted is lost.
-        lost = [batch for batch in batches if batch not in known]
-        lines = sum(known[batch] for batch in batches if batch in known)
-        if lost:
-            opened = self._opened(self.schema())
-            lines += sum(opened.count_rows(batch) for batch in lost)
-        rules = load_rules(self.config.conf_dir, self.name)
-        conditions = [rule.broken for rule in rules]
-        rescued = RescuedValues(self.spark, self.source, self.target_paths[0], batches, conditions)
+        counts = self._confirmed_lines(since + 1)
+        # The counts of an interrupted process are lost.
+        uncounted = [batch for batch in batches if batch not in counts]
+        lines = sum(counts[batch] for batch in batches if batch in counts)
+        if uncounted:
+            source = self._open_source(self.schema())
+            lines += sum(map(source.count_rows, uncounted))
+        rescued = RescuedValues(self.spark, self.source, self._table, batches, self._conditions())
         if report := rescued.report():
             self.say(f"  {report}")
         return {
             "rows_in": lines,
             "first_batch": since + 1,
             "last_batch": batches.stop - 1,
-            **rescued.found.record(),
+            **rescued.summary.record(),
         }
 
     def _confirmed_lines(self, first: int) -> Mapping[int, int]:
-        """The lines that Spark counted in each batch from `first` on, without the batches for which
-        the table's log has another number: on a cluster, what is computed twice counts twice."""
+        """Return the lines that Spark counted in each batch from `first` on, if the table's log has
+        the same number: on a cluster, Spark counts twice what it computes twice."""
         lines = self._writer.lines if self._writer else {}
         for batch in list(lines):  # a batch may be adding to it
             if batch < first:
-                del lines[batch]  # it is on record
-        read = dict(lines)
-        if not read:
+                del lines[batch]  # it is recorded
+        counted_lines = dict(lines)
+        if not counted_lines:
             return {}
-        written = delta_log.rows_by_transaction(
-            self.target_paths[0], checkpoints.query_id(self.checkpoint), first
-        )
-        return {batch: n for batch, n in read.items() if n == written.get(batch, 0)}
+        query_id = checkpoints.query_id(self.checkpoint)
+        written = delta_log.rows_by_transaction(self._table, query_id, first)
+        return {batch: n for batch, n in counted_lines.items() if n == written.get(batch, 0)}
 
     def has_unknown_schema(self) -> bool:
-        """Never: files may land at any time."""
+        """Return False: bronze infers the schema."""
         return False
 
     def has_work(self, runs: Runs) -> bool:
         """Return whether the source has new input, or an interrupted batch has to be recorded."""
         refuse_format_change(self.config, self.source)
-        return pending_work.is_unfinished(self.config, runs, self.name) or SOURCE_TYPES[
-            self.source.format
-        ].has_work(self.config, self.source)
+        if pending_work.is_unfinished(self.config, runs, self.name):
+            return True
+        return self._source_type.has_work(self.config, self.source)
 
-    def tidy(self, runs: Runs) -> None:
+    def do_bookkeeping(self, runs: Runs) -> None:
         """Release the input of recorded batches, and record what became of other files."""
-        poll = SOURCE_TYPES[self.source.format].poll
-        poll(self.config, self.source, runs.last_batch(self.name), self.say)
+        recorded = runs.last_batch(self.name)
+        self._source_type.poll(self.config, self.source, recorded, self.say)
 
     def poll(self) -> bool:
-        """Hand over what is new, unless a batch is under way.
+        """Enqueue new input, unless a batch is running; return False if one is.
 
-        What is handed over is a batch: one file at a time, as they come, would be more batches than
-        can be taken in, where one takes longer than the next file. So they grow with what waits.
+        What is enqueued together is one batch. If each file were a batch as it lands, more batches
+        could come than are processed; so batches grow with the backlog.
         """
         if not (self.run and self._writer and self.run.is_active):
             return True
@@ -208,15 +212,15 @@ class Bronze(Flow):
         return True
 
     def release(self, batch: int) -> None:
-        """Put away what the batches up to this one took in, whose rows are on record.
+        """Archive or delete the input of the batches up to `batch`, whose rows are recorded.
 
-        Not before that, for their rows might have to be counted again.
+        Not earlier, because their rows might have to be counted again.
         """
         if self._writer:
             self._writer.source.release(batch)
 
     def describe_batch(self, batch: BatchProgress) -> str | None:
-        """The query itself may stream paths, and read their rows inside of its batches."""
+        """Return the rows, and files if the query streams their paths, of a batch."""
         if not batch.rows:
             return None
         lines = counted(self._writer.lines.get(batch.id, 0) if self._writer else 0, "row")

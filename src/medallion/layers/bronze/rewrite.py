@@ -1,4 +1,4 @@
-"""Bronze's rows under a newer schema, made from bronze itself: pure, DataFrame to DataFrame."""
+"""The pure transformation of bronze's rows to another schema, for `medallion refresh bronze.*`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from medallion.storage.table_specs import (
     quote_identifier,
 )
 
-_OLD = "before "  # in front of the name of a column as the table has it; no field is called so
+_OLD = "before "  # in front of the name of a column as the table has it; no field has such a name
 _KEYS = f"{_OLD}keys"  # the names of the fields that were rescued
 _TIMES = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
@@ -32,21 +32,21 @@ def rewrite_rows(
 ) -> DataFrame:
     """Return bronze's rows with the columns and types of another schema.
 
-    A column with another type gets its values as the parser reads them from JSON, so that what
-    does not fit is rescued. Rescued values that fit now move to their columns. Times get the digits
+    A column with another type gets its values as the parser reads them from JSON, so values that do
+    not fit are rescued. Rescued values that fit now move to their columns. Times get the digits
     that `_full_times` has of them.
 
     Args:
         rows: all columns of a bronze table.
         schema: the source's own columns with their Spark types; none of the table's is missing.
         origin: the columns that say where a row came from.
-        is_typed: whether the source's files bring their types, as Parquet does.
+        is_typed: True if the source's files have types, as Parquet does.
 
     Returns:
         The columns of `schema`, then the technical ones, in bronze's order.
     """
     if is_typed:
-        return _recast_typed(rows, schema, origin)
+        return _rewrite_typed(rows, schema, origin)
     before = {field.name: type_ddl(field.dataType) for field in rows.schema if field.name in schema}
     changed = [name for name, kind in before.items() if schema[name] != kind]
     old = rows.select(*(F.col(quote_identifier(name)).alias(_OLD + name) for name in rows.columns))
@@ -62,7 +62,7 @@ def rewrite_rows(
     return parsed.select(
         *(column.alias(name) for name, column in columns.items()),
         F.col(RESCUED),
-        # What was read before is JSON. Should the parser differ, fail before anything is written.
+        # Rows that were parsed before are JSON. If the parser differs, fail before the commit.
         F.when(F.col(CORRUPT).isNotNull(), F.raise_error(F.lit("a row cannot be parsed again")))
         .otherwise(_before(CORRUPT))
         .alias(CORRUPT),
@@ -71,9 +71,9 @@ def rewrite_rows(
 
 
 def _as_json(changed: list[str], times: list[str]) -> Column:
-    """Return what is parsed again: rescued fields, and columns whose type changes.
+    """Return the JSON to parse again: rescued fields, and columns whose type changes.
 
-    A nested column may hold part of a value that is rescued as a whole: then only that counts.
+    If a nested column has a part of a value that is rescued as a whole, only the latter counts.
 
     Args:
         changed: the columns.
@@ -95,10 +95,10 @@ def _time(name: str) -> Column:
 
 
 def _full_times(gone: list[str]) -> Column:
-    """Return the full times that the table had and those that were parsed again.
+    """Return the full times of the table, and those that were parsed again.
 
     Args:
-        gone: columns that were timestamps, whose strings have all digits now.
+        gone: columns that were timestamps, and are now strings with all digits.
     """
     kind, none = "map<string, string>", F.expr("cast(map() as map<string, string>)")
     then, now = F.from_json(_before(FULL_TIMES), kind), F.from_json(FULL_TIMES, kind)
@@ -123,10 +123,10 @@ def _is_rescued(name: str) -> Column:
     return F.array_contains(F.col(quote_identifier(_KEYS)), name)
 
 
-def _recast_typed(
+def _rewrite_typed(
     rows: DataFrame, schema: Mapping[str, str], origin: Mapping[str, str]
 ) -> DataFrame:
-    """Return the same for typed columns: a value keeps its type on the way, and all its digits."""
+    """Return the same for typed columns: each value keeps its type, and all its digits."""
     own = [field for field in rows.schema if field.name in schema]
     typed = [
         F.col(quote_identifier(field.name)).alias(
@@ -138,7 +138,7 @@ def _recast_typed(
     kept = [F.col(quote_identifier(name)).alias(_OLD + name) for name in others]
     parsed = parse_typed_rows(rows.select(*typed, *kept), schema).drop(INGESTED_AT)
     texts = {name: F.get_json_object(_before(RESCUED), f"$['{name}']") for name in schema}
-    moved = {name: _exactly(texts[name], kind) for name, kind in schema.items()}
+    moved = {name: _cast_exactly(texts[name], kind) for name, kind in schema.items()}
     names = F.array_compact(
         F.array(*(F.when(value.isNotNull(), name) for name, value in moved.items()))
     )
@@ -158,8 +158,8 @@ def _recast_typed(
     )
 
 
-def _exactly(text: Column, kind: str) -> Column:
-    """Return what the JSON text of a rescued value says in a type; null if not exactly the same."""
+def _cast_exactly(text: Column, kind: str) -> Column:
+    """Cast the JSON of a rescued value; null if the result is not exactly the same value."""
     wanted = T.DataType.fromDDL(kind)
     value = text.try_cast(kind)
     match wanted:

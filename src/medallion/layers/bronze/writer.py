@@ -1,4 +1,4 @@
-"""The rows of a micro-batch become rows of bronze."""
+"""The sink of bronze: parses the rows of a micro-batch and appends them, exactly once."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from medallion.storage import delta_log, delta_tables
 from medallion.storage.table_specs import RESCUED
 from medallion.storage.text import Reporter
 
-_GROWS = "SCHEMA_GROWS"  # raised within the engine at a row that has a new field
+_GROWS = "SCHEMA_GROWS"  # raised by Spark at a row that has a new field
 
 
 class BronzeWriter:
-    """Takes in one micro-batch of a source after the other; each may be repeated.
+    """Writes the micro-batches of one source; a batch that runs twice is written once.
 
     Attributes:
-        source: where the rows come from.
-        lines: how many the engine read in each batch.
+        source: the source.
+        lines: the rows that Spark read in each batch.
     """
 
     def __init__(
@@ -45,36 +45,45 @@ class BronzeWriter:
         say: Reporter,
         stopping: Event,
     ) -> None:
+        """Open the table of a source.
+
+        Args:
+            spark: the session.
+            config: the configuration.
+            source: the source.
+            schema: its schema, which may grow with each batch.
+            name: the table, as `bronze.orders`.
+            say: reports notes for the user.
+            stopping: is set when the query is to be stopped.
+        """
         self._spark, self._schema, self._name, self._say = spark, schema, name, say
-        self._stopping = stopping  # is set when the query is to be stopped
-        self.source = source
+        self._stopping, self.source = stopping, source
         self.lines: dict[int, int] = {}
         self._table = config.layout.table(name)
         self._properties = config.properties(name)
         self._checkpoint = config.layout.checkpoint(name)
 
     def prepare(self) -> None:
-        """Poll the source, infer the schema if it is not known, and make or widen the table."""
+        """Poll the source, infer an unknown schema, and create the table or add columns to it."""
         self.source.poll()
-        # If nothing of it is to blame, the first batch fails as well, and reports it: it is a
-        # query's failure then, and the other sources start.
+        # A failure repeats in the first batch, where it stops this query and not the other sources.
         with suppress(MedallionError, *SPARK_ERRORS):
             self._infer(self.source.sample_batch())
-        self._add_named()
+        self._add_configured_fields()
         if not delta_tables.table_exists(self._table):
             delta_tables.create_table(self._table, self._schema.table_json(), self._properties)
         elif self._schema.table_change() is TableChange.WIDER:
-            self._widen()
+            self._add_columns()
 
-    def _add_named(self) -> None:
+    def _add_configured_fields(self) -> None:
         if added := self._schema.add_configured_fields():
             self._say(
-                f"  {self._name}: no row has {', '.join(added)} yet: null, as a string, until one "
-                "has; for another type set hints"
+                f"  {self._name}: no row has {', '.join(added)} yet: added as a string column of "
+                "nulls; for another type set hints"
             )
 
-    def _widen(self) -> None:
-        """Add the schema's new columns to the table, so that silver can name them at once."""
+    def _add_columns(self) -> None:
+        """Add the schema's new columns to the table, so that silver can use them at once."""
         rows = self._spark.createDataFrame(
             [], T.StructType.fromJson(json.loads(self._schema.table_json()))
         )
@@ -82,38 +91,38 @@ class BronzeWriter:
         rows.write.format("delta").mode("append").options(**options).save(str(self._table))
 
     def repair_ledger(self, last: int) -> None:
-        """Enter in the ledger all batches after `last` whose rows are in bronze.
+        """Add missing ledger entries for batches after `last` whose rows are in bronze.
 
         They are missing if a process died between bronze's commit and the ledger. Call this before
-        the source is polled: a file that has gone since would count as one that was never read.
+        the source is polled: a file that is gone since would count as never read.
 
         Raises:
-            UsageError: bronze's log does not have all of these batches any more. Maintenance
-                removes only recorded ones, so the ledger is older than bronze.
+            UsageError: the ledger is older than bronze: bronze's log lacks some of these batches,
+                and maintenance removes only recorded ones.
         """
-        # In their order, in which a source counts them up.
+        # In order, because a source numbers them consecutively.
         for version, number in sorted(delta_log.transactions_after(self._table, last)):
             if delta_log.are_readable(self._table, [version]):
                 self.source.interrupted_batch(number).record_in_ledger(version)
         if self.source.rows_in_ledger < delta_tables.row_count(self._table):
             raise stale_ledger_error(self._name)
 
-    def take_in(self, handed: DataFrame, number: int) -> None:
-        """Write the rows of what a batch was handed to bronze, and enter it in the ledger."""
+    def write_batch(self, queued: DataFrame, number: int) -> None:
+        """Write the rows of a batch to bronze, and record it in the ledger."""
         version = self._committed(number)
         if version is None:
-            batch = self.source.batch(number, handed)
+            batch = self.source.batch(number, queued)
             self._infer(batch)
             self._write(batch, number)
             version = self._committed(number)
             if version is None:
                 self.lines[number] = 0
-        else:  # a file that it was handed, and has no rows of, may have been left out
+        else:  # the process died after the commit; a file of the batch may have been rejected
             batch = self.source.interrupted_batch(number)
         batch.record_in_ledger(version)
 
     def _infer(self, batch: SourceBatch) -> None:
-        """Infer the schema from a batch if none is declared, and report what does not fit it."""
+        """Infer the schema from a batch if it is unknown, and report the notes on it."""
 
         def infer(rows: DataFrame) -> None:
             for note in self._schema.infer(rows, batch.summary):
@@ -121,7 +130,7 @@ class BronzeWriter:
 
         if not self._schema.is_known:
             batch.read(infer, f"{self._name}, to infer its schema")
-            self._add_named()
+            self._add_configured_fields()
 
     def _write(self, batch: SourceBatch, number: int) -> None:
         """Append the rows of a batch in one commit."""
@@ -131,21 +140,21 @@ class BronzeWriter:
             nonlocal tries
             tries += 1
             if tries > 1 and self._committed(number) is not None:
-                return  # it failed after its commit
+                return  # the first attempt failed after its commit
             try:
                 self._append(rows, batch.first_lines() or _first_lines(rows), number)
             except SPARK_ERRORS:
-                if self._stopping.is_set():  # else files would be looked for that are to blame
+                if self._stopping.is_set():  # else the source would search for a bad file
                     raise MedallionError("the query was stopped within this batch") from None
                 raise
 
         batch.read(append, f"{self._name} batch {number}")
 
     def _append(self, rows: DataFrame, first_lines: Sequence[str], number: int) -> None:
-        """Write rows by the columns that they need.
+        """Write rows, and add columns for new fields.
 
-        The write fails at the first row with a new field. Then the schema learns what the batch
-        has, and the batch is written again, so that a field's first batch has it in its column.
+        The write fails at the first row with a new field. Then the schema is extended by the
+        fields of the batch, and the batch is written again with their columns.
 
         Raises:
             MedallionError: there are new fields, and `schema_evolution` is failOnNewColumns; or a
@@ -161,9 +170,9 @@ class BronzeWriter:
             except SPARK_ERRORS as error:
                 if raised_code(error) != _GROWS:
                     raise
-            self._learn(self._parsed(rows, first_lines), number)
+            self._add_new_fields(self._parsed(rows, first_lines), number)
             before, growing = growing, self._schema.growth_condition()
-            if growing == before:  # what cannot be learned stays rescued
+            if growing == before:  # what cannot become a column stays rescued
                 break
         self._write_parsed(rows, first_lines, number, "false")
 
@@ -178,8 +187,8 @@ class BronzeWriter:
 
         Args:
             rows: rows of the batch, with JSON text in `value`.
-            first_lines: a few of them, which tell how most are written.
-            number: of the batch.
+            first_lines: a few of them, which show how most are written.
+            number: the batch.
             growing: SQL; the write fails with the code `_GROWS` at a row for which it is true.
         """
         read = Observation(f"landed-{number}")
@@ -197,30 +206,27 @@ class BronzeWriter:
         )
         self.lines[number] = int(read.get["rows"])
 
-    def _learn(self, rows: DataFrame, number: int) -> None:
-        """Add columns for the new fields of a batch.
-
-        What fails is reported, and the fields stay in `_rescued_data`: the rows are worth more.
-        """
+    def _add_new_fields(self, rows: DataFrame, number: int) -> None:
+        """Add columns for the new fields of a batch; on error they stay in `_rescued_data`."""
         growth = self._grow(rows, number)
         if self._schema.stops_at_new_fields and not growth.added:
             names = ", ".join(self._schema.new_field_names(rows))
             raise MedallionError(
-                f"{self._name} stops at new fields ({names}), as "
-                "schema_evolution failOnNewColumns asks for: declare them in the schema, or choose "
-                "another mode. Nothing of this batch was written."
+                f"{self._name}: new fields ({names}) stop the query because of schema_evolution "
+                "failOnNewColumns; nothing of this batch was written. Declare them in the schema, "
+                "or choose another mode."
             )
         self._report(growth)
 
     def _report(self, growth: Growth) -> None:
-        """Report what a schema has gained; raise MedallionError if it needs another table."""
+        """Report how a schema has grown; raise MedallionError if the table has to be rewritten."""
         if growth.added:
             self._say(f"  {self._name}: new columns: {', '.join(growth.added)}")
         if growth.widened:
             self._say(f"  {self._name}: wider types: {', '.join(growth.widened)}")
             raise MedallionError(
-                f"{self._name} has to be rewritten for wider types: medallion nightly does it, or "
-                f"medallion refresh {self._name}. Nothing of this batch was written."
+                f"{self._name} has to be rewritten for wider types; nothing of this batch was "
+                f"written. Run medallion nightly, or medallion refresh {self._name}."
             )
 
     def _grow(self, rows: DataFrame, number: int) -> Growth:
@@ -228,13 +234,13 @@ class BronzeWriter:
             return self._schema.grow(rows, number)
         except (MedallionError, OSError, *SPARK_ERRORS) as error:
             self._say(
-                f"  {self._name}: the new fields of batch {number} stay in {RESCUED}; they could "
-                f"not become columns: {one_line(str(error))}"
+                f"  {self._name}: the new fields of batch {number} stay in {RESCUED}, because no "
+                f"columns could be added: {one_line(str(error))}"
             )
             return Growth()
 
     def _committed(self, number: int) -> int | None:
-        """The version of bronze that has the rows of a batch."""
+        """Return the version of bronze that added the rows of a batch."""
         return delta_log.committed_version(self._table, self._query(), number)
 
     def _query(self) -> str:
@@ -242,7 +248,7 @@ class BronzeWriter:
 
 
 def _first_lines(rows: DataFrame) -> list[str]:
-    """A few texts of `value`; of long ones the beginning, for they come to the driver."""
+    """Return a few values of `value`, truncated because they are sent to the driver."""
     if has_typed_columns(rows):
         return []
     return [row.text for row in rows.select(F.left("value", F.lit(1 << 14)).alias("text")).take(20)]
