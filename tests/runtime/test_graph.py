@@ -78,7 +78,7 @@ def test_wrong_sql_names_its_table(lakehouse: Lakehouse) -> None:
         ("appended", "SQL (appended.sql)"),
     ):
         assert f"gold.{name}: its {part} {fails}" in str(failed.value)
-    assert str(failed.value).count("; have it give null there, as try_cast and the like do") == 3
+    assert str(failed.value).count("try_cast") == 3, "the message says what to do"
     lakehouse.config = replace(right, gold=of_each_mode(counts, "max(action)", "action"))
     lakehouse.fill("gold")
     for name in lakehouse.config.gold:

@@ -1,4 +1,4 @@
-"""How much there is to do, without Spark; a night with nothing to do: e2e/test_sample."""
+"""What a run has to do, without Spark; an idle nightly run is in e2e/test_sample."""
 
 from __future__ import annotations
 
@@ -8,30 +8,68 @@ from dataclasses import replace
 import pytest
 
 from medallion.config.loader import load
-from medallion.runtime.planner import work_to_do
+from medallion.runtime import planner
+from medallion.runtime.planner import estimate_workload
 from medallion.spark.session import Workload
+from medallion.state import pending_work
+from medallion.state.pending_work import WorkReason
+from medallion.state.runs import Runs
 from medallion.storage import records, table_specs
 from tests.support import PROJECT
-from tests.support.home import Home
+from tests.support.home import Home, tree
+from tests.support.runs import record
+
+
+def reasons_of(home: Home) -> dict[str, set[WorkReason]]:
+    before = tree(home.layout.root)
+    plan = planner.plan_run(home.config, Runs(home.layout))
+    assert tree(home.layout.root) == before, "deciding writes nothing"
+    return {query.query: set(query.reasons) for query in plan.queries}
+
+
+def test_reasons_of_bronze(home: Home) -> None:
+    home.poll()  # creates the intake table
+    settings = pending_work.settings_digest(home.config)
+    for query in ("bronze.activity", "silver.activity"):
+        pending_work.record_settings(home.config, query, settings)
+    waiting = {WorkReason.NOT_CREATED}
+    assert reasons_of(home) == {"bronze.activity": waiting, "silver.activity": waiting}
+    assert planner.plan_run(home.config, Runs(home.layout)).is_idle
+    home.land("a.json", "{}\n")
+    assert reasons_of(home)["bronze.activity"] == waiting | {WorkReason.NEW_INPUT}
+    record(home.config, "bronze.activity", state="failed")
+    assert reasons_of(home)["bronze.activity"] == waiting | {WorkReason.FAILED}
+    pending_work.record_settings(home.config, "silver.activity", "other settings")
+    assert reasons_of(home)["silver.activity"] == waiting | {WorkReason.SETTINGS_CHANGED}
+
+
+def test_a_query_that_cannot_be_planned_hides_no_other(home: Home) -> None:
+    table = home.layout.table("bronze.activity") / "_delta_log"
+    table.mkdir(parents=True)
+    (table / f"{0:020}.json").write_text("{")
+    plan = planner.plan_run(home.config, Runs(home.layout))
+    assert [query.query for query in plan.queries] == ["bronze.activity", "silver.activity"]
+    assert all(query.error for query in plan.queries)
+    assert not plan.is_idle
 
 
 def test_few_bytes_wait_or_many(home: Home) -> None:
-    assert work_to_do(home.config) == Workload.LITTLE  # a first night of nothing
+    assert estimate_workload(home.config) == Workload.LITTLE  # a first night of nothing
     home.land("a.json", "{}\n" * 1000)
     home.poll()
     home.land("b.json", "{}\n" * 1000)
-    assert work_to_do(home.config) == Workload.LITTLE
+    assert estimate_workload(home.config) == Workload.LITTLE
     home.land("c.json", " " * 4 * 2**20)
-    assert work_to_do(home.config) == Workload.SOME
+    assert estimate_workload(home.config) == Workload.SOME
     home.land("d.json", " " * 60 * 2**20)
-    assert work_to_do(home.config) == Workload.MUCH
+    assert estimate_workload(home.config) == Workload.MUCH
 
 
 def test_packed_files_count_as_they_are_unpacked(home: Home) -> None:
     for name, size, work in (("a.json.gz", 5, Workload.SOME), ("b.json.gz", 60, Workload.MUCH)):
         home.land(name)
         (home.landing / name).write_bytes(gzip.compress(b" " * size * 2**20))
-        assert work_to_do(home.config) == work
+        assert estimate_workload(home.config) == work
 
 
 @pytest.mark.parametrize(("table", "name"), [("bronze.activity", "x"), ("gold.device_totals", "n")])
@@ -46,11 +84,11 @@ def test_many_rows_wait_or_are_to_be_counted_anew(home: Home, table: str, name: 
         (400_000, Workload.MUCH),
     ):
         records.append_records(home.layout.table(table), spec, [{name: n} for n in range(rows)])
-        assert work_to_do(config) == work
+        assert estimate_workload(config) == work
 
 
 def test_what_cannot_be_looked_at_is_much(home: Home) -> None:
     log = home.layout.table("bronze.activity") / "_delta_log"
     log.mkdir(parents=True)
     (log / f"{0:020}.json").write_text("{")
-    assert work_to_do(home.config) == Workload.MUCH
+    assert estimate_workload(home.config) == Workload.MUCH

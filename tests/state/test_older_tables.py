@@ -58,7 +58,8 @@ def is_refused(home: Home, query: str) -> bool:
     checkpoint.mkdir(parents=True, exist_ok=True)
     (checkpoint / "metadata").write_text('{"id": "one"}')
     reason = pending_work.older_table_reason(home.config, runs, query)
-    assert pending_work.is_unfinished(home.config, runs, query) == (reason is not None)
+    reasons = set(pending_work.unfinished_reasons(home.config, runs, query))
+    assert (pending_work.WorkReason.OUTDATED_TABLE in reasons) == (reason is not None)
     return reason is not None
 
 

@@ -157,7 +157,7 @@ def _busy_night(config: Config, options: argparse.Namespace, told: Sequence[str]
 
     nightly.check_accepted(config, options.accept)
     gates.preload()
-    say, work = _say(bool(options.json)), planner.work_to_do(config)
+    say, work = _say(bool(options.json)), planner.estimate_workload(config)
     layers, debug = layers_in_use(config), options.debug
     with graph.open_pipeline(config, "nightly", layers, say, debug, work) as pipeline:
         for line in told:

@@ -14,11 +14,7 @@ from medallion.config.queries import Query
 from medallion.ingest.schema import registry
 from medallion.spark import checkpoints, delta_reads
 from medallion.spark.query import BatchProgress, Run
-from medallion.state import ledger, pending_work
-from medallion.state.runs import Runs
-from medallion.storage import delta_tables
-from medallion.storage.table_specs import bronze_columns
-from medallion.storage.text import Reporter, counted, printable
+from medallion.storage.text import Reporter, counted
 
 # Settings that Spark takes from a query's checkpoint, whatever the session has.
 _PINNED = ("spark.sql.shuffle.partitions", "spark.sql.streaming.stateStore.providerClass")
@@ -55,6 +51,7 @@ class Flow(ABC):
 
     def __init__(self, spark: SparkSession, config: Config, query: Query, say: Reporter) -> None:
         self.spark, self.config, self.say = spark, config, say
+        self.query = query
         self.name, self.upstream, self.targets = query.name, query.upstream, query.targets
         self.upstream_paths = tuple(map(config.layout.table, query.upstream))
         self.target_paths = tuple(map(config.layout.table, query.targets))
@@ -95,28 +92,6 @@ class Flow(ABC):
         Safe to repeat.
         """
 
-    def has_work(self, runs: Runs) -> bool:
-        """Return whether there is input, or a batch to complete or to record.
-
-        This needs no Spark query, whose start takes seconds.
-        """
-        return pending_work.is_unfinished(self.config, runs, self.name) or any(
-            pending_work.has_input(self.config, self.name, table) for table in self.upstream_paths
-        )
-
-    def should_check_settings(self, settings: str) -> bool:
-        """Return whether `start` has to be called even if there is no work.
-
-        Then wrong SQL is reported before there are rows, and readers find an empty table.
-
-        Args:
-            settings: a digest of the configuration, as `pending_work.settings_of` makes it.
-        """
-        if pending_work.has_changed_settings(self.config, self.name, settings):
-            return True
-        has_table = all(map(delta_tables.table_exists, self.target_paths[:1]))
-        return not has_table and not self.has_unknown_schema()
-
     def validation_input(self, files: Sequence[Path] | None) -> ValidationInput:
         """Return the rows that a gate validates.
 
@@ -139,20 +114,17 @@ class Flow(ABC):
         """Return why a source has no schema yet."""
         source = self._source_without_schema()
         assert source is not None, f"{self.name} has its columns"
-        return unknown_schema_reason(self.config, source)
+        return registry.unknown_schema_reason(self.config, source)
 
     def _source_without_schema(self) -> SourceConfig | None:
         for source in self.sources:
-            if source.schema is None and not has_known_columns(self.config, source):
+            if not registry.has_known_columns(self.config, source):
                 return source
         return None
 
     def poll(self) -> bool:
         """Poll for new input that no upstream table shows; return False if it is too early."""
         return True
-
-    def do_bookkeeping(self, runs: Runs) -> None:  # noqa: B027
-        """Do the bookkeeping of a run that has no work, such as archiving files."""
 
     def release(self, batch: int) -> None:  # noqa: B027
         """Release what the batches up to `batch` read: they are recorded."""
@@ -174,28 +146,3 @@ class Flow(ABC):
                 f"  {self.name} keeps {', '.join(kept)} from its first run; medallion refresh "
                 f"{self.name} applies the current settings"
             )
-
-
-def unknown_schema_reason(config: Config, source: SourceConfig) -> str:
-    """Return why a source has no schema, by the last file that is pending or was rejected, else by
-    the last file."""
-    entries = ledger.newest_versions(ledger.read_entries(config.layout, source.name)).values()
-    last = max(entries, key=lambda e: (e.why is not None, e.first_seen_at), default=None)
-    if last is None:
-        return "its schema is unknown until a file or message lands"
-    reason = last.why or (
-        "no row has a field" if last.state in ledger.INGESTED_STATES else "not read yet"
-    )
-    more = f" ({counted(len(entries), 'file')} landed: medallion files)" if len(entries) > 1 else ""
-    return f"no file gave its schema; {printable(last.path)} is {last.state}: {reason}{more}"
-
-
-def has_known_columns(config: Config, source: SourceConfig) -> bool:
-    """Return whether the bronze table of a source has the columns of its first inferred schema."""
-    versions = registry.read_versions(config.layout.schemas(source.name))
-    table = config.layout.table(f"bronze.{source.name}")
-    if versions and delta_tables.table_exists(table):
-        return versions[0].columns.keys() <= delta_tables.column_names(table)
-    # If the schema versions are lost, bronze's next run restores them from the table.
-    hinted = bronze_columns(source.hints, source.origin_columns).keys()
-    return bool(versions) or bool(delta_tables.column_names(table) - hinted)

@@ -21,7 +21,7 @@ from medallion.layers.flow import Flow
 from medallion.layers.gold.flow import Gold
 from medallion.layers.publish.flow import Publish
 from medallion.layers.silver.flow import Silver
-from medallion.runtime import recorder, swap
+from medallion.runtime import planner, recorder, swap
 from medallion.spark import jvm, signals
 from medallion.spark.errors import StreamError, as_medallion_error, combine_errors, one_line
 from medallion.spark.query import AVAILABLE_NOW, BatchProgress, trigger_options
@@ -177,14 +177,16 @@ class Pipeline:
         return failures + [(f, unsettled[f.name]) for f in started if f.name in unsettled]
 
     def _start_if_due(self, flow: Flow) -> bool:
-        """Start a query on all that is available; False where it has nothing to do."""
+        """Start a query on all available input; return False if it has nothing to do."""
         with self._naming_flow(flow):
-            has_work = flow.has_work(self.runs)
-            is_due = has_work or flow.should_check_settings(self._settings)
-        if is_due:
-            return self.start_flow(flow, trigger_options(AVAILABLE_NOW) if has_work else None)
-        with self._naming_flow(flow):
-            flow.do_bookkeeping(self.runs)
+            plan = planner.plan_query(self.config, self.runs, flow.query, self._settings)
+        if plan.should_run:
+            return self.start_flow(flow, trigger_options(AVAILABLE_NOW))
+        if plan.should_check:
+            return self.start_flow(flow, None)
+        if not flow.upstream:
+            with self._naming_flow(flow):
+                planner.poll_source(self.config, self.runs, flow.source.name, self.say)
         self.say(f"  {flow.name}: nothing is new")
         return False
 

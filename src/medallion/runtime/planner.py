@@ -1,85 +1,184 @@
-"""What a night has to do, found out before Java starts: with nothing new, it need not start at all.
+"""What a run has to do, decided before Spark starts and without writing anything.
 
-Nothing here may import PySpark.
+This module must not import PySpark: if there is nothing to do, Spark is not started at all.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 from medallion.config.model import Config
 from medallion.config.queries import Query, layers_in_use, queries, query_names
-from medallion.ingest.formats import SOURCE_TYPES
-from medallion.inspect import balance as accounting
+from medallion.ingest.formats import SOURCE_TYPES, refuse_format_change
+from medallion.ingest.schema import registry
+from medallion.inspect import balance
 from medallion.runtime.outcome import Outcome
 from medallion.spark.session import Workload
 from medallion.state import pending_work
+from medallion.state.pending_work import WorkReason
 from medallion.state.runs import Runs
 from medallion.storage import delta_tables, locks
 from medallion.storage.text import Reporter
 
+_CHECKS = {WorkReason.SETTINGS_CHANGED, WorkReason.NOT_CREATED}
 
-def end_if_idle(config: Config, command: str, say: Reporter) -> Outcome | None:
-    """Look for new input; the outcome of the night if there is none.
 
-    None where Spark has to be started; also where something is wrong, for the run that follows
-    meets it as well, and tells what.
+@dataclass(frozen=True)
+class QueryPlan:
+    """What a run has to do for one query.
+
+    Attributes:
+        query: its name.
+        reasons: the reasons to run it, to check its settings, or to validate its table.
+        error: what kept the scan from deciding; the query meets it again when it starts.
+    """
+
+    query: str
+    reasons: tuple[WorkReason, ...] = ()
+    error: Exception | None = None
+
+    @property
+    def should_run(self) -> bool:
+        """Whether the query has input, or a batch to complete or to record."""
+        return bool(set(self.reasons) - _CHECKS - {WorkReason.NOT_VALIDATED})
+
+    @property
+    def should_check(self) -> bool:
+        """Whether `Flow.start` has to be called without a trigger if the query need not run.
+
+        Then wrong SQL is reported before there are rows, and readers find an empty table.
+        """
+        return bool(set(self.reasons) & _CHECKS)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run has to do.
+
+    Attributes:
+        queries: a plan for each query, in the order of the layers.
+        has_unfinished_refresh: whether an interrupted refresh has to be completed first.
+    """
+
+    queries: tuple[QueryPlan, ...]
+    has_unfinished_refresh: bool
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to do but to create tables that have no rows yet."""
+        reasons = {reason for query in self.queries for reason in query.reasons}
+        has_work = reasons - {WorkReason.NOT_CREATED} or any(query.error for query in self.queries)
+        return not (has_work or self.has_unfinished_refresh)
+
+
+def plan_run(config: Config, runs: Runs) -> Plan:
+    """Return what a run of all layers has to do; write nothing."""
+    settings, plans = pending_work.settings_digest(config), []
+    for query in queries(config):
+        try:
+            plans.append(plan_query(config, runs, query, settings))
+        except Exception as error:  # the other queries are planned
+            plans.append(QueryPlan(query.name, error=error))
+    return Plan(tuple(plans), config.layout.refresh_plan.is_file())
+
+
+def plan_query(config: Config, runs: Runs, query: Query, settings: str) -> QueryPlan:
+    """Return what a run has to do for one query; write nothing.
+
+    Args:
+        config: the configuration.
+        runs: the recorded runs.
+        query: the query to plan.
+        settings: `pending_work.settings_digest` of the configuration.
+
+    Raises:
+        UsageError: the source has another format than before.
+        MedallionError: a table, a checkpoint or a broker cannot be read.
+    """
+    return QueryPlan(query.name, tuple(_work_reasons(config, runs, query, settings)))
+
+
+def _work_reasons(config: Config, runs: Runs, query: Query, settings: str) -> Iterator[WorkReason]:
+    if not query.upstream:
+        refuse_format_change(config, config.sources[query.source])
+    unfinished = list(pending_work.unfinished_reasons(config, runs, query.name))
+    yield from unfinished
+    # An interrupted batch may have read what looks like new input.
+    if not unfinished and _has_new_input(config, query):
+        yield WorkReason.NEW_INPUT
+    if pending_work.has_changed_settings(config, query.name, settings):
+        yield WorkReason.SETTINGS_CHANGED
+    if not _has_table(config, query) and _has_known_columns(config, query):
+        yield WorkReason.NOT_CREATED
+    if pending_work.needs_validation(config, runs.run_state, query.name):
+        yield WorkReason.NOT_VALIDATED
+
+
+def _has_new_input(config: Config, query: Query) -> bool:
+    if query.upstream:
+        tables = map(config.layout.table, query.upstream)
+        return any(pending_work.has_input(config, query.name, table) for table in tables)
+    source = config.sources[query.source]
+    return SOURCE_TYPES[source.format].has_work(config, source)
+
+
+def _has_table(config: Config, query: Query) -> bool:
+    """Return whether there is the query's own table; what is published has none."""
+    return all(delta_tables.table_exists(config.layout.table(t)) for t in query.targets[:1])
+
+
+def _has_known_columns(config: Config, query: Query) -> bool:
+    """Return whether SQL can name the columns of the query's sources; bronze has no SQL."""
+    sources = query.sources if query.upstream else ()
+    return all(registry.has_known_columns(config, config.sources[name]) for name in sources)
+
+
+def poll_source(config: Config, runs: Runs, source: str, report: Reporter) -> None:
+    """Enqueue new input of a source, and archive or reject the files that are due.
+
+    Call it only if no batch of the source was interrupted, with the lock on bronze.
+    """
+    settings = config.sources[source]
+    last = runs.last_batch(f"bronze.{source}")
+    SOURCE_TYPES[settings.format].poll(config, settings, last, report)
+
+
+def end_if_idle(config: Config, command: str, report: Reporter) -> Outcome | None:
+    """Return the outcome of a nightly run if there is nothing to do.
+
+    Return None if Spark is needed, or on error: the full run reports it.
 
     Raises:
         UsageError: another process writes one of the layers.
     """
-    if config.layout.refresh_plan.is_file():
-        return None
     with locks.lock_layers(config.layout, layers_in_use(config), command):
         try:
             runs = Runs(config.layout)
-            if _has_work(config, runs):
+            if not plan_run(config, runs).is_idle:
                 return None
-            for source in config.sources.values():
-                last = runs.last_batch(f"bronze.{source.name}")
-                SOURCE_TYPES[source.format].poll(config, source, last, say)
-            look = accounting.take_snapshot(config, runs)
-            outcome = Outcome(balances=look.balances, errors=look.unreadable)
-        except Exception:  # whatever is wrong, the run that follows meets it, and tells
+            for source in config.sources:
+                poll_source(config, runs, source, report)
+            snapshot = balance.take_snapshot(config, runs)
+        except Exception:
             return None
+    outcome = Outcome(balances=snapshot.balances, errors=snapshot.unreadable)
     if not outcome.is_good:
         return None
-    say("nothing is new")
+    report("nothing is new")
     return outcome
 
 
-def work_to_do(config: Config) -> Workload:
-    """How much waits, which decides how Java and Spark are set."""
+def estimate_workload(config: Config) -> Workload:
+    """Return how much there is to process, which decides how Java and Spark are set."""
     try:
         backlogs = [SOURCE_TYPES[s.format].backlog(config, s) for s in config.sources.values()]
-        behind = sum(pending_work.unread_rows(config, query) or 0 for query in queries(config))
-        whole = sum(
+        rows = sum(pending_work.unread_rows(config, query) or 0 for query in queries(config))
+        rows += sum(  # a gold table may be written completely
             delta_tables.row_count(config.layout.table(name))
             for name in query_names(config, ["gold"])
         )
-    except Exception:  # whatever is wrong, the run meets it, and tells
+    except Exception:  # the full run reports it
         return Workload.MUCH
-    behind += sum(backlog.messages for backlog in backlogs)
-    return Workload.of(sum(backlog.unpacked for backlog in backlogs), behind + whole)
-
-
-def _has_work(config: Config, runs: Runs) -> bool:
-    settings, asked = pending_work.settings_digest(config), queries(config)
-    if any(
-        pending_work.has_changed_settings(config, query.name, settings)
-        or pending_work.is_unfinished(config, runs, query.name)
-        for query in asked
-    ):
-        return True  # before anything is looked for: what was cut off is settled first
-    return any(_has_news(config, query) for query in asked) or any(
-        pending_work.needs_validation(config, runs.run_state, query.name) for query in asked
-    )
-
-
-def _has_news(config: Config, query: Query) -> bool:
-    """Return whether there is something to read for a query."""
-    if query.upstream:
-        return any(
-            pending_work.has_input(config, query.name, config.layout.table(table))
-            for table in query.upstream
-        )
-    source = config.sources[query.source]
-    return SOURCE_TYPES[source.format].has_work(config, source)
+    rows += sum(backlog.messages for backlog in backlogs)
+    return Workload.of(sum(backlog.unpacked for backlog in backlogs), rows)

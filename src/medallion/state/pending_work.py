@@ -7,7 +7,8 @@ that had no news, and of tables that they do not feed.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
 
 from medallion import __version__
@@ -20,6 +21,23 @@ from medallion.spark.checkpoints import DeltaOffset
 from medallion.state.runs import BLOCKED, Runs, RunState
 from medallion.storage import clock, delta_log, delta_tables
 from medallion.storage.paths import PUBLISH, layer_of
+
+
+class WorkReason(StrEnum):
+    """A reason to run or to check a query, or to validate its table."""
+
+    NEW_INPUT = "new input"
+    INTERRUPTED = "a batch was interrupted"
+    NOT_RECORDED = "a batch is not recorded in ops.runs"
+    FAILED = "the last run failed"
+    LATE_ROWS = "rows came too late for a join"
+    CORRUPT_CHECKPOINT = "the checkpoint is corrupt"
+    MISSING_TABLE = "the table is missing"
+    OUTDATED_TABLE = "a table is older than what was recorded"
+    SETTINGS_CHANGED = "the configuration changed"
+    NOT_CREATED = "the table is not created yet"
+    NOT_VALIDATED = "rows are not validated yet"
+
 
 _NOTE = "settings"
 _EVER = 2**63 - 1
@@ -48,29 +66,26 @@ def has_changed_settings(config: Config, query: str, settings: str) -> bool:
     return checkpoints.noted(config.layout.checkpoint(query), _NOTE) != {"of": settings}
 
 
-def is_unfinished(config: Config, runs: Runs, query: str) -> bool:
-    """Whether a query has to be started whatever there is to read.
-
-    That is: its checkpoint is torn, its table is gone, a batch was cut off or is not on record,
-    rows came too late for its table of gold, it failed when it ran last, or a table is older than
-    what was recorded.
-    """
+def unfinished_reasons(config: Config, runs: Runs, query: str) -> Iterator[WorkReason]:
+    """Yield the reasons to start a query that do not depend on new input."""
     checkpoint = config.layout.checkpoint(query)
     committed = checkpoints.last_committed(checkpoint)
     is_published = layer_of(query) == PUBLISH  # which has no table
-    return (
-        (query.startswith("gold.") and runs.late_rows(query) > 0)
-        or checkpoints.corrupt_part(checkpoint) is not None
-        or (
-            committed >= 0
-            and not is_published
-            and not delta_tables.table_exists(config.layout.table(query))
-        )
-        or checkpoints.last_planned(checkpoint) > committed
-        or committed > runs.last_batch(query)
-        or runs.has_failed(query)
-        or older_table_reason(config, runs, query) is not None
-    )
+    has_table = is_published or delta_tables.table_exists(config.layout.table(query))
+    if query.startswith("gold.") and runs.late_rows(query) > 0:
+        yield WorkReason.LATE_ROWS
+    if checkpoints.corrupt_part(checkpoint) is not None:
+        yield WorkReason.CORRUPT_CHECKPOINT
+    if committed >= 0 and not has_table:
+        yield WorkReason.MISSING_TABLE
+    if checkpoints.last_planned(checkpoint) > committed:
+        yield WorkReason.INTERRUPTED
+    if committed > runs.last_batch(query):
+        yield WorkReason.NOT_RECORDED
+    if runs.has_failed(query):
+        yield WorkReason.FAILED
+    if older_table_reason(config, runs, query) is not None:
+        yield WorkReason.OUTDATED_TABLE
 
 
 def older_table_reason(config: Config, runs: Runs, query: str) -> str | None:

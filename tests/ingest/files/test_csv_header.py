@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from medallion.config.model import CsvOptions
 from medallion.ingest.files import csv_dialect, csv_header
 from medallion.ingest.files.line_counts import rows_of
-from medallion.layers.flow import unknown_schema_reason
+from medallion.ingest.schema.registry import unknown_schema_reason
 from medallion.state.ledger import PENDING
 from tests.support.home import Home, a_source
 

@@ -12,9 +12,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from medallion.config.model import Config, SourceConfig
 from medallion.config.values import fold_case
 from medallion.errors import ConfigError, MedallionError
-from medallion.storage import clock, files
+from medallion.state import ledger
+from medallion.storage import clock, delta_tables, files
+from medallion.storage.table_specs import bronze_columns
+from medallion.storage.text import counted, printable
 
 
 @dataclass(frozen=True)
@@ -141,3 +145,30 @@ def version_changes(before: SchemaVersion | None, after: SchemaVersion) -> list[
         for name, kind in after.columns.items()
         if old.get(name) != kind
     ]
+
+
+def unknown_schema_reason(config: Config, source: SourceConfig) -> str:
+    """Return why a source has no schema, by the last file that is pending or was rejected, else by
+    the last file."""
+    entries = ledger.newest_versions(ledger.read_entries(config.layout, source.name)).values()
+    last = max(entries, key=lambda e: (e.why is not None, e.first_seen_at), default=None)
+    if last is None:
+        return "its schema is unknown until a file or message lands"
+    reason = last.why or (
+        "no row has a field" if last.state in ledger.INGESTED_STATES else "not read yet"
+    )
+    more = f" ({counted(len(entries), 'file')} landed: medallion files)" if len(entries) > 1 else ""
+    return f"no file gave its schema; {printable(last.path)} is {last.state}: {reason}{more}"
+
+
+def has_known_columns(config: Config, source: SourceConfig) -> bool:
+    """Return whether a source's columns are declared, or its first inferred ones are in bronze."""
+    if source.schema is not None:
+        return True
+    versions = read_versions(config.layout.schemas(source.name))
+    table = config.layout.table(f"bronze.{source.name}")
+    if versions and delta_tables.table_exists(table):
+        return versions[0].columns.keys() <= delta_tables.column_names(table)
+    # If the schema versions are lost, bronze's next run restores them from the table.
+    hinted = bronze_columns(source.hints, source.origin_columns).keys()
+    return bool(versions) or bool(delta_tables.column_names(table) - hinted)

@@ -26,8 +26,6 @@ from medallion.quality.rules import load_rules
 from medallion.spark import checkpoints, query
 from medallion.spark.plans import fields_in
 from medallion.spark.query import BatchProgress, Run, Sink
-from medallion.state import pending_work
-from medallion.state.runs import Runs
 from medallion.storage import delta_log, delta_tables
 from medallion.storage.text import Reporter, counted
 
@@ -185,18 +183,6 @@ class Bronze(Flow):
     def has_unknown_schema(self) -> bool:
         """Return False: bronze infers the schema."""
         return False
-
-    def has_work(self, runs: Runs) -> bool:
-        """Return whether the source has new input, or an interrupted batch has to be recorded."""
-        refuse_format_change(self.config, self.source)
-        if pending_work.is_unfinished(self.config, runs, self.name):
-            return True
-        return self._source_type.has_work(self.config, self.source)
-
-    def do_bookkeeping(self, runs: Runs) -> None:
-        """Release the input of recorded batches, and record what became of other files."""
-        recorded = runs.last_batch(self.name)
-        self._source_type.poll(self.config, self.source, recorded, self.say)
 
     def poll(self) -> bool:
         """Enqueue new input, unless a batch is running; return False if one is.
