@@ -11,7 +11,7 @@ from medallion.errors import ITEM_ERRORS, ConfigError, error_message
 from medallion.ingest.source import Verification
 from medallion.layers.gold.definition import gold_definition
 from medallion.layers.gold.definition import refuse_changed_gold as refuse_changed_gold
-from medallion.layers.gold.flow import TOO_LATE
+from medallion.layers.gold.flow import LATE_ROWS_ADVICE
 from medallion.layers.silver import keys
 from medallion.layers.silver.rules import refuse_changed_silver
 from medallion.spark import checkpoints
@@ -80,7 +80,7 @@ def comparable_gold(config: Config) -> tuple[list[Comparable], Verification]:
                     gone = "its table is gone: medallion run gold says more"
                     found.findings.append(f"{name}: {gone}.")
             elif runs.late_rows(name):
-                late = f"rows came too late for it: {TOO_LATE}"
+                late = f"rows came too late for it: {LATE_ROWS_ADVICE}"
                 found.notes.append(f"{name}: not compared, for {late}.")
             elif why := _why_another(config, query):
                 found.notes.append(f"{name}: not compared, for {why}")

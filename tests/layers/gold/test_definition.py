@@ -1,4 +1,4 @@
-"""Tables of gold by their definitions: the part that fails at a row is found."""
+"""Definitions of gold tables: the part that fails at a row is found."""
 
 from __future__ import annotations
 

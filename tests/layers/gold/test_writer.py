@@ -1,4 +1,4 @@
-"""Batches of mode `update`: what they touched is counted anew, by the silver there is then."""
+"""Output mode `update`: the groups that a batch touched are recomputed from silver."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.updates import BY_WINDOWS, WINDOWS
 
 BATCHES = (
     [("10:01:00", "a", "open"), ("10:02:00", "a", "close"), ("13:00:00", None, "open")],
-    [  # in a window that is there, and in a new one
+    [  # in an existing window, and in a new one
         ("10:03:00", "a", "open"),
         ("08:00:00", "b", "open"),
         ("13:04:59", None, "open"),
@@ -56,8 +56,8 @@ def write(lakehouse: Lakehouse, rows: list[tuple[str, str | None, str]]) -> None
     write_deltalake(lakehouse.config.layout.table("silver.event"), table, mode="append")
 
 
-def test_groups_that_a_batch_touches_are_counted_anew(spark: SparkSession, tmp_path: Path) -> None:
-    """In windows, without windows, and without groups; a batch that runs twice counts once."""
+def test_touched_groups_are_recomputed(spark: SparkSession, tmp_path: Path) -> None:
+    """With windows, without, and without groups; a batch that runs twice counts once."""
     lakehouse = Lakehouse(spark, tmp_path / "größe 50% #1")
     config = lakehouse.config
     windows = replace(config.gold["action_counts"], output_mode="update")
@@ -82,7 +82,7 @@ def test_groups_that_a_batch_touches_are_counted_anew(spark: SparkSession, tmp_p
             merge = GroupMerge(lakehouse.spark, config, table)
             read = Observation()
             merge(merge.touched(batch).observe(read, F.count(F.lit(1)).alias("rows")), number)
-            # As a stream's rows are counted: as the batch is run, and those of a part of it twice.
+            # Like a stream's rows: counted while the batch runs, twice if a part runs twice.
             observed: Any = read._jo
             assert observed.future().isCompleted(), table.name
             assert read.get == {"rows": len(BATCHES[number])}

@@ -1,1 +1,1 @@
-"""Gold: aggregates, statements of SQL, and joins."""
+"""Gold: aggregates, SQL statements and joins."""

@@ -1,4 +1,4 @@
-"""What the configuration says of a table of gold: by which definition it is made, and its parts."""
+"""Definitions of gold tables: what they are compared by, and their parts."""
 
 from __future__ import annotations
 
@@ -12,61 +12,74 @@ from medallion.spark import checkpoints
 
 
 def gold_definition(table: GoldTable) -> dict[str, Any]:
-    """All that the configuration says of what a table is made of: another one is refused until
-    `medallion refresh`."""
-    mode, made = {"output_mode": table.output_mode}, table.definition
-    match made:
+    """Return all settings that determine the rows of a table; a change of them needs a refresh."""
+    mode, definition = {"output_mode": table.output_mode}, table.definition
+    match definition:
         case Statement():
-            return {"sql": made.sql, **mode}
+            return {"sql": definition.sql, **mode}
         case Join():
-            within = {"within": made.within.text, "on": dict(made.on)}
-            said = {"where": made.where, "condition": made.condition, "kind": made.kind}
-            sources = dict(zip(("source", "with"), table.sources, strict=True))
-            return {**sources, **within, **said, "columns": dict(made.columns), **mode}
+            return {
+                **dict(zip(("source", "with"), table.sources, strict=True)),
+                "within": definition.within.text,
+                "on": dict(definition.on),
+                "where": definition.where,
+                "condition": definition.condition,
+                "kind": definition.kind,
+                "columns": dict(definition.columns),
+                **mode,
+            }
     return {
         "source": table.sources[0],
-        "window": made.window.text if made.window else None,
-        "slide": made.slide.text if made.slide else None,
-        "session": made.session.text if made.session else None,
-        "group_by": list(made.group_by),
-        "measure": dict(made.measure),
+        "window": definition.window.text if definition.window else None,
+        "slide": definition.slide.text if definition.slide else None,
+        "session": definition.session.text if definition.session else None,
+        "group_by": list(definition.group_by),
+        "measure": dict(definition.measure),
         **mode,
     }
 
 
 def refuse_changed_gold(config: Config, table: GoldTable, then: Mapping[str, Any]) -> None:
-    """Raise ConfigError where a table was made by another definition than the configuration's, or
-    its silver table by another event time than the one that windows and joins would now go by."""
-    if not isinstance(table.definition, Statement):
+    """Refuse a table whose definition, or the event time of its silver tables, has changed.
+
+    Args:
+        config: the current configuration.
+        table: the table's current entry.
+        then: the `gold_definition` that its rows were written by.
+
+    Raises:
+        ConfigError: one of them has changed.
+    """
+    if not isinstance(table.definition, Statement):  # windows and joins go by event time
         for source in table.sources:
             checkpoint = config.layout.checkpoint(f"silver.{source}")
-            made = checkpoints.noted(checkpoint, "definition") or {}
-            time = {"event_time": config.sources[source].event_time}
-            refuse_changed(config, f"silver.{source}", time | made, made | time)
-    # Spark's state knows measures, and the keys of a join, by their order.
-    in_order = () if table.output_mode == "update" else ("measure", "on")
-    refuse_changed(config, f"gold.{table.name}", then, gold_definition(table), in_order)
+            recorded = checkpoints.noted(checkpoint, "definition") or {}
+            current = {"event_time": config.sources[source].event_time}
+            refuse_changed(config, f"silver.{source}", current | recorded, recorded | current)
+    # Spark's state identifies measures, and the keys of a join, by position.
+    ordered = () if table.output_mode == "update" else ("measure", "on")
+    refuse_changed(config, f"gold.{table.name}", then, gold_definition(table), ordered)
 
 
 def definition_parts(table: GoldTable) -> Mapping[str, GoldTable]:
-    """Tables of one part of its definition each, by what that is called in the configuration; one
-    that others are made with is before them.
+    """Return one table for each part of a definition, by the part's name in the configuration.
 
-    A column `_rows` is in the place of those that are another part.
+    A part comes after those that it depends on. A column `_rows` replaces the columns of other
+    parts.
     """
-    made, found = table.definition, dict[str, Aggregate | Statement | Join]()
-    match made:
+    definition, parts = table.definition, dict[str, Aggregate | Statement | Join]()
+    match definition:
         case Statement():
-            found[f"SQL ({made.file})"] = made
+            parts[f"SQL ({definition.file})"] = definition
         case Aggregate():
-            window = "session" if made.session else "window"
-            found[window] = replace(made, measure={"_rows": "count(*)"})
-            for column, sql in made.measure.items():
-                found[f"measure.{column}"] = replace(made, measure={column: sql})
+            window = "session" if definition.session else "window"
+            parts[window] = replace(definition, measure={"_rows": "count(*)"})
+            for column, sql in definition.measure.items():
+                parts[f"measure.{column}"] = replace(definition, measure={column: sql})
         case Join():
-            pairs = replace(made, columns={"_rows": "1"})
-            found["where"] = replace(pairs, kind="left", condition=None)
-            found["join"] = pairs
-            for column, sql in made.columns.items():
-                found[f"columns.{column}"] = replace(made, columns={column: sql})
-    return {what: replace(table, definition=part) for what, part in found.items()}
+            pairs = replace(definition, columns={"_rows": "1"})
+            parts["where"] = replace(pairs, kind="left", condition=None)
+            parts["join"] = pairs
+            for column, sql in definition.columns.items():
+                parts[f"columns.{column}"] = replace(definition, columns={column: sql})
+    return {name: replace(table, definition=part) for name, part in parts.items()}

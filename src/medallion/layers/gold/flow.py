@@ -1,4 +1,4 @@
-"""Gold: one query a table, from silver tables to `gold.<table>`."""
+"""Gold: one query per table, from silver tables to `gold.<table>`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from medallion.config.model import Config, GoldTable, Join
@@ -22,19 +22,19 @@ from medallion.layers.definition import (
 )
 from medallion.layers.flow import Flow, ValidationInput
 from medallion.layers.gold.definition import definition_parts, gold_definition, refuse_changed_gold
-from medallion.layers.gold.transform import gold_rows, has_place
+from medallion.layers.gold.transform import gold_rows, is_joinable
 from medallion.layers.gold.writer import GroupMerge, refuse_unmergeable
 from medallion.spark import checkpoints, delta_reads, query
 from medallion.spark.query import BatchProgress, Run, Sink
 from medallion.storage import delta_tables
 from medallion.storage.text import Reporter, counted
 
-_NO_PLACE = "no place: "
-_MEND = (
-    f"have it {RETURN_NULL_ADVICE}, or quarantine such rows by a rule of silver, and rebuild that "
-    "with medallion refresh"
+_BEFORE_1970 = "before 1970: "  # and the source: name of an observed metric
+_FAILING_ROW_ADVICE = (
+    f"have it {RETURN_NULL_ADVICE}, or quarantine such rows by a rule of silver and run "
+    "`medallion refresh` for it"
 )
-TOO_LATE = "medallion nightly, or refresh, makes the table anew"
+LATE_ROWS_ADVICE = "`medallion nightly` rebuilds the table with them"
 
 
 class Gold(Flow):
@@ -50,112 +50,114 @@ class Gold(Flow):
         """Start the query.
 
         Raises:
-            ConfigError: the table was made by another definition, which would be mixed with this
-                one; or its SQL is not deterministic, or cannot be counted group by group.
-            UsageError: its rows are appended, and its checkpoint is gone or torn; or merged, and
-                it is gone.
+            ConfigError: the table's definition has changed, its SQL is not deterministic, or its
+                groups cannot be computed one by one.
+            UsageError: the checkpoint is lost, and without it rows would be written twice.
         """
         table, checkpoint, (target,) = self.table, self.checkpoint, self.target_paths
-        now = gold_definition(table)
-        self._refuse_changed(now)
-        if table.output_mode == "append":  # a new checkpoint would append all of it again
+        definition = gold_definition(table)
+        self._refuse_changed(definition)
+        if table.output_mode == "append":  # a new checkpoint would append all rows again
             recovery.refuse_lost_checkpoint(self.name, checkpoint, self.target_paths, recorded)
-        elif why := recovery.find_mismatch(checkpoint, self.target_paths):
+        elif reason := recovery.find_mismatch(checkpoint, self.target_paths):
             recovery.drop_checkpoint(checkpoint)
-            self.say(f"  {self.name}: {why}: all of silver is counted anew")
+            self.say(f"  {self.name}: {reason}: recomputed from all of silver")
         self.log_pinned_settings()
-        stream = self._stream()
-        result = gold_rows(self.spark, self.config, table, stream)
-        where = f"{self.config.conf_dir / 'pipeline.yaml'}: {self.name}"
-        refuse_nondeterministic(where, result, now)
+        silver = self._silver_streams()
+        rows = gold_rows(self.spark, self.config, table, silver)
+        name = f"{self.config.conf_dir / 'pipeline.yaml'}: {self.name}"
+        refuse_nondeterministic(name, rows, definition)
         if table.output_mode == "update":
-            refuse_unmergeable(where, result)
-        if checkpoints.last_planned(checkpoint) < 0:
-            delta_tables.drop_empty_table(target, result.schema.json())
-        properties = self.config.properties(self.name)
-        delta_tables.create_table(target, result.schema.json(), properties)
-        delta_tables.set_missing_properties(
-            target, properties
-        )  # whoever publishes it needs a feed from now on
+            refuse_unmergeable(name, rows)
+        self._create_table(rows)
         mode: str = table.output_mode
         sink: Sink | Path = target
         if mode == "update":
             merge = GroupMerge(self.spark, self.config, table)
-            result, mode, sink = merge.touched(*stream.values()), "append", Sink(merge)
+            rows, mode, sink = merge.touched(*silver.values()), "append", Sink(merge)
         if trigger is None:
-            refuse_unstreamable(result, mode)
+            refuse_unstreamable(rows, mode)
             return None
-        writer = result.writeStream.outputMode(mode)
-        if mode == "complete":  # counted anew, it may be by another definition
+        writer = rows.writeStream.outputMode(mode)
+        if mode == "complete":  # the definition may have changed if all is recomputed
             writer = writer.option("overwriteSchema", "true")
         self.run = query.start_query(writer, self.name, checkpoint, trigger, sink)
-        self.run.blame = self._blame
+        self.run.blame = self._find_failing_part
         return self.run
 
-    def _refuse_changed(self, now: dict[str, Any]) -> None:
-        """Raise an error where the table has rows by another definition, or by an unknown one."""
-        checkpoint, noted = self.checkpoint, checkpoints.noted(self.checkpoint, "definition")
+    def _refuse_changed(self, definition: dict[str, Any]) -> None:
+        """Raise an error if the table has rows of another definition, or of an unknown one."""
+        checkpoint, recorded = self.checkpoint, checkpoints.noted(self.checkpoint, "definition")
         if self.table.output_mode != "update":
             has_written = recovery.has_started_writing(checkpoint, self.target_paths)
-        else:  # merges have no number
-            if noted is None:
+        else:  # the commits of merges do not name their batch
+            if recorded is None:
                 recovery.refuse_lost_checkpoint(self.name, checkpoint, self.target_paths, -1)
             has_written = delta_tables.row_count(self.target_paths[0]) > 0
-        is_made = checkpoints.last_committed(checkpoint) >= 0 or has_written
-        if not is_made and noted not in (None, now):
-            recovery.drop_checkpoint(
-                checkpoint
-            )  # its first batch failed, and left state of other types
-        then = checkpoints.first_definition(checkpoint, now, has_written)
+        has_rows = checkpoints.last_committed(checkpoint) >= 0 or has_written
+        if not has_rows and recorded not in (None, definition):
+            # The first batch failed, and left state of other types.
+            recovery.drop_checkpoint(checkpoint)
+        then = checkpoints.first_definition(checkpoint, definition, has_written)
         refuse_changed_gold(self.config, self.table, then)
 
-    def _stream(self) -> dict[str, DataFrame]:
-        """The silver tables that it reads, by source."""
+    def _create_table(self, rows: DataFrame) -> None:
+        target, schema = self.target_paths[0], rows.schema.json()
+        if checkpoints.last_planned(self.checkpoint) < 0:
+            delta_tables.drop_empty_table(target, schema)
+        properties = self.config.properties(self.name)
+        delta_tables.create_table(target, schema, properties)
+        # If the table is published from now on, it needs a change feed.
+        delta_tables.set_missing_properties(target, properties)
+
+    def _silver_streams(self) -> dict[str, DataFrame]:
+        """Return streams of the silver tables, by source."""
         reader = self.spark.readStream.format("delta")
-        if isinstance(self.table.definition, Join):
-            # Its first batch is each table as it is, whole: no row of it can come too late.
+        is_join = isinstance(self.table.definition, Join)
+        if is_join:
+            # The first batch reads each table whole, so that none of its rows is late.
             reader = reader.option("maxFilesPerTrigger", 2**31 - 1)
-        found = {}
+        streams = {}
         for source, table in zip(self.sources, self.upstream_paths, strict=True):
             rows = reader.load(str(table))
-            if isinstance(self.table.definition, Join):
-                rows = rows.observe(_NO_PLACE + source.name, _rows_without(source.event_time))
-            found[source.name] = rows
-        return found
+            if is_join:
+                dropped = F.count_if(~is_joinable(source.event_time)).alias("rows")
+                rows = rows.observe(_BEFORE_1970 + source.name, dropped)
+            streams[source.name] = rows
+        return streams
 
-    def _blame(self) -> str | None:
-        """The part of its SQL that fails at a row of the batch that was cut off, if one does.
+    def _find_failing_part(self) -> str | None:
+        """Return which part of the SQL fails at a row of the interrupted batch; None if none does.
 
-        What fails only beside rows of before (a sum, a pair of a join) is told as Spark does.
+        A failure that also needs earlier rows (a sum, a pair of a join) is left to Spark's message.
         """
         try:
-            return failing_part(self.spark, self.config, self.table, self._rows_cut_off())
-        except Exception:  # whatever it is, what has stopped the query is told all the same
+            return failing_part(self.spark, self.config, self.table, self._interrupted_rows())
+        except Exception:  # the query's own failure is reported in any case
             return None
 
-    def _rows_cut_off(self) -> dict[str, DataFrame]:
-        """The rows of the batch that was cut off, by source; of a version that it has read in part,
-        all of them."""
-        batch, found = checkpoints.last_planned(self.checkpoint), dict[str, DataFrame]()
+    def _interrupted_rows(self) -> dict[str, DataFrame]:
+        """Return the rows of the interrupted batch by source; all rows of a version that it has
+        read in part."""
+        batch, rows = checkpoints.last_planned(self.checkpoint), dict[str, DataFrame]()
         for source, table in zip(self.sources, self.upstream_paths, strict=True):
             start, end = (
                 checkpoints.delta_offset(self.checkpoint, number, table)
                 for number in (batch - 1, batch)
             )
             last = end.version - end.is_between_versions
-            if start.version == 0 or start.is_initial_snapshot:  # it begins with the table as it is
-                found[source.name] = delta_reads.rows_at(self.spark, table, last)
+            if start.version == 0 or start.is_initial_snapshot:
+                rows[source.name] = delta_reads.rows_at(self.spark, table, last)
             else:
-                rows = delta_reads.added_rows(self.spark, table, start.version, last)
-                found[source.name] = rows
-        return found
+                added = delta_reads.added_rows(self.spark, table, start.version, last)
+                rows[source.name] = added
+        return rows
 
     def finish_batches(self, since: int) -> dict[str, Any]:
-        """The rows that the batches read. They are in no balance: batches whose figures are lost,
-        as those of a run that was cut off, are left out.
+        """Return the rows that the batches read; interrupted batches have no figures, and count 0.
 
-        Rows that came too late for a join are told, and stay on record until a refresh takes them
-        in. Whether a batch whose figures are lost had any nobody knows, so it counts as one row.
+        Rows that were late for a join are reported, and recorded until a refresh. An interrupted
+        batch counts as one late row, because it may have had some.
         """
         batches = self.started_run.batches
         ended = self.started_run.unrecorded_batches(since)
@@ -163,9 +165,11 @@ class Gold(Flow):
         if isinstance(self.table.definition, Join):
             late += sum(number not in batches for number in ended)
             if late:
-                self.say(f"  {self.name}: {counted(late, 'row')} came too late for it: {TOO_LATE}")
-            if out := sum(map(_without_place, batches.values())):
-                self.say(f"  {self.name}: {counted(out, 'row')} of 1970 or before it leaves out")
+                self.say(f"  {self.name}: {counted(late, 'late row')}; {LATE_ROWS_ADVICE}")
+            if dropped := sum(map(_rows_before_1970, batches.values())):
+                self.say(
+                    f"  {self.name}: {counted(dropped, 'row')} of 1970 or earlier cannot be joined"
+                )
         return {
             "rows_in": sum(batch.rows for batch in batches.values()),
             "late_rows": late,
@@ -174,27 +178,28 @@ class Gold(Flow):
         }
 
     def validation_input(self, files: Sequence[Path] | None) -> ValidationInput:
-        """All rows, whatever the files: complete mode writes the whole table, and a merge rewrites
-        files of older rows."""
+        """Return all rows: complete mode and merges rewrite files of older rows."""
         return ValidationInput(delta_reads.rows_at(self.spark, self.target_paths[0]))
 
 
-def _rows_without(time: str) -> Column:
-    return F.count_if(~has_place(time)).alias("rows")
-
-
-def _without_place(batch: BatchProgress) -> int:
-    """The rows of a batch that a join leaves out."""
-    return sum(int(v["rows"]) for k, v in batch.observed.items() if k.startswith(_NO_PLACE))
+def _rows_before_1970(batch: BatchProgress) -> int:
+    return sum(int(v["rows"]) for k, v in batch.observed.items() if k.startswith(_BEFORE_1970))
 
 
 def failing_part(
     spark: SparkSession, config: Config, table: GoldTable, rows: Mapping[str, DataFrame]
 ) -> str | None:
-    """The part of a table's definition that fails at one of these rows, in words; or None."""
-    make = partial(gold_rows, spark, config, rows=rows)
+    """Return which part of a table's definition fails at one of these rows; None if none does.
+
+    Args:
+        spark: the session.
+        config: the configuration of the table's sources.
+        table: the table.
+        rows: silver's rows by source.
+    """
+    build = partial(gold_rows, spark, config, rows=rows)
     parts = (
-        DefinitionPart(f"its {what}", _MEND, make(part))
-        for what, part in definition_parts(table).items()
+        DefinitionPart(f"its {name}", _FAILING_ROW_ADVICE, build(part))
+        for name, part in definition_parts(table).items()
     )
-    return failing_part_reason(rows.values(), make(table), parts, "the table stays as it is")
+    return failing_part_reason(rows.values(), build(table), parts, "the table stays as it is")

@@ -1,4 +1,4 @@
-"""From silver tables to one table of gold; the same on a batch and on a stream."""
+"""The rows of a gold table, computed from silver tables; the same on a batch and on a stream."""
 
 from __future__ import annotations
 
@@ -20,30 +20,78 @@ from medallion.storage.table_specs import WINDOW
 
 _FRAME = "_window"
 
+# Plan nodes that a stream cannot run, and what to do instead.
+_UNSUPPORTED_NODES = {
+    "Sort": "sorts rows, but a table has no order: use ORDER BY when you query the table",
+    "GlobalLimit": "limits the rows: use LIMIT when you query the table",
+    "Offset": "skips rows by number: use OFFSET when you query the table",
+    "Sample": "samples rows (TABLESAMPLE): sample when you query the table",
+    "Distinct": "uses DISTINCT: use GROUP BY instead",
+    "Intersect": "uses INTERSECT: compare the tables when you query them",
+    "Except": "uses EXCEPT: compare the tables when you query them",
+    "Window": "has a window function (OVER): use GROUP BY window(time, '10 minutes') instead",
+}
+_SUBQUERY = "has a subquery in a condition or column: do that when you query the table"
+_STREAM_JOIN = "joins two streams, which needs watermarks: configure join instead of sql"
+_TWO_AGGREGATES = "aggregates twice: do the second step when you query the table"
+_UNION_OF_GROUPS = "combines groups with other rows (UNION): make one table of each instead"
+_OTHER_INPUT = "reads {}: a gold table reads silver tables only"
+_CONSTANT_NODES = ("OneRowRelation", "LocalRelation", "Range")
 
-def aggregated(rows: DataFrame, event_time: str, made: Aggregate) -> DataFrame:
-    """One row a group of silver's rows: the group's columns, then the measures."""
-    if made.session is None:
-        return per_group(windowed(rows, event_time, made), made.groups, made.measure)
-    # A session is known when its rows are together: its ends are no columns to group by.
-    framed = rows.withColumn(_FRAME, F.session_window(event_time, made.session.text))
-    sessions = per_group(framed, (_FRAME, *made.group_by), made.measure)
-    ends = zip(("start", "end"), WINDOW, strict=True)
+
+def gold_rows(
+    spark: SparkSession, config: Config, table: GoldTable, rows: Mapping[str, DataFrame]
+) -> DataFrame:
+    """Return the rows of a gold table.
+
+    Args:
+        spark: the session.
+        config: the configuration of the table's sources.
+        table: the table.
+        rows: silver's rows by source, all streams or none.
+
+    Raises:
+        ConfigError: the SQL is not valid on a stream, or a join's columns have different types.
+    """
+    times = {name: config.sources[name].event_time for name in rows}
+    match table.definition:
+        case Statement() as statement:
+            return statement_rows(spark, table, statement, rows)
+        case Join() as join:
+            name = f"{config.conf_dir / 'pipeline.yaml'}: gold.{table.name}"
+            _refuse_different_types(name, rows, join)
+            watermarks = {name: config.sources[name].watermark.text for name in rows}
+            return joined(rows, times, watermarks, join)
+        case Aggregate() as aggregate:
+            (source,) = rows
+            return aggregated(rows[source], times[source], aggregate)
+
+
+def aggregated(rows: DataFrame, event_time: str, aggregate: Aggregate) -> DataFrame:
+    """Return one row per group: the group's columns, then the measures."""
+    if aggregate.session is None:
+        return per_group(windowed(rows, event_time, aggregate), aggregate.groups, aggregate.measure)
+    # The bounds of a session are known after grouping only, so they cannot be group columns.
+    framed = rows.withColumn(_FRAME, F.session_window(event_time, aggregate.session.text))
+    sessions = per_group(framed, (_FRAME, *aggregate.group_by), aggregate.measure)
+    bounds = zip(("start", "end"), WINDOW, strict=True)
     return sessions.select(
-        *(F.col(f"{_FRAME}.{end}").alias(name) for end, name in ends),
-        *made.group_by,
-        *made.measure,
+        *(F.col(f"{_FRAME}.{bound}").alias(name) for bound, name in bounds),
+        *aggregate.group_by,
+        *aggregate.measure,
     )
 
 
-def windowed(rows: DataFrame, event_time: str, made: Aggregate) -> DataFrame:
-    """Each row once for every window it falls in, with `window_start` and `window_end` (UTC).
+def windowed(rows: DataFrame, event_time: str, aggregate: Aggregate) -> DataFrame:
+    """Return each row once per window that contains it, with `window_start` and `window_end` (UTC).
 
-    Without windows of a fixed length, the rows as they are.
+    Without windows of a fixed length, return the rows unchanged.
     """
-    if made.window is None:
+    if aggregate.window is None:
         return rows
-    frame = F.window(event_time, made.window.text, made.slide.text if made.slide else None)
+    frame = F.window(
+        event_time, aggregate.window.text, aggregate.slide.text if aggregate.slide else None
+    )
     return (
         rows.withColumn(_FRAME, frame)
         .withColumn("window_start", F.col(f"{_FRAME}.start"))
@@ -53,22 +101,24 @@ def windowed(rows: DataFrame, event_time: str, made: Aggregate) -> DataFrame:
 
 
 def per_group(rows: DataFrame, groups: Sequence[str], measure: Mapping[str, str]) -> DataFrame:
-    """One row a group: the group's columns, then the measures.
+    """Return one row per group: the group's columns, then the measures.
 
     Args:
-        rows: silver rows, `windowed` where the table has windows.
-        groups: the columns to group by, the window's first.
-        measure: column names with their SQL aggregates.
+        rows: silver rows, `windowed` if the table has windows.
+        groups: the group columns, the window's first.
+        measure: SQL aggregates by column name.
     """
-    measures = [F.expr(aggregated).alias(name) for name, aggregated in measure.items()]
+    measures = [F.expr(aggregate).alias(name) for name, aggregate in measure.items()]
     if not groups:
         return rows.agg(*measures)
     return rows.groupBy(*groups).agg(*measures).select(*groups, *measure)
 
 
-def has_place(time: str) -> Column:
-    """Whether a join of streams can hold a row: Spark's watermark begins at 1970, and what is not
-    after that comes too late."""
+def is_joinable(time: str) -> Column:
+    """Return the condition that a stream join can hold a row: its time is after 1970.
+
+    Spark's watermark starts at 1970, and a row that is not after it counts as late.
+    """
     return F.col(time) > F.timestamp_millis(F.lit(0))
 
 
@@ -76,119 +126,117 @@ def joined(
     rows: Mapping[str, DataFrame],
     times: Mapping[str, str],
     watermarks: Mapping[str, str],
-    made: Join,
+    join: Join,
 ) -> DataFrame:
-    """The pairs of rows of two silver tables, and with `left` the rows that have no partner.
+    """Return the pairs of rows of two silver tables, and with `left` the unmatched rows.
 
-    Rows without a `has_place` are in none, on a batch as on a stream.
+    Rows that are not `is_joinable` are dropped, on a batch as on a stream.
 
     Args:
-        rows: both tables by their sources' names, the first one first.
-        times: the columns of the event times, likewise.
-        watermarks: how long after the newest time a row of a stream may come, likewise.
-        made: what makes a pair, and the columns of one.
+        rows: both tables by source, the left one first.
+        times: the event time column of each.
+        watermarks: the delay that each allows, such as `1 hour`.
+        join: keys, conditions and columns of the join.
     """
     (left, first), (right, second) = (
-        (name, some.where(has_place(times[name]))) for name, some in rows.items()
+        (name, some.where(is_joinable(times[name]))) for name, some in rows.items()
     )
-    if made.where:
-        first = first.where(made.where)
-    # After that: what is left out moves no watermark.
+    if join.where:
+        first = first.where(join.where)
+    # After the filters: rows that they drop do not move the watermark.
     first, second = (
         some.withWatermark(times[name], watermarks[name])
         for name, some in ((left, first), (right, second))
     )
-    seconds = made.within.seconds
     time, other = F.col(f"{left}.{times[left]}"), F.col(f"{right}.{times[right]}")
-    reach = F.expr(f"interval {seconds} seconds")
-    conditions = [F.col(f"{left}.{one}") == F.col(f"{right}.{two}") for one, two in made.on.items()]
-    conditions += [other >= time - reach, other <= time + reach]
-    if made.condition:
-        # In one piece: where a part of it names the first table alone, Spark would give out a row
-        # that fails it at once, as one without a partner, and not when its time has passed.
-        conditions += [F.expr(made.condition).eqNullSafe(other.isNotNull())]
-    pairs = first.alias(left).join(second.alias(right), reduce(and_, conditions), made.kind)
-    return pairs.select(*(F.expr(sql).alias(name) for name, sql in made.columns.items()))
+    within = F.expr(f"interval {join.within.seconds} seconds")
+    conditions = [F.col(f"{left}.{one}") == F.col(f"{right}.{two}") for one, two in join.on.items()]
+    conditions += [other >= time - within, other <= time + within]
+    if join.condition:
+        # As one expression over both sides: if a part names the left table alone, Spark emits a row
+        # that fails it as unmatched at once, instead of when its time has passed.
+        conditions += [F.expr(join.condition).eqNullSafe(other.isNotNull())]
+    pairs = first.alias(left).join(second.alias(right), reduce(and_, conditions), join.kind)
+    return pairs.select(*(F.expr(sql).alias(name) for name, sql in join.columns.items()))
 
 
-# What a stream cannot do, by the names of Spark's plans, and what to do instead.
-_REFUSED = {
-    "Sort": "sorts its rows, and a table has no order: say ORDER BY where the table is read",
-    "GlobalLimit": "takes some rows only: say LIMIT where the table is read",
-    "Offset": "leaves rows out by their number: say OFFSET where the table is read",
-    "Sample": "takes rows by chance (TABLESAMPLE): do so where the table is read",
-    "Distinct": "asks for DISTINCT rows: say GROUP BY",
-    "Intersect": "compares two sets of rows (INTERSECT): do so where the tables are read",
-    "Except": "compares two sets of rows (EXCEPT): do so where the tables are read",
-    "Window": "has a function OVER other rows: GROUP BY window(time, '10 minutes') instead",
-}
-_NESTED = "has a query within its conditions or columns: do that where the table is read"
-_JOINED = "joins two streams, which takes watermarks: write the table with join in place of sql"
-_TWICE = "aggregates what it has aggregated: do the second step where the table is read"
-_MIXED = "puts groups beside other rows (UNION): make a table of each, and UNION them when read"
-_STATIC = "reads {}: a table of gold is made of silver tables alone"
-_CONSTANTS = ("OneRowRelation", "LocalRelation", "Range")
+def _refuse_different_types(name: str, rows: Mapping[str, DataFrame], join: Join) -> None:
+    """Raise ConfigError if join keys have different types: Spark's cast would fail at the first
+    value that is not a number, or match two different numbers."""
+    (first, left), (second, right) = ((source, dict(some.dtypes)) for source, some in rows.items())
+    for one, two in join.on.items():
+        if one not in left or two not in right:  # Spark reports it
+            continue
+        if CONFIG_TYPES.get(left[one], left[one]) != CONFIG_TYPES.get(right[two], right[two]):
+            raise ConfigError(
+                f"{name}.join.on compares {first}.{one} ({left[one]}) with {second}.{two} "
+                f"({right[two]}). Cast both to the same type in silver, e.g. with string or "
+                "try_cast."
+            )
 
 
 def statement_rows(
-    spark: SparkSession, table: GoldTable, made: Statement, rows: Mapping[str, DataFrame]
+    spark: SparkSession, table: GoldTable, statement: Statement, rows: Mapping[str, DataFrame]
 ) -> DataFrame:
-    """What the statement makes of silver's rows; of streams, if it is one for a stream.
+    """Return the rows of a SQL statement.
 
     Args:
-        rows: the silver tables that it names, by their sources' names.
+        spark: the session.
+        table: the table that the statement defines.
+        statement: the statement; it reads `silver_<source>`.
+        rows: silver's rows by source.
 
     Raises:
-        ConfigError: it is not a query that Spark can run, or not one for a stream.
+        ConfigError: the statement is not a query, or not one that a stream can run.
     """
     for source, frame in rows.items():
         frame.createOrReplaceTempView(f"silver_{source}")
     try:
-        # Whatever is no query is refused here, for the next line would run it.
-        spark._jsparkSession.sessionState().sqlParser().parseQuery(made.sql)
-        found = spark.sql(made.sql)
+        # Only a query parses here; spark.sql would run any statement.
+        spark._jsparkSession.sessionState().sqlParser().parseQuery(statement.sql)
+        result = spark.sql(statement.sql)
     except PySparkException as error:
-        told = one_line(str(error))
-        told = f"{_NESTED}." if "INVALID_SUBQUERY" in told else told
-        raise ConfigError(f"{made.file}: {told}") from None
+        is_subquery = (error.getCondition() or "").startswith("INVALID_SUBQUERY")
+        reason = f"{_SUBQUERY}." if is_subquery else one_line(str(error))
+        raise ConfigError(f"{statement.file}: {reason}") from None
     finally:
         for source in rows:
             spark.catalog.dropTempView(f"silver_{source}")
     is_stream = all(frame.isStreaming for frame in rows.values())
-    if is_stream and (problem := _stream_problem(table, found)):
-        raise ConfigError(f"{made.file}: {problem}.")
-    return found
+    if is_stream and (problem := _unsupported_reason(table, result)):
+        raise ConfigError(f"{statement.file}: {problem}.")
+    return result
 
 
-def _stream_problem(table: GoldTable, found: DataFrame) -> str | None:
-    """What a stream cannot do of it, or a table cannot hold."""
-    # With what WITH has named in the places of its names: there too, groups stand beside rows.
-    plan = catalyst_class(found, "optimizer.InlineCTE")(True, False).apply(analyzed_plan(found))
+def _unsupported_reason(table: GoldTable, result: DataFrame) -> str | None:
+    """Return what a stream cannot run, or a table cannot store; None if all is supported."""
+    # Inline WITH: a query in it may combine groups with other rows, too.
+    plan = catalyst_class(result, "optimizer.InlineCTE")(True, False).apply(analyzed_plan(result))
     tree = list(plan_nodes(plan))
-    kinds = [node_type(node) for node in tree]
-    for node, kind in zip(tree, kinds, strict=True):
-        if kind in _REFUSED:
-            return _REFUSED[kind]
-        if kind == "Union" and "Aggregate" in map(node_type, plan_nodes(node)):
-            return _MIXED  # groups are given anew in each batch, other rows once
-        if kind == "Join" and node.left().isStreaming() and node.right().isStreaming():
-            return _JOINED
-        if not (node.children().size() or node.isStreaming() or kind in _CONSTANTS):
-            return _STATIC.format(node.toString().strip()[:100])
+    types = [node_type(node) for node in tree]
+    for node, type_ in zip(tree, types, strict=True):
+        if type_ in _UNSUPPORTED_NODES:
+            return _UNSUPPORTED_NODES[type_]
+        if type_ == "Union" and "Aggregate" in map(node_type, plan_nodes(node)):
+            return _UNION_OF_GROUPS  # groups are emitted in each batch, other rows once
+        if type_ == "Join" and node.left().isStreaming() and node.right().isStreaming():
+            return _STREAM_JOIN
+        if not (node.children().size() or node.isStreaming() or type_ in _CONSTANT_NODES):
+            return _OTHER_INPUT.format(node.toString().strip()[:100])
     if not plan.subqueriesAll().isEmpty():
-        return _NESTED
-    if kinds.count("Aggregate") > 1:
-        return _TWICE
-    wanted = "complete" if "Aggregate" in kinds else "append"
+        return _SUBQUERY
+    if types.count("Aggregate") > 1:
+        return _TWO_AGGREGATES
+    wanted = "complete" if "Aggregate" in types else "append"
     if table.output_mode != wanted:
-        has = "groups, which change as rows come in" if wanted == "complete" else "no groups"
-        return f"has {has}: its output_mode in pipeline.yaml must be {wanted}"
-    return _column_problem(found)
+        has = "groups, which change as rows arrive" if wanted == "complete" else "no groups"
+        return f"has {has}: set output_mode: {wanted} in pipeline.yaml"
+    return _invalid_column_reason(result)
 
 
-def _column_problem(found: DataFrame) -> str | None:
-    names = found.columns
-    for field in found.schema.fields:
+def _invalid_column_reason(result: DataFrame) -> str | None:
+    names = result.columns
+    for field in result.schema.fields:
         if not TABLE_NAME.fullmatch(field.name):
             return f"has a column {field.name!r}: give it a snake_case name with AS"
         if names.count(field.name) > 1:
@@ -196,39 +244,3 @@ def _column_problem(found: DataFrame) -> str | None:
         if isinstance(field.dataType, NullType):
             return f"has a column {field.name} without a type: CAST it to one"
     return None
-
-
-def gold_rows(
-    spark: SparkSession, config: Config, table: GoldTable, rows: Mapping[str, DataFrame]
-) -> DataFrame:
-    """The rows of a table of gold, of silver's rows by source; the same on batch and stream.
-
-    Raises:
-        ConfigError: its SQL is not one that a stream can do, or a join's columns are unlike.
-    """
-    times = {name: config.sources[name].event_time for name in rows}
-    match table.definition:
-        case Statement() as made:
-            return statement_rows(spark, table, made, rows)
-        case Join() as made:
-            _refuse_unlike(f"{config.conf_dir / 'pipeline.yaml'}: gold.{table.name}", rows, made)
-            watermarks = {name: config.sources[name].watermark.text for name in rows}
-            return joined(rows, times, watermarks, made)
-        case Aggregate() as made:
-            (source,) = rows
-            return aggregated(rows[source], times[source], made)
-
-
-def _refuse_unlike(name: str, rows: Mapping[str, DataFrame], made: Join) -> None:
-    """Raise ConfigError where a join goes by columns of two types: Spark would make one of them the
-    other, and stop at the first text that is no number, or take two numbers for one."""
-    (first, left), (second, right) = ((source, dict(some.dtypes)) for source, some in rows.items())
-    for one, two in made.on.items():
-        if one not in left or two not in right:  # which Spark tells
-            continue
-        if CONFIG_TYPES.get(left[one], left[one]) != CONFIG_TYPES.get(right[two], right[two]):
-            raise ConfigError(
-                f"{name}.join.on goes by {first}.{one}, which is {left[one]}, and {second}.{two}, "
-                f"which is {right[two]}: make both columns of silver the same type, as with string "
-                "or try_cast."
-            )

@@ -1,4 +1,4 @@
-"""The sink of gold's mode `update`: the groups that a batch touched are counted anew."""
+"""The sink of output mode `update`: recompute the groups that a batch touched, and merge them."""
 
 from __future__ import annotations
 
@@ -18,59 +18,57 @@ from medallion.layers.gold.transform import per_group, windowed
 from medallion.spark.plans import analyzed_plan, catalyst_class, contains_type
 
 
-def refuse_unmergeable(name: str, found: DataFrame) -> None:
-    """Raise ConfigError where a group's row depends on other groups, or a group has several rows or
-    none: counted by itself, it would come out otherwise than in the whole table."""
-    plan, patterns = analyzed_plan(found), catalyst_class(found, "trees.TreePattern")
+def refuse_unmergeable(name: str, rows: DataFrame) -> None:
+    """Raise ConfigError if a group's row depends on other groups, or a group has several rows or
+    none: recomputed alone, it would differ from the whole table."""
+    plan, patterns = analyzed_plan(rows), catalyst_class(rows, "trees.TreePattern")
     if plan.containsPattern(patterns.WINDOW()) or plan.containsPattern(patterns.GENERATE()):
         raise ConfigError(
-            f"{name} has a function OVER other groups or several rows a group (explode), and "
-            "output_mode update counts each group by itself: do that where the table is read."
+            f"{name} has a window function (OVER) or several rows per group (explode), but "
+            "output_mode update computes each group alone. Do that when you query the table."
         )
 
 
 class GroupMerge:
-    """Counts anew the groups that a batch touched, and puts them in the place of the old ones.
+    """A sink that recomputes the groups that a batch touched from silver, and merges them.
 
-    They are counted from silver's table and not from state, so late rows are counted like others,
-    and a batch that runs twice gives the same table. Silver may have rows of later batches already:
-    those are counted with this one, and once more, with the same result, when their turn comes.
+    Silver is read as it is now, without state: late rows count, and a batch may run twice. Silver
+    may already have rows of later batches; they are counted again, with the same result, in their
+    own batch.
     """
 
     def __init__(self, spark: SparkSession, config: Config, table: GoldTable) -> None:
-        assert isinstance(table.definition, Aggregate), (
-            "the configuration takes update for no other"
-        )
-        self._spark, self._made = spark, table.definition
+        assert isinstance(table.definition, Aggregate), "update is for aggregates"
+        self._spark, self._aggregate = spark, table.definition
         (source,) = table.sources
         self._silver = config.layout.table(f"silver.{source}")
         self._target = config.layout.table(f"gold.{table.name}")
         self._event_time = config.sources[source].event_time
 
     def touched(self, silver: DataFrame) -> DataFrame:
-        """The rows of a stream of silver, once for each window that they touch."""
-        return windowed(silver, self._event_time, self._made)
+        """Return each row of a stream of silver once per window that it touches."""
+        return windowed(silver, self._event_time, self._aggregate)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        """Merge one batch of silver's rows, `touched`."""
-        keys = self._made.groups
-        # Without groups nothing else reads the batch, and Spark would count no rows of it as read.
+        """Merge one batch of `touched` rows."""
+        keys = self._aggregate.groups
+        # Without groups nothing else reads the batch, and Spark would report no rows read.
         if not keys and not batch.count():
             return
         touched = batch.select(*keys).distinct().persist()
         try:
             silver = self._spark.read.format("delta").load(str(self._silver))
-            if self._made.window:
-                silver = _within(silver, touched, self._event_time)
-            rows = windowed(silver, self._event_time, self._made)
-            fresh = per_group(_matching(rows, touched, keys), keys, self._made.measure)
-            _replace(self._spark, self._target, fresh, keys)
+            if self._aggregate.window:
+                silver = _within_windows(silver, touched, self._event_time)
+            rows = windowed(silver, self._event_time, self._aggregate)
+            groups = per_group(_in_groups(rows, touched, keys), keys, self._aggregate.measure)
+            _merge(self._spark, self._target, groups, keys)
         finally:
             touched.unpersist()
 
 
-def _within(silver: DataFrame, touched: DataFrame, event_time: str) -> DataFrame:
-    """Rows between the first and the last window, so that Delta skips the other files."""
+def _within_windows(silver: DataFrame, touched: DataFrame, event_time: str) -> DataFrame:
+    """Return rows between the first and the last window, so that Delta skips other files."""
     first, last = touched.agg(
         F.min("window_start").cast("string"), F.max("window_end").cast("string")
     ).collect()[0]
@@ -80,31 +78,30 @@ def _within(silver: DataFrame, touched: DataFrame, event_time: str) -> DataFrame
     )
 
 
-def _matching(rows: DataFrame, touched: DataFrame, keys: Sequence[str]) -> DataFrame:
+def _in_groups(rows: DataFrame, touched: DataFrame, keys: Sequence[str]) -> DataFrame:
     if not keys:
         return rows
     left, right = rows.alias("rows"), touched.alias("touched")
-    # Null is a group like any other.
+    # Null is a group, too.
     same = reduce(and_, (F.col(f"rows.{k}").eqNullSafe(F.col(f"touched.{k}")) for k in keys))
     return left.join(F.broadcast(right), on=same, how="left_semi")
 
 
-def _replace(spark: SparkSession, target: Path, fresh: DataFrame, keys: Sequence[str]) -> None:
-    """Merge groups by their keys; one that is as it was is no change, for whoever reads changes."""
-    same = _alike(keys) or "true"
-    measures = [field for field in fresh.schema if field.name not in keys]
-    # These cannot be compared.
+def _merge(spark: SparkSession, target: Path, groups: DataFrame, keys: Sequence[str]) -> None:
+    """Merge groups by their keys. An unchanged group is not updated: the change feed omits it."""
+    measures = [field for field in groups.schema if field.name not in keys]
+    # Maps and variants cannot be compared.
     is_opaque = any(contains_type(field.dataType, MapType, VariantType) for field in measures)
-    changed = f"not ({_alike(field.name for field in measures)})"
+    changed = f"not ({_are_equal(field.name for field in measures)})"
     (
         DeltaTable.forPath(spark, str(target))
         .alias("old")
-        .merge(fresh.alias("new"), same)
+        .merge(groups.alias("new"), _are_equal(keys) or "true")
         .whenMatchedUpdateAll(None if is_opaque else changed)
         .whenNotMatchedInsertAll()
         .execute()
     )
 
 
-def _alike(columns: Iterable[str]) -> str:
+def _are_equal(columns: Iterable[str]) -> str:
     return " and ".join(f"old.`{column}` <=> new.`{column}`" for column in columns)
