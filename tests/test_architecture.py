@@ -110,3 +110,82 @@ def test_only_spark_s_own_rooms_read_its_private_formats() -> None:
     """Checkpoints are spelled by Spark: one module knows how."""
     spelled = {name(m) for m in MODULES if "batchWatermarkMs" in m.read_text(encoding="utf-8")}
     assert spelled == {"spark/checkpoints.py"}
+
+
+# The most calls that reach the file system directly, by package: lower a number when it falls.
+# Only storage/ may make more of them; what config/ and factory/ read and write stays local.
+FILE_SYSTEM_CALLS = {
+    "config": 6,
+    "spark": 20,
+    "quality": 8,
+    "state": 12,
+    "ingest": 51,
+    "layers": 30,
+    "inspect": 1,
+    "runtime": 20,
+    "cli": 3,
+    "factory": 43,
+}
+OS_CALLS = {
+    *("access", "chmod", "fsync", "link", "listdir", "lstat", "makedirs", "mkdir", "open"),
+    *("readlink", "remove", "rename", "replace", "rmdir", "scandir", "stat", "statvfs"),
+    *("symlink", "sync", "truncate", "unlink", "utime", "walk"),
+    *("exists", "getmtime", "getsize", "isdir", "isfile", "islink", "lexists", "realpath"),
+}
+PATH_METHODS = {
+    *("chmod", "exists", "glob", "hardlink_to", "is_dir", "is_file", "is_symlink", "iterdir"),
+    *("lstat", "mkdir", "open", "read_bytes", "read_text", "rename", "resolve", "rglob"),
+    *("rmdir", "samefile", "stat", "symlink_to", "touch", "unlink", "write_bytes", "write_text"),
+}
+
+
+def is_file_system_call(call: ast.Call) -> bool:
+    """Return True if a call looks as if it reached the file system; types are not known here."""
+    function = call.func
+    if isinstance(function, ast.Name):
+        return function.id in ("open", "TemporaryDirectory", "NamedTemporaryFile")
+    if not isinstance(function, ast.Attribute):
+        return False
+    owner = ast.unparse(function.value)
+    if owner in ("os", "os.path"):
+        return function.attr in OS_CALLS
+    if owner in ("shutil", "tempfile", "filecmp"):
+        return True
+    is_path_replace = function.attr == "replace" and len(call.args) == 1 and not call.keywords
+    return function.attr in PATH_METHODS or is_path_replace
+
+
+def file_system_calls(module: Path) -> list[str]:
+    """Return the module's direct file-system calls as `file:line code`."""
+    tree = ast.parse(module.read_text(encoding="utf-8"))
+    return [
+        f"{name(module)}:{node.lineno} {ast.unparse(node)}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and is_file_system_call(node)
+    ]
+
+
+@pytest.mark.parametrize("importer", sorted({package(m) for m in MODULES} - {"storage"}))
+def test_file_system_calls_do_not_increase(importer: str) -> None:
+    calls = [c for m in MODULES if package(m) == importer for c in file_system_calls(m)]
+    assert len(calls) <= FILE_SYSTEM_CALLS.get(importer, 0), "\n".join(calls)
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("path.read_text()", True),
+        ("os.rename(a, b)", True),
+        ("os.path.lexists(a)", True),
+        ("shutil.rmtree(a)", True),
+        ("a.replace(b)", True),
+        ("open(a)", True),
+        ("text.replace('a', 'b')", False),
+        ("os.getpid()", False),
+        ("path.write_atomic(b)", False),
+    ],
+)
+def test_file_system_calls_are_recognized(code: str, expected: bool) -> None:
+    call = ast.parse(code, mode="eval").body
+    assert isinstance(call, ast.Call)
+    assert is_file_system_call(call) == expected
