@@ -164,7 +164,7 @@ def test_a_stream_a_backfill_beside_it_and_a_night(
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
     assert process.returncode == 0, err
-    assert out.splitlines()[-1] == "ended: the next run goes on from here"
+    assert out.splitlines()[-1] == "stopped: the next run resumes from here"
     assert "Traceback" not in err
 
     landed += land()

@@ -246,7 +246,9 @@ def test_what_one_query_cannot_be_started_for_stops_no_other(
 
     with monkeypatch.context() as patch:
         patch.setattr(Runs, "write", write)  # nor can it be put on record
-        told = r"rules\.json is damaged: .*silver\.activity goes on.*; .*on record: OSError"
+        told = (
+            r"rules\.json is damaged: .*silver\.activity goes on.*; .*cannot be recorded: OSError"
+        )
         with pytest.raises(MedallionError, match=told):
             lakehouse.fill("silver")
     assert len(lakehouse.rows("silver.event")) == 1

@@ -125,7 +125,7 @@ def test_a_query_that_stops_is_begun_again_at_once_and_then_after_a_pause() -> N
     for _ in range(4):
         stream.step()
     stopped = "silver.a stopped: the disk is full"
-    assert said == [f"{stopped}; it is tried again"]  # once
+    assert said == [f"{stopped}; it is retried"]  # once
     assert stream.failures == {"silver.a": stopped}
     assert not left
     assert stream.is_on  # it is tried again
@@ -144,7 +144,7 @@ def test_a_query_that_is_on_again_has_not_failed() -> None:
     stream.start()
     for _ in range(2):
         stream.step()
-    assert said[1:] == ["  silver.a is on again"]
+    assert said[1:] == ["  silver.a is running again"]
     assert (stream.failures, stream.is_on) == ({}, True)
 
 
@@ -164,7 +164,7 @@ def test_a_query_that_has_been_on_for_a_minute_has_not_failed() -> None:
     assert stream.failures
     again.run.is_processing = False
     stream.step()
-    assert said[1:] == ["  silver.a is on again"]
+    assert said[1:] == ["  silver.a is running again"]
     assert stream.failures == {}
 
 
@@ -178,7 +178,7 @@ def test_a_query_that_was_on_again_when_the_stream_ended_has_not_failed() -> Non
     stream.step()
     again.run.has_done_batch = True
     stream.stop()
-    assert said[1:] == ["  silver.a is on again"]
+    assert said[1:] == ["  silver.a is running again"]
     assert stream.failures == {}
 
 
@@ -189,7 +189,7 @@ def test_a_query_that_had_to_end_what_was_cut_off_goes_on_by_the_new_rules() -> 
     stream = stream_of(Ended(None), [again], said)
     stream.start()
     stream.step()
-    assert said == ["  silver.a goes on by the rules that hold now"]
+    assert said == ["  silver.a restarts with the current rules"]
     assert stream.failures == {}
 
 
@@ -204,7 +204,7 @@ def test_what_was_cut_off_and_cannot_be_put_on_record_is_not_ended_over_and_over
         stream.step()
     assert said == [
         "keys never came into silver",
-        "silver.a stopped: keys never came into silver; it is tried again",
+        "silver.a stopped: keys never came into silver; it is retried",
     ]
     recorded.failures = {}  # the second one, when its turn comes
     assert stream.failures.keys() == {"silver.a"}
@@ -249,7 +249,7 @@ def test_a_stream_that_starts_before_its_broker_waits_for_it() -> None:
     pipeline: Any = stream._pipeline
     pipeline.start_flow = start_flow
     stream.start()
-    assert said == ["no Kafka broker answers. It is tried again."]
+    assert said == ["no Kafka broker answers. It is retried."]
     assert (stream.failures, stream.is_on) == ({}, True)
     stream.poll()
     assert not answers
@@ -276,7 +276,7 @@ def test_what_a_refresh_has_left_is_tried_again(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("medallion.runtime.refresh.rebuild_if_left", rebuild)
     stream.start()
     told = "gold.a cannot start: the disk is full"
-    assert said == [f"{told}; it is tried again"]
+    assert said == [f"{told}; it is retried"]
     stream.poll()
     assert not fails
     assert [flow.run for flow in stream._flows] == [on.run, again.run]
@@ -292,7 +292,7 @@ def test_what_has_to_be_started_again_and_does_no_batch_has_failed() -> None:
         stream.step()
     assert said == [
         "  silver.a goes on with new columns",
-        f"silver.a stopped: {error}; it is tried again",
+        f"silver.a stopped: {error}; it is retried",
     ]
     assert stream.failures.keys() == {"silver.a"}
 
@@ -306,11 +306,11 @@ def test_a_batch_that_is_not_on_record_is_no_recovery(recorded: SimpleNamespace)
     stream.start()
     for _ in range(3):
         stream.step()
-    assert not any("on again" in line for line in said)
+    assert not any("running again" in line for line in said)
     recorded.failures = {}
     stream._recorder.record([again])  # type: ignore[list-item]
     stream.step()
-    assert said[-1] == "  silver.a is on again"
+    assert said[-1] == "  silver.a is running again"
 
 
 def test_what_cannot_be_put_on_record_is_told_and_the_stream_goes_on(
@@ -323,7 +323,7 @@ def test_what_cannot_be_put_on_record_is_told_and_the_stream_goes_on(
     recorded.failures = OSError("no space left on device")
     stream.start()
     stream.step()
-    told = "what was done cannot be put on record: OSError: no space left on device"
+    told = "batches cannot be recorded in ops.runs: OSError: no space left on device"
     assert said == [told]
     assert stream.failures == {"silver.a": told}
     assert stream.is_on

@@ -14,68 +14,81 @@ from medallion.state.runs import FAILED, QueryTotals, Runs
 from medallion.storage import clock, delta_tables
 from medallion.storage.text import Reporter
 
+RECORD_SECONDS = 30.0  # between two records of a stream
+RECORD_BATCHES = 50  # of one query, after which a stream records earlier
+
+# For each target of a flow: its columns in `ops.runs`.
+_COLUMNS = (("rows_out", "table_version"), ("quarantined_rows", "quarantine_version"))
+
 
 def record_flows(config: Config, runs: Runs, flows: Sequence[Flow]) -> dict[str, MedallionError]:
-    """Account for every batch that is not on record yet, those of a run that was cut off included.
+    """Record all batches of flows that are not recorded yet, also those of an interrupted run.
+
+    Args:
+        config: the configuration.
+        runs: the records to add to.
+        flows: started flows; others are left out.
 
     Returns:
-        Why some flows could not be settled, by their names: what they did is settled by the next
-        run.
+        The errors by flow. The next run records what could not be recorded now.
     """
     rows, failures = [], dict[str, MedallionError]()
     flows = [flow for flow in flows if flow.run and not flow.run.is_recorded]
     for flow in flows:
         try:
-            row = _row_of_run(config, runs, flow)
-        except Exception as error:  # whatever it is, the others are settled
-            failures[flow.name] = as_medallion_error(error, f"{flow.name} cannot be put on record")
+            row = _row_if_active(config, runs, flow)
+        except Exception as error:  # the other flows are recorded
+            failures[flow.name] = as_medallion_error(error, f"{flow.name} cannot be recorded")
             row = flow_row(config, runs, flow, {}, str(failures[flow.name]))
         if row:
             rows.append(row)
     try:
         runs.write(rows)
     except Exception as error:
-        failure = as_medallion_error(error, "what was done cannot be put on record")
+        failure = as_medallion_error(error, "batches cannot be recorded in ops.runs")
         return dict.fromkeys((flow.name for flow in flows), failure) | failures
     for flow in flows:
         if flow.name not in failures:
             flow.started_run.mark_recorded()
         try:
-            # Not before its rows are on record, for they might have to be counted again.
+            # Only now: rows that are not recorded may have to be counted again.
             flow.release(runs.last_batch(flow.name))
         except Exception as error:
-            failures[flow.name] = as_medallion_error(
-                error, f"{flow.name}: what it took in cannot be put away"
-            )
+            what = f"{flow.name}: its recorded input cannot be released"
+            failures[flow.name] = as_medallion_error(error, what)
     return failures
 
 
-def _row_of_run(config: Config, runs: Runs, flow: Flow) -> dict[str, Any] | None:
-    """The row of `ops.runs` for what a flow has done; None where it has done nothing."""
-    flow.started_run.collect()
+def _row_if_active(config: Config, runs: Runs, flow: Flow) -> dict[str, Any] | None:
+    """Return the row of `ops.runs` for a flow, or None if it did nothing."""
+    run = flow.started_run
+    run.collect()
     since = runs.last_batch(flow.name)
-    figures = flow.finish_batches(since)
-    has_done = flow.started_run.batches or flow.started_run.error() or figures["last_batch"] > since
-    # One that has failed, and has nothing to do now, is well again.
-    if not has_done and (not runs.has_failed(flow.name) or flow.started_run.is_processing):
-        return None
-    return flow_row(config, runs, flow, figures)
+    metrics = flow.finish_batches(since)
+    is_active = run.batches or run.error() or metrics["last_batch"] > since
+    # A row without a batch clears the failure of a query that now succeeded with nothing to do.
+    is_recovered = runs.has_failed(flow.name) and not run.is_processing
+    return flow_row(config, runs, flow, metrics) if is_active or is_recovered else None
 
 
 def flow_row(
     config: Config,
     runs: Runs,
     flow: Flow,
-    figures: Mapping[str, Any],
+    metrics: Mapping[str, Any],
     failure: str | None = None,
     is_new: bool = False,
 ) -> dict[str, Any]:
-    """The row of `ops.runs` for one query, with what its tables' logs say was written.
+    """Return the row of `ops.runs` for a flow, with the rows written by the logs of its tables.
 
     Args:
-        failure: why there are no figures. Then the row has no versions either, and the next run
-            counts from where the last one on record ended.
-        is_new: its tables are to replace those that the records tell of.
+        config: the configuration.
+        runs: the recorded runs.
+        flow: a started flow.
+        metrics: what `Flow.finish_batches` returned.
+        failure: why there are no metrics. The row then has no versions, so that the next run
+            counts from the last recorded ones.
+        is_new: whether its tables replace the recorded ones.
     """
     run = flow.started_run
     error = failure or run.error()
@@ -88,47 +101,60 @@ def flow_row(
         "seconds": round(run.seconds, 3),
         "batches": len(run.batches),
         "watermark": run.watermark(),
-        **figures,
+        **metrics,
     }
     return row if failure else {**row, **_written(config, runs, flow, is_new)}
 
 
-_COLUMNS = (("rows_out", "table_version"), ("quarantined_rows", "quarantine_version"))
-
-
 def _written(config: Config, runs: Runs, flow: Flow, is_new: bool) -> dict[str, int]:
-    """The rows that the flow's tables have got since its last run, and their versions now."""
+    """Return the rows written to the flow's tables since its last record, and their versions."""
     recorded = (QueryTotals() if is_new else runs.run_state.totals_of(flow.name)).versions
-    found = {}
+    columns = {}
     for target, (rows, version), since in zip(flow.targets, _COLUMNS, recorded, strict=False):
         table = config.layout.table(target)
-        found[version] = delta_tables.table_version(table)
-        is_another = since > found[version]  # of one that was moved away
-        # Later versions are of the next row, for a stream goes on meanwhile.
-        found[rows] = delta_tables.rows_written(table, -1 if is_another else since, found[version])
-    return found
+        now = delta_tables.table_version(table)
+        is_replaced = since > now
+        # Up to `now` only: a stream writes meanwhile, and records that next time.
+        columns[version] = now
+        columns[rows] = delta_tables.rows_written(table, -1 if is_replaced else since, now)
+    return columns
 
 
 def record_failed_start(runs: Runs, name: str, error: MedallionError) -> list[MedallionError]:
-    """Put on record that a query could not start, which `status` then tells; why that could not be
-    put on record, where it could not."""
-    what = {"kind": "query", "query": name, "state": FAILED, "error": str(error)}
+    """Record that a query could not start; return the error if that fails."""
+    row = {"kind": "query", "query": name, "state": FAILED, "error": str(error)}
     try:
-        runs.write([what | {"started_at": clock.now_micros()}])
+        runs.write([row | {"started_at": clock.now_micros()}])
     except Exception as fault:
-        return [as_medallion_error(fault, f"{name}: that it cannot start cannot be put on record")]
+        return [as_medallion_error(fault, f"{name}: its failed start cannot be recorded")]
     return []
 
 
-RECORD_SECONDS = 30.0
-RECORD_BATCHES = 50
+class Notices:
+    """Messages of a long-running process, each reported once until its topic changes."""
+
+    def __init__(self, say: Reporter) -> None:
+        self._say = say
+        self._reported: dict[str, str] = {}
+
+    def report(self, topic: str, text: str) -> bool:
+        """Report a message unless it was the topic's last one; return whether it is new."""
+        is_new = self._reported.get(topic) != text
+        if text and is_new:
+            self._say(text)
+        self._reported[topic] = text
+        return is_new
+
+    def clear(self, topic: str) -> None:
+        """Forget the topic's last message, so that it is new when it comes again."""
+        self._reported.pop(topic, None)
 
 
 class StreamRecorder:
-    """Settles the queries of a stream; what cannot be put on record is told, and tried again.
+    """Records the queries of a stream; failures are reported and retried.
 
     Attributes:
-        unrecorded: by query, why what it did last is not on record.
+        unrecorded: the error by query, for queries whose last batches are not recorded.
     """
 
     def __init__(self, config: Config, runs: Runs, notices: Notices) -> None:
@@ -137,59 +163,37 @@ class StreamRecorder:
         self.unrecorded: dict[str, str] = {}
 
     def record_if_due(self, flows: Sequence[Flow]) -> None:
-        """Settle every half minute; sooner where rows were late, or batches are many."""
+        """Record every half minute, or sooner after late rows or many batches."""
         batches = [flow.run.batches for flow in flows if flow.run]
-        # Late rows wait for nobody, and the offsets that settling reads are not kept for ever.
-        is_due = any(batch.late for some in batches for batch in some.values())
-        is_due = is_due or any(len(some) >= RECORD_BATCHES for some in batches)
-        # What cannot be settled is not tried at every look.
-        is_due = is_due and not self.unrecorded
-        if is_due or time.monotonic() - self._recorded_at > RECORD_SECONDS:
+        # Late rows should not wait, and Spark keeps the offsets of the last hundred batches only.
+        has_late_rows = any(batch.late for some in batches for batch in some.values())
+        is_urgent = has_late_rows or any(len(some) >= RECORD_BATCHES for some in batches)
+        is_overdue = time.monotonic() - self._recorded_at > RECORD_SECONDS
+        if is_overdue or (is_urgent and not self.unrecorded):
             self.record(flows)
             self._recorded_at = time.monotonic()
 
     def record(self, flows: Sequence[Flow]) -> bool:
-        """Put on record what queries did; whether that went well."""
+        """Record what queries did; return whether that succeeded."""
         names = [flow.name for flow in flows if flow.run and not flow.run.is_recorded]
         try:
             errors = record_flows(self._config, self._runs, flows)
         except Exception as error:
-            errors = dict.fromkeys(
-                names, as_medallion_error(error, "what was done cannot be put on record")
-            )
+            failure = as_medallion_error(error, "batches cannot be recorded in ops.runs")
+            errors = dict.fromkeys(names, failure)
         for name in names:
             self._note(name, errors.get(name))
         return not errors
 
     def record_failed_start(self, name: str, error: MedallionError) -> None:
-        """Put on record that a query could not start."""
+        """Record that a query could not start."""
         for fault in record_failed_start(self._runs, name, error):
             self._note(name, fault)
-            self._notices.clear(name)  # so that the next try is told, and put on record
+            self._notices.clear(name)  # so that the next failure is reported and recorded
 
     def _note(self, name: str, error: MedallionError | None) -> None:
         self.unrecorded.pop(name, None)
         if error:
             self.unrecorded[name] = str(error)
-        # Where nothing can be put on record, that is one thing to be told.
+        # One message, even if no query can be recorded.
         self._notices.report("record", "; ".join(dict.fromkeys(self.unrecorded.values())))
-
-
-class Notices:
-    """Says a thing unless it is what was said last of the same matter."""
-
-    def __init__(self, say: Reporter) -> None:
-        self._say = say
-        self._reported: dict[str, str] = {}
-
-    def report(self, about: str, text: str) -> bool:
-        """Say it, if it is new; whether it is."""
-        is_new = self._reported.get(about) != text
-        if text and is_new:
-            self._say(text)
-        self._reported[about] = text
-        return is_new
-
-    def clear(self, about: str) -> None:
-        """That matter is settled: should it come again, it is new."""
-        self._reported.pop(about, None)
