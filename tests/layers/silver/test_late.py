@@ -192,7 +192,7 @@ def test_a_corrected_expression_takes_effect(lakehouse: Lakehouse, tmp_path: Pat
         ("format_string('%d', action)", "IllegalFormatConversionException: d != "),
     ):
         with_action(sql)
-        told = rf"its column action fails.*{said}.*sources\.event\.silver\.action give null"
+        told = rf"its column action fails.*{said}.*sources\.event\.silver\.action return null"
         with pytest.raises(StreamError, match=told):
             lakehouse.fill("silver")
     with_action("coalesce(string(try_cast(action as int)), 'none')")
