@@ -108,7 +108,7 @@ def _rescue(spark: SparkSession, config: Config) -> float:
     paths = [config.layout.relative(f) for f in config.layout.landing("activity").iterdir()]
 
     def work() -> None:
-        lines = reader.rows(spark, config, source, paths, columns)
+        lines = reader.read_rows(spark, config, source, paths, columns)
         layout = LineLayout.of(first_lines([config.layout.root / path for path in paths]), columns)
         parsed = parse_lines(lines, columns, layout)
         parsed.write.format("delta").mode("append").save(str(table))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from medallion.ingest.files import requests
+from medallion.ingest.files import discovery
 from medallion.inspect.audit import run_audit
 from medallion.runtime import backfill
 from tests.support.command import Cli
@@ -26,7 +26,7 @@ def test_a_backfill_with_nothing_running(
     cut_off, folder = lakehouse.root / "cut off", lakehouse.root / "elsewhere"
     old_files(folder)
     old_files(cut_off)
-    requests.ask(layout, "event", cut_off)
+    discovery.request_backfill(layout, "event", cut_off)
     said: list[str] = []
     found = backfill.backfill(lakehouse.config, "event", folder, said.append)
     assert (found.files, found.new_files, found.rows) == (3, 2, 5)
@@ -35,7 +35,7 @@ def test_a_backfill_with_nothing_running(
     assert "PNG" in (refused.why or "")
     # They are their owner's: each lies where it lay.
     assert sorted(f.name for f in folder.rglob("*.json")) == ["a.json", "b.json", "c.json"]
-    assert requests.waiting(layout, "event") == []
+    assert discovery.pending_backfills(layout, "event") == []
     again = backfill.backfill(lakehouse.config, "event", folder / ".." / "elsewhere", said.append)
     assert again.new_files == 0
     found_by_audit = run_audit(lakehouse.config, everything=True)

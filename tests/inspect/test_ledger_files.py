@@ -11,7 +11,7 @@ import pytest
 
 from medallion.cli import render_runs
 from medallion.errors import UsageError
-from medallion.ingest.files import archive, archived
+from medallion.ingest.files import archive
 from medallion.inspect import ledger_files
 from medallion.runtime import outcome
 from medallion.state.ledger import ARCHIVED, INGESTED, REJECTED, UNREADABLE, Entry, Ledger
@@ -148,7 +148,9 @@ def archived_file(home: Home, name: str = "a.json") -> Path:
     home.land(name, "{}\n", age=60)
     home.poll()
     home.take_in(name)
-    archive.clean(home.config, home.source, home.discovery().ledger, 0, home.said.append)
+    archive.archive_due_files(
+        home.config, home.source, home.discovery().ledger, 0, home.said.append
+    )
     return home.layout.archive("activity") / name
 
 
@@ -184,7 +186,9 @@ def test_a_file_that_grew_before_archiving_is_rejected(home: Home) -> None:
     home.poll()
     home.take_in("a.json")
     append(file)
-    archive.clean(home.config, home.source, home.discovery().ledger, 0, home.said.append)
+    archive.archive_due_files(
+        home.config, home.source, home.discovery().ledger, 0, home.said.append
+    )
     assert file.is_file()
     home.poll()
     (entry,) = ledger_files.find_attention(home.config).rejected
@@ -197,7 +201,7 @@ def test_a_file_that_grew_before_archiving_is_rejected(home: Home) -> None:
 def test_the_newest_archived_files_are_compared(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archived, "MOST_COMPARED", 2)
+    monkeypatch.setattr(archive, "MAX_COMPARED", 2)
     for number in range(3):
         enter(home, f"{number}", state=ARCHIVED, moved_to=f"archive/{number}", committed_at=number)
         (home.layout.root / "archive").mkdir(exist_ok=True)

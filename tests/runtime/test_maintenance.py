@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from medallion.config.loader import load
 from medallion.config.model import Config, ToFiles
 from medallion.config.values import Duration
-from medallion.ingest.files import handover
+from medallion.ingest.files import discovery
 from medallion.runtime import maintenance
 from medallion.runtime.maintenance import Done, Maintained, Unread, unread_versions
 from medallion.spark.checkpoints import last_planned
@@ -451,7 +451,7 @@ def test_unread_since_the_record_of_each_target(home: Home) -> None:
 
 def test_unread_of_an_intake(home: Home) -> None:
     """Queued files are needed until their batch is on record."""
-    handover.prepare(home.layout.intake("event"))
+    discovery.create_queue(home.layout.intake("event"))
     for batch, version in enumerate((2, 3, 4)):
         checkpoints.done(home.layout, "bronze.event", batch, version)
     record(home.config, "bronze.event", last_batch=1, table_version=1)

@@ -94,7 +94,7 @@ def _report_files(config: Config, command: str) -> int:
 
 
 def stream(config: Config, options: argparse.Namespace) -> int:
-    from medallion.ingest.files.unread import unread
+    from medallion.ingest.files.listing import unread_file_warnings
     from medallion.runtime import graph
     from medallion.runtime.stream import serve
     from medallion.spark import query
@@ -106,7 +106,7 @@ def stream(config: Config, options: argparse.Namespace) -> int:
     layers = layers_in_use(config)
     pending_work.refuse_blocked_gold(config, layers)
     with graph.open_pipeline(config, "stream", layers, print_message, options.debug) as pipeline:
-        for line in unread(config):
+        for line in unread_file_warnings(config):
             pipeline.say(line)
         serve(pipeline, layers, options.trigger)
     return 0
@@ -114,13 +114,13 @@ def stream(config: Config, options: argparse.Namespace) -> int:
 
 def nightly(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli import render_runs
-    from medallion.ingest.files.unread import unread
+    from medallion.ingest.files.listing import unread_file_warnings
     from medallion.inspect import catalog, ledger_files
     from medallion.runtime.outcome import record_reported
     from medallion.runtime.planner import end_if_idle
 
     started, quiet = time.monotonic(), bool(options.json)
-    told = unread(config)
+    told = unread_file_warnings(config)
     outcome = None if options.accept else end_if_idle(config, "nightly", told.append)
     if outcome is None:
         outcome, told = _busy_night(config, options, told), []

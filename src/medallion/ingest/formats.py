@@ -8,7 +8,7 @@ from typing import Any
 
 from medallion.config.model import FILE_FORMATS, Config, SourceConfig
 from medallion.errors import UsageError
-from medallion.ingest.files.kind import FILE_SOURCE
+from medallion.ingest.files.source_type import FILE_SOURCE
 from medallion.ingest.kafka.source_type import KAFKA_SOURCE
 from medallion.ingest.source import Backlog, Source, SourceType, Verification
 from medallion.spark import checkpoints

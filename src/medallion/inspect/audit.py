@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from medallion.config.model import Config, SourceConfig
 from medallion.config.queries import queries
 from medallion.errors import ITEM_ERRORS, error_message
-from medallion.ingest.files.unread import unread
+from medallion.ingest.files.listing import unread_file_warnings
 from medallion.ingest.formats import SOURCE_TYPES, refuse_format_change
 from medallion.ingest.source import Verification
 from medallion.inspect import balance as accounting
@@ -82,7 +82,7 @@ def run_audit(config: Config, everything: bool = False, say: Reporter = lambda _
         f"{table}: the configuration has no table of that name, and nothing writes it any more."
         for table in _given_up(config, "gold", config.gold)
     ]
-    notes += [f"{line}: in no balance." for line in unread(config)]
+    notes += [f"{line}: in no balance." for line in unread_file_warnings(config)]
     if files.not_compared:
         notes.append(
             f"{counted(files.not_compared, 'older file')} in archive/ not compared with the ledger."

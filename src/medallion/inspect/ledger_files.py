@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 
 from medallion.config.model import Config
 from medallion.errors import UsageError
-from medallion.ingest.files import archived
+from medallion.ingest.files import archive
 from medallion.state import ledger
 from medallion.state.ledger import PENDING, REFUSED_STATES, Entry, ReasonCode
 from medallion.storage import clock
@@ -68,7 +68,7 @@ def find_attention(config: Config) -> Attention:
     every = _of_sources(config)
     listed = [entry for entry in every if entry.dismissed_at is None]
     waiting = [e for e in listed if e.state == PENDING and e.reason_code is not None]
-    changed, not_compared = archived.changed(config)
+    changed, not_compared = archive.find_changed_archived_files(config)
     return Attention(
         rejected=tuple(filter(is_rejected, listed)),
         waiting=tuple(e for e in waiting if _waits_too_long(e, now)),

@@ -11,9 +11,8 @@ from medallion.config.model import Config, SourceConfig
 from medallion.config.queries import layers_in_use
 from medallion.config.values import matches_pattern
 from medallion.errors import MedallionError, UsageError
-from medallion.ingest.files import requests
-from medallion.ingest.files.listing import list_files, one_spelling
-from medallion.ingest.files.unread import left_out
+from medallion.ingest.files import discovery
+from medallion.ingest.files.listing import canonical_path, count_unmatched_files, list_files
 from medallion.ingest.formats import SOURCE_TYPES
 from medallion.ingest.kafka import source_type
 from medallion.runtime import refresh
@@ -67,13 +66,13 @@ def backfill(
     if source.stream:
         return go_on(config, source, str(path), say, lambda: _run(config, name, say, debug))
     path = _checked(config, source, path)
-    if out := left_out(config.layout, path, source.pattern):
+    if out := count_unmatched_files(config.layout, path, source.pattern):
         say(f"{path}: {counted(out, 'file')} left out, whose names do not fit {source.pattern}")
     listed = list_files(config.layout, source, [path])
     files, paths = {**listed.files, **listed.hidden}, listed.paths
     _refuse_another_s(config, source, listed.files)
     before = _newest(config, source)
-    request = requests.ask(config.layout, source.name, path)
+    request = discovery.request_backfill(config.layout, source.name, path)
     if not _taken_in_by_another(config, source, paths, request, say):
         _run(config, name, say, debug)
     after = _newest(config, source)
@@ -91,7 +90,7 @@ def _checked(config: Config, source: SourceConfig, path: Path) -> Path:
     path = without_dotdot(path)
     if not path.exists():
         raise UsageError(f"{path}: there is no such file or folder.")
-    path = one_spelling(config.layout, source, path)
+    path = canonical_path(config.layout, source, path)
     if config.layout.is_table_path(path):
         raise UsageError(f"{path}: nobody landed it: the lakehouse's own tables lie there.")
     if path.is_file() and not matches_pattern(path.name, source.pattern):
@@ -190,7 +189,11 @@ def _gone(source: SourceConfig, file: File) -> Entry:
 
 
 def _taken_in_by_another(
-    config: Config, source: SourceConfig, paths: set[str], request: requests.Request, say: Reporter
+    config: Config,
+    source: SourceConfig,
+    paths: set[str],
+    request: discovery.BackfillRequest,
+    say: Reporter,
 ) -> bool:
     """Wait while another process, which runs bronze, takes the files in; False where there is none,
     or it has ended before it had done with all of them."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from medallion.ingest.files.reject import REFUSED_ARCHIVES, REFUSED_CODECS
+from medallion.ingest.files.content import REFUSED_ARCHIVES, REFUSED_CODECS
 from medallion.inspect.audit import run_audit
 from medallion.state import ledger
 from medallion.state.ledger import ARCHIVED, INGESTED, PENDING, REJECTED

@@ -17,7 +17,9 @@ from tests.support.home import Home
 
 
 def clean(home: Home, batch: int = 0) -> None:
-    archive.clean(home.config, home.source, home.discovery().ledger, batch, home.said.append)
+    archive.archive_due_files(
+        home.config, home.source, home.discovery().ledger, batch, home.said.append
+    )
 
 
 def taken(home: Home, name: str, text: str = "{}\n", batch: int = 0, age: float = 9) -> Path:
@@ -198,7 +200,7 @@ def cut_off(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Ledger, "write", fails)
         with pytest.raises(RuntimeError):
-            archive.clean(home.config, home.source, book, 99, home.said.append)
+            archive.archive_due_files(home.config, home.source, book, 99, home.said.append)
 
 
 @pytest.mark.parametrize("namesakes", [0, 1, 2])

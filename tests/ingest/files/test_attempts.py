@@ -13,9 +13,9 @@ from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
 from medallion.errors import MedallionError
-from medallion.ingest.files import attempts, reader, trial
+from medallion.ingest.files import reader, trial
 from medallion.ingest.files.source import FileSource
-from medallion.ingest.files.trial import Groups, Result
+from medallion.ingest.files.trial import Groups, TrialResult
 from medallion.ingest.schema.evolution import Schema
 from medallion.inspect.audit import run_audit
 from medallion.spark.errors import StreamError
@@ -32,7 +32,7 @@ class Engine:
         self._home, self._spark, self._is_dead = home, spark, False
         self.deadly: set[str] = set()
         self.is_killed = False  # from outside, whatever it reads
-        whole = reader.rows
+        whole = reader.read_rows
 
         def rows(spark: Any, config: Any, source: Any, paths: Any, schema: Any) -> DataFrame:
             if self.is_killed or self._is_deadly(paths):
@@ -44,18 +44,18 @@ class Engine:
             if self._is_dead:
                 raise Py4JError("Answer from Java side is empty")
 
-        monkeypatch.setattr(reader, "rows", rows)
+        monkeypatch.setattr(reader, "read_rows", rows)
         monkeypatch.setattr(FileSource, "try_out_without", try_out_without)
-        monkeypatch.setattr(attempts, "works", lambda _: not self._is_dead)
+        monkeypatch.setattr(trial, "spark_responds", lambda _: not self._is_dead)
         monkeypatch.setattr(FileSource, "child", lambda _: self._child)
 
     def _is_deadly(self, paths: Sequence[str]) -> bool:
         return bool(self.deadly & {Path(path).name for path in paths})
 
-    def _child(self, groups: Groups) -> Result:
+    def _child(self, groups: Groups) -> TrialResult:
         """A child process dies of the same files."""
         read = list(takewhile(lambda paths: not self._is_deadly(paths), groups))
-        return Result(len(read), len(read) < len(groups))
+        return TrialResult(len(read), len(read) < len(groups))
 
     def run(self) -> list[str] | None:
         """The files that one process reads; None where it dies."""
@@ -94,7 +94,7 @@ def test_file_that_kills_the_engine_is_rejected(home: Home, engine: Engine) -> N
     assert {name for (name, _), state in home.states().items() if state == PENDING} == {*names}
     entry = home.ledger()["deadly.json", 1]
     assert (entry.state, entry.moved_to) == (REJECTED, "rejected/activity/deadly.json")
-    assert entry.why == trial.REASON
+    assert entry.why == trial.CRASH_REASON
     assert any("a child reads them first" in said for said in home.said)
     assert not mark(home).exists()
     assert engine.run() == names
@@ -219,7 +219,9 @@ def test_a_batch_whose_spark_stops_is_taken_in_by_the_next_run(
     states = {key: entry.state for key, entry in book(home).items()}
     assert states == {(name, 1): PENDING for name in THREE}
     assert not home.config.layout.rejected("activity").exists()
-    monkeypatch.setattr(FileSource, "child", lambda _: lambda groups: Result(len(groups), False))
+    monkeypatch.setattr(
+        FileSource, "child", lambda _: lambda groups: TrialResult(len(groups), False)
+    )
     home.fill("bronze")
     assert indexes(home) == [1, 2, 3]
     assert run_audit(home.config, everything=True).findings == ()

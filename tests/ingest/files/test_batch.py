@@ -15,7 +15,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from medallion.ingest.files import reject, source
+from medallion.ingest.files import content, source
 from medallion.ingest.schema.evolution import Schema
 from medallion.inspect.audit import run_audit
 from medallion.layers.bronze import writer
@@ -178,14 +178,14 @@ def test_files_that_go_while_files_are_looked_at(
     files = [home.land("activity", name, row(1)) for name in ("a.json", "b.json")]
     home.land("activity", "c.json", row(2))
     goes_with = dict(zip(("a.json", "c.json"), files, strict=True))
-    whole = reject.why_not_text
+    whole = content.not_text_reason
 
     def goes(path: Path) -> str | None:
         if path.name in goes_with:
             goes_with[path.name].unlink(missing_ok=True)
         return whole(path)
 
-    monkeypatch.setattr(reject, "why_not_text", goes)
+    monkeypatch.setattr(content, "not_text_reason", goes)
     home.fill("bronze")
     assert indexes(home) == [2]
     assert states(home) == {"a.json": VANISHED, "b.json": VANISHED, "c.json": INGESTED}

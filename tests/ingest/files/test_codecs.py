@@ -14,8 +14,7 @@ import duckdb
 import pytest
 from pyspark.sql import SparkSession
 
-from medallion.ingest.files.codecs import CODECS, opened
-from medallion.ingest.files.reject import why_not_text
+from medallion.ingest.files.content import CODECS, not_text_reason, open_unpacked
 
 # Longer than any codec's block, and not so regular that it would come out of a few bytes.
 LINE = random.Random(7).randbytes(50_000).hex()
@@ -51,23 +50,23 @@ def test_every_codec_has_its_test() -> None:
 def test_what_was_packed_comes_back(tmp_path: Path, codec: str, data: bytes) -> None:
     file = tmp_path / f"a{codec}"
     file.write_bytes(PACK[codec](data))
-    with opened(file) as found:
+    with open_unpacked(file) as found:
         assert found.read() == data
-    with opened(file) as found:
+    with open_unpacked(file) as found:
         assert b"".join(iter(lambda: found.read(77_777), b"")) == data
 
 
 @pytest.mark.parametrize("codec", PACK)
 def test_one_after_the_other(tmp_path: Path, codec: str) -> None:
     (tmp_path / f"a{codec}").write_bytes(PACK[codec](LONG) + PACK[codec](b"{}\n"))
-    with opened(tmp_path / f"a{codec}") as found:
+    with open_unpacked(tmp_path / f"a{codec}") as found:
         assert found.read() == LONG + b"{}\n"
 
 
 @pytest.mark.parametrize("codec", PACK)
 def test_an_empty_file_has_no_bytes(tmp_path: Path, codec: str) -> None:
     (tmp_path / f"a{codec}").touch()
-    with opened(tmp_path / f"a{codec}") as found:
+    with open_unpacked(tmp_path / f"a{codec}") as found:
         assert found.read() == b""
 
 
@@ -75,7 +74,7 @@ def test_an_empty_file_has_no_bytes(tmp_path: Path, codec: str) -> None:
 @pytest.mark.parametrize("left", [1, 3, 7, 9, 50_000, -1])
 def test_torn(tmp_path: Path, codec: str, left: int) -> None:
     (tmp_path / f"a{codec}").write_bytes(PACK[codec](LONG)[:left])
-    with opened(tmp_path / f"a{codec}") as found, pytest.raises(READ_ERRORS):
+    with open_unpacked(tmp_path / f"a{codec}") as found, pytest.raises(READ_ERRORS):
         found.read()
 
 
@@ -83,7 +82,7 @@ def test_torn(tmp_path: Path, codec: str, left: int) -> None:
 @pytest.mark.parametrize("after", [b"garbage", bytes(9), b"x", LONG])
 def test_what_follows_is_no_end(tmp_path: Path, codec: str, after: bytes) -> None:
     (tmp_path / f"a{codec}").write_bytes(PACK[codec](b"{}\n") + after)
-    with opened(tmp_path / f"a{codec}") as found, pytest.raises(READ_ERRORS):
+    with open_unpacked(tmp_path / f"a{codec}") as found, pytest.raises(READ_ERRORS):
         found.read()
 
 
@@ -91,7 +90,7 @@ def test_what_follows_is_no_end(tmp_path: Path, codec: str, after: bytes) -> Non
 def test_many_small_ones(tmp_path: Path, codec: str) -> None:
     """More of them than fit into what is read at once."""
     (tmp_path / f"a{codec}").write_bytes(PACK[codec](b'{"Index": 1}\n') * 9_000)
-    with opened(tmp_path / f"a{codec}") as found:
+    with open_unpacked(tmp_path / f"a{codec}") as found:
         assert found.read() == b'{"Index": 1}\n' * 9_000
 
 
@@ -100,7 +99,7 @@ def test_many_small_ones(tmp_path: Path, codec: str) -> None:
 def test_other_codecs_are_refused(tmp_path: Path, name: str, data: bytes) -> None:
     """Spark would find no rows in most of these, and say nothing."""
     (tmp_path / name).write_bytes(data)
-    why = why_not_text(tmp_path / name)
+    why = not_text_reason(tmp_path / name)
     assert why == f"packed as {name[name.rindex('.') :].lower()}, which is not read here: " + (
         "pack it as .gz or .zst"
     )
@@ -110,14 +109,14 @@ def test_other_codecs_are_refused(tmp_path: Path, name: str, data: bytes) -> Non
 def test_spoilt(tmp_path: Path, codec: str) -> None:
     packed = PACK[codec](LONG)
     (tmp_path / f"a{codec}").write_bytes(packed[:9_000] + bytes(3_000) + packed[12_000:])
-    with opened(tmp_path / f"a{codec}") as found, pytest.raises(READ_ERRORS):
+    with open_unpacked(tmp_path / f"a{codec}") as found, pytest.raises(READ_ERRORS):
         found.read()
 
 
 @pytest.mark.parametrize("codec", PACK)
 def test_text(tmp_path: Path, codec: str) -> None:
     (tmp_path / f"a{codec}").write_bytes(b'{"Index": 1}\n' * 9)
-    with opened(tmp_path / f"a{codec}") as found, pytest.raises(READ_ERRORS):
+    with open_unpacked(tmp_path / f"a{codec}") as found, pytest.raises(READ_ERRORS):
         found.read()
 
 
@@ -136,5 +135,5 @@ def test_what_spark_writes(
     rows = spark.createDataFrame([(line,) for line in lines], "value string").coalesce(1)
     rows.write.text(str(tmp_path / "made"), compression=compression)
     (file,) = (tmp_path / "made").glob(f"part-*{codec}")
-    with opened(file) as found:
+    with open_unpacked(file) as found:
         assert found.read() == LONG + b"{}\n"

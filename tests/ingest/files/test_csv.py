@@ -281,7 +281,7 @@ def test_bare_digits_are_no_time(lakehouse: Lakehouse) -> None:
     kinds = {"at": "timestamp", "day": "date"}
     config = only(lakehouse, format="csv", schema=kinds).config
     land(lakehouse, {"1.csv": b"at,day\n20180302,1001\n2018,17\n1519984953,5\n"})
-    read = reader.rows(
+    read = reader.read_rows(
         lakehouse.spark, config, config.sources["activity"], ["landing/activity/1.csv"], kinds
     )
     assert [json.loads(row.value) for row in read.collect()] == [

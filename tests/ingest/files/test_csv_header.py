@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from medallion.config.model import CsvOptions
-from medallion.ingest.files import csv_dialect, csv_header
-from medallion.ingest.files.line_counts import rows_of
+from medallion.ingest.files import csv_dialect
+from medallion.ingest.files.verify import count_file_rows
 from medallion.ingest.schema.registry import unknown_schema_reason
 from medallion.state.ledger import PENDING
 from tests.support.home import Home, a_source
@@ -57,8 +57,8 @@ SEPARATED = {
 def reason(path: Path, text: str, options: CsvOptions = CsvOptions()) -> str | None:  # noqa: B008
     path.write_text(text, encoding="utf-8")
     source = replace(SOURCE, options=options)
-    return csv_header.waiting_reason(
-        path, source, csv_header.known_names(Home(path).layout, source)
+    return csv_dialect.csv_header_reason(
+        path, source, csv_dialect.known_header_names(Home(path).layout, source)
     )
 
 
@@ -97,7 +97,7 @@ def test_rows_of_files_without_a_header(tmp_path: Path) -> None:
 
     def found(text: str) -> str:
         (tmp_path / "a.csv").write_text(text)
-        return csv_header.waiting_reason(tmp_path / "a.csv", source, {"id", "v"}) or ""
+        return csv_dialect.csv_header_reason(tmp_path / "a.csv", source, {"id", "v"}) or ""
 
     assert found("1,x\n2,y\n") == ""
     assert found("id,v\n1,x\n").startswith("its first row has the names of the columns")
@@ -106,7 +106,7 @@ def test_rows_of_files_without_a_header(tmp_path: Path) -> None:
 
 def test_a_long_header_and_packed_files(tmp_path: Path) -> None:
     """What is longer than is looked at, and what is rejected later, does not wait."""
-    names = csv_header.known_names(Home(tmp_path).layout, SOURCE)
+    names = csv_dialect.known_header_names(Home(tmp_path).layout, SOURCE)
     files = {
         "long.csv": b"1," * (1 << 16) + b"\n",
         "rows.csv.gz": gzip.compress(b"1,2\n" + b"3,4\n" * 99_999),
@@ -116,7 +116,7 @@ def test_a_long_header_and_packed_files(tmp_path: Path) -> None:
     found = {}
     for name, data in files.items():
         (tmp_path / name).write_bytes(data)
-        found[name] = csv_header.waiting_reason(tmp_path / name, SOURCE, names)
+        found[name] = csv_dialect.csv_header_reason(tmp_path / name, SOURCE, names)
     assert [name for name, why in found.items() if why] == ["rows.csv.gz"]
 
 
@@ -185,9 +185,9 @@ def test_rows_that_end_with_a_delimiter(
     file.write_bytes("".join([f"a;b{end}"] * header + lines).encode())
     options = CsvOptions(";", header=None if header else False)
     source = replace(SOURCE, schema={"a": "string", "b": "string"}, options=options)
-    found = csv_dialect.dialect_of(file, source)
+    found = csv_dialect.detect_dialect(file, source)
     assert (found is None) == (not header and not rows)
     if found:
         assert found.ends_with_delimiter == (bool(rows) and {last for _, last in rows} == {";"})
         assert found.header == ("a", "b")
-    assert rows_of(file, source) == len(rows)
+    assert count_file_rows(file, source) == len(rows)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from medallion.ingest.files import archive, requests
-from medallion.ingest.files.versions import _THE_SAME
+from medallion.ingest.files import archive, discovery
+from medallion.ingest.files.classify import _THE_SAME
 from medallion.state.ledger import ARCHIVED, PENDING, REJECTED
 from tests.support.home import Home
 
@@ -24,7 +24,9 @@ def put_away(home: Home, name: str, text: str) -> tuple[Path, int]:
     at = file.stat().st_mtime_ns
     home.poll()
     home.take_in(name)
-    archive.clean(home.config, home.source, home.discovery().ledger, 0, home.said.append)
+    archive.archive_due_files(
+        home.config, home.source, home.discovery().ledger, 0, home.said.append
+    )
     assert not file.exists()
     assert home.states()[name, 1] == ARCHIVED
     return file, at
@@ -124,7 +126,9 @@ def test_the_same_file_that_overwrites_what_it_is_not_held_against(home: Home, c
             home.land("a.json", '{"x": 2}\n', age=1800)
             home.poll()
             home.take_in("a.json")
-            archive.clean(home.config, home.source, home.discovery().ledger, 0, home.said.append)
+            archive.archive_due_files(
+                home.config, home.source, home.discovery().ledger, 0, home.said.append
+            )
         home.change(allow_overwrites=is_allowed)
     land_again(file, '{"x": 1}\n', at + 60_000_000_000)
     assert home.poll() == int(is_allowed)
@@ -132,7 +136,7 @@ def test_the_same_file_that_overwrites_what_it_is_not_held_against(home: Home, c
 
 def test_an_archived_file_that_a_backfill_asks_for_is_told_and_left_out(home: Home) -> None:
     put_away(home, "a.json", '{"x": 1}\n')
-    requests.ask(home.layout, "activity", home.layout.archive("activity"))
+    discovery.request_backfill(home.layout, "activity", home.layout.archive("activity"))
     assert [home.poll(), home.poll()] == [0, 0]
     (said,) = home.said
     assert "archive/activity/a.json: rejected: the same file as landing/activity/a.json" in said

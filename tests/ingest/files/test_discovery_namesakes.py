@@ -39,7 +39,7 @@ def test_a_copy_that_did_not_keep_its_time_is_told_as_what_it_may_be(home: Home)
     why = "if it is that file, copied without its time (by cp -r, say, and not cp -a), it may stay"
     assert all(why in line for line in said)
     assert (
-        more == "  activity: and 5 more rejected, for the same (medallion files --state rejected)"
+        more == "  activity: and 5 more rejected for the same reason (medallion files --state rejected)"
     )
     home.change(allow_overwrites=True)
     assert [home.poll(), home.poll()] == [25, 0]

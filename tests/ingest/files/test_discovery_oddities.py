@@ -30,7 +30,9 @@ def test_a_folder_named_like_a_file_is_one_like_any_other(home: Home) -> None:
     assert home.said == []
     assert tree(home.landing) == before
     home.take_in("a.json/part-0")
-    archive.clean(home.config, home.source, home.discovery().ledger, 0, home.said.append)
+    archive.archive_due_files(
+        home.config, home.source, home.discovery().ledger, 0, home.said.append
+    )
     assert home.ledger()["a.json/part-0", 1].moved_to == "archive/activity/a.json/part-0"
     assert not part.exists()
 
@@ -87,7 +89,7 @@ def test_a_file_that_was_put_aside_and_is_put_back_is_looked_at_again(home: Home
     entry = book.newest(home.path("a.json"))
     assert entry
     unreadable = replace(entry, state=UNREADABLE, why="no reason")
-    archive.put_aside(home.layout, home.source, book, [unreadable])
+    archive.reject_files(home.layout, home.source, book, [unreadable])
     moved = home.ledger()[("a.json", 1)].moved_to
     assert moved
     assert home.poll() == 0

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from medallion.ingest.files import archive
-from medallion.ingest.files.walk import walk
+from medallion.ingest.files.listing import walk_directory
 from medallion.ingest.formats import SOURCE_TYPES
 from medallion.state.ledger import ARCHIVED, INGESTED, PENDING, REJECTED, VANISHED
 from tests.support.home import Home
@@ -77,7 +77,7 @@ def test_files_in_a_folder_that_cannot_be_entered_are_told_and_taken_once_it_can
 def test_a_folder_that_goes_while_the_one_above_it_is_listed_is_no_entry(home: Home) -> None:
     """As those of a writer do that is done: on record, it would be a file that was lost."""
     first, gone = home.land("a.json"), home.land("writing/b.json").parent
-    found = walk(home.landing, "*")
+    found = walk_directory(home.landing, "*")
     assert next(found) == (str(first), None)
     shutil.rmtree(gone)
     assert list(found) == []
@@ -203,7 +203,9 @@ def test_another_file_under_an_archived_name_is_told(home: Home, trouble: Troubl
     file = home.land("a.json", age=9)
     home.poll()
     home.take_in("a.json")
-    archive.clean(home.config, home.source, home.discovery().ledger, 0, home.said.append)
+    archive.archive_due_files(
+        home.config, home.source, home.discovery().ledger, 0, home.said.append
+    )
     home.land("a.json", "{}\n{}\n")
     trouble.stat[file] = errno.EACCES
     assert [home.poll(), home.poll()] == [0, 0]
@@ -222,7 +224,9 @@ def test_a_file_that_cannot_be_looked_at_is_not_cleaned(
     home.poll()
     home.take_in("a.json", "b.json")
     trouble.stat[files[0]] = errno.EACCES
-    archive.clean(home.config, home.source, home.discovery().ledger, 0, home.said.append)
+    archive.archive_due_files(
+        home.config, home.source, home.discovery().ledger, 0, home.said.append
+    )
     assert whys(home)["a.json"] == (INGESTED, "cannot be moved: Permission denied")
     assert os.listdir(home.landing) == ["a.json"]  # noqa: PTH208
 
@@ -235,11 +239,15 @@ def test_files_that_cannot_leave_their_folder_are_told_once(nobodys: Home) -> No
     home.take_in("a.json", "b.json")
     home.landing.chmod(0o555)
     for _ in range(3):
-        archive.clean(home.config, home.source, home.discovery().ledger, 0, home.said.append)
+        archive.archive_due_files(
+            home.config, home.source, home.discovery().ledger, 0, home.said.append
+        )
     (said,) = home.said
     assert "2 files whose rows are in bronze cannot be moved: Permission denied" in said
     home.landing.chmod(0o755)
-    archive.clean(home.config, home.source, home.discovery().ledger, 0, home.said.append)
+    archive.archive_due_files(
+        home.config, home.source, home.discovery().ledger, 0, home.said.append
+    )
     assert (set(home.states().values()), len(home.said)) == ({ARCHIVED}, 1)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from medallion.ingest.files.listing import stat
+from medallion.ingest.files.listing import current_file
 from medallion.ingest.formats import SOURCE_TYPES
 from medallion.state.ledger import PENDING, REJECTED, VANISHED, Entry, File
 from tests.support.home import Home
@@ -65,7 +65,7 @@ def test_a_namesake_is_taken_in_once_that_is_allowed(home: Home, why: str) -> No
     home.poll()
     home.take_in("a.json")
     home.land("a.json", "{}\n{}\n", age=4)
-    file = stat(home.layout, home.path("a.json"))
+    file = current_file(home.layout, home.path("a.json"))
     assert file
     enter(home, file, 2, REJECTED, why)
     assert home.poll() == 0

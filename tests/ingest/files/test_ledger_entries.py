@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from medallion.ingest.files.ledger_entries import Counts, ingested
+from medallion.ingest.files.batch import Counts, ingested_entries
 from medallion.state.ledger import Entry
 from tests.support.home import Home
 
@@ -26,7 +26,7 @@ def test_rows_are_those_of_one_version_where_all_that_was_handed_over_is_asked(
     ]
     found = {"a.json": Counts(2, 1, 0, read_at), "b.json": Counts(5, 0, 0, EARLY)}
     ledger = home.discovery().ledger
-    entries = ingested(ledger, home.layout, handed[::order], [], 7, found)
+    entries = ingested_entries(ledger, home.layout, handed[::order], [], 7, found)
     assert {(e.path, e.version, e.size, e.modified_at, e.rows, e.batch) for e in entries} == {
         ("a.json", version, size, read_at, 2, 7),
         ("b.json", 1, 9, EARLY, 5, 7),

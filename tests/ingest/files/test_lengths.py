@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from medallion.ingest.files import lengths
-from medallion.ingest.files.lengths import why_unfit
+from medallion.ingest.files import content
+from medallion.ingest.files.content import too_long_reason
 from tests.support.home import a_source
 
 LIMIT = 1000
@@ -27,7 +27,7 @@ PACK: dict[str, Callable[[bytes], bytes]] = {
 
 def found(file: Path, data: bytes, **settings: Any) -> str | None:
     file.write_bytes(data)
-    return why_unfit(file, a_source(max_line_bytes=LIMIT, **settings))
+    return too_long_reason(file, a_source(max_line_bytes=LIMIT, **settings))
 
 
 def line(length: int) -> bytes:
@@ -111,14 +111,14 @@ def test_documents(tmp_path: Path, codec: str, length: int) -> None:
 
 def test_a_limit_is_told_as_it_is_configured(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(line(2**21 + 1))
-    why = why_unfit(tmp_path / "a.json", a_source(max_line_bytes=2**21))
+    why = too_long_reason(tmp_path / "a.json", a_source(max_line_bytes=2**21))
     assert why is not None
     assert why.startswith("line 1 is longer than 2 MiB, the max_line_bytes")
 
 
 def test_a_file_that_cannot_be_read_is_told_by_others(tmp_path: Path) -> None:
-    assert why_unfit(tmp_path / "gone.json", a_source()) is None
-    assert why_unfit(tmp_path / "gone.json.bz2", a_source()) is None
+    assert too_long_reason(tmp_path / "gone.json", a_source()) is None
+    assert too_long_reason(tmp_path / "gone.json.bz2", a_source()) is None
 
 
 @pytest.mark.parametrize("codec", [codec for codec in PACK if codec])
@@ -135,9 +135,9 @@ def test_a_file_that_cannot_have_a_long_line_is_not_read(
 ) -> None:
     (tmp_path / "a.json").write_bytes((line(200) + b"\n") * 50_000)  # 10 MiB
     (tmp_path / "b.json.gz").write_bytes(gzip.compress(line(200)))  # at most 16 MiB
-    monkeypatch.setattr(lengths, "opened", None)
+    monkeypatch.setattr(content, "open_unpacked", None)
     for name in ("a.json", "b.json.gz"):
-        assert why_unfit(tmp_path / name, a_source(max_line_bytes=2**24)) is None
+        assert too_long_reason(tmp_path / name, a_source(max_line_bytes=2**24)) is None
 
 
 @pytest.mark.parametrize("codec", PACK)
@@ -145,7 +145,7 @@ def test_a_few_bytes_that_unpack_to_a_long_line(tmp_path: Path, codec: str) -> N
     """Bzip2 makes 45 bytes of megabytes. Found by the fuzzer, seed 84283."""
     file = tmp_path / f"a.json{codec}"
     file.write_bytes(PACK[codec](line(2**20 + 1)))
-    why = why_unfit(file, a_source(max_line_bytes=2**20))
+    why = too_long_reason(file, a_source(max_line_bytes=2**20))
     assert (why or "").startswith("line 1 is longer than 1 MiB")
     file.write_bytes(PACK[codec](line(2**20)))
-    assert why_unfit(file, a_source(max_line_bytes=2**20)) is None
+    assert too_long_reason(file, a_source(max_line_bytes=2**20)) is None

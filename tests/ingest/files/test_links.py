@@ -9,8 +9,8 @@ import pytest
 
 from medallion.config.values import Duration
 from medallion.errors import UsageError
-from medallion.ingest.files import requests
-from medallion.ingest.files.listing import look, one_spelling
+from medallion.ingest.files import discovery
+from medallion.ingest.files.listing import canonical_path, stat_file
 from medallion.ingest.files.source import FileSource
 from medallion.ingest.formats import SOURCE_TYPES
 from medallion.state import ledger
@@ -29,7 +29,7 @@ def old(tmp_path: Path) -> Path:
 
 
 def ask(home: Home, path: Path) -> None:
-    requests.ask(home.layout, home.source.name, path)
+    discovery.request_backfill(home.layout, home.source.name, path)
 
 
 @pytest.mark.parametrize("name", ["b.json", ".b.json", "2024", "deep/b.json"])
@@ -85,7 +85,7 @@ def test_a_link_in_the_place_of_a_file_is_not_that_file(home: Home, old: Path) -
     assert home.poll() == 1
     (home.landing / "a.json").unlink()
     (home.landing / "a.json").symlink_to(old / "a.json")
-    assert look(home.layout, home.path("a.json")) is None
+    assert stat_file(home.layout, home.path("a.json")) is None
     assert home.poll() == 0
     assert "a symbolic link" in (home.ledger()["a.json", 1].why or "")
     (home.landing / "a.json").unlink()
@@ -184,7 +184,7 @@ def test_a_backfill_is_spelled_in_one_way(
         "file": (tmp_path / "link" / "landing" / "activity" / "sub" / "a.json", file),
         "linked file": (tmp_path / "linked.json", file),
     }[way]
-    assert one_spelling(home.layout, home.source, spelled) == expected
+    assert canonical_path(home.layout, home.source, spelled) == expected
 
 
 def test_files_of_the_lakehouse_itself_are_never_taken_in(home: Home, tmp_path: Path) -> None:

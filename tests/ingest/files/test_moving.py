@@ -42,7 +42,9 @@ def fails(home: Home, monkeypatch: pytest.MonkeyPatch) -> Fails:
 
 def archive(home: Home, name: str = "a.json") -> Entry:
     home.change(clean_source="archive")
-    cleaning.clean(home.config, home.source, home.discovery().ledger, 0, home.said.append)
+    cleaning.archive_due_files(
+        home.config, home.source, home.discovery().ledger, 0, home.said.append
+    )
     return home.ledger()[name, 1]
 
 
@@ -50,7 +52,7 @@ def reject(home: Home, name: str = "a.json") -> Entry:
     book = home.discovery().ledger
     (known,) = (e for e in book.newest_entries() if e.path == home.path(name))
     entry = replace(known, state=UNREADABLE, why="torn")
-    cleaning.put_aside(home.layout, home.source, book, [entry])
+    cleaning.reject_files(home.layout, home.source, book, [entry])
     return home.ledger()[name, 1]
 
 
@@ -172,7 +174,9 @@ def test_a_file_that_comes_between_the_look_and_the_move_is_taken_in(
     home.change(clean_source=way, allow_overwrites=True)
     file = landed(home)
     came = replaced_after_a_look(home, monkeypatch)
-    cleaning.clean(home.config, home.source, home.discovery().ledger, 0, home.said.append)
+    cleaning.archive_due_files(
+        home.config, home.source, home.discovery().ledger, 0, home.said.append
+    )
     assert came == [file]
     assert home.states() == {("a.json", 1): INGESTED}
     assert file.read_text() == "{}\n{}\n"
@@ -188,7 +192,7 @@ def test_a_file_that_comes_before_the_first_is_rejected_is_taken_in(home: Home) 
     (entry,) = home.ledger().values()
     file = home.land("a.json", "{}\n{}\n", age=4)
     refused = replace(entry, state=UNREADABLE, why="torn")
-    cleaning.put_aside(home.layout, home.source, home.discovery().ledger, [refused])
+    cleaning.reject_files(home.layout, home.source, home.discovery().ledger, [refused])
     assert file.read_text() == "{}\n{}\n"
     assert found(home.layout.root / "rejected") == []
     assert home.poll() == 1

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from medallion.ingest.files import archive
-from medallion.ingest.files.recount import recount
+from medallion.ingest.files.verify import verify_files
 from medallion.state.ledger import ARCHIVED
 from medallion.storage import records, table_specs
 from medallion.storage.table_specs import (
@@ -28,7 +28,9 @@ def take_in(home: Home, name: str, text: str, age: float = 3600) -> None:
     home.land(name, text, age)
     home.poll()
     home.take_in(name)
-    archive.clean(home.config, home.source, home.discovery().ledger, 0, home.said.append)
+    archive.archive_due_files(
+        home.config, home.source, home.discovery().ledger, 0, home.said.append
+    )
 
 
 def leave(home: Home, name: str, text: str = "{}\n", age: float = 3600) -> Path:
@@ -52,7 +54,7 @@ def write_bronze(home: Home, files: Mapping[tuple[str, int], tuple[int, int]]) -
 
 def unknown(home: Home) -> list[str]:
     """What is told of such files, and where they are to go."""
-    told = recount(home.config, home.source).findings
+    told = verify_files(home.config, home.source).findings
     found = [re.search(r": (\S+) lies there, .*\(mv -n\) to (\S+) to have", each) for each in told]
     return [f"{each[1]} {each[2]}" for each in found if each]
 
@@ -118,7 +120,7 @@ def test_a_file_that_the_source_would_not_take_in_is_not_told(home: Home) -> Non
 def test_each_folder_that_a_file_may_have_come_from_is_told(home: Home, tmp_path: Path) -> None:
     home.change(folders=[str(tmp_path / "drop")])
     leave(home, "archive/activity/a.json")
-    (told,) = recount(home.config, home.source).findings
+    (told,) = verify_files(home.config, home.source).findings
     assert f"(mv -n) to landing/activity/a.json or {tmp_path / 'drop'}/a.json to have it" in told
 
 
@@ -131,9 +133,9 @@ def test_a_file_that_its_owner_has_deleted_since(home: Home, cleaning: str, is_t
     home.take_in("a.json")
     file = next(iter(home.discovery().ledger.newest_entries())).file
     write_bronze(home, {("a.json", 1): (file.modified_at, 1)})
-    assert recount(home.config, home.source).findings == []
+    assert verify_files(home.config, home.source).findings == []
     landed.unlink()
-    found = recount(home.config, home.source)
+    found = verify_files(home.config, home.source)
     assert [("is not there any more" in each) for each in found.findings] == [True] * is_told
     told = (
         "activity: 1 file deleted or overwritten, and not counted again: the ledger's figures stand"

@@ -8,8 +8,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from medallion.ingest.files import archive, listing, reject, requests
-from medallion.ingest.files.recount import recount
+from medallion.ingest.files import archive, content, discovery, listing
+from medallion.ingest.files.verify import verify_files
 from medallion.ingest.formats import SOURCE_TYPES
 from medallion.state.ledger import PENDING, REJECTED, UNREADABLE, Entry, Ledger
 from tests.support.home import Home
@@ -18,13 +18,13 @@ from tests.support.home import Home
 def put_aside(home: Home, *names: str, why: str = "no reason") -> dict[str, Entry]:
     """Reject files, and give the ledger's rows by their paths."""
     book = home.discovery().ledger
-    files = (listing.stat(home.layout, name) for name in names)
+    files = (listing.current_file(home.layout, name) for name in names)
     entries = [
         Entry("activity", f.path, 1, f.size, f.modified_at, 0, state=UNREADABLE, why=why)
         for f in files
         if f
     ]
-    archive.put_aside(home.layout, home.source, book, entries)
+    archive.reject_files(home.layout, home.source, book, entries)
     return {entry.path: entry for entry in home.discovery().ledger.newest_entries()}
 
 
@@ -169,7 +169,7 @@ def test_a_file_that_could_not_be_moved_is_read_again_if_a_backfill_asks_for_it(
     home: Home,
 ) -> None:
     file = stuck(home)
-    requests.ask(home.layout, "activity", file)
+    discovery.request_backfill(home.layout, "activity", file)
     assert look_again(home).state == PENDING
     assert home.handed() == [("a.json", 1), ("a.json", 2)]
 
@@ -186,7 +186,7 @@ def test_a_run_that_is_cut_off_while_it_puts_a_file_aside(
 
     with monkeypatch.context() as patch:
         if after == "the ledger":
-            patch.setattr(archive, "look", dies)
+            patch.setattr(archive, "stat_file", dies)
         else:
             writes = iter((Ledger.write, dies))
             patch.setattr(Ledger, "write", lambda *given: next(writes)(*given))
@@ -194,7 +194,7 @@ def test_a_run_that_is_cut_off_while_it_puts_a_file_aside(
             put_aside(home, home.path("a.json"), why="torn")
     assert home.states() == {("a.json", 1): UNREADABLE}
     assert (home.landing / "a.json").exists() == (after == "the ledger")
-    assert recount(home.config, home.source).findings == []
+    assert verify_files(home.config, home.source).findings == []
     entry = look_again(home)
     assert (entry.state, entry.version, entry.why) == (REJECTED, 1, "torn")
     assert (home.layout.root / str(entry.moved_to)).read_text() == "torn\n"
@@ -230,7 +230,7 @@ def test_a_backfills_file_stays_and_is_rejected_at_once(home: Home, tmp_path: Pa
 def test_text_that_begins_like_another_format_is_text(tmp_path: Path, text: str | bytes) -> None:
     file = tmp_path / "a.csv"
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
-    assert reject.why_not_text(file) is None
+    assert content.not_text_reason(file) is None
 
 
 # As Spark writes them: without and with compression, and without rows.
@@ -250,9 +250,9 @@ def test_text_that_begins_like_another_format_is_text(tmp_path: Path, text: str 
 def test_files_of_other_formats_are_no_text(tmp_path: Path, start: bytes, what: str) -> None:
     file = tmp_path / "a.json"
     file.write_bytes(start)
-    assert what in (reject.why_not_text(file) or "")
+    assert what in (content.not_text_reason(file) or "")
 
 
 def test_a_parquet_file_is_no_text(tmp_path: Path) -> None:
     duckdb.connect().sql("select 'd' as Device where false").write_parquet(str(tmp_path / "a.json"))
-    assert "Parquet" in (reject.why_not_text(tmp_path / "a.json") or "")
+    assert "Parquet" in (content.not_text_reason(tmp_path / "a.json") or "")

@@ -9,7 +9,7 @@ import pytest
 
 from medallion.config.values import Duration
 from medallion.errors import MedallionError
-from medallion.ingest.files import archive, requests
+from medallion.ingest.files import archive, discovery
 from medallion.state.ledger import PENDING, UNREADABLE, VANISHED
 from tests.support.home import Home, aged
 
@@ -19,7 +19,7 @@ def asked(home: Home, folder: Path, name: str, text: str = "{}\n", age: float = 
     file = folder / name
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text, encoding="utf-8")
-    requests.ask(home.layout, home.source.name, folder)
+    discovery.request_backfill(home.layout, home.source.name, folder)
     return aged(file, age)
 
 
@@ -27,7 +27,7 @@ def test_a_file_that_was_not_still_yet_comes_later(home: Home, tmp_path: Path) -
     home.change(quiet_period=Duration.parse("5 minutes"))
     file = asked(home, tmp_path / "old", "a.json", age=100)
     assert [home.poll(), home.poll()] == [0, 0]
-    assert requests.waiting(home.layout, home.source.name) == []
+    assert discovery.pending_backfills(home.layout, home.source.name) == []
     assert home.discovery().backlog() == []
     aged(file, 301)
     assert [found.path for found in home.discovery().backlog()] == [str(file)]
@@ -81,9 +81,9 @@ def test_a_rejected_file_that_stays_is_looked_at_once_more_for_each_request(
         entry = book.version(str(file), version)
         assert entry
         unreadable = replace(entry, state=UNREADABLE, why="no")
-        archive.put_aside(home.layout, home.source, book, [unreadable])
+        archive.reject_files(home.layout, home.source, book, [unreadable])
         assert home.poll() == 0
-        requests.ask(home.layout, home.source.name, file.parent)
+        discovery.request_backfill(home.layout, home.source.name, file.parent)
         assert [len(home.discovery().backlog()), home.poll(), home.poll()] == [1, 1, 0]
     assert home.handed() == [(str(file), version) for version in (1, 2, 3)]
 
@@ -101,14 +101,14 @@ def test_a_request_that_goes_while_requests_are_listed_is_none(home: Home, tmp_p
     asked(home, tmp_path / "old", "a.json")
     gone = home.layout.requests("activity") / "0.json"
     gone.symlink_to(tmp_path / "gone.json")  # listed, and not to be read
-    (request,) = requests.waiting(home.layout, "activity")
+    (request,) = discovery.pending_backfills(home.layout, "activity")
     assert request.path == tmp_path / "old"
 
 
 def test_the_backlog_has_what_is_asked_for(home: Home, tmp_path: Path) -> None:
     asked(home, tmp_path / "old", "a.json", "x" * 10)
     assert [found.size for found in home.discovery().backlog()] == [10]
-    assert len(requests.waiting(home.layout, home.source.name)) == 1
+    assert len(discovery.pending_backfills(home.layout, home.source.name)) == 1
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"path": 7}', '"\\u001b[2J"'])

@@ -98,7 +98,7 @@ def test_files_that_replace_others_just_before_they_are_opened(
     home = only(lakehouse, allow_overwrites=True)
     for number, name in enumerate(("a.json", "b.json", "again.json"), 1):
         home.land("activity", name, row(number))
-    rows, record_in_ledger = reader.rows, FileBatch.record_in_ledger
+    rows, record_in_ledger = reader.read_rows, FileBatch.record_in_ledger
 
     def changed_before(*arguments: Any) -> Any:
         aged(home.land("activity", "a.json", row(7), row(8)), -5)
@@ -110,7 +110,7 @@ def test_files_that_replace_others_just_before_they_are_opened(
         return record_in_ledger(self, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(reader, "rows", changed_before)
+        patch.setattr(reader, "read_rows", changed_before)
         patch.setattr(FileBatch, "record_in_ledger", changed_after)
         home.fill("bronze")
     home.fill("bronze")

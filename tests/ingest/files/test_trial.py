@@ -17,9 +17,9 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from medallion.ingest.files import attempts, trial
+from medallion.ingest.files import trial
 from medallion.ingest.files.source import FileSource
-from medallion.ingest.files.trial import Child, Groups, Result, killers
+from medallion.ingest.files.trial import Groups, TrialProcess, TrialResult, find_crashing_files
 from medallion.ingest.schema.evolution import Schema
 from medallion.spark import signals
 from tests.support.home import Home
@@ -34,15 +34,15 @@ class FakeChild:
     def __init__(self, deaths: dict[str, int], most: int = 99) -> None:
         self.deaths, self.most, self.starts = dict(deaths), most, 0
 
-    def __call__(self, groups: Groups) -> Result:
+    def __call__(self, groups: Groups) -> TrialResult:
         self.starts += 1
         for number, group in enumerate(groups):
             deadly = [path for path in group if self.deaths.get(path)]
             if deadly or len(group) > self.most:
                 for path in deadly:
                     self.deaths[path] -= 1
-                return Result(number, True)
-        return Result(len(groups), False)
+                return TrialResult(number, True)
+        return TrialResult(len(groups), False)
 
 
 @pytest.mark.parametrize(
@@ -59,31 +59,33 @@ def test_killers_are_files_that_kill_twice_alone(
     deaths: dict[str, int], found: list[str], starts: int
 ) -> None:
     child = FakeChild(deaths)
-    assert killers(child, FILES) == found
+    assert find_crashing_files(child, FILES) == found
     assert child.starts == starts
 
 
 def test_killers_of_a_single_suspect() -> None:
-    assert killers(FakeChild({"a": 1}), ["a"]) == []
-    assert killers(FakeChild({"a": 2}), ["a"]) == ["a"]
+    assert find_crashing_files(FakeChild({"a": 1}), ["a"]) == []
+    assert find_crashing_files(FakeChild({"a": 2}), ["a"]) == ["a"]
 
 
 def test_files_that_kill_only_together_are_no_killers() -> None:
-    assert killers(FakeChild({}, most=4), FILES) == []
+    assert find_crashing_files(FakeChild({}, most=4), FILES) == []
 
 
 def test_killers_found_before_a_child_that_proves_nothing() -> None:
-    results = iter([Result(0, True), Result(0, True), Result(0, True), Result(1, False)])
-    assert killers(lambda _: next(results), FILES) == ["a"]
+    results = iter(
+        [TrialResult(0, True), TrialResult(0, True), TrialResult(0, True), TrialResult(1, False)]
+    )
+    assert find_crashing_files(lambda _: next(results), FILES) == ["a"]
 
 
-def child_of(monkeypatch: pytest.MonkeyPatch, home: Home, script: str) -> Child:
+def child_of(monkeypatch: pytest.MonkeyPatch, home: Home, script: str) -> TrialProcess:
     """A child that runs this script in place of Spark."""
     context = SimpleNamespace(master="local[2]", getConf=lambda: SimpleNamespace(getAll=dict))
     spark: Any = SimpleNamespace(sparkContext=context)
     lines = f"import os, signal, sys, time, pickle\npickle.load(sys.stdin.buffer)\n{script}"
     monkeypatch.setattr(trial, "_COMMAND", (sys.executable, "-c", lines))
-    return Child(spark, home.config, home.source, {}, home.layout.root / "trial")
+    return TrialProcess(spark, home.config, home.source, {}, home.layout.root / "trial")
 
 
 STEPS = "os.write(1, b'...')\n"  # ready, and two groups read
@@ -92,16 +94,16 @@ STEPS = "os.write(1, b'...')\n"  # ready, and two groups read
 @pytest.mark.parametrize(
     ("script", "result"),
     [
-        (STEPS, Result(2, False)),
-        (f"{STEPS}sys.exit(1)", Result(2, False)),
-        (f"{STEPS}sys.exit(3)", Result(2, True)),
-        ("sys.exit(3)", Result(0, False)),  # before it was ready: Java does not start
-        (f"{STEPS}os.kill(os.getpid(), signal.SIGKILL)", Result(2, False)),
-        (f"{STEPS}os.kill(os.getpid(), signal.SIGTERM)", Result(2, False)),
+        (STEPS, TrialResult(2, False)),
+        (f"{STEPS}sys.exit(1)", TrialResult(2, False)),
+        (f"{STEPS}sys.exit(3)", TrialResult(2, True)),
+        ("sys.exit(3)", TrialResult(0, False)),  # before it was ready: Java does not start
+        (f"{STEPS}os.kill(os.getpid(), signal.SIGKILL)", TrialResult(2, False)),
+        (f"{STEPS}os.kill(os.getpid(), signal.SIGTERM)", TrialResult(2, False)),
     ],
 )
 def test_end_of_a_child(
-    monkeypatch: pytest.MonkeyPatch, home: Home, script: str, result: Result
+    monkeypatch: pytest.MonkeyPatch, home: Home, script: str, result: TrialResult
 ) -> None:
     assert child_of(monkeypatch, home, script)([["a"], ["b"], ["c"]]) == result
 
@@ -135,7 +137,7 @@ def leave_mark(monkeypatch: pytest.MonkeyPatch, files: FileSource) -> None:
     """Leave the mark of a process that dies while it reads all that waits."""
     files.poll()
     with monkeypatch.context() as patch, suppress(Py4JError):
-        patch.setattr(attempts, "works", lambda _: False)
+        patch.setattr(trial, "spark_responds", lambda _: False)
         with files.attempts.of(list(files.ledger.newest_entries())):
             raise Py4JError("Answer from Java side is empty")
 
@@ -164,7 +166,7 @@ def test_file_that_kills_a_real_engine_is_rejected(
     monkeypatch.setattr(files, "child", lambda: child)
     assert read(files) == 400
     entry = home.ledger()["vast.json.gz", 1]
-    assert (entry.state, entry.why) == ("rejected", trial.REASON)
+    assert (entry.state, entry.why) == ("rejected", trial.CRASH_REASON)
     assert entry.moved_to == "rejected/activity/vast.json.gz"
     assert home.states()["healthy.json", 1] == "pending"
     assert not child._folder.exists()

@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from medallion.ingest.files.typed import why_unreadable
+from medallion.ingest.files.typed import unreadable_typed_reason
 from medallion.ingest.schema import registry
 from medallion.state.ledger import INGESTED, REJECTED
 from tests.support.byte_files import SCHEMA, found, land, recounted
@@ -259,7 +259,7 @@ def test_what_spark_noted_of_other_columns_is_told(tmp_path: Path, name: str) ->
     with duckdb.connect() as base:
         base.execute(f"create table made ({columns})")
         base.execute(f"copy made to '{file}' (format parquet, {of_spark})")
-    why = why_unreadable(file, "parquet")
+    why = unreadable_typed_reason(file, "parquet")
     assert (why or "").partition(" is not as")[0] == (f"its {other}" if other else "")
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from medallion.config.loader import load
-from medallion.ingest.files.unread import unread
+from medallion.ingest.files.listing import unread_file_warnings
 from medallion.inspect.audit import run_audit
 from tests.support import PROJECT
 from tests.support.home import Home
@@ -14,7 +14,7 @@ from tests.support.home import Home
 
 def test_files_of_no_source_are_told_by_their_folder(home: Home) -> None:
     config = replace(load({}, PROJECT), layout=home.layout)
-    assert unread(config) == [], "there is no landing yet"
+    assert unread_file_warnings(config) == [], "there is no landing yet"
     landing = home.layout.landing("")
     read, others = ("activity/a.json", "event/deep/b.json"), ("evnt/c.json", "evnt/deep/d.json")
     for name in (*read, *others, "e.json"):
@@ -22,7 +22,7 @@ def test_files_of_no_source_are_told_by_their_folder(home: Home) -> None:
         (landing / name).write_text("{}\n")
     (landing / "evnt/.being-written").touch()
     (landing / "empty").mkdir()
-    assert unread(config) == [
+    assert unread_file_warnings(config) == [
         "landing: 1 file that no source of pipeline.yaml reads",
         "landing/evnt: 2 files that no source of pipeline.yaml reads",
     ]
@@ -31,7 +31,10 @@ def test_files_of_no_source_are_told_by_their_folder(home: Home) -> None:
     )
     event = replace(config.sources["event"], folders=("landing/evnt/deep",))
     config = replace(config, sources={**config.sources, "event": event})
-    assert unread(config)[1] == "landing/evnt: 1 file that no source of pipeline.yaml reads"
+    assert (
+        unread_file_warnings(config)[1]
+        == "landing/evnt: 1 file that no source of pipeline.yaml reads"
+    )
 
 
 def test_files_whose_names_do_not_fit_are_told_by_the_folder_of_their_source(
@@ -53,11 +56,11 @@ def test_files_whose_names_do_not_fit_are_told_by_the_folder_of_their_source(
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
     reads = "that no source of pipeline.yaml reads: not named as"
-    assert unread(config) == [
+    assert unread_file_warnings(config) == [
         f"{elsewhere}: 1 file {reads} *.json",
         f"landing/activity: 1 file {reads} *.log",
         f"landing/event: 2 files {reads} *.json or *.log",
     ]
     several = replace(event, folders=(str(elsewhere), str(elsewhere / "deep"), "landing"))
     config = replace(config, sources={"event": replace(several, pattern="*")})
-    assert unread(config) == []
+    assert unread_file_warnings(config) == []

@@ -1,13 +1,14 @@
-"""Files in folders as a source.
+"""Files as a source.
 
-A file's way, and the module that sees to it: it is met (`walk`, `listing`), compared with what the
-ledger has of its path (`discovery`, `versions`; `requests` for backfills), and handed over in the
-order in which it came (`handover`); in a folder that no source reads it is told (`unread`). A batch
-reads it (`batch`, `reader`, `csv`, `typed/`, `codecs`), or puts it aside with the reason (`reject`,
-`lengths`, `csv_dialect`, `typed/`, and `trial` by the hints of `attempts`). Once its rows are in
-bronze it is entered in the ledger (`ledger_entries`),
-and later archived or deleted (`archive`, `moving`).
-What is asked of any kind of source without Spark is answered in `kind`.
-For the deep audit `recount` holds bronze against the files, whose rows `line_counts` counts again
-without Spark; it shares nothing with the way above but `codecs` and `typed/`.
+A file on its way to bronze, and the modules it passes:
+
+1. `listing` lists a source's directories; `classify` compares each file with the ledger.
+2. `discovery` enqueues the new files in the order of their modification times.
+3. `source` streams the queue; `batch` reads the files of one micro-batch and records them.
+   `content`, `csv_dialect` and `typed` find files that Spark cannot read, or would read wrong;
+   `trial` finds files that crash the engine; `reader` reads the others.
+4. `archive` archives, deletes or rejects files.
+
+`source_type` has what works without Spark. `verify` counts the rows of files again for the deep
+audit, by code of its own.
 """

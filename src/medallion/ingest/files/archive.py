@@ -1,5 +1,4 @@
-"""Files that are done with leave the source's folders: those whose rows are committed and accounted
-for, and those that cannot be read."""
+"""Archiving, deleting and rejecting files, and archived files that changed since."""
 
 from __future__ import annotations
 
@@ -12,21 +11,25 @@ from pathlib import Path
 
 from medallion.config.model import Config, SourceConfig
 from medallion.ingest.files.listing import (
-    below_folder,
-    look,
+    current_file,
+    path_below_source,
+    stat_file,
     with_folders,
 )
+from medallion.state import ledger
 from medallion.state.ledger import (
     ARCHIVED,
     INGESTED,
     REJECTED,
+    REPLACED,
     UNREADABLE,
     Entry,
+    File,
     Ledger,
     Reason,
     ReasonCode,
 )
-from medallion.storage import clock
+from medallion.storage import clock, delta_tables
 from medallion.storage.files import FileInfo, free_path, numbered_paths
 from medallion.storage.paths import REASON_SUFFIX, Layout
 from medallion.storage.text import Reporter, counted, error_reason
@@ -34,7 +37,9 @@ from medallion.storage.text import Reporter, counted, error_reason
 _DELETED = Reason(ReasonCode.DELETED, "deleted, as clean_source asks for")
 
 
-def clean(config: Config, source: SourceConfig, ledger: Ledger, batch: int, say: Reporter) -> None:
+def archive_due_files(
+    config: Config, source: SourceConfig, ledger: Ledger, batch: int, say: Reporter
+) -> None:
     """Archive or delete what batches up to `batch` took in, once `clean_after` has passed, and move
     to `rejected/` what is still to be; what cannot be is tried each time, and told once."""
     # Without `clean_after` no time is compared: a clock that was put back would keep files here.
@@ -53,7 +58,7 @@ def clean(config: Config, source: SourceConfig, ledger: Ledger, batch: int, say:
         os.sync()  # should the power fail, the rows would be nowhere else
     for entry in due:
         try:
-            row = _put_away(config.layout, source, entry)
+            row = _move_or_delete(config.layout, source, entry)
         except OSError as error:  # the others are no worse for it; the next run tries again
             told = f"cannot be moved: {error_reason(error)}"
             reason = Reason(ReasonCode.CANNOT_MOVE, told)
@@ -67,7 +72,7 @@ def clean(config: Config, source: SourceConfig, ledger: Ledger, batch: int, say:
         say(f"  {source.name}: {told} (medallion files --state {INGESTED})")
 
 
-def put_aside(
+def reject_files(
     layout: Layout, source: SourceConfig, ledger: Ledger, unreadable: list[Entry]
 ) -> None:
     """Enter files that cannot be read, and move them to `rejected/<source>/`, with reasons beside
@@ -80,24 +85,24 @@ def put_aside(
     moved: list[Entry | None] = []
     for entry in unreadable:
         try:
-            moved.append(_put_away(layout, source, entry))
+            moved.append(_move_or_delete(layout, source, entry))
         except OSError as error:
             why = f"{entry.why}; it could not be moved at once: {error_reason(error)}"
             moved.append(replace(entry, why=why))
     ledger.write(filter(None, moved))
 
 
-def _put_away(layout: Layout, source: SourceConfig, entry: Entry) -> Entry | None:
+def _move_or_delete(layout: Layout, source: SourceConfig, entry: Entry) -> Entry | None:
     """Archive, delete or reject a file, and give its new row; None where nothing is to be done.
 
     Raises:
         OSError: it stays where it is.
     """
     is_taken = entry.state == INGESTED
-    below = below_folder(layout, source, layout.root / entry.path)
+    below = path_below_source(layout, source, layout.root / entry.path)
     if below is None:  # a backfill's file stays where its owner keeps it
         return None if is_taken else replace(entry, state=REJECTED)
-    found = look(layout, entry.path)
+    found = stat_file(layout, entry.path)
     if found not in (None, entry.file):  # another file has come under this name: discovery tells
         return None
     if is_taken and source.clean_source == "delete":
@@ -106,7 +111,7 @@ def _put_away(layout: Layout, source: SourceConfig, entry: Entry) -> Entry | Non
     top = layout.archive(source.name) if is_taken else layout.rejected(source.name)
     target = with_folders(top, below)
     if found is None:
-        place = _moved_before(layout, entry, target)
+        place = _find_interrupted_move(layout, entry, target)
     else:
         place = free_path(target)
         if not (layout.root / entry.path).move_to(place, _file_info(entry)):
@@ -115,7 +120,7 @@ def _put_away(layout: Layout, source: SourceConfig, entry: Entry) -> Entry | Non
         return None
     if is_taken:
         return replace(entry.with_state(ARCHIVED, None), moved_to=layout.relative(place))
-    _give_reason(entry, place)
+    _write_reason_file(entry, place)
     return replace(entry, state=REJECTED, moved_to=layout.relative(place))
 
 
@@ -124,19 +129,89 @@ def _file_info(entry: Entry) -> FileInfo:
     return FileInfo(entry.size, entry.modified_at)
 
 
-def _moved_before(layout: Layout, entry: Entry, target: Path) -> Path | None:
+def _find_interrupted_move(layout: Layout, entry: Entry, target: Path) -> Path | None:
     """Where a run has moved a file to that was cut off before the ledger had that."""
     for place in takewhile(os.path.lexists, numbered_paths(target)):
-        moved = look(layout, layout.relative(place))
+        moved = stat_file(layout, layout.relative(place))
         if moved is not None and entry.file == replace(moved, path=entry.path):
             return place
     return None
 
 
-def _give_reason(entry: Entry, place: Path) -> None:
+def _write_reason_file(entry: Entry, place: Path) -> None:
     """Say beside a rejected file why it is one; names are no longer than 255 bytes."""
     name = place.name.encode()[: 255 - len(REASON_SUFFIX)].decode(errors="ignore")
     with suppress(OSError):  # the ledger has the reason too
         reason = free_path(place.with_name(name + REASON_SUFFIX))
         told = f"{entry.path}: {entry.why}\n"
         reason.write_text(told, encoding="utf-8", errors="replace")
+
+
+MAX_COMPARED = 10_000
+"""How many archived files are compared, the newest; each takes one system call."""
+
+
+def find_changed_archived_files(config: Config) -> tuple[list[Entry], int]:
+    """Return the archived files that have another size than the ledger has, each with the reason,
+    and how many older ones were not compared.
+
+    A change after the last report, or after the acknowledgement, is a new one.
+    """
+    layout = config.layout
+    where = f"where state in {(ARCHIVED, REPLACED)} and moved_to is not null"
+    rows = delta_tables.select_rows(
+        layout.table(ledger.TABLE),
+        "source, path, version, size, moved_to",
+        f"{where} order by committed_at desc limit {MAX_COMPARED}",
+    )
+    files: dict[tuple[str, str, int], File] = {}
+    for source, path, version, size, moved_to in rows:
+        if source not in config.sources or _size(f"{layout.root}/{moved_to}") in (None, size):
+            continue
+        if file := current_file(layout, moved_to):
+            files[source, path, version] = file
+    entries = (
+        entry
+        for source in {key[0] for key in files}
+        for entry in ledger.read_entries(layout, source)
+    )
+    found = [
+        _with_reason(entry, file)
+        for entry in entries
+        if (file := files.get((entry.source, entry.path, entry.version)))
+    ]
+    return found, _older(config, where, len(rows))
+
+
+def _size(path: str) -> int | None:
+    """Without a `Path`, which takes longer than the system call."""
+    try:
+        return os.lstat(path).st_size
+    except OSError:
+        return None
+
+
+def _older(config: Config, where: str, compared: int) -> int:
+    if compared < MAX_COMPARED:
+        return 0
+    ((every,),) = delta_tables.select_rows(config.layout.table(ledger.TABLE), "count(*)", where)
+    return int(every) - compared
+
+
+def _with_reason(entry: Entry, file: File) -> Entry:
+    rows = counted(entry.rows or 0, "row")
+    reason = Reason(
+        ReasonCode.CHANGED_IN_ARCHIVE,
+        f"{entry.moved_to} was written after it was read, from {entry.size:,} to {file.size:,} "
+        f"bytes: bronze has the {rows} read before. Write the new lines to a file in landing with "
+        "a name of its own (quiet_period leaves files alone while they are written)",
+    )
+    return replace(
+        entry.with_state(entry.state, reason),
+        reported_at=_if_since(entry.reported_at, file),
+        dismissed_at=_if_since(entry.dismissed_at, file),
+    )
+
+
+def _if_since(at: int | None, file: File) -> int | None:
+    return at if at is not None and at >= file.modified_at else None

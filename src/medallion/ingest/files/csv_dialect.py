@@ -1,21 +1,30 @@
-"""The dialect of a CSV file, found by reading all of it in Python: Spark has to be told, or would
-read some files wrong; others it cannot read as they are, whatever it is told.
+"""The dialect and header of CSV files, found in Python.
+
+Spark needs the dialect to read some files right; others it cannot read as they are. A file whose
+first row is not the header that its source needs waits in its directory: reading it would lose its
+first record, or make one column of all.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain, takewhile
+from itertools import chain, islice, takewhile
 from pathlib import Path
 from typing import NamedTuple
 
 from medallion.config.model import SourceConfig
-from medallion.ingest.files.codecs import READ_ERRORS, opened
+from medallion.config.values import fold_case
+from medallion.ingest.files import content
+from medallion.ingest.files.content import READ_ERRORS, open_unpacked
+from medallion.ingest.schema import registry
+from medallion.storage.paths import Layout
+from medallion.storage.text import counted
 
 LATIN_1, UTF_8 = "ISO-8859-1", "UTF-8"
 BOM = "\ufeff".encode().decode(LATIN_1)
@@ -117,7 +126,7 @@ class _ExtraField:
         )
 
 
-def dialect_of(file: Path, source: SourceConfig) -> Dialect | None:
+def detect_dialect(file: Path, source: SourceConfig) -> Dialect | None:
     """Return the dialect of a CSV file; None if it has no row.
 
     Raises:
@@ -145,7 +154,7 @@ def has_header(source: SourceConfig) -> bool:
     return source.options.header is not False
 
 
-def why_unfit(file: Path, source: SourceConfig) -> str | None:
+def unreadable_csv_reason(file: Path, source: SourceConfig) -> str | None:
     """Why Spark would not read a CSV file as it is; None where it would, or the file is torn."""
     try:
         start = _start(file, source)
@@ -198,7 +207,7 @@ def _start(file: Path, source: SourceConfig) -> _Start | None:
             read.append(line)
             yield line
 
-    with io.TextIOWrapper(opened(file), LATIN_1, newline="") as text:
+    with io.TextIOWrapper(open_unpacked(file), LATIN_1, newline="") as text:
         first = text.readline()
         rows = csv.reader(lines(first.removeprefix(BOM), text), delimiter=source.options.delimiter)
         header = next(filter(None, rows), None)
@@ -224,7 +233,7 @@ def as_utf8(text: str) -> str:
 
 def _not_utf8(file: Path) -> int | None:
     """The first line with bytes that are not UTF-8, which Spark would replace."""
-    with opened(file) as lines:
+    with open_unpacked(file) as lines:
         for number, line in enumerate(lines, 1):
             try:
                 line.decode()
@@ -263,7 +272,7 @@ def _ends_of(file: Path, size: int, modified: int, shape: _Shape) -> _Ends:
             yield text.replace(other_end, " ")
         ends.never_closed = began  # else the reader would not have asked for more of its row
 
-    with io.TextIOWrapper(opened(file), LATIN_1, newline=line_end) as text:
+    with io.TextIOWrapper(open_unpacked(file), LATIN_1, newline=line_end) as text:
         for row in csv.reader(with_quotes(text), delimiter=shape.delimiter):
             ends.count(last)
             extra.check(last, len(row))
@@ -272,3 +281,110 @@ def _ends_of(file: Path, size: int, modified: int, shape: _Shape) -> _Ends:
             began = None
     ends.ends_with_delimiter = extra.is_possible and extra.rows > 0
     return ends
+
+
+_BYTES, _ROWS = 1 << 16, 20  # of each file
+_DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe"}
+# A number, a date or a time: digits, and what stands between them.
+_DATA = re.compile(r"[-+.$€£]? ?\d[\d .,:/+\-%TZtzeE]*")
+_STRING = re.compile("'[^']*'|\"[^\"]*\"")
+_NAME = re.compile(r"`([^`]+)`|([^\W\d]\w*)")
+
+
+def known_header_names(layout: Layout, source: SourceConfig) -> set[str]:
+    """Return the names that a header may have, folded: columns, and what silver's SQL names."""
+    versions = registry.read_versions(layout.schemas(source.name))
+    names = {*(versions[-1].columns if versions else ()), *(source.schema or ()), *source.hints}
+    for expression in source.silver.values():
+        for in_backticks, plain in _NAME.findall(_STRING.sub("", expression)):
+            names.add(in_backticks or plain)
+    return set(map(fold_case, names))
+
+
+def csv_header_reason(path: Path, source: SourceConfig, known: Collection[str]) -> str | None:
+    """Return why a CSV file has to wait; None if it need not, or cannot be read at all.
+
+    A file waits if none of its header's names is known, and the header is separated by another
+    delimiter or looks like data. The option `header: true` turns these checks off.
+
+    Args:
+        path: the file.
+        source: its source.
+        known: the names that `known_names` returns.
+    """
+    if source.options.header is True or content.not_text_reason(path):
+        return None
+    try:
+        with open_unpacked(path) as file:
+            head = file.read(_BYTES)
+    except READ_ERRORS:
+        return None
+    delimiter = source.options.delimiter
+    rows = _rows(head, delimiter)
+    if not rows:
+        return None
+    if source.options.header is False:
+        names = tuple(source.schema or ())
+        if tuple(map(_folded, rows[0])) == tuple(map(fold_case, names)):
+            return (
+                "its first row has the names of the columns, and the source has options: {header: "
+                "false}: remove that row, or the option"
+            )
+        is_misread = len(rows[0]) == 1 < len(names)
+        other = _other_delimiter(head, delimiter, rows, ()) if is_misread else None
+        return _wrong_delimiter(rows[0], delimiter, other) if other else None
+    if any(_folded(name) in known for name in rows[0]):
+        return None
+    if other := _other_delimiter(head, delimiter, rows, known):
+        return _wrong_delimiter(rows[0], delimiter, other)
+    data = next((name for name in rows[0] if not name or _DATA.fullmatch(name.strip())), None)
+    if data is None:
+        return None
+    return (
+        f"its header looks like data ({data!r}), and has no known column: add the header to the "
+        "file; or set on the source options: {header: false} and schema, if its files have none, "
+        "or options: {header: true} if this is one"
+    )
+
+
+def _folded(name: str) -> str:
+    return fold_case(name.strip())
+
+
+def _rows(head: bytes, delimiter: str) -> list[list[str]]:
+    """Return the first rows of a file that are not blank, of one that is longer without the last"""
+    text = head.decode(LATIN_1).removeprefix(BOM)
+    try:
+        rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+        found = [list(map(as_utf8, row)) for row in islice(filter(None, rows), _ROWS + 1)]
+    except csv.Error:
+        return []
+    return found[:-1] if len(head) == _BYTES and len(found) <= _ROWS else found[:_ROWS]
+
+
+def _other_delimiter(
+    head: bytes, delimiter: str, rows: list[list[str]], known: Collection[str]
+) -> str | None:
+    """Return a delimiter that separates the first row into known names, or where the row is one
+    field, all rows into as many fields."""
+    for other in _DELIMITERS:
+        header, *data = _rows(head, other) if other != delimiter else [[]]
+        if len(header) < 2:
+            continue
+        if any(_folded(name) in known for name in header):
+            return other
+        # Rows may end with a delimiter that the header does not have.
+        if len(rows[0]) == 1 and data and all(len(r) - len(header) in (0, 1) for r in data):
+            return other
+    return None
+
+
+def _wrong_delimiter(header: list[str], delimiter: str, other: str) -> str:
+    found = sum(field.count(other) for field in header)
+    spelled = "\\t" if other == "\t" else other
+    by = f"{_DELIMITERS.get(delimiter, repr(delimiter))}s"
+    return (
+        f"{counted(len(header), 'column')} by {by}, and {counted(found, _DELIMITERS[other])} in "
+        f'the header: set options: {{delimiter: "{spelled}"}} on the source, or write the file '
+        f"with {by}"
+    )

@@ -1,26 +1,43 @@
-"""What has come, changed or gone since a source's folders were last listed."""
+"""New, changed and missing files of a source, and the queue that bronze reads.
+
+The queue is a Delta table of paths, `_intake/<source>`, with one commit for each micro-batch. So a
+batch is limited by files and by bytes at once, and the position of the stream is a version of this
+table. Spark's own file source is limited by one of the two, keeps every path in memory forever,
+stops at an unreadable file, and does not survive moving the directory.
+
+A backfill request is a small JSON file, so that another process can send it to a running stream.
+It is deleted after its files are enqueued.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import uuid
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from medallion.config.model import Config, SourceConfig
-from medallion.ingest.files import handover, requests
+from medallion.errors import MedallionError
+from medallion.ingest.files.classify import FileClassifier, is_ready
+from medallion.ingest.files.content import estimate_unpacked_size
 from medallion.ingest.files.listing import (
     NEVER_READ,
     Listing,
-    below_folder,
-    is_there,
+    current_file,
     list_files,
-    stat,
+    may_exist,
+    path_below_source,
 )
-from medallion.ingest.files.requests import Request
-from medallion.ingest.files.versions import Versions, is_to_hand_over
+from medallion.spark import checkpoints
 from medallion.state import pending_work
 from medallion.state.ledger import PENDING, VANISHED, Entry, File, Ledger, Reason, ReasonCode
-from medallion.storage import clock
+from medallion.storage import clock, delta_tables, files, records
+from medallion.storage.paths import Layout
+from medallion.storage.table_specs import INTAKE
 from medallion.storage.text import Reporter, printable
 
 _SHOWN = 20
@@ -48,27 +65,29 @@ class Discovery:
         """Hand over the new files, enter what became of the others; how many are new."""
         layout, source = self._config.layout, self._source
         asked, listing, judged = self._classified()
-        fresh = [entry for entry in judged if is_to_hand_over(entry)]
-        told = [entry for entry in judged if not is_to_hand_over(entry)]
+        fresh = [entry for entry in judged if is_ready(entry)]
+        told = [entry for entry in judged if not is_ready(entry)]
         told += self._vanished(listing.paths)
         # The handing over comes first. A run that is cut off here hands the files over again, and
         # bronze leaves out what the ledger says is taken in; the other way round they would be
         # known, and never come.
-        handover.hand_over(layout, source, fresh)
+        enqueue_files(layout, source, fresh)
         self.ledger.write([*fresh, *self._changed(told)])
         self._close(asked)
         return len(fresh)
 
     def has_new_files(self) -> bool:
         """Return whether `poll` would enqueue a file; write nothing."""
-        return any(map(is_to_hand_over, self._classified()[2]))
+        return any(map(is_ready, self._classified()[2]))
 
-    def _classified(self) -> tuple[list[Request], Listing, list[Entry]]:
+    def _classified(self) -> tuple[list[BackfillRequest], Listing, list[Entry]]:
         """Return the open requests, the listing, and a ledger entry for each file of it."""
         layout, source = self._config.layout, self._source
-        asked = list(requests.waiting(layout, source.name))
+        asked = list(pending_backfills(layout, source.name))
         listing = self._listing(asked)
-        versions = Versions(layout, source, self.ledger, clock.now_micros(), asked, self._lost())
+        versions = FileClassifier(
+            layout, source, self.ledger, clock.now_micros(), [r.path for r in asked], self._lost()
+        )
         return asked, listing, list(versions.judged(listing))
 
     def _lost(self) -> set[tuple[str, int]]:
@@ -79,7 +98,7 @@ class Discovery:
         moved away.
         """
         layout, name = self._config.layout, self._source.name
-        waiting = {(e.path, e.version) for e in self.ledger.newest_entries() if is_to_hand_over(e)}
+        waiting = {(e.path, e.version) for e in self.ledger.newest_entries() if is_ready(e)}
         if waiting and pending_work.has_input(self._config, f"bronze.{name}", layout.intake(name)):
             return set()  # it may be among what is still to be read
         return waiting
@@ -93,13 +112,13 @@ class Discovery:
             alike[entry.state, str(entry.why)] += 1
             if alike[entry.state, str(entry.why)] <= _SHOWN:
                 self._say(f"  {source}: {printable(entry.path)}: {entry.state}: {entry.why}")
-        for (state, _), files in alike.items():
-            if files > _SHOWN:
-                told = f"and {files - _SHOWN:,} more {state}, for the same"
-                self._say(f"  {source}: {told} (medallion files --state {state})")
+        for (state, _), count in alike.items():
+            if count > _SHOWN:
+                more = f"and {count - _SHOWN:,} more {state} for the same reason"
+                self._say(f"  {source}: {more} (medallion files --state {state})")
         return changed
 
-    def _close(self, asked: Iterable[Request]) -> None:
+    def _close(self, asked: Iterable[BackfillRequest]) -> None:
         """Forget what was asked for: its files are handed over."""
         for request in asked:
             if not os.path.lexists(request.path):
@@ -112,23 +131,25 @@ class Discovery:
     def backlog(self) -> list[File]:
         """The files that wait to be taken in, seen before or not; nothing is written."""
         layout, source, now = self._config.layout, self._source, clock.now_micros()
-        asked = requests.waiting(layout, source.name)
-        judged = Versions(layout, source, self.ledger, now, asked).judged(self._listing(asked))
+        asked = pending_backfills(layout, source.name)
+        judged = FileClassifier(layout, source, self.ledger, now, [r.path for r in asked]).judged(
+            self._listing(asked)
+        )
         entries = {entry.path: entry for entry in (*self.ledger.newest_entries(), *judged)}
-        waiting = [entry.path for entry in entries.values() if is_to_hand_over(entry)]
-        return [found for path in waiting if (found := stat(layout, path))]
+        waiting = [entry.path for entry in entries.values() if is_ready(entry)]
+        return [found for path in waiting if (found := current_file(layout, path))]
 
-    def _listing(self, asked: Sequence[Request]) -> Listing:
+    def _listing(self, asked: Sequence[BackfillRequest]) -> Listing:
         """What lies in the folders, what is asked for, and what waits elsewhere since it was."""
         layout, source = self._config.layout, self._source
         starts = [*source.folders_in(layout), *(request.path for request in asked)]
         listing = list_files(layout, source, starts)
         listed = listing.paths
         for entry in self.ledger.newest_entries():
-            is_waiting = entry.state == PENDING and not _is_passed_over(entry)
+            is_waiting = entry.state == PENDING and not _is_excluded_by_name(entry)
             if is_waiting and entry.path not in listed:
-                is_elsewhere = below_folder(layout, source, layout.root / entry.path) is None
-                if is_elsewhere and (found := stat(layout, entry.path)):
+                is_elsewhere = path_below_source(layout, source, layout.root / entry.path) is None
+                if is_elsewhere and (found := current_file(layout, entry.path)):
                     listing.files[entry.path] = found
         return listing
 
@@ -140,23 +161,121 @@ class Discovery:
             for entry in self.ledger.newest_entries()
             if entry.state == PENDING
             and entry.path not in listed
-            and not is_there(root / entry.path)
+            and not may_exist(root / entry.path)
         ]
 
     def _why_vanished(self, entry: Entry) -> Reason:
         if (self._config.layout.root / entry.path).is_dir():
             return _LISTED
-        return _RENAMED if _is_passed_over(entry) else _GONE
+        return _RENAMED if _is_excluded_by_name(entry) else _GONE
 
 
-def is_lost(entry: Entry) -> bool:
+def is_lost_file(entry: Entry) -> bool:
     """Whether a file went that was to be taken in: a hidden one has mostly come by its name."""
     is_known = entry.reason_code in (ReasonCode.LISTED_AGAIN, ReasonCode.RENAMED)
     return entry.state == VANISHED and not is_known
 
 
-def _is_passed_over(entry: Entry) -> bool:
+def _is_excluded_by_name(entry: Entry) -> bool:
     """Whether it is not taken in by its name; where it came in the place of a file, the size of
     that stands."""
     is_never_read = entry.reason_code in NEVER_READ and not entry.size
     return entry.reason_code == ReasonCode.HIDDEN or is_never_read
+
+
+def create_queue(table: Path) -> None:
+    """Make the table unless it is there, so that a stream can read it before the first file."""
+    records.append_records(table, INTAKE, [])
+
+
+def is_queue_behind(layout: Layout, source: str) -> bool:
+    """Return whether bronze's checkpoint has read more than this table has, or another table.
+
+    A corrupt commit was moved away, or the table was. Bronze would pass over what is queued now.
+
+    Raises:
+        MedallionError: the checkpoint is corrupt.
+    """
+    checkpoint, table = layout.checkpoint(f"bronze.{source}"), layout.intake(source)
+    begun = checkpoints.last_planned(checkpoint)
+    if not delta_tables.table_exists(table):
+        return begun >= 0
+    return checkpoints.reads_other_table(checkpoint, begun, table) or pending_work.has_read_more(
+        checkpoint, table
+    )
+
+
+def enqueue_files(layout: Layout, source: SourceConfig, files: Iterable[Entry]) -> None:
+    """Append files, the oldest first, in as many commits as they make micro-batches."""
+    in_order = sorted(files, key=lambda file: (file.modified_at, file.path))
+    for batch in _batches(layout, source, in_order):
+        records.append_records(layout.intake(source.name), INTAKE, map(asdict, batch))
+
+
+def _batches(layout: Layout, source: SourceConfig, files: Iterable[Entry]) -> Iterator[list[Entry]]:
+    """Cut a list where the next file would be one too many, or its bytes; one file always fits."""
+    batch: list[Entry] = []
+    size = 0
+    for file in files:
+        more = estimate_unpacked_size(layout.root / file.path, file.size)
+        is_full = (
+            len(batch) == source.max_files_per_trigger or size + more > source.max_bytes_per_trigger
+        )
+        if batch and is_full:
+            yield batch
+            batch, size = [], 0
+        batch.append(file)
+        size += more
+    if batch:
+        yield batch
+
+
+@dataclass(frozen=True)
+class BackfillRequest:
+    """A file, or a folder with all that lies below it."""
+
+    path: Path
+    file: Path
+
+    def done(self) -> None:
+        """Forget the request."""
+        self.file.unlink(missing_ok=True)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody has handed its files over yet."""
+        return self.file.exists()
+
+
+def request_backfill(layout: Layout, source: str, path: Path) -> BackfillRequest:
+    """Ask for a path to be taken in as files of a source."""
+    folder = layout.requests(source)
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{uuid.uuid4().hex}.json"
+    files.write_atomic(file, json.dumps({"path": str(path)}))
+    return BackfillRequest(path, file)
+
+
+def pending_backfills(layout: Layout, source: str) -> list[BackfillRequest]:
+    """The requests for a source that nobody has seen to yet; who asked may have come to the root by
+    another path.
+
+    Raises:
+        MedallionError: somebody has put something else there.
+    """
+    found = []
+    for file in sorted(layout.requests(source).glob("*.json")):
+        with suppress(FileNotFoundError):  # another process has just handed its files over
+            place = layout.root / layout.normalize(_requested_path(file))
+            found.append(BackfillRequest(place, file))
+    return found
+
+
+def _requested_path(file: Path) -> str:
+    try:
+        return str(Path(json.loads(file.read_text(encoding="utf-8"))["path"]))
+    except (ValueError, LookupError, TypeError) as error:
+        raise MedallionError(
+            f"{file}: no request for a backfill ({printable(str(error))}): delete it, and ask for "
+            "the backfill again."
+        ) from None

@@ -13,13 +13,17 @@ from pyspark.sql import DataFrame, SparkSession
 
 from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError, UsageError
-from medallion.ingest.files import archive, handover, ledger_entries, reader, reject
-from medallion.ingest.files.attempts import Attempts
-from medallion.ingest.files.batch import FileBatch
+from medallion.ingest.files import archive, content, discovery, reader
+from medallion.ingest.files.batch import (
+    FileBatch,
+    entry_to_ingest,
+    queued_entries,
+    read_queued_batch,
+)
+from medallion.ingest.files.classify import is_ready
 from medallion.ingest.files.discovery import Discovery
-from medallion.ingest.files.listing import stat
-from medallion.ingest.files.trial import Child
-from medallion.ingest.files.versions import is_to_hand_over
+from medallion.ingest.files.listing import current_file
+from medallion.ingest.files.trial import ReadAttempts, TrialProcess
 from medallion.ingest.parsing.parse import parse_lines
 from medallion.ingest.schema.evolution import Schema
 from medallion.spark import checkpoints
@@ -55,12 +59,12 @@ class FileSource:
         self._schema = schema
         self._discovery = Discovery(config, source, say)
         self.ledger = self._discovery.ledger
-        self.attempts = Attempts(spark, config.layout.checkpoint(self.name))
+        self.attempts = ReadAttempts(spark, config.layout.checkpoint(self.name))
         # A stream polls beside its batches: neither may overwrite what the other has just seen.
         self.ledger_lock = threading.RLock()
         self._make(config.layout.landing(source.name))
         self._intake = config.layout.intake(source.name)
-        handover.prepare(self._intake)
+        discovery.create_queue(self._intake)
 
     def _make(self, landing: Path) -> None:
         """Make the folder where files land; a link that leads nowhere is told with each look.
@@ -94,11 +98,9 @@ class FileSource:
 
     def batch(self, number: int, queued: DataFrame) -> FileBatch:
         """The files that one batch was handed, less those that were taken in before."""
-        files = ledger_entries.handed(self.settings.name, queued.collect())
+        files = queued_entries(self.settings.name, queued.collect())
         with self.ledger_lock:  # a poll hands over first, and has it in the ledger then
-            entries = [
-                e for each in files if (e := ledger_entries.to_take_in(self.ledger, each, number))
-            ]
+            entries = [e for each in files if (e := entry_to_ingest(self.ledger, each, number))]
         return FileBatch(self, number, files, entries)
 
     def interrupted_batch(self, number: int) -> FileBatch:
@@ -110,12 +112,10 @@ class FileSource:
         handed: list[Entry] = []
         with suppress(MedallionError, FileNotFoundError):  # Spark keeps the last hundred plans
             if checkpoints.last_planned(checkpoint) >= number:
-                handed = ledger_entries.handed_to(
-                    self.spark, name, self._intake, checkpoint, number
-                )
+                handed = read_queued_batch(self.spark, name, self._intake, checkpoint, number)
         if not handed:
             everything = self.spark.read.format("delta").load(str(self._intake))
-            handed = ledger_entries.handed(name, everything.collect())
+            handed = queued_entries(name, everything.collect())
         return FileBatch(self, number, handed, [])
 
     @property
@@ -132,7 +132,7 @@ class FileSource:
 
     def can_resume(self, checkpoint: Path) -> bool:
         """Unless what was handed over is less than it has read."""
-        return not handover.is_behind(self.config.layout, self.settings.name)
+        return not discovery.is_queue_behind(self.config.layout, self.settings.name)
 
     def recreate_checkpoint(self, checkpoint: Path, last: int) -> None:
         """All that was handed over is looked at again: the ledger knows what of it is in."""
@@ -144,7 +144,7 @@ class FileSource:
 
     def sample_batch(self) -> FileBatch:
         """The first files that wait."""
-        waiting = [e for e in self.ledger.newest_entries() if is_to_hand_over(e)]
+        waiting = [e for e in self.ledger.newest_entries() if is_ready(e)]
         return FileBatch(self, -1, [], waiting[: self.settings.max_files_per_trigger])
 
     def count_rows(self, number: int) -> int:
@@ -153,7 +153,7 @@ class FileSource:
         lines = 0
         for entry in self.ledger.batch_entries(number):
             place = entry.moved_to or entry.path
-            if stat(self.config.layout, place) == replace(entry.file, path=place):
+            if current_file(self.config.layout, place) == replace(entry.file, path=place):
                 there.append(place)
             else:  # gone or overwritten since: what was counted of it stands
                 lines += entry.rows or 0
@@ -162,16 +162,16 @@ class FileSource:
     def release(self, number: int) -> None:
         """Archive or delete the files of the batches up to this one."""
         with self.ledger_lock:
-            archive.clean(self.config, self.settings, self.ledger, number, self.say)
+            archive.archive_due_files(self.config, self.settings, self.ledger, number, self.say)
 
     def try_out(self, entries: Iterable[Entry]) -> None:
         """Read and parse some files, for nothing but to see whether that can be done."""
         self._parse_for_nothing(self.rows([entry.path for entry in entries]))
 
-    def child(self) -> Child:
+    def child(self) -> TrialProcess:
         """A process of its own that reads files, for nothing but to see how it ends."""
         folder = self.config.layout.checkpoint(self.name) / "trial"
-        return Child(self.spark, self.config, self.settings, self._schema.columns, folder)
+        return TrialProcess(self.spark, self.config, self.settings, self._schema.columns, folder)
 
     def try_out_without(self) -> None:
         """Do the same without any of them: where that fails as well, no file is to blame."""
@@ -187,21 +187,21 @@ class FileSource:
 
     def rows(self, paths: list[str]) -> DataFrame:
         """The rows of some files by the columns that are known now."""
-        return reader.rows(self.spark, self.config, self.settings, paths, self._schema.columns)
+        return reader.read_rows(self.spark, self.config, self.settings, paths, self._schema.columns)
 
     def check_unchanged(self, entry: Entry) -> bool:
         """Whether a file is as it was listed; one that is gone is entered as vanished.
 
         A changed one is handed over anew, as it is then.
         """
-        found = stat(self.config.layout, entry.path)
+        found = current_file(self.config.layout, entry.path)
         if found is None:
             why = "gone between its listing and its reading"
             self.ledger.write([entry.with_state(VANISHED, Reason(ReasonCode.GONE, why))])
             self.say(f"  {self.name}: {printable(entry.path)}: {VANISHED}: {why}")
         return found == entry.file
 
-    def put_aside(self, entries: list[Entry], problem: reject.Problem) -> list[Entry]:
+    def put_aside(self, entries: list[Entry], problem: content.Problem) -> list[Entry]:
         """Move those that have a problem to rejected/, and give those that have none."""
         layout, good, bad = self.config.layout, [], []
         with ThreadPoolExecutor() as pool:  # packed files are read, which Python does side by side
@@ -213,5 +213,5 @@ class FileSource:
                 bad.append(entry.with_state(UNREADABLE, Reason(ReasonCode.UNREADABLE, why)))
                 self.say(f"  {self.name}: {printable(entry.path)}: {REJECTED}: {printable(why)}")
         with self.ledger_lock:  # a stream settles beside its batches, and moves what is left
-            archive.put_aside(layout, self.settings, self.ledger, bad)
+            archive.reject_files(layout, self.settings, self.ledger, bad)
         return good

@@ -1,11 +1,10 @@
-"""Suspected files, read in a child process: the proof that a file kills the engine.
+"""Files that may have crashed the engine, read again in a child process.
 
-A run that was killed leaves a mark (`attempts`), which does not say by what: an operator, a
-preempted machine, or a file that needs more memory than there is. So the next run reads the files
-of the mark in a child with its own Java, and watches how that ends. A file is rejected only if the
-engine crashes twice in a row on this file alone, in a child that could parse a line before. An end
-by a signal never counts, for it may come from outside. If this process is killed as well, nothing
-is recorded.
+While files are read, a marker beside the checkpoint names them. A run that finds a marker does not
+know why the process died: it was killed, the machine was preempted, or a file needs more memory
+than there is. So it reads those files in a child process with its own Java. A file is rejected only
+if the engine crashes twice in a row on this file alone, in a child that parsed a line before. An
+end by a signal does not count, for it may come from outside.
 
 The protocol: the request, pickled, on standard input, which stays open; the child ends with it. On
 standard output a byte once the child is ready, and one more for each group of files it has read.
@@ -22,8 +21,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,12 +30,14 @@ from typing import Any, NamedTuple
 from pyspark.sql import SparkSession
 
 from medallion.config.model import Config, SourceConfig
+from medallion.errors import MedallionError
 from medallion.ingest.files import reader
 from medallion.ingest.parsing.parse import parse_lines
-from medallion.spark import signals
+from medallion.spark import checkpoints, signals
 from medallion.spark.session import spark_session
+from medallion.state.ledger import Entry
 
-REASON = (
+CRASH_REASON = (
     "reading this file alone kills the engine (seen twice, in a process of its own): split or "
     "repair it, or raise spark.driver.memory, and put it back to have it tried again"
 )
@@ -54,7 +55,7 @@ _NO_CRASH = {0, *(-number for number in _SIGNALS), *(128 + number for number in 
 _JAVA_CRASHED = 3
 
 
-class Result(NamedTuple):
+class TrialResult(NamedTuple):
     """How a child ended: how many groups it read, and whether the engine died of the next one."""
 
     groups_read: int
@@ -62,10 +63,10 @@ class Result(NamedTuple):
 
 
 Groups = Sequence[Sequence[str]]
-Trial = Callable[[Groups], Result]
+Trial = Callable[[Groups], TrialResult]
 
 
-def killers(trial: Trial, paths: Sequence[str]) -> list[str]:
+def find_crashing_files(trial: Trial, paths: Sequence[str]) -> list[str]:
     """Return the files that kill the engine, each alone and twice in a row.
 
     Args:
@@ -88,7 +89,7 @@ def killers(trial: Trial, paths: Sequence[str]) -> list[str]:
     return found
 
 
-class Child:
+class TrialProcess:
     """Reads groups of files of one source in a process of its own; see `killers`.
 
     Args:
@@ -115,7 +116,7 @@ class Child:
         self._folder = folder
         self.settings = {k: v for k, v in context.getConf().getAll() if k.startswith(_SAME)}
 
-    def __call__(self, groups: Groups) -> Result:
+    def __call__(self, groups: Groups) -> TrialResult:
         """Read some groups; any end but a crash of the engine proves nothing."""
         environment = {k: v for k, v in os.environ.items() if k not in _OF_SPARK_SUBMIT}
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
@@ -128,14 +129,14 @@ class Child:
             start_new_session=True,  # so that its Java ends with it, and Ctrl-C is ours to pass on
         )
         try:
-            steps = _steps(child, pickle.dumps((*self._read, self.settings, groups)))
+            steps = _count_steps(child, pickle.dumps((*self._read, self.settings, groups)))
         finally:
-            _kill(child)
+            _kill_process(child)
             shutil.rmtree(self._folder, ignore_errors=True)
-        return Result(max(0, steps - 1), steps > 0 and child.returncode == _JAVA_CRASHED)
+        return TrialResult(max(0, steps - 1), steps > 0 and child.returncode == _JAVA_CRASHED)
 
 
-def _steps(child: subprocess.Popen[bytes], request: bytes) -> int:
+def _count_steps(child: subprocess.Popen[bytes], request: bytes) -> int:
     """How many steps a child has done by its end, or when it is given up."""
     assert child.stdin
     assert child.stdout
@@ -152,7 +153,7 @@ def _steps(child: subprocess.Popen[bytes], request: bytes) -> int:
     return steps
 
 
-def _kill(child: subprocess.Popen[bytes]) -> None:
+def _kill_process(child: subprocess.Popen[bytes]) -> None:
     """End a child and its Java, if they have not ended."""
     with suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
@@ -174,7 +175,7 @@ def main() -> int:
     try:
         for paths in ((), *groups):
             rows = (
-                reader.rows(spark, config, source, paths, columns)
+                reader.read_rows(spark, config, source, paths, columns)
                 if paths
                 else spark.sql("SELECT '{}' AS value")
             )
@@ -200,3 +201,52 @@ def _end_with_input() -> None:
 if __name__ == "__main__":
     # Java has nothing to put in order, and may hang.
     os._exit(main())
+
+
+_MARK = "reading"
+
+
+class ReadAttempts:
+    """The mark of one source's query, and what an earlier process has left there."""
+
+    def __init__(self, spark: SparkSession, checkpoint: Path) -> None:
+        self._spark, self._checkpoint = spark, checkpoint
+        self._suspects = set((checkpoints.noted(checkpoint, _MARK) or {"files": []})["files"])
+
+    def suspects(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Return those that an earlier process was reading when it died, each only once."""
+        found = [entry for entry in entries if _version_key(entry) in self._suspects]
+        self._suspects -= set(map(_version_key, found))
+        return found
+
+    @contextmanager
+    def of(self, entries: Sequence[Entry]) -> Iterator[None]:
+        """Some files are being read. The mark goes with the end of it, unless Spark has died."""
+        checkpoints.note(
+            self._checkpoint, _MARK, {"files": [_version_key(entry) for entry in entries]}
+        )
+        try:
+            yield
+        except BaseException as error:
+            if (
+                isinstance(error, MedallionError)
+                or signals.is_shutdown_requested()
+                or spark_responds(self._spark)
+            ):
+                checkpoints.forget(self._checkpoint, _MARK)
+            raise
+        checkpoints.forget(self._checkpoint, _MARK)
+
+
+def spark_responds(spark: SparkSession) -> bool:
+    """Whether Spark can do anything at all."""
+    try:
+        spark.range(1).write.format("noop").mode("overwrite").save()
+    except Exception:
+        return False
+    return True
+
+
+def _version_key(entry: Entry) -> str:
+    """One version of a file."""
+    return f"{entry.path} {entry.size} {entry.modified_at}"

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from medallion.config.model import Login, ToFiles, ToKafka
 from medallion.errors import MedallionError, UsageError
-from medallion.ingest.files.csv import AS_IT_IS
+from medallion.ingest.files.reader import EXACT_CSV_OPTIONS
 from medallion.ingest.kafka import broker
 from medallion.spark.errors import missing_jars
 from medallion.storage import files
@@ -30,7 +30,7 @@ _LOCAL_TIME = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
 _TIME_FORMATS = {"timestampFormat": f"{_LOCAL_TIME}XXX", "timestampNTZFormat": _LOCAL_TIME}
 _WRITER_OPTIONS: Mapping[str, Mapping[str, str]] = {
     "json": {"ignoreNullFields": "false", **_TIME_FORMATS},
-    "csv": {"header": "true", **AS_IT_IS, **_TIME_FORMATS},
+    "csv": {"header": "true", **EXACT_CSV_OPTIONS, **_TIME_FORMATS},
     "parquet": {},
 }
 _NESTED_TYPES = ("array<", "map<", "struct<", "variant")  # as Spark spells them

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from medallion.config.model import Config, SourceConfig
 from medallion.errors import ConfigError, MedallionError
-from medallion.ingest.files.codecs import READ_ERRORS, opened
+from medallion.ingest.files.content import READ_ERRORS, open_unpacked
 from medallion.ingest.parsing.times import is_timestamp_string
 from medallion.layers import recovery
 from medallion.layers.silver import transform
@@ -218,7 +218,7 @@ def open_lookup_table(
     if path.is_dir():
         return _open_delta(spark, path, name, types)
     try:
-        with opened(path) as file:
+        with open_unpacked(path) as file:
             data = file.read()
     except FileNotFoundError:
         raise MedallionError(f"{name}: no such file or Delta table.") from None

@@ -1,19 +1,15 @@
-"""What the ledger is to say of what lies in a source's folders.
-
-A file may be new, another version of its path, the same again, or not whole yet. What is hidden, or
-cannot be read as it is, waits with the reason.
-"""
+"""Classification of listed files by what the ledger knows of their paths."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Collection
 from dataclasses import replace
+from pathlib import Path
 
 from medallion.config.model import SourceConfig
-from medallion.ingest.files import csv_header
+from medallion.ingest.files import csv_dialect
 from medallion.ingest.files.listing import Listing
-from medallion.ingest.files.requests import Request
 from medallion.state.ledger import (
     ARCHIVED,
     INGESTED,
@@ -65,7 +61,7 @@ _PUT_AWAY = "the same file as {}, where it landed: its rows are there, and it is
 _OVERWRITES = (ReasonCode.NAME_TAKEN, ReasonCode.GREW)
 
 
-class Versions:
+class FileClassifier:
     """Judges one listing of a source's folders by what the ledger has of each path."""
 
     def __init__(
@@ -74,18 +70,18 @@ class Versions:
         source: SourceConfig,
         ledger: Ledger,
         now: int,
-        asked: Collection[Request],
+        requested: Collection[Path],
         lost: Collection[tuple[str, int]] = (),
     ) -> None:
         """Begin.
 
         Args:
             now: when the folders were listed.
-            asked: backfills that wait. They may be for files that were rejected before.
+            requested: paths of pending backfills. They may be for files that were rejected before.
             lost: paths and versions that wait in the ledger, and that bronze will never read.
         """
         self._layout, self._source, self._ledger = layout, source, ledger
-        self._now, self._asked, self._lost = now, asked, lost
+        self._now, self._requested, self._lost = now, requested, lost
         self._names: set[str] | None = None  # that headers of CSV may have
 
     def judged(self, listing: Listing) -> list[Entry]:
@@ -112,7 +108,7 @@ class Versions:
     def _hidden(self, file: File) -> Entry | None:
         """The row of a hidden file; None where it is not to be told, or not yet."""
         known = self._ledger.newest(file.path)
-        is_new = known is None or known.file != file or waits(known)
+        is_new = known is None or known.file != file or is_deferred(known)
         # One that is asked for is told at once, for nobody looks again.
         is_time = self._now - file.modified_at > _HIDDEN_FOR or self._is_asked_for(file.path)
         return self._seen(file, _HIDDEN) if is_new and is_time else None
@@ -148,13 +144,13 @@ class Versions:
             allowed = known.reason_code in _OVERWRITES and self._source.allow_overwrites
             return known.moved_to is not None or allowed or self._is_asked_for(known.path)
         if known.state == PENDING:
-            return waits(known) or (known.path, known.version) in self._lost
+            return is_deferred(known) or (known.path, known.version) in self._lost
         return known.state in (VANISHED, ARCHIVED)  # it had gone, and is there again
 
     def _is_asked_for(self, path: str) -> bool:
         """Whether a backfill asks for a file, or for a folder that it lies in."""
         place = self._layout.root / path
-        return any(place.is_relative_to(request.path) for request in self._asked)
+        return any(place.is_relative_to(each) for each in self._requested)
 
     def _why_the_same(self, taken: Entry, file: File) -> Reason | None:
         """Why a file is left out that looks like the archived one of its name; None if it is not.
@@ -220,8 +216,10 @@ class Versions:
         if self._source.format != "csv":
             return None
         if self._names is None:
-            self._names = csv_header.known_names(self._layout, self._source)
-        text = csv_header.waiting_reason(self._layout.root / file.path, self._source, self._names)
+            self._names = csv_dialect.known_header_names(self._layout, self._source)
+        text = csv_dialect.csv_header_reason(
+            self._layout.root / file.path, self._source, self._names
+        )
         return Reason(ReasonCode.CSV_HEADER, text) if text else None
 
 
@@ -242,11 +240,11 @@ def _other_version(taken: Entry, file: File) -> Reason:
     )
 
 
-def waits(entry: Entry) -> bool:
+def is_deferred(entry: Entry) -> bool:
     """Whether something speaks against taking a file in, until another look finds that gone."""
     return entry.state == PENDING and entry.reason_code is not None
 
 
-def is_to_hand_over(entry: Entry) -> bool:
+def is_ready(entry: Entry) -> bool:
     """Whether a file is to be taken in, and nothing speaks against it."""
     return entry.state == PENDING and entry.reason_code is None

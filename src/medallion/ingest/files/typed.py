@@ -1,25 +1,84 @@
-"""Parquet without Spark: its rows, its columns, and what Spark would not read as it is.
+"""Checks of Parquet, ORC and Avro files without Spark: rows, columns, and what Spark misreads.
 
-Spark notes in each file that it writes which columns it has, and reads by that note. Others keep it
-when they write the file anew with other columns: Spark would leave columns out, or cut numbers to
-the size that was noted, and say nothing. It also cuts timestamps of nanoseconds, after which two
-rows may be the same.
+Spark writes its schema into each Parquet file and reads the file by it. Other tools keep this
+metadata when they rewrite a file with other columns: Spark then drops columns or truncates numbers
+without an error. It also truncates INT96 timestamps to microseconds. Avro is parsed by the
+specification of its object container files; ORC by pyorc, as Spark takes an empty file for valid.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from os import SEEK_END
+from os import SEEK_CUR, SEEK_END
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from medallion.storage.table_specs import quote_identifier
+from medallion.storage.text import error_reason
 
 if TYPE_CHECKING:
     from deltalake import QueryBuilder
+
+
+_NAMES = {"parquet": "Parquet", "orc": "ORC", "avro": "Avro"}
+
+
+def count_typed_rows(path: Path, kind: str) -> int:
+    """The rows of a file, by its footer or block by block.
+
+    Args:
+        kind: one of `config.model.TYPED_FORMATS`.
+
+    Raises:
+        OSError: it is not there, torn, or not of that kind.
+    """
+    with _in_words(kind):
+        return _COUNTERS[kind](path)
+
+
+@contextmanager
+def _in_words(kind: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ImportError, KeyboardInterrupt, SystemExit):
+        raise
+    # Hostile bytes end the libraries with errors of a dozen classes, and DataFusion with panics.
+    except BaseException as error:
+        why = str(error) or type(error).__name__
+        raise OSError(f"torn, or no {_NAMES[kind]} file: {why}") from error
+
+
+def unreadable_typed_reason(path: Path, kind: str) -> str | None:
+    """Why Spark would not read all of a file, or not as it is, and say nothing of it."""
+    try:
+        count_typed_rows(path, kind)
+        if kind != "parquet":
+            return None
+        with _in_words(kind):
+            return _misread_parquet_reason(path)
+    except FileNotFoundError:  # it has gone: whoever reads it tells
+        return None
+    except OSError as error:
+        return f"cannot be read: {error_reason(error)}"
+
+
+def column_signature(path: Path, kind: str) -> str:
+    """What tells the columns of a file to Spark; raises as `count` does."""
+    with _in_words(kind):
+        return _SIGNATURES[kind](path)
+
+
+def unsupported_columns(path: Path) -> str:
+    """The columns of a Parquet file that Spark may have no type for; a UUID is bytes to others."""
+    try:
+        with _in_words("parquet"):
+            return _unsupported_parquet_columns(path)
+    except OSError:  # it has gone
+        return ""
+
 
 _NOTE = b"org.apache.spark.sql.parquet.row.metadata"
 _NUMBERS = {"byte": "Int8", "short": "Int16", "integer": "Int32", "long": "Int64"}
@@ -27,20 +86,20 @@ _NUMBERS = {"byte": "Int8", "short": "Int16", "integer": "Int32", "long": "Int64
 _NO_TYPE = re.compile(r"\b(Time32|Time64|Interval|FixedSizeBinary)\(")
 
 
-def count(path: Path) -> int:
+def _count_parquet_rows(path: Path) -> int:
     """By the footer, as DataFusion reads it."""
     with _opened(path) as (engine, _):
-        return _number(engine, "select count(*) from exact")
+        return _query_number(engine, "select count(*) from exact")
 
 
-def columns(path: Path) -> str:
+def _parquet_signature(path: Path) -> str:
     """Their names and types, and Spark's note, by which a number may be an interval."""
     with _opened(path) as (engine, _):
         fields, note = _fields(engine)
     return repr([[field.name for field in fields], [str(field.type) for field in fields], note])
 
 
-def why_not_as_it_is(path: Path) -> str | None:
+def _misread_parquet_reason(path: Path) -> str | None:
     """Why Spark would read a file otherwise than it is, and say nothing of it."""
     with _opened(path) as (engine, file):
         fields, note = _fields(engine)
@@ -57,7 +116,7 @@ def why_not_as_it_is(path: Path) -> str | None:
     return None
 
 
-def columns_without_type(path: Path) -> str:
+def _unsupported_parquet_columns(path: Path) -> str:
     """The columns that Spark may have no type for."""
     with _opened(path) as (engine, _):
         fields, _note = _fields(engine)
@@ -100,7 +159,7 @@ def _add_table(engine: QueryBuilder, name: str, file: BinaryIO, option: str) -> 
     )
 
 
-def _number(engine: QueryBuilder, query: str) -> int:
+def _query_number(engine: QueryBuilder, query: str) -> int:
     return int(engine.execute(query).read_all().column(0)[0].as_py() or 0)
 
 
@@ -155,10 +214,10 @@ def _cut(engine: QueryBuilder, fields: Iterable[Any], file: BinaryIO) -> str | N
         engine: with the file as table `exact`.
         fields: its columns, as Arrow has them.
     """
-    columns = [field.name for field in fields if _is_of_nanoseconds(field.type)]
-    if columns:
+    _parquet_signature = [field.name for field in fields if _is_of_nanoseconds(field.type)]
+    if _parquet_signature:
         _add_table(engine, "cut", file, "coerce_int96 'us'")
-    for column in columns:
+    for column in _parquet_signature:
         exact, cut = (_sum(engine, column, table) for table in ("exact", "cut"))
         if (exact - 1000 * cut) % 2**64:
             return str(column)
@@ -170,6 +229,99 @@ def _is_of_nanoseconds(kind: Any) -> bool:
 
 
 def _sum(engine: QueryBuilder, column: str, table: str) -> int:
-    return _number(
+    return _query_number(
         engine, f"select sum(arrow_cast({quote_identifier(column)}, 'Int64')) from {table}"
     )
+
+
+def _count_orc_rows(path: Path) -> int:
+    """By the footer."""
+    import pyorc
+
+    with path.open("rb") as file:
+        return len(pyorc.Reader(file))
+
+
+def _orc_signature(path: Path) -> str:
+    """Their names and types, and which library wrote the file, for that decides on its calendar."""
+    import pyorc
+
+    with path.open("rb") as file:
+        read = pyorc.Reader(file)
+        return f"{read.writer_id} {read.schema}"
+
+
+def _count_avro_rows(path: Path) -> int:
+    """By the blocks, whose number of rows stands before each.
+
+    Spark takes two blocks without rows for the end of a file (Source: its AvroUtils.RowReader), and
+    any reader the end of the file within such a number.
+    """
+    rows, before = 0, 1
+    with path.open("rb") as file:
+        size = file.seek(0, SEEK_END)
+        file.seek(0)
+        _header(file)
+        sync = _exactly(file, 16)
+        while file.tell() < size:
+            there, length = _read_number(file), _read_number(file)
+            if there < 0 or not 0 <= length <= size - file.tell() - 16:
+                raise EOFError("a block ends too soon")
+            if not (there or before):
+                raise ValueError("two blocks without rows follow each other, where Spark stops")
+            file.seek(length, SEEK_CUR)
+            if _exactly(file, 16) != sync:
+                raise ValueError("a block does not end where it says")
+            rows, before = rows + there, there
+    return rows
+
+
+def _avro_signature(path: Path) -> str:
+    """Its schema, as it stands."""
+    with path.open("rb") as file:
+        return repr(_header(file)["avro.schema"])
+
+
+def _header(file: BinaryIO) -> dict[str, bytes]:
+    """The values of the header, by name."""
+    if _exactly(file, 4) != b"Obj\x01":
+        raise ValueError("it does not begin as one")
+    found = {}
+    while entries := _read_number(file):
+        if entries < 0:  # then its length stands before it
+            entries = -entries
+            _read_number(file)
+        for _ in range(entries):
+            name = _exactly(file, _read_number(file)).decode(errors="replace")
+            found[name] = _exactly(file, _read_number(file))
+    return found
+
+
+def _read_number(file: BinaryIO) -> int:
+    """A whole number: seven bits a byte, the lowest first, and the sign in the last bit."""
+    found = 0
+    for shift in range(0, 70, 7):
+        (byte,) = _exactly(file, 1)
+        found |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (found >> 1) ^ -(found & 1)
+    raise ValueError("a number does not end")
+
+
+def _exactly(file: BinaryIO, length: int) -> bytes:
+    found = file.read(length) if length >= 0 else b""
+    if len(found) != length:
+        raise EOFError("it ends too soon")
+    return found
+
+
+_COUNTERS: dict[str, Callable[[Path], int]] = {
+    "parquet": _count_parquet_rows,
+    "orc": _count_orc_rows,
+    "avro": _count_avro_rows,
+}
+_SIGNATURES: dict[str, Callable[[Path], str]] = {
+    "parquet": _parquet_signature,
+    "orc": _orc_signature,
+    "avro": _avro_signature,
+}

@@ -1,13 +1,13 @@
-"""Files as a kind of source: what is asked of them without Spark."""
+"""The file source type: what works without Spark."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from medallion.config.model import Config, SourceConfig
-from medallion.ingest.files import archive, handover
-from medallion.ingest.files.codecs import unpacked_size
-from medallion.ingest.files.discovery import Discovery, is_lost
+from medallion.ingest.files import archive, discovery
+from medallion.ingest.files.content import estimate_unpacked_size
+from medallion.ingest.files.discovery import Discovery, is_lost_file
 from medallion.ingest.source import Backlog, Source, SourceType, Verification
 from medallion.state import ledger, pending_work
 from medallion.storage.text import Reporter, counted
@@ -25,7 +25,9 @@ def _backlog(config: Config, source: SourceConfig) -> Backlog:
     return Backlog(
         files=len(waiting),
         bytes=sum(file.size for file in waiting),
-        unpacked=sum(unpacked_size(config.layout.root / file.path, file.size) for file in waiting),
+        unpacked=sum(
+            estimate_unpacked_size(config.layout.root / file.path, file.size) for file in waiting
+        ),
         oldest=min((file.modified_at for file in waiting), default=None),
     )
 
@@ -33,7 +35,7 @@ def _backlog(config: Config, source: SourceConfig) -> Backlog:
 def has_new_files(config: Config, source: SourceConfig) -> bool:
     """Return whether bronze has files to read, or its ledger to repair; write nothing."""
     found = Discovery(config, source)
-    if handover.is_behind(config.layout, source.name) or pending_work.lacks_entries(
+    if discovery.is_queue_behind(config.layout, source.name) or pending_work.lacks_entries(
         config, source.name, ledger.ingested_rows(found.ledger.all_versions())
     ):
         return True  # bronze repairs either when it starts, or refuses, before more is queued
@@ -45,7 +47,7 @@ def has_new_files(config: Config, source: SourceConfig) -> bool:
 def _poll(config: Config, source: SourceConfig, recorded: int, say: Reporter) -> None:
     found = Discovery(config, source, say)
     found.poll()
-    archive.clean(config, source, found.ledger, recorded, say)
+    archive.archive_due_files(config, source, found.ledger, recorded, say)
 
 
 def _rows_in_ledger(config: Config, source: SourceConfig) -> int:
@@ -56,7 +58,7 @@ def _losses(config: Config, source: SourceConfig) -> list[str]:
     # A file that went and came back has a newer version: the old one is no loss any more.
     newest = ledger.Ledger(config.layout, source.name).newest_entries()
     told = {
-        (ledger.VANISHED, "gone without being taken in"): sum(map(is_lost, newest)),
+        (ledger.VANISHED, "gone without being taken in"): sum(map(is_lost_file, newest)),
         (ledger.PENDING, "not taken in yet"): sum(e.state == ledger.PENDING for e in newest),
     }
     return [
@@ -67,9 +69,9 @@ def _losses(config: Config, source: SourceConfig) -> list[str]:
 
 
 def _recount(config: Config, source: SourceConfig) -> Verification:
-    from medallion.ingest.files.recount import recount
+    from medallion.ingest.files.verify import verify_files
 
-    return recount(config, source)
+    return verify_files(config, source)
 
 
 FILE_SOURCE = SourceType(_open, _backlog, has_new_files, _poll, _rows_in_ledger, _losses, _recount)
