@@ -164,7 +164,7 @@ def test_what_is_wrong_is_said_before_spark_starts(
     Runs(Layout(root)).write([gate])
     for command in (["run", "gold"], ["run", "gold", "--trigger", "4 seconds"], ["stream"]):
         assert main.main(command) == 1
-        told = "medallion: gold is held back: it on silver.event failed and has not passed since."
+        told = "medallion: gold is blocked: it on silver.event failed and has not passed since."
         assert capsys.readouterr().err.startswith(told)
 
 
@@ -370,7 +370,7 @@ def test_the_first_run_after_a_rejection_ends_with_1(
     assert capsys.readouterr().out.splitlines()[-1] == "balanced, but 1 file was rejected"
 
     assert main.main(["files", "--dismiss", "*.json"]) == 2
-    assert "--dismiss *.json: no file that is reported" in capsys.readouterr().err
+    assert "--dismiss *.json: no reported file" in capsys.readouterr().err
     assert main.main(["files", "--dismiss", "*.png", "--json"]) == 0
     (dismissed,) = json.loads(capsys.readouterr().out)["files"]
     assert (dismissed["path"], dismissed["state"]) == (path, "rejected")

@@ -101,7 +101,7 @@ def test_a_stop_holds_gold_back_until_it_is_accepted(
     assert Runs(lakehouse.config.layout).run_state.gates["silver.activity"].state == "held"
     errors = {query.query: query.error for query in query_statuses(lakehouse.config)}
     assert errors["gold.device_totals"] == (
-        "held back: x_small on silver.activity failed and has not passed since"
+        "blocked: x_small on silver.activity failed and has not passed since"
     )
     assert errors["silver.activity"] is None
     with pytest.raises(MedallionError, match=r"x_small on silver\.activity"):
@@ -115,7 +115,7 @@ def test_a_stop_holds_gold_back_until_it_is_accepted(
     said: list[str] = []
     found = backfill.backfill(lakehouse.config, "activity", old, said.append)
     assert (found.new_files, found.rows, found.is_good) == (1, 1, True)
-    assert "held back" in said[-1]
+    assert "blocked" in said[-1]
     assert gold(lakehouse) == before
 
     # A night with good rows, which the backfill brought, does not let the bad ones in by the back
@@ -193,5 +193,5 @@ def test_what_nobody_can_judge_any_more_holds_nothing_back(
     assert nightly.Nightly(pipeline).run().is_good
     assert lakehouse.rows("gold.device_totals") == [("phone", 1)]
     if given_up == "source":
-        assert f"gates     {file} judges nothing: no table has that name" in said
+        assert f"gates     {file} is not used: no table has that name" in said
     assert not any("silver/activity.json" in line for line in said)

@@ -149,5 +149,5 @@ def _tells_what_nobody_foresaw(lakehouse: Lakehouse) -> None:
     sources = ("activity", "event")
     flows = [SimpleNamespace(source_names=frozenset({source})) for source in sources]
     nightly._await_gates([(cast(Flow, flow), failed) for flow in flows])
-    assert nightly.unjudged == {*sources}
+    assert nightly.unvalidated == {*sources}
     assert report.balances["activity"].bronze_rows == 11

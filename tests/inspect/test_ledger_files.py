@@ -130,7 +130,7 @@ def test_ten_are_named_and_the_others_counted(home: Home) -> None:
 def test_dismissed_files_stay_rejected(home: Home) -> None:
     enter(home, "sub/a.png", state=REJECTED, code="unreadable")
     enter(home, "b.png", state=REJECTED, code="unreadable")
-    with pytest.raises(UsageError, match="no file that is reported matches"):
+    with pytest.raises(UsageError, match="no reported file matches"):
         outcome.dismiss(home.config, "*.json", None)
     with (
         locks.lock_layers(home.layout, ["bronze"], "stream"),

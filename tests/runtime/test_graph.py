@@ -310,7 +310,7 @@ def test_a_clock_that_is_behind_the_record_is_told(
     assert opened() == 2
     record(home.config, "bronze.activity", started_at=4_102_444_800_000_000)
     assert opened() == 3
-    assert "last run began at 2100-01-01T00:00:00Z or later" in told[-1]
+    assert "last ran at 2100-01-01T00:00:00Z or later" in told[-1]
     record(
         home.config, "silver.activity", started_at=clock.now_micros()
     )  # it has been put right since

@@ -135,7 +135,9 @@ def test_what_was_built_and_is_gone_is_built_again(
         said = list[str]()
         resume_swap(killed, said.append)
         assert said[-1].startswith("refresh   silver.event: ")
-        assert said[-1].endswith("which it has built, is gone")  # there may be no others
+        assert said[-1].endswith(
+            "is missing, which the refresh had built"
+        )  # there may be no others
         assert refresh.finish(killed.pipeline(), "silver") == []
         assert {action for (action,) in killed.rows("silver.event", "action")} == {"OPEN"}
         assert run_audit(killed.config, everything=True).findings == ()
@@ -249,7 +251,7 @@ def test_silver_is_rebuilt_while_gold_is_held_back(filled: Lakehouse, tmp_path: 
     filled.land("event", "after.json", event("16:30:00", None), event("16:31:00"))
     report = filled.nightly()
     assert not report.is_good
-    with pytest.raises(MedallionError, match="gold is held back: no_device"):
+    with pytest.raises(MedallionError, match="gold is blocked: no_device"):
         refresh.refresh(filled.pipeline(), "gold.action_counts")
 
     rule["meta"] = {"name": "no_device", "on_failure": "quarantine"}

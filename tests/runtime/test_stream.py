@@ -219,8 +219,8 @@ def test_a_query_that_cannot_be_stopped_is_not_begun_beside_itself() -> None:
     for _ in range(3):
         stream.step()
     assert said == [
-        "silver.a stopped: it was given up, and could not be stopped; only "
-        "another process can go on with it"
+        "silver.a stopped: it was given up, and could not be stopped; restart "
+        "this process to resume it"
     ]
     assert not stream.is_on  # there are no others
 

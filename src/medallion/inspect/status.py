@@ -104,7 +104,7 @@ def _left(config: Config) -> dict[str, str]:
 def _held(config: Config, run_state: RunState) -> str | None:
     """What is told of gold's queries while a gate holds the rows back that they would read."""
     held = pending_work.blocked_gates(config, run_state)
-    return f"held back: {pending_work.blocked_reason(held)}" if held else None
+    return f"blocked: {pending_work.blocked_reason(held)}" if held else None
 
 
 def _more(*told: str | None) -> str | None:

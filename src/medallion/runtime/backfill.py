@@ -16,7 +16,7 @@ from medallion.ingest.files.listing import canonical_path, count_unmatched_files
 from medallion.ingest.formats import SOURCE_TYPES
 from medallion.ingest.kafka import source_type
 from medallion.runtime import refresh
-from medallion.runtime.graph import GOLD_IS_HELD, open_pipeline
+from medallion.runtime.graph import GOLD_IS_BLOCKED, open_pipeline
 from medallion.spark.errors import combine_errors
 from medallion.state import ledger
 from medallion.state.ledger import INGESTED_STATES, PENDING, REFUSED_STATES, VANISHED, Entry, File
@@ -139,7 +139,7 @@ def _run(config: Config, name: str, say: Reporter, debug: bool) -> None:
     with open_pipeline(config, "backfill", layers_in_use(config), say, debug) as pipeline:
         for layer in layers_in_use(config):
             if pipeline.blocking_gates(pipeline.flows(layer)):
-                say(GOLD_IS_HELD)
+                say(GOLD_IS_BLOCKED)
                 continue
             for flow, error in refresh.run_layer(pipeline, layer):
                 if name in flow.source_names:

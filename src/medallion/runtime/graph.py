@@ -33,18 +33,19 @@ from medallion.storage import clock, delta_tables, locks
 from medallion.storage.paths import PUBLISH, layer_of
 from medallion.storage.text import Reporter
 
-_KINDS: Mapping[str, Callable[..., Flow]] = {
+_FLOWS: Mapping[str, Callable[..., Flow]] = {
     "bronze": Bronze,
     "silver": Silver,
     "gold": Gold,
     PUBLISH: Publish,
 }
-GOLD_IS_HELD = "gold      held back: it is as the last good run left it"
+_DAY = 24 * 3600 * 1_000_000  # microseconds that the clocks of two machines may differ by
+GOLD_IS_BLOCKED = "gold      blocked by a gate: it stays as the last good run left it"
 
 
 @dataclass
 class Pipeline:
-    """One session's work on one lakehouse; the caller holds the locks."""
+    """The queries of one command in one Spark session; the caller holds the locks."""
 
     spark: SparkSession
     config: Config
@@ -59,32 +60,33 @@ class Pipeline:
         self._settings = pending_work.settings_digest(self.config)
 
     def flows(self, layer: str) -> list[Flow]:
-        """A flow for each query of a layer, not started yet."""
-        make, asked = _KINDS[layer], queries(self.config, [layer])
-        return [make(self.spark, self.config, query, self.say) for query in asked]
+        """Return a new flow for each query of a layer."""
+        flow_class = _FLOWS[layer]
+        every = queries(self.config, [layer])
+        return [flow_class(self.spark, self.config, query, self.say) for query in every]
 
     def flow(self, name: str) -> Flow:
-        """The flow of one query.
+        """Return a new flow for the query of this name.
 
         Raises:
-            KeyError: there is none of that name.
+            KeyError: no query has that name.
         """
         return {flow.name: flow for flow in self.flows(layer_of(name))}[name]
 
     def start_flow(self, flow: Flow, how: Mapping[str, Any] | None, is_new: bool = False) -> bool:
-        """Start one query; whether it runs.
+        """Start one query.
 
         Args:
-            flow: the query's.
-            how: its trigger, as `spark.query.trigger` gives it; None where it has nothing to do:
-                then its settings are checked and its tables made, and no query is started.
-            is_new: its tables are to replace those that the records tell of.
+            flow: the flow of the query, not started yet.
+            how: the trigger from `spark.query.trigger_options`; None to check the settings and
+                create the tables only.
+            is_new: whether its tables are to replace the recorded ones.
 
         Returns:
-            False where it waits for a schema, or has nothing to do.
+            Whether it is running: False if it waits for a schema, or has no trigger.
 
         Raises:
-            MedallionError: it cannot start, and why, whatever that is.
+            MedallionError: it cannot start, whatever the reason.
         """
         with self._naming_flow(flow):
             if flow.has_unknown_schema():
@@ -102,12 +104,11 @@ class Pipeline:
 
     @property
     def is_alive(self) -> bool:
-        """Whether Spark is there."""
+        """Whether Spark still runs."""
         return jvm.is_alive(self.spark)
 
     def check_inputs(self, flow: Flow) -> None:
-        """Raise MedallionError where a table that it reads is not there, is held back by a gate, or
-        cannot be read."""
+        """Raise MedallionError if an input table is missing, unreadable or blocked by a gate."""
         pending_work.refuse_missing_input(self.config, flow.name)
         self._refuse_blocked_inputs(flow)
         for table in (*flow.upstream, *flow.targets):
@@ -115,19 +116,21 @@ class Pipeline:
 
     @contextmanager
     def _naming_flow(self, flow: Flow) -> Iterator[None]:
-        """Whatever keeps this one query from starting becomes a MedallionError, so that the others
-        are started all the same; a signal that has come ends them all, and has failed none."""
+        """Turn any error of one query's start into a MedallionError, so that the others start.
+
+        A signal stops all queries, and is no error of this one.
+        """
         try:
             yield
         except MedallionError:
-            signals.raise_if_requested()  # Java has got it too
+            signals.raise_if_requested()  # Java got the signal, too
             raise
         except AnalysisException as error:
-            if not flow.targets:  # it has no SQL
+            if not flow.targets:  # an output, which has no SQL
                 raise as_medallion_error(error, f"{flow.name} cannot be started") from error
-            # Spark's first words name the column or the function that it does not know.
+            # Spark's first words name the unknown column or function.
             where = f"{self.config.conf_dir / 'pipeline.yaml'}: {flow.name}"
-            if len(flow.targets) > 1:  # there are rules to break
+            if len(flow.targets) > 1:  # silver, which has rules
                 where += f", or a rule of {self.config.expectations / 'expectations'},"
             told = one_line(str(error))
             raise ConfigError(f"{where} is not SQL that Spark can run: {told}") from None
@@ -136,23 +139,23 @@ class Pipeline:
             raise as_medallion_error(error, f"{flow.name} cannot be started") from error
 
     def run(self, layer: str) -> None:
-        """Run what a layer has to do; see `run_flows`.
+        """Run all queries of a layer that have work; see `run_flows`.
 
         Raises:
-            MedallionError: a query could not start, or (StreamError) failed; the others have ended,
-                and all are on record.
+            MedallionError: queries could not start or failed; all are recorded.
         """
         if failures := [error for _, error in self.run_flows(self.flows(layer))]:
             raise combine_errors(failures)
 
     def run_flows(self, flows: Sequence[Flow]) -> list[tuple[Flow, MedallionError]]:
-        """Run flows of one layer on all that is available, and put on record what they did.
+        """Run flows of one layer on all available input, and record them.
 
         Returns:
-            Why some could not start or (StreamError) failed. All have ended and are on record.
+            The flows that could not start, failed (StreamError) or could not be recorded, each
+            with its error. All have ended.
 
         Raises:
-            MedallionError: the layer is held back.
+            MedallionError: a gate blocks the layer.
         """
         self.refuse_if_blocked(flows)
         started, failures = list[Flow](), list[tuple[Flow, MedallionError]]()
@@ -166,15 +169,15 @@ class Pipeline:
                     (flow, fault)
                     for fault in recorder.record_failed_start(self.runs, flow.name, error)
                 ]
-        with suppress(StreamError):  # of all that failed: each has its own
+        with suppress(StreamError):  # which combines the errors of all
             Watch(self.say).await_all(flow.started_run for flow in started)
         failures += [
-            (flow, StreamError(f"{flow.name}: {told}"))
+            (flow, StreamError(f"{flow.name}: {reason}"))
             for flow in started
-            if (told := flow.started_run.error())
+            if (reason := flow.started_run.error())
         ]
-        unsettled = recorder.record_flows(self.config, self.runs, started)
-        return failures + [(f, unsettled[f.name]) for f in started if f.name in unsettled]
+        unrecorded = recorder.record_flows(self.config, self.runs, started)
+        return failures + [(f, unrecorded[f.name]) for f in started if f.name in unrecorded]
 
     def _start_if_due(self, flow: Flow) -> bool:
         """Start a query on all available input; return False if it has nothing to do."""
@@ -191,37 +194,34 @@ class Pipeline:
         return False
 
     def _log_batch(self, flow: Flow, batch: BatchProgress) -> None:
-        if told := flow.describe_batch(batch):
-            self.say(f"  {flow.name} batch {batch.id}: {told}, {batch.seconds:.1f} s")
+        if summary := flow.describe_batch(batch):
+            self.say(f"  {flow.name} batch {batch.id}: {summary}, {batch.seconds:.1f} s")
 
     def _refuse_outdated(self, flow: Flow) -> None:
         """Raise MedallionError if a table has to be rebuilt or restored first."""
-        # Bronze is never rebuilt, whatever a damaged plan may have said.
+        # Bronze is never rebuilt from another table, so a corrupt plan does not block it.
         if flow.upstream and flow.name in refresh_plan.pending_tables(self.config.layout):
             raise MedallionError(
-                f"{flow.name} has to be rebuilt, which a refresh has left to do: medallion refresh "
-                f"{flow.name} does it, with no stream on, or says why it cannot."
+                f"{flow.name} has to be rebuilt, left by a refresh: stop any stream "
+                f"and run medallion refresh {flow.name}."
             )
         if reason := pending_work.older_table_reason(self.config, self.runs, flow.name):
             raise MedallionError(reason)
 
     def _refuse_blocked_inputs(self, flow: Flow) -> None:
-        """Raise MedallionError where it would publish rows that a gate of gold holds back."""
-        held = pending_work.blocked_gates(self.config, self.runs.run_state, ["gold"])
-        own = {table: failed for table, failed in held.items() if table in flow.upstream}
+        """Raise MedallionError if it would publish rows that a gate of gold blocks."""
+        blocked = pending_work.blocked_gates(self.config, self.runs.run_state, ["gold"])
+        own = {table: failed for table, failed in blocked.items() if table in flow.upstream}
         pending_work.refuse_if_blocked(f"{flow.name} waits", own)
 
     def blocking_gates(self, flows: Iterable[Flow]) -> dict[str, str]:
-        """What holds these flows back: the tables whose gate does, with the names that failed."""
+        """Return the tables whose gates block these flows, with the failed expectations."""
         is_gated = any(flow.is_gated for flow in flows)
         return pending_work.blocked_gates(self.config, self.runs.run_state) if is_gated else {}
 
     def refuse_if_blocked(self, flows: Iterable[Flow]) -> None:
-        """Raise MedallionError where a gate holds these flows back."""
-        pending_work.refuse_if_blocked("gold is held back", self.blocking_gates(flows))
-
-
-_DAY = 24 * 3600 * 1_000_000  # that a sender's clock may be ahead of ours
+        """Raise MedallionError if a gate blocks these flows."""
+        pending_work.refuse_if_blocked("gold is blocked", self.blocking_gates(flows))
 
 
 @contextmanager
@@ -233,23 +233,26 @@ def open_pipeline(
     debug: bool = False,
     work: Workload = Workload.ENDLESS,
 ) -> Iterator[Pipeline]:
-    """A pipeline on a session of its own, with the layers' locks held.
+    """Lock layers, start Spark, and complete an interrupted refresh.
 
     Args:
-        config: of the lakehouse.
-        command: what people have asked for.
-        layers: those that are written.
-        say: tells of progress.
-        debug: what fails is told with its stack trace.
-        work: how much there is to do.
+        config: the configuration.
+        command: the command, for the lock file and the records.
+        layers: the layers to write.
+        say: reports progress.
+        debug: whether errors are reported with their stack traces.
+        work: how much there is to process, for the settings of Java and Spark.
+
+    Yields:
+        The pipeline.
 
     Raises:
         UsageError: another process writes one of the layers.
         ConfigError: Spark's settings cannot be read.
-        KeyboardInterrupt: Ctrl-C or SIGTERM has come, and what was on has been stopped.
+        KeyboardInterrupt: Ctrl-C or SIGTERM, after all queries were stopped.
     """
     with locks.lock_layers(config.layout, layers, command):
-        # A disk that is not mounted looks like it, too.
+        # Reported, as an unmounted disk looks like a new lakehouse, too.
         new = "" if config.layout.tables() else " (a new lakehouse)"
         say(f"medallion {command} on {config.layout.root}{new}")
         started = time.monotonic()
@@ -263,13 +266,12 @@ def open_pipeline(
 
 
 def _warn_of_clock(pipeline: Pipeline) -> None:
-    """Say so where the clock is behind the record: by it rows are judged to be of times to come."""
-    with suppress(MedallionError):  # whoever needs the record tells
-        begun = min((run.started_at for run in pipeline.runs.run_state.last.values()), default=0)
+    """Warn if the clock is behind the records: current rows would seem to be in the future."""
+    with suppress(MedallionError):  # the run itself reports unreadable records
+        oldest = min((run.started_at for run in pipeline.runs.run_state.last.values()), default=0)
         now = clock.now_micros()
-        if begun > now + _DAY:
+        if oldest > now + _DAY:
             pipeline.say(
-                f"clock     it says {clock.format_time(now)}, and every query's last run began "
-                f"at {clock.format_time(begun)} or later: if it is behind, "
-                "rows of today go to quarantine"
+                f"clock     it shows {clock.format_time(now)}, but every query last ran at "
+                f"{clock.format_time(oldest)} or later: correct it, or current rows are quarantined"
             )

@@ -1,4 +1,4 @@
-"""The nightly batch: all layers in one session, gates between them, and the balance at the end."""
+"""The nightly run: all layers in one session, gates between them, and the balance at the end."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 from medallion.config.model import Config
 from medallion.config.queries import layers_in_use, query_names
 from medallion.errors import MedallionError, UsageError
-from medallion.inspect import balance as accounting
+from medallion.inspect import balance
 from medallion.layers.flow import Flow
 from medallion.quality.gates import Gates
 from medallion.quality.suites import Failure, read_suite, unused_suites
 from medallion.runtime import maintenance, refresh
-from medallion.runtime.graph import GOLD_IS_HELD, Pipeline
+from medallion.runtime.graph import GOLD_IS_BLOCKED, Pipeline
 from medallion.runtime.outcome import GateResult, Outcome
 from medallion.spark import signals
 from medallion.spark.errors import SPARK_ERRORS, describe_error
@@ -25,7 +25,7 @@ from medallion.state.runs import BLOCKED, PASSED, RunState
 from medallion.storage import clock, delta_log, delta_tables
 from medallion.storage.paths import LAYERS, PUBLISH
 
-Waiting = tuple[Flow, Future[GateResult | None]]
+PendingGate = tuple[Flow, Future[GateResult | None]]
 
 
 class Nightly:
@@ -36,78 +36,80 @@ class Nightly:
         self.config, self._say = pipeline.config, pipeline.say
         self.gates = Gates(self.config.conf_dir, self.config.layout.quality)
         self.outcome = Outcome()
-        self.unjudged: set[str] = set()  # sources with a table whose gate could not be asked
-        # Great Expectations judges one table at a time, beside the queries of the next layer.
+        self.unvalidated: set[str] = set()  # sources with a table whose gate failed to run
+        # Great Expectations validates one table at a time, while the next layer runs.
         self.worker = ThreadPoolExecutor(1)
 
     def run(self) -> Outcome:
-        """Run the layers, and tell how it went, whatever failed on the way."""
+        """Run all layers and return the result, also if steps fail."""
         for suite in unused_suites(self.config.conf_dir, query_names(self.config)):
-            self._say(f"gates     {suite} judges nothing: no table has that name")
-        with self._reporting_errors("nightly"), self.worker:
+            self._say(f"gates     {suite} is not used: no table has that name")
+        with self._catching_errors("nightly"), self.worker:
             self._layers()
         self._timed("docs", self._build_docs)
         self._timed("maintain", self._maintain)
         self.outcome.is_counted = False
-        with self._reporting_errors("balance"):
-            look = accounting.take_snapshot(self.config, self.pipeline.runs)
-            self.outcome.balances, self.outcome.is_counted = look.balances, not look.unreadable
-            self._tell_all("balance", map(MedallionError, look.unreadable))
-            found = self.pipeline.runs.rescued()
-            self.outcome.rescued = {name.partition(".")[2]: it for name, it in found.items()}
+        with self._catching_errors("balance"):
+            snapshot = balance.take_snapshot(self.config, self.pipeline.runs)
+            self.outcome.balances, self.outcome.is_counted = (
+                snapshot.balances,
+                not snapshot.unreadable,
+            )
+            self._report_errors("balance", map(MedallionError, snapshot.unreadable))
+            rescued = self.pipeline.runs.rescued()
+            self.outcome.rescued = {name.partition(".")[2]: it for name, it in rescued.items()}
         return self.outcome
 
     def _layers(self) -> None:
-        """One layer after the other; gold only if no gate holds its rows back."""
+        """Run one layer after the other; gold and its outputs only if no gate blocks them."""
         gates = [*self._layer("bronze"), *self._layer("silver")]
         self._await_gates(gates)
         if any(gate.stops for gate in self.outcome.gates):
-            self._say(GOLD_IS_HELD)
+            self._say(GOLD_IS_BLOCKED)
             return
         self._await_gates(self._layer("gold"))
         if PUBLISH in layers_in_use(self.config):
             self._timed(PUBLISH, lambda: self._run_queries(PUBLISH))
 
     def _maintain(self) -> None:
-        found = maintenance.maintain(self.config, self.pipeline.runs, LAYERS)
-        for note in found.notes:
+        done = maintenance.maintain(self.config, self.pipeline.runs, LAYERS)
+        for note in done.notes:
             self._say(f"  {note}")
 
-    def _layer(self, layer: str) -> list[Waiting]:
-        """Run the queries of a layer, and begin to judge its tables."""
+    def _layer(self, layer: str) -> list[PendingGate]:
+        """Run the queries of a layer, and start to validate its tables."""
         self._timed(layer, lambda: self._run_queries(layer))
         run_state = self.pipeline.runs.run_state
         flows = self.pipeline.flows(layer)
-        return [(flow, self.worker.submit(self._judge, flow, run_state)) for flow in flows]
+        return [(flow, self.worker.submit(self._validate, flow, run_state)) for flow in flows]
 
     def _run_queries(self, layer: str) -> None:
-        failures = refresh.run_layer(self.pipeline, layer, self.unjudged)
-        self._tell_all(layer, [error for _, error in failures])
+        failures = refresh.run_layer(self.pipeline, layer, self.unvalidated)
+        self._report_errors(layer, [error for _, error in failures])
         if layer == "gold":
-            self._tell_all(layer, refresh.take_up_late(self.pipeline, self.unjudged))
+            self._report_errors(layer, refresh.take_up_late(self.pipeline, self.unvalidated))
 
     @contextmanager
-    def _reporting_errors(self, what: str) -> Iterator[None]:
-        """What fails is told, whatever it is, and the rest goes on."""
+    def _catching_errors(self, what: str) -> Iterator[None]:
+        """Report any error, and continue with the next step."""
         try:
             yield
         except Exception as error:
-            self._tell_all(what, [error])
+            self._report_errors(what, [error])
 
-    def _tell_all(self, what: str, errors: Iterable[Exception]) -> None:
+    def _report_errors(self, what: str, errors: Iterable[Exception]) -> None:
         for error in errors:
             if not self.pipeline.is_alive:
-                signals.raise_if_requested()  # Java has got it too
-            told = describe_error(error)
+                signals.raise_if_requested()  # Java got the signal, too
+            message = describe_error(error)
             status = error.exit_status if isinstance(error, MedallionError) else 1
-            self.outcome.add_error(told, status)
+            self.outcome.add_error(message, status)
             if not isinstance(error, (MedallionError, OSError, *SPARK_ERRORS)):
                 self.outcome.crash = self.outcome.crash or error
-            self._say(f"{what:<9} {told}")
+            self._say(f"{what:<9} {message}")
 
-    def _judge(self, flow: Flow, run_state: RunState) -> GateResult | None:
-        """Judge the rows of a table that have not passed its gate yet, those that it holds back
-        included; None where there are none."""
+    def _validate(self, flow: Flow, run_state: RunState) -> GateResult | None:
+        """Validate the rows of a table that have not passed its gate; return None if all have."""
         table = flow.name
         path = self.config.layout.table(table)
         version, since = (
@@ -119,8 +121,7 @@ class Nightly:
         if not is_due or not self.gates.has_suite(table):
             return None
         started = time.monotonic()
-        # Of what a refresh's version added, there is no telling which rows it took away again. And
-        # where no gate holds rows back, maintenance need not leave them as they came.
+        # All rows after a refresh, or if maintenance removed the commits that added the new ones.
         new = range(since + 1, version + 1)
         is_whole = is_rebuilt or not delta_log.are_readable(path, new)
         files = None if is_whole else delta_log.added_files(path, new.start, version)
@@ -132,17 +133,19 @@ class Nightly:
         )
         return GateResult(verdict, version, accepted, time.monotonic() - started)
 
-    def _await_gates(self, waiting: Sequence[Waiting]) -> None:
-        """Wait for verdicts, and put them on record. The rows of a table that could not be judged
-        stay where they are."""
+    def _await_gates(self, waiting: Sequence[PendingGate]) -> None:
+        """Wait for verdicts and record them.
+
+        The rows of a table that could not be validated do not move on to the next layer.
+        """
         started = time.monotonic()
         gates = []
         for flow, future in waiting:
             try:
                 gate = future.result()
             except Exception as error:
-                self._tell_all("gates", [error])
-                self.unjudged |= flow.source_names
+                self._report_errors("gates", [error])
+                self.unvalidated |= flow.source_names
             else:
                 gates += [gate] if gate else []
         self.outcome.seconds["gates"] = (
@@ -176,7 +179,7 @@ class Nightly:
     def _timed(self, name: str, work: Any) -> None:
         signals.raise_if_requested()
         started = time.monotonic()
-        with self._reporting_errors(name):
+        with self._catching_errors(name):
             work()
         self.outcome.seconds[name] = time.monotonic() - started
         if name != "docs":
@@ -184,7 +187,7 @@ class Nightly:
 
 
 def check_accepted(config: Config, accept: Sequence[str]) -> None:
-    """Raise UsageError where `accept` names an expectation that no suite has."""
+    """Raise UsageError if `accept` names an expectation that no suite has."""
     known = set()
     for table in query_names(config):
         for expectation in read_suite(config.conf_dir, table):

@@ -21,7 +21,7 @@ from medallion.storage.paths import Layout
 
 @dataclass(frozen=True)
 class GateResult:
-    """A verdict, and what it means for this run."""
+    """A gate's verdict, and whether it blocks this run."""
 
     verdict: Verdict
     version: int
@@ -30,7 +30,7 @@ class GateResult:
 
     @property
     def stops(self) -> tuple[Failure, ...]:
-        """The failures that hold back what comes after."""
+        """The failures that block the later layers."""
         return tuple(
             failure
             for failure in self.verdict.failures
@@ -40,38 +40,50 @@ class GateResult:
 
 @dataclass
 class Outcome:
-    """What a nightly run did; seconds by step. Not `is_counted`: of some source the balance is not
-    known. `files` are those that the user has to see to."""
+    """The result of a nightly run.
+
+    Attributes:
+        seconds: duration by step.
+        gates: results of the gates.
+        errors: messages, each once.
+        balances: the balance of rows by source.
+        rescued: rescued values by source.
+        is_counted: False if the balance of a source is unknown.
+        files: files that need attention.
+        docs: path of the data docs.
+        exit_status: that of the worst error.
+        crash: the first unexpected error.
+    """
 
     seconds: dict[str, float] = field(default_factory=dict)
     gates: list[GateResult] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     balances: dict[str, Balance] = field(default_factory=dict)
-    rescued: Mapping[str, RescuedSummary] = field(default_factory=dict)  # by source
+    rescued: Mapping[str, RescuedSummary] = field(default_factory=dict)
     is_counted: bool = True
     files: Attention = field(default_factory=Attention)
     docs: str | None = None
-    exit_status: int = 0  # of the worst error
-    crash: Exception | None = None  # the first error that nobody foresaw
+    exit_status: int = 0
+    crash: Exception | None = None
 
-    def add_error(self, told: str, exit_status: int = 1) -> None:
-        """Tell what went wrong, once: of a damaged table, several steps say the same."""
+    def add_error(self, message: str, exit_status: int = 1) -> None:
+        """Add an error unless it is known: several steps may fail at the same table."""
         self.exit_status = max(self.exit_status, exit_status)
-        if not any(told in known for known in self.errors):
-            self.errors.append(told)
+        if not any(message in known for known in self.errors):
+            self.errors.append(message)
 
     @property
     def is_good(self) -> bool:
-        """Whether the run did all that it should have."""
-        held = any(gate.stops for gate in self.gates)
-        is_wrong = held or bool(self.errors) or self.files.has_failures
-        return not is_wrong and not unbalanced(self.balances)
+        """Whether nothing failed."""
+        is_blocked = any(gate.stops for gate in self.gates)
+        has_failed = is_blocked or bool(self.errors) or self.files.has_failures
+        return not has_failed and not unbalanced(self.balances)
 
 
 def record_reported(config: Config, files: Attention, command: str) -> None:
-    """Record that a run has ended with status 1 for these files: later ones only warn.
+    """Record that a run ended with status 1 because of these files, so that later runs only warn.
 
-    If another process holds bronze by now, the next run reports them once more.
+    If another process has locked bronze by now, the next run reports them again.
     """
     if files.unreported:
         now = clock.now_micros()
@@ -80,10 +92,18 @@ def record_reported(config: Config, files: Attention, command: str) -> None:
 
 
 def dismiss(config: Config, pattern: str, source: str | None) -> list[Entry]:
-    """Acknowledge the files that are reported and match a pattern, as `medallion files` takes it.
+    """Acknowledge the reported files that match a pattern.
+
+    Args:
+        config: the configuration.
+        pattern: a glob, as `medallion files` takes it.
+        source: the source of the files; None for all.
+
+    Returns:
+        The new ledger entries of the files.
 
     Raises:
-        UsageError: none matches, there is no such source, or another process writes bronze.
+        UsageError: no file matches, the source is unknown, or another process writes bronze.
     """
     if source is not None:
         config.source(source)
@@ -97,8 +117,8 @@ def dismiss(config: Config, pattern: str, source: str | None) -> list[Entry]:
         ]
         if not dismissed:
             raise UsageError(
-                f"--dismiss {pattern}: no file that is reported matches it; medallion status "
-                "names those that are."
+                f"--dismiss {pattern}: no reported file matches; medallion status lists the "
+                "reported files."
             )
         _write_entries(config.layout, dismissed)
     return dismissed

@@ -1,7 +1,7 @@
-"""What a refresh has built, put in the place of the old table.
+"""The last step of a refresh: the new table replaces the old one.
 
-One Delta commit overwrites the old table, so that whoever reads sees a whole one before and after,
-and the checkpoint follows. A process may die within: each step may be repeated.
+One Delta commit overwrites the old table, so that readers see the old rows or the new ones, and the
+checkpoint follows. If the process dies in between, the next one repeats all steps.
 """
 
 from __future__ import annotations
@@ -25,21 +25,24 @@ from medallion.storage.text import Reporter
 def resume_swap(
     spark: SparkSession, config: Config, runs: Runs, layers: Sequence[str], report: Reporter
 ) -> None:
-    """End what an earlier refresh was cut off in, as far as it is a table of these layers: what it
-    had built goes in the place of the old tables, or is removed where it was not whole yet.
+    """Complete the swap of an interrupted refresh, or remove a table that it had not completed.
 
-    Where that fails, it is told, and keeps no other query back: those of this table, and of those
-    that read it, are not started before it is rebuilt.
+    A failure is reported. The queries of that table, and those that read it, then do not start
+    until it is rebuilt.
 
     Args:
-        layers: their locks are held, and that of gold.
+        spark: the session.
+        config: the configuration.
+        runs: the records to add to.
+        layers: the locked layers, gold among them; a table of another layer is left alone.
+        report: reports what is done.
     """
     layout = config.layout
     refresh_plan.remove_unfinished(layout)
     plan = refresh_plan.read_plan(layout)
     if not (plan and plan.built and layer_of(plan.table) in layers):
         return
-    report(f"refresh   {plan.table}: goes on where it was cut off")
+    report(f"refresh   {plan.table}: resumes")
     try:
         swap(spark, config, runs, plan)
     except Exception as error:
@@ -47,20 +50,26 @@ def resume_swap(
 
 
 def swap(spark: SparkSession, config: Config, runs: Runs, plan: refresh_plan.RefreshPlan) -> None:
-    """Put what was built in the place of the old tables; every step may be repeated.
+    """Replace the old tables and their checkpoint by the new ones; every step may be repeated.
+
+    Args:
+        spark: the session.
+        config: the configuration.
+        runs: the records to add to.
+        plan: the table, and what was built for it.
 
     Raises:
-        MedallionError: what was built is gone.
+        MedallionError: the new table or checkpoint is missing.
     """
     layout, table = config.layout, plan.table
     staged = refresh_plan.StagingLayout(layout.root, plan.built)
-    # The tables know the last batch again: should its end be torn, it is not written twice.
+    # The last batch's transaction goes along, so that a repeated batch is not written twice.
     known = {"txnAppId": plan.query, "txnVersion": str(plan.batch)}
     once = known if plan.batch >= 0 else {}
     for name in plan.built:
         new = staged.table(name)
         if not delta_tables.table_exists(new):
-            raise MedallionError(f"{new}, which it has built, is gone")
+            raise MedallionError(f"{new} is missing, which the refresh had built")
         frame = spark.read.format("delta").load(str(new))
         kept = config.properties(name)
         delta_tables.create_table(layout.table(name), frame.schema.json(), kept)
@@ -74,8 +83,8 @@ def swap(spark: SparkSession, config: Config, runs: Runs, plan: refresh_plan.Ref
         shutil.rmtree(place, ignore_errors=True)
         staged.checkpoint(table).rename(place)
     elif not (place / "metadata").is_file() or checkpoints.query_id(place) != plan.query:
-        raise MedallionError(f"{staged.checkpoint(table)}, which it has built, is gone")
-    # What the table's log counts from now on comes after this version.
+        raise MedallionError(f"{staged.checkpoint(table)} is missing, which the refresh had built")
+    # The next record counts the rows of later versions.
     row = {**plan.row, "table_version": delta_tables.table_version(layout.table(table))}
     if len(plan.built) > 1:
         row["quarantine_version"] = delta_tables.table_version(layout.table(plan.built[1]))
@@ -86,6 +95,6 @@ def swap(spark: SparkSession, config: Config, runs: Runs, plan: refresh_plan.Ref
 
 
 def clear(staged: refresh_plan.StagingLayout, table: str) -> None:
-    """Remove what was built; a copy of a table is large."""
+    """Remove the staged tables and their checkpoint."""
     for leftover in (*map(staged.table, staged.names), staged.checkpoint(table)):
         shutil.rmtree(leftover, ignore_errors=True)

@@ -248,7 +248,7 @@ def refuse_if_blocked(what: str, gates: Mapping[str, str]) -> None:
 def refuse_blocked_gold(config: Config, layers: Sequence[str]) -> None:
     """Raise MedallionError where gold is among the layers, and a gate holds rows back from it."""
     if "gold" in layers:
-        refuse_if_blocked("gold is held back", blocked_gates(config, Runs(config.layout).run_state))
+        refuse_if_blocked("gold is blocked", blocked_gates(config, Runs(config.layout).run_state))
 
 
 def refuse_missing_input(config: Config, name: str) -> None:
