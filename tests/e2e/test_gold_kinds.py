@@ -145,9 +145,9 @@ def test_sessions_sql_and_joins_over_three_nights(lakehouse: Lakehouse) -> None:
     }
     assert "gold.after_opens: not compared, for rows came too late" in note
     assert has_to_run(lakehouse)
-    assert refresh.take_up_late(lakehouse.pipeline(), {"event"}) == []
+    assert refresh.rebuild_late(lakehouse.pipeline(), {"event"}) == []
     assert has_to_run(lakehouse)
-    assert refresh.take_up_late(lakehouse.pipeline()) == []
+    assert refresh.rebuild_late(lakehouse.pipeline()) == []
     late = ("a", f"{E}00:07:00", f"{D}23:58:00")
     assert lakehouse.rows("gold.after_opens") == [pair, late, partner, nobody]
     deep = run_audit(lakehouse.config, everything=True)

@@ -289,7 +289,7 @@ def go_on(lakehouse: Lakehouse) -> Backfilled:
     def run() -> None:
         lakehouse.fill("bronze", "silver")
 
-    return backfill.go_on(lakehouse.config, source, topic, print, run)
+    return backfill.resume_topic(lakehouse.config, source, topic, print, run)
 
 
 def with_topics(lakehouse: Lakehouse, *names: str) -> Lakehouse:

@@ -53,13 +53,14 @@ def processes_of(root: Path) -> list[str]:
     return found
 
 
-def test_kills_while_a_file_is_read_cost_no_row(cli: Cli, tmp_path: Path) -> None:
-    """Once while the run reads it, then twice while a child of a later run does."""
+@pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_kills_while_a_file_is_read_cost_no_row(cli: Cli, tmp_path: Path, kills: int) -> None:
+    """A run is killed while it reads the file, and later ones while their child does."""
     root, log = tmp_path / "lakehouse", tmp_path / "log"
     cli.about(tmp_path / "conf", "event", small=True)
     devices = land(root)
     kill_when(cli, lambda _: (root / MARK).exists(), log)
-    for _ in range(2):
+    for _ in range(kills):
         kill_when(cli, lambda said: "a child reads them first" in said, log)
         deadline = time.monotonic() + 30
         while left := processes_of(root):

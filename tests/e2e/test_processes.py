@@ -147,7 +147,7 @@ def test_a_stream_a_backfill_beside_it_and_a_night(
         old_files(tmp_path / "elsewhere")
         done = cli("backfill", "event", str(tmp_path / "elsewhere"))
         assert done.returncode == 1, done.stderr  # one file was refused
-        assert "asked of medallion stream" in done.stdout
+        assert "requested from medallion stream" in done.stdout
         assert "3 files: 2 ingested with 5 rows" in done.stdout
         landed += BACKFILLED
         await_gold(root, process, landed)

@@ -170,7 +170,7 @@ def test_what_nobody_sees_to_is_told_with_its_causes(
     """A stream that is older than the source never looks."""
     land(old, "a.json")
     said: list[str] = []
-    monkeypatch.setattr(module, "_LOOKS_A_MINUTE", 3)
+    monkeypatch.setattr(module, "_POLLS_PER_MINUTE", 3)
     looks = [lambda: None] * 4
     beside(home, monkeypatch, old, *looks, lambda: take_in(home), say=said.append)
     (told,) = (
@@ -217,8 +217,8 @@ def test_a_file_that_the_pattern_leaves_out_is_refused(
     said: list[str] = []
     found = beside(home, monkeypatch, old, lambda: take_in(home), say=said.append)
     assert (found.files, found.new_files, found.is_good) == (1, 1, True)
-    assert said[0] == f"{old}: 1 file left out, whose names do not fit *.json"
-    with pytest.raises(UsageError, match=r"a\.csv: its name does not fit \*\.json, the pattern"):
+    assert said[0] == f"{old}: 1 file left out, whose names do not match *.json"
+    with pytest.raises(UsageError, match=r"a\.csv: its name does not match \*\.json, the pattern"):
         backfill(home.config, "activity", land(old, "a.csv"), lambda _: None)
 
 
@@ -230,7 +230,7 @@ def test_another_source_s_file_is_refused(home: Home) -> None:
     theirs.mkdir(parents=True)
     file = land(theirs, "a.json")
     for path in (file, theirs, theirs.parent):
-        with pytest.raises(UsageError, match=r"event/a\.json: event takes it in as well"):
+        with pytest.raises(UsageError, match=r"event/a\.json: event ingests it too"):
             backfill(config, "activity", path, lambda _: None)
     assert not list(home.layout.requests("activity").glob("*"))
 
@@ -239,7 +239,7 @@ def test_a_table_of_the_lakehouse_is_refused(home: Home) -> None:
     """Its rows would come in once more, or its log wait for ever."""
     for name in ("bronze/activity", "_schemas"):
         (home.layout.root / name).mkdir(parents=True, exist_ok=True)
-        with pytest.raises(UsageError, match="the lakehouse's own tables lie there"):
+        with pytest.raises(UsageError, match="belongs to the lakehouse's own tables"):
             backfill(home.config, "activity", home.layout.root / name, lambda _: None)
 
 
@@ -277,7 +277,7 @@ def test_what_another_source_fails_of_is_told_and_no_failure(
     pipeline = SimpleNamespace(flows=flows, run_flows=run_flows, blocking_gates=lambda _: {})
     monkeypatch.setattr(module, "open_pipeline", lambda *_: nullcontext(pipeline))
     unbuilt: list[Any] = []
-    monkeypatch.setattr("medallion.runtime.refresh.finish", lambda *_: unbuilt)
+    monkeypatch.setattr("medallion.runtime.refresh.rebuild_pending", lambda *_: unbuilt)
     said: list[str] = []
     found = backfill(home.config, "activity", old, said.append)
     assert (found.new_files, found.is_good) == (1, True)

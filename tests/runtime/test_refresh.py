@@ -95,7 +95,7 @@ def test_silver_rebuilt_and_cut_off_at_every_step(
             try:
                 resume_swap(filled)
                 for layer in ("silver", "gold"):
-                    assert refresh.finish(filled.pipeline(), layer) == []
+                    assert refresh.rebuild_pending(filled.pipeline(), layer) == []
             except Killed:
                 kills += 1
     # Built and put in its place: silver, one table of gold, and the other, which ends it.
@@ -138,7 +138,7 @@ def test_what_was_built_and_is_gone_is_built_again(
         assert said[-1].endswith(
             "is missing, which the refresh had built"
         )  # there may be no others
-        assert refresh.finish(killed.pipeline(), "silver") == []
+        assert refresh.rebuild_pending(killed.pipeline(), "silver") == []
         assert {action for (action,) in killed.rows("silver.event", "action")} == {"OPEN"}
         assert run_audit(killed.config, everything=True).findings == ()
 

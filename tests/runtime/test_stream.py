@@ -273,7 +273,7 @@ def test_what_a_refresh_has_left_is_tried_again(monkeypatch: pytest.MonkeyPatch)
         if flow.name == "gold.a" and fails.pop(0):
             raise MedallionError("gold.a: the disk is full")
 
-    monkeypatch.setattr("medallion.runtime.refresh.rebuild_if_left", rebuild)
+    monkeypatch.setattr("medallion.runtime.refresh.rebuild_if_pending", rebuild)
     stream.start()
     told = "gold.a cannot start: the disk is full"
     assert said == [f"{told}; it is retried"]

@@ -96,9 +96,9 @@ def test_a_swap_that_could_not_be_ended_is_not_taken_for_one_that_was(home: Home
     pipeline: Any = SimpleNamespace(
         config=config, say=print, flow=flows.__getitem__, blocking_gates=lambda _: {}
     )
-    (told,) = refresh.finish(pipeline, "gold")
-    assert f"{GOLD} waits for silver.activity, which a refresh has left" in str(told)
-    (told,) = refresh.finish(pipeline, "silver")
+    (told,) = refresh.rebuild_pending(pipeline, "gold")
+    assert f"{GOLD} waits for silver.activity, which has to be rebuilt first" in str(told)
+    (told,) = refresh.rebuild_pending(pipeline, "silver")
     assert "silver.activity cannot be rebuilt" in str(told)
     assert refresh_plan.read_plan(home.layout) == RefreshPlan(
         "silver.activity", then=("silver.activity", GOLD)
@@ -111,5 +111,5 @@ def test_tables_that_the_configuration_has_given_up_are_left_out(home: Home) -> 
     )
     pipeline: Any = SimpleNamespace(config=home.config, say=print)
     for layer in ("silver", "gold"):
-        assert refresh.finish(pipeline, layer) == []
+        assert refresh.rebuild_pending(pipeline, layer) == []
     assert refresh_plan.read_plan(home.layout) is None

@@ -1,4 +1,4 @@
-"""Files from anywhere taken in once, by this process or by the stream that is on already."""
+"""Backfills: files from any path ingested once, by this process or by the running stream."""
 
 from __future__ import annotations
 
@@ -24,17 +24,23 @@ from medallion.storage import locks
 from medallion.storage.paths import LAYERS, resolved_path, without_dotdot
 from medallion.storage.text import Reporter, counted
 
-_LOOK_SECONDS = 0.5
-_LOOKS_A_MINUTE = 120
-_CHANGED = "it changed while it was taken in: the next look takes it in as it is then"
+_POLL_SECONDS = 0.5
+_POLLS_PER_MINUTE = 120
+_CHANGED = "it changed while it was read: the next run ingests the new version"
 
 
 @dataclass(frozen=True)
 class Backfilled:
-    """What became of the files: how many are new, their rows, and those that were not taken in.
+    """The result of a backfill.
 
-    `waiting` are pending: a later run takes them in, or their reason tells what to do. Of a `topic`
-    that is gone on with, `lost` are the offsets whose messages are gone; None where nobody knows.
+    Attributes:
+        files: number of files.
+        new_files: number of files that were ingested now.
+        rows: rows of the new files, or of the messages.
+        refused: entries of files that cannot be ingested.
+        waiting: entries of files that a later run ingests, or whose reason says what to do.
+        topic: the topic that was resumed.
+        lost: number of lost offsets of the topic; None if unknown.
     """
 
     files: int
@@ -47,33 +53,40 @@ class Backfilled:
 
     @property
     def is_good(self) -> bool:
-        """Whether every file is taken in."""
+        """Whether every file is ingested."""
         return not (self.refused or self.waiting)
 
 
 def backfill(
     config: Config, name: str, path: Path, say: Reporter, debug: bool = False
 ) -> Backfilled:
-    """Take in a file, or all below a folder, whatever their age; each once.
+    """Ingest a file, or all files below a directory, whatever their age; each once.
 
-    Of a source of messages the path is a topic, some of whose messages are gone before they were
-    taken in: it is gone on with from the first one that is there.
+    For a Kafka source the path is a topic that lost messages before they were ingested: it is
+    resumed from its first available message.
+
+    Args:
+        config: the configuration.
+        name: the source.
+        path: a file, a directory or a topic.
+        say: reports progress.
+        debug: whether errors are reported with their stack traces.
 
     Raises:
-        UsageError: there is no such source or path, or nothing of a topic is gone.
+        UsageError: the source or the path is unknown, or the topic lost nothing.
     """
     source = config.source(name)
     if source.stream:
-        return go_on(config, source, str(path), say, lambda: _run(config, name, say, debug))
+        return resume_topic(config, source, str(path), say, lambda: _run(config, name, say, debug))
     path = _checked(config, source, path)
     if out := count_unmatched_files(config.layout, path, source.pattern):
-        say(f"{path}: {counted(out, 'file')} left out, whose names do not fit {source.pattern}")
+        say(f"{path}: {counted(out, 'file')} left out, whose names do not match {source.pattern}")
     listed = list_files(config.layout, source, [path])
     files, paths = {**listed.files, **listed.hidden}, listed.paths
-    _refuse_another_s(config, source, listed.files)
+    _refuse_shared(config, source, listed.files)
     before = _newest(config, source)
     request = discovery.request_backfill(config.layout, source.name, path)
-    if not _taken_in_by_another(config, source, paths, request, say):
+    if not _ingested_by_other_process(config, source, paths, request, say):
         _run(config, name, say, debug)
     after = _newest(config, source)
     entries = [entry for p, entry in after.items() if p in paths]
@@ -82,28 +95,29 @@ def backfill(
 
 
 def _checked(config: Config, source: SourceConfig, path: Path) -> Path:
-    """The path of what is to be taken in, as the ledger spells it.
+    """Return the path to ingest, normalized as in the ledger.
 
     Raises:
-        UsageError: it is not there, is our own, or its name is not one that the source takes in.
+        UsageError: it does not exist, is the lakehouse's own, or does not match the source's
+            pattern.
     """
     path = without_dotdot(path)
     if not path.exists():
-        raise UsageError(f"{path}: there is no such file or folder.")
+        raise UsageError(f"{path}: no such file or folder.")
     path = canonical_path(config.layout, source, path)
     if config.layout.is_table_path(path):
-        raise UsageError(f"{path}: nobody landed it: the lakehouse's own tables lie there.")
+        raise UsageError(f"{path}: this folder belongs to the lakehouse's own tables.")
     if path.is_file() and not matches_pattern(path.name, source.pattern):
         raise UsageError(
-            f"{path}: its name does not fit {source.pattern}, the pattern of {source.name}."
+            f"{path}: its name does not match {source.pattern}, the pattern of {source.name}."
         )
     if path.is_file() and config.layout.is_reason_file(path):
-        raise UsageError(f"{path}: it is no data, but says why the file beside it was rejected.")
+        raise UsageError(f"{path}: no data; it says why the file beside it was rejected.")
     return path
 
 
-def _refuse_another_s(config: Config, source: SourceConfig, paths: Iterable[str]) -> None:
-    """Raise UsageError where another source takes the same files in, and then moves them away."""
+def _refuse_shared(config: Config, source: SourceConfig, paths: Iterable[str]) -> None:
+    """Raise UsageError if another source ingests the same files, and then archives them."""
     for other in config.sources.values():
         if other.name == source.name or other.stream or other.clean_source == "off":
             continue
@@ -111,13 +125,13 @@ def _refuse_another_s(config: Config, source: SourceConfig, paths: Iterable[str]
         for file in map(config.layout.root.joinpath, paths):
             if matches_pattern(file.name, other.pattern) and not places.isdisjoint(file.parents):
                 raise UsageError(
-                    f"{file}: {other.name} takes it in as well, and moves it away: copy it to a "
-                    f"folder of its own, and backfill {source.name} from there."
+                    f"{file}: {other.name} ingests it too, and then archives it. Copy it to "
+                    f"another folder, and backfill {source.name} from there."
                 )
 
 
 def _outcome(asked: int, before: Mapping[str, Entry], after: Sequence[Entry]) -> Backfilled:
-    """What became of some files, by the ledger as it was before and as it is after."""
+    """Return the result for some files, by their ledger entries before and after."""
     new = [e for e in after if e.state in INGESTED_STATES and _is_other(before.get(e.path), e)]
     return Backfilled(
         files=asked,
@@ -129,11 +143,12 @@ def _outcome(asked: int, before: Mapping[str, Entry], after: Sequence[Entry]) ->
 
 
 def _run(config: Config, name: str, say: Reporter, debug: bool) -> None:
-    """All layers, but for gold where a gate holds it back: what has come is taken in.
+    """Run all layers, except gold if a gate blocks it.
+
+    Errors of queries that do not read the source are only reported.
 
     Raises:
-        MedallionError: a query that reads the source, or its rows, failed, and why; the others have
-            ended, in all layers, and what they failed of is told.
+        MedallionError: queries failed that read the source, or its rows.
     """
     failures: list[MedallionError] = []
     with open_pipeline(config, "backfill", layers_in_use(config), say, debug) as pipeline:
@@ -150,25 +165,29 @@ def _run(config: Config, name: str, say: Reporter, debug: bool) -> None:
         raise combine_errors(failures)
 
 
-def go_on(
+def resume_topic(
     config: Config, source: SourceConfig, topic: str, say: Reporter, run: Callable[[], object]
 ) -> Backfilled:
-    """Go on with a topic of which messages are gone.
+    """Resume a topic that lost messages.
 
     Args:
+        config: the configuration.
+        source: the source of the topic.
+        topic: the topic.
+        say: reports progress.
         run: runs all layers.
 
     Raises:
-        UsageError: there is no such topic, or nothing of it is gone.
+        UsageError: the topic is unknown, or lost nothing.
     """
     if source.format != "kafka":
-        raise UsageError(f"{source.name} reads a {source.format}, which keeps nothing to take in.")
+        raise UsageError(f"{source.name} reads a {source.format}, which has nothing to backfill.")
     rows_in_ledger = SOURCE_TYPES[source.format].rows_in_ledger
     with locks.lock_layers(config.layout, LAYERS, "backfill"):
         lost = source_type.skip_lost(config, source, topic)
         before = rows_in_ledger(config, source) or 0
-    told = "what was not read before is lost" if lost is None else f"{counted(lost, 'offset')} lost"
-    say(f"topic {topic}: goes on with its first message that is there; {told}")
+    loss = "unread messages are lost" if lost is None else f"{counted(lost, 'offset')} lost"
+    say(f"topic {topic}: resumes from its first available message; {loss}")
     run()
     rows = (rows_in_ledger(config, source) or 0) - before
     return Backfilled(0, 0, rows, (), topic=topic, lost=lost)
@@ -183,45 +202,48 @@ def _newest(config: Config, source: SourceConfig) -> dict[str, Entry]:
 
 
 def _gone(source: SourceConfig, file: File) -> Entry:
-    """What is told of a file that went before it was in the ledger."""
-    why = "gone before it was taken in"
+    """Return an entry for a file that vanished before it was in the ledger."""
+    why = "gone before it was ingested"
     return Entry(source.name, file.path, 1, file.size, file.modified_at, 0, state=VANISHED, why=why)
 
 
-def _taken_in_by_another(
+def _ingested_by_other_process(
     config: Config,
     source: SourceConfig,
     paths: set[str],
     request: discovery.BackfillRequest,
     say: Reporter,
 ) -> bool:
-    """Wait while another process, which runs bronze, takes the files in; False where there is none,
-    or it has ended before it had done with all of them."""
-    told = False
-    handed: dict[str, File] = {}
-    looks = 0
+    """Wait while another process, which has locked bronze, ingests the files.
+
+    Returns:
+        False if there is none, or it ended before it had ingested all of them.
+    """
+    is_reported = False
+    queued: dict[str, File] = {}
+    polls = 0
     while True:
-        # Asked in this order: a process that ends between two has done what it did before.
+        # In this order: what a process that ends in between has ingested is seen.
         holder = locks.lock_holder(config.layout, "bronze")
         is_asked = request.is_open
         newest = [e for p, e in _newest(config, source).items() if p in paths]
-        if holder is None or not (is_asked or any(_is_under_way(e, handed) for e in newest)):
+        if holder is None or not (is_asked or any(_is_under_way(e, queued) for e in newest)):
             return holder is not None
-        if not told:
-            say(f"asked of {holder}, which takes the files in beside what lands")
-            told = True
-        looks += 1
-        if looks == _LOOKS_A_MINUTE:
+        if not is_reported:
+            say(f"requested from {holder}, which ingests the files beside new ones")
+            is_reported = True
+        polls += 1
+        if polls == _POLLS_PER_MINUTE:
             say(
-                f"still waiting for {holder}: where it was started before pipeline.yaml had "
-                f"{source.name}, or medallion status tells of an error of bronze.{source.name}, "
-                "stop both; what was asked for is seen to by the next run"
+                f"still waiting for {holder}: if it was started before pipeline.yaml had "
+                f"{source.name}, or medallion status shows an error of bronze.{source.name}, stop "
+                "both; the next run ingests the files"
             )
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
 
 
-def _is_under_way(entry: Entry, handed: dict[str, File]) -> bool:
-    """Whether a file is handed over; one that goes on changing might never be taken in."""
+def _is_under_way(entry: Entry, queued: dict[str, File]) -> bool:
+    """Return whether a file is queued, and unchanged since; else it might never be ingested."""
     if entry.state != PENDING or entry.why:
         return False
-    return handed.setdefault(entry.path, entry.file) == entry.file
+    return queued.setdefault(entry.path, entry.file) == entry.file

@@ -87,7 +87,7 @@ class Nightly:
         failures = refresh.run_layer(self.pipeline, layer, self.unvalidated)
         self._report_errors(layer, [error for _, error in failures])
         if layer == "gold":
-            self._report_errors(layer, refresh.take_up_late(self.pipeline, self.unvalidated))
+            self._report_errors(layer, refresh.rebuild_late(self.pipeline, self.unvalidated))
 
     @contextmanager
     def _catching_errors(self, what: str) -> Iterator[None]:

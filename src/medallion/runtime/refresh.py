@@ -1,9 +1,7 @@
-"""A silver or gold table rebuilt from the layer before it, with those that are made of it; and a
-bronze table rewritten under another schema, from its own rows.
+"""Rebuilds of silver and gold tables from the layer before, and of bronze from its own rows.
 
-The new table and its checkpoint are built in `_refresh/`, and then put in the place of the old ones
-(`swap`). What is left to do is written down first (`ops.refresh_plan`): where a process is cut off,
-the next one finishes it.
+A new table and its checkpoint are built in `_refresh/`, and then replace the old ones (`swap`). The
+refresh plan is written first, so that the next process completes an interrupted refresh.
 """
 
 from __future__ import annotations
@@ -36,10 +34,10 @@ from medallion.storage.text import counted
 
 
 def layers_of(config: Config, table: str) -> tuple[str, ...]:
-    """The layers whose locks a refresh needs.
+    """Return the layers whose locks a refresh of a table needs.
 
     Raises:
-        UsageError: it is no table that can be built from another one.
+        UsageError: the table cannot be rebuilt.
     """
     layers = layers_in_use(config)
     known = query_names(config, layers)
@@ -49,50 +47,49 @@ def layers_of(config: Config, table: str) -> tuple[str, ...]:
 
 
 def refresh(pipeline: Pipeline, table: str) -> None:
-    """Rebuild a table, and with a silver table the gold tables that read it.
+    """Rebuild a table, and all tables that are built from it.
 
-    While a gate holds rows back from gold, silver can be rebuilt (it may be what puts the rows
-    right); its gold tables then wait for the nightly batch in which they pass.
+    Silver can be rebuilt while a gate blocks gold, as that may repair the rows. Its gold tables are
+    then rebuilt by the nightly run that passes the gate.
 
     Raises:
-        MedallionError: a table cannot be rebuilt, and why; the others are. Or the table is gold's,
-            and a gate holds rows back from gold.
+        MedallionError: a table cannot be rebuilt (the others are), or a gate blocks it.
     """
     first, *later = layers_of(pipeline.config, table)
     if first == PUBLISH:
-        _publish_anew(pipeline, table)
+        _publish_again(pipeline, table)
         return
     if first == "bronze":
         flow = pipeline.flow(table)
         assert isinstance(flow, Bronze), "names of bronze are those of its queries"
         if not delta_tables.table_exists(pipeline.config.layout.table(table)):
-            raise UsageError(f"{table} is not there yet: nothing has been ingested.")
+            raise UsageError(f"{table} does not exist yet: nothing has been ingested.")
         _recast(pipeline, flow, can_rewrite=True)
-        _finish_all(pipeline, later)
+        _rebuild_all_pending(pipeline, later)
         return
     pipeline.refuse_if_blocked([pipeline.flow(table)])
-    # What is published of a table reads what a refresh has changed, as it reads any change.
+    # Outputs are left out: they read the changes of a refresh like any others.
     rebuilt = (flow for layer in later for flow in pipeline.flows(layer) if flow.targets)
     _rebuild(pipeline, table, [flow.name for flow in rebuilt if table in flow.upstream])
-    _finish_all(pipeline, (first, *later))
+    _rebuild_all_pending(pipeline, (first, *later))
 
 
-def _finish_all(pipeline: Pipeline, layers: Sequence[str]) -> None:
-    """Rebuild what a refresh has left in these layers; raise MedallionError for what cannot be."""
-    if failures := [error for layer in layers for _, error in finish(pipeline, layer)]:
+def _rebuild_all_pending(pipeline: Pipeline, layers: Sequence[str]) -> None:
+    """Rebuild the pending tables of these layers; raise MedallionError for all that fail."""
+    if failures := [error for layer in layers for _, error in rebuild_pending(pipeline, layer)]:
         raise combine_errors(failures)
 
 
 def _recast(pipeline: Pipeline, flow: Bronze, can_rewrite: bool = False) -> None:
     """Rewrite a bronze table under its source's newest schema, from its own rows.
 
-    The plan comes first, which has silver and gold rebuilt: their checkpoints know the old table.
-    The table changes in one commit, so that a process that dies leaves the old or the new one.
+    The plan is written first: silver and gold are rebuilt, as their checkpoints refer to the old
+    table. The table changes in one commit.
 
     Args:
         pipeline: with the locks of all layers.
-        flow: bronze's.
-        can_rewrite: whether the configuration may change types, as a user asked for the refresh.
+        flow: the flow of the table.
+        can_rewrite: whether the configuration may change types, as the user asked for the refresh.
     """
     layout, (table,) = pipeline.config.layout, flow.target_paths
     schema, started = flow.schema(can_rewrite), clock.now_micros()
@@ -100,15 +97,15 @@ def _recast(pipeline: Pipeline, flow: Bronze, can_rewrite: bool = False) -> None
     silver = f"silver.{flow.source.name}"
     queries = (each for layer in ("silver", "gold") for each in pipeline.flows(layer))
     readers = [each.name for each in queries if {flow.name, silver} & {*each.upstream}]
-    built = [name for name in readers if delta_tables.table_exists(layout.table(name))]
-    left = dict.fromkeys((*built, *refresh_plan.resume_plan(layout)))
+    existing = [name for name in readers if delta_tables.table_exists(layout.table(name))]
+    left = dict.fromkeys((*existing, *refresh_plan.resume_plan(layout)))
     refresh_plan.write_plan(layout, refresh_plan.RefreshPlan(flow.name, then=tuple(left)))
     rows, before = _rescued(table)
     flow.rewrite_table(schema)
     sums = pipeline.runs.run_state.totals_of(flow.name)
     row = {"kind": "query", "query": flow.name, "state": REFRESHED, "batches": 0}
     row |= {"started_at": started, "seconds": (clock.now_micros() - started) / 1e6}
-    # The record starts again with this row, so it repeats what was recorded until now.
+    # Totals restart at this row, so it repeats the recorded ones.
     row |= {"rows_in": sums.rows_in, "last_batch": sums.last_batch}
     pipeline.runs.write([row | {"rows_out": 0, "table_version": delta_tables.table_version(table)}])
     _, after = _rescued(table)
@@ -119,7 +116,7 @@ def _recast(pipeline: Pipeline, flow: Bronze, can_rewrite: bool = False) -> None
 
 
 def _rescued(table: Path) -> tuple[int, int]:
-    """Return the rows of a bronze table, and those among them with rescued values."""
+    """Return the numbers of rows of a bronze table, and of those with rescued values."""
     (counts,) = delta_tables.select_rows(table, f"count(*), count({RESCUED})")
     return int(counts[0]), int(counts[1])
 
@@ -128,7 +125,7 @@ def _recast_if_due(pipeline: Pipeline, flows: Sequence[Flow]) -> list[Flow]:
     """Rewrite the bronze tables whose columns have other types than their schema.
 
     Returns:
-        The flows whose tables were rewritten. What is wrong with the others, their start reports.
+        The flows whose tables were rewritten. The start of the others reports their errors.
     """
     done = list[Flow]()
     for flow in flows:
@@ -139,8 +136,8 @@ def _recast_if_due(pipeline: Pipeline, flows: Sequence[Flow]) -> list[Flow]:
     return done
 
 
-def _publish_anew(pipeline: Pipeline, name: str) -> None:
-    """Send all rows of a table to an output as if it had got none; files that it has go."""
+def _publish_again(pipeline: Pipeline, name: str) -> None:
+    """Publish all rows of a table again; the files of the output are removed first."""
     flow = pipeline.flow(name)
     assert isinstance(flow, Publish), "names of outputs are those of no other queries"
     pipeline.check_inputs(flow)
@@ -151,85 +148,86 @@ def _publish_anew(pipeline: Pipeline, name: str) -> None:
     sent = sum(map(flow.sent, flow.started_run.batches.values()))
     if failures := record_flows(pipeline.config, pipeline.runs, [flow]):
         raise next(iter(failures.values()))
-    pipeline.say(f"refresh   {name}: {counted(sent, 'row')} published anew")
+    pipeline.say(f"refresh   {name}: {counted(sent, 'row')} published again")
 
 
 def run_layer(
     pipeline: Pipeline, layer: str, without: AbstractSet[str] = frozenset()
 ) -> list[tuple[Flow, MedallionError]]:
-    """Do what a refresh has left to do in one layer, and then all that the layer has to do.
+    """Rebuild the pending tables of a layer, and then run all its queries that have work.
 
     Args:
-        layer: its lock is held, and that of gold.
-        without: sources whose rows are to stay where they are.
+        pipeline: with the locks of the layer and of gold.
+        layer: the layer to run.
+        without: sources whose rows must not move on to this layer.
 
     Returns:
-        Why some tables could not be rebuilt, or some queries failed; the others have ended well.
+        The flows that could not be rebuilt, or failed, each with its error.
 
     Raises:
-        MedallionError: the layer is held back.
+        MedallionError: a gate blocks the layer.
     """
-    failures = finish(pipeline, layer, without)
+    failures = rebuild_pending(pipeline, layer, without)
     unbuilt = {flow.name for flow, _ in failures}
     flows = [flow for flow in pipeline.flows(layer) if not flow.source_names & without]
     flows = [flow for flow in flows if flow.name not in unbuilt]
     _recast_if_due(pipeline, flows)
     failed = pipeline.run_flows(flows)
-    # A batch whose values need a wider type stops before it writes.
+    # A batch whose values need a wider type fails before it writes: rewrite, and run it again.
     if rewritten := {flow.name for flow in _recast_if_due(pipeline, [flow for flow, _ in failed])}:
         failed = [(flow, error) for flow, error in failed if flow.name not in rewritten]
         failed += pipeline.run_flows([pipeline.flow(name) for name in rewritten])
     return failures + failed
 
 
-def finish(
+def rebuild_pending(
     pipeline: Pipeline, layer: str, without: AbstractSet[str] = frozenset()
 ) -> list[tuple[Flow, MedallionError]]:
-    """Rebuild the tables of one layer that a refresh has left to be rebuilt; none of gold while a
-    gate holds that back.
+    """Rebuild the tables of one layer that an interrupted refresh has left, unless gates block it.
 
-    A silver table whose swap could not be ended is among them. It comes in its own layer's turn, so
-    that whoever rebuilds it has its lock, and a night asks its gate before gold reads it. Arguments
-    and answer are those of `run_layer`.
+    A silver table whose swap failed is among them. It is rebuilt with its own layer, so that its
+    lock is held, and its gate runs before gold reads it. Arguments and result are as in
+    `run_layer`.
     """
     layout, failures = pipeline.config.layout, list[tuple[Flow, MedallionError]]()
     for table in refresh_plan.pending_tables(layout):
         if layer_of(table) != layer:
             continue
-        if table not in query_names(pipeline.config):  # the configuration has given it up
+        if table not in query_names(pipeline.config):  # it is not configured any more
             rest = tuple(other for other in refresh_plan.pending_tables(layout) if other != table)
             refresh_plan.write_plan(layout, refresh_plan.RefreshPlan(table, then=rest))
             continue
         flow = pipeline.flow(table)
         if pipeline.blocking_gates([flow]):
-            pipeline.say(f"refresh   {table}: when gold is no longer held back")
+            pipeline.say(f"refresh   {table}: waits until no gate blocks gold")
         elif not flow.source_names & without and (error := _failure(pipeline, table)):
             failures.append((flow, error))
     return failures
 
 
-def rebuild_if_left(pipeline: Pipeline, flow: Flow) -> None:
-    """Rebuild a table, if a refresh has left that to do; raises MedallionError where it cannot."""
+def rebuild_if_pending(pipeline: Pipeline, flow: Flow) -> None:
+    """Rebuild a table if a refresh is pending for it; raise MedallionError if that fails."""
     _recast_if_due(pipeline, [flow])
     if flow.name in refresh_plan.pending_tables(pipeline.config.layout):
         _rebuild(pipeline, flow.name)
 
 
-def take_up_late(
+def rebuild_late(
     pipeline: Pipeline, without: AbstractSet[str] = frozenset()
 ) -> list[MedallionError]:
-    """Make the tables of gold anew for which rows came too late: of joins, whose state had gone.
+    """Rebuild the gold tables whose join missed late rows.
 
     Args:
-        without: sources whose rows are to stay where they are.
+        pipeline: with the lock of gold.
+        without: sources whose rows must not move on to gold.
 
     Returns:
-        Why some could not be made.
+        The errors of tables that could not be rebuilt.
     """
     flows = pipeline.flows("gold")
     if pipeline.blocking_gates(flows):
         return []
-    left = refresh_plan.pending_tables(pipeline.config.layout)  # those are for `finish`
+    left = refresh_plan.pending_tables(pipeline.config.layout)  # `rebuild_pending` rebuilds those
     late = [
         flow.name
         for flow in flows
@@ -239,7 +237,7 @@ def take_up_late(
 
 
 def _failure(pipeline: Pipeline, table: str) -> MedallionError | None:
-    """Rebuild one table; why it cannot be, which is not the others' trouble."""
+    """Rebuild one table; return the error if that fails."""
     try:
         _rebuild(pipeline, table)
     except Exception as error:
@@ -248,11 +246,12 @@ def _failure(pipeline: Pipeline, table: str) -> MedallionError | None:
 
 
 def _rebuild(pipeline: Pipeline, table: str, readers: Sequence[str] = ()) -> None:
-    """Build one table beside the old one, and put it in its place.
+    """Build a new table beside the old one, and replace the old one.
 
     Args:
-        readers: tables that are to be rebuilt after it; what an earlier refresh has left comes
-            after those.
+        pipeline: with the locks of the table's layer and of gold.
+        table: the table to rebuild.
+        readers: tables to rebuild after it, before those that an earlier refresh has left.
     """
     layout = pipeline.config.layout
     left = refresh_plan.resume_plan(layout)
@@ -280,9 +279,9 @@ def _rebuild(pipeline: Pipeline, table: str, readers: Sequence[str] = ()) -> Non
 
 
 def _refuse_before(flow: Flow, left: Sequence[str]) -> None:
-    """Raise MedallionError where a table that it reads is to be rebuilt first."""
+    """Raise MedallionError if an input table has to be rebuilt first."""
     if old := [name for name in flow.upstream if name in left]:
         raise MedallionError(
-            f"{flow.name} waits for {old[0]}, which a refresh has left to be rebuilt: "
+            f"{flow.name} waits for {old[0]}, which has to be rebuilt first: "
             f"medallion refresh {old[0]} rebuilds both."
         )

@@ -197,7 +197,7 @@ class SupervisedQuery:
         try:
             has_inputs = self._has_inputs()
             if has_inputs and "gold" in self._layers:  # a rebuild needs gold's lock
-                refresh.rebuild_if_left(self._pipeline, self.flow)
+                refresh.rebuild_if_pending(self._pipeline, self.flow)
             how = query.trigger_options(self._trigger)
             is_started = has_inputs and self._pipeline.start_flow(self.flow, how)
         except Exception as error:
