@@ -254,7 +254,7 @@ def test_a_schema_is_inferred_later_where_the_first_files_have_no_fields(
         ({"it's": "string"}, "schema.it's: \"it's\" cannot be"),
         ({"_Rescued_data": "string"}, "schema._Rescued_data: '_Rescued_data' cannot be"),
         ({"at": "struct<ok:double,`b*`:array<struct<`c?`:int>>>"}, "schema.at: 'b*' cannot be"),
-        ({"at": "struct<lat:>"}, "schema: not types of Spark"),
+        ({"at": "struct<lat:>"}, "schema: invalid Spark type"),
         ({"at": "struct<a:array<decimal(10,2)>>"}, "schema.at: decimal(10,2) cannot be a type"),
         ({"at": "array<map<string,double>>"}, "schema.at: map<string,double> cannot be a type"),
         ({"at": "struct<n:tinyint>"}, "schema.at: tinyint cannot be a type"),

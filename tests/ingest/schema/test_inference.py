@@ -220,7 +220,9 @@ def test_so_many_names_and_no_more_within_a_column() -> None:
     assert inferred({f"f{number}": 1 for number in range(MAX_COLUMNS)}) is not None
     wide = json.dumps({"f": {f"f{number}": 1 for number in range(MAX_COLUMNS + 1)}, "g": 1})
     assert infer([wide]) == {"g": "long"}
-    assert inference.infer_schema([wide]).unfit == {"f": "it has more than 2,000 fields within it"}
+    assert inference.infer_schema([wide]).invalid == {
+        "f": "it has more than 2,000 fields within it"
+    }
     assert (
         len(infer(json.dumps({f"f{line}_{n}": 1 for n in range(100)}) for line in range(100)))
         == 10_000

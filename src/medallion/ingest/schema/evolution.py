@@ -1,4 +1,4 @@
-"""A source's schema while it is being read: declared or inferred, and grown as fields come."""
+"""A source's schema during ingestion: declared or inferred, and growing with new fields."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ from medallion.storage.table_specs import (
 )
 from medallion.storage.text import counted
 
-_NAMES_SHOWN, _NAME_SHOWN = 10, 100  # names in a message, and characters of each
-# The rows that a schema is inferred from go through one task to the driver's memory.
-_LINES, _BYTES = 10_000, 8 * 2**20
+_MAX_NAMES, _MAX_NAME = 10, 100  # names in a message, and characters of each
+# Samples are held in the driver's memory.
+_MAX_LINES, _MAX_BYTES = 10_000, 8 * 2**20
 _GROWING = ("addNewColumns", WIDENING)
-_MOST_EXACT = 2**53  # doubles hold all whole numbers up to here
+_MAX_EXACT = 2**53  # doubles hold all whole numbers up to here
 
 
 class TableChange(Enum):
-    """What bronze's table needs before rows of a schema can be written to it."""
+    """The change that bronze's table needs before rows of a schema can be written to it."""
 
     NONE = "none"
     WIDER = "wider"  # more columns, or more fields within columns
@@ -60,11 +60,11 @@ class TableChange(Enum):
 
 @dataclass(frozen=True)
 class Growth:
-    """What a schema has gained from the rescued values of a batch.
+    """The changes of a schema by the rescued values of a batch.
 
     Attributes:
-        added: columns, and fields within columns, by their dotted paths.
-        widened: columns that have another type now, with both types: `amount: long to double`.
+        added: columns, and fields within columns, by dotted path.
+        widened: columns with a new type, and both types: `amount: long to double`.
     """
 
     added: list[str] = field(default_factory=list)
@@ -72,10 +72,10 @@ class Growth:
 
 
 class Schema:
-    """The columns of one source. See the configuration's `schema_evolution`.
+    """The columns of one source; `schema_evolution` in the configuration decides how they grow.
 
     Attributes:
-        columns: what rows are parsed to: columns with their Spark types.
+        columns: the source's columns with Spark types, to which rows are parsed.
         is_known: whether they are declared or inferred already.
     """
 
@@ -86,34 +86,31 @@ class Schema:
         named: Collection[tuple[str, ...]] = (),
         can_rewrite: bool = False,
     ) -> None:
-        """Read the newest version, with what the configuration declares.
+        """Read the newest version, and add the declared columns.
 
         Args:
-            config: of the lakehouse.
+            config: the configuration.
             source: the source's settings.
-            named: fields that silver or a rule of bronze reads, as `spark.plans.fields_in` returns
-                them.
-            can_rewrite: whether the table is about to be rewritten, so that the configuration may
-                give a column another type than the table has.
+            named: the fields that silver or a rule of bronze reads (`spark.plans.fields_in`).
+            can_rewrite: whether declared types may differ from the table's, because it is about to
+                be rewritten.
 
         Raises:
-            ConfigError: the configuration declares a type or a name that no table can have, or
-                another type than the table has.
+            ConfigError: a declared type or name is not possible in a table, or differs from the
+                table's.
         """
         self._source, self._named = source, named
-        self._is_typed = (
-            source.format in TYPED_FORMATS
-        )  # whose files bring the types of their columns
+        self._is_typed = source.format in TYPED_FORMATS
         self._table = config.layout.table(f"bronze.{source.name}")
         self._folder = config.layout.schemas(source.name)
         self._refused = set[str]()  # fields that no column can be made of
         schema, self._hints = declared_columns(source)
         self._declared = {**(schema or {}), **self._hints}
-        self._take_over()
+        self._add_table_columns()
         if schema is not None:
             registry.declare_columns(self._folder, source.name, schema, can_rewrite=can_rewrite)
         known = registry.read_versions(self._folder)
-        if known and self._hints:  # they may have come since the schema was inferred
+        if known and self._hints:  # hints may be newer than the inferred schema
             known = [
                 registry.declare_columns(
                     self._folder, source.name, self._hints, "hints", can_rewrite
@@ -122,42 +119,40 @@ class Schema:
         self.columns = known[-1].columns if known else self._hints
         self.is_known = bool(known)
 
-    def _take_over(self) -> None:
-        """Add the columns of bronze's table that no version has: a user restored older versions.
+    def _add_table_columns(self) -> None:
+        """Add the columns of bronze's table that no version has, after a user restored versions.
 
-        Otherwise such a column would be learned again, maybe with another type than the table has,
-        and no batch could be written.
+        Otherwise such a column could be inferred again with another type than the table's.
         """
         known = registry.read_versions(self._folder)
         there = source_columns(self._table, self._source.origin_columns)
         new = _without(there, known[-1].columns if known else {})
-        # A table that was made before the first row had any fields has the hints alone.
+        # A table that was created before the first row had any fields has only the hints.
         if _without(new, {} if known else self._hints):
             registry.add_version(self._folder, new, "as bronze's table has it")
 
     def table_json(self) -> str:
-        """Return bronze's columns as Delta and Spark spell them."""
+        """Return the schema of bronze's table as Delta's and Spark's JSON."""
         columns = bronze_columns(self.columns, self._source.origin_columns)
         ddl = ", ".join(f"{quote_identifier(name)} {kind}" for name, kind in columns.items())
         return T.DataType.fromDDL(ddl).json()
 
     def infer(self, rows: DataFrame, of: str) -> list[str]:
-        """Write the first version of the schema, as the first rows have it.
+        """Infer the first version of the schema from the first rows.
 
         Args:
-            rows: JSON text in `value`, or rows of files that bring their types; and the columns
-                that say where a row came from.
-            of: how much that is: `2 files`.
+            rows: JSON text in `value`, or rows of typed files; and the columns of their origin.
+            of: the size of the sample for the record: `2 files`.
 
         Returns:
-            Notes for the user: values that do not fit their column, and fields that are no columns.
+            Notes for the user on values that do not fit, and fields that are no columns.
         """
         lines = [] if self._is_typed else collect_sample(rows, "value")
         found = InferredSchema(file_types(rows), {}, {}) if self._is_typed else infer_schema(lines)
         inferred = self._acceptable(found.columns, self._hints)
         columns = {**self._hints, **inferred}
         columns |= full_times_column(lines, columns)
-        if columns:  # files without a single field say nothing: the next ones may
+        if columns:  # empty files say nothing; the next ones may
             basis = "types" if self._is_typed else counted(len(lines), "row")
             self._add(columns, f"inferred from {basis} of {of}")
         if self._is_typed:
@@ -167,7 +162,7 @@ class Schema:
         )
 
     def table_change(self) -> TableChange:
-        """Return what the table needs before rows of this schema can be written to it."""
+        """Return the change that the table needs before rows of this schema can be written."""
         change = TableChange.NONE
         there = source_columns(self._table, self._source.origin_columns)
         for name, kind in self.columns.items() if delta_tables.table_exists(self._table) else ():
@@ -181,13 +176,13 @@ class Schema:
         return change
 
     def add_configured_fields(self) -> list[str]:
-        """Add the fields that the configuration reads and that no row has had yet, as strings.
+        """Add fields that the configuration reads but no row has had yet, as strings.
 
-        So that silver can run before the first row has an optional field. Nothing is added to a
-        schema that the configuration declares as a whole: there a missing name is a mistake.
+        So silver can run before the first row has an optional field. Nothing is added to a
+        completely declared schema: there a missing name is a mistake.
 
         Returns:
-            The dotted names of the fields that were added.
+            The dotted names of the added fields.
         """
         if self._source.schema is not None or not self.is_known:
             return []
@@ -216,35 +211,35 @@ class Schema:
 
     @property
     def stops_at_new_fields(self) -> bool:
-        """Whether a batch with unknown fields is to fail."""
+        """Whether a batch with unknown fields fails."""
         return self._source.schema_evolution == "failOnNewColumns"
 
     def growth_condition(self) -> str:
-        """Return SQL that is true for a parsed row for which the schema should grow."""
+        """Return SQL that is true for a parsed row if the schema should grow for it."""
         mode, tests = self._source.schema_evolution, list[str]()
         if self._is_typed and not self.stops_at_new_fields:
             return "false"  # see `grow_by_file_types`
         if mode in _GROWING or self.stops_at_new_fields:
             has_room = self.stops_at_new_fields or len(self.columns) < MAX_COLUMNS
             tests.append(new_fields_sql(self.columns, self._refused, has_room, mode == WIDENING))
-        # Times with more digits are no new field, and kept in full in every mode.
+        # Times with more digits are kept in full in every mode: they are no new field.
         if FULL_TIMES not in self.columns and "timestamp" in self.columns.values():
             tests.append(needs_full_times_sql(self.columns))
         found = " or ".join(tests) or "false"
-        # Within a lambda, which Spark interprets: few rows need it, and all would pay for its code.
+        # Spark interprets lambdas; compiled code for this would slow every row.
         is_so = f"exists(array({RESCUED}), text -> {found})"
         return f"case when {RESCUED} is null then false else {is_so} end" if tests else "false"
 
     def grow(self, rows: DataFrame, batch: int) -> Growth:
-        """Grow by what the rows of a batch hold that the columns cannot.
+        """Grow by the rescued values of a batch.
 
         Args:
-            rows: rows with `_rescued_data`, parsed by the columns that are known.
-            batch: its number, for the record.
+            rows: rows with `_rescued_data`, parsed by the current columns.
+            batch: the number of the batch, for the record.
 
         Returns:
-            What is new. Nothing if no column can be made of it: those fields stay rescued, and
-            `growth_condition` is not true of them again while this process runs.
+            The changes. Fields that cannot become columns stay rescued, and `growth_condition`
+            ignores them while this process runs.
         """
         rescued = collect_sample(rows.where(self.growth_condition()), RESCUED)
         if full_times := full_times_column(rescued, self.columns):
@@ -255,21 +250,14 @@ class Schema:
         found = infer_schema(rescued)
         growth = self._grow(found.columns, batch)
         if not growth.added and not growth.widened:
-            # Not those that are null in all of them: a later row may bring their type.
-            typed = set(map(fold_case, (*found.columns, *found.unfit)))
+            # Fields that are null in all of them are left: a later row may show their type.
+            typed = set(map(fold_case, (*found.columns, *found.invalid)))
             names = {name for text in rescued for name in json.loads(text)}
             self._refused.update(name for name in names if fold_case(name) in typed)
         return growth
 
     def add_full_times(self, rows: DataFrame) -> bool:
-        """Add `_full_times` if times with more than six digits were rescued for the lack of it.
-
-        Args:
-            rows: rows with `_rescued_data`, parsed by the columns that are known.
-
-        Returns:
-            Whether it was added.
-        """
+        """Add `_full_times` if times with more than six digits were rescued; return whether."""
         if FULL_TIMES in self.columns or "timestamp" not in self.columns.values():
             return False
         rescued = collect_sample(rows.where(needs_full_times_sql(self.columns)), RESCUED)
@@ -278,11 +266,11 @@ class Schema:
         return bool(column)
 
     def grow_by_file_types(self, rows: DataFrame, batch: int) -> Growth:
-        """Grow by the types that the files of a batch bring.
+        """Grow by the types of a batch's typed files.
 
         Args:
-            rows: as the source gives them, before they are written.
-            batch: its number, for the record.
+            rows: the rows of the files, before they are parsed.
+            batch: the number of the batch, for the record.
         """
         if self._source.schema_evolution not in _GROWING:
             return Growth()
@@ -294,9 +282,9 @@ class Schema:
         for name, kind in found.items():
             if known := spelled.get(fold_case(name)):
                 before = T.DataType.fromDDL(columns[known])
-                # A type that the configuration names is the user's choice.
-                is_open = known not in self._declared
-                can_widen = is_open and self._source.schema_evolution == WIDENING
+                can_widen = known not in self._declared and (
+                    self._source.schema_evolution == WIDENING
+                )
                 after = grow_type(before, T.DataType.fromDDL(kind), can_widen)
                 if self._would_round(known, before, after):
                     after = T.StringType()
@@ -324,7 +312,7 @@ class Schema:
             growth.widened.append(f"{name}: {type_ddl(before)} to {type_ddl(after)}")
 
     def new_field_names(self, rows: DataFrame) -> list[str]:
-        """Return the first names of rescued fields that are new, or hold new ones, in order."""
+        """Return the first names of rescued fields that are new, or have new fields, in order."""
         flat = [name for name, kind in self.columns.items() if not is_nested_type(kind)]
         keys = F.explode(F.expr(f"json_object_keys({RESCUED})"))
         new = (
@@ -332,11 +320,10 @@ class Schema:
             .select(keys.alias("key"))
             .where(~F.col("key").isin(flat))
         )
-        named = new.select(F.left("key", F.lit(_NAME_SHOWN)).alias("key")).distinct()
-        return [row.key for row in named.orderBy("key").limit(_NAMES_SHOWN).collect()]
+        named = new.select(F.left("key", F.lit(_MAX_NAME)).alias("key")).distinct()
+        return [row.key for row in named.orderBy("key").limit(_MAX_NAMES).collect()]
 
     def _acceptable(self, columns: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
-        """Return the columns that the table can have beside the known ones."""
         named = {path[0] for path in self._named}
         return select_columns(columns, known, self._source.origin_columns, named)
 
@@ -346,22 +333,22 @@ class Schema:
 
 
 def only_adds_fields(before: T.DataType, after: T.DataType) -> bool:
-    """Return whether a type only has more fields than another one, at any depth."""
+    """Return whether a type differs from another one only by more fields, at any depth."""
     return type_ddl(grow_type(before, after, can_widen=False)) == type_ddl(after)
 
 
-def collect_sample(rows: DataFrame, column: str, most_bytes: int = _BYTES) -> list[str]:
-    """The first texts of a column: 10,000 or 8 MiB, whichever is less; no longer one is among them.
+def collect_sample(rows: DataFrame, column: str, most_bytes: int = _MAX_BYTES) -> list[str]:
+    """Return the first strings of a column: at most 10,000, and 8 MiB in total; none is longer.
 
-    Their lengths are fetched first, and then just the texts that fit. A mere `limit` would fetch as
-    many rows from each of several partitions, and only then throw away what is too much.
+    Lengths are collected first, then only the strings that fit: a `limit` would collect as many
+    rows from each of several partitions before dropping the rest.
     """
     numbered = rows.select(
         F.col(column).alias("text"),
         F.octet_length(column).alias("length"),
         F.monotonically_increasing_id().alias("number"),
     ).where(F.col("length") <= most_bytes)
-    found = numbered.select("length", "number").limit(_LINES).collect()
+    found = numbered.select("length", "number").limit(_MAX_LINES).collect()
     totals = accumulate(row.length for row in found)
     fit = [row.number for row, total in zip(found, totals, strict=True) if total <= most_bytes]
     if not fit:
@@ -371,7 +358,7 @@ def collect_sample(rows: DataFrame, column: str, most_bytes: int = _BYTES) -> li
 
 
 def _origin_of(line: str, rows: DataFrame) -> str:
-    """Return where the first row with this line came from: `file na/1.json`."""
+    """Return the origin of the first row with this line: `file na/1.json`."""
     names = [name for name in (SOURCE_FILE, TOPIC, PARTITION, OFFSET) if name in rows.columns]
     row = rows.where(F.col("value") == line).select(*names).first()
     words = {SOURCE_FILE: "file"}
@@ -380,7 +367,7 @@ def _origin_of(line: str, rows: DataFrame) -> str:
 
 
 def source_columns(bronze: Path, origin: Mapping[str, str]) -> dict[str, str]:
-    """A source's own columns in its table, with their types as versions spell them."""
+    """Return a source's own columns in its table, with types as versions spell them."""
     if not delta_tables.table_exists(bronze):
         return {}
     found = T.StructType.fromJson(json.loads(delta_tables.open_table(bronze).schema().to_json()))
@@ -389,8 +376,8 @@ def source_columns(bronze: Path, origin: Mapping[str, str]) -> dict[str, str]:
 
 
 def has_inexact_doubles(bronze: Path, column: str) -> bool:
-    """Return whether a column has whole numbers that doubles would change, such as ids."""
-    beyond = f'where "{column}" not between -{_MOST_EXACT} and {_MOST_EXACT} limit 1'
+    """Return whether a column has whole numbers that doubles would round, such as ids."""
+    beyond = f'where "{column}" not between -{_MAX_EXACT} and {_MAX_EXACT} limit 1'
     return bool(delta_tables.select_rows(bronze, "1", beyond))
 
 

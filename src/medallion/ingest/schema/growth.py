@@ -1,7 +1,7 @@
-"""How a source's columns grow: fields added at any depth, and types that hold more values.
+"""The growth of a source's columns: new fields at any depth, and types that hold more values.
 
-`new_fields` finds rows that a schema should grow for, in SQL over what the parser rescued; `grown`
-merges the types that are inferred from them into those that are known. Both are pure.
+`new_fields_sql` finds the rows that a schema should grow for; `grow_type` merges their types into
+the known ones.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ _DIGITS: Mapping[type[T.DataType], int] = {
     T.LongType: 19,
 }
 _FRACTIONS = (T.FloatType, T.DoubleType)
-_MOST_DIGITS = 38
+_MAX_DIGITS = 38
 
 
 def new_fields_sql(
     columns: Mapping[str, str], refused: Iterable[str], has_room: bool, can_widen: bool
 ) -> str:
-    """Return SQL that is true for a row whose rescued values the columns could grow to hold.
+    """Return SQL that is true for a row if the columns could grow to hold its rescued values.
 
     Args:
-        columns: the known columns with their Spark types.
-        refused: names of top-level fields for which a schema is known not to grow.
+        columns: the known columns with Spark types.
+        refused: top-level fields that cannot become columns.
         has_room: whether the table may have more columns.
-        can_widen: whether a column may get another type, so that any rescued value counts.
+        can_widen: whether columns may change their type, so that any rescued value counts.
 
     Returns:
-        An expression over `_rescued_data`, never null. A line that names a field twice is no reason
-        to grow: no column holds two values.
+        An expression over `_rescued_data`, never null. A line that repeats a field does not count:
+        no column holds two values.
     """
     known = string_array(sorted({name.lower() for name in columns}))
     tests = []
@@ -63,9 +63,9 @@ def new_fields_sql(
     return f"coalesce(exists(array({fields}), fields -> {any_of}), false)"
 
 
-# Whether the JSON text `e.value` has a value with a type: null has none, nor has [] or {}.
-# Names that no column can have (`schema.names`): each run would look for them again in vain.
+# Names that no column can have (see `columns.is_valid_name`).
 _HAS_NO_NAME = r"(e.key rlike r'[\s,;{}()=`\x27\"\\.<>:?*]' or length(e.key) > 128)"
+# JSON values with a type, unlike null, [] and {}.
 _NAMES = r"""r'"([^"\\]|\\.)*+" *:'"""
 _HAS_TYPE = (
     rf"(e.value = '' or not regexp_replace(e.value, {_NAMES}, '') rlike r'^(null|[\[\]{{}},\s])*$')"
@@ -95,16 +95,16 @@ def _has_new_field(json: str, kind: T.DataType, depth: int = 0) -> str | None:
 
 
 def grow_type(known: T.DataType, new: T.DataType, can_widen: bool) -> T.DataType:
-    """Return the known type, grown by what another one has beside it.
+    """Return the known type with the additional fields of another type.
 
     Args:
         known: the type of a column.
-        new: the type of values that did not fit it.
+        new: the type of values that do not fit it.
         can_widen: whether a type may be replaced by one that holds the values of both.
 
     Returns:
-        Structs with the fields of both, the known ones first and in their order; names that differ
-        only in case are one field. `known` itself if it cannot grow.
+        Structs with the known fields first; names that differ only in case are one field. `known`
+        itself if it cannot grow.
     """
     match known, new:
         case T.StructType(), T.StructType():
@@ -119,7 +119,7 @@ def grow_type(known: T.DataType, new: T.DataType, can_widen: bool) -> T.DataType
             return T.ArrayType(grow_type(known.elementType, new.elementType, can_widen))
         case T.MapType(), T.MapType() if known.keyType == new.keyType:
             return T.MapType(known.keyType, grow_type(known.valueType, new.valueType, can_widen))
-    # As a string, a nested value would lose the fields that silver reads.
+    # A nested value is never widened to a string: silver reads its fields.
     is_nested = isinstance(known, (T.StructType, T.ArrayType, T.MapType))
     return wider_type(known, new) if can_widen and not is_nested else known
 
@@ -127,7 +127,7 @@ def grow_type(known: T.DataType, new: T.DataType, can_widen: bool) -> T.DataType
 def wider_type(one: T.DataType, other: T.DataType) -> T.DataType:
     """Return the narrowest type that holds the values of both; string if there is no other.
 
-    A double stands for all whole numbers, as in JSON, but not for decimals, which are exact.
+    A double holds all whole numbers, as in JSON, but no decimals, which are exact.
     """
     if type_ddl(one) == type_ddl(other):
         return one
@@ -140,21 +140,21 @@ def wider_type(one: T.DataType, other: T.DataType) -> T.DataType:
         sizes = [_digits_of(one), _digits_of(other)]
         scale = max(size[1] for size in sizes)
         digits = max(size[0] for size in sizes) + scale
-        return T.DecimalType(digits, scale) if digits <= _MOST_DIGITS else T.StringType()
+        return T.DecimalType(digits, scale) if digits <= _MAX_DIGITS else T.StringType()
     if kinds == {T.DateType, T.TimestampType}:
         return T.TimestampType()
     return T.StringType()
 
 
 def _digits_of(kind: T.DataType) -> tuple[int, int]:
-    """Return how many digits a type has before the point, and behind it."""
+    """Return the number of digits before and after the decimal point."""
     if isinstance(kind, T.DecimalType):
         return kind.precision - kind.scale, kind.scale
     return _DIGITS[type(kind)], 0
 
 
 def leaf_types(kind: T.DataType, path: str = "") -> dict[str, str]:
-    """Return the types within a type that have no fields of their own, by their folded paths."""
+    """Return the types within a type that have no fields of their own, by folded path."""
     match kind:
         case T.StructType():
             found: dict[str, str] = {}

@@ -28,15 +28,15 @@ _DATED = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 @dataclass(frozen=True)
 class OddValues:
-    """The few values of a field that do not fit the type inferred for it.
+    """The few values of a field that do not fit its inferred type.
 
     Attributes:
-        field: the field's path within the row: `at.items[].price`.
-        type: the inferred type, as SQL spells it.
-        rows: how many of the sampled rows have such a value.
-        total: how many of them have any value of the field.
+        field: the path within the row: `at.items[].price`.
+        type: the inferred type in SQL.
+        rows: the number of sampled rows with such a value.
+        total: the number of sampled rows with any value of the field.
         example: the first such value, as JSON.
-        row: the number of its row in the sample; the first row is 1.
+        row: the number of its row in the sample, from 1.
     """
 
     field: str
@@ -49,30 +49,29 @@ class OddValues:
 
 @dataclass(frozen=True)
 class InferredSchema:
-    """What a sample of rows says about the columns of a source.
+    """The columns inferred from a sample of rows.
 
     Attributes:
-        columns: names with their Spark types, in the order in which the fields first appear.
-        odd_values: values that do not fit a column, by its name.
-        unfit: fields that cannot be columns, with the reason.
+        columns: names with Spark types, in the order of their first appearance.
+        odd_values: the values that do not fit a column, by its name.
+        invalid: the fields that cannot be columns, with the reason.
     """
 
     columns: dict[str, str]
     odd_values: dict[str, list[OddValues]]
-    unfit: dict[str, str]
+    invalid: dict[str, str]
 
 
 def infer_schema(lines: Iterable[str]) -> InferredSchema:
     """Infer columns from lines of JSON; lines that are no objects are skipped.
 
-    Whole numbers become long, with fractions among them double, and string if that cannot hold one
-    of them exactly. Strings that are all times with a complete date become timestamp, nested values
-    struct and array. If a field has values of several types, it gets the type that all but a few of
-    them fit (see `_is_few`), or else string, which holds everything.
+    Whole numbers become long, or double among fractions, or string if that would round one of them.
+    Strings that are all times with a complete date become timestamp; nested values become struct
+    and array. A field with several types gets the one that nearly all values fit (`_is_few`), else
+    string, which holds everything.
 
-    Left out are fields that are always null or empty, for they may yet be anything, and nested ones
-    that no table can hold. Names that differ only in case are one column, spelled as most rows have
-    it.
+    Fields that are always null or empty are left out, as are nested ones that no table can hold.
+    Names that differ only in case are one column, in the most frequent spelling.
     """
     fields = _Fields()
     for number, row in _rows(lines):
@@ -84,7 +83,7 @@ def infer_schema(lines: Iterable[str]) -> InferredSchema:
         if kind is None:
             continue
         if reason := invalid_type_reason(kind):
-            found.unfit[name] = reason
+            found.invalid[name] = reason
         else:
             found.columns[name] = type_ddl(kind)
             found.odd_values[name] = odd
@@ -103,15 +102,15 @@ def _rows(lines: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _is_few(rows: int, total: int) -> bool:
-    """Return whether so many rows with odd values do not decide the type of a field.
+    """Return whether so few rows with odd values do not decide the type of a field.
 
-    One of at least five is few, for samples may be small; so are up to 5 %.
+    One of at least five rows is few, as samples may be small; so are up to 5 %.
     """
     return rows * 20 <= total or (rows == 1 and total >= 5)
 
 
 class _Rows:
-    """The rows that have values of one type: their number, the first one and its value."""
+    """The rows with values of one type: their number, the first row, and its value."""
 
     __slots__ = ("count", "example", "first", "last")
 
@@ -124,16 +123,16 @@ class _Rows:
 
 
 class _Fields:
-    """The fields of objects, in the order in which they first appear."""
+    """The fields of objects, in the order of their first appearance."""
 
     __slots__ = ("_spelled_twice", "_values")
 
     def __init__(self) -> None:
         self._values: dict[str, _Values] = {}
-        self._spelled_twice: set[str] = set()  # names that one object has in two spellings
+        self._spelled_twice: set[str] = set()  # names that one object has twice, by case
 
     def add(self, row: Mapping[str, Any], level: int, number: int) -> None:
-        """Add an object that is nested so many levels deep in a row."""
+        """Add an object at a nesting level of a row."""
         for name, value in row.items():
             values = self._values.get(name)
             if values is None:
@@ -150,9 +149,9 @@ class _Fields:
         self._spelled_twice |= other._spelled_twice
 
     def by_name(self) -> Iterator[tuple[str, _Values]]:
-        """Yield the fields; names that differ only in case are one, as most rows spell it.
+        """Yield the fields; names that differ only in case are one, in the most frequent spelling.
 
-        If one object has several of them, the values of the others stay out of the column.
+        If one object has several spellings, only the values of that one count.
         """
         spellings: dict[str, list[str]] = {}
         for name in self._values:
@@ -178,14 +177,14 @@ class _Values:
 
     def __init__(self) -> None:
         self._types: dict[type[T.DataType], _Rows] = {}
-        self.rows, self._last = 0, 0  # those with a value that is not null, and the last of them
-        # Whether some of the numbers have fractions, and whether a long or a double holds them all.
+        self.rows, self._last = 0, 0  # rows with a value that is not null; the last of them
+        # Of the numbers: whether some have fractions; whether a long, or a double, holds them all.
         self._has_fractions, self._is_long, self._is_exact = False, True, True
         self._items: _Values | None = None
         self._fields = _Fields()
 
     def add(self, value: Any, level: int, row: int) -> None:
-        """Add a value that is nested so many levels deep in a row of this number."""
+        """Add a value at a nesting level of a row."""
         if value is None:
             return
         if row != self._last:
@@ -202,7 +201,9 @@ class _Values:
         if isinstance(value, bool):
             return T.BooleanType
         if isinstance(value, str):
-            digits = NANOSECONDS if level == 1 else MICROSECONDS  # `_full_times` has no others
+            digits = (
+                NANOSECONDS if level == 1 else MICROSECONDS
+            )  # `_full_times` has top-level fields
             is_dated = _DATED.match(value) and is_timestamp_string(value, digits)
             return T.TimestampType if is_dated else T.StringType
         if isinstance(value, float):
@@ -216,7 +217,7 @@ class _Values:
         self, value: list[Any] | dict[str, Any], level: int, row: int
     ) -> type[T.DataType]:
         if level > MAX_LEVELS:
-            return T.NullType  # what is within is not inspected, and fits no column
+            return T.NullType  # not inspected: no column can hold it
         if isinstance(value, dict):
             self._fields.add(value, level + 1, row)
             return T.StructType
@@ -242,7 +243,7 @@ class _Values:
         self._fields.merge(other._fields)
 
     def type_of(self, path: str, odd: list[OddValues]) -> T.DataType | None:
-        """Return the type that all values fit, but for a few that are added to `odd`.
+        """Return the type of the values, and add those that do not fit it to `odd`.
 
         Returns:
             None if there are no values, NullType if they are nested too deep for a column.
@@ -291,15 +292,15 @@ def _folded(name: str) -> str:
 
 
 def _is_double(value: int) -> bool:
-    """Whether a double can say a whole number."""
+    """Return whether a double holds a whole number exactly."""
     try:
         return int(float(value)) == value
     except OverflowError:
         return False
 
 
-_MOST_NOTES = 10  # of each type
-_MOST_SHOWN = 60  # characters of a value
+_MAX_NOTES = 10  # of each type
+_MAX_SHOWN = 60  # characters of a value
 
 
 def inference_notes(
@@ -308,12 +309,12 @@ def inference_notes(
     hints: Collection[str],
     origin_of: Callable[[int], str],
 ) -> list[str]:
-    """Return sentences about the values and fields that stay in `_rescued_data`.
+    """Return notes for the user on values and fields that stay in `_rescued_data`.
 
     Args:
-        found: what the sample says.
-        columns: the columns of the schema.
-        hints: those whose types the configuration declares.
+        found: the inferred schema.
+        columns: the columns of the source's schema.
+        hints: the columns whose types the configuration declares.
         origin_of: returns where a row of the sample came from, by its number.
     """
     notes = []
@@ -324,23 +325,23 @@ def inference_notes(
         )
     named = set(columns) - set(hints)
     odd = [odd for name in found.columns if name in named for odd in found.odd_values[name]]
-    notes += [_odd_values_note(each, origin_of(each.row)) for each in odd[:_MOST_NOTES]]
-    if len(odd) > _MOST_NOTES:
-        notes.append(f"{len(odd) - _MOST_NOTES:,} more fields have values that do not fit")
+    notes += [_odd_values_note(each, origin_of(each.row)) for each in odd[:_MAX_NOTES]]
+    if len(odd) > _MAX_NOTES:
+        notes.append(f"{len(odd) - _MAX_NOTES:,} more fields have values that do not fit")
     notes += [
         f"{printable(name)} stays in {RESCUED}: {reason}"
-        for name, reason in list(found.unfit.items())[:_MOST_NOTES]
+        for name, reason in list(found.invalid.items())[:_MAX_NOTES]
     ]
-    if len(found.unfit) > _MOST_NOTES:
-        notes.append(f"{len(found.unfit) - _MOST_NOTES:,} more fields stay in {RESCUED}")
+    if len(found.invalid) > _MAX_NOTES:
+        notes.append(f"{len(found.invalid) - _MAX_NOTES:,} more fields stay in {RESCUED}")
     return notes
 
 
 def _odd_values_note(odd: OddValues, origin: str) -> str:
     """Return a sentence about the values that do not fit a column."""
     example = printable(odd.example)
-    if len(example) > _MOST_SHOWN:
-        example = f"{example[:_MOST_SHOWN]}..."
+    if len(example) > _MAX_SHOWN:
+        example = f"{example[:_MAX_SHOWN]}..."
     verb = "does" if odd.rows == 1 else "do"
     return (
         f"{odd.field} is inferred as {odd.type}; {odd.rows:,} of {odd.total:,} values {verb} not "

@@ -1,8 +1,7 @@
-"""The versions of a source's schema: `_schemas/<source>/<version>.json`, for people to read.
+"""The versions of a source's schema: `_schemas/<source>/<version>.json`, readable by users.
 
-A version is never changed: a new one has the columns of the one before, and others after them. A
-column has another type only after `medallion refresh bronze.<source>`, or by type widening: then
-bronze's table is rewritten.
+A version never changes. The next one adds columns after those of the one before; it changes types
+only through `medallion refresh bronze.<source>` or type widening, which rewrite bronze's table.
 """
 
 from __future__ import annotations
@@ -23,7 +22,14 @@ from medallion.storage.text import counted, printable
 
 @dataclass(frozen=True)
 class SchemaVersion:
-    """One version: its columns with their Spark types, when it was made, and why."""
+    """One version, with the keys of its file.
+
+    Attributes:
+        version: its number, from 1.
+        created_at: the time in UTC.
+        why: the reason for the change.
+        columns: names with Spark types.
+    """
 
     version: int
     created_at: str
@@ -31,22 +37,22 @@ class SchemaVersion:
     columns: Mapping[str, str]
 
 
-def read_versions(folder: Path) -> list[SchemaVersion]:
-    """All versions, the oldest first; none where the source has not been read yet.
+def read_versions(directory: Path) -> list[SchemaVersion]:
+    """Return all versions, the oldest first.
 
     Raises:
         MedallionError: a file there is not a version.
     """
-    found = []
-    for file in folder.glob("*.json"):
+    versions = []
+    for file in directory.glob("*.json"):
         try:
-            found.append(_version(int(file.stem), file))
+            versions.append(_read_version(int(file.stem), file))
         except (OSError, ValueError, TypeError) as error:
             raise MedallionError(f"{file} is not a version of a schema ({error}).") from None
-    return sorted(found, key=lambda version: version.version)
+    return sorted(versions, key=lambda each: each.version)
 
 
-def _version(number: int, file: Path) -> SchemaVersion:
+def _read_version(number: int, file: Path) -> SchemaVersion:
     version = SchemaVersion(**json.loads(file.read_text(encoding="utf-8")))
     columns = version.columns
     if version.version != number:
@@ -56,21 +62,21 @@ def _version(number: int, file: Path) -> SchemaVersion:
     return version
 
 
-def add_version(folder: Path, columns: Mapping[str, str], why: str) -> SchemaVersion:
-    """Write the next version with these columns after those of the last one; it appears whole."""
-    known = read_versions(folder)
+def add_version(directory: Path, columns: Mapping[str, str], why: str) -> SchemaVersion:
+    """Write the next version atomically, with these columns after those of the last one."""
+    known = read_versions(directory)
     before = dict(known[-1].columns) if known else {}
     number = known[-1].version + 1 if known else 1
     now = clock.format_time(clock.now_micros())
     version = SchemaVersion(number, now, why, {**before, **columns})
-    folder.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(parents=True, exist_ok=True)
     text = json.dumps(asdict(version), indent=2) + "\n"
-    files.write_atomic(folder / f"{version.version}.json", text)
+    files.write_atomic(directory / f"{version.version}.json", text)
     return version
 
 
 def declare_columns(
-    folder: Path,
+    directory: Path,
     name: str,
     declared: Mapping[str, str],
     key: str = "schema",
@@ -79,52 +85,51 @@ def declare_columns(
     """Add the configuration's columns to the newest version.
 
     Args:
-        folder: the versions of the source.
+        directory: the versions of the source.
         name: the source.
-        declared: columns with their types, spelled as versions have them (`schema.declared`).
+        declared: columns with types as versions spell them (`columns.declared_columns`).
         key: the setting of the source that declares them.
-        can_rewrite: whether a column may get another type, as the table is about to be rewritten.
+        can_rewrite: whether types may change, because the table is about to be rewritten.
 
     Returns:
         The newest version, with these columns.
 
     Raises:
-        ConfigError: the configuration gives a column another type than bronze's table has, or
-            spells its name differently.
+        ConfigError: a column has another type or spelling than in bronze's table.
     """
-    known = read_versions(folder)
+    known = read_versions(directory)
     columns = known[-1].columns if known else {}
     spelled = {fold_case(column): column for column in columns}
-    new = {}
-    for column, kind in declared.items():
-        there = spelled.get(fold_case(column), column)
-        if there != column:
+    changes = {}
+    for column, dtype in declared.items():
+        existing = spelled.get(fold_case(column), column)
+        if existing != column:
             raise ConfigError(
-                f"sources.{name}.{key}.{column} must be spelled {there}: bronze's table has that "
-                "column, and cannot have two whose names differ in case alone."
+                f"sources.{name}.{key}.{column} must be spelled {existing}, like the column of "
+                "bronze's table: two columns cannot differ only in case."
             )
-        wanted = _reconciled(columns.get(column, kind), kind, can_rewrite)
+        wanted = _reconciled(columns.get(column, dtype), dtype, can_rewrite)
         if wanted is None:
             raise ConfigError(
-                f"sources.{name}.{key}.{column} is {kind}, but bronze.{name} has "
+                f"sources.{name}.{key}.{column} is {dtype}, but bronze.{name} has "
                 f"{columns[column]}: medallion refresh bronze.{name} rewrites the table with "
                 "the new type, and rebuilds silver and gold from it."
             )
         if wanted != columns.get(column):
-            new[column] = wanted
-    if new or not known:
-        return add_version(folder, new, "declared in the configuration")
+            changes[column] = wanted
+    if changes or not known:
+        return add_version(directory, changes, "declared in the configuration")
     return known[-1]
 
 
 def _reconciled(known: str, declared: str, can_rewrite: bool) -> str | None:
-    """Return the type of a column that is known and declared; None if the two types conflict.
+    """Return the type of a known and declared column, or None if the two types conflict.
 
     A nested column may have more fields than are declared: it has grown since.
     """
-    if known == declared or not all("<" in kind for kind in (known, declared)):
+    if known == declared or not all("<" in dtype for dtype in (known, declared)):
         return declared if known == declared or can_rewrite else None
-    # Here: versions are read by commands that do without Spark.
+    # Here: commands that start no Spark read versions too.
     from pyspark.sql import types as T
 
     from medallion.ingest.schema.growth import grow_type, leaf_types
@@ -138,12 +143,12 @@ def _reconciled(known: str, declared: str, can_rewrite: bool) -> str | None:
 
 
 def version_changes(before: SchemaVersion | None, after: SchemaVersion) -> list[str]:
-    """Return what a version has that the one before has not, a column a line."""
+    """Return the columns that a version adds (`+`) or changes (`~`), a line each."""
     old = before.columns if before else {}
     return [
-        f"~ {name} {old[name]} to {kind}" if name in old else f"+ {name} {kind}"
-        for name, kind in after.columns.items()
-        if old.get(name) != kind
+        f"~ {name} {old[name]} to {dtype}" if name in old else f"+ {name} {dtype}"
+        for name, dtype in after.columns.items()
+        if old.get(name) != dtype
     ]
 
 
