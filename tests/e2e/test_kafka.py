@@ -326,7 +326,7 @@ def test_who_cannot_be_asked_is_told_without_a_password(
     off = replace(first.config, sources={"clicks": at("127.0.0.1:9")})
     told = query_statuses(off)[0].error or ""
     assert told.startswith(
-        "what waits is not known: no Kafka broker answers at 127.0.0.1:9 (Connection refused)"
+        "backlog unknown: no Kafka broker answers at 127.0.0.1:9 (Connection refused)"
     )
 
 

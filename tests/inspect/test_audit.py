@@ -48,10 +48,10 @@ def test_a_source_that_is_stuck_beside_a_stream_is_not_balanced(
     with locks.lock_layers(config.layout, ["bronze", "silver"], "stream"):
         found = run_audit(config, everything=True)
     assert found.is_balanced == is_balanced
-    told = ["bronze.activity: it has failed, and what it did last is not on record (the disk is "]
+    told = ["bronze.activity: failed with unrecorded batches (the disk is full); "]
     assert [finding[: len(told[0])] for finding in found.findings] == told * (not is_balanced)
-    assert found.unjudged == ("activity",)
-    assert found.notes[-1] == "gold: not compared, for activity is being written."
+    assert found.unchecked == ("activity",)
+    assert found.notes[-1] == "gold: not verified: activity is being written."
 
 
 def test_a_source_that_was_cut_off_is_told_beside_another_layer_that_is_on(
@@ -65,16 +65,16 @@ def test_a_source_that_was_cut_off_is_told_beside_another_layer_that_is_on(
     said: list[str] = []
     with locks.lock_layers(config.layout, ["bronze"], "run bronze"):
         found = run_audit(config, say=said.append)
-    told = "silver.activity: a run was cut off before it was put on record; the next run settles it"
-    assert found.findings[0] == f"{told}."
-    assert (found.is_balanced, found.unjudged, said) == (False, (), [])
+    told = "silver.activity: a run was interrupted before its last batches were recorded"
+    assert found.findings[0].startswith(told)
+    assert (found.is_balanced, found.unchecked, said) == (False, (), [])
     checkpoints.done(config.layout, "bronze.event", 0, version=1)
     with locks.lock_layers(config.layout, ["bronze"], "run bronze"):
         found = run_audit(config, say=said.append)
-    assert found.findings[0] == f"{told}."
-    assert (found.is_balanced, found.unjudged) == (False, ("event",))
-    assert said == [f"waiting until the last batches of {who()} are on record"]
-    assert found.notes[0].startswith(f"event: {who()} is writing it")
+    assert found.findings[0].startswith(told)
+    assert (found.is_balanced, found.unchecked) == (False, ("event",))
+    assert said == [f"waiting until {who()} has recorded its last batches"]
+    assert found.notes[0].startswith(f"event: not checked: {who()} is writing it")
 
 
 def who() -> str:
@@ -117,8 +117,8 @@ def test_a_batch_that_ends_while_a_source_is_judged_is_no_finding(
     with locks.lock_layers(config.layout, ["bronze", "silver"], "stream"):
         found = run_audit(config)
     assert (found.findings, found.is_balanced) == ((), True)
-    assert found.unjudged == (("event",) if is_quick else ())
-    assert ("not judged" in "".join(found.notes)) == is_quick
+    assert found.unchecked == (("event",) if is_quick else ())
+    assert ("not checked" in "".join(found.notes)) == is_quick
     assert is_quick or found.balances["event"].bronze_rows == 14
 
 
@@ -130,7 +130,7 @@ def test_a_table_that_cannot_be_read_hides_no_other_finding(home: Home) -> None:
             last.write_text("{")
     found = run_audit(config)
     assert found.findings[0].startswith(f"bronze.activity: {home.layout.root}/bronze/activity/")
-    assert found.findings[1] == "event: 0 lines were read, bronze has 3."
+    assert found.findings[1] == "event: 0 lines were read, but bronze has 3 rows."
     assert found.balances["event"].bronze_rows == 3
     assert not found.is_balanced
 
@@ -202,7 +202,7 @@ def test_rows_are_counted_where_the_log_does_not_tell(is_marked: bool, home: Hom
     newest.write_text("".join(f"{json.dumps(action)}\n" for action in actions), encoding="utf-8")
     found = run_audit(config)
     assert found.is_balanced != is_marked
-    told = "bronze has 2 rows, but silver, quarantine, duplicates and rows that wait make 1."
+    told = "bronze has 2 rows, but silver, quarantine, duplicates and waiting rows add up to 1."
     assert [line for line in found.findings if told in line] == [f"activity: {told}"] * is_marked
 
 
@@ -236,7 +236,7 @@ def test_a_record_that_cannot_be_read_is_a_finding(home: Home) -> None:
     rows(config, "bronze.old", 1, n="long")
     found = run_audit(config, everything=True)
     assert found.findings[0].startswith(f"ops.runs: {newest} is damaged or cut short")
-    assert found.notes[0].startswith("bronze.old: the configuration has no source of that name")
+    assert found.notes[0].startswith("bronze.old: no source of that name is configured")
     assert not found.is_balanced
 
 
@@ -248,7 +248,7 @@ def test_a_source_whose_kind_was_changed_is_told_as_that(home: Home) -> None:
     source = replace(config.sources["event"], format="kafka", stream=asked)
     found = run_audit(replace(config, sources={"event": source}, gold={}), everything=True)
     assert found.findings == (
-        "event: 0 lines were read, bronze has 1.",
+        "event: 0 lines were read, but bronze has 1 row.",
         "bronze.event was written by another source type than kafka: give this source a new name.",
     )
 
@@ -295,10 +295,9 @@ def test_what_is_lost_or_waits_is_told_and_no_fault(home: Home) -> None:
     found = run_audit(replace(config, sources={**config.sources, "activity": source}))
     assert found.is_balanced
     assert found.notes == (
-        "gold.old_counts: the configuration has no table of that name, and nothing writes it any "
-        "more.",
-        "activity: 4 offsets of topic clicks lost; topic new was made anew 1 time, and what was "
-        "not read then is lost.",
+        "gold.old_counts: no gold table of that name is configured; nothing writes it any more.",
+        "activity: 4 offsets of topic clicks lost; topic new was recreated 1 time: messages not "
+        "yet read are lost.",
         "event: 2 files gone without being taken in (medallion files --state vanished); 1 file not "
         "taken in yet (medallion files --state pending).",
     )

@@ -83,7 +83,7 @@ def test_what_a_refresh_has_left_to_be_rebuilt(config: Config) -> None:
     refresh_plan.write_plan(config.layout, RefreshPlan("silver.activity", then=left))
     told = {one.query: one.error for one in query_statuses(config) if one.error}
     assert told == dict.fromkeys(
-        left, "a refresh has left it to be rebuilt, which the next medallion nightly does"
+        left, "waits to be rebuilt: the next `medallion nightly` completes the refresh"
     )
 
 
@@ -169,7 +169,7 @@ def test_a_damaged_table_is_told_of_the_queries_that_read_or_write_it(config: Co
     assert str(found["bronze.activity"].error).startswith(told.partition(": ")[2])
     broken = found["silver.activity"]
     assert (broken.rows_in, broken.waiting_rows) == (5, None)
-    assert str(broken.error).startswith(f"what waits is not known: {told}")
+    assert str(broken.error).startswith(f"backlog unknown: {told}")
     assert found["silver.event"].waiting_rows == 4
     offsets = config.layout.checkpoint("silver.event") / "offsets"
     checkpoints.done(config.layout, "silver.event", 0, version=1)
@@ -210,7 +210,7 @@ def test_a_damaged_record_hides_no_backlog(home: Home, config: Config) -> None:
     told = damage(config, "ops.runs")
     found = query_statuses(config)
     assert {(one.state, one.is_known) for one in found} == {("unknown", False)}
-    assert all(str(one.error).startswith(f"what it did is not known: {told}") for one in found)
+    assert all(str(one.error).startswith(f"last run unknown: {told}") for one in found)
     assert found[0].backlog
     assert found[0].backlog.bytes == 100
 
@@ -261,7 +261,7 @@ def test_what_another_process_runs_now(config: Config) -> None:
         assert process.stdout.readline() == "held\n"
         stream = f"medallion stream, pid {process.pid}"
         states = {one.query: one.state for one in query_statuses(config)}
-        assert states.pop("bronze.event") == f"failed, tried again by {stream}"
+        assert states.pop("bronze.event") == f"failed, retried by {stream}"
         assert {states.pop(query, None) for query in QUERIES[:4]} == {f"running ({stream})", None}
         assert set(states.values()) == {"never run"}
         with (

@@ -1,4 +1,4 @@
-"""`audit --deep` finds what is changed by hand, in files and in every table, and nothing else."""
+"""`audit --deep` finds what was changed by hand in files and tables, and nothing else."""
 
 from __future__ import annotations
 
@@ -57,15 +57,15 @@ LAST = GoldTable("newest", ("event",), NEWEST, "complete")
 SKIPPED = tuple(
     f"gold.{skipped}."
     for skipped in (
-        "shares: not compared, because the order of rows matters: some (max_by)",
-        "rests: not compared, because the order of rows matters: pair (a double in a struct or a "
+        "shares: not verified, because the order of rows matters: some (max_by)",
+        "rests: not verified, because the order of rows matters: pair (a double in a struct or a "
         "list)",
-        "newest: not compared, because the order of rows matters: action (last); d (last)",
+        "newest: not verified, because the order of rows matters: action (last); d (last)",
     )
 )
 ALL_DIFFERS = (
-    "gold.all_events: it differs from silver's rows in 1 group: medallion refresh gold.all_events "
-    "makes it anew."
+    "gold.all_events: it differs from silver in 1 group; `medallion refresh gold.all_events` "
+    "rebuilds it."
 )
 SOURCES = ("activity", "event")
 # Times that nanoseconds cannot say: year 1 is the zero of Go and .NET, and windows before 1970
@@ -214,7 +214,7 @@ def test_rows_doubled_in_silver(config: Config) -> None:
     assert add_again(config, "silver.event") == 1
     found = run_audit(config, everything=True)
     assert told(found, "event/2.json.gz has 1 row in bronze, and 2 in silver and quarantine")
-    assert told(found, "silver has 2 rows of", "'action': 'close'")
+    assert told(found, "silver has 2 rows with the key", "'action': 'close'")
 
 
 def test_keys_that_silver_is_not_made_by_yet(config: Config) -> None:
@@ -224,7 +224,7 @@ def test_keys_that_silver_is_not_made_by_yet(config: Config) -> None:
     found = run_audit(replace(config, sources=sources), everything=True)
     assert found.findings == ()
     note = next(note for note in found.notes if note.startswith("silver.event: "))
-    assert note.startswith("silver.event: not held against bronze, for its entry is another one")
+    assert note.startswith("silver.event: not verified: its definition has changed")
     assert note.endswith(
         "first run (keys was ['event_at', 'device', 'action']). Restore it, or rebuild the table "
         "with medallion refresh silver.event."
@@ -236,8 +236,11 @@ def test_a_row_doubled_in_quarantine(config: Config) -> None:
     shutil.rmtree(config.layout.table("quarantine.event"))
     assert add_again(config, "quarantine.activity") == 1
     found = run_audit(config, everything=True)
-    assert told(found, "activity/1.json has 1 row in silver or quarantine that bronze has not")
-    assert told(found, "silver.event: it cannot be held against bronze: quarantine.event: ")
+    assert told(
+        found,
+        "activity/1.json has 1 row in silver or quarantine that bronze does not have as often",
+    )
+    assert told(found, "silver.event: it cannot be verified: quarantine.event: ")
 
 
 def test_a_key_of_silver_that_was_changed_by_hand(config: Config) -> None:
@@ -245,8 +248,8 @@ def test_a_key_of_silver_that_was_changed_by_hand(config: Config) -> None:
     table(config, "silver.activity").update({"device": "'another'"}, predicate="x = 1")
     found = run_audit(config, everything=True)
     place = "activity: landing/activity/1.json has 1 row in"
-    assert told(found, f"{place} silver or quarantine that bronze has not")
-    assert told(found, f"{place} bronze that came into neither", "refresh silver.activity")
+    assert told(found, f"{place} silver or quarantine that bronze does not have as often")
+    assert told(found, f"{place} bronze that neither", "refresh silver.activity")
     assert len(found.findings) == 2
 
 
@@ -256,7 +259,7 @@ def test_a_row_that_went_from_quarantine_to_silver(config: Config) -> None:
     table(config, "quarantine.activity").update(broken)
     found = run_audit(config, everything=True)
     assert told(found, "activity: landing/activity/0.json has 1 row in silver or quarantine")
-    assert told(found, "activity: landing/activity/1.json has 1 row in bronze that came into")
+    assert told(found, "activity: landing/activity/1.json has 1 row in bronze that neither")
 
 
 def test_a_refresh_that_was_cut_off_is_told_and_what_it_has_half_done_is_not_compared(
@@ -268,8 +271,8 @@ def test_a_refresh_that_was_cut_off_is_told_and_what_it_has_half_done_is_not_com
     refresh_plan.write_plan(config.layout, refresh_plan.RefreshPlan("silver.activity", built))
     table(config, "quarantine.activity").delete()
     found = run_audit(config, everything=True)
-    assert told(found, "silver.activity: a refresh was cut off", "the next run ends it")
-    assert not any("came into neither" in finding for finding in found.findings)
+    assert told(found, "silver.activity: a refresh was interrupted", "the next run completes it")
+    assert not any("that neither silver" in finding for finding in found.findings)
 
 
 def test_rows_of_a_batch_that_is_not_on_record_are_not_held_against_bronze(config: Config) -> None:
@@ -277,8 +280,8 @@ def test_rows_of_a_batch_that_is_not_on_record_are_not_held_against_bronze(confi
     table(config, "silver.event").delete("action = 'close'")
     table(config, "ops.runs").delete("query = 'silver.event'")
     found = run_audit(config, everything=True)
-    assert not any("came into neither" in finding for finding in found.findings)
-    assert any(note.startswith("silver.event: not held against") for note in found.notes)
+    assert not any("that neither silver" in finding for finding in found.findings)
+    assert any(note.startswith("silver.event: not verified: it has not") for note in found.notes)
 
 
 def test_gold_that_was_changed_by_hand(with_gold: Config) -> None:
@@ -299,12 +302,12 @@ def test_gold_that_was_changed_by_hand(with_gold: Config) -> None:
     table(with_gold, "gold.newest").update({"d": "'another'"})
     found = run_audit(with_gold, everything=True)
     for name, count in differing.items():
-        assert told(found, f"gold.{name}: it differs from silver's rows in {count} group")
+        assert told(found, f"gold.{name}: it differs from silver in {count} group")
     assert len(found.findings) == len(differing)
     assert found.notes == SKIPPED
     table(with_gold, "gold.rests").update({"rest": "5e-9"})
     found = run_audit(replace(with_gold, gold={"rests": REST}), everything=True)
-    assert told(found, "gold.rests: it differs from silver's rows in 1 group")
+    assert told(found, "gold.rests: it differs from silver in 1 group")
 
 
 def test_gold_that_has_not_read_all_of_silver_is_not_compared(with_gold: Config) -> None:
@@ -314,11 +317,9 @@ def test_gold_that_has_not_read_all_of_silver_is_not_compared(with_gold: Config)
     by = {"run_id": "1", "command": "nightly", "started_at": clock.now_micros()}
     Runs(with_gold.layout).write([{**failed, **by}])
     found = run_audit(replace(with_gold, gold=gold), everything=True)
-    notes = [note.split(":")[0] for note in found.notes if "not compared" in note]
+    notes = [note.split(":")[0] for note in found.notes if "not verified" in note]
     assert notes == ["gold.device_totals"]
-    assert told(
-        found, "gold.axes: not compared, for it has failed (its disk is full), and not read"
-    )
+    assert told(found, "gold.axes: not verified: it failed (its disk is full) and has not read")
 
 
 def test_gold_whose_data_cannot_be_read_is_told_and_hides_no_other(with_gold: Config) -> None:
@@ -333,7 +334,7 @@ def test_gold_whose_data_cannot_be_read_is_told_and_hides_no_other(with_gold: Co
     gold = {name: with_gold.gold[name] for name in names}
     *unreadable, differing = run_audit(replace(with_gold, gold=gold), everything=True).findings
     for told, name, file in zip(unreadable, names, (cut, gone), strict=False):
-        assert told.startswith(f"gold.{name}: it cannot be compared: ")
+        assert told.startswith(f"gold.{name}: it cannot be verified: ")
         assert file.name in told
     assert len(unreadable) == 2
     assert differing == ALL_DIFFERS
@@ -352,15 +353,13 @@ def test_gold_that_is_another_one_by_now_hides_no_other(with_gold: Config) -> No
     table(with_gold, "gold.all_events").update({"n": "n + 1"})
     found = run_audit(replace(with_gold, gold=gold), everything=True)
     assert found.findings == (ALL_DIFFERS,)
-    another, unknown = (note for note in found.notes if "not compared" in note)
-    assert another.startswith(
-        "gold.device_totals: not compared, for its entry is another one by now: "
-    )
+    another, unknown = (note for note in found.notes if "not verified" in note)
+    assert another.startswith("gold.device_totals: not verified: its definition has changed: ")
     assert another.endswith(
         "first run (measure was {'total_recordings': 'count(*)'}). Restore it, or rebuild the "
         "table with medallion refresh gold.device_totals."
     )
-    assert unknown.startswith("gold.lacking: not compared (lacking.sql: ")
+    assert unknown.startswith("gold.lacking: not verified (lacking.sql: ")
     assert "`lacking`" in unknown
 
 

@@ -143,7 +143,7 @@ def balance_verdict(found: Audit) -> str:
     """Return one line: `balanced` alone only if nothing needs the user's attention."""
     if not found.is_balanced:
         return "NOT BALANCED"
-    but = [f"{', '.join(found.unjudged)} could not be checked"] if found.unjudged else []
+    but = [f"{', '.join(found.unchecked)} could not be checked"] if found.unchecked else []
     if found.failed:
         but.append(f"the last run of {', '.join(found.failed)} failed (medallion status)")
     but += filter(None, [attention_summary(found.files)])

@@ -1,1 +1,1 @@
-"""What people ask of a lakehouse: balance, audit, status, catalog; nothing is written."""
+"""Read-only inspection of a lakehouse: balance, audit, status, catalog."""

@@ -1,5 +1,7 @@
-"""The audit: the rows of every source balanced, at a moment at which they can be, and counted again
-where they do not add up. No JVM, but where everything is to be counted again."""
+"""The audit: the balance of every source, and what differs if one does not add up; no JVM.
+
+Only a deep audit starts Spark, for `inspect.verify`.
+"""
 
 from __future__ import annotations
 
@@ -26,217 +28,259 @@ from medallion.storage.paths import layer_of
 from medallion.storage.table_specs import OFFSET
 from medallion.storage.text import Reporter, counted
 
-PATIENCE = 35.0  # seconds; a stream settles every 30
+PATIENCE = 35.0  # seconds; a stream records its batches every 30
+_MAX_FINDINGS = 20
 
 
 @dataclass(frozen=True)
 class Audit:
-    """The balance of each source, and what to look at where something does not add up.
+    """The balance of each source, and what is wrong.
 
     Attributes:
         balances: by source.
         findings: faults, a sentence each.
-        notes: no faults: what could not be looked at, and what a ledger has as lost or waiting.
-        unjudged: sources that are being written, whose last batches are not on record yet.
-        unreadable: those of the findings that are about tables which cannot be read.
-        files: those that the user has to see to.
-        failed: queries that failed when they ran last.
+        notes: what could not be checked, and what a ledger has as lost or waiting; no faults.
+        unchecked: sources that are being written, with unrecorded batches.
+        unreadable: the findings about tables that cannot be read.
+        files: files that need the user's attention.
+        failed: queries whose last run failed.
     """
 
     balances: dict[str, Balance]
     findings: tuple[str, ...]
     notes: tuple[str, ...] = ()
-    unjudged: tuple[str, ...] = ()
+    unchecked: tuple[str, ...] = ()
     unreadable: tuple[str, ...] = ()
     files: Attention = field(default_factory=Attention)
     failed: tuple[str, ...] = ()
 
     @property
     def is_balanced(self) -> bool:
-        """Whether the balance of every source that was judged adds up, and nothing was found."""
-        wrong = set(accounting.unbalanced(self.balances)) - set(self.unjudged)
+        """Whether every checked source is balanced, and there is no finding."""
+        wrong = set(accounting.unbalanced(self.balances)) - set(self.unchecked)
         return not self.findings and not wrong
 
 
 def run_audit(config: Config, everything: bool = False, say: Reporter = lambda _: None) -> Audit:
-    """Balance every source; where one does not add up, name the files that differ.
+    """Balance every source; if one does not add up, name the files that differ.
 
-    With `everything`, every file and table is counted again, whatever the balance says. Beside a
-    stream that is on, waits up to half a minute for the moment at which all is on record.
+    Beside a running stream, wait up to half a minute until its batches are recorded.
+
+    Args:
+        config: the configuration.
+        everything: count all files and tables, and compare them by Spark, whatever the balance.
+        say: reports progress.
     """
-    look, writers = _at_rest(config, say)
-    found = look.balances
-    written, cut_off = _by_writer(look.unsettled, writers)
-    unjudged = {_source(query): who for query, who in written.items()}
+    snapshot, writers = _settled_snapshot(config, say)
+    balances = snapshot.balances
+    running, interrupted = _split_by_writer(snapshot.unrecorded, writers)
+    unchecked = {_source_of(query): who for query, who in running.items()}
     findings = [
-        *look.unreadable,
-        *_half_done(config),
-        *_not_on_record(Runs(config.layout), written, cut_off),
+        *snapshot.unreadable,
+        *_interrupted_swap(config),
+        *_unrecorded_findings(Runs(config.layout), running, interrupted),
     ]
-    files = _files(config, findings)
-    notes = [
-        f"{table}: the configuration has no source of that name; its rows are in no balance."
-        for table in _given_up(config, "bronze", config.sources)
-    ]
-    notes += [
-        f"{table}: the configuration has no table of that name, and nothing writes it any more."
-        for table in _given_up(config, "gold", config.gold)
-    ]
-    notes += [f"{line}: in no balance." for line in unread_file_warnings(config)]
+    files = _find_attention(config, findings)
+    notes = _unconfigured(config)
     if files.not_compared:
         notes.append(
             f"{counted(files.not_compared, 'older file')} in archive/ not compared with the ledger."
         )
-    for name in [name for name in found if name not in unjudged]:
-        judged = _judge_at_rest(config, name, look.of(name), everything, say)
-        if judged is None:
-            unjudged[name] = next(iter(writers.values()), "another process")
+    for name in [name for name in balances if name not in unchecked]:
+        checked = _check_when_settled(config, name, snapshot.of_source(name), everything, say)
+        if checked is None:
+            unchecked[name] = next(iter(writers.values()), "another process")
         else:
-            found[name], deeper = judged
-            findings += deeper.findings
-            notes += deeper.notes
+            balances[name], result = checked
+            findings += result.findings
+            notes += result.notes
     if everything:
-        from medallion.inspect import verify  # PySpark, and a JVM: only for this
+        from medallion.inspect import verify  # imports PySpark
 
-        deeper = verify.verify_tables(config, unjudged, say)
-        findings += deeper.findings
-        notes += deeper.notes
-    not_judged = (
-        f"{name}: {who} is writing it, and its last batches are not on record yet: not judged."
-        for name, who in sorted(unjudged.items())
+        result = verify.verify_tables(config, unchecked, say)
+        findings += result.findings
+        notes += result.notes
+    not_checked = (
+        f"{name}: not checked: {who} is writing it, and its last batches are not recorded yet."
+        for name, who in sorted(unchecked.items())
     )
-    told = (tuple(dict.fromkeys(findings)), (*not_judged, *notes))
-    failed = _failed(config)
-    return Audit(found, *told, tuple(sorted(unjudged)), tuple(look.unreadable), files, failed)
+    return Audit(
+        balances,
+        findings=tuple(dict.fromkeys(findings)),
+        notes=(*not_checked, *notes),
+        unchecked=tuple(sorted(unchecked)),
+        unreadable=tuple(snapshot.unreadable),
+        files=files,
+        failed=_failed_queries(config),
+    )
 
 
-def _failed(config: Config) -> tuple[str, ...]:
-    """Return the queries that failed when they ran last, as far as the record can be read."""
+def _failed_queries(config: Config) -> tuple[str, ...]:
     runs = Runs(config.layout)
     try:
         return tuple(query.name for query in queries(config) if runs.has_failed(query.name))
-    except ITEM_ERRORS:  # which the balance has found
+    except ITEM_ERRORS:  # the balance reports it
         return ()
 
 
-def _files(config: Config, findings: list[str]) -> Attention:
-    """Return the files to see to; archived ones that have changed are findings."""
+def _find_attention(config: Config, findings: list[str]) -> Attention:
+    """Return the files that need attention; add a finding for each changed archived file."""
     try:
         files = ledger_files.find_attention(config)
-    except ITEM_ERRORS as fault:
-        findings.append(error_message(fault))
+    except ITEM_ERRORS as error:
+        findings.append(error_message(error))
         return Attention()
     findings += [f"{entry.source}: {entry.path}: {entry.why}" for entry in files.changed]
     return files
 
 
-def _at_rest(config: Config, say: Reporter) -> tuple[BalanceSnapshot, dict[str, str]]:
-    """All sources, looked at when all is on record, or when patience has run out; and who writes
-    which layer then."""
-    until: float | None = None
+def _settled_snapshot(config: Config, say: Reporter) -> tuple[BalanceSnapshot, dict[str, str]]:
+    """Return the balances as soon as all batches are recorded, or after `PATIENCE`.
+
+    Returns:
+        The snapshot, and who holds the lock of which layer.
+    """
+    deadline: float | None = None
     while True:
-        # Asked before the look: a writer that ends during it has put all on record before that.
+        # Before the snapshot: a writer that ends during it has recorded all its batches by then.
         writers = {
             layer: who
-            for layer in accounting.SETTLED
+            for layer in accounting.BALANCED_LAYERS
             if (who := locks.lock_holder(config.layout, layer))
         }
-        found = accounting.take_snapshot(config, Runs(config.layout))
-        written, cut_off = _by_writer(found.unsettled, writers)
-        if any(locks.lock_holder(config.layout, layer_of(query)) for query in cut_off):
-            continue  # a writer has begun since
-        odd = set(accounting.unbalanced(found.balances)) - set(map(_source, cut_off))
-        is_at_rest = not written and not (writers and odd)
-        if is_at_rest or (until and time.monotonic() > until):
-            return found, writers
-        if until is None:
+        snapshot = accounting.take_snapshot(config, Runs(config.layout))
+        running, interrupted = _split_by_writer(snapshot.unrecorded, writers)
+        if any(locks.lock_holder(config.layout, layer_of(query)) for query in interrupted):
+            continue  # a writer has started meanwhile
+        unbalanced = set(accounting.unbalanced(snapshot.balances))
+        unexplained = unbalanced - set(map(_source_of, interrupted))
+        is_settled = not running and not (writers and unexplained)
+        if is_settled or (deadline and time.monotonic() > deadline):
+            return snapshot, writers
+        if deadline is None:
             holders = " and ".join(dict.fromkeys(writers.values()))
-            say(f"waiting until the last batches of {holders} are on record")
-            until = time.monotonic() + PATIENCE
+            say(f"waiting until {holders} has recorded its last batches")
+            deadline = time.monotonic() + PATIENCE
         time.sleep(0.2)
 
 
-def _source(query: str) -> str:
+def _source_of(query: str) -> str:
     return query.partition(".")[2]
 
 
-def _by_writer(
-    unsettled: Iterable[str], writers: Mapping[str, str]
+def _split_by_writer(
+    unrecorded: Iterable[str], writers: Mapping[str, str]
 ) -> tuple[dict[str, str], list[str]]:
-    """Queries that are not on record, in two: those whose layer somebody writes, with who does; and
-    those that were cut off."""
-    found = {query: writers.get(layer_of(query)) for query in unsettled}
-    written = {query: who for query, who in found.items() if who}
-    return written, [query for query in found if query not in written]
+    """Split queries with unrecorded batches into running and interrupted ones.
+
+    Args:
+        unrecorded: names of queries.
+        writers: who holds the lock of which layer.
+
+    Returns:
+        Running queries with who runs them, and interrupted queries.
+    """
+    holders = {query: writers.get(layer_of(query)) for query in unrecorded}
+    running = {query: who for query, who in holders.items() if who}
+    return running, [query for query in holders if query not in running]
 
 
-def _not_on_record(runs: Runs, written: Mapping[str, str], cut_off: list[str]) -> list[str]:
-    """Findings about queries whose last batches are not on record, parted by `_by_writer`."""
-    told = "a run was cut off before it was put on record; the next run settles it."
-    return [f"{name}: {told}" for name in cut_off] + [
-        f"{name}: it has failed, and what it did last is not on record "
-        f"({runs.run_state.last[name].error}); {who} tries it again."
-        for name, who in written.items()
+def _unrecorded_findings(
+    runs: Runs, running: Mapping[str, str], interrupted: list[str]
+) -> list[str]:
+    return [
+        f"{name}: a run was interrupted before its last batches were recorded; the next run "
+        "records them."
+        for name in interrupted
+    ] + [
+        f"{name}: failed with unrecorded batches ({runs.run_state.last[name].error}); {who} "
+        "retries it."
+        for name, who in running.items()
         if runs.has_failed(name)
     ]
 
 
-def _half_done(config: Config) -> list[str]:
-    """A refresh that was cut off while it put tables in the place of others."""
+def _interrupted_swap(config: Config) -> list[str]:
+    """Return a finding if a refresh was interrupted while it replaced tables."""
     try:
         plan = refresh_plan.read_plan(config.layout)
-    except ITEM_ERRORS as fault:
-        return [error_message(fault)]
+    except ITEM_ERRORS as error:
+        return [error_message(error)]
     if not plan or not plan.built or locks.lock_holder(config.layout, layer_of(plan.table)):
         return []
-    return [f"{plan.table}: a refresh was cut off while it put it in place; the next run ends it."]
+    return [
+        f"{plan.table}: a refresh was interrupted while it replaced the table; the next run "
+        "completes it."
+    ]
 
 
-def _given_up(config: Config, layer: str, known: Collection[str]) -> list[str]:
+def _unconfigured(config: Config) -> list[str]:
+    """Return notes on tables and landed files that nothing in the configuration names."""
+    return [
+        *(
+            f"bronze.{name}: no source of that name is configured; its rows are in no balance."
+            for name in _tables_beside(config, "bronze", config.sources)
+        ),
+        *(
+            f"gold.{name}: no gold table of that name is configured; nothing writes it any more."
+            for name in _tables_beside(config, "gold", config.gold)
+        ),
+        *(f"{line}: in no balance." for line in unread_file_warnings(config)),
+    ]
+
+
+def _tables_beside(config: Config, layer: str, known: Collection[str]) -> list[str]:
     logs = sorted((config.layout.root / layer).glob("*/_delta_log"))
-    return [f"{layer}.{log.parent.name}" for log in logs if log.parent.name not in known]
+    return [log.parent.name for log in logs if log.parent.name not in known]
 
 
-def _judge_at_rest(
-    config: Config, name: str, look: BalanceSnapshot, everything: bool, say: Reporter
+def _check_when_settled(
+    config: Config, name: str, snapshot: BalanceSnapshot, everything: bool, say: Reporter
 ) -> tuple[Balance, Verification] | None:
-    """A source's balance, and what its ledger, or its rows counted again, say beside it; None where
-    it is written all the while.
+    """Check one source; a finding counts only if a second snapshot equals the first.
 
-    With the rows of a batch that has ended since the look, the ledger would differ from the
-    balance: so a finding counts only if a second look shows the same.
+    A batch that ends between the snapshot and the check would make the ledger differ.
+
+    Args:
+        config: the configuration.
+        name: the source.
+        snapshot: the source's part of the snapshot.
+        everything: count all files and tables.
+        say: reports progress.
+
+    Returns:
+        The balance and what was found; None if the source is written all the time.
     """
     alone = replace(config, sources={name: config.sources[name]}, gold={})
-    until = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + PATIENCE
     while True:
-        judged = _judge(config, name, look.balances[name], everything)
-        if not judged.findings or accounting.take_snapshot(alone, Runs(config.layout)) == look:
-            return look.balances[name], judged
-        now, writers = _at_rest(alone, say)
+        result = _check(config, name, snapshot.balances[name], everything)
+        if not result.findings or accounting.take_snapshot(alone, Runs(config.layout)) == snapshot:
+            return snapshot.balances[name], result
+        now, writers = _settled_snapshot(alone, say)
         if now.unreadable:
-            return look.balances[name], Verification(now.unreadable)
-        if time.monotonic() > until or _by_writer(now.unsettled, writers)[0]:
+            return snapshot.balances[name], Verification(now.unreadable)
+        if time.monotonic() > deadline or _split_by_writer(now.unrecorded, writers)[0]:
             return None
-        look = now
+        snapshot = now
 
 
-def _judge(config: Config, name: str, balance: Balance, everything: bool) -> Verification:
+def _check(config: Config, name: str, balance: Balance, everything: bool) -> Verification:
     source = config.sources[name]
     try:
         refuse_format_change(config, source)
         if everything or not balance.is_balanced:
-            found = verify_counts(config, source)
+            result = verify_counts(config, source)
         else:
-            found = Verification(_unlike_the_ledger(config, name, balance))
+            result = Verification(_ledger_difference(config, name, balance))
         if losses := SOURCE_TYPES[source.format].losses(config, source):
-            found.notes.append(f"{name}: {'; '.join(losses)}.")
-    except ITEM_ERRORS as fault:  # a table cannot be read, or is of a source of another kind
-        found = Verification([error_message(fault)])
-    return replace(found, findings=[*(f"{name}: {f}" for f in balance.faults), *found.findings])
+            result.notes.append(f"{name}: {'; '.join(losses)}.")
+    except ITEM_ERRORS as error:  # a table cannot be read, or the source's format has changed
+        result = Verification([error_message(error)])
+    return replace(result, findings=[*(f"{name}: {f}" for f in balance.faults), *result.findings])
 
 
-def _unlike_the_ledger(config: Config, name: str, balance: Balance) -> list[str]:
-    """The ledger's rows, counted file by file or topic by topic, against the table's."""
+def _ledger_difference(config: Config, name: str, balance: Balance) -> list[str]:
     source = config.sources[name]
     rows = SOURCE_TYPES[source.format].rows_in_ledger(config, source)
     if rows is None or rows == balance.bronze_rows:
@@ -244,50 +288,52 @@ def _unlike_the_ledger(config: Config, name: str, balance: Balance) -> list[str]
     return [f"{name}: the ledger has {rows:,} rows, bronze has {balance.bronze_rows:,}."]
 
 
-_SHOWN = 20
-
-
 def verify_counts(config: Config, source: SourceConfig) -> Verification:
-    """Count what a source gave, and its rows in every table; name what differs."""
-    found = SOURCE_TYPES[source.format].verify(config, source)
-    found.findings += _beyond_bronze(config, source)
-    found.findings += _twice_in_silver(config, source)
-    if len(found.findings) > _SHOWN:
-        more = len(found.findings) - _SHOWN
-        found.findings[_SHOWN:] = [f"{source.name}: and {more:,} more."]
-    return found
+    """Count what a source delivered and its rows in every table, without Spark.
+
+    Returns:
+        A finding for each file or partition that differs, and for keys that silver has twice.
+    """
+    result = SOURCE_TYPES[source.format].verify(config, source)
+    result.findings += _more_than_bronze(config, source)
+    result.findings += _duplicate_keys(config, source)
+    if len(result.findings) > _MAX_FINDINGS:
+        more = len(result.findings) - _MAX_FINDINGS
+        result.findings[_MAX_FINDINGS:] = [f"{source.name}: and {more:,} more."]
+    return result
 
 
-def _beyond_bronze(config: Config, source: SourceConfig) -> list[str]:
-    """Files, or partitions of topics, with more rows in silver and quarantine than in bronze."""
+def _more_than_bronze(config: Config, source: SourceConfig) -> list[str]:
+    """Return findings for origins with more rows in silver and quarantine than in bronze."""
     columns = [column for column in source.silver_origin_columns if column != OFFSET]
-    bronze = _by_origin(config, f"bronze.{source.name}", columns)
-    carried = _by_origin(config, f"silver.{source.name}", columns)
-    carried.update(_by_origin(config, f"quarantine.{source.name}", columns))
+    bronze = _rows_by_origin(config, f"bronze.{source.name}", columns)
+    later = _rows_by_origin(config, f"silver.{source.name}", columns)
+    later.update(_rows_by_origin(config, f"quarantine.{source.name}", columns))
     return [
-        f"{source.name}: {place or 'all of it'} has {counted(bronze[place], 'row')} in bronze, and "
-        f"{rows:,} in silver and quarantine."
-        for place, rows in carried.items()
-        if rows > bronze[place]
+        f"{source.name}: {origin or 'the source'} has {counted(bronze[origin], 'row')} in bronze, "
+        f"and {rows:,} in silver and quarantine."
+        for origin, rows in later.items()
+        if rows > bronze[origin]
     ]
 
 
-def _by_origin(config: Config, table: str, columns: list[str]) -> Counter[str]:
-    grouped = f"group by {', '.join(columns)}" if columns else ""
-    what = ", ".join([*columns, "count(*)"])
-    found = delta_tables.select_rows(config.layout.table(table), what, grouped)
-    return Counter({"/".join(map(str, row[:-1])): int(row[-1]) for row in found})
+def _rows_by_origin(config: Config, table: str, columns: list[str]) -> Counter[str]:
+    group_by = f"group by {', '.join(columns)}" if columns else ""
+    selected = ", ".join([*columns, "count(*)"])
+    rows = delta_tables.select_rows(config.layout.table(table), selected, group_by)
+    return Counter({"/".join(map(str, row[:-1])): int(row[-1]) for row in rows})
 
 
-def _twice_in_silver(config: Config, source: SourceConfig) -> list[str]:
+def _duplicate_keys(config: Config, source: SourceConfig) -> list[str]:
     name = f"silver.{source.name}"
-    # The table's own keys: others are refused until it is made anew by them.
-    made = checkpoints.noted(config.layout.checkpoint(name), "definition") or {}
-    names = made.get("keys", source.keys)
+    # By the keys of the table's rows: other keys in the configuration need a refresh first.
+    definition = checkpoints.noted(config.layout.checkpoint(name), "definition") or {}
+    names = definition.get("keys", source.keys)
     keys = ", ".join(f'"{key}"' for key in names)
-    known = " and ".join(f'"{key}" is not null' for key in names)
-    sql = f"where {known} group by {keys} having count(*) > 1 limit {_SHOWN}"
+    not_null = " and ".join(f'"{key}" is not null' for key in names)
+    sql = f"where {not_null} group by {keys} having count(*) > 1 limit {_MAX_FINDINGS}"
     return [
-        f"{source.name}: silver has {row[-1]} rows of {dict(zip(names, row, strict=False))}."
+        f"{source.name}: silver has {row[-1]} rows with the key "
+        f"{dict(zip(names, row, strict=False))}."
         for row in delta_tables.select_rows(config.layout.table(name), f"{keys}, count(*)", sql)
     ]

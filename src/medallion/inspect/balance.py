@@ -1,4 +1,4 @@
-"""Every row accounted for: the rows of a source balanced."""
+"""The balance of a source: each row that landed is accounted for."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from medallion.layers import recovery
 from medallion.state import pending_work
 from medallion.state.runs import Runs, RunState
 from medallion.storage import delta_tables
+from medallion.storage.text import counted
 
-SETTLED = ("bronze", "silver")
-"""The layers whose rows are balanced: of each of their batches the figures have to be on record."""
+BALANCED_LAYERS = ("bronze", "silver")
+"""Layers whose batches must all be recorded, because the balance needs their figures."""
 
 
 @dataclass(frozen=True)
 class Balance:
-    """The rows of one source: what came in, and where it went.
+    """The rows of one source: where they came from and where they went.
 
     The rows of `rejected_files` are in none of the other figures.
     """
@@ -38,88 +39,88 @@ class Balance:
 
     @property
     def faults(self) -> list[str]:
-        """Which of the README's two equations do not hold, less what silver has not read yet."""
-        found = []
+        """The README's equations that do not hold; rows that silver has not read yet count."""
+        faults = []
         if self.landed_lines != self.bronze_rows:
-            found.append(f"{self.landed_lines:,} lines were read, bronze has {self.bronze_rows:,}.")
-        carried = self.silver_rows + self.quarantined_rows + self.duplicate_rows + self.waiting_rows
-        if carried != self.bronze_rows:
-            found.append(
-                f"bronze has {self.bronze_rows:,} rows, but silver, quarantine, duplicates and "
-                f"rows that wait make {carried:,}."
+            faults.append(
+                f"{self.landed_lines:,} lines were read, but bronze has "
+                f"{counted(self.bronze_rows, 'row')}."
             )
-        return found
+        total = self.silver_rows + self.quarantined_rows + self.duplicate_rows + self.waiting_rows
+        if total != self.bronze_rows:
+            faults.append(
+                f"bronze has {counted(self.bronze_rows, 'row')}, but silver, quarantine, "
+                f"duplicates and waiting rows add up to {total:,}."
+            )
+        return faults
 
     @property
     def is_balanced(self) -> bool:
-        """Whether it adds up."""
+        """Whether both equations hold."""
         return not self.faults
 
 
 @dataclass(frozen=True)
 class BalanceSnapshot:
-    """The balances of the sources that can be read.
+    """The balances of all sources at one moment.
 
     Attributes:
-        balances: by source.
-        unsettled: the queries with batches that are not on record: they run now, or were cut off.
-        unreadable: why the other sources cannot be read.
+        balances: by source, of those that can be read.
+        unrecorded: queries with unrecorded batches: they run now, or were interrupted.
+        unreadable: messages of what cannot be read.
     """
 
     balances: dict[str, Balance] = field(default_factory=dict)
-    unsettled: list[str] = field(default_factory=list)
+    unrecorded: list[str] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
 
-    def of(self, name: str) -> BalanceSnapshot:
-        """What was seen of one source that can be read."""
-        unsettled = [query for query in self.unsettled if query.partition(".")[2] == name]
-        return BalanceSnapshot({name: self.balances[name]}, unsettled)
+    def of_source(self, name: str) -> BalanceSnapshot:
+        """Return the part of one readable source."""
+        unrecorded = [query for query in self.unrecorded if query.partition(".")[2] == name]
+        return BalanceSnapshot({name: self.balances[name]}, unrecorded)
 
 
 def take_snapshot(config: Config, runs: Runs) -> BalanceSnapshot:
-    """Each source looked at by itself: what cannot be read of one hides nothing of the others."""
-    found = BalanceSnapshot()
+    """Balance each source alone: an unreadable one is reported, and does not affect the others."""
+    snapshot = BalanceSnapshot()
     try:
         rejected = ledger_files.rejected_files(config)
-    except ITEM_ERRORS as fault:
-        found.unreadable.append(error_message(fault))
+    except ITEM_ERRORS as error:
+        snapshot.unreadable.append(error_message(error))
         rejected = Counter[str]()
     for name, source in config.sources.items():
         alone = replace(config, sources={name: source}, gold={})
         try:
-            unsettled = _unsettled(alone, runs)
+            unrecorded = _unrecorded_queries(alone, runs)
             balance = _balance(alone, source, runs.run_state)
-            found.balances[name] = replace(balance, rejected_files=rejected[name])
-        except ITEM_ERRORS as fault:
-            if error_message(fault) not in found.unreadable:  # the record is of all sources
-                found.unreadable.append(error_message(fault))
+            snapshot.balances[name] = replace(balance, rejected_files=rejected[name])
+        except ITEM_ERRORS as error:
+            if error_message(error) not in snapshot.unreadable:  # ops.runs concerns all sources
+                snapshot.unreadable.append(error_message(error))
         else:
-            found.unsettled.extend(unsettled)
-    return found
+            snapshot.unrecorded.extend(unrecorded)
+    return snapshot
 
 
 def _balance(config: Config, source: SourceConfig, run_state: RunState) -> Balance:
-    """Lines, duplicates and late rows from the engine's records, other rows from the tables.
-
-    Args:
-        config: of the source alone.
-    """
+    """Return lines, duplicates and late rows as the engine recorded them, other rows as the tables
+    have them. The configuration has this source alone."""
     layout = config.layout
-    on_record = run_state.totals_of(f"silver.{source.name}")
+    recorded = run_state.totals_of(f"silver.{source.name}")
     (silver,) = queries(config, ["silver"])
     return Balance(
         landed_lines=run_state.totals_of(f"bronze.{source.name}").rows_in,
-        bronze_rows=_rows(layout.table(f"bronze.{source.name}")),
-        silver_rows=_rows(layout.table(f"silver.{source.name}")),
-        quarantined_rows=_rows(layout.table(f"quarantine.{source.name}")),
-        duplicate_rows=on_record.duplicate_rows,
-        late_rows=on_record.late_rows,
+        bronze_rows=_row_count(layout.table(f"bronze.{source.name}")),
+        silver_rows=_row_count(layout.table(f"silver.{source.name}")),
+        quarantined_rows=_row_count(layout.table(f"quarantine.{source.name}")),
+        duplicate_rows=recorded.duplicate_rows,
+        late_rows=recorded.late_rows,
         waiting_rows=pending_work.unread_rows(config, silver) or 0,
     )
 
 
-def _rows(table: Path) -> int:
-    """The rows of a table, whose files have to be there: its log alone has the counts."""
+def _row_count(table: Path) -> int:
+    """Return the rows of a table; raise an error if a data file is missing, which the log hides."""
     if not delta_tables.table_exists(table):
         return 0
     delta = delta_tables.open_table(table)
@@ -127,11 +128,11 @@ def _rows(table: Path) -> int:
     return delta_tables.opened_row_count(table, delta)
 
 
-def _unsettled(config: Config, runs: Runs) -> list[str]:
+def _unrecorded_queries(config: Config, runs: Runs) -> list[str]:
     layout = config.layout
     return [
         query.name
-        for query in queries(config, SETTLED)
+        for query in queries(config, BALANCED_LAYERS)
         if recovery.has_unrecorded(
             layout.checkpoint(query.name),
             map(layout.table, query.targets),
@@ -141,5 +142,5 @@ def _unsettled(config: Config, runs: Runs) -> list[str]:
 
 
 def unbalanced(balances: Mapping[str, Balance]) -> list[str]:
-    """The sources whose balance does not add up."""
+    """Return the sources whose balance does not add up."""
     return [name for name, balance in balances.items() if not balance.is_balanced]

@@ -1,4 +1,4 @@
-"""What lies in the lakehouse: files of the ledger, versions of a schema, first rows; no JVM."""
+"""Schema versions, first rows of gold, and the overview for `medallion report`; no JVM."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ from medallion.state.runs import GateRecord, Runs
 from medallion.storage import clock, delta_tables, records
 
 ROWS_SHOWN = 10
+_REPORT_ROWS, _REPORT_RUNS = 50, 50
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)
 class FirstRows:
-    """How many rows a table has, and the first of them, or why it cannot be read."""
+    """The row count of a table and its first rows, or why it cannot be read."""
 
     table: str
     rows: int
@@ -30,40 +32,9 @@ class FirstRows:
     unreadable: str | None = None
 
 
-def schema_versions(config: Config, source: str) -> list[SchemaVersion]:
-    """The versions of a source's schema, the oldest first; none before its first run."""
-    config.source(source)
-    return registry.read_versions(config.layout.schemas(source))
-
-
-def first_rows(config: Config, most: int = ROWS_SHOWN) -> list[FirstRows]:
-    """The first rows of each table of gold, in the order of its groups."""
-    return [_first_rows(config, f"gold.{name}", most) for name in config.gold]
-
-
-def _first_rows(config: Config, table: str, most: int) -> FirstRows:
-    nothing = engine.Result((), [])
-    try:
-        rows = delta_tables.row_count(config.layout.table(table))
-        if not rows:
-            return FirstRows(table, 0, nothing)
-        made = config.gold[table.removeprefix("gold.")].definition
-        groups = len(made.groups) if isinstance(made, Aggregate) else 0
-        columns = ", ".join(str(n + 1) for n in range(groups or 1))
-        sql = f"select * from {table} order by {columns} limit {most}"
-        return FirstRows(table, rows, engine.query(str(config.layout.root), sql))
-    except ITEM_ERRORS as fault:
-        why = f"{table}: {error_message(fault).removeprefix(f'{table}: ')}"
-        return FirstRows(table, 0, nothing, why)
-
-
-ROWS_OF_GOLD, NEWEST_RUNS = 50, 50
-_Found = TypeVar("_Found")
-
-
 @dataclass(frozen=True)
 class QueryRun:
-    """One row of `ops.runs`; its start in microseconds since 1970."""
+    """One row of `ops.runs`; `started_at` in microseconds since 1970."""
 
     query: str
     state: str
@@ -79,16 +50,17 @@ class QueryRun:
 
 @dataclass(frozen=True)
 class Overview:
-    """The lakehouse at one moment.
+    """The lakehouse at one moment, as `medallion report` shows it.
 
     Attributes:
+        root: path of the lakehouse.
         made_at: microseconds since 1970.
         audit: the balance of every source.
         gold: the first rows of each table.
-        broken: the rows of quarantine by source and rule; one that breaks two counts for both.
+        broken: quarantined rows by source and rule; one that breaks two rules counts for both.
         gates: each table's last gate.
-        runs: the newest ones, the newest first.
-        unreadable: why some of it is not shown.
+        runs: the newest runs, newest first.
+        unreadable: why some of it is missing.
     """
 
     root: str
@@ -101,30 +73,57 @@ class Overview:
     unreadable: tuple[str, ...] = ()
 
 
+def schema_versions(config: Config, source: str) -> list[SchemaVersion]:
+    """Return the versions of a source's schema, oldest first; empty before its first run."""
+    config.source(source)
+    return registry.read_versions(config.layout.schemas(source))
+
+
+def first_rows(config: Config, limit: int = ROWS_SHOWN) -> list[FirstRows]:
+    """Return the first rows of each gold table, sorted by its group columns."""
+    return [_first_rows(config, f"gold.{name}", limit) for name in config.gold]
+
+
+def _first_rows(config: Config, table: str, limit: int) -> FirstRows:
+    nothing = engine.Result((), [])
+    try:
+        rows = delta_tables.row_count(config.layout.table(table))
+        if not rows:
+            return FirstRows(table, 0, nothing)
+        definition = config.gold[table.removeprefix("gold.")].definition
+        groups = len(definition.groups) if isinstance(definition, Aggregate) else 0
+        columns = ", ".join(str(n + 1) for n in range(groups or 1))
+        sql = f"select * from {table} order by {columns} limit {limit}"
+        return FirstRows(table, rows, engine.query(str(config.layout.root), sql))
+    except ITEM_ERRORS as error:
+        reason = f"{table}: {error_message(error).removeprefix(f'{table}: ')}"
+        return FirstRows(table, 0, nothing, reason)
+
+
 def take_overview(config: Config) -> Overview:
-    """Look at everything once; beside a stream, when all is on record, or half a minute later.
+    """Read everything for the report; a table that cannot be read does not affect the others.
 
-    Each table is looked at by itself: one that cannot be read hides nothing of the others.
+    Beside a running stream, wait up to half a minute until its batches are recorded.
     """
-    made_at, found = clock.now_micros(), run_audit(config)
-    gold = tuple(first_rows(config, ROWS_OF_GOLD))
-    unreadable = [*found.unreadable, *(each.unreadable for each in gold if each.unreadable)]
+    made_at, audit = clock.now_micros(), run_audit(config)
+    gold = tuple(first_rows(config, _REPORT_ROWS))
+    unreadable = [*audit.unreadable, *(each.unreadable for each in gold if each.unreadable)]
 
-    def asked(ask: Callable[[], _Found], otherwise: _Found) -> _Found:
+    def read_or(default: _Value, read: Callable[[], _Value]) -> _Value:
         try:
-            return ask()
-        except ITEM_ERRORS as fault:
-            unreadable.append(error_message(fault))
-            return otherwise
+            return read()
+        except ITEM_ERRORS as error:
+            unreadable.append(error_message(error))
+            return default
 
     return Overview(
         root=str(config.layout.root),
         made_at=made_at,
-        audit=found,
+        audit=audit,
         gold=gold,
-        broken={name: asked(partial(_broken, config, name), {}) for name in config.sources},
-        gates=asked(lambda: Runs(config.layout).run_state.gates, {}),
-        runs=asked(partial(_runs, config), ()),
+        broken={name: read_or({}, partial(_broken, config, name)) for name in config.sources},
+        gates=read_or({}, lambda: Runs(config.layout).run_state.gates),
+        runs=read_or((), partial(_newest_runs, config)),
         unreadable=tuple(dict.fromkeys(unreadable)),
     )
 
@@ -137,6 +136,6 @@ def _broken(config: Config, source: str) -> dict[str, int]:
     )
 
 
-def _runs(config: Config) -> tuple[QueryRun, ...]:
-    newest = f"where kind = 'query' order by number desc limit {NEWEST_RUNS}"
+def _newest_runs(config: Config) -> tuple[QueryRun, ...]:
+    newest = f"where kind = 'query' order by number desc limit {_REPORT_RUNS}"
     return tuple(records.read_records(config.layout.table(runs.TABLE), runs.RUNS, QueryRun, newest))

@@ -1,6 +1,7 @@
-"""Files that the user has to see to: rejected, waiting for long, or written after they were read.
+"""Files of the ledger: those that match a pattern, and those that need the user's attention.
 
-Each is named until it is ingested or acknowledged (`medallion files --dismiss`).
+A file needs attention if it was rejected, waits for long, or was written after it was read, until
+it is ingested or acknowledged (`medallion files --dismiss`).
 """
 
 from __future__ import annotations
@@ -64,24 +65,23 @@ def find_attention(config: Config) -> Attention:
     Raises:
         MedallionError: the ledger cannot be read.
     """
-    now = clock.now_micros()
-    every = _of_sources(config)
-    listed = [entry for entry in every if entry.dismissed_at is None]
+    entries = _entries_of_sources(config)
+    listed = [entry for entry in entries if entry.dismissed_at is None]
     waiting = [e for e in listed if e.state == PENDING and e.reason_code is not None]
     changed, not_compared = archive.find_changed_archived_files(config)
     return Attention(
         rejected=tuple(filter(is_rejected, listed)),
-        waiting=tuple(e for e in waiting if _waits_too_long(e, now)),
+        waiting=tuple(e for e in waiting if _waits_too_long(e, clock.now_micros())),
         changed=tuple(entry for entry in changed if entry.dismissed_at is None),
         folders=tuple(e for e in waiting if e.reason_code in _FOLDERS),
-        pending=sum(entry.state == PENDING for entry in every),
+        pending=sum(entry.state == PENDING for entry in entries),
         not_compared=not_compared,
     )
 
 
 def rejected_files(config: Config) -> Counter[str]:
     """Return how many rejected files each source has that are not acknowledged."""
-    return Counter(e.source for e in _of_sources(config) if is_rejected(e))
+    return Counter(e.source for e in _entries_of_sources(config) if is_rejected(e))
 
 
 def is_rejected(entry: Entry) -> bool:
@@ -90,12 +90,12 @@ def is_rejected(entry: Entry) -> bool:
     return entry.state in REFUSED_STATES and not is_copy and entry.dismissed_at is None
 
 
-def _of_sources(config: Config) -> list[Entry]:
+def _entries_of_sources(config: Config) -> list[Entry]:
     return [e for e in ledger.entries_not_ingested(config.layout) if e.source in config.sources]
 
 
 def _waits_too_long(entry: Entry, now: int) -> bool:
-    """Hidden files without bytes are marks of a writer, such as _SUCCESS."""
+    """Return whether a file is due for attention; an empty hidden one (_SUCCESS) never is."""
     is_mark = entry.reason_code == ReasonCode.HIDDEN and not entry.size
     is_folder = entry.reason_code in _FOLDERS
     is_due = entry.reason_code in _FOR_THE_USER or now - entry.first_seen_at > _LONG
@@ -103,7 +103,13 @@ def _waits_too_long(entry: Entry, now: int) -> bool:
 
 
 def find_files(config: Config, pattern: str, source: str | None, state: str | None) -> list[Entry]:
-    """Rows of the ledger by a pattern of paths, or of their ends: where files landed or lie now.
+    """Return the entries of the ledger whose path matches a pattern.
+
+    Args:
+        config: the configuration.
+        pattern: a glob of a path below the root, or of its end.
+        source: the name of a source; None for all.
+        state: a state of the ledger; None for all.
 
     Raises:
         UsageError: there is no such source or state.

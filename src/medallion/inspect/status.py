@@ -1,14 +1,15 @@
-"""How each query stands: what it did last, and what waits for it; no JVM, nothing is written."""
+"""The status of each query: its last run and its backlog; no JVM, read-only."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 
 from medallion.config.model import Config, SourceConfig
 from medallion.config.queries import Query, queries
 from medallion.errors import ITEM_ERRORS, error_message
-from medallion.ingest import source as base
 from medallion.ingest.formats import SOURCE_TYPES
+from medallion.ingest.source import Backlog
 from medallion.inspect import ledger_files
 from medallion.spark import checkpoints
 from medallion.state import ledger, pending_work, refresh_plan
@@ -16,12 +17,12 @@ from medallion.state.runs import FAILED, LastRun, RescuedSummary, Runs, RunState
 from medallion.storage import clock, delta_tables, locks
 
 RUNNING, NEVER, UNKNOWN = "running", "never run", "unknown"
-_LEFT = "a refresh has left it to be rebuilt, which the next medallion nightly does"
+_PENDING_REBUILD = "waits to be rebuilt: the next `medallion nightly` completes the refresh"
 
 
 @dataclass(frozen=True)
 class BacklogStatus:
-    """What waits in folders or topics; ages and estimates in seconds, None where unknown."""
+    """What waits in folders or topics; ages and estimates in seconds, None if unknown."""
 
     files: int
     messages: int
@@ -34,9 +35,9 @@ class BacklogStatus:
 
 @dataclass(frozen=True)
 class QueryStatus:
-    """One query: figures of rows are those of its last run, `waiting_rows` are for the next.
+    """One query: `rows_*` are of its last run, `waiting_rows` are for the next.
 
-    `rescued` are the values of that run that did not fit their columns, of bronze's queries.
+    `rescued` summarizes the values of a bronze run that did not fit their columns.
     """
 
     query: str
@@ -53,81 +54,90 @@ class QueryStatus:
 
     @property
     def is_known(self) -> bool:
-        """Whether all of it could be read."""
-        waits_are_known = self.waiting_rows is not None or self.backlog is not None
-        return waits_are_known and self.state != UNKNOWN
+        """Whether everything could be read."""
+        is_backlog_known = self.waiting_rows is not None or self.backlog is not None
+        return is_backlog_known and self.state != UNKNOWN
 
 
 def query_statuses(config: Config) -> list[QueryStatus]:
-    """The queries of all layers, in their order; what cannot be read is told of those it is of."""
-    run_state, unknown = _read_run_state(config)
-    held, left = _held(config, run_state), _left(config)
-    found = [_status(config, query, run_state, held) for query in queries(config)]
-    found = _with_rejected_files(config, found)
-    if unknown:
-        found = [replace(one, state=UNKNOWN, error=_more(unknown, one.error)) for one in found]
-    return [replace(one, error=_more(one.error, left.get(one.query))) for one in found]
-
-
-def _with_rejected_files(config: Config, found: list[QueryStatus]) -> list[QueryStatus]:
-    """Add the counts; of a ledger that cannot be read, the queries of its sources report that."""
+    """Return the status of all queries, in order of layers; each reports its own errors."""
+    state, unknown = _read_run_state(config)
+    blocked, pending = _blocked(config, state), _pending_rebuilds(config)
     try:
-        counts = ledger_files.rejected_files(config)
-    except ITEM_ERRORS:
-        return found
-    names = {query.name: query.source for query in queries(config)}
+        rejected = ledger_files.rejected_files(config)
+    except ITEM_ERRORS:  # the queries of the sources report it
+        rejected = None
+    statuses = [_status(config, query, state, rejected) for query in queries(config)]
     return [
-        replace(one, backlog=replace(one.backlog, rejected_files=counts[names[one.query]]))
-        if one.backlog
-        else one
-        for one in found
+        replace(
+            status,
+            state=UNKNOWN if unknown else status.state,
+            error=_combined(
+                unknown,
+                status.error,
+                blocked if status.query.startswith("gold.") else None,
+                pending.get(status.query),
+            ),
+        )
+        for status in statuses
     ]
 
 
 def _read_run_state(config: Config) -> tuple[RunState, str | None]:
-    """What is on record, or an empty record, and why it cannot be read."""
+    """Return the recorded runs; if they cannot be read, none of them, and the reason."""
     try:
         return Runs(config.layout).run_state, None
-    except ITEM_ERRORS as fault:
+    except ITEM_ERRORS as error:
         nothing = RunState({}, {}, {}, {}, {}, {}, {}, frozenset())
-        return nothing, f"what it did is not known: {error_message(fault)}"
+        return nothing, f"last run unknown: {error_message(error)}"
 
 
-def _left(config: Config) -> dict[str, str]:
-    """What is told of the queries that a refresh has left; of a damaged plan, any but bronze's."""
+def _pending_rebuilds(config: Config) -> dict[str, str]:
+    """Return a message for each query that a refresh has left to rebuild.
+
+    If the plan is damaged, any query but bronze's may be one.
+    """
     try:
-        return dict.fromkeys(refresh_plan.pending_tables(config.layout), _LEFT)
-    except ITEM_ERRORS as fault:
-        return {query.name: error_message(fault) for query in queries(config) if query.upstream}
+        return dict.fromkeys(refresh_plan.pending_tables(config.layout), _PENDING_REBUILD)
+    except ITEM_ERRORS as error:
+        return {query.name: error_message(error) for query in queries(config) if query.upstream}
 
 
-def _held(config: Config, run_state: RunState) -> str | None:
-    """What is told of gold's queries while a gate holds the rows back that they would read."""
-    held = pending_work.blocked_gates(config, run_state)
-    return f"blocked: {pending_work.blocked_reason(held)}" if held else None
+def _blocked(config: Config, state: RunState) -> str | None:
+    gates = pending_work.blocked_gates(config, state)
+    return f"blocked: {pending_work.blocked_reason(gates)}" if gates else None
 
 
-def _more(*told: str | None) -> str | None:
-    return "; ".join(filter(None, told)) or None
+def _combined(*messages: str | None) -> str | None:
+    return "; ".join(filter(None, messages)) or None
 
 
-def _status(config: Config, query: Query, run_state: RunState, held: str | None) -> QueryStatus:
-    run, layout = run_state.last.get(query.name), config.layout
-    checkpoint = layout.checkpoint(query.name)
-    holder = locks.lock_holder(layout, query.layer)
-    batch, waiting, backlog, mark, error = -1, None, None, None, run.error if run else None
+def _status(
+    config: Config, query: Query, state: RunState, rejected: Counter[str] | None
+) -> QueryStatus:
+    """Return the status of one query.
+
+    Args:
+        config: the configuration.
+        query: the query.
+        state: the recorded runs.
+        rejected: rejected files by source; None if unknown.
+    """
+    run, checkpoint = state.last.get(query.name), config.layout.checkpoint(query.name)
+    holder = locks.lock_holder(config.layout, query.layer)
+    batch, waiting, backlog, watermark = -1, None, None, None
+    error = run.error if run else None
     try:
         batch = checkpoints.last_committed(checkpoint)
         waiting = pending_work.unread_rows(config, query)
         if not query.upstream:
-            busy = run_state.last_busy.get(query.name)
-            backlog = _backlog(config, config.sources[query.source], busy)
-        mark = checkpoints.watermark(checkpoint, batch)
-    except ITEM_ERRORS as fault:  # a broker that does not answer, a table that is damaged
-        told = error_message(fault).removeprefix(f"{query.name}: ")
-        error = _more(error, f"what waits is not known: {told}")
-    unreadable = _unreadable(config, query)
-    error = _more(error, unreadable, held if query.layer == "gold" else None)
+            count = None if rejected is None else rejected[query.source]
+            last_busy = state.last_busy.get(query.name)
+            backlog = _backlog(config, config.sources[query.source], last_busy, count)
+        watermark = checkpoints.watermark(checkpoint, batch)
+    except ITEM_ERRORS as failure:  # e.g. no broker answers, or a table is damaged
+        error = _combined(error, f"backlog unknown: {_without_name(failure, query)}")
+    unreadable = _unreadable_reason(config, query)
     return QueryStatus(
         query=query.name,
         state=UNKNOWN if unreadable else _state(run, holder),
@@ -136,67 +146,72 @@ def _status(config: Config, query: Query, run_state: RunState, held: str | None)
         rows_in=run.rows_in if run else None,
         rows_out=run.rows_out if run else None,
         waiting_rows=waiting,
-        watermark=clock.format_time(mark * 1000) if mark else None,
-        error=error,
+        watermark=clock.format_time(watermark * 1000) if watermark else None,
+        error=_combined(error, unreadable),
         backlog=backlog,
         rescued=_rescued(query, run),
     )
 
 
 def _rescued(query: Query, run: LastRun | None) -> RescuedSummary | None:
-    """Return the values of a source's last run that did not fit; None if the query is another."""
     if query.upstream or run is None:
         return None
     return RescuedSummary.from_record(run.rescued_rows, run.rescued_fields)
 
 
-def _unreadable(config: Config, query: Query) -> str:
-    """Why a table that it writes cannot be read; nothing where each can be."""
+def _unreadable_reason(config: Config, query: Query) -> str | None:
+    """Return why a table that the query writes cannot be read; None if all can."""
     try:
         for name in query.targets:
             delta_tables.table_version(config.layout.table(name))
-    except ITEM_ERRORS as fault:
-        return error_message(fault).removeprefix(f"{query.name}: ")
-    return ""
+    except ITEM_ERRORS as error:
+        return _without_name(error, query)
+    return None
+
+
+def _without_name(error: Exception, query: Query) -> str:
+    return error_message(error).removeprefix(f"{query.name}: ")
 
 
 def _state(run: LastRun | None, holder: str | None) -> str:
-    """Whether a query runs, as far as that is known of its layer, and how its last run ended."""
     if holder and run and run.state == FAILED:
-        return f"{FAILED}, tried again by {holder}"
+        return f"{FAILED}, retried by {holder}"
     return f"{RUNNING} ({holder})" if holder else run.state if run else NEVER
 
 
-def _backlog(config: Config, source: SourceConfig, busy: LastRun | None) -> BacklogStatus:
+def _backlog(
+    config: Config, source: SourceConfig, last_busy: LastRun | None, rejected: int | None
+) -> BacklogStatus:
+    """Return what waits in a source; the rate is that of the last run that ingested rows."""
     waiting = SOURCE_TYPES[source.format].backlog(config, source)
-    rate = _rate(config, source, busy)
+    rate = _bytes_per_second(config, source, last_busy)
     return BacklogStatus(
         files=waiting.files,
         messages=waiting.messages,
         bytes=waiting.bytes,
         oldest_age=None if waiting.oldest is None else _age(waiting.oldest),
         bytes_per_second=round(rate, 1) if rate else None,
-        caught_up_in=_seconds(waiting, rate),
+        caught_up_in=_seconds_to_catch_up(waiting, rate),
+        rejected_files=rejected,
     )
 
 
 def _age(since: int) -> float:
-    """The seconds since a time; none since one to come, which is another clock's."""
+    """Return the seconds since a time; 0 if it is in the future, by another machine's clock."""
     return max(round((clock.now_micros() - since) / 1e6, 1), 0.0)
 
 
-def _seconds(waiting: base.Backlog, rate: float | None) -> float | None:
-    """How long what waits takes at a rate of bytes a second; of messages there is no telling."""
+def _seconds_to_catch_up(waiting: Backlog, rate: float | None) -> float | None:
+    """Return an estimate for files; None for messages, whose size is unknown."""
     if not (waiting.files or waiting.messages):
         return 0.0
     return round(waiting.bytes / rate, 1) if rate and not waiting.messages else None
 
 
-def _rate(config: Config, source: SourceConfig, run: LastRun | None) -> float | None:
-    """Bytes a second of the last run that took files in."""
+def _bytes_per_second(config: Config, source: SourceConfig, run: LastRun | None) -> float | None:
     if run is None or not run.seconds:
         return None
     first, last = run.first_batch or 0, run.last_batch or 0
-    taken = ledger.read_entries(config.layout, source.name)
-    size = sum(e.size for e in taken if e.batch is not None and first <= e.batch <= last)
+    entries = ledger.read_entries(config.layout, source.name)
+    size = sum(e.size for e in entries if e.batch is not None and first <= e.batch <= last)
     return size / run.seconds or None

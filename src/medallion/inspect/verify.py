@@ -1,11 +1,14 @@
-"""What a deep audit has Spark look at: silver held against bronze, and gold against silver."""
+"""Verification by Spark, for a deep audit: silver against bronze, and gold against silver.
+
+A table is verified if its query has read all of its input, at the versions at which that holds.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.errors import AnalysisException
@@ -13,140 +16,33 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from medallion.config.model import Aggregate, Config, GoldTable, Join
-from medallion.errors import ITEM_ERRORS, ConfigError
+from medallion.config.queries import Query, queries
+from medallion.errors import ITEM_ERRORS, ConfigError, error_message
 from medallion.ingest.source import Verification
-from medallion.inspect import comparable
-from medallion.inspect.comparable import Comparable
+from medallion.layers.gold.definition import gold_definition, refuse_changed_gold
+from medallion.layers.gold.flow import LATE_ROWS_ADVICE
 from medallion.layers.gold.transform import gold_rows
 from medallion.layers.silver import transform
 from medallion.layers.silver.keys import with_recorded_time_digits
 from medallion.layers.silver.lookup import recorded_lookup_rules
-from medallion.layers.silver.rules import LATE_RULE
-from medallion.spark import delta_reads, signals
-from medallion.spark.delta_reads import rows_at
+from medallion.layers.silver.rules import LATE_RULE, refuse_changed_silver
+from medallion.spark import checkpoints, delta_reads, signals
 from medallion.spark.errors import SPARK_ERRORS, describe_error, one_line
 from medallion.spark.plans import analyzed_plan, node_type, plan_expressions, plan_nodes
 from medallion.spark.session import session_of_command
+from medallion.state import pending_work, refresh_plan
+from medallion.state.runs import Runs
+from medallion.storage import delta_tables
 from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT, OFFSET
 from medallion.storage.text import Reporter, counted
 
-
-def verify_tables(config: Config, unjudged: Collection[str], say: Reporter) -> Verification:
-    """Compare each table that has read all there is; Spark is started for that, and said to be.
-
-    Args:
-        unjudged: the sources that are being written; with any, gold is not compared.
-    """
-    silver, found = comparable.comparable_silver(config, unjudged)
-    gold, of_gold = ([], Verification()) if unjudged else comparable.comparable_gold(config)
-    found.findings += of_gold.findings
-    found.notes += of_gold.notes
-    if unjudged:
-        found.notes.append(
-            f"gold: not compared, for {', '.join(sorted(unjudged))} is being written."
-        )
-    if silver or gold:
-        with _session(config, say) as spark:
-            for table in silver:
-                signals.raise_if_requested()
-                verify_silver(spark, config, table, found)
-            for same in gold:
-                signals.raise_if_requested()
-                verify_gold(spark, config, same, found)
-    return found
-
-
-@contextmanager
-def _session(config: Config, say: Reporter) -> Iterator[SparkSession]:
-    """The session that is on already, or one of its own."""
-    if there := SparkSession.getActiveSession():
-        yield there
-        return
-    say("starting Spark, to hold silver against bronze and to make gold anew")
-    with session_of_command(config, "medallion audit") as spark:
-        yield spark
-
-
-_SHOWN = 20
-_INVENTED, _LOST = "invented", "lost"
-_MORE, _TAKEN = "_more", "_taken"
-
-
-def verify_silver(
-    spark: SparkSession, config: Config, same: Comparable, found: Verification
-) -> None:
-    """Find rows of silver and quarantine that bronze does not have, or not as often; and rows of
-    bronze that are in neither table, and are no duplicates of a row that is.
-
-    Only the keys are compared, and where a row came from.
-    """
-    name = same.query.source
-    try:
-        odd = _differing_rows(spark, config, same).limit(_SHOWN).collect()
-    except (*ITEM_ERRORS, *SPARK_ERRORS) as error:  # such as a file, or a table, that is gone
-        told = describe_error(error)
-        found.findings.append(f"silver.{name}: it cannot be held against bronze: {told}")
-        return
-    for place, what, count in odd:
-        where, rows = "/".join(place) or "all of it", counted(count, "row")
-        found.findings.append(
-            f"{name}: {where} has {rows} in silver or quarantine that bronze has not, or not so "
-            "often."
-            if what == _INVENTED
-            else f"{name}: {where} has {rows} in bronze that came into neither silver nor "
-            f"quarantine, and no duplicates: medallion refresh silver.{name} rebuilds both."
-        )
-
-
-def _differing_rows(spark: SparkSession, config: Config, same: Comparable) -> DataFrame:
-    """A row a place and fault: where rows came from, what is wrong, and with how many of them."""
-    source = with_recorded_time_digits(config, config.sources[same.query.source])
-    keys = list(source.keys)
-    rows = _rows_of_all_three(spark, config, same).repartition(*keys)  # once for both groupings
-    by_row = rows.groupBy(*rows.columns[:-2]).agg(F.sum(_MORE), F.sum(_TAKEN))
-    more, taken = F.col(f"sum({_MORE})"), F.sum(f"sum({_TAKEN})") > 0
-    columns = [column for column in source.silver_origin_columns if column != OFFSET]
-    place = F.array(*(F.col(column).cast("string") for column in columns))
-    sides = [
-        F.struct(
-            F.max(F.when(count > 0, place)).alias("place"),
-            F.lit(what).alias("what"),
-            F.sum(F.when(count > 0, count)).alias("rows"),
-        )
-        for what, count in ((_INVENTED, -more), (_LOST, more))
-    ]
-    # Of the rows of a key that is taken, it does not matter which are left out as duplicates.
-    sides[1] = F.when(~(transform.has_identity(keys) & taken), sides[1])
-    by_key = by_row.groupBy(*keys).agg(F.array(*sides).alias("_odd"))
-    odd = by_key.select(F.explode("_odd").alias("_odd")).where("_odd.rows > 0")
-    return odd.groupBy("_odd.place", "_odd.what").agg(F.sum("_odd.rows"))
-
-
-def _rows_of_all_three(spark: SparkSession, config: Config, same: Comparable) -> DataFrame:
-    """The rows of all three tables: their keys, where they came from and when; `_more`, 1 for a row
-    of bronze and -1 for others; and `_taken`, 1 for a row that makes its key taken."""
-    source = with_recorded_time_digits(config, config.sources[same.query.source])
-    bronze, silver, quarantine = (
-        delta_reads.rows_at(spark, config.layout.table(name), same.versions[name])
-        for name in (*same.query.upstream, *same.query.targets)
-    )
-    rest = [F.col(column) for column in (*source.silver_origin_columns, INGESTED_AT)]
-    made = [*(F.expr(source.silver[key]).alias(key) for key in source.keys), *rest]
-    # Rows set aside for these rules had passed the deduplication, or were late: their key is taken.
-    rules = [LATE_RULE, *recorded_lookup_rules(config.layout.checkpoint(same.query.name))]
-    was_taken = F.arrays_overlap(FAILED_RULES, F.array(*map(F.lit, rules))).cast("int")
-    aside = transform.with_bronze_columns(quarantine, bronze)
-    one, less = F.lit(1), F.lit(-1).alias(_MORE)
-    first = bronze.select(*made, one.alias(_MORE), F.lit(0).alias(_TAKEN))
-    second = silver.select(*map(F.col, source.keys), *rest, less, one.alias(_TAKEN))
-    third = aside.select(*made, less, was_taken.alias(_TAKEN))
-    return first.unionByName(second).unionByName(third)
-
-
+_MAX_FINDINGS = 20
+_EXTRA, _LOST = "extra", "lost"
+_IN_BRONZE, _KEY_TAKEN = "_in_bronze", "_key_taken"
 # Sums of doubles depend on the order of their terms. Below 1 the tolerance is absolute, because
 # terms that cancel leave a small remainder.
 _TOLERANCE = 1e-9
-_FRACTIONS = ("double", "float")
+_FLOAT_TYPES = ("double", "float")
 # Spark's aggregates whose result depends on the order of rows, which differs in a stream.
 _ORDER_DEPENDENT = re.compile(
     "AnyValue|Approx(imatePercentile|TopK)|Collect(List|Set)|First|Last|HistogramNumeric|ListAgg"
@@ -155,115 +51,352 @@ _ORDER_DEPENDENT = re.compile(
 _SIDE = " side"  # no column of gold has a blank
 
 
-def verify_gold(spark: SparkSession, config: Config, same: Comparable, found: Verification) -> None:
-    """Recompute a table of gold and add findings for the groups that differ."""
-    name = same.query.name
+@dataclass(frozen=True)
+class VerifiableQuery:
+    """A query that has read all of its input.
+
+    Attributes:
+        query: the query.
+        versions: of each table that it reads or writes, by name.
+        watermark: that of its last batch, in milliseconds since 1970.
+    """
+
+    query: Query
+    versions: Mapping[str, int]
+    watermark: int | None
+
+
+def verify_tables(config: Config, unchecked: Collection[str], say: Reporter) -> Verification:
+    """Verify each table of silver and gold whose query has read all of its input.
+
+    Args:
+        config: the configuration.
+        unchecked: sources that are being written; if there is one, gold is not verified.
+        say: reports that Spark is started.
+    """
+    result = Verification()
+    silver = _verifiable_silver(config, unchecked, result)
+    gold = [] if unchecked else _verifiable_gold(config, result)
+    if unchecked:
+        sources = ", ".join(sorted(unchecked))
+        result.notes.append(f"gold: not verified: {sources} is being written.")
+    if silver or gold:
+        with _session(config, say) as spark:
+            for target in silver:
+                signals.raise_if_requested()
+                verify_silver(spark, config, target, result)
+            for target in gold:
+                signals.raise_if_requested()
+                verify_gold(spark, config, target, result)
+    return result
+
+
+@contextmanager
+def _session(config: Config, say: Reporter) -> Iterator[SparkSession]:
+    """Yield the active session, or a new one."""
+    if active := SparkSession.getActiveSession():
+        yield active
+        return
+    say("starting Spark to verify silver against bronze, and gold against silver")
+    with session_of_command(config, "medallion audit") as spark:
+        yield spark
+
+
+def _verifiable_silver(
+    config: Config, unchecked: Collection[str], result: Verification
+) -> list[VerifiableQuery]:
+    """Return the queries of silver that can be verified; add a note for each of the others."""
+    runs, verifiable = Runs(config.layout), list[VerifiableQuery]()
+    try:
+        rebuilding = refresh_plan.pending_tables(config.layout)
+    except ITEM_ERRORS:  # the audit reports a damaged plan
+        return []
+    for query in queries(config, ["silver"]):
+        name, checkpoint = query.name, config.layout.checkpoint(query.name)
+        try:
+            done = checkpoints.last_committed(checkpoint)
+            if query.source in unchecked or name in rebuilding or done < 0:
+                continue
+            # Late rows are inserted when the batch is recorded.
+            is_recorded = runs.last_batch(name) >= done
+            if reason := _changed_reason(config, query):
+                result.notes.append(f"{name}: not verified: {reason}")
+            elif is_recorded and (target := _at_versions(config, query, done)):
+                verifiable.append(target)
+            else:
+                result.notes.append(
+                    f"{name}: not verified: it has not read all of bronze, or its last batch is "
+                    "not recorded."
+                )
+        except ITEM_ERRORS as error:
+            result.findings.append(error_message(error))
+    return verifiable
+
+
+def _verifiable_gold(config: Config, result: Verification) -> list[VerifiableQuery]:
+    """Return the queries of gold that can be verified; add a note for each of the others."""
+    runs, verifiable = Runs(config.layout), list[VerifiableQuery]()
+    for query in queries(config, ["gold"]):
+        name = query.name
+        try:
+            done = checkpoints.last_committed(config.layout.checkpoint(name))
+            if not delta_tables.table_exists(config.layout.table(name)):
+                if done >= 0:
+                    result.findings.append(
+                        f"{name}: the table is missing; `medallion run gold` reports what to do."
+                    )
+            elif runs.late_rows(name):
+                result.notes.append(
+                    f"{name}: not verified: it lacks late rows; {LATE_ROWS_ADVICE}."
+                )
+            elif reason := _changed_reason(config, query):
+                result.notes.append(f"{name}: not verified: {reason}")
+            elif target := _at_versions(config, query, done):
+                verifiable.append(target)
+            elif runs.has_failed(name):
+                error = runs.run_state.last[name].error
+                result.findings.append(
+                    f"{name}: not verified: it failed ({error}) and has not read all of silver."
+                )
+            else:
+                result.notes.append(f"{name}: not verified: it has not read all of silver yet.")
+        except ITEM_ERRORS as error:
+            result.findings.append(error_message(error))
+    return verifiable
+
+
+def _changed_reason(config: Config, query: Query) -> str | None:
+    """Return how the definition has changed since the table was written; None if it has not."""
+    then = checkpoints.noted(config.layout.checkpoint(query.name), "definition")
+    layer, _, name = query.name.partition(".")
+    try:
+        if layer == "silver":
+            source = with_recorded_time_digits(config, config.sources[name])
+            refuse_changed_silver(config, source, then or {})
+        else:
+            table = config.gold[name]
+            refuse_changed_gold(config, table, then or gold_definition(table))
+    except ConfigError as error:
+        return f"its definition has changed: {error}"
+    return None
+
+
+def _at_versions(config: Config, query: Query, done: int) -> VerifiableQuery | None:
+    """Return a query with the versions of its tables after batch `done`.
+
+    The targets' versions are read before the inputs', so that a running stream does not add rows
+    to a target that the inputs lack at these versions.
+
+    Returns:
+        None if the batch has not read all input, or another batch has ended since.
+    """
+    checkpoint, table = config.layout.checkpoint(query.name), config.layout.table
+    versions = {name: delta_tables.table_version(table(name)) for name in query.targets}
+    for name in query.upstream:
+        version = pending_work.version_read(checkpoint, done, table(name))
+        if version is None:
+            return None
+        versions[name] = version
+    if checkpoints.last_committed(checkpoint) != done:
+        return None
+    return VerifiableQuery(query, versions, checkpoints.watermark(checkpoint, done))
+
+
+def verify_silver(
+    spark: SparkSession, config: Config, target: VerifiableQuery, result: Verification
+) -> None:
+    """Compare silver and quarantine with bronze by the rows' keys and origins.
+
+    Add findings for rows of silver or quarantine that bronze lacks or has less often, and for rows
+    of bronze that are in neither table and do not duplicate one that is.
+    """
+    source = target.query.source
+    try:
+        rows = _differing_rows(spark, config, target).limit(_MAX_FINDINGS).collect()
+    except (*ITEM_ERRORS, *SPARK_ERRORS) as error:  # e.g. a data file is missing
+        reason = describe_error(error)
+        result.findings.append(f"silver.{source}: it cannot be verified: {reason}")
+        return
+    for origin, difference, count in rows:
+        where, some = "/".join(origin) or "the source", counted(count, "row")
+        if difference == _EXTRA:
+            message = (
+                f"{where} has {some} in silver or quarantine that bronze does not have as often."
+            )
+        else:
+            message = (
+                f"{where} has {some} in bronze that neither silver nor quarantine has; "
+                f"`medallion refresh silver.{source}` rebuilds both."
+            )
+        result.findings.append(f"{source}: {message}")
+
+
+def _differing_rows(spark: SparkSession, config: Config, target: VerifiableQuery) -> DataFrame:
+    """Return one row per origin and difference (`_EXTRA`, `_LOST`), with the number of rows."""
+    source = with_recorded_time_digits(config, config.sources[target.query.source])
+    keys = list(source.keys)
+    # Partitioned once for both groupings.
+    rows = _rows_of_three_tables(spark, config, target).repartition(*keys)
+    by_row = rows.groupBy(*rows.columns[:-2]).agg(F.sum(_IN_BRONZE), F.sum(_KEY_TAKEN))
+    more, is_taken = F.col(f"sum({_IN_BRONZE})"), F.sum(f"sum({_KEY_TAKEN})") > 0
+    columns = [column for column in source.silver_origin_columns if column != OFFSET]
+    origin = F.array(*(F.col(column).cast("string") for column in columns))
+    extra, lost = (
+        F.struct(
+            F.max(F.when(count > 0, origin)).alias("origin"),
+            F.lit(difference).alias("difference"),
+            F.sum(F.when(count > 0, count)).alias("rows"),
+        )
+        for difference, count in ((_EXTRA, -more), (_LOST, more))
+    )
+    # If a key is taken, any of its other rows may have been dropped as duplicates.
+    lost = F.when(~(transform.has_identity(keys) & is_taken), lost)
+    by_key = by_row.groupBy(*keys).agg(F.array(extra, lost).alias("_differences"))
+    exploded = by_key.select(F.explode("_differences").alias("_one")).where("_one.rows > 0")
+    return exploded.groupBy("_one.origin", "_one.difference").agg(F.sum("_one.rows"))
+
+
+def _rows_of_three_tables(
+    spark: SparkSession, config: Config, target: VerifiableQuery
+) -> DataFrame:
+    """Return the rows of bronze, silver and quarantine.
+
+    Returns:
+        Keys, origin and time of ingestion of each row; `_in_bronze`, 1 for a row of bronze and -1
+        for others; `_key_taken`, 1 if other rows with its key are duplicates.
+    """
+    source = with_recorded_time_digits(config, config.sources[target.query.source])
+    bronze, silver, quarantine = (
+        delta_reads.rows_at(spark, config.layout.table(name), target.versions[name])
+        for name in (*target.query.upstream, *target.query.targets)
+    )
+    origin = [F.col(column) for column in (*source.silver_origin_columns, INGESTED_AT)]
+    by_expression = [*(F.expr(source.silver[key]).alias(key) for key in source.keys), *origin]
+    # Rows quarantined by these rules had passed deduplication, or were late: they take their key.
+    rules = [LATE_RULE, *recorded_lookup_rules(config.layout.checkpoint(target.query.name))]
+    was_taken = F.arrays_overlap(FAILED_RULES, F.array(*map(F.lit, rules))).cast("int")
+    quarantined = transform.with_bronze_columns(quarantine, bronze)
+    one, less = F.lit(1), F.lit(-1).alias(_IN_BRONZE)
+    first = bronze.select(*by_expression, one.alias(_IN_BRONZE), F.lit(0).alias(_KEY_TAKEN))
+    second = silver.select(*map(F.col, source.keys), *origin, less, one.alias(_KEY_TAKEN))
+    third = quarantined.select(*by_expression, less, was_taken.alias(_KEY_TAKEN))
+    return first.unionByName(second).unionByName(third)
+
+
+def verify_gold(
+    spark: SparkSession, config: Config, target: VerifiableQuery, result: Verification
+) -> None:
+    """Recompute a gold table from silver, and add findings for the groups that differ."""
+    name = target.query.name
     table = config.gold[name.removeprefix("gold.")]
     try:
-        differing, skipped = _differing_groups(spark, config, table, same)
+        groups, skipped = _differing_groups(spark, config, table, target)
     except (*ITEM_ERRORS, *SPARK_ERRORS) as error:
-        message = one_line(str(error))
-        # Spark's analysis also fails if a data file is gone, which is not an error in the SQL.
-        if isinstance(error, (AnalysisException, ConfigError)) and "PATH_NOT_FOUND" not in message:
-            found.notes.append(f"{name}: not compared ({message}).")
+        if _is_sql_error(error):
+            result.notes.append(f"{name}: not verified ({one_line(str(error))}).")
         else:
-            found.findings.append(f"{name}: it cannot be compared: {message}")
+            result.findings.append(f"{name}: it cannot be verified: {one_line(str(error))}")
         return
-    if differing:
-        groups = counted(differing, "group")
-        found.findings.append(
-            f"{name}: it differs from silver's rows in {groups}: medallion refresh {name} makes it "
-            "anew."
+    if groups:
+        result.findings.append(
+            f"{name}: it differs from silver in {counted(groups, 'group')}; `medallion refresh "
+            f"{name}` rebuilds it."
         )
     if skipped:
-        columns = "; ".join(f"{column} ({why})" for column, why in skipped.items())
-        found.notes.append(f"{name}: not compared, because the order of rows matters: {columns}.")
+        columns = "; ".join(f"{column} ({reason})" for column, reason in skipped.items())
+        result.notes.append(f"{name}: not verified, because the order of rows matters: {columns}.")
+
+
+def _is_sql_error(error: Exception) -> bool:
+    """Return whether the SQL is wrong; Spark's analysis also fails if a data file is missing."""
+    if isinstance(error, AnalysisException):
+        return error.getCondition() != "PATH_NOT_FOUND"
+    return isinstance(error, ConfigError)
 
 
 def _differing_groups(
-    spark: SparkSession, config: Config, table: GoldTable, same: Comparable
+    spark: SparkSession, config: Config, table: GoldTable, target: VerifiableQuery
 ) -> tuple[int, dict[str, str]]:
-    """Count the groups that differ.
+    """Count the groups that gold does not have as often, or with other measures.
 
-    A group differs if gold does not have it as often, or has another measure. In a table without
-    measures, rows with the same values in all columns but doubles are a group.
+    In a table without measures, rows with the same values in all columns but doubles are a group.
 
     Returns:
         The number of groups, and the columns that were skipped with the reason.
     """
-    gold, *read = (
-        rows_at(spark, config.layout.table(name), same.versions[name])
-        for name in (same.query.name, *same.query.upstream)
+    gold, *inputs = (
+        delta_reads.rows_at(spark, config.layout.table(name), target.versions[name])
+        for name in (target.query.name, *target.query.upstream)
     )
-    silver = dict(zip(same.query.sources, read, strict=True))
-    again = _recomputed(spark, config, table, silver, same.watermark)
-    skipped = _skipped(table, again)
+    silver = dict(zip(target.query.sources, inputs, strict=True))
+    recomputed = _recomputed(spark, config, table, silver, target.watermark)
+    skipped = _skipped_columns(table, recomputed)
     names = [name for name in gold.columns if name not in skipped]
-    fractions = [name for name, kind in gold.dtypes if kind in _FRACTIONS]
-    made = table.definition
-    keys = made.groups if isinstance(made, Aggregate) else set(names).difference(fractions)
-    rest = [name for name in names if name not in keys]
+    floats = [name for name, type_ in gold.dtypes if type_ in _FLOAT_TYPES]
+    definition = table.definition
+    keys = definition.groups if isinstance(definition, Aggregate) else set(names).difference(floats)
+    measures = [name for name in names if name not in keys]
     if not names:
         return 0, skipped
-    sides = _both_sides(gold.select(names), again.select(names), keys, rest, fractions)
-    return sides.where(_differs(rest, fractions)).count(), skipped
+    sides = _both_sides(gold.select(names), recomputed.select(names), keys, measures, floats)
+    return sides.where(_differs(measures, floats)).count(), skipped
 
 
-def _skipped(table: GoldTable, again: DataFrame) -> dict[str, str]:
+def _skipped_columns(table: GoldTable, recomputed: DataFrame) -> dict[str, str]:
     """Return the columns that depend on the order of rows, each with the reason.
 
     An order-dependent aggregate in a SQL statement skips all columns.
     """
     skipped = {
         name: "a double in a struct or a list"
-        for name, kind in again.dtypes
-        if kind not in _FRACTIONS and any(fraction in kind for fraction in _FRACTIONS)
+        for name, type_ in recomputed.dtypes
+        if type_ not in _FLOAT_TYPES and any(float_ in type_ for float_ in _FLOAT_TYPES)
     }
-    plan = analyzed_plan(again)
+    plan = analyzed_plan(recomputed)
     if isinstance(table.definition, Aggregate):
         for alias in (node for node in plan_expressions(plan) if node_type(node) == "Alias"):
             if functions := _order_dependent(plan_nodes(alias)):
                 skipped[alias.name()] = functions
     elif functions := _order_dependent(plan_expressions(plan)):
-        skipped = dict.fromkeys(again.columns, functions)
+        skipped = dict.fromkeys(recomputed.columns, functions)
     return skipped
 
 
-def _order_dependent(found: Iterable[Any]) -> str:
+def _order_dependent(expressions: Iterable[Any]) -> str:
     """Return the names of the order-dependent aggregates among expressions, in one string."""
     return ", ".join(
-        sorted({n.prettyName() for n in found if _ORDER_DEPENDENT.fullmatch(node_type(n))})
+        sorted({e.prettyName() for e in expressions if _ORDER_DEPENDENT.fullmatch(node_type(e))})
     )
 
 
 def _both_sides(
     gold: DataFrame,
-    again: DataFrame,
+    recomputed: DataFrame,
     keys: Collection[str],
-    rest: Iterable[str],
-    fractions: Collection[str],
+    measures: Iterable[str],
+    floats: Collection[str],
 ) -> DataFrame:
-    """Return one row for each group: how much more often gold has it, and each other column twice.
+    """Return one row per group: how much more often gold has it, and each measure twice.
 
     `column 1` is the value in gold and `column -1` the recomputed one; doubles are summed.
     """
-    both = gold.withColumn(_SIDE, F.lit(1)).unionByName(again.withColumn(_SIDE, F.lit(-1)))
+    both = gold.withColumn(_SIDE, F.lit(1)).unionByName(recomputed.withColumn(_SIDE, F.lit(-1)))
 
     def value(side: int, name: str) -> Column:
-        found = F.when(F.col(_SIDE) == side, F.col(f"`{name}`"))
-        return F.sum(found) if name in fractions else F.first(found, ignorenulls=True)
+        values = F.when(F.col(_SIDE) == side, F.col(f"`{name}`"))
+        return F.sum(values) if name in floats else F.first(values, ignorenulls=True)
 
-    values = [value(side, name).alias(f"{name} {side}") for name in rest for side in (1, -1)]
-    return both.groupBy(*(f"`{key}`" for key in keys)).agg(F.sum(_SIDE).alias(_SIDE), *values)
+    columns = [value(side, name).alias(f"{name} {side}") for name in measures for side in (1, -1)]
+    return both.groupBy(*(f"`{key}`" for key in keys)).agg(F.sum(_SIDE).alias(_SIDE), *columns)
 
 
-def _differs(names: Iterable[str], fractions: Collection[str]) -> Column:
-    """Return the condition that a group of `_side_by_side` differs in number or in a column."""
+def _differs(measures: Iterable[str], floats: Collection[str]) -> Column:
+    """Return the condition that a group of `_both_sides` differs in number or in a measure."""
     same = F.col(_SIDE) == 0
-    for name in names:
+    for name in measures:
         one, other = F.col(f"`{name} 1`"), F.col(f"`{name} -1`")
         is_same = one.eqNullSafe(other)
-        if name in fractions:
+        if name in floats:
             # Strictly less: with `<=` an infinity would equal any number, and so would NaN.
             near = F.abs(one - other) < _TOLERANCE * F.greatest(F.abs(one), F.abs(other), F.lit(1))
             is_same |= F.coalesce(near, F.lit(False))
@@ -278,24 +411,23 @@ def _recomputed(
     silver: Mapping[str, DataFrame],
     watermark: int | None,
 ) -> DataFrame:
-    """What a stream has made of these rows by now, made as one batch.
+    """Return, as one batch, the rows that a stream has emitted for these rows of silver by now.
 
-    With `left`, a join of streams gives out a row without a partner only when the watermark says
-    that none can come any more. (Source: getStateValueWatermark of Spark's StreamingJoinHelper, for
-    bounds that are inclusive.)
+    A left join of streams emits an unmatched row only when the watermark excludes a later match.
+    (Source: getStateValueWatermark of Spark's StreamingJoinHelper, for inclusive bounds.)
     """
-    made = table.definition
-    if not isinstance(made, Join):
-        again = gold_rows(spark, config, table, silver)
-        # A count of nothing is a row to a batch, and none to a stream.
-        return again.limit(0) if all(rows.isEmpty() for rows in silver.values()) else again
-    pairs = replace(table, definition=replace(made, kind="inner"))
-    if made.kind == "inner" or watermark is None:
-        return gold_rows(spark, config, pairs, silver)
-    first = table.sources[0]
-    until = (watermark - made.within.seconds * 1000 - 1) * 1000
-    waits = F.unix_micros(config.sources[first].event_time) > until
-    waiting = {**silver, first: silver[first].where(waits)}
-    told = {**silver, first: silver[first].where(~waits)}
-    found = gold_rows(spark, config, pairs, waiting)
-    return gold_rows(spark, config, table, told).unionByName(found)
+    join = table.definition
+    if not isinstance(join, Join):
+        rows = gold_rows(spark, config, table, silver)
+        # A count of nothing is one row on a batch, and none on a stream.
+        return rows.limit(0) if all(one.isEmpty() for one in silver.values()) else rows
+    inner = replace(table, definition=replace(join, kind="inner"))
+    if join.kind == "inner" or watermark is None:
+        return gold_rows(spark, config, inner, silver)
+    left = table.sources[0]
+    until = (watermark - join.within.seconds * 1000 - 1) * 1000
+    is_waiting = F.unix_micros(config.sources[left].event_time) > until
+    waiting = {**silver, left: silver[left].where(is_waiting)}
+    emitted = {**silver, left: silver[left].where(~is_waiting)}
+    matched = gold_rows(spark, config, inner, waiting)
+    return gold_rows(spark, config, table, emitted).unionByName(matched)

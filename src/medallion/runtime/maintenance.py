@@ -18,7 +18,7 @@ from urllib.parse import unquote
 from medallion.config.model import Config, Maintenance
 from medallion.config.queries import queries
 from medallion.errors import MedallionError, UsageError
-from medallion.inspect.balance import SETTLED
+from medallion.inspect.balance import BALANCED_LAYERS
 from medallion.spark import checkpoints
 from medallion.state import pending_work, refresh_plan
 from medallion.state.runs import Runs, RunState
@@ -167,7 +167,7 @@ def _readers(config: Config, run_state: RunState) -> Iterator[tuple[str, int, st
     layout = config.layout
     for query in queries(config):
         recorded = run_state.totals_of(query.name)
-        last = recorded.last_batch if query.layer in SETTLED else None
+        last = recorded.last_batch if query.layer in BALANCED_LAYERS else None
         for name in query.upstream:
             version = _read_by_stream(config, query.name, last, layout.table(name))
             if version is not None:

@@ -115,9 +115,9 @@ def per_group(rows: DataFrame, groups: Sequence[str], measure: Mapping[str, str]
 
 
 def is_joinable(time: str) -> Column:
-    """Return the condition that a stream join can hold a row: its time is after 1970.
+    """Return the condition that a stream join can hold a row: its time is after 1970-01-01 00:00.
 
-    Spark's watermark starts at 1970, and a row that is not after it counts as late.
+    Spark's watermark starts there, and a row that is not after it counts as late.
     """
     return F.col(time) > F.timestamp_millis(F.lit(0))
 
