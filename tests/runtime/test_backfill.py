@@ -176,7 +176,7 @@ def test_what_nobody_sees_to_is_told_with_its_causes(
     (told,) = (
         line for line in said if line.startswith("still waiting for medallion stream, pid 1")
     )
-    assert "where it was started before pipeline.yaml had activity, or medallion status" in told
+    assert "started before pipeline.yaml had activity, or medallion status" in told
     assert "stop both" in told
 
 

@@ -334,7 +334,7 @@ def test_gold_waits_while_silver_goes_by_another_time(filled: Lakehouse) -> None
     right = filled.config
     source = replace(right.sources["event"], event_time="_ingested_at")
     filled.config = replace(right, sources={"event": source})
-    with pytest.raises(ConfigError, match=r"made with event_time 'event_at'.* refresh silver.eve"):
+    with pytest.raises(ConfigError, match=r"event_time was 'event_at'.* refresh silver.event"):
         filled.pipeline().run("gold")
     filled.config = right
     filled.fill()
@@ -350,7 +350,7 @@ def test_merged_rows_by_who_knows_which_definition_are_refused(filled: Lakehouse
     other = replace(filled.config, gold={**gold, "action_counts": hours})
     for ends in (checkpoint / "commits").iterdir():
         ends.unlink()
-    with pytest.raises(ConfigError, match=r"made with window '10 minutes'.* refresh gold.action"):
+    with pytest.raises(ConfigError, match=r"window was '10 minutes'.* refresh gold.action"):
         Pipeline(filled.spark, other, "test", print).run("gold")
     shutil.rmtree(checkpoint)
     with pytest.raises(UsageError, match=r"does not have the batches .* refresh gold.action"):
